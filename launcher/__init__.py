@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The launcher: runs on the submitting machine, never on nodes."""

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What can go wrong in the launcher, each with the exit code it means.
+
+Errors carry data (node, address, path); `cli` alone turns them into an exit code and a last screen.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """Exit codes of paddle.py; docs/design.md section 2 is their public list."""
+
+    DONE = 0
+    PROCESS_FAILED = 1
+    USAGE = 2
+    PREFLIGHT = 3
+    DISPATCH = 4
+    LOST = 5
+    NOT_CLEAN = 7
+    HANGUP = 129
+    INTERRUPTED = 130
+    TERMINATED = 143
+
+
+class LauncherError(Exception):
+    """Base of every error the launcher explains to its user.
+
+    Attributes:
+        exit_code: what the launcher exits with when this error ends the job.
+    """
+
+    exit_code: ExitCode = ExitCode.PROCESS_FAILED
+
+
+class UsageError(LauncherError):
+    """The command line is wrong; no connection was made."""
+
+    exit_code = ExitCode.USAGE
+
+
+class ConfError(LauncherError):
+    """conf.py is wrong; no connection was made.
+
+    Attributes:
+        where: `file:line` of the assignment at fault, or the file alone.
+    """
+
+    exit_code = ExitCode.USAGE
+
+    def __init__(self, where: str, message: str) -> None:
+        super().__init__(f"{where}: {message}")
+        self.where = where
+
+
+class WorkspaceError(LauncherError):
+    """The workspace holds something that cannot be dispatched; no connection was made."""
+
+    exit_code = ExitCode.USAGE
+
+
+class ConnectError(LauncherError):
+    """A node could not be reached or did not let us in.
+
+    Attributes:
+        node: the host as the user wrote it.
+        reason: one sentence: what happened.
+        hint: one sentence: what to do next, or empty.
+    """
+
+    exit_code = ExitCode.PREFLIGHT
+
+    def __init__(self, node: str, reason: str, hint: str = "") -> None:
+        super().__init__(f"{node}: {reason}" + (f" {hint}" if hint else ""))
+        self.node = node
+        self.reason = reason
+        self.hint = hint
+
+
+class PreflightError(LauncherError):
+    """A check before any side effect failed on one node or several."""
+
+    exit_code = ExitCode.PREFLIGHT
+
+
+class DispatchError(LauncherError):
+    """The workspace or the runtime did not reach a node.
+
+    Attributes:
+        node: the host as the user wrote it.
+    """
+
+    exit_code = ExitCode.DISPATCH
+
+    def __init__(self, node: str, message: str) -> None:
+        super().__init__(f"{node}: {message}")
+        self.node = node
+
+
+class ProtocolError(LauncherError):
+    """A peer sent what the protocol does not allow.
+
+    Attributes:
+        node: the host as the user wrote it.
+    """
+
+    exit_code = ExitCode.LOST
+
+    def __init__(self, node: str, message: str) -> None:
+        super().__init__(f"{node}: {message}")
+        self.node = node
