@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How long each phase of a job took, on the monotonic clock."""
+
+from __future__ import annotations
+
+import time
+
+
+class PhaseClock:
+    """Names the phase a job is in and keeps what the finished ones took."""
+
+    def __init__(self) -> None:
+        self._started = time.monotonic()
+        self._since = self._started
+        self._current = ""
+        self._first_step: float | None = None
+        self._times: dict[str, float] = {}
+
+    @property
+    def current(self) -> str:
+        """The phase that runs now, or empty before the first."""
+        return self._current
+
+    def enter(self, phase: str) -> None:
+        """End the current phase and begin the next."""
+        now = time.monotonic()
+        if self._current:
+            self._times[self._current] = self._times.get(self._current, 0.0) + now - self._since
+        self._current, self._since = phase, now
+
+    def note_first_step(self) -> None:
+        """A trainer has done its first step: the time since the command started, noted once."""
+        if self._first_step is None:
+            self._first_step = time.monotonic() - self._started
+
+    def times(self) -> dict[str, float]:
+        """Seconds by phase, then the time to the first step and the whole."""
+        self.enter("")
+        times = dict(self._times)
+        if self._first_step is not None:
+            times["to first step"] = self._first_step
+        times["total"] = time.monotonic() - self._started
+        return times

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Turns signals into events: a handler only notes which signal came; the job's loop decides what it means.
+
+SIGINT, SIGTERM and SIGHUP ask the job to stop. The third one leaves at once; nodes then clean themselves, because
+their standard input closes.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+from launcher.errors import ExitCode
+
+EXIT_CODES = {
+    signal.SIGINT: ExitCode.INTERRUPTED,
+    signal.SIGTERM: ExitCode.TERMINATED,
+    signal.SIGHUP: ExitCode.HANGUP,
+}
+LEAVE_AT_ONCE = 3
+
+
+@dataclass(frozen=True)
+class SignalEvent:
+    """The `count`-th request of this process's user to stop."""
+
+    signum: int
+    count: int
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """What the launcher exits with for this signal."""
+        return EXIT_CODES[signal.Signals(self.signum)]
+
+
+@contextmanager
+def posted_to(events: queue.SimpleQueue[Any]) -> Iterator[None]:
+    """Post a SignalEvent for each stop request while the context lasts; main thread only."""
+    count = 0
+
+    def handle(signum: int, frame: FrameType | None) -> None:
+        nonlocal count
+        count += 1
+        if count >= LEAVE_AT_ONCE:
+            os._exit(EXIT_CODES[signal.Signals(signum)])
+        events.put(SignalEvent(signum, count))  # SimpleQueue.put is reentrant
+
+    before = {number: signal.signal(number, handle) for number in EXIT_CODES}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

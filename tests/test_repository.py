@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What must not be in the repository: keys, shells fed with strings, unpickling, accepted host keys."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+SCANNED = (".py", ".sh", ".toml", ".yml", ".yaml", ".md", ".cfg", "")
+BANNED = {
+    "a private key": re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----\n[A-Za-z0-9+/=]{16}"),
+    "a command given to a shell": re.compile(r"shell\s*=\s*True"),
+    "host keys accepted unseen": re.compile(r"AutoAddPolicy|StrictHostKeyChecking[= ]+(no|off)"),
+    "unpickling": re.compile(r"(?<![\w.])(pickle|cPickle)\.loads?\(|recv_pyobj"),
+    "evaluation of text": re.compile(r"(?<![\w.])eval\("),
+    "a socket on every interface": re.compile(r"""["']0\.0\.0\.0["']"""),
+}
+# The user's own data: the sample trainer reads the dictionary that prepare.py wrote beside it.
+ALLOWED = {
+    ("workspace_template/train.py", "unpickling"),
+    ("workspace_template/prepare.py", "unpickling"),
+}
+
+
+def tracked_files() -> list[Path]:
+    listing = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout
+    return [ROOT / name for name in listing.decode().split("\0") if name]
+
+
+@pytest.mark.parametrize("what", BANNED)
+def test_no_tracked_file_holds(what: str) -> None:
+    here = Path(__file__).resolve()
+    found = []
+    for path in tracked_files():
+        if path == here or path.suffix not in SCANNED or not path.is_file():
+            continue
+        name = path.relative_to(ROOT).as_posix()
+        text = path.read_text(encoding="utf-8", errors="replace")
+        found += [
+            f"{name}:{text.count(chr(10), 0, hit.start()) + 1}: {hit.group(0)}"
+            for hit in BANNED[what].finditer(text)
+            if (name, what) not in ALLOWED
+        ]
+    assert found == []
