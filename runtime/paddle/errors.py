@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What can go wrong in a job's own processes.
+
+Errors carry data (endpoint, name, expected, got); their text says what, where, expected, got and what to do next.
+"""
+
+from __future__ import annotations
+
+
+class PaddleError(Exception):
+    """Base of every error that the runtime explains to its user."""
+
+
+class ConfigError(PaddleError, ValueError):
+    """The program asked for something that cannot be: a wrong value, name, shape or combination."""
+
+
+class FlagError(ConfigError):
+    """A flag is unknown or its value cannot be read."""
+
+
+class PserverError(PaddleError):
+    """A parameter server refused a request, or could not do it.
+
+    Attributes:
+        endpoint: the "ip:port" that answered, or empty when no single server is at fault.
+    """
+
+    def __init__(self, message: str, endpoint: str = "") -> None:
+        super().__init__(message)
+        self.endpoint = endpoint
+
+
+class PserverLost(PserverError):
+    """A parameter server did not answer in time, or its connection broke and did not come back."""
+
+
+class WireError(PserverError):
+    """A peer sent bytes that the protocol does not allow, or refused our key."""
+
+
+class PortBusy(PserverError):
+    """A port that was asked for is held by another process."""
