@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The grammar of one host: `[user@]host[:port]`, `[user@][v6]:port`, an ssh_config alias, or `local`.
+
+A text that parses holds nothing a shell or an option parser could act on. Names are not looked up here.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from dataclasses import dataclass
+
+LOCAL = "local"
+MAX_TEXT = 253
+
+_SHELL_CHARACTERS = frozenset(";$`'\"\\|&<>(){}*?!#~^=,")
+_USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,63}")
+_NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]*)(\.[A-Za-z0-9_][A-Za-z0-9_-]*)*\.?")
+_PORT = re.compile(r"[1-9][0-9]{0,4}")
+_ZONE = re.compile(r"[A-Za-z0-9_.-]{1,15}")
+
+
+class HostError(ValueError):
+    """A text is no host; the message says what is wrong and what to write instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """One machine as the user wrote it.
+
+    Attributes:
+        text: exactly what the user wrote.
+        user: login name, or None for the one ssh would choose.
+        name: DNS name (ASCII form), IPv4 or IPv6 address without brackets, alias, or `local`.
+        port: TCP port of sshd, or None for the one ssh would choose.
+        is_local: whether this is an embedded node: a directory and an agent on this machine.
+    """
+
+    text: str
+    user: str | None
+    name: str
+    port: int | None
+    is_local: bool
+
+    def describe(self) -> str:
+        """The host in its shortest written form; parses back to the same user, name and port."""
+        if self.is_local:
+            return LOCAL
+        name = f"[{self.name}]" if ":" in self.name else self.name
+        user = f"{self.user}@" if self.user else ""
+        port = f":{self.port}" if self.port else ""
+        return f"{user}{name}{port}"
+
+
+def parse_host(text: str) -> Host:
+    """Reads one host.
+
+    Raises:
+        HostError: the text is outside the grammar.
+    """
+    _refuse_dangerous(text)
+    if text == LOCAL:
+        return Host(text, None, LOCAL, None, is_local=True)
+    user, at, rest = text.rpartition("@")
+    if at:
+        _check_user(user)
+    name, port = _bracketed(rest) if rest.startswith("[") else _plain(rest)
+    if name == LOCAL:
+        raise HostError(
+            "'local' is the embedded node on this machine and takes no user or port; "
+            "for a machine of that name write its full DNS name or its address"
+        )
+    return Host(text, user if at else None, name, port, is_local=False)
+
+
+def _refuse_dangerous(text: str) -> None:
+    if not text:
+        raise HostError("a host is empty")
+    if len(text) > MAX_TEXT:
+        raise HostError(f"a host has at most {MAX_TEXT} characters, this one has {len(text)}")
+    if text.startswith("-"):
+        raise HostError("a host cannot begin with '-': ssh would read it as an option")
+    for character in text:
+        if character.isspace() or not character.isprintable():
+            raise HostError(f"a host holds no blanks or control characters, this one has {character!r}")
+        if character in _SHELL_CHARACTERS:
+            raise HostError(f"a host holds no {character!r}; expected [user@]host[:port]")
+
+
+def _check_user(user: str) -> None:
+    if not _USER.fullmatch(user):
+        raise HostError(
+            f"{user!r} is no login name: expected letters, digits and . _ + - (at most 64); "
+            "for another one write a Host alias with a User line in your ssh_config"
+        )
+
+
+def _bracketed(rest: str) -> tuple[str, int | None]:
+    inside, closed, after = rest[1:].partition("]")
+    if not closed:
+        raise HostError("'[' without ']': expected [address]:port")
+    address, percent, zone = inside.partition("%")
+    try:
+        name = str(ipaddress.IPv6Address(address))
+    except ValueError:
+        raise HostError(f"{inside!r} is no IPv6 address; brackets are only for those") from None
+    if percent and not _ZONE.fullmatch(zone):
+        raise HostError(f"{zone!r} is no network interface")
+    if not after:
+        return name + percent + zone, None
+    if not after.startswith(":"):
+        raise HostError(f"{after!r} follows ']': expected [address]:port")
+    return name + percent + zone, _port(after[1:])
+
+
+def _plain(rest: str) -> tuple[str, int | None]:
+    if rest.count(":") > 1:
+        raise HostError(f"write an IPv6 address in brackets: [{rest}], or with a port [{rest}]:22")
+    name, colon, port = rest.partition(":")
+    return _name(name), _port(port) if colon else None
+
+
+def _port(text: str) -> int:
+    if not _PORT.fullmatch(text) or int(text) > 65535:
+        raise HostError(f"{text!r} is no port: expected a number from 1 to 65535")
+    return int(text)
+
+
+def _name(text: str) -> str:
+    if not text:
+        raise HostError("the host name is missing: expected [user@]host[:port]")
+    name = text if text.isascii() else _ascii_form(text)
+    if not _NAME.fullmatch(name) or len(name) > MAX_TEXT:
+        raise HostError(f"{text!r} is no host name: expected letters, digits, '-', '_' and single dots")
+    if not name.strip("0123456789."):
+        try:
+            ipaddress.IPv4Address(name)
+        except ValueError:
+            raise HostError(f"{text!r} is no IPv4 address: expected four numbers from 0 to 255") from None
+    return name
+
+
+def _ascii_form(text: str) -> str:
+    """DNS's ASCII form of an international name (`xn--...`), which is what ssh and resolvers take."""
+    if not all(character.isalnum() or character in "-." for character in text):
+        raise HostError(f"{text!r} is no host name: expected letters, digits, '-' and single dots")
+    try:
+        return text.encode("idna").decode("ascii")
+    except UnicodeError as error:
+        raise HostError(f"{text!r} has no form that DNS knows ({error}); write its xn-- name") from None
