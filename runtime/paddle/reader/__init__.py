@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Readers: callables without arguments that give one pass over the samples each time they are called.
+
+`creator` makes readers out of arrays and files; the functions here make new readers out of readers.
+"""
+
+from __future__ import annotations
+
+from paddle.reader import creator, decorator
+from paddle.reader.decorator import ComposeNotAligned, cache, chain, compose, firstn, map_readers, shuffle
+from paddle.reader.minibatch import batch
+from paddle.reader.parallel import buffered, xmap_readers
+from paddle.reader.pipe import PipeReader, pipe_reader
+
+__all__ = [
+    "ComposeNotAligned",
+    "PipeReader",
+    "batch",
+    "buffered",
+    "cache",
+    "chain",
+    "compose",
+    "creator",
+    "decorator",
+    "firstn",
+    "map_readers",
+    "pipe_reader",
+    "shuffle",
+    "xmap_readers",
+]

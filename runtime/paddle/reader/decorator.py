@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Readers made out of readers, without threads.
+
+Nothing is read before the new reader is called and iterated over, and every call reads its sources anew
+(`cache` apart).
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeAlias, TypeVar
+
+from paddle.errors import ConfigError, PaddleError
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+Reader: TypeAlias = Callable[[], Iterable[T]]
+
+_ENDED = object()
+
+
+class ComposeNotAligned(PaddleError, ValueError):  # noqa: N818  scripts know this name
+    """The readers given to `compose` have different numbers of samples."""
+
+
+def map_readers(func: Callable[..., U], *readers: Reader[Any]) -> Reader[U]:
+    """Gives `func(a, b, ...)` for the samples a, b, ... of the readers, until the shortest reader ends."""
+
+    def read() -> Iterator[U]:
+        return (func(*samples) for samples in zip(*(reader() for reader in readers), strict=False))
+
+    return read
+
+
+def shuffle(reader: Reader[T], buf_size: int) -> Reader[T]:
+    """Fills a buffer of `buf_size` samples, gives them in random order, and goes on with the next ones.
+
+    The order comes from Python's `random`: seed that to repeat it.
+    """
+    check_positive("shuffle", buf_size=buf_size)
+
+    def read() -> Iterator[T]:
+        samples = iter(reader())
+        while buffer := list(itertools.islice(samples, buf_size)):
+            random.shuffle(buffer)
+            yield from buffer
+
+    return read
+
+
+def chain(*readers: Reader[T]) -> Reader[T]:
+    """Gives the samples of the first reader, then those of the second, and so on."""
+
+    def read() -> Iterator[T]:
+        for reader in readers:
+            yield from reader()
+
+    return read
+
+
+def compose(*readers: Reader[Any], check_alignment: bool = True) -> Reader[tuple[Any, ...]]:
+    """Puts the samples of the readers side by side: 1 and (2, 3) become (1, 2, 3).
+
+    Args:
+        readers: a sample that is a tuple adds its elements, any other sample adds itself.
+        check_alignment: raise when one reader ends before the others; False: end with the shortest.
+
+    Raises:
+        ComposeNotAligned: while reading, at the first sample that not every reader has.
+    """
+
+    def read() -> Iterator[tuple[Any, ...]]:
+        for index, row in enumerate(
+            itertools.zip_longest(*(reader() for reader in readers), fillvalue=_ENDED)
+        ):
+            ended = [place for place, sample in enumerate(row) if sample is _ENDED]
+            if ended and check_alignment:
+                raise ComposeNotAligned(
+                    f"compose: readers {ended} of {len(readers)} (from 0) ended after {index} samples "
+                    f"and the others have more; give readers of one length or check_alignment=False"
+                )
+            if ended:
+                return
+            yield tuple(itertools.chain.from_iterable(map(_as_tuple, row)))
+
+    return read
+
+
+def firstn(reader: Reader[T], n: int) -> Reader[T]:
+    """Gives the first `n` samples, and asks the source for no more than these."""
+
+    def read() -> Iterator[T]:
+        return itertools.islice(iter(reader()), n)
+
+    return read
+
+
+def cache(reader: Reader[T]) -> Reader[T]:
+    """Reads the whole source at the first pass; every pass then comes from memory, in the same order."""
+    kept: list[T] | None = None
+
+    def read() -> Iterator[T]:
+        nonlocal kept
+        if kept is None:
+            kept = list(reader())
+        yield from kept
+
+    return read
+
+
+def check_positive(function: str, **sizes: int) -> None:
+    """Raises ConfigError for the first of the named sizes that is below 1."""
+    for name, size in sizes.items():
+        if size < 1:
+            raise ConfigError(f"{function}: {name} must be at least 1, got {size}")
+
+
+def _as_tuple(sample: Any) -> tuple[Any, ...]:
+    return sample if isinstance(sample, tuple) else (sample,)

@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Batches out of samples: what a trainer reads."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+from paddle.reader.decorator import Reader, T, check_positive
+
+
+def batch(reader: Reader[T], batch_size: int) -> Reader[list[T]]:
+    """Groups samples into lists of `batch_size`; the last list holds what is left, so no sample is dropped.
+
+    Raises:
+        ConfigError: at once, when batch_size is below 1.
+    """
+    check_positive("batch", batch_size=batch_size)
+
+    def read() -> Iterator[list[T]]:
+        samples = iter(reader())
+        while group := list(itertools.islice(samples, batch_size)):
+            yield group
+
+    return read

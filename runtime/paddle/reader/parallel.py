@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Readers that work ahead on threads.
+
+Threads start when iteration starts and are gone when it ends, also when the consumer stops early. An error
+of the source or of the mapper is raised in the consumer, after the samples that came before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TypeVar
+
+from paddle.reader.channel import Channel, pump, running
+from paddle.reader.decorator import Reader, check_positive
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+
+def buffered(reader: Reader[T], size: int) -> Reader[T]:
+    """Reads up to `size` samples ahead on one thread."""
+    check_positive("buffered", size=size)
+
+    def read() -> Iterator[T]:
+        ahead: Channel[T] = Channel(size)
+        with running([partial(pump, reader, ahead)], [ahead]):
+            yield from ahead
+
+    return read
+
+
+def xmap_readers(
+    mapper: Callable[[T], U], reader: Reader[T], process_num: int, buffer_size: int, order: bool = False
+) -> Reader[U]:
+    """Gives `mapper(sample)` for every sample, computed on `process_num` threads.
+
+    Args:
+        mapper: called from several threads at once.
+        reader: read on one more thread.
+        process_num: threads that run the mapper.
+        buffer_size: samples read ahead, and results kept ahead, at most.
+        order: True: results in the order of the source; False: as they get ready.
+    """
+    check_positive("xmap_readers", process_num=process_num, buffer_size=buffer_size)
+    results = _map_in_order if order else _map_as_ready
+    return partial(results, mapper, reader, process_num, buffer_size)
+
+
+def _map_as_ready(mapper: Callable[[T], U], reader: Reader[T], workers: int, size: int) -> Iterator[U]:
+    todo: Channel[T] = Channel(size)
+    done: Channel[U] = Channel(size, producers=workers)
+    jobs = [partial(pump, reader, todo)]
+    jobs += [partial(pump, partial(map, mapper, todo), done)] * workers
+    with running(jobs, [todo, done]):
+        yield from done
+
+
+def _map_in_order(mapper: Callable[[T], U], reader: Reader[T], workers: int, size: int) -> Iterator[U]:
+    """Every sample gets a channel for its one result; the consumer reads these in the order of the source."""
+    todo: Channel[tuple[T, Channel[U]]] = Channel(size)
+    line: Channel[Channel[U]] = Channel(size)
+
+    def lined_up() -> Iterator[Channel[U]]:
+        for sample in reader():
+            result: Channel[U] = Channel(1)
+            todo.put((sample, result))
+            yield result
+
+    def work() -> None:
+        for sample, result in todo:
+            pump(partial(map, mapper, (sample,)), result)
+
+    with running([partial(pump, lined_up, line)] + [work] * workers, [todo, line]):
+        for result in line:
+            yield from result
