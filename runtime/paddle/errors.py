@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What can go wrong in a job's own processes.
 
-Errors carry data (endpoint, name, expected, got); their text says what, where, expected, got and what to do next.
+Errors carry data (endpoint, name, expected, got); their text says what, where, expected, got and what to do
+next.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class PserverError(PaddleError):
         self.endpoint = endpoint
 
 
-class PserverLost(PserverError):
+class PserverLost(PserverError):  # noqa: N818 - it says what happened
     """A parameter server did not answer in time, or its connection broke and did not come back."""
 
 
@@ -39,5 +40,5 @@ class WireError(PserverError):
     """A peer sent bytes that the protocol does not allow, or refused our key."""
 
 
-class PortBusy(PserverError):
+class PortBusy(PserverError):  # noqa: N818 - it says what happened
     """A port that was asked for is held by another process."""

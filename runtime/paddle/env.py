@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The environment that the launcher gives a process, read once into a frozen value.
+
+This is the only reader of os.environ in the runtime. docs/design.md section 4 is the list of names. Every
+name may be missing: a process started by hand has none of them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+
+from paddle.errors import ConfigError
+from paddle.flags import parse_bool
+
+_INIT_PREFIX = "PADDLE_INIT_"
+
+
+@dataclass(frozen=True, slots=True)
+class JobEnvironment:
+    """What the launcher said about this process and its job.
+
+    Attributes:
+        job_key: secret of the job, 64 hex digits; the keys of the wire are derived from it. Never logged.
+        wire: "curve", "plain", or empty when nobody decided.
+        role: "TRAINER", "PSERVER" or empty.
+        trainer_id: rank of this trainer, or None.
+        endpoints: "ip:port" of each server port for dense parameters, node-major, then port.
+        sparse_endpoints: the same for sparse parameters.
+        init_flags: PADDLE_INIT_* without the prefix, lower-cased, as text.
+        report_fd: descriptor of the pipe to the agent, or None.
+        glog_to_stderr: None when GLOG_logtostderr is not set.
+        glog_log_dir: folder for log files, or None.
+    """
+
+    job_id: str = ""
+    job_dir: Path | None = None
+    node_id: int | None = None
+    job_key: str | None = field(default=None, repr=False)
+    wire: str = ""
+    cluster_train: bool = False
+    role: str = ""
+    pod_ip: str = ""
+    current_endpoint: str = ""
+    trainer_id: int | None = None
+    num_trainers: int | None = None
+    trainer_endpoints: tuple[str, ...] = ()
+    endpoints: tuple[str, ...] = ()
+    sparse_endpoints: tuple[str, ...] = ()
+    init_flags: Mapping[str, str] = MappingProxyType({})
+    report_fd: int | None = None
+    glog_to_stderr: bool | None = None
+    glog_log_dir: Path | None = None
+
+    @classmethod
+    def read(cls, environ: Mapping[str, str] | None = None) -> JobEnvironment:
+        """Read `environ`, by default that of this process.
+
+        Raises:
+            ConfigError: a variable holds what cannot be read; the message names it.
+        """
+        env = os.environ if environ is None else environ
+        job_dir, log_dir = env.get("PADDLE_JOB_DIR"), env.get("GLOG_log_dir")
+        return cls(
+            job_id=env.get("PADDLE_JOB_ID", ""),
+            job_dir=Path(job_dir) if job_dir else None,
+            node_id=_number(env, "PADDLE_NODE_ID"),
+            job_key=env.get("PADDLE_JOB_KEY") or None,
+            wire=_word(env, "PADDLE_WIRE", ("", "curve", "plain")),
+            cluster_train=bool(_truth(env, "PADDLE_CLUSTER_TRAIN")),
+            role=_word(env, "TRAINING_ROLE", ("", "TRAINER", "PSERVER")),
+            pod_ip=env.get("POD_IP", ""),
+            current_endpoint=env.get("PADDLE_CURRENT_ENDPOINT", ""),
+            trainer_id=_number(env, "PADDLE_TRAINER_ID"),
+            num_trainers=_number(env, "PADDLE_TRAINERS_NUM"),
+            trainer_endpoints=_list(env, "PADDLE_TRAINER_ENDPOINTS"),
+            endpoints=_list(env, "PADDLE_PSERVERS_IP_PORT_LIST"),
+            sparse_endpoints=_list(env, "PADDLE_PSERVERS_SPARSE_IP_PORT_LIST"),
+            init_flags=MappingProxyType(
+                {
+                    name.removeprefix(_INIT_PREFIX).lower(): text
+                    for name, text in env.items()
+                    if name.startswith(_INIT_PREFIX)
+                }
+            ),
+            report_fd=_number(env, "PADDLE_REPORT_FD"),
+            glog_to_stderr=_truth(env, "GLOG_logtostderr"),
+            glog_log_dir=Path(log_dir) if log_dir else None,
+        )
+
+
+def _number(env: Mapping[str, str], name: str) -> int | None:
+    text = env.get(name, "").strip()
+    if not text:
+        return None
+    if not text.isascii() or not text.isdigit():
+        raise ConfigError(f"environment variable {name}: expected a whole number, got {text!r}")
+    return int(text)
+
+
+def _truth(env: Mapping[str, str], name: str) -> bool | None:
+    text = env.get(name, "").strip()
+    if not text:
+        return None
+    try:
+        return parse_bool(text)
+    except ValueError as error:
+        raise ConfigError(f"environment variable {name}: {error}") from None
+
+
+def _word(env: Mapping[str, str], name: str, words: tuple[str, ...]) -> str:
+    text = env.get(name, "").strip()
+    if text not in words:
+        expected = " or ".join(word for word in words if word)
+        raise ConfigError(f"environment variable {name}: expected {expected}, got {text!r}")
+    return text
+
+
+def _list(env: Mapping[str, str], name: str) -> tuple[str, ...]:
+    return tuple(word.strip() for word in env.get(name, "").split(",") if word.strip())

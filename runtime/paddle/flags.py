@@ -1,0 +1,251 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The flags of `paddle.init` and of `paddle pserver`: names, types, defaults and syntax.
+
+Each default is written here and nowhere else. The syntax is gflags': `--name=value`, `--name value`,
+`--bool`, `--nobool`; one dash or two; the last of several wins. Unknown names are errors that tell the
+nearest known one.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TypeAlias
+
+from paddle.errors import FlagError
+
+Value: TypeAlias = bool | int | float | str
+
+_TRUE = frozenset({"1", "t", "true", "y", "yes"})
+_FALSE = frozenset({"0", "f", "false", "n", "no"})
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """One flag: its default also gives its type.
+
+    Attributes:
+        default: value when nobody sets the flag.
+        about: one line for `--help`.
+        ignored: accepted so that old command lines keep working, without any effect here.
+    """
+
+    default: Value
+    about: str = ""
+    ignored: bool = False
+
+    def read(self, name: str, value: object) -> Value:
+        """Read a value written as text, or given as a Python value, into this flag's type.
+
+        Raises:
+            FlagError: the value does not fit; the message names the flag, the value and the expected type.
+        """
+        text = str(value).strip() if not isinstance(self.default, str) else str(value)
+        kind = type(self.default)
+        try:
+            return parse_bool(text) if kind is bool else kind(text)
+        except ValueError:
+            expected = {bool: "true or false", int: "a whole number", float: "a number"}[kind]
+            raise FlagError(f"flag --{name}: expected {expected}, got {text!r}") from None
+
+
+def parse_bool(text: str) -> bool:
+    """Read one of gflags' words for true and false, in any case.
+
+    Raises:
+        ValueError: it is none of them.
+    """
+    word = text.strip().lower()
+    if word in _TRUE:
+        return True
+    if word in _FALSE:
+        return False
+    raise ValueError(f"expected one of {sorted(_TRUE)} or {sorted(_FALSE)}, got {text!r}")
+
+
+def _unused(**defaults: Value) -> dict[str, Flag]:
+    return {name: Flag(default, ignored=True) for name, default in defaults.items()}
+
+
+_PORTS = {
+    "port": Flag(7164, "first port of a parameter server"),
+    "ports_num": Flag(1, "ports for dense parameters"),
+    "ports_num_for_sparse": Flag(0, "ports for sparse parameters, after the dense ones"),
+    "num_gradient_servers": Flag(1, "number of trainers in the job"),
+    "nics": Flag("", "comma separated network devices to listen on"),
+    "comment": Flag("", "free text, visible in the process list"),
+    "async_lagged_ratio_min": Flag(1.0, "a discard ratio at or below this is replaced by the default"),
+    "async_lagged_ratio_default": Flag(1.5, "discard ratio used then"),
+    "log_period_server": Flag(500, "batches between two statistics lines of a server"),
+}
+_PORTS_UNUSED = _unused(
+    rdma_tcp="tcp",
+    pserver_num_threads=1,
+    loadsave_parameters_in_pserver=False,
+    small_messages=False,
+    sock_send_buf_size=41943040,
+    sock_recv_buf_size=41943040,
+    sock_listen_queue_size=1024,
+    check_sparse_distribution_in_pserver=False,
+    show_check_sparse_distribution_log=False,
+    check_sparse_distribution_batches=100,
+    check_sparse_distribution_ratio=0.6,
+    check_sparse_distribution_unbalance_degree=2.0,
+)
+_TRAINER = {
+    "pservers": Flag("127.0.0.1", "comma separated addresses of the parameter servers"),
+    "trainer_id": Flag(0, "rank of this trainer; trainer 0 provides the initial values"),
+    "use_gpu": Flag(False, "compute on a GPU"),
+    "gpu_id": Flag(0, "number of the first GPU to use"),
+    "trainer_count": Flag(1, "threads or GPUs inside this trainer"),
+    "seed": Flag(1, "seed of every random number; 0 takes the time"),
+}
+_TRAINER_UNUSED = _unused(
+    parallel_thread_num=1,
+    start_pserver=False,
+    job="train",
+    config="",
+    config_args="",
+    local=True,
+    num_passes=100,
+    log_period=100,
+    dot_period=1,
+    saving_period=1,
+    saving_period_by_batches=0,
+    save_dir="",
+    start_pass=0,
+    init_model_path="",
+    load_missing_parameter_strategy="fail",
+    test_period=0,
+    average_test_period=0,
+    test_pass=-1,
+    test_wait=0,
+    model_list="",
+    predict_output_dir="",
+    predict_file="",
+    feat_file="",
+    distribute_test=False,
+    with_cost=True,
+    save_only_one=False,
+    show_parameter_stats_period=0,
+    show_layer_stat=False,
+    use_old_updater=False,
+    thread_local_rand_use_global_seed=False,
+    log_clipping=False,
+    log_error_clipping=False,
+    checkgrad_eps=1e-5,
+    enable_grad_share=104857600,
+    grad_share_block_num=64,
+    enable_parallel_vector=0,
+    parallel_nn=False,
+    beam_size=1,
+    rnn_use_batch=False,
+    prev_batch_state=False,
+    diy_beam_search_prob_so="",
+    allow_only_one_model_on_one_gpu=True,
+    cudnn_dir="",
+    cuda_dir="",
+    warpctc_dir="",
+    lapack_dir="",
+    nccl_dir="",
+    cudnn_conv_workspace_limit_in_mb=4096,
+    use_mkldnn=False,
+    use_nnpack=False,
+    python_path="",
+    python_bin="python2.7",
+    version=False,
+)
+# In the manuals, though no release defined them all.
+_DOCUMENTED_ONLY = _unused(
+    parameter_block_size=0,
+    parameter_block_size_for_sparse=0,
+    async_count=0,
+    log_barrier_abstract=True,
+    log_barrier_show_log=False,
+    log_barrier_lowest_nodes=5,
+    memory_threshold_on_load_data=1.0,
+)
+
+INIT_FLAGS: Mapping[str, Flag] = MappingProxyType(
+    {**_PORTS, **_PORTS_UNUSED, **_TRAINER, **_TRAINER_UNUSED, **_DOCUMENTED_ONLY}
+)
+"""Flags of paddle.init; each may also come as PADDLE_INIT_<NAME> in the environment."""
+
+PSERVER_FLAGS: Mapping[str, Flag] = MappingProxyType(
+    {
+        **_PORTS,
+        **_PORTS_UNUSED,
+        "wire": Flag("", "curve or plain; curve when the job has a key, else plain"),
+        "bind": Flag("", "address to listen on, instead of POD_IP and of the devices in --nics"),
+        "port_tries": Flag(
+            0, "how many further base ports to try when a port is taken; 0: fail and name its owner"
+        ),
+        "barrier_timeout_s": Flag(60.0, "wait this long at a barrier before the missing trainers are named"),
+    }
+)
+"""Flags of `paddle pserver`."""
+
+
+def read_flags(table: Mapping[str, Flag], given: Mapping[str, object]) -> dict[str, Value]:
+    """Return the value of every flag of `table`: the given ones read strictly, the default for the rest.
+
+    Raises:
+        FlagError: a name is unknown or a value does not fit.
+    """
+    unknown = [name for name in given if name not in table]
+    if unknown:
+        raise FlagError(f"unknown command line flag '{unknown[0]}'{_suggest(unknown[0], table)}")
+    return {
+        name: flag.read(name, given[name]) if name in given else flag.default for name, flag in table.items()
+    }
+
+
+def parse_arguments(table: Mapping[str, Flag], arguments: Sequence[str]) -> dict[str, str]:
+    """Split a command line into the flags it sets, as written: {name: text}.
+
+    Raises:
+        FlagError: an unknown flag, a flag without its value, or an argument that is no flag.
+    """
+    given: dict[str, str] = {}
+    rest = list(arguments)
+    while rest:
+        word = rest.pop(0)
+        if not word.startswith("-") or word in ("-", "--"):
+            raise FlagError(f"Unknown commandline argument: {word}")
+        name, equals, text = word.lstrip("-").partition("=")
+        negated = name.removeprefix("no")
+        if name not in table and not equals and negated != name and _is_bool(table, negated):
+            given[negated] = "false"
+        elif name not in table:
+            raise FlagError(f"unknown command line flag '{name}'{_suggest(name, table)}")
+        elif equals:
+            given[name] = text
+        elif _is_bool(table, name):
+            given[name] = "true"
+        elif rest:
+            given[name] = rest.pop(0)
+        else:
+            raise FlagError(f"flag --{name} needs a value: write --{name}=<value>")
+    return given
+
+
+def describe(table: Mapping[str, Flag]) -> str:
+    """Return the text of `--help`: one line for each flag with an effect, then the others' names."""
+    lines = [
+        f"    --{name}  ({flag.about}; default {flag.default!r})"
+        for name, flag in table.items()
+        if not flag.ignored
+    ]
+    ignored = [name for name, flag in table.items() if flag.ignored]
+    return "\n".join([*lines, "", "Accepted without effect: " + ", ".join(ignored)])
+
+
+def _is_bool(table: Mapping[str, Flag], name: str) -> bool:
+    return name in table and isinstance(table[name].default, bool)
+
+
+def _suggest(name: str, table: Mapping[str, Flag]) -> str:
+    near = difflib.get_close_matches(name, table, n=1)
+    return f"; did you mean '{near[0]}'?" if near else ""

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Log lines and log files in the form of glog.
+
+With GLOG_logtostderr set to 0, lines go to `<GLOG_log_dir>/<program>.<host>.<user>.log.INFO.<time>.<pid>`,
+found through the symlink `<program>.INFO`, and errors also to stderr; without it everything goes to stderr.
+A log that cannot be written never stops the program: lost lines are counted and told once writing works
+again.
+"""
+
+from __future__ import annotations
+
+import getpass
+import logging
+import os
+import socket
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import TextIO
+
+from paddle.env import JobEnvironment
+
+TRAINER = "paddle_trainer"
+PSERVER = "paddle_pserver2"
+
+_LOGGER = "paddle"
+_LETTERS = ((logging.CRITICAL, "F"), (logging.ERROR, "E"), (logging.WARNING, "W"), (logging.NOTSET, "I"))
+
+
+class GlogFormatter(logging.Formatter):
+    """Formats a record as `Immdd HH:MM:SS.uuuuuu <thread> <file>:<line>] <message>`."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging names it
+        """Return the line of a record whose `message` is set."""
+        letter = next(letter for level, letter in _LETTERS if record.levelno >= level)
+        moment = time.localtime(record.created)
+        micros = int(record.created % 1 * 1e6)
+        thread = record.__dict__.get("thread_id", 0)
+        stamp = f"{letter}{time.strftime('%m%d %H:%M:%S', moment)}.{micros:06d} {thread:5d}"
+        return f"{stamp} {record.filename}:{record.lineno}] {record.message}"
+
+
+class _LineHandler(logging.Handler):
+    """Writes lines to a descriptor, each with one unbuffered write."""
+
+    def __init__(self, descriptor: int, *, owned: bool) -> None:
+        super().__init__()
+        self._descriptor = descriptor
+        self._owned = owned
+        self._lost = 0
+        self.setFormatter(GlogFormatter())
+        self.addFilter(_add_thread_id)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one record; a full disk or a closed pipe loses the line and nothing else."""
+        try:
+            line = self.format(record)
+        except Exception:  # noqa: BLE001 - a wrong log argument must not end training
+            line = f"{record.filename}:{record.lineno}] a message could not be formatted: {record.msg!r}"
+        if self._lost:
+            line = f"{line}\n{self._lost} log lines before this one could not be written"
+        try:
+            os.write(self._descriptor, line.encode("utf-8", "backslashreplace") + b"\n")
+            self._lost = 0
+        except OSError:
+            self._lost += 1
+
+    def close(self) -> None:
+        """Close the descriptor if this handler opened it."""
+        if self._owned:
+            self._owned = False
+            os.close(self._descriptor)
+        super().close()
+
+
+def open_log(program: str, environment: JobEnvironment | None = None) -> logging.Logger:
+    """Send what the logger "paddle" and its children say to glog's file, or to stderr.
+
+    A second call replaces the first. If the file cannot be made, stderr is used and told why.
+
+    Args:
+        program: `TRAINER` or `PSERVER`; names the file.
+        environment: where GLOG_* come from, by default this process.
+
+    Returns:
+        The logger "paddle".
+    """
+    environment = environment or JobEnvironment.read()
+    logger = logging.getLogger(_LOGGER)
+    for old in [handler for handler in logger.handlers if isinstance(handler, _LineHandler)]:
+        logger.removeHandler(old)
+        old.close()
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+    stderr = _LineHandler(_descriptor_of(sys.stderr, 2), owned=False)
+    logger.addHandler(stderr)
+    if environment.glog_to_stderr is not False:
+        return logger
+    try:
+        descriptor = _create(environment.glog_log_dir or Path(tempfile.gettempdir()), program)
+    except OSError as error:
+        logger.warning("log file of %s cannot be made, logging to stderr: %s", program, error)
+        return logger
+    stderr.setLevel(logging.ERROR)
+    logger.addHandler(_LineHandler(descriptor, owned=True))
+    return logger
+
+
+def _add_thread_id(record: logging.LogRecord) -> bool:
+    # The kernel's id, as in glog; the record itself carries Python's.
+    record.__dict__.setdefault("thread_id", threading.get_native_id())
+    return True
+
+
+def _descriptor_of(stream: TextIO | None, default: int) -> int:
+    try:
+        return stream.fileno() if stream is not None else default
+    except (OSError, ValueError):
+        return default
+
+
+def _create(folder: Path, program: str) -> int:
+    """Create the log file with its header, point the symlink at it, and return its descriptor."""
+    folder.mkdir(parents=True, exist_ok=True)
+    host = socket.gethostname()
+    now = time.localtime()
+    name = f"{program}.{host}.{_user()}.log.INFO.{time.strftime('%Y%m%d-%H%M%S', now)}.{os.getpid()}"
+    descriptor = os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    header = (
+        f"Log file created at: {time.strftime('%Y/%m/%d %H:%M:%S', now)}\n"
+        f"Running on machine: {host}\n"
+        "Log line format: [IWEF]mmdd hh:mm:ss.uuuuuu threadid file:line] msg\n"
+    )
+    os.write(descriptor, header.encode())
+    link = folder / f"{program}.INFO"
+    fresh = folder / f".{program}.INFO.{os.getpid()}"
+    fresh.unlink(missing_ok=True)
+    fresh.symlink_to(name)
+    fresh.replace(link)
+    return descriptor
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"uid{os.getuid()}"

@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Decay that comes after the rule: towards 0 by a threshold (L1) and by a factor (L2)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from paddle.optim.rule import Array
+
+
+def decay(w: Array, l1: Any, l2: Any) -> None:
+    """w = sign(w) max(|w| − l1, 0), then w *= 1/(1 + l2).
+
+    Args:
+        w: float32, changed in place.
+        l1: η λ₁, times batches and element factors where they apply; a number or broadcastable to w. A
+            plain 0 skips it.
+        l2: the same with λ₂.
+    """
+    if isinstance(l1, np.ndarray) or l1:
+        np.copysign(np.maximum(np.abs(w) - l1, 0.0), w, out=w)
+    if isinstance(l2, np.ndarray) or l2:
+        w *= 1.0 / (1.0 + l2)

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Updates one dense parameter, or the blocks of it that one server holds.
+
+Elementwise throughout: a parameter cut into blocks gets the same numbers as the whole.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from paddle.errors import ConfigError
+from paddle.optim.decay import decay
+from paddle.optim.rule import Array, Step
+from paddle.optim.rules import rate_of, rule_of
+from paddle.optim.spec import OptimizerSpec, ParameterSpec
+
+# So many elements at a time, that a rule's intermediate results stay in the processor's cache.
+_SLICE = 1 << 14
+
+
+class DenseUpdater:
+    """An update rule with its state for `size` elements. Not thread-safe."""
+
+    def __init__(self, optimizer: OptimizerSpec, parameter: ParameterSpec, size: int) -> None:
+        """Prepare; the state is made by the first update, on the device of the value.
+
+        Raises:
+            ConfigError: the parameter is static.
+        """
+        if parameter.static:
+            raise ConfigError(f"parameter {parameter.name} is static: it cannot be updated")
+        self._optimizer, self._parameter, self._size = optimizer, parameter, size
+        self._rule = rule_of(optimizer)
+        self._state: dict[str, Array] = {}
+        self._batches = 0
+
+    def update(self, value: Array, grad: Array, learning_rate: float) -> None:
+        """Take one step: clip the gradient, apply the rule, decay.
+
+        Args:
+            value: (size,) float32, changed in place.
+            grad: (size,) float32, summed over the batch and over trainers; not changed.
+            learning_rate: what `LearningRate.at` gave.
+
+        Raises:
+            ConfigError: a shape or dtype is not as above.
+        """
+        for what, array in (("value", value), ("gradient", grad)):
+            if array.shape != (self._size,) or array.dtype != np.float32:
+                raise ConfigError(
+                    f"{what} of parameter {self._parameter.name}: expected ({self._size},) float32, "
+                    f"got {array.shape} {array.dtype}"
+                )
+        if not self._batches:
+            names = self._rule.states(self._parameter.momentum)
+            self._state = {name: np.zeros_like(value) for name in names}
+        self._batches += 1
+        slice_size = _SLICE if isinstance(value, np.ndarray) else max(self._size, 1)
+        step = self._step(learning_rate)
+        for start in range(0, self._size, slice_size):
+            part = slice(start, start + slice_size)
+            self._update(
+                value[part], grad[part], {name: array[part] for name, array in self._state.items()}, step
+            )
+
+    def _step(self, learning_rate: float) -> Step:
+        parameter = self._parameter
+        return Step(
+            eta=rate_of(self._rule, self._optimizer, parameter, learning_rate),
+            l2=0.0 if parameter.l1 else parameter.l2,
+            mu=parameter.momentum,
+            t=self._batches,
+            first=self._batches == 1,
+        )
+
+    def _update(self, w: Array, g: Array, state: dict[str, Array], step: Step) -> None:
+        parameter = self._parameter
+        if parameter.clip:
+            g = np.clip(g, -parameter.clip, parameter.clip)
+        r = self._rule.update(w, g, state, step)
+        if parameter.l1:
+            scale = step.eta if r is None else step.eta * r
+            decay(w, scale * parameter.l1, scale * parameter.l2)

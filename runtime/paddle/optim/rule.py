@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every update rule offers, and the two moves that several of them share.
+
+A rule works elementwise and in place on float32 arrays of any one shape: a flat slice of a dense parameter,
+or rows of a sparse one. It holds hyperparameters only; the arrays it keeps between batches are its
+caller's. NumPy's functions hand over to cupy when the arrays live on a GPU.
+
+Formulas use the letters of the papers: w value, g gradient, m momentum, η rate, λ L2 decay, μ momentum
+factor, ρ and β decay of averages, ε, t the batch counted from 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Array: TypeAlias = npt.NDArray[np.float32]
+State: TypeAlias = Mapping[str, Array]
+
+
+class Step(NamedTuple):
+    """The scalars of one update.
+
+    Attributes:
+        eta: η: the schedule's rate times the parameter's.
+        l2: λ, or 0 where decay is applied after the rule.
+        mu: μ.
+        t: batches so far, counting this one.
+        elapsed: for rows, (n, 1) float32: batches since the row was last touched, counting this one.
+        first: whether this is the first update; for rows (n, 1) bool.
+    """
+
+    eta: float
+    l2: float
+    mu: float
+    t: int
+    elapsed: Any = 1.0
+    first: Any = False
+
+
+class Rule(Protocol):
+    """An update rule."""
+
+    follows_schedule: ClassVar[bool]
+    """False: the rule always uses the optimizer's base rate."""
+    handles_rows: ClassVar[bool]
+    """False: sparse parameters cannot use it."""
+
+    def states(self, mu: float) -> tuple[str, ...]:
+        """Return the names of the arrays that it keeps, all starting at 0."""
+
+    def update(self, w: Array, g: Array, state: State, step: Step) -> Array | None:
+        """Change `w` and `state` in place; return r, its factor on each element's rate, if any."""
+
+
+def descend(w: Array, g: Array, r: Array | None, state: State, step: Step) -> None:
+    """m = μm − η r (g + λw);  w += m."""
+    d = g + step.l2 * w if step.l2 else g
+    d = step.eta * d if r is None else step.eta * r * d
+    if not step.mu:
+        w -= d
+        return
+    m = state["m"]
+    m *= step.mu
+    m -= d
+    w += m
+
+
+def with_momentum(*names: str, mu: float) -> tuple[str, ...]:
+    """Return the names of a rule's arrays: m is kept only if there is momentum."""
+    return (*names, "m") if mu else names
+
+
+def decayed_average(average: Array, sample: Array, rho: float, step: Step) -> None:
+    """average = ρ^k average + (1 − ρ) sample over k elapsed batches; the first sample counts fully."""
+    average *= np.power(np.float32(rho), step.elapsed)
+    average += np.where(step.first, np.float32(1.0), np.float32(1.0 - rho)) * sample

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The learning rate over the course of training, as a function of samples processed (n) and pass (p).
+
+Some rules keep the base rate and ignore schedules (AdaGrad, Adamax); that is said by the rule, not here.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from bisect import bisect_left
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from paddle.errors import ConfigError
+from paddle.optim.spec import OptimizerSpec
+
+_log = logging.getLogger(__name__)
+
+
+class LearningRate:
+    """The rate of one optimizer. Not thread-safe: it remembers which segment it told last."""
+
+    def __init__(self, optimizer: OptimizerSpec) -> None:
+        """Read the schedule.
+
+        Raises:
+            ConfigError: the schedule's arguments cannot be used.
+        """
+        self._spec = optimizer
+        self._formula = _FORMULAS.get(optimizer.schedule)
+        if optimizer.schedule in ("exp", "discexp") and optimizer.decay_b == 0:
+            raise ConfigError(f"learning_rate_decay_b: schedule {optimizer.schedule} divides by it, got 0")
+        if optimizer.schedule == "caffe_poly" and optimizer.decay_a == 0:
+            raise ConfigError("learning_rate_decay_a: schedule caffe_poly divides by it, got 0")
+        self._segments = _read_segments(optimizer.schedule_args) if self._formula is None else ([], [])
+        self._segment: int | None = None
+
+    def at(self, num_samples: int, pass_id: int) -> float:
+        """Return the rate after `num_samples` samples, in pass `pass_id` (from 0).
+
+        Locally and in synchronous training num_samples includes the current batch, in asynchronous it does
+        not.
+        """
+        if self._formula is not None:
+            return self._formula(
+                self._spec.learning_rate, self._spec.decay_a, self._spec.decay_b, num_samples
+            )
+        bounds, factors = self._segments
+        position = pass_id if self._spec.schedule == "pass_manual" else num_samples
+        segment = min(bisect_left(bounds, position), len(factors) - 1)
+        rate = self._spec.learning_rate * factors[segment]
+        if self._segment is not None and segment != self._segment:
+            _log.info(" learning_rate changes to %g", rate)
+        self._segment = segment
+        return rate
+
+
+def _constant(lr: float, a: float, b: float, n: int) -> float:
+    return lr
+
+
+def _poly(lr: float, a: float, b: float, n: int) -> float:
+    return float(lr * (1.0 + a * n) ** -b)
+
+
+def _caffe_poly(lr: float, a: float, b: float, n: int) -> float:
+    return float(lr * (1.0 - n / a) ** b) if n <= a else 0.0
+
+
+def _exp(lr: float, a: float, b: float, n: int) -> float:
+    return float(lr * a ** (n / b))
+
+
+def _discexp(lr: float, a: float, b: float, n: int) -> float:
+    return float(lr * a ** math.floor(n / b))
+
+
+def _linear(lr: float, a: float, b: float, n: int) -> float:
+    return max(lr - a * n, b)
+
+
+_FORMULAS: Mapping[str, Callable[[float, float, float, int], float]] = MappingProxyType(
+    {
+        "constant": _constant,
+        "poly": _poly,
+        "caffe_poly": _caffe_poly,
+        "exp": _exp,
+        "discexp": _discexp,
+        "linear": _linear,
+    }
+)
+
+
+def _read_segments(text: str) -> tuple[list[int], list[float]]:
+    """Read `s0:r0,s1:r1,...`: factor r_i holds up to and including position s_i, the last one ever after."""
+    bounds: list[int] = []
+    factors: list[float] = []
+    for part in text.split(","):
+        bound, _, factor = part.partition(":")
+        try:
+            bounds.append(int(bound))
+            factors.append(float(factor))
+        except ValueError:
+            raise ConfigError(
+                f"learning_rate_args: expected '<position>:<factor>,...', got {part!r} in {text!r}"
+            ) from None
+    if bounds != sorted(bounds):
+        raise ConfigError(f"learning_rate_args: expected ascending positions, got {text!r}")
+    return bounds, factors

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Updates the touched rows of a sparse parameter and decays the others lazily.
+
+A touched row gets its rule without decay and then the decay of all k batches since it was last decayed:
+w *= 1/(1 + ηλk), or a threshold of ηλ₁k. `catch_up` brings every row to the present. Momentum needs the
+rule "sparse_momentum", since a row's momentum would have to act on batches that do not touch it.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from paddle.errors import ConfigError
+from paddle.optim.decay import decay
+from paddle.optim.rule import Array, Step
+from paddle.optim.rules import rate_of, rule_of
+from paddle.optim.sparse_momentum import SparseMomentumRows
+from paddle.optim.spec import OptimizerSpec, ParameterSpec, RowGradient
+
+# Rows brought to the present at a time, so that a huge table needs little extra memory.
+_ROWS = 1 << 14
+
+
+class _Rows(Protocol):
+    def update(
+        self, table: Array, rows: npt.NDArray[np.int64], values: Array, learning_rate: float
+    ) -> None: ...
+    def catch_up(self, table: Array, learning_rate: float) -> None: ...
+
+
+class SparseUpdater:
+    """An update rule with its state for a table of `height` rows. Not thread-safe."""
+
+    def __init__(self, optimizer: OptimizerSpec, parameter: ParameterSpec, height: int, width: int) -> None:
+        """Prepare the state; its memory is committed as rows are touched.
+
+        Raises:
+            ConfigError: the rule cannot update single rows, or the parameter has momentum or is static.
+        """
+        if parameter.static:
+            raise ConfigError(f"parameter {parameter.name} is static: it cannot be updated")
+        self._parameter, self._shape = parameter, (height, width)
+        self._rows: _Rows = (
+            SparseMomentumRows(parameter, height, width)
+            if optimizer.rule == "sparse_momentum"
+            else _LazyRows(optimizer, parameter, height, width)
+        )
+
+    def update(self, table: Array, gradient: RowGradient, learning_rate: float) -> None:
+        """Take one step of the whole table: one batch, whose gradient touches the rows given.
+
+        Args:
+            table: (height, width) float32, changed in place.
+            gradient: rows strictly ascending within the table; not changed. May be empty: then the batch
+                just counts.
+            learning_rate: what `LearningRate.at` gave.
+
+        Raises:
+            ConfigError: a shape, dtype or row is not as above; the table is unchanged.
+        """
+        rows, values = gradient
+        what = f"parameter {self._parameter.name}"
+        if table.shape != self._shape or table.dtype != np.float32:
+            raise ConfigError(
+                f"{what}: expected a table of {self._shape} float32, got {table.shape} {table.dtype}"
+            )
+        if values.shape != (len(rows), self._shape[1]) or values.dtype != np.float32:
+            expected = (len(rows), self._shape[1])
+            raise ConfigError(
+                f"row gradient of {what}: expected {expected} float32, got {values.shape} {values.dtype}"
+            )
+        check_rows(rows, self._shape[0], what)
+        self._rows.update(table, rows, values, learning_rate)
+
+    def catch_up(self, table: Array, learning_rate: float) -> None:
+        """Bring rows not touched lately to the present, in place; doing it twice changes nothing."""
+        self._rows.catch_up(table, learning_rate)
+
+
+def check_rows(rows: npt.NDArray[np.int64], height: int, what: str) -> None:
+    """Check that `rows` is (n,) int64, strictly ascending, within 0 .. height-1.
+
+    Raises:
+        ConfigError: it is not; the message begins with `what`.
+    """
+    if rows.ndim != 1 or rows.dtype != np.int64:
+        raise ConfigError(f"{what}: expected row ids as (n,) int64, got {rows.shape} {rows.dtype}")
+    if not len(rows):
+        return
+    steps = np.diff(rows)
+    if (steps <= 0).any():
+        at = int(np.argmax(steps <= 0))
+        raise ConfigError(
+            f"{what}: expected row ids strictly ascending, got {rows[at]} before {rows[at + 1]}"
+        )
+    if rows[0] < 0 or rows[-1] >= height:
+        wrong = rows[0] if rows[0] < 0 else rows[-1]
+        raise ConfigError(f"{what}: expected row ids from 0 to {height - 1}, got {wrong}")
+
+
+class _LazyRows:
+    """Any rule without momentum, on rows, with lazy decay."""
+
+    def __init__(self, optimizer: OptimizerSpec, parameter: ParameterSpec, height: int, width: int) -> None:
+        self._optimizer, self._parameter = optimizer, parameter
+        self._rule = rule_of(optimizer)
+        if not self._rule.handles_rows:
+            raise ConfigError(
+                f"parameter {parameter.name} is sparse: {optimizer.rule} cannot update single rows; "
+                "use another optimizer, or sparse_update=False"
+            )
+        if parameter.momentum:
+            raise ConfigError(
+                f"parameter {parameter.name} is sparse: momentum must be 0, got {parameter.momentum}; "
+                "use Momentum(sparse=True), or sparse_update=False"
+            )
+        self._state = {name: np.zeros((height, width), np.float32) for name in self._rule.states(0.0)}
+        self._touched = np.zeros(height, np.int64)  # batch of the last gradient, 0: never
+        self._decayed = np.zeros(height, np.int64)  # batch up to which decay was applied
+        self._batches = 0
+
+    def update(self, table: Array, rows: npt.NDArray[np.int64], values: Array, learning_rate: float) -> None:
+        self._batches += 1
+        parameter = self._parameter
+        w = table[rows]
+        state = {name: array[rows] for name, array in self._state.items()}
+        g = np.clip(values, -parameter.clip, parameter.clip) if parameter.clip else values
+        touched = self._touched[rows][:, None]
+        eta = rate_of(self._rule, self._optimizer, parameter, learning_rate)
+        elapsed = (self._batches - touched).astype(np.float32)
+        self._rule.update(w, g, state, Step(eta, 0.0, 0.0, self._batches, elapsed, touched == 0))
+        self._decay(w, rows, eta)
+        table[rows] = w
+        for name, array in state.items():
+            self._state[name][rows] = array
+        self._touched[rows] = self._batches
+
+    def catch_up(self, table: Array, learning_rate: float) -> None:
+        eta = rate_of(self._rule, self._optimizer, self._parameter, learning_rate)
+        if not (self._parameter.l1 or self._parameter.l2):
+            return
+        for start in range(0, len(table), _ROWS):
+            part = table[start : start + _ROWS]
+            self._decay(part, np.arange(start, start + len(part)), eta)
+
+    def _decay(self, w: Array, rows: npt.NDArray[np.int64], eta: float) -> None:
+        l1, l2 = self._parameter.l1, self._parameter.l2
+        if l1 or l2:
+            k = (self._batches - self._decayed[rows]).astype(np.float32)[:, None]
+            decay(w, eta * l1 * k if l1 else 0.0, eta * l2 * k if l2 else 0.0)
+            self._decayed[rows] = self._batches

@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an optimizer is and what a parameter asks of it: plain values that also travel to servers.
+
+Both are frozen and checked when made, so that whoever holds one need not look again. `from_json` takes only
+what `to_json` gives: a field too many, too few or of another type is an error that names it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from types import MappingProxyType
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from paddle.errors import ConfigError
+
+RULE_DEFAULTS: Mapping[str, Mapping[str, float]] = MappingProxyType(
+    {
+        "momentum": {},
+        "sparse_momentum": {},
+        "adagrad": {"epsilon": 1e-6},
+        "decayed_adagrad": {"rho": 0.95, "epsilon": 1e-6},
+        "adadelta": {"rho": 0.95, "epsilon": 1e-6},
+        "rmsprop": {"rho": 0.95, "epsilon": 1e-6},
+        "adam": {"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8},
+        "adamax": {"beta1": 0.9, "beta2": 0.999},
+    }
+)
+"""Update rules and their own hyperparameters. Momentum and decay belong to the parameters."""
+
+SCHEDULES = ("constant", "poly", "caffe_poly", "exp", "discexp", "linear", "manual", "pass_manual")
+
+
+class RowGradient(NamedTuple):
+    """Gradient of some rows of a sparse parameter.
+
+    Attributes:
+        rows: (n,) int64, strictly ascending.
+        values: (n, width) float32.
+    """
+
+    rows: npt.NDArray[np.int64]
+    values: npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class OptimizerSpec:
+    """An update rule, its learning rate and schedule, and whether servers apply gradients on arrival.
+
+    Attributes:
+        rule: a key of `RULE_DEFAULTS`.
+        hyper: the rule's own hyperparameters; missing ones get their defaults here.
+        schedule: one of `SCHEDULES`; decay_a, decay_b and schedule_args are its arguments.
+        discard_ratio: asynchronous only: how many times the number of trainers a gradient may lag.
+    """
+
+    rule: str = "momentum"
+    hyper: Mapping[str, float] = field(default_factory=dict)
+    learning_rate: float = 1e-3
+    schedule: str = "constant"
+    decay_a: float = 0.0
+    decay_b: float = 0.0
+    schedule_args: str = ""
+    is_async: bool = False
+    discard_ratio: float = 1.5
+
+    def __post_init__(self) -> None:
+        _require(
+            self.rule in RULE_DEFAULTS, "optimizer rule", f"one of {', '.join(RULE_DEFAULTS)}", self.rule
+        )
+        defaults = RULE_DEFAULTS[self.rule]
+        for name, value in self.hyper.items():
+            _require(name in defaults, f"hyperparameter of {self.rule}", f"one of {sorted(defaults)}", name)
+            _require(_is_finite(value), f"{self.rule} {name}", "a finite number", value)
+        hyper = {**defaults, **{name: float(value) for name, value in self.hyper.items()}}
+        object.__setattr__(self, "hyper", MappingProxyType(hyper))
+        _require(
+            self.schedule in SCHEDULES,
+            "learning rate schedule",
+            f"one of {', '.join(SCHEDULES)}",
+            self.schedule,
+        )
+        _numbers(self, "learning_rate", "decay_a", "decay_b", "discard_ratio")
+        _require(isinstance(self.schedule_args, str), "schedule_args", "text", self.schedule_args)
+        _require(isinstance(self.is_async, bool), "is_async", "true or false", self.is_async)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a dictionary of JSON types."""
+        return {item.name: getattr(self, item.name) for item in fields(self)} | {"hyper": dict(self.hyper)}
+
+    @classmethod
+    def from_json(cls, data: object) -> Self:
+        """Return the spec that `to_json` described.
+
+        Raises:
+            ConfigError: `data` has other fields, types or values.
+        """
+        content = _exact_fields(cls, data)
+        _require(isinstance(content["hyper"], dict), "hyper", "an object", content["hyper"])
+        return cls(**content)
+
+
+@dataclass(frozen=True, slots=True)
+class ParameterSpec:
+    """What one parameter asks of the optimizer.
+
+    Attributes:
+        learning_rate: factor on the optimizer's.
+        l1: rate of L1 decay.
+        l2: rate of L2 decay.
+        clip: bound on each element of the summed gradient; 0: none.
+        sparse: gradients come as rows; its shape is then (height, width).
+        static: never updated and never sent.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    learning_rate: float = 1.0
+    momentum: float = 0.0
+    l1: float = 0.0
+    l2: float = 0.0
+    clip: float = 0.0
+    sparse: bool = False
+    static: bool = False
+
+    def __post_init__(self) -> None:
+        _require(
+            isinstance(self.name, str) and 0 < len(self.name) < 256,
+            "parameter name",
+            "1 to 255 characters",
+            self.name,
+        )
+        object.__setattr__(self, "shape", tuple(self.shape))
+        what = f"parameter {self.name}"
+        _require(
+            all(type(n) is int and n > 0 for n in self.shape),
+            f"{what}: shape",
+            "whole numbers > 0",
+            self.shape,
+        )
+        _require(len(self.shape) > 0, f"{what}: shape", "at least one dimension", self.shape)
+        _numbers(self, "learning_rate", "momentum", "l1", "l2", "clip", what=f"{what}: ")
+        for name in ("momentum", "l1", "l2", "clip"):
+            _require(getattr(self, name) >= 0, f"{what}: {name}", "0 or more", getattr(self, name))
+        _require(isinstance(self.sparse, bool), f"{what}: sparse", "true or false", self.sparse)
+        _require(isinstance(self.static, bool), f"{what}: static", "true or false", self.static)
+        _require(
+            not self.sparse or len(self.shape) == 2,
+            f"{what}: shape of a sparse parameter",
+            "(height, width)",
+            self.shape,
+        )
+        _require(not (self.l1 and self.momentum), f"{what}: momentum", "0 with L1 decay", self.momentum)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a dictionary of JSON types."""
+        return asdict(self) | {"shape": list(self.shape)}
+
+    @classmethod
+    def from_json(cls, data: object) -> Self:
+        """Return the spec that `to_json` described.
+
+        Raises:
+            ConfigError: `data` has other fields, types or values.
+        """
+        content = _exact_fields(cls, data)
+        _require(isinstance(content["shape"], list), "shape", "a list", content["shape"])
+        return cls(**content)
+
+
+def _exact_fields(cls: type[Any], data: object) -> dict[str, Any]:
+    expected = {item.name for item in fields(cls)}
+    if not isinstance(data, dict) or set(data) != expected:
+        got = sorted(map(str, data)) if isinstance(data, dict) else type(data).__name__
+        raise ConfigError(f"{cls.__name__}: expected the fields {sorted(expected)}, got {got}")
+    return dict(data)
+
+
+def _numbers(spec: object, *names: str, what: str = "") -> None:
+    for name in names:
+        value = getattr(spec, name)
+        _require(_is_finite(value), f"{what}{name}", "a finite number", value)
+        object.__setattr__(spec, name, float(value))
+
+
+def _is_finite(value: object) -> bool:
+    return (
+        isinstance(value, (int, float, np.number))
+        and not isinstance(value, bool)
+        and math.isfinite(float(value))
+    )
+
+
+def _require(holds: bool, what: str, expected: str, got: object) -> None:
+    if not holds:
+        raise ConfigError(f"{what}: expected {expected}, got {got!r}")

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tells the agent of this node how far the process is, as JSON lines on the pipe it gave us.
+
+Without that pipe everything here does nothing. A report never blocks training and never ends it: when the
+pipe is full progress is dropped (newer progress follows), when it is closed reporting stops.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import threading
+import time
+from collections.abc import Sequence
+
+from paddle.env import JobEnvironment
+
+_MIN_INTERVAL_S = 0.25
+_READY_TIMEOUT_S = 5.0
+
+
+class Reporter:
+    """Writes report lines to a descriptor; all methods may be called from any thread."""
+
+    def __init__(self, descriptor: int | None) -> None:
+        """Take over `descriptor`, which child processes then do not inherit; None reports nothing."""
+        self._lock = threading.Lock()
+        self._descriptor = descriptor
+        self._pending: bytes | None = None
+        self._next_at = 0.0
+        if descriptor is None:
+            return
+        try:
+            os.set_inheritable(descriptor, False)
+            os.set_blocking(descriptor, False)
+        except OSError:
+            self._descriptor = None
+
+    @classmethod
+    def from_environment(cls, environment: JobEnvironment | None = None) -> Reporter:
+        """Return a reporter on the descriptor in PADDLE_REPORT_FD."""
+        return cls((environment or JobEnvironment.read()).report_fd)
+
+    def ready(self, endpoints: Sequence[str], sparse_endpoints: Sequence[str]) -> None:
+        """Say that a parameter server answers on all its ports; waits up to 5 s for room in the pipe."""
+        event: dict[str, object] = {
+            "event": "ready",
+            "endpoints": list(endpoints),
+            "sparse_endpoints": list(sparse_endpoints),
+        }
+        with self._lock:
+            self._write(_line(event), _READY_TIMEOUT_S)
+
+    def progress(
+        self, *, pass_id: int, batch_id: int, step: int, cost: float, samples: int, samples_per_s: float
+    ) -> None:
+        """Say how far training is; at most four lines a second are written, the newest wins."""
+        event = {
+            "event": "progress",
+            "pass_id": int(pass_id),
+            "batch_id": int(batch_id),
+            "step": int(step),
+            "cost": float(cost),
+            "samples": int(samples),
+            "samples_per_s": float(samples_per_s),
+        }
+        with self._lock:
+            if self._descriptor is None:
+                return
+            self._pending = _line(event)
+            if time.monotonic() >= self._next_at:
+                self._write_pending(0.0)
+
+    def flush(self) -> None:
+        """Write the newest progress if it is not out yet; waits up to 5 s for room in the pipe."""
+        with self._lock:
+            self._write_pending(_READY_TIMEOUT_S)
+
+    def _write_pending(self, timeout_s: float) -> None:
+        if self._pending is not None and self._write(self._pending, timeout_s):
+            self._pending = None
+            self._next_at = time.monotonic() + _MIN_INTERVAL_S
+
+    def _write(self, line: bytes, timeout_s: float) -> bool:
+        """Write a whole line; False when there was no room for its first byte in time."""
+        deadline = time.monotonic() + timeout_s
+        rest = memoryview(line)
+        while rest and self._descriptor is not None:
+            try:
+                rest = rest[os.write(self._descriptor, rest) :]
+            except BlockingIOError:
+                # Half a line would garble the next one: once begun, it gets the time to end.
+                wait_s = (
+                    deadline if len(rest) == len(line) else deadline + _READY_TIMEOUT_S
+                ) - time.monotonic()
+                if wait_s <= 0:
+                    if len(rest) < len(line):
+                        self._descriptor = None
+                    return False
+                select.select([], [self._descriptor], [], wait_s)
+            except OSError:
+                self._descriptor = None
+        return True
+
+
+def _line(event: dict[str, object]) -> bytes:
+    # JSON has no NaN: a cost that is not finite goes out as null.
+    clean = {
+        key: None if isinstance(value, float) and not _finite(value) else value
+        for key, value in event.items()
+    }
+    return json.dumps(clean, allow_nan=False).encode() + b"\n"
+
+
+def _finite(value: float) -> bool:
+    return value - value == 0.0
