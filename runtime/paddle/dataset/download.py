@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gets the original files of data sets into the cache, `DATA_HOME/<module>/<file>`.
+
+A file appears there by rename only, after its md5 was right. A file that the user has put there is used
+whatever its md5, after a warning. DATA_HOME is the environment's PADDLE_DATA_HOME, else
+~/.cache/paddle/dataset.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import http.client
+import logging
+import os
+import random
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+import uuid
+from pathlib import Path
+
+from paddle.dataset.errors import DatasetError
+from paddle.dataset.progress import Progress
+
+ATTEMPTS = 3
+READ_TIMEOUT_S = 30.0
+DEADLINE_S = 3600.0
+CHUNK_BYTES = 1 << 16
+
+logger = logging.getLogger(__name__)
+
+
+class _DamagedError(OSError):
+    """What arrived has another md5 than it should."""
+
+
+def data_home() -> Path:
+    """The root of the cache, as the environment has it now."""
+    return Path(os.environ.get("PADDLE_DATA_HOME") or "~/.cache/paddle/dataset").expanduser()
+
+
+def md5file(fname: str | Path) -> str:
+    """The md5 of a file's content, as 32 hex digits."""
+    with open(fname, "rb") as file:
+        return hashlib.file_digest(file, functools.partial(hashlib.md5, usedforsecurity=False)).hexdigest()
+
+
+def download(url: str, module_name: str, md5sum: str | None = None, save_name: str | None = None) -> str:
+    """Returns the path of a data set's file, after fetching it where it is not in the cache yet.
+
+    Args:
+        url: http or https.
+        module_name: folder under DATA_HOME.
+        md5sum: of the file's content; None: anything will do.
+        save_name: the file's name; None: as at the end of the url.
+
+    Raises:
+        DatasetError: it is not in the cache and cannot be fetched; the message says which file to put where.
+    """
+    path = data_home() / module_name / (save_name or url.rsplit("/", 1)[-1])
+    if not path.exists():
+        _fetch(url, path, md5sum)
+    elif md5sum:
+        status = path.stat()
+        _compare(path, md5sum, status.st_size, status.st_mtime_ns)
+    return str(path)
+
+
+@functools.cache
+def _compare(path: Path, md5sum: str, size: int, mtime_ns: int) -> None:
+    """Warns about a file with an unexpected md5; size and mtime_ns make that once per content."""
+    found = md5file(path)
+    if found != md5sum:
+        logger.warning("%s has md5 %s, expected %s: using the file as it is", path, found, md5sum)
+
+
+def _fetch(url: str, path: Path, md5sum: str | None) -> None:
+    reason: Exception | None = None
+    deadline = time.monotonic() + DEADLINE_S
+    for attempt in range(ATTEMPTS):
+        if attempt:
+            time.sleep(random.uniform(0.1, 0.5))  # noqa: S311  spreads clients, hides nothing
+        try:
+            _transfer(url, path, md5sum, deadline)
+        except (OSError, http.client.HTTPException) as error:
+            reason = error
+            if isinstance(error, urllib.error.HTTPError):
+                error.close()
+        else:
+            return
+    raise DatasetError(
+        path,
+        f"dataset: cannot download {url} in {ATTEMPTS} attempts ({type(reason).__name__}: {reason}). "
+        f"Get the file elsewhere and put it here: {path} (md5 {md5sum or 'any'}). "
+        f"PADDLE_DATA_HOME sets another root than {path.parent.parent}.",
+    ) from reason
+
+
+def _transfer(url: str, path: Path, md5sum: str | None, deadline: float) -> None:
+    scheme = urllib.parse.urlsplit(url).scheme
+    if scheme not in ("http", "https"):
+        raise DatasetError(path, f"dataset: expected an http or https url, got {url}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    title = f"Cache file {path} not found, downloading {url}"
+    part = path.with_name(f"{path.name}.{uuid.uuid4().hex}.part")
+    try:
+        _receive(url, part, title, deadline)
+        if md5sum and (found := md5file(part)) != md5sum:
+            raise _DamagedError(f"received {part.stat().st_size} bytes with md5 {found}, expected {md5sum}")
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _receive(url: str, part: Path, title: str, deadline: float) -> None:
+    with urllib.request.urlopen(url, timeout=READ_TIMEOUT_S) as reply, open(part, "wb") as file:  # noqa: S310  checked
+        length = int(reply.headers.get("Content-Length") or 0)
+        with Progress(title, length) as progress:
+            while chunk := reply.read(CHUNK_BYTES):
+                file.write(chunk)
+                progress.add(len(chunk))
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"not complete after {DEADLINE_S:.0f} s")
+        if progress.done < length:
+            raise http.client.IncompleteRead(b"", length - progress.done)
+        file.flush()
+        os.fsync(file.fileno())

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Film reviews of IMDB: 25,000 to train and 25,000 to test, half of them positive.
+
+A sample is (word ids, label): label 0 is positive, 1 is negative. Positive and negative reviews alternate.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import string
+import tarfile
+from collections import Counter
+from collections.abc import Iterator
+
+from paddle.dataset.download import download
+from paddle.dataset.errors import DatasetError
+from paddle.reader.decorator import Reader
+
+URL = "http://ai.stanford.edu/%7Eamaas/data/sentiment/aclImdb_v1.tar.gz"
+MD5 = "7c2ac02c03563afcf9b574c7e56c153a"
+
+CUTOFF = 150
+PUNCTUATION = string.punctuation.encode()
+
+Sample = tuple[list[int], int]
+
+
+def build_dict(pattern: re.Pattern[str], cutoff: int) -> dict[str, int]:
+    """Numbers the words that the archive's files matching `pattern` have more than `cutoff` times.
+
+    The most frequent word is 0, equal frequencies go by the word, <unk> is last.
+    """
+    counts: Counter[str] = Counter()
+    for _, words in _reviews(pattern):
+        counts.update(words)
+    del counts["<unk>"]
+    frequent = sorted((-count, word) for word, count in counts.items() if count > cutoff)
+    ids = {word: number for number, (_, word) in enumerate(frequent)}
+    ids["<unk>"] = len(ids)
+    return ids
+
+
+def word_dict() -> dict[str, int]:
+    """The dictionary of all labelled reviews: words that occur more than 150 times."""
+    return build_dict(re.compile(r"aclImdb/((train)|(test))/((pos)|(neg))/.*\.txt$"), CUTOFF)
+
+
+def train(word_idx: dict[str, int]) -> Reader[Sample]:
+    """The training reviews; the archive is read once, at the first pass."""
+    return _reader("train", word_idx)
+
+
+def test(word_idx: dict[str, int]) -> Reader[Sample]:
+    """The test reviews; the archive is read once, at the first pass."""
+    return _reader("test", word_idx)
+
+
+def fetch() -> None:
+    """Puts the file into the cache."""
+    download(URL, "imdb", MD5)
+
+
+def _reader(part: str, word_idx: dict[str, int]) -> Reader[Sample]:
+    pattern = re.compile(rf"aclImdb/{part}/(pos|neg)/.*\.txt$")
+    kept: list[Sample] = []
+
+    def read() -> Iterator[Sample]:
+        if not kept:
+            kept.extend(_alternating(pattern, word_idx))
+        yield from kept
+
+    return read
+
+
+def _alternating(pattern: re.Pattern[str], word_idx: dict[str, int]) -> Iterator[Sample]:
+    unknown = word_idx["<unk>"]
+    samples: dict[str, list[Sample]] = {"pos": [], "neg": []}
+    for match, words in _reviews(pattern):
+        ids = [word_idx.get(word, unknown) for word in words]
+        samples[match[1]].append((ids, int(match[1] == "neg")))
+    for pair in itertools.zip_longest(*samples.values()):
+        yield from (sample for sample in pair if sample is not None)
+
+
+def _reviews(pattern: re.Pattern[str]) -> Iterator[tuple[re.Match[str], list[str]]]:
+    """(match of the name, words) of every matching file, in the order of the archive: seeking is slow."""
+    path = download(URL, "imdb", MD5)
+    found = False
+    with tarfile.open(path) as archive:
+        for member in archive:
+            match = pattern.match(member.name)
+            file = archive.extractfile(member) if match else None
+            if match and file:
+                found = True
+                yield match, _words(file.read())
+    if not found:
+        raise DatasetError(
+            path, f"{path} has no file that matches {pattern.pattern}: is it the original archive?"
+        )
+
+
+def _words(text: bytes) -> list[str]:
+    """Splits bytes, not characters: some reviews have characters that str.split would take for blanks."""
+    return [word.decode("utf-8", "replace") for word in text.translate(None, PUNCTUATION).lower().split()]

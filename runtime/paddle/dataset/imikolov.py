@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Penn Treebank as Mikolov prepared it: 42,068 sentences to train a language model, 3,370 to test it.
+
+A sentence is framed by <s> and <e>; words that are not in the dictionary become <unk>.
+"""
+
+from __future__ import annotations
+
+import tarfile
+from collections import Counter
+from collections.abc import Iterator
+from enum import IntEnum
+
+from paddle.dataset.download import download
+from paddle.dataset.errors import DatasetError
+from paddle.errors import ConfigError
+from paddle.reader.decorator import Reader
+
+URL = "http://www.fit.vutbr.cz/~imikolov/rnnlm/simple-examples.tgz"
+MD5 = "30177ea32e27c525793142b6bf2c8e2d"
+
+TRAIN = "./simple-examples/data/ptb.train.txt"
+VALID = "./simple-examples/data/ptb.valid.txt"
+
+
+class DataType(IntEnum):
+    """What a sample is: n word ids in a row, or a sentence and the same sentence one word on."""
+
+    NGRAM = 1
+    SEQ = 2
+
+
+def build_dict(min_word_freq: int = 50) -> dict[str, int]:
+    """Numbers the words that training and test text together have more than `min_word_freq` times.
+
+    The most frequent word is 0, equal frequencies go by the word, <unk> is last. <s> and <e> count once a
+    sentence.
+    """
+    counts: Counter[str] = Counter()
+    for member in (TRAIN, VALID):
+        for words in _sentences(member):
+            counts.update(words)
+            counts.update(("<s>", "<e>"))
+    del counts["<unk>"]  # the text has it as a word; it always gets the last number
+    frequent = [(word, count) for word, count in counts.items() if count > min_word_freq]
+    frequent.sort(key=lambda pair: (-pair[1], pair[0]))
+    ids = {word: number for number, (word, _) in enumerate(frequent)}
+    ids["<unk>"] = len(ids)
+    return ids
+
+
+def train(
+    word_idx: dict[str, int], n: int, data_type: DataType = DataType.NGRAM
+) -> Reader[tuple[object, ...]]:
+    """Samples of the training text.
+
+    Args:
+        word_idx: of `build_dict`.
+        n: NGRAM: words in a sample, shorter sentences are dropped; SEQ: the most words, <s> counted, that a
+            sentence may have, longer ones are dropped, 0 keeps all.
+        data_type: NGRAM: a sample is n ids; SEQ: (ids with <s> in front, ids with <e> behind).
+    """
+    return _reader(TRAIN, word_idx, n, data_type)
+
+
+def test(
+    word_idx: dict[str, int],
+    n: int,
+    data_type: DataType = DataType.NGRAM,  # noqa: PT028  not a pytest test
+) -> Reader[tuple[object, ...]]:
+    """Samples of the validation text; arguments as of `train`."""
+    return _reader(VALID, word_idx, n, data_type)
+
+
+def fetch() -> None:
+    """Puts the file into the cache."""
+    download(URL, "imikolov", MD5)
+
+
+def _reader(member: str, word_idx: dict[str, int], n: int, data_type: DataType) -> Reader[tuple[object, ...]]:
+    if data_type == DataType.NGRAM and n < 1:
+        raise ConfigError(f"imikolov: n must be at least 1 for NGRAM, got {n}")
+    samples = {DataType.NGRAM: _ngrams, DataType.SEQ: _sequences}[DataType(data_type)]
+
+    def read() -> Iterator[tuple[object, ...]]:
+        unknown = word_idx["<unk>"]
+        for words in _sentences(member):
+            ids = [word_idx.get(word, unknown) for word in ("<s>", *words, "<e>")]
+            yield from samples(ids, n)
+
+    return read
+
+
+def _ngrams(ids: list[int], n: int) -> Iterator[tuple[object, ...]]:
+    for end in range(n, len(ids) + 1):
+        yield tuple(ids[end - n : end])
+
+
+def _sequences(ids: list[int], n: int) -> Iterator[tuple[object, ...]]:
+    source, target = ids[:-1], ids[1:]
+    if n <= 0 or len(source) <= n:
+        yield source, target
+
+
+def _sentences(member: str) -> Iterator[list[str]]:
+    path = download(URL, "imikolov", MD5)
+    with tarfile.open(path) as archive:
+        try:
+            file = archive.extractfile(member)
+        except KeyError as error:
+            raise DatasetError(path, f"{path} has no file {member}: is it the original archive?") from error
+        if file is None:
+            raise DatasetError(path, f"{path}: {member} is not a file")
+        for line in file:
+            yield line.decode("utf-8").split()

@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""MovieLens 1M: a million ratings of films, with what is known of users and films.
+
+A sample is [user id, gender (0 male, 1 female), index into age_table, job, movie id, [category ids],
+[title word ids], [2 * stars - 5]]. Every tenth rating or so, always the same ones, is for testing.
+"""
+
+from __future__ import annotations
+
+import functools
+import random
+import re
+import zipfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from paddle.dataset.download import download
+from paddle.dataset.errors import DatasetError
+from paddle.reader.decorator import Reader
+
+URL = "http://files.grouplens.org/datasets/movielens/ml-1m.zip"
+MD5 = "c4d9eecfca2ab87c1945afe126590906"
+
+TEST_SHARE = 0.1
+SEED = 0
+
+age_table = [1, 18, 25, 35, 45, 50, 56]
+
+_TITLE = re.compile(r"^(.*)\((\d+)\)$")
+
+
+@dataclass(frozen=True)
+class MovieInfo:
+    """A film: its id, its categories, and its title without the year."""
+
+    index: int
+    categories: tuple[str, ...]
+    title: str
+
+    def value(self) -> list[Any]:
+        """[id, [category ids], [title word ids]]."""
+        words, categories = get_movie_title_dict(), movie_categories()
+        return [
+            self.index,
+            [categories[c] for c in self.categories],
+            [words[w.lower()] for w in self.title.split()],
+        ]
+
+
+@dataclass(frozen=True)
+class UserInfo:
+    """A user: id, gender, index into age_table, job."""
+
+    index: int
+    is_male: bool
+    age: int
+    job_id: int
+
+    def value(self) -> list[int]:
+        """[id, gender, age index, job]."""
+        return [self.index, 0 if self.is_male else 1, self.age, self.job_id]
+
+
+def train() -> Reader[list[Any]]:
+    """The ratings to train with."""
+    return functools.partial(_ratings, testing=False)
+
+
+def test() -> Reader[list[Any]]:
+    """The ratings to test with."""
+    return functools.partial(_ratings, testing=True)
+
+
+def user_info() -> dict[int, UserInfo]:
+    """All users by id."""
+    return _users(_path())
+
+
+def movie_info() -> dict[int, MovieInfo]:
+    """All films by id."""
+    return _movies(_path())
+
+
+def get_movie_title_dict() -> dict[str, int]:
+    """Number of every lower-case word in a title, in alphabetical order."""
+    return _title_words(_path())
+
+
+def movie_categories() -> dict[str, int]:
+    """Number of every category, in alphabetical order."""
+    return _categories(_path())
+
+
+def max_movie_id() -> int:
+    """The highest id of a film; ids have gaps."""
+    return max(movie_info())
+
+
+def max_user_id() -> int:
+    """The highest id of a user."""
+    return max(user_info())
+
+
+def max_job_id() -> int:
+    """The highest number of a job."""
+    return max(user.job_id for user in user_info().values())
+
+
+def fetch() -> None:
+    """Puts the file into the cache."""
+    _path()
+
+
+def _path() -> str:
+    return download(URL, "movielens", MD5)
+
+
+def _ratings(testing: bool) -> Iterator[list[Any]]:
+    users, movies = user_info(), movie_info()
+    draw = random.Random(SEED)  # noqa: S311  splits the data, hides nothing
+    for uid, mid, stars, _ in _rows(_path(), "ratings.dat"):
+        if (draw.random() < TEST_SHARE) == testing:
+            yield [*users[int(uid)].value(), *movies[int(mid)].value(), [float(stars) * 2 - 5.0]]
+
+
+@functools.cache
+def _users(path: str) -> dict[int, UserInfo]:
+    rows = _rows(path, "users.dat")
+    return {
+        int(uid): UserInfo(int(uid), gender == "M", age_table.index(int(age)), int(job))
+        for uid, gender, age, job, _ in rows
+    }
+
+
+@functools.cache
+def _movies(path: str) -> dict[int, MovieInfo]:
+    movies = {}
+    for mid, title, categories in _rows(path, "movies.dat"):
+        dated = _TITLE.match(title)
+        movies[int(mid)] = MovieInfo(int(mid), tuple(categories.split("|")), dated[1] if dated else title)
+    return movies
+
+
+@functools.cache
+def _title_words(path: str) -> dict[str, int]:
+    return _numbered(word.lower() for movie in _movies(path).values() for word in movie.title.split())
+
+
+@functools.cache
+def _categories(path: str) -> dict[str, int]:
+    return _numbered(category for movie in _movies(path).values() for category in movie.categories)
+
+
+def _numbered(words: Iterable[str]) -> dict[str, int]:
+    return {word: number for number, word in enumerate(sorted(set(words)))}
+
+
+def _rows(path: str, name: str) -> Iterator[list[str]]:
+    with zipfile.ZipFile(path) as archive:
+        try:
+            file = archive.open(f"ml-1m/{name}")
+        except KeyError as error:
+            raise DatasetError(
+                path, f"{path} has no file ml-1m/{name}: is it the original archive?"
+            ) from error
+        with file:
+            for line in file:
+                yield line.decode("latin-1").strip().split("::")

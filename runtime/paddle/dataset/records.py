@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Samples in numbered files, so that every trainer of a job can read its own.
+
+The files hold JSON (the original pickled them, and unpickling runs what a file says): numbers, strings, None,
+lists, tuples, bytes and numpy arrays come back as they were, numpy scalars as arrays without dimensions.
+"""
+
+from __future__ import annotations
+
+import base64
+import glob
+import json
+import logging
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from paddle.dataset.errors import DatasetError
+from paddle.errors import ConfigError
+from paddle.reader.decorator import Reader
+from paddle.reader.minibatch import batch
+
+Dumper = Callable[[list[Any], BinaryIO], object]
+Loader = Callable[[BinaryIO], list[Any]]
+
+logger = logging.getLogger(__name__)
+
+
+def dump(samples: list[Any], file: BinaryIO) -> None:
+    """Writes samples; the default dumper of `split`.
+
+    Raises:
+        TypeError: a sample holds something else than the module says.
+    """
+    file.write(json.dumps(_packed(samples), allow_nan=True).encode())
+
+
+def load(file: BinaryIO) -> list[Any]:
+    """Reads what `dump` wrote; the default loader of `cluster_files_reader`."""
+    try:
+        samples = _unpacked(json.loads(file.read()))
+    except (ValueError, KeyError, TypeError) as error:
+        raise DatasetError(
+            file.name, f"dataset: {file.name} was not written by common.split: {error}"
+        ) from error
+    return list(samples)
+
+
+def split(
+    reader: Reader[Any], line_count: int, suffix: str = "%05d.json", dumper: Dumper = dump
+) -> list[str]:
+    """Writes the samples of a reader to files of `line_count` samples each, the last one with what is left.
+
+    Args:
+        reader: what to write.
+        line_count: samples per file.
+        suffix: path of the files with one %d for their number, from 0.
+        dumper: called with (samples, binary file).
+
+    Returns:
+        The paths of the files; each appeared by rename when it was complete.
+    """
+    paths = []
+    for number, samples in enumerate(batch(reader, line_count)()):
+        paths.append(_numbered(suffix, number))
+        part = Path(f"{paths[-1]}.part")
+        try:
+            with part.open("wb") as file:
+                dumper(samples, file)
+            part.replace(paths[-1])
+        finally:
+            part.unlink(missing_ok=True)
+    return paths
+
+
+def cluster_files_reader(
+    files_pattern: str, trainer_count: int, trainer_id: int, loader: Loader = load
+) -> Reader[Any]:
+    """Gives the samples in a trainer's files: of the sorted paths those with index % trainer_count == its id.
+
+    Args:
+        files_pattern: glob pattern.
+        trainer_count: number of trainers in the job.
+        trainer_id: from 0.
+        loader: called with a binary file, returns its samples.
+    """
+    if not 0 <= trainer_id < trainer_count:
+        raise ConfigError(
+            f"cluster_files_reader: trainer_id must be from 0 to {trainer_count - 1}, got {trainer_id}"
+        )
+
+    def read() -> Iterator[Any]:
+        paths = sorted(glob.glob(files_pattern))
+        if not paths:
+            raise DatasetError(
+                files_pattern, f"cluster_files_reader: no file matches {os.path.abspath(files_pattern)}"
+            )
+        for path in paths[trainer_id::trainer_count]:
+            logger.info("append file: %s", path)
+            with open(path, "rb") as file:
+                yield from loader(file)
+
+    return read
+
+
+def _numbered(suffix: str, number: int) -> str:
+    try:
+        return suffix % number
+    except (TypeError, ValueError) as error:
+        raise ConfigError(
+            f"split: suffix must have one number in it, such as %05d, got {suffix!r}"
+        ) from error
+
+
+def _packed(value: Any) -> Any:
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, list):
+        return [_packed(item) for item in value]
+    if isinstance(value, tuple):
+        return {"tuple": [_packed(item) for item in value]}
+    if isinstance(value, bytes):
+        return {"bytes": base64.b64encode(value).decode()}
+    if isinstance(value, np.ndarray | np.generic) and not value.dtype.hasobject:
+        data = base64.b64encode(value.tobytes()).decode()
+        return {"array": data, "dtype": value.dtype.str, "shape": value.shape}
+    raise TypeError(
+        f"split: cannot write a sample with {type(value).__name__} in it; give a dumper of your own"
+    )
+
+
+def _unpacked(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_unpacked(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if "tuple" in value:
+        return tuple(_unpacked(item) for item in value["tuple"])
+    if "bytes" in value:
+        return base64.b64decode(value["bytes"])
+    flat = np.frombuffer(base64.b64decode(value["array"]), dtype=np.dtype(value["dtype"]))
+    return flat.reshape(value["shape"]).copy()

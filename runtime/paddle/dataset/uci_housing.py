@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Boston housing: 404 and 102 districts, 13 features and the price of a house in thousands of dollars.
+
+A sample is (features (13,) float64, price (1,) float64). Features are scaled by (x - mean) / (max - min) over
+all 506 rows.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paddle.dataset.download import download
+from paddle.dataset.errors import DatasetError
+from paddle.reader.decorator import Reader
+
+URL = "https://archive.ics.uci.edu/ml/machine-learning-databases/housing/housing.data"
+MD5 = "d4accdce7a25600298819f8e28e8d593"
+
+feature_names = [
+    "CRIM",
+    "ZN",
+    "INDUS",
+    "CHAS",
+    "NOX",
+    "RM",
+    "AGE",
+    "DIS",
+    "RAD",
+    "TAX",
+    "PTRATIO",
+    "B",
+    "LSTAT",
+]
+
+COLUMNS = len(feature_names) + 1
+TRAIN_SHARE = 0.8
+
+Sample = tuple[NDArray[np.float64], NDArray[np.float64]]
+
+
+def train() -> Reader[Sample]:
+    """The first 80 percent of the rows."""
+    rows = _scaled(download(URL, "uci_housing", MD5))
+    return _reader(rows[: int(len(rows) * TRAIN_SHARE)])
+
+
+def test() -> Reader[Sample]:
+    """The rows that `train` leaves."""
+    rows = _scaled(download(URL, "uci_housing", MD5))
+    return _reader(rows[int(len(rows) * TRAIN_SHARE) :])
+
+
+def fetch() -> None:
+    """Puts the file into the cache."""
+    download(URL, "uci_housing", MD5)
+
+
+@functools.cache
+def _scaled(path: str) -> NDArray[np.float64]:
+    """Rows (506, 14) float64, features scaled; read-only, since callers share it."""
+    values = np.fromfile(path, sep=" ", dtype=np.float64)
+    if values.size == 0 or values.size % COLUMNS:
+        raise DatasetError(path, f"{path}: expected rows of {COLUMNS} numbers, got {values.size} numbers")
+    rows = values.reshape(-1, COLUMNS)
+    features = rows[:, :-1]
+    features[:] = (features - features.mean(axis=0)) / (features.max(axis=0) - features.min(axis=0))
+    rows.flags.writeable = False
+    return rows
+
+
+def _reader(rows: NDArray[np.float64]) -> Reader[Sample]:
+    def read() -> Iterator[Sample]:
+        for row in rows:
+            yield row[:-1], row[-1:]
+
+    return read

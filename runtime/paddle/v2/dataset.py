@@ -1,0 +1,14 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`paddle.v2.dataset`: the data sets of `paddle.dataset` under the name that v2 scripts know."""
+
+from __future__ import annotations
+
+import sys
+
+from paddle.dataset import DatasetError, common, imdb, imikolov, mnist, movielens, uci_housing
+
+__all__ = ["DatasetError", "common", "imdb", "imikolov", "mnist", "movielens", "uci_housing"]
+
+# `import paddle.v2.dataset.mnist` asks sys.modules; without these entries it would want a package here.
+for _module in (common, imdb, imikolov, mnist, movielens, uci_housing):
+    sys.modules[f"{__name__}.{_module.__name__.rsplit('.', 1)[-1]}"] = _module
