@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Real hosts on one machine: `Cluster(3)` starts three, each with an sshd, beside the launcher's side.
+
+    with Cluster(3) as cluster:
+        launch = cluster.launch(["--job_dispatch_package=./ws"])
+        assert launch.wait(60) == 0
+
+Needs root and the tools of `missing_tools`. All processes, mounts and devices end with the test process.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+
+from tests.cluster import network, sshd, state
+from tests.cluster.host import HOME, PATH, Host
+from tests.cluster.launch import Launch
+from tests.cluster.namespaces import Namespaces
+from tests.cluster.processes import HostProcess
+
+ROOT = Path(__file__).resolve().parents[2]
+GATE_INIT = Path(__file__).with_name("gate_init.sh")
+TOOLS = ("unshare", "nsenter", "ip", "tc", "mount", "ssh", "ssh-keygen", "/usr/sbin/sshd")
+_subnets = itertools.cycle(range(1, 255))
+
+
+def missing_tools() -> str:
+    """Says why no cluster can be made here, or returns an empty string."""
+    if os.geteuid() != 0:
+        return "needs root (network namespaces and an sshd for each host)"
+    missing = [tool for tool in TOOLS if shutil.which(tool) is None]
+    return (
+        f"needs {', '.join(missing)} (Debian: iproute2 openssh-server openssh-client util-linux)"
+        if missing
+        else ""
+    )
+
+
+class Cluster:
+    """`count` hosts named node-a, node-b, ... on a network of their own, and the gate where launchers run.
+
+    Attributes:
+        hosts: the machines, in order.
+        state: temporary directory of the cluster; removed by `close`.
+        ssh_config: an ssh_config that reaches each host by name.
+        known_hosts: the hosts' keys.
+        identity: private key that each host lets in.
+        gate_address: address of the launcher's side.
+    """
+
+    def __init__(self, count: int) -> None:
+        state.sweep()
+        subnet = next(_subnets)
+        self.state = state.make_state_dir(os.getpid())
+        self.ssh_config = self.state / "ssh_config"
+        self.known_hosts = self.state / "known_hosts"
+        self.identity = self.state / "id_ed25519"
+        self.gate_address = network.gate_address(subnet)
+        self._launches: list[Launch] = []
+        names = [
+            f"node-{letter}" for letter, _ in zip("abcdefghijklmnopqrstuvwxyz", range(count), strict=False)
+        ]
+        addresses = [network.host_address(subnet, index) for index in range(count)]
+        self._etc_hosts = self._write_etc_hosts(zip(addresses, names, strict=True))
+        self._gate = Namespaces(("--net", "--mount"), ["sh", str(GATE_INIT), str(self._etc_hosts)])
+        self.hosts: list[Host] = []
+        try:
+            self._identity_key = sshd.make_key(self.identity, "launcher")
+            for index, name in enumerate(names):
+                directory = self.state / name
+                key = sshd.make_key(directory / "etc/ssh_host_ed25519_key", name)
+                self.hosts.append(Host(name, index, subnet, directory, self._gate, key))
+                self._furnish(self.hosts[-1])
+            self._write_client_files()
+            self._gate.wait_ready()
+            network.make_bridge(self._gate, subnet)
+            self._boot_all()
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Cluster:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __getitem__(self, name: str) -> Host:
+        """Returns the host called `name`."""
+        (found,) = [host for host in self.hosts if host.name == name]
+        return found
+
+    def reset(self) -> None:
+        """Ends all launches and power-cycles every host with an empty /root and /tmp."""
+        self.end_launches()
+        for host in self.hosts:
+            host.kill()
+            host.wipe()
+        self._write_client_files()
+        self._boot_all()
+
+    def close(self) -> None:
+        """Ends everything and removes the cluster's directory."""
+        self.end_launches()
+        for host in self.hosts:
+            host.kill()
+        self._gate.close()
+        shutil.rmtree(self.state, ignore_errors=True)
+
+    # -- the launcher's side
+
+    def run(
+        self, argv: Sequence[str], *, check: bool = True, timeout_s: float = 30.0
+    ) -> subprocess.CompletedProcess[str]:
+        """Runs a command on the launcher's side."""
+        return self._gate.run(argv, env=self.launcher_env(), check=check, timeout_s=timeout_s)
+
+    def popen(self, argv: Sequence[str], stdout: int | None = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
+        """Starts a command on the launcher's side."""
+        return subprocess.Popen(
+            self._gate.command(argv),
+            env=self.launcher_env(),
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+    def ssh(self, host: Host, *argv: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        """Runs a shell command on a host through OpenSSH's client."""
+        return self.run(
+            ["ssh", "-F", str(self.ssh_config), "-o", "BatchMode=yes", host.name, *argv], check=check
+        )
+
+    def launch(
+        self,
+        args: Sequence[str],
+        *,
+        cwd: Path = ROOT,
+        env: Mapping[str, str] | None = None,
+        paddle_py: Path = ROOT / "paddle.py",
+    ) -> Launch:
+        """Starts `python paddle.py ...` on the launcher's side; its output goes to a file.
+
+        Args:
+            args: what follows paddle.py.
+            cwd: working directory.
+            env: added to `launcher_env`; the launcher inherits nothing else.
+            paddle_py: the script.
+        """
+        log = self.state / f"launch-{len(self._launches)}.out"
+        argv = self._gate.command([sys.executable, str(paddle_py), *args])
+        launch = Launch(argv, cwd=cwd, env={**self.launcher_env(), **(env or {})}, log=log)
+        self._launches.append(launch)
+        return launch
+
+    def launcher_env(self) -> dict[str, str]:
+        """The environment of a launcher: an empty home, no agent, no key of the person who runs the tests."""
+        home = self.state / "launcher_home"
+        home.mkdir(exist_ok=True)
+        return {
+            "PATH": PATH,
+            "HOME": str(home),
+            "LANG": "C.UTF-8",
+            "USER": "root",
+            "OPENBLAS_NUM_THREADS": "1",
+        }
+
+    def write_conf(self, path: Path, **overrides: object) -> Path:
+        """Writes a conf.py for these hosts.
+
+        Args:
+            path: the file to write.
+            overrides: assignments to add or change; None removes one.
+        """
+        values: dict[str, object] = {
+            "HOSTS": [f"{host.user}@{host.name}" for host in self.hosts],
+            "ROOT_DIR": HOME,
+            "PADDLE_NIC": network.NIC,
+            "PADDLE_PORT": 7164,
+            "PADDLE_PORTS_NUM": 1,
+            "PADDLE_PORTS_NUM_FOR_SPARSE": 1,
+            "PYTHON": sys.executable,
+            "SSH_CONFIG": str(self.ssh_config),
+            "SSH_KNOWN_HOSTS": str(self.known_hosts),
+            "SSH_IDENTITY_FILES": [str(self.identity)],
+        }
+        values.update(overrides)
+        text = "".join(f"{name} = {value!r}\n" for name, value in values.items() if value is not None)
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    # -- all hosts at once
+
+    def job_processes(self, job_id: str) -> dict[str, list[HostProcess]]:
+        """Returns the processes of a job by host, hosts without any left out."""
+        found = {host.name: host.job_processes(job_id) for host in self.hosts}
+        return {name: processes for name, processes in found.items() if processes}
+
+    # -- making
+
+    def _boot_all(self) -> None:
+        for host in self.hosts:
+            authorized = host.files.fs / "root/.ssh/authorized_keys"
+            authorized.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            authorized.write_text(self._identity_key.public_line + "\n")
+            authorized.chmod(0o600)
+            host.boot()
+        for host in self.hosts:
+            host.finish_boot()
+
+    def _write_etc_hosts(self, pairs: zip[tuple[str, str]]) -> Path:
+        path = self.state / "hosts"
+        lines = "".join(f"{address} {name}\n" for address, name in pairs)
+        path.write_text(f"127.0.0.1 localhost\n{self.gate_address} gate\n{lines}")
+        return path
+
+    def _furnish(self, host: Host) -> None:
+        """Writes what a host finds in its /etc: root's login must work whatever this machine's root has."""
+        etc = host.files.etc
+        users = [
+            line for line in Path("/etc/passwd").read_text().splitlines() if not line.startswith("root:")
+        ]
+        (etc / "passwd").write_text("\n".join([f"root:x:0:0:root:{HOME}:/bin/bash", *users]) + "\n")
+        (etc / "shadow").write_text("root:*:19000:0:99999:7:::\n")
+        (etc / "shadow").chmod(0o600)
+        (etc / "sshd_config").write_text(sshd.SSHD_CONFIG)
+        shutil.copy(self._etc_hosts, etc / "hosts")
+
+    def _write_client_files(self) -> None:
+        lines = [sshd.known_hosts_line((host.name, host.address), host.key) for host in self.hosts]
+        self.known_hosts.write_text("".join(lines))
+        names = [(host.name, host.address) for host in self.hosts]
+        self.ssh_config.write_text(sshd.client_config(names, "root", self.identity, self.known_hosts))
+
+    def end_launches(self) -> None:
+        """Kills the launchers that still run."""
+        for launch in self._launches:
+            launch.end()
+        self._launches.clear()

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The network of a test cluster: a bridge in the gate's namespace and one veth pair per host.
+
+Nothing here touches the network namespace of the test process. Names of devices are short because Linux allows
+15 characters; they cannot clash, as every cluster has a bridge namespace of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tests.cluster.namespaces import Namespaces
+
+BRIDGE = "br0"
+NIC = "eth0"
+NOWHERE = "02:00:00:00:00:01"  # a hardware address that nobody has
+
+
+@dataclass(frozen=True)
+class Port:
+    """Where a host is plugged in.
+
+    Attributes:
+        device: the end of the veth pair on the bridge.
+        mac: hardware address of the host's end.
+        address: IPv4 address of the host.
+    """
+
+    device: str
+    mac: str
+    address: str
+
+
+def gate_address(subnet: int) -> str:
+    """Address of the launcher's side."""
+    return f"10.77.{subnet}.1"
+
+
+def host_address(subnet: int, index: int) -> str:
+    """Address of host `index`."""
+    return f"10.77.{subnet}.{11 + index}"
+
+
+def make_bridge(gate: Namespaces, subnet: int) -> None:
+    """Makes the bridge; the gate itself is reachable on it."""
+    ip(
+        gate,
+        "link set lo up",
+        f"link add {BRIDGE} type bridge stp_state 0 forward_delay 0",
+        f"addr add {gate_address(subnet)}/24 dev {BRIDGE}",
+        f"link set {BRIDGE} up",
+    )
+
+
+def plug_in(gate: Namespaces, host: Namespaces, port: Port) -> None:
+    """Connects a host to the bridge and gives it its address."""
+    ip(
+        gate,
+        f"link add {port.device} type veth peer name {NIC} address {port.mac} netns {host.pid}",
+        f"link set {port.device} master {BRIDGE} up",
+    )
+    ip(host, "link set lo up", f"addr add {port.address}/24 dev {NIC}", f"link set {NIC} up")
+
+
+def set_link(gate: Namespaces, port: Port, state: str) -> None:
+    """Sets the bridge's end of a host's cable "up" or "down"."""
+    ip(gate, f"link set {port.device} {state}")
+
+
+def pin_neighbour(viewer: Namespaces, device: str, address: str, mac: str) -> None:
+    """Makes `viewer` send packets for `address` to `mac` without ever asking who has it."""
+    ip(viewer, f"neigh replace {address} lladdr {mac} nud permanent dev {device}")
+
+
+def forget_neighbour(viewer: Namespaces, device: str, address: str) -> None:
+    """Makes `viewer` ask again who has `address`."""
+    ip(viewer, f"neigh del {address} dev {device}", check=False)
+
+
+def set_rate(gate: Namespaces, host: Namespaces, port: Port, mbit: float | None) -> None:
+    """Limits a host's cable in both directions, or lifts the limit with None."""
+    for side, device in ((gate, port.device), (host, NIC)):
+        if mbit is None:
+            _tc(side, f"qdisc del dev {device} root", check=False)
+        else:
+            _tc(side, f"qdisc replace dev {device} root tbf rate {mbit}mbit burst 16kb latency 200ms")
+
+
+def ip(where: Namespaces, *commands: str, check: bool = True) -> None:
+    """Runs ip(8) commands in a network namespace as one batch."""
+    where.run(["ip", "-batch", "-"], kinds=("--net",), input="\n".join(commands) + "\n", check=check)
+
+
+def _tc(where: Namespaces, command: str, check: bool = True) -> None:
+    where.run(["tc", "-batch", "-"], kinds=("--net",), input=command + "\n", check=check)

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every test gets: skips with a reason, the shared cluster, and a check that nothing is left running."""
+
+from __future__ import annotations
+
+import gc
+import importlib.util
+import os
+from collections.abc import Generator, Iterator
+
+import pytest
+
+from tests.cluster.deadline import wait_for
+from tests.cluster.hosts import Cluster, missing_tools
+from tests.leaks import Belongings
+
+GONE_S = 5.0  # what was told to end may need a moment
+
+
+def _must_run_cluster() -> bool:
+    return os.environ.get("CI") == "true" and os.geteuid() == 0
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("cluster") and (reason := missing_tools()):
+        pytest.skip(reason)
+    if item.get_closest_marker("gpu") and importlib.util.find_spec("cupy") is None:
+        pytest.skip("needs cupy and a GPU")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.skipped and item.get_closest_marker("cluster") and _must_run_cluster():
+        report.outcome = "failed"
+        report.longrepr = (
+            f"as root in CI every cluster test must run, this one was skipped: {report.longrepr}"
+        )
+    return report
+
+
+@pytest.fixture(scope="session")
+def three_hosts() -> Iterator[Cluster]:
+    """Three hosts for the whole session, as the last test left them; most tests want `cluster`."""
+    with Cluster(3) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster(three_hosts: Cluster) -> Iterator[Cluster]:
+    """Three hosts, power-cycled, with empty disks; a test may break them in any way."""
+    three_hosts.reset()
+    yield three_hosts
+    three_hosts.end_launches()
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_running() -> Iterator[None]:
+    """Fails a test that leaves a thread, a child process or an open socket behind."""
+    before = Belongings.now()
+    yield
+
+    def none_left() -> bool:
+        gc.collect()
+        return not Belongings.now().beyond(before)
+
+    try:
+        if Belongings.now().beyond(before):
+            wait_for("the end of what the test started", none_left, GONE_S, every_s=0.1)
+    except AssertionError:
+        pytest.fail(f"the test left behind: {Belongings.now().beyond(before)}")

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a test may leave behind in the test process: threads, children and sockets."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Belongings:
+    """Threads, child processes and sockets of the test process at one moment.
+
+    Attributes:
+        threads: Python threads that run.
+        children: (pid, command line) of child processes; hosts of a test cluster are left out.
+        sockets: kernel names of open sockets.
+    """
+
+    threads: frozenset[threading.Thread]
+    children: frozenset[tuple[int, str]]
+    sockets: frozenset[str]
+
+    @classmethod
+    def now(cls) -> Belongings:
+        return cls(frozenset(threading.enumerate()), frozenset(_children()), frozenset(_sockets()))
+
+    def beyond(self, before: Belongings) -> list[str]:
+        """Says what is here that was not there before, one line each."""
+        return [
+            *(f"thread {thread.name}" for thread in self.threads - before.threads),
+            *(f"child {pid}: {command}" for pid, command in self.children - before.children),
+            *(f"open {name}" for name in self.sockets - before.sockets),
+        ]
+
+
+def _children() -> list[tuple[int, str]]:
+    found = []
+    for task in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(OSError):
+            for pid in (task / "children").read_text().split():
+                command = (
+                    Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                )
+                if not command.startswith("unshare "):
+                    found.append((int(pid), command or "(ended, not waited for)"))
+    return found
+
+
+def _sockets() -> list[str]:
+    names = []
+    for descriptor in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            name = os.readlink(f"/proc/self/fd/{descriptor}")
+            if name.startswith("socket:"):
+                names.append(name)
+    return names
