@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line: takes out the launcher's own options and keeps every other token as it is.
+
+`passthrough` holds the other tokens in their order and form, byte for byte. `flags` is how these tokens read
+as flags: `--x=v` and `--x v` are x with value v, `--x` alone is True, `--nox` is False where x is a flag of
+paddle.init. After `--` nothing is read at all.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from launcher.errors import UsageError
+from launcher.flags import INIT_FLAGS, LAUNCHER_FLAGS, PSERVER_FLAGS
+from launcher.options import OPTIONS, Mode, Option, Wire
+from launcher.spelling import near_miss
+
+DEFAULT_ENTRY = "train.py"
+
+_LONG = {option.name: option for option in OPTIONS}
+_SHORT = {option.short: option for option in OPTIONS if option.short}
+_KNOWN_FLAGS = INIT_FLAGS | PSERVER_FLAGS
+_ESCAPE = " (If it is an option of your script, write it after a lone --.)"
+
+
+class Flag(NamedTuple):
+    """One passed-through flag."""
+
+    name: str
+    value: str
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """A command line, read but not yet checked against conf.py or any file.
+
+    Attributes:
+        package: --job_dispatch_package, or None.
+        workspace: --job_workspace, or None. Exactly one of the two is given unless help or version is.
+        conf: --conf, or None.
+        passthrough: tokens for the trainers, UTF-8 with surrogate escapes whatever the locale.
+        flags: the flags among them before `--`, in order; a later one wins.
+    """
+
+    package: str | None = None
+    workspace: str | None = None
+    conf: str | None = None
+    entry: str = DEFAULT_ENTRY
+    mode: Mode = Mode.V2
+    wire: Wire | None = None
+    shard_dirs: tuple[str, ...] = ()
+    dry_run: bool = False
+    accept_new_host_keys: bool = False
+    allow_mismatch: bool = False
+    help: bool = False
+    version: bool = False
+    passthrough: tuple[str, ...] = ()
+    flags: tuple[Flag, ...] = ()
+
+    def flag(self, name: str) -> str | None:
+        """The value of a passed-through flag (the last one given), or None."""
+        return dict(self.flags).get(name)
+
+
+def parse(argv: Sequence[str]) -> Arguments:
+    """Reads a command line (without the program's name).
+
+    Raises:
+        UsageError: an option of ours is misspelt, repeated, lacks its value or contradicts another.
+    """
+    ours = argv[: argv.index("--")] if "--" in argv else argv
+    after = argv[len(ours) + 1 :]
+    if "--help" in ours or "-h" in ours:
+        return Arguments(help=True)
+    given, rest = _take_own(ours)
+    if "version" in given:
+        return Arguments(version=True)
+    _check_job_options(given)
+    wire = given.get("wire")
+    return Arguments(
+        package=given.get("job_dispatch_package"),
+        workspace=given.get("job_workspace"),
+        conf=given.get("conf"),
+        entry=given.get("entry", DEFAULT_ENTRY),
+        mode=Mode(given.get("mode", Mode.V2)),
+        wire=Wire(wire) if wire else None,
+        shard_dirs=_split_dirs(given.get("shard_dirs", "")),
+        dry_run="dry_run" in given,
+        accept_new_host_keys="accept_new_host_keys" in given,
+        allow_mismatch="allow_mismatch" in given,
+        passthrough=tuple(_utf8(token) for token in [token for run in rest for token in run] + list(after)),
+        flags=tuple(flag for run in rest for flag in _read_flags(run)),
+    )
+
+
+def _take_own(tokens: Sequence[str]) -> tuple[dict[str, str], list[list[str]]]:
+    """Our options by name, and the other tokens in runs that were adjacent on the command line."""
+    given: dict[str, str] = {}
+    runs: list[list[str]] = [[]]
+    position = 0
+    while position < len(tokens):
+        token = tokens[position]
+        position += 1
+        option, value = _match(token)
+        if option is None:
+            _refuse_near_miss(token)
+            runs[-1].append(token)
+            continue
+        if option.metavar and value is None and position < len(tokens):
+            value = tokens[position]
+            position += 1
+        if option.name in given:
+            raise UsageError(f"--{option.name} is given twice; give it once")
+        given[option.name] = _check_value(option, value)
+        runs.append([])
+    return given, runs
+
+
+def _match(token: str) -> tuple[Option | None, str | None]:
+    if token.startswith("--"):
+        name, equals, value = token[2:].partition("=")
+        return _LONG.get(name), value if equals else None
+    return (_SHORT.get(token[1:]), None) if token.startswith("-") else (None, None)
+
+
+def _check_value(option: Option, value: str | None) -> str:
+    if not option.metavar:
+        if value is not None:
+            raise UsageError(f"--{option.name} takes no value, got {value!r}")
+        return ""
+    if not value or value.startswith("--"):
+        raise UsageError(f"--{option.name} needs a value: --{option.name}={option.metavar}")
+    if option.choices and value not in option.choices:
+        raise UsageError(f"--{option.name}: expected one of {', '.join(option.choices)}, got {value!r}")
+    return value
+
+
+def _check_job_options(given: dict[str, str]) -> None:
+    package, workspace = "job_dispatch_package" in given, "job_workspace" in given
+    if package and workspace:
+        raise UsageError(
+            "--job_dispatch_package and --job_workspace exclude each other: the first sends a directory to "
+            "the nodes, the second starts one that is already there; give one of them"
+        )
+    if not package and not workspace:
+        raise UsageError(
+            "what shall run? Give --job_dispatch_package=DIR to send a directory to the nodes, "
+            "or --job_workspace=DIR to start one that is already there"
+        )
+    if workspace and "shard_dirs" in given:
+        raise UsageError("--shard_dirs says what to send where: it goes with --job_dispatch_package only")
+
+
+def _split_dirs(text: str) -> tuple[str, ...]:
+    return tuple(part for part in text.split(",") if part)
+
+
+def _read_flags(run: Sequence[str]) -> Iterator[Flag]:
+    """Flags among adjacent tokens; after a bare flag, a token that does not begin with `--` is its value."""
+    position = 0
+    while position < len(run):
+        token = _utf8(run[position])
+        position += 1
+        if not token.startswith("--"):
+            continue
+        name, equals, value = token[2:].partition("=")
+        if name not in INIT_FLAGS and name.startswith("no") and name[2:] in INIT_FLAGS and not equals:
+            name, value = name[2:], "False"
+        elif not equals:
+            value = "True"
+            if position < len(run) and not run[position].startswith("--"):
+                value = _utf8(run[position])
+                position += 1
+        if name in LAUNCHER_FLAGS:
+            raise UsageError(
+                f"--{name} follows from HOSTS, PSERVERS and TRAINERS in conf.py and cannot be given; "
+                f"if it is an option of your script, write it after a lone --"
+            )
+        yield Flag(name, value)
+
+
+def _refuse_near_miss(token: str) -> None:
+    """An option of ours with a typo would otherwise reach the trainers in silence."""
+    if token[:2] in {f"-{short}" for short in _SHORT if _SHORT[short].metavar}:
+        option = _SHORT[token[1]]
+        raise UsageError(f"{token!r} is no option: write -{option.short} {option.metavar}" + _ESCAPE)
+    if not token.startswith("--"):
+        return
+    name = token[2:].partition("=")[0]
+    if name in _KNOWN_FLAGS:
+        return
+    near = next((option.name for option in OPTIONS if near_miss(name, option.name)), None)
+    if near:
+        raise UsageError(f"--{name} is no option: did you mean --{near}?" + _ESCAPE)
+
+
+def _utf8(token: str) -> str:
+    """The token's bytes as UTF-8 with surrogate escapes: they survive a launcher in another locale."""
+    return os.fsencode(token).decode("utf-8", "surrogateescape")

@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The plan of a job: which processes run on which node, with which argv, environment, ports and log.
+
+Pure: the same settings and facts give the same plan. What is only known later (a node's address and cores,
+the endpoints that pservers really have) comes in as arguments. No secret is ever part of a plan.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+
+from launcher import command_lines, environment
+from launcher.environment import Endpoints, endpoint
+from launcher.hosts import Host
+from launcher.options import Mode
+from launcher.settings import Settings
+
+__all__ = ["Endpoints", "Node", "Plan", "Process", "Role", "build", "endpoint", "new_job_id"]
+
+SERVER_LOG = "log/server.log"
+TRAINER_LOG = "log/train.log"
+ENTROPY_BYTES = 3
+
+
+class Role(Enum):
+    """What a process of a job does."""
+
+    PSERVER = "pserver"
+    TRAINER = "trainer"
+
+
+@dataclass(frozen=True)
+class Node:
+    """One machine, or one embedded node, that has a role in the job.
+
+    Attributes:
+        node_id: index of the host in HOSTS.
+        root_dir: parent of its job directories; may begin with ~, which the node expands.
+        job_dir: where the job runs; may begin with ~ too.
+        python: what the job's processes are run with.
+        local_address: 127.0.0.<2+id> of an embedded node, None for a machine.
+    """
+
+    node_id: int
+    host: Host
+    root_dir: str
+    job_dir: str
+    python: str
+    local_address: str | None
+
+    @property
+    def label(self) -> str:
+        """How the screen names it: the host, or `local-<id>`."""
+        return f"local-{self.node_id}" if self.host.is_local else self.host.describe()
+
+
+@dataclass(frozen=True)
+class Process:
+    """One process to start.
+
+    Attributes:
+        name: "pserver-0", "trainer-2".
+        argv: never seen by a shell.
+        env: complete but for what is added on the node: `environment.ADDED_ON_NODE`.
+        log: file for its stdout and stderr, relative to the job directory.
+        ports: TCP ports it means to listen on.
+    """
+
+    name: str
+    role: Role
+    rank: int
+    node_id: int
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    log: str
+    ports: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Who runs what, where.
+
+    Attributes:
+        nodes: those of HOSTS that have a role, in that order; `node()` finds one by id.
+        pserver_nodes, trainer_nodes: node id by rank.
+    """
+
+    job_id: str
+    settings: Settings
+    nodes: tuple[Node, ...]
+    pserver_nodes: tuple[int, ...]
+    trainer_nodes: tuple[int, ...]
+
+    @property
+    def mode(self) -> Mode:
+        """What the job consists of."""
+        return self.settings.mode
+
+    def node(self, node_id: int) -> Node:
+        """The node with this id."""
+        return next(node for node in self.nodes if node.node_id == node_id)
+
+    def pserver_ports(self) -> tuple[int, ...]:
+        """The ports every pserver is configured to listen on, dense ones first."""
+        settings = self.settings
+        sparse = 0 if self.mode is Mode.FLUID else settings.ports_num_for_sparse
+        count = 1 if self.mode is Mode.FLUID else settings.ports_num + sparse
+        return tuple(range(settings.port, settings.port + count))
+
+
+def new_job_id(now: datetime, entropy: bytes) -> str:
+    """`JOB20261121090807-a1b2c3`: sorts by time, differs between jobs of one second.
+
+    Args:
+        entropy: at least ENTROPY_BYTES random bytes.
+    """
+    return f"JOB{now:%Y%m%d%H%M%S}-{entropy[:ENTROPY_BYTES].hex()}"
+
+
+def build(settings: Settings, job_id: str) -> Plan:
+    """The plan of one job."""
+    used = sorted({*settings.pservers, *settings.trainers})
+    nodes = tuple(_node(settings, job_id, node_id) for node_id in used)
+    return Plan(job_id, settings, nodes, settings.pservers, settings.trainers)
+
+
+def _node(settings: Settings, job_id: str, node_id: int) -> Node:
+    host = settings.hosts[node_id]
+    root_dir = settings.root_dir
+    if host.is_local:
+        root_dir = f"{root_dir.rstrip('/')}/node_{node_id}"
+    job_dir = settings.workspace if settings.workspace is not None else job_id
+    if not job_dir.startswith(("/", "~")):
+        job_dir = f"{root_dir.rstrip('/')}/{job_dir}"
+    python = settings.python or (sys.executable if host.is_local else "python3")
+    return Node(node_id, host, root_dir, job_dir, python, f"127.0.0.{2 + node_id}" if host.is_local else None)
+
+
+def planned_addresses(plan: Plan) -> dict[int, str]:
+    """Addresses as far as they are known before any connection: host names, 127.0.0.x of embedded nodes."""
+    return {node.node_id: node.local_address or node.host.name for node in plan.nodes}
+
+
+def planned_endpoints(plan: Plan, addresses: Mapping[int, str]) -> dict[int, Endpoints]:
+    """Endpoints by node id if every pserver gets the ports it is configured for."""
+    ports = plan.pserver_ports()
+    dense = 1 if plan.mode is Mode.FLUID else plan.settings.ports_num
+    return {
+        node_id: Endpoints(
+            tuple(endpoint(addresses[node_id], port) for port in ports[:dense]),
+            tuple(endpoint(addresses[node_id], port) for port in ports[dense:]),
+        )
+        for node_id in plan.pserver_nodes
+    }
+
+
+def pserver_processes(
+    plan: Plan, addresses: Mapping[int, str], cpus: Mapping[int, int] | None = None
+) -> tuple[Process, ...]:
+    """The pservers by rank.
+
+    Args:
+        addresses: node id -> address for the job's traffic.
+        cpus: node id -> cores of its machine; 1 where it is not known.
+    """
+    job = _job_facts(plan, addresses)
+    planned = planned_endpoints(plan, addresses)
+    return tuple(
+        Process(
+            name=f"pserver-{rank}",
+            role=Role.PSERVER,
+            rank=rank,
+            node_id=node_id,
+            argv=command_lines.of_pserver(
+                plan.settings, plan.node(node_id).python, plan.job_id, addresses[node_id]
+            ),
+            env={
+                **environment.of_pserver(job, node_id, rank, planned),
+                **_threads(plan, node_id, addresses, cpus or {}),
+            },
+            log=SERVER_LOG,
+            ports=plan.pserver_ports(),
+        )
+        for rank, node_id in enumerate(plan.pserver_nodes)
+    )
+
+
+def trainer_processes(
+    plan: Plan,
+    addresses: Mapping[int, str],
+    endpoints: Mapping[int, Endpoints],
+    cpus: Mapping[int, int] | None = None,
+) -> tuple[Process, ...]:
+    """The trainers by rank.
+
+    Args:
+        addresses: node id -> address for the job's traffic.
+        endpoints: node id of a pserver -> the endpoints it has; empty in collective mode.
+        cpus: node id -> cores of its machine; 1 where it is not known.
+    """
+    job = _job_facts(plan, addresses)
+    return tuple(
+        Process(
+            name=f"trainer-{rank}",
+            role=Role.TRAINER,
+            rank=rank,
+            node_id=node_id,
+            argv=command_lines.of_script(plan.settings, plan.node(node_id).python),
+            env={
+                **environment.of_trainer(job, node_id, rank, endpoints),
+                **_threads(plan, node_id, addresses, cpus or {}),
+            },
+            log=TRAINER_LOG,
+            ports=environment.trainer_ports(job, rank) if plan.mode is Mode.COLLECTIVE else (),
+        )
+        for rank, node_id in enumerate(plan.trainer_nodes)
+    )
+
+
+def _job_facts(plan: Plan, addresses: Mapping[int, str]) -> environment.JobFacts:
+    return environment.JobFacts(
+        plan.job_id, plan.settings, addresses, plan.pserver_nodes, plan.trainer_nodes, plan.pserver_ports()
+    )
+
+
+def _threads(
+    plan: Plan, node_id: int, addresses: Mapping[int, str], cpus: Mapping[int, int]
+) -> dict[str, str]:
+    """Cores over the job's processes on the same machine; embedded nodes all share this one."""
+
+    def machine(of: int) -> str:
+        return "" if plan.node(of).host.is_local else addresses[of]
+
+    everyone: Iterable[int] = (*plan.pserver_nodes, *plan.trainer_nodes)
+    sharing = sum(machine(other) == machine(node_id) for other in everyone)
+    return environment.threads(max(1, cpus.get(node_id, 1) // sharing), plan.settings.threads)
