@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An agent on this machine, for embedded nodes: the byte stream is a pair of pipes to a child of ours.
+
+The child leads a session of its own, so that Ctrl+C at the terminal reaches the launcher alone.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import subprocess
+import sys
+import threading
+
+from launcher.bootstrap import Bootstrap, agent_bootstrap
+from launcher.errors import ConnectError
+from launcher.shell import agent_argv
+
+REAP_S = 2.0
+STDERR_KEPT = 4096
+
+
+class LocalStream:
+    """Bytes to and from a child; reads and writes from two threads, `close` from any.
+
+    Attributes:
+        bootstrap: what the child waits for on its standard input.
+    """
+
+    def __init__(self, argv: list[str], bootstrap: Bootstrap) -> None:
+        self.bootstrap = bootstrap
+        self._child = subprocess.Popen(
+            argv,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+            start_new_session=True,
+            close_fds=True,
+            cwd="/",
+        )
+        assert self._child.stdin
+        assert self._child.stdout
+        assert self._child.stderr
+        self._in, self._out, self._err = self._child.stdin, self._child.stdout, self._child.stderr
+        for pipe in (self._in, self._out, self._err):
+            os.set_blocking(pipe.fileno(), False)
+        self._closing = threading.Event()
+        self._stderr = b""
+
+    def read(self, limit: int, timeout_s: float) -> bytes:
+        """Up to `limit` bytes, b"" at the end of the stream.
+
+        Raises:
+            TimeoutError: nothing came within `timeout_s`.
+        """
+        with selectors.PollSelector() as selector:
+            selector.register(self._out, selectors.EVENT_READ)
+            if not selector.select(timeout_s):
+                raise TimeoutError
+        return self._out.read(limit) or b""
+
+    def write(self, data: bytes) -> None:
+        """All of `data`, however long the child takes.
+
+        Raises:
+            OSError: the child is gone, or `close` was called.
+        """
+        view = memoryview(data)
+        with selectors.PollSelector() as selector:
+            selector.register(self._in, selectors.EVENT_WRITE)
+            while view:
+                if self._closing.is_set():
+                    raise ConnectionError("the stream was closed")
+                if selector.select(0.5):
+                    view = view[self._in.write(view) or 0 :]
+
+    def close(self) -> None:
+        """End both directions; the agent then stops everything and goes."""
+        self._closing.set()
+        self._in.close()
+
+    def end(self) -> str:
+        """Why the stream ended, once `read` has said that it did."""
+        try:
+            code = self._child.wait(REAP_S)
+        except subprocess.TimeoutExpired:
+            return "the node agent closed its stream and did not end"
+        said = (self._err.read() or b"")[-STDERR_KEPT:].decode("utf-8", "replace").strip()
+        for pipe in (self._out, self._err):
+            pipe.close()
+        return f"the node agent ended with status {code}" + (f": {said}" if said else "")
+
+
+def connect(name: str, python: str = sys.executable) -> LocalStream:
+    """Start an agent on this machine.
+
+    Args:
+        name: what the node is called in messages.
+        python: runs the agent.
+
+    Raises:
+        ConnectError: it cannot be started.
+    """
+    bootstrap = agent_bootstrap()
+    try:
+        return LocalStream(agent_argv(bootstrap, python), bootstrap)
+    except OSError as error:
+        raise ConnectError(name, f"{python} cannot be started: {error.strerror}.") from error

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Frames and message names of launcher <-> agent, the launcher's side.
+
+The agent has its own twin; a contract test compares the two. Sans-IO: bytes in, messages out, and back.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from typing import Any, NamedTuple
+
+PROTOCOL_VERSION = 1
+MAX_HEADER = 16 << 20
+MAX_BODY = 4 << 20
+MAX_NOISE = 1 << 20  # what a login shell may say before the agent does
+
+LAUNCHER_KINDS = frozenset(
+    ("hello", "probe", "reach", "manifest", "blob", "commit", "start", "stop", "ack", "ping", "bye")
+)
+AGENT_KINDS = frozenset(
+    (
+        "hello",
+        "probed",
+        "reached",
+        "lacking",
+        "committed",
+        "started",
+        "ready",
+        "progress",
+        "line",
+        "exited",
+        "file",
+        "stopped",
+        "failed",
+        "notice",
+        "pong",
+        "goodbye",
+    )
+)
+
+_PREFIX = struct.Struct("!IQ")
+
+Fields = dict[str, Any]
+
+
+class FrameError(ValueError):
+    """Bytes that the protocol does not allow; the stream cannot be read any further."""
+
+
+class Message(NamedTuple):
+    """One frame: its kind, the other header fields, its raw body."""
+
+    kind: str
+    fields: Fields
+    body: bytes
+
+
+def marker(nonce: str) -> bytes:
+    """The line that parts a login shell's noise from the frames."""
+    return f"PADDLE-AGENT-{PROTOCOL_VERSION} {nonce}\n".encode()
+
+
+def encode(kind: str, fields: Fields, body: bytes = b"") -> bytes:
+    """One frame as bytes; text may hold surrogates, which stand for bytes that are not UTF-8.
+
+    Raises:
+        FrameError: header or body are over the limits.
+    """
+    header = json.dumps({**fields, "kind": kind}, separators=(",", ":")).encode()
+    if len(header) > MAX_HEADER or len(body) > MAX_BODY:
+        raise FrameError(f"{kind}: a header of {len(header)} or a body of {len(body)} bytes is too long")
+    return b"".join((_PREFIX.pack(len(header), len(body)), header, body))
+
+
+class Decoder:
+    """Turns what an agent writes into messages, however it is cut; skips what comes before the marker.
+
+    Attributes:
+        started: whether the marker was seen.
+        noise: the end of what came before it, for messages.
+    """
+
+    def __init__(self, nonce: str) -> None:
+        self.started = False
+        self.noise = b""
+        self._marker = marker(nonce)
+        self._skipped = 0
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> list[Message]:
+        """Take the next bytes and return the messages they complete.
+
+        Raises:
+            FrameError: no marker within MAX_NOISE bytes, lengths over the limits, a header that is no JSON
+                object, or a kind that no agent says.
+        """
+        self._buffer += data
+        if not self.started and not self._find_marker():
+            return []
+        messages: list[Message] = []
+        while (message := self._next()) is not None:
+            messages.append(message)
+        return messages
+
+    def _find_marker(self) -> bool:
+        at = self._buffer.find(self._marker)
+        self.started = at >= 0
+        # what is left may end in the first half of the marker
+        noise = at if self.started else max(0, len(self._buffer) - len(self._marker) + 1)
+        self.noise = (self.noise + self._buffer[:noise])[-2000:]
+        self._skipped += noise
+        del self._buffer[: noise + len(self._marker) if self.started else noise]
+        if self._skipped > MAX_NOISE:
+            raise FrameError(f"{self._skipped} bytes came, and no agent's first line among them")
+        return self.started
+
+    def _next(self) -> Message | None:
+        if len(self._buffer) < _PREFIX.size:
+            return None
+        header_size, body_size = _PREFIX.unpack_from(self._buffer)
+        if header_size > MAX_HEADER or body_size > MAX_BODY:
+            raise FrameError(
+                f"a frame says {header_size} + {body_size} bytes; something else writes to the stream"
+            )
+        body_at = _PREFIX.size + header_size
+        end = body_at + body_size
+        if len(self._buffer) < end:
+            return None
+        header, body = bytes(self._buffer[_PREFIX.size : body_at]), bytes(self._buffer[body_at:end])
+        del self._buffer[:end]
+        return _message(header, body)
+
+
+def _message(header: bytes, body: bytes) -> Message:
+    try:
+        fields = json.loads(header.decode())
+    except (ValueError, RecursionError) as error:
+        raise FrameError(f"a header is no JSON: {error}") from error
+    kind = fields.pop("kind", None) if isinstance(fields, dict) else None
+    if not isinstance(kind, str) or kind not in AGENT_KINDS:
+        raise FrameError(f"no agent says {kind!r}")
+    return Message(kind, fields, body)

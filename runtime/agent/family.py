@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds the processes of a job, and signals exactly those.
+
+A process belongs to the job when it descends from its supervisor (a subreaper, so that orphans do too) or
+when its environment says so. Never by name. A pid is signalled only while it is the process that was found:
+by pidfd, or by its start time.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Dict, Iterable, List, NamedTuple, Optional, Set
+
+_ZOMBIE = ("Z", "X")
+
+
+class Found(NamedTuple):
+    """One process as it was seen; pid and start time (clock ticks since boot) together are unique."""
+
+    pid: int
+    parent: int
+    group: int
+    session: int
+    state: str
+    start: int
+
+
+def snapshot() -> Dict[int, Found]:
+    """Every process that can be seen, by pid."""
+    seen = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            found = look(int(name))
+            if found is not None:
+                seen[found.pid] = found
+    return seen
+
+
+def look(pid: int) -> Optional[Found]:
+    """One process now, or None when it is gone."""
+    stat = _read("/proc/%d/stat" % pid)
+    if not stat:
+        return None
+    # the command's name may hold spaces and brackets
+    rest = stat[stat.rindex(b")") + 2 :].split()
+    return Found(pid, int(rest[1]), int(rest[2]), int(rest[3]), rest[0].decode(), int(rest[19]))
+
+
+def descendants(seen: Dict[int, Found], roots: Iterable[int]) -> Set[int]:
+    """Pids below `roots`, the roots themselves excluded."""
+    children: Dict[int, List[int]] = {}
+    for found in seen.values():
+        children.setdefault(found.parent, []).append(found.pid)
+    below: Set[int] = set()
+    todo = list(roots)
+    while todo:
+        for pid in children.get(todo.pop(), ()):
+            if pid not in below:
+                below.add(pid)
+                todo.append(pid)
+    return below
+
+
+def members(marks: Dict[str, str], root: int, spared: Iterable[int] = ()) -> List[Found]:
+    """Living processes below `root`, and those whose environment holds every one of `marks`.
+
+    Args:
+        marks: names and values in the environment, such as PADDLE_JOB_ID; none means the tree alone.
+        root: pid of the supervisor; it is never a member, nor is one of its ancestors.
+        spared: more pids that are no members.
+    """
+    seen = snapshot()
+    excluded = set(spared) | _lineage(seen, root)
+    below = descendants(seen, [root])
+    return [
+        found
+        for found in seen.values()
+        if found.pid not in excluded
+        and found.state not in _ZOMBIE
+        and (found.pid in below or (marks and has_marks(found.pid, marks)))
+    ]
+
+
+def has_marks(pid: int, marks: Dict[str, str]) -> bool:
+    """Whether a process was started with these variables; False when its environment cannot be read."""
+    environ = _read("/proc/%d/environ" % pid)
+    if not environ:
+        return False
+    held = set(environ.split(b"\0"))
+    return all(os.fsencode("%s=%s" % mark) in held for mark in marks.items())
+
+
+def command(pid: int) -> str:
+    """What a process runs, for people; at most 200 characters."""
+    line = _read("/proc/%d/cmdline" % pid) or _read("/proc/%d/comm" % pid) or b"?"
+    return line.rstrip(b"\0\n").replace(b"\0", b" ").decode("utf-8", "replace")[:200]
+
+
+def send(found: Found, number: int) -> bool:
+    """Signal one process if it is still the one that was found.
+
+    Returns:
+        False when it is gone.
+
+    Raises:
+        PermissionError: it changed its user.
+    """
+    opened = _pidfd(found.pid)
+    try:
+        now = look(found.pid)
+        if now is None or now.start != found.start:
+            return False
+        if opened is None:
+            os.kill(found.pid, number)
+        else:
+            signal.pidfd_send_signal(opened, number)  # type: ignore[attr-defined,unused-ignore]
+        return True
+    except ProcessLookupError:
+        return False
+    finally:
+        if opened is not None:
+            os.close(opened)
+
+
+def _lineage(seen: Dict[int, Found], pid: int) -> Set[int]:
+    line = {pid}
+    while pid in seen and seen[pid].parent not in line:
+        pid = seen[pid].parent
+        line.add(pid)
+    return line
+
+
+def _pidfd(pid: int) -> Optional[int]:
+    try:
+        return os.pidfd_open(pid)  # type: ignore[attr-defined,unused-ignore]
+    except (AttributeError, OSError):
+        return None  # Python 3.8, an old kernel, or gone: the start time decides alone
+
+
+def _read(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError:
+        return b""

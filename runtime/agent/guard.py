@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The outer of the agent's two processes: waits for the inner one, and kills what it leaves behind.
+
+It holds no state and does nothing else, so that nothing but a signal can end it; the inner process notices
+that and cleans.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sys
+import time
+import traceback
+from typing import Dict
+
+from agent import family
+from agent.spawn import become_subreaper
+from agent.supervisor import supervise
+
+CLEAN_S = 5.0
+POLL_S = 0.05
+_STRAY_DESCRIPTORS = 256
+
+
+def guard(nonce: str) -> int:
+    """Run the supervisor as a child and return this process's exit code."""
+    os.closerange(3, _STRAY_DESCRIPTORS)  # whatever the login left open must not reach a job
+    become_subreaper()
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    mine, its = socket.socketpair()
+    pid = os.fork()
+    if pid == 0:
+        mine.close()
+        _run_supervisor(nonce, its)
+    its.close()
+    _let_go_of_the_stream()
+    signal.signal(signal.SIGTERM, lambda *_: os.kill(pid, signal.SIGTERM))
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
+    status = _wait(pid)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the pid is free for others now
+    _clean(_marks(mine))
+    return _explain(status)
+
+
+def _run_supervisor(nonce: str, guard_socket: socket.socket) -> None:
+    """The child's side of fork: never returns."""
+    code = 1
+    try:
+        become_subreaper()
+        supervise(nonce, guard_socket)
+        code = 0
+    except Exception:  # noqa: BLE001 - the last resort of a process: the launcher shows what is on stderr
+        traceback.print_exc()
+        sys.stderr.flush()
+    finally:
+        os._exit(code)
+
+
+def _let_go_of_the_stream() -> None:
+    # the launcher must see the end of the stream when the supervisor ends it
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 0)
+    os.dup2(null, 1)
+    os.close(null)
+
+
+def _wait(pid: int) -> int:
+    while True:
+        ended, status = os.waitpid(-1, 0)
+        if ended == pid:
+            return status
+
+
+def _marks(supervisor: socket.socket) -> Dict[str, str]:
+    """The job's marks, which the supervisor wrote when it learned them."""
+    supervisor.setblocking(False)
+    try:
+        text = supervisor.recv(1 << 16)
+    except OSError:
+        return {}
+    return dict(json.loads(text.decode())) if text else {}
+
+
+def _clean(marks: Dict[str, str]) -> None:
+    deadline = time.monotonic() + CLEAN_S
+    while time.monotonic() < deadline:
+        found = family.members(marks, os.getpid())
+        if not found:
+            return
+        for process in found:
+            try:
+                family.send(process, signal.SIGKILL)
+            except PermissionError:
+                continue
+        signal.sigtimedwait([signal.SIGCHLD], POLL_S)
+        _reap()
+
+
+def _reap() -> None:
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        pass
+
+
+def _explain(status: int) -> int:
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        sys.stderr.write(
+            "the node agent was ended by signal %d; the job's processes here were killed\n" % number
+        )
+        return 70
+    return os.WEXITSTATUS(status)

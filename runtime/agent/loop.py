@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One thread's event loop: descriptors, timers on the monotonic clock, children, long work in small slices.
+
+Input is handled before timers, so that a machine that slept through a deadline first hears what was said
+meanwhile.
+"""
+
+from __future__ import annotations
+
+import heapq
+import os
+import selectors
+import signal
+import time
+from typing import Callable, Dict, Iterator, List, Optional, Tuple
+
+SLICE_S = 0.01  # what long work may take before the loop looks around again
+
+Callback = Callable[[], object]
+
+
+class Timer:
+    """A callback due at a monotonic time."""
+
+    def __init__(self, due: float, callback: Callback) -> None:
+        self.due = due
+        self.callback: Optional[Callback] = callback
+
+    def cancel(self) -> None:
+        """Make sure that it never fires."""
+        self.callback = None
+
+
+class Loop:
+    """Runs callbacks until `stop`; every callback runs on the one thread that called `run`."""
+
+    def __init__(self) -> None:
+        # poll, not epoll: standard input may be a plain file
+        self._selector = selectors.PollSelector()
+        self._timers: List[Tuple[float, int, Timer]] = []
+        self._count = 0
+        self._work: List[Iterator[None]] = []
+        self._children: Dict[int, Callable[[int], None]] = {}
+        self._callbacks: Dict[Tuple[int, int], Callback] = {}
+        self._stopped = False
+        self._wake_read, self._wake_write = os.pipe()
+        os.set_blocking(self._wake_read, False)
+        os.set_blocking(self._wake_write, False)
+        signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        self.on_readable(self._wake_read, self._woken)
+
+    def on_readable(self, fd: int, callback: Optional[Callback]) -> None:
+        """Call back whenever `fd` has input or reached its end; None forgets it."""
+        self._watch(fd, selectors.EVENT_READ, callback)
+
+    def on_writable(self, fd: int, callback: Optional[Callback]) -> None:
+        """Call back whenever `fd` takes output; None forgets it."""
+        self._watch(fd, selectors.EVENT_WRITE, callback)
+
+    def on_exit(self, pid: int, callback: Callable[[int], None]) -> None:
+        """Call back once with the wait status of a child."""
+        self._children[pid] = callback
+
+    def after(self, delay_s: float, callback: Callback) -> Timer:
+        """Call back once, `delay_s` seconds from now."""
+        timer = Timer(time.monotonic() + delay_s, callback)
+        self._count += 1
+        heapq.heappush(self._timers, (timer.due, self._count, timer))
+        return timer
+
+    def work(self, steps: Iterator[None]) -> None:
+        """Run a generator to its end, a slice at a time, first come first served."""
+        self._work.append(steps)
+
+    def stop(self) -> None:
+        """Return from `run` after the current callback."""
+        self._stopped = True
+
+    def run(self) -> None:
+        """Handle events until `stop`."""
+        while not self._stopped:
+            for key, events in self._selector.select(self._patience_s()):
+                self._handle(key.fd, events)
+            self._fire()
+            self._work_a_slice()
+
+    def _watch(self, fd: int, event: int, callback: Optional[Callback]) -> None:
+        if callback is None:
+            self._callbacks.pop((fd, event), None)
+        else:
+            self._callbacks[fd, event] = callback
+        events = sum(e for e in (selectors.EVENT_READ, selectors.EVENT_WRITE) if (fd, e) in self._callbacks)
+        known = fd in self._selector.get_map()
+        if known and events:
+            self._selector.modify(fd, events)
+        elif known:
+            self._selector.unregister(fd)
+        elif events:
+            self._selector.register(fd, events)
+
+    def _handle(self, fd: int, events: int) -> None:
+        for event in (selectors.EVENT_READ, selectors.EVENT_WRITE):
+            callback = self._callbacks.get((fd, event)) if events & event else None
+            if callback is not None:
+                callback()
+
+    def _patience_s(self) -> Optional[float]:
+        if self._work or self._stopped:
+            return 0.0
+        while self._timers and self._timers[0][2].callback is None:
+            heapq.heappop(self._timers)
+        return max(0.0, self._timers[0][0] - time.monotonic()) if self._timers else None
+
+    def _fire(self) -> None:
+        now = time.monotonic()
+        while self._timers and self._timers[0][0] <= now:
+            callback = heapq.heappop(self._timers)[2].callback
+            if callback is not None:
+                callback()
+
+    def _work_a_slice(self) -> None:
+        end = time.monotonic() + SLICE_S
+        while self._work and time.monotonic() < end:
+            try:
+                next(self._work[0])
+            except StopIteration:
+                self._work.pop(0)
+
+    def _woken(self) -> None:
+        try:
+            while os.read(self._wake_read, 4096):
+                pass
+        except BlockingIOError:
+            pass
+        self._reap()
+
+    def _reap(self) -> None:
+        # -1: orphans of the job become our children too, and must not stay zombies
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            callback = self._children.pop(pid, None)
+            if callback is not None:
+                callback(status)

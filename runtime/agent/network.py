@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""This node's interfaces, addresses and busy ports, from the kernel alone."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import ipaddress
+import os
+import socket
+import struct
+from typing import Dict, List, Optional, Tuple
+
+from agent import family
+
+_SIOCGIFADDR = 0x8915
+_LISTEN = "0A"
+
+
+def interfaces() -> Dict[str, List[str]]:
+    """Addresses by interface: the first IPv4 one, then the IPv6 ones that are not link-local."""
+    found: Dict[str, List[str]] = {}
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asker:
+        for _, name in socket.if_nameindex():
+            found[name] = []
+            try:
+                reply = fcntl.ioctl(asker.fileno(), _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
+            except OSError:
+                continue  # it has none
+            found[name].append(socket.inet_ntoa(reply[20:24]))
+    for line in _lines("/proc/net/if_inet6"):
+        digits, _, _, _, _, name = line.split()
+        address = ipaddress.ip_address(bytes.fromhex(digits))
+        if not address.is_link_local:
+            found.setdefault(name, []).append(str(address))
+    return found
+
+
+def family_of(address: str) -> int:
+    """AF_INET or AF_INET6."""
+    return socket.AF_INET6 if ":" in address else socket.AF_INET
+
+
+def bind_problem(address: str, port: int) -> Optional[int]:
+    """The errno that binding a server would meet, or None."""
+    with socket.socket(family_of(address), socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((address, port))
+            probe.listen(1)
+        except OSError as error:
+            return error.errno or errno.EINVAL
+    return None
+
+
+def owner_of(port: int) -> str:
+    """Who listens on a port: pid and command, the user where that is all that can be seen, or "unknown"."""
+    for inode, uid in _listeners(port):
+        for pid in family.snapshot():
+            if _holds(pid, "socket:[%s]" % inode):
+                return "pid %d: %s" % (pid, family.command(pid))
+        return "a process of uid %s" % uid
+    return "unknown"
+
+
+def _listeners(port: int) -> List[Tuple[str, str]]:
+    """Inode and uid of every listening socket on a port."""
+    found = []
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        for line in _lines(table)[1:]:
+            columns = line.split()
+            if columns[3] == _LISTEN and int(columns[1].rpartition(":")[2], 16) == port:
+                found.append((columns[9], columns[7]))
+    return found
+
+
+def _holds(pid: int, target: str) -> bool:
+    folder = "/proc/%d/fd" % pid
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return False
+    for name in names:
+        try:
+            if os.readlink(folder + "/" + name) == target:
+                return True
+        except OSError:
+            continue
+    return False
+
+
+def _lines(path: str) -> List[str]:
+    try:
+        with open(path, encoding="ascii", errors="replace") as file:
+            return file.read().splitlines()
+    except OSError:
+        return []

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Starts a child with nothing inherited that it should not have: signals, descriptors, session, environment.
+
+Needs a process without threads: Python code runs between fork and exec.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import select
+import signal
+from typing import Dict, List, Optional
+
+START_LIMIT_S = 10.0  # a hung file system must not hang the agent
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+def become_subreaper() -> None:
+    """Orphans below this process become its children, not init's."""
+    if _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER) failed")
+
+
+def spawn(argv: List[str], env: Dict[str, str], cwd: str, output: int, report: Optional[int] = None) -> int:
+    """Start a process in a session of its own and return its pid.
+
+    Args:
+        argv: program and arguments, never seen by a shell; the program is looked up in env's PATH.
+        env: its whole environment.
+        cwd: where it starts.
+        output: descriptor that becomes its standard output and error.
+        report: descriptor that it keeps under the same number.
+
+    Raises:
+        OSError: it could not be started; errno and text are those of the failing call.
+        ValueError: a NUL byte in argv or env.
+    """
+    for text in argv + list(env) + list(env.values()):
+        if "\0" in text:
+            raise ValueError("NUL byte in %r" % text[:80])
+    parent = os.getpid()
+    failure_read, failure_write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        _become(argv, env, cwd, output, report, parent, failure_write)
+    os.close(failure_write)
+    try:
+        problem = _read_failure(failure_read, pid)
+    finally:
+        os.close(failure_read)
+    if problem is not None:
+        os.waitpid(pid, 0)
+        raise problem
+    return pid
+
+
+def _become(
+    argv: List[str],
+    env: Dict[str, str],
+    cwd: str,
+    output: int,
+    report: Optional[int],
+    parent: int,
+    failure: int,
+) -> None:
+    """The child's side of fork: never returns."""
+    try:
+        os.setsid()
+        _reset_signals()
+        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:
+            os._exit(127)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        if report is not None:
+            os.set_inheritable(report, True)
+        os.chdir(cwd)
+        os.execvpe(argv[0], argv, env)  # noqa: S606 - no shell is what we want
+    except OSError as error:
+        os.write(
+            failure,
+            ("%d %s" % (error.errno or errno.EINVAL, error.filename or argv[0])).encode("utf-8", "replace"),
+        )
+    finally:
+        os._exit(127)
+
+
+def _reset_signals() -> None:
+    # `sh script &` leaves SIGINT ignored and Python ignores SIGPIPE; an ignored signal would survive exec
+    signal.set_wakeup_fd(-1)
+    for number in signal.valid_signals():
+        if number not in (signal.SIGKILL, signal.SIGSTOP):
+            signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+
+
+def _read_failure(fd: int, pid: int) -> Optional[OSError]:
+    if not select.select([fd], [], [], START_LIMIT_S)[0]:
+        os.kill(pid, signal.SIGKILL)
+        return TimeoutError(errno.ETIMEDOUT, "no exec after %.0f s" % START_LIMIT_S)
+    text = os.read(fd, 8192).decode("utf-8", "replace")
+    if not text:
+        return None
+    number, name = text.split(" ", 1)
+    return OSError(int(number), os.strerror(int(number)), name)

@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The agent proper: reads the launcher's frames and acts on them, in one loop that never blocks.
+
+Whatever ends the connection (a `bye`, the end of standard input, a lease that ran out, the guard's death,
+TERM) ends the job's processes first and this process after them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import time
+from typing import Callable, Dict, List, Optional
+
+from agent import family
+from agent.family import Found
+from agent.fields import number, relative_path, text, texts, whole
+from agent.identity import describe_node
+from agent.loop import Loop
+from agent.outbox import Outbox
+from agent.probe import Probe, Reach
+from agent.processes import Processes
+from agent.protocol import Decoder, Fields, Message, ProtocolError, marker
+from agent.stopper import Scope, Stop
+from agent.tailer import Tailer
+from agent.trees import Trees
+
+FIRST_LEASE_S = 30.0  # until `hello` says
+ALONE_GRACE_S = 1.0  # what processes get after TERM when the launcher is gone
+FAREWELL_S = 2.0
+READ_SIZE = 1 << 18
+POLL_S = 0.05
+
+
+def supervise(nonce: str, guard: socket.socket) -> None:
+    """Serve the launcher on descriptors 0 and 1 until it lets go, then return."""
+    Supervisor(nonce, guard, 0, 1).run()
+
+
+class Supervisor:
+    """All state of one node's agent; lives on one thread."""
+
+    def __init__(self, nonce: str, guard: socket.socket, stdin: int, stdout: int) -> None:
+        self._stdin = stdin
+        self._stdout = stdout
+        self._nonce = nonce
+        self._guard = guard
+        self._loop = Loop()
+        self._decoder = Decoder()
+        self._outbox = Outbox(self._loop, stdout, self._abandon)
+        self._marks: Dict[str, str] = {}
+        self._processes = Processes(self._loop, self._outbox, self._marks, self._logged)
+        self._trees: Optional[Trees] = None
+        self._tailer: Optional[Tailer] = None
+        self._probe: Optional[Probe] = None
+        self._job_dir = ""
+        self._python = "python3"
+        self._lease_s = FIRST_LEASE_S
+        self._heard_at = time.monotonic()
+        self._alone = False
+        self._handlers: Dict[str, Callable[[Fields, bytes], None]] = {
+            "hello": self._on_hello,
+            "probe": self._on_probe,
+            "reach": self._on_reach,
+            "manifest": lambda fields, body: self._need_trees().manifest(fields, body),
+            "blob": lambda fields, body: self._need_trees().blob(fields, body),
+            "commit": lambda fields, body: self._need_trees().commit(fields),
+            "start": self._on_start,
+            "stop": self._on_stop,
+            "ack": self._on_ack,
+            "ping": lambda fields, body: self._outbox.send("pong", seq=whole(fields, "seq")),
+            "bye": self._on_bye,
+        }
+
+    def run(self) -> None:
+        """Serve until the job is over."""
+        os.write(self._stdout, marker(self._nonce))
+        for fd in (self._stdin, self._stdout, self._guard.fileno()):
+            os.set_blocking(fd, False)
+        self._loop.on_readable(self._stdin, self._read)
+        self._loop.on_readable(self._guard.fileno(), self._guard_died)
+        for ignored in (signal.SIGINT, signal.SIGHUP):
+            signal.signal(ignored, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, lambda *_: self._loop.after(0, self._abandon) and None)
+        self._watch_lease()
+        self._loop.run()
+        if self._trees is not None:
+            self._trees.drop()
+
+    def _read(self) -> None:
+        try:
+            data = os.read(self._stdin, READ_SIZE)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._loop.on_readable(self._stdin, None)
+            self._abandon()
+            return
+        self._heard_at = time.monotonic()
+        try:
+            messages = self._decoder.feed(data)
+        except ProtocolError as error:
+            self._outbox.send("failed", request="", reason="protocol", detail=str(error))
+            self._loop.on_readable(self._stdin, None)
+            self._abandon()
+            return
+        for message in messages:
+            self._handle(message)
+
+    def _handle(self, message: Message) -> None:
+        fields = message.fields
+        try:
+            self._handlers[message.kind](fields, message.body)
+        except (ValueError, OSError) as error:
+            reason = "os" if isinstance(error, OSError) else "value"
+            known = {name: fields[name] for name in ("proc", "tree") if isinstance(fields.get(name), str)}
+            self._outbox.send("failed", request=message.kind, reason=reason, detail=str(error), **known)
+
+    def _on_hello(self, fields: Fields, _body: bytes) -> None:
+        root_dir = os.path.expanduser(text(fields, "root_dir"))
+        if not os.path.isabs(root_dir):
+            raise ValueError("root_dir must be absolute or begin with ~, got %r" % root_dir)
+        self._lease_s = number(fields, "lease_s")
+        self._python = os.path.expanduser(text(fields, "python"))
+        self._marks["PADDLE_JOB_ID"] = text(fields, "job_id")
+        if fields.get("node_id") is not None:
+            self._marks["PADDLE_NODE_ID"] = str(whole(fields, "node_id"))
+        self._guard.send(json.dumps(self._marks).encode())
+        self._trees = Trees(self._loop, root_dir.rstrip("/"), self._outbox.send, self._tree_committed)
+        self._probe = Probe(self._loop, root_dir, self._python)
+        self._outbox.send("hello", **describe_node())
+
+    def _on_probe(self, fields: Fields, _body: bytes) -> None:
+        if self._probe is None:
+            raise ValueError("hello comes first")
+        self._probe.run(fields, lambda found: self._outbox.send("probed", **found))
+
+    def _on_reach(self, fields: Fields, _body: bytes) -> None:
+        Reach(self._loop, fields.get("peers"), lambda results: self._outbox.send("reached", results=results))
+
+    def _on_start(self, fields: Fields, _body: bytes) -> None:
+        if not self._job_dir:
+            raise ValueError("commit comes first: there is no job directory to run in")
+        if self._probe is not None:
+            self._probe.close()
+        self._processes.start(fields, self._job_dir + "/" + relative_path(text(fields, "log")))
+
+    def _on_stop(self, fields: Fields, _body: bytes) -> None:
+        procs = None if fields.get("procs") is None else texts(fields, "procs")
+        self._stop(procs, number(fields, "grace_s"), lambda: None)
+
+    def _on_ack(self, fields: Fields, _body: bytes) -> None:
+        if self._tailer is not None:
+            self._tailer.acked(whole(fields, "bytes"))
+
+    def _on_bye(self, fields: Fields, _body: bytes) -> None:
+        drain_s = number(fields, "drain_s", 10.0)
+        self._stop(None, number(fields, "grace_s", 5.0), lambda: self._drain(time.monotonic() + drain_s))
+
+    def _stop(self, procs: Optional[List[str]], grace_s: float, then: Callable[[], None]) -> None:
+        def done(left: List[Found], killed: int) -> None:
+            named = [[one.pid, family.command(one.pid)] for one in left]
+            self._outbox.send("stopped", procs=procs, left=named, killed=killed)
+            then()
+
+        sessions = (
+            None if procs is None else {pid for name in procs for pid in self._processes.sessions(name)}
+        )
+        scope = Scope(self._marks, self._processes.leaders, sessions, procs)
+        Stop(self._loop, scope, grace_s, done)
+
+    def _drain(self, deadline: float) -> None:
+        """Send what was written until then, and leave."""
+        settled = self._tailer is None or self._tailer.settled()
+        if not (settled and self._outbox.empty) and time.monotonic() < deadline:
+            self._loop.after(POLL_S, lambda: self._drain(deadline))
+            return
+        if not settled:
+            self._outbox.notice(
+                "not every byte of log/ and output/ was sent in time; the rest is in %s" % self._job_dir
+            )
+        self._outbox.send("goodbye")
+        self._leave(time.monotonic() + FAREWELL_S)
+
+    def _leave(self, deadline: float) -> None:
+        if self._outbox.empty or time.monotonic() >= deadline:
+            self._loop.stop()
+        else:
+            self._loop.after(POLL_S, lambda: self._leave(deadline))
+
+    def _abandon(self) -> None:
+        """The launcher is gone: stop everything, tell whoever may still listen, leave."""
+        if not self._alone:
+            self._alone = True
+            self._stop(None, ALONE_GRACE_S, self._loop.stop)
+
+    def _watch_lease(self) -> None:
+        quiet_s = time.monotonic() - self._heard_at
+        if quiet_s >= self._lease_s:
+            self._outbox.notice("nothing was heard for %.0f s: the job is stopped here" % quiet_s)
+            self._abandon()
+        else:
+            self._loop.after(self._lease_s - quiet_s, self._watch_lease)
+
+    def _guard_died(self) -> None:
+        self._loop.on_readable(self._guard.fileno(), None)
+        self._outbox.notice("the node agent's guard is gone: the job is stopped here")
+        self._abandon()
+
+    def _tree_committed(self, name: str, path: str, collect: List[str]) -> None:
+        if name == "workspace":
+            self._job_dir = path
+            self._tailer = Tailer(self._loop, path, self._outbox.pump, self._outbox.notice)
+            self._outbox.next_chunk = self._tailer.next_chunk
+            self._tailer.watch(collect)
+
+    def _logged(self, log: str) -> None:
+        if self._tailer is not None:
+            self._tailer.poke(log)
+
+    def _need_trees(self) -> Trees:
+        if self._trees is None:
+            raise ValueError("hello comes first")
+        return self._trees
