@@ -10,6 +10,7 @@ import tarfile
 from collections import Counter
 from collections.abc import Iterator
 from enum import IntEnum
+from typing import Any
 
 from paddle.dataset.download import download
 from paddle.dataset.errors import DatasetError
@@ -49,9 +50,7 @@ def build_dict(min_word_freq: int = 50) -> dict[str, int]:
     return ids
 
 
-def train(
-    word_idx: dict[str, int], n: int, data_type: DataType = DataType.NGRAM
-) -> Reader[tuple[object, ...]]:
+def train(word_idx: dict[str, int], n: int, data_type: DataType = DataType.NGRAM) -> Reader[tuple[Any, ...]]:
     """Samples of the training text.
 
     Args:
@@ -67,7 +66,7 @@ def test(
     word_idx: dict[str, int],
     n: int,
     data_type: DataType = DataType.NGRAM,  # noqa: PT028  not a pytest test
-) -> Reader[tuple[object, ...]]:
+) -> Reader[tuple[Any, ...]]:
     """Samples of the validation text; arguments as of `train`."""
     return _reader(VALID, word_idx, n, data_type)
 
@@ -77,12 +76,12 @@ def fetch() -> None:
     download(URL, "imikolov", MD5)
 
 
-def _reader(member: str, word_idx: dict[str, int], n: int, data_type: DataType) -> Reader[tuple[object, ...]]:
+def _reader(member: str, word_idx: dict[str, int], n: int, data_type: DataType) -> Reader[tuple[Any, ...]]:
     if data_type == DataType.NGRAM and n < 1:
         raise ConfigError(f"imikolov: n must be at least 1 for NGRAM, got {n}")
     samples = {DataType.NGRAM: _ngrams, DataType.SEQ: _sequences}[DataType(data_type)]
 
-    def read() -> Iterator[tuple[object, ...]]:
+    def read() -> Iterator[tuple[Any, ...]]:
         unknown = word_idx["<unk>"]
         for words in _sentences(member):
             ids = [word_idx.get(word, unknown) for word in ("<s>", *words, "<e>")]
@@ -91,12 +90,12 @@ def _reader(member: str, word_idx: dict[str, int], n: int, data_type: DataType) 
     return read
 
 
-def _ngrams(ids: list[int], n: int) -> Iterator[tuple[object, ...]]:
+def _ngrams(ids: list[int], n: int) -> Iterator[tuple[Any, ...]]:
     for end in range(n, len(ids) + 1):
         yield tuple(ids[end - n : end])
 
 
-def _sequences(ids: list[int], n: int) -> Iterator[tuple[object, ...]]:
+def _sequences(ids: list[int], n: int) -> Iterator[tuple[Any, ...]]:
     source, target = ids[:-1], ids[1:]
     if n <= 0 or len(source) <= n:
         yield source, target

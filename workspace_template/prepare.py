@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Makes what train.py reads: word_dict.pickle, train.txt and test.txt, and these two in one piece a trainer.
+
+A line of the text files is one 5-gram: the ids of five words in a row. The same corpus and options give the
+same bytes; files that are right already are not touched, the others are replaced by rename.
+
+    python prepare.py                       text that comes with Python, no network needed
+    python prepare.py --corpus=imikolov     Penn Treebank, downloaded unless it is in PADDLE_DATA_HOME
+    python prepare.py --corpus=FILE         your own text, one sentence a line
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import pickle
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+SPLIT_COUNT = 3  # pieces: at least the number of trainers
+N = 5
+MAX_WORDS = 2500
+TEST_EVERY = 10
+
+HERE = Path(__file__).resolve().parent
+TOKEN = re.compile(r"[^\W\d]\w*(?:'\w+)?|\d+(?:[.,]\d+)*|[^\w\s]")
+SENTENCE_END = re.compile(r"(?<=[.!?:])\s+(?=[A-Z\"'(])")
+MARKUP = str.maketrans({'"': "", "*": "", "`": "", "’": "'"})
+
+Gram = tuple[int, ...]
+
+
+class Corpus(NamedTuple):
+    """Ids of words, and n-grams of ids to train and to test with."""
+
+    words: dict[str, int]
+    train: list[Gram]
+    test: list[Gram]
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description="Makes the data of the word2vec sample job.")
+    parser.add_argument(
+        "--corpus", default="python-docs", help="python-docs (default), imikolov, or a text file"
+    )
+    parser.add_argument("--split_count", type=int, default=SPLIT_COUNT, help="pieces (default %(default)s)")
+    parser.add_argument(
+        "--out", type=Path, default=HERE, help="folder to write to (default: beside prepare.py)"
+    )
+    options = parser.parse_args(argv)
+    if options.split_count < 1:
+        parser.error(f"--split_count must be at least 1, got {options.split_count}")
+
+    corpus = read_corpus(options.corpus)
+    files = {"word_dict.pickle": pickle.dumps(corpus.words, protocol=4)}
+    files.update(text_files("train.txt", corpus.train, options.split_count))
+    files.update(text_files("test.txt", corpus.test, options.split_count))
+    changed = publish(files, options.out)
+    print(
+        f"prepare: {options.corpus}: {len(corpus.words)} words, {len(corpus.train)} {N}-grams to train, "
+        f"{len(corpus.test)} to test, in {options.split_count} pieces each, in {options.out}: "
+        f"{f'{changed} files written' if changed else 'up to date'}"
+    )
+
+
+def read_corpus(name: str) -> Corpus:
+    if name == "imikolov":
+        return imikolov_corpus()
+    sentences = python_docs() if name == "python-docs" else sentences_of(Path(name))
+    return numbered([TOKEN.findall(sentence.lower()) for sentence in sentences])
+
+
+def imikolov_corpus() -> Corpus:
+    try:
+        from paddle.dataset import DatasetError, imikolov
+    except ModuleNotFoundError:
+        # In a checkout the runtime lies beside this folder and need not be installed.
+        sys.path.append(str(HERE.parent / "runtime"))
+        from paddle.dataset import DatasetError, imikolov
+    try:
+        words = imikolov.build_dict()
+        return Corpus(words, list(imikolov.train(words, N)()), list(imikolov.test(words, N)()))
+    except DatasetError as error:
+        sys.exit(f"prepare: {error}")
+
+
+def python_docs() -> Iterable[str]:
+    """The sentences of the reference that `help()` shows, each once: topics repeat each other."""
+    try:
+        from pydoc_data.topics import topics
+    except ModuleNotFoundError:
+        sys.exit("prepare: this Python has no pydoc_data; name a text file of your own: --corpus=FILE")
+    sentences: dict[str, None] = {}
+    for topic in sorted(topics):
+        for paragraph in re.split(r"\n\s*\n", topics[topic]):
+            text = " ".join(paragraph.translate(MARKUP).split())
+            # Headings and most program text end without a stop.
+            if text.endswith((".", ":", "!", "?", ")")):
+                sentences.update(dict.fromkeys(SENTENCE_END.split(text)))
+    return sentences
+
+
+def sentences_of(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        sys.exit(f"prepare: --corpus must be python-docs, imikolov or a text file in UTF-8; {path}: {error}")
+
+
+def numbered(sentences: Iterable[list[str]]) -> Corpus:
+    """Every tenth sentence goes to the test part; rare words become <unk>, numbers N."""
+    framed = [["<s>", *(mask(word) for word in words), "<e>"] for words in sentences if words]
+    counts = Counter(word for words in framed for word in words)
+    words = {word: number for number, word in enumerate(frequent(counts))}
+    words["<unk>"] = len(words)
+    parts: tuple[list[Gram], list[Gram]] = ([], [])
+    for number, sentence in enumerate(framed, start=1):
+        parts[number % TEST_EVERY == 0].extend(grams([words.get(word, words["<unk>"]) for word in sentence]))
+    return Corpus(words, *parts)
+
+
+def frequent(counts: Counter[str]) -> list[str]:
+    """Words that occur twice, or as often as it takes to have fewer than MAX_WORDS; most frequent first."""
+    ranked = sorted(counts, key=lambda word: (-counts[word], word))
+    least = max(2, counts[ranked[MAX_WORDS - 1]] + 1) if len(ranked) >= MAX_WORDS else 2
+    return [word for word in ranked if counts[word] >= least]
+
+
+def mask(word: str) -> str:
+    return "N" if word[0].isdigit() else word
+
+
+def grams(ids: list[int]) -> Iterator[Gram]:
+    return zip(*(islice(ids, start, None) for start in range(N)), strict=False)
+
+
+def text_files(name: str, rows: list[Gram], pieces: int) -> dict[str, bytes]:
+    """The whole file and its pieces of equal length, the last one shorter, as `split -l` cuts them."""
+    length = len(rows) // pieces + 1
+    if length * (pieces - 1) >= len(rows):
+        sys.exit(f"prepare: {len(rows)} {N}-grams for {name} are too few for {pieces} pieces")
+    lines = [(",".join(map(str, row)) + "\n").encode() for row in rows]
+    files = {
+        f"{name}-{piece:05d}": b"".join(lines[piece * length : (piece + 1) * length])
+        for piece in range(pieces)
+    }
+    return {name: b"".join(lines), **files}
+
+
+def publish(files: dict[str, bytes], folder: Path) -> int:
+    """Writes what differs from what is there, removes pieces of an older split; returns how many changed."""
+    folder.mkdir(parents=True, exist_ok=True)
+    stale = [path for path in folder.glob("*.txt-[0-9]*") if path.name not in files]
+    wrong = [name for name in files if not holds(folder / name, files[name])]
+    for name in wrong:
+        part = folder / f"{name}.part"
+        part.write_bytes(files[name])
+        os.replace(part, folder / name)
+    for path in stale:
+        path.unlink()
+    return len(wrong) + len(stale)
+
+
+def holds(path: Path, content: bytes) -> bool:
+    return path.is_file() and path.read_bytes() == content
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Predicts a word from the four before it; trains alone or as one trainer of a cluster.
+
+In a cluster (PADDLE_CLUSTER_TRAIN is true) paddle.init() takes everything from PADDLE_INIT_*, and a
+trainer reads its own pieces of train.txt and test.txt. Alone it reads these whole. Trainer 0 writes
+output/pass-NNNNN/params.tar.gz after every pass.
+"""
+
+import gzip
+import math
+import os
+import pickle
+import random
+from glob import glob
+
+import paddle.v2 as paddle
+
+EMBEDDING_SIZE = 32
+HIDDEN_SIZE = 256
+BATCH_SIZE = 32
+WORDS = ("firstw", "secondw", "thirdw", "fourthw", "nextw")
+
+cluster_train_file = "./train.txt"
+cluster_test_file = "./test.txt"
+word_dict_file = "./word_dict.pickle"
+cluster = os.getenv("PADDLE_CLUSTER_TRAIN", "") in ("true", "True", "TRUE", "1", "yes", "Yes", "YES")
+
+
+def own_files(name, trainer_id, trainers):
+    """This trainer's pieces of a file: number modulo trainers is its id. Alone: the file itself."""
+    if not cluster:
+        return [name]
+    pieces = sorted(
+        path for path in glob(name + "-*") if int(path.rsplit("-", 1)[1]) % trainers == trainer_id
+    )
+    if not pieces:
+        raise FileNotFoundError(
+            f"trainer {trainer_id} of {trainers} has no piece {name}-{trainer_id:05d} in {os.getcwd()}: "
+            f"run prepare.py --split_count={trainers} in the workspace, then submit it again"
+        )
+    return pieces
+
+
+def reader(paths):
+    """One sample a line: the ids of five words."""
+
+    def read():
+        for path in paths:
+            with open(path) as lines:
+                for line in lines:
+                    yield tuple(map(int, line.split(",")))
+
+    return read
+
+
+def embedding(word):
+    return paddle.layer.table_projection(
+        input=word,
+        size=EMBEDDING_SIZE,
+        param_attr=paddle.attr.Param(
+            name="_proj", initial_std=0.001, learning_rate=1, l2_rate=0, sparse_update=True
+        ),
+    )
+
+
+def network(dict_size):
+    """Returns the cost of predicting the fifth word."""
+    words = [paddle.layer.data(name=name, type=paddle.data_type.integer_value(dict_size)) for name in WORDS]
+    context = paddle.layer.concat(input=[embedding(word) for word in words[:-1]])
+    hidden = paddle.layer.fc(
+        input=context,
+        size=HIDDEN_SIZE,
+        act=paddle.activation.Sigmoid(),
+        layer_attr=paddle.attr.Extra(drop_rate=0.5),
+        bias_attr=paddle.attr.Param(learning_rate=2),
+        param_attr=paddle.attr.Param(initial_std=1 / math.sqrt(EMBEDDING_SIZE * 8), learning_rate=1),
+    )
+    predicted = paddle.layer.fc(
+        input=hidden,
+        size=dict_size,
+        bias_attr=paddle.attr.Param(learning_rate=2),
+        act=paddle.activation.Softmax(),
+    )
+    return paddle.layer.classification_cost(input=predicted, label=words[-1])
+
+
+def save(trainer, pass_id):
+    """The model appears under output/ by rename, so that whoever finds it finds it whole."""
+    folder = f"output/pass-{pass_id:05d}"
+    os.makedirs(folder, exist_ok=True)
+    with gzip.open("params.tar.gz.part", "wb") as file:
+        trainer.save_parameter_to_tar(file)
+    os.replace("params.tar.gz.part", f"{folder}/params.tar.gz")
+
+
+def main():
+    node_id = os.getenv("OMPI_COMM_WORLD_RANK", "" if cluster else "0")
+    if not node_id:
+        raise OSError("OMPI_COMM_WORLD_RANK must hold this trainer's id, from 0; paddle.py and mpirun set it")
+    trainer_id = int(node_id)
+    trainers = int(os.getenv("PADDLE_INIT_NUM_GRADIENT_SERVERS", "1"))
+
+    if cluster:
+        paddle.init()
+    else:
+        paddle.init(use_gpu=False, trainer_count=1)
+
+    with open(word_dict_file, "rb") as file:
+        word_dict = pickle.load(file)
+    cost = network(len(word_dict))
+    parameters = paddle.parameters.create(cost)
+    adagrad = paddle.optimizer.AdaGrad(
+        learning_rate=3e-3, regularization=paddle.optimizer.L2Regularization(8e-4)
+    )
+    trainer = paddle.trainer.SGD(cost, parameters, adagrad, is_local=not cluster)
+
+    random.seed(trainer_id)  # the order of shuffle, the same in every run
+    train_files = own_files(cluster_train_file, trainer_id, trainers)
+    test_files = own_files(cluster_test_file, trainer_id, trainers)
+    train_batches = paddle.batch(paddle.reader.shuffle(reader(train_files), 10000), BATCH_SIZE)
+    test_batches = paddle.batch(reader(test_files), BATCH_SIZE)
+    costs = []
+
+    def event_handler(event):
+        if isinstance(event, paddle.event.EndIteration):
+            costs.append(event.cost)
+            if event.batch_id % 100 == 0:
+                print(f"Pass {event.pass_id}, Batch {event.batch_id}, Cost {event.cost:f}, {event.metrics}")
+        if isinstance(event, paddle.event.EndPass):
+            result = trainer.test(test_batches)
+            print(f"Pass {event.pass_id}, Train cost {sum(costs) / len(costs):f}, Test cost {result.cost:f}")
+            costs.clear()
+            if trainer_id == 0:
+                save(trainer, event.pass_id)
+
+    trainer.train(
+        reader=train_batches,
+        num_passes=int(os.getenv("PADDLE_INIT_NUM_PASSES", "5")),
+        event_handler=event_handler,
+        feeding={name: column for column, name in enumerate(WORDS)},
+    )
+
+
+if __name__ == "__main__":
+    main()
