@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which array library computes: numpy on the processor, cupy on a GPU.
+
+This is the only module that imports cupy, and only once a GPU is asked for. Code that must run on both takes
+its functions from `array_module(x)`. Random numbers always come from the host, so that a run gives the same
+masks and the same initial weights on either device.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from paddle.errors import ConfigError
+
+# A numpy or a cupy array; cupy has no types to check against.
+Array: TypeAlias = Any
+
+_DEVICE = re.compile(r"cpu|gpu:(\d+)")
+
+
+class DeviceError(ConfigError):
+    """A device was named that does not exist here."""
+
+
+@dataclass(frozen=True)
+class Device:
+    """Where arrays live: `cpu`, or `gpu:<index>`."""
+
+    name: str = "cpu"
+
+    def __post_init__(self) -> None:
+        if not _DEVICE.fullmatch(self.name):
+            raise DeviceError(
+                f"device {self.name!r} is unknown: expected 'cpu' or 'gpu:<index>', for example 'gpu:0'"
+            )
+
+    @property
+    def is_gpu(self) -> bool:
+        """Whether arrays of this device are cupy arrays."""
+        return self.name != "cpu"
+
+    @property
+    def index(self) -> int:
+        """Number of the GPU; 0 for the processor."""
+        return int(self.name.partition(":")[2] or 0)
+
+    def module(self) -> Any:
+        """Return the array library of this device.
+
+        Raises:
+            DeviceError: cupy is not installed.
+        """
+        return _cupy() if self.is_gpu else np
+
+    def active(self) -> AbstractContextManager[object]:
+        """Return a context in which new arrays land on this device."""
+        return _cupy().cuda.Device(self.index) if self.is_gpu else nullcontext()
+
+
+def array_module(*arrays: object) -> Any:
+    """Return cupy if one of the arrays lives on a GPU, else numpy."""
+    for array in arrays:
+        if type(array) is not np.ndarray and type(array).__module__.partition(".")[0] == "cupy":
+            return _cupy()
+    return np
+
+
+def from_host(array: Array, like: object) -> Array:
+    """Move a host array to where `like` lives: a `Device`, or an array there; no copy if that is the host."""
+    if isinstance(like, Device):
+        if not like.is_gpu:
+            return array
+        with like.active():
+            moved: Array = _cupy().asarray(array)
+        return moved
+    xp = array_module(like)
+    return array if xp is np else xp.asarray(array)
+
+
+def to_host(array: Array) -> Array:
+    """Return the array as a numpy array; no copy if it is one already."""
+    if type(array) is np.ndarray or array_module(array) is np:
+        return np.asarray(array)
+    host: Array = array.get()
+    return host
+
+
+def rng(*key: int) -> np.random.Generator:
+    """Return a generator that the key alone decides: up to four numbers of 64 bits, such as (seed, name,
+    step).
+
+    Philox is counter based, so the generator for step 1000 costs the same as that for step 0.
+    """
+    words = [number & 0xFFFFFFFFFFFFFFFF for number in key] + [0] * (4 - len(key))
+    # The lowest counter word stays zero: it counts the blocks drawn.
+    counter = np.array([0, 0, words[2], words[3]], dtype=np.uint64)
+    return np.random.Generator(np.random.Philox(key=np.array(words[:2], dtype=np.uint64), counter=counter))
+
+
+def random_words(generator: np.random.Generator, count: int) -> Array:
+    """Return `count` uniform uint32 numbers, the fastest that the generator has."""
+    words: Array = generator.bit_generator.random_raw((count + 1) // 2).view(np.uint32)
+    return words[:count]
+
+
+def _cupy() -> Any:
+    try:
+        return importlib.import_module("cupy")
+    except ImportError as error:
+        raise DeviceError(
+            "a GPU was asked for and cupy is not installed here: pip install 'paddle-cluster[gpu]', "
+            "or use the cpu"
+        ) from error

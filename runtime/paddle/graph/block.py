@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Block: variables by name and operators in order.
+
+Shapes and dtypes of an operator's outputs are known right after `append_op`. Every change counts up the
+program's version, which is what the executor's cache goes by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+import numpy.typing as npt
+
+from paddle.graph import unique_name
+from paddle.graph.errors import GraphError, UnknownVariableError
+from paddle.graph.operator import EMPTY, Operator
+from paddle.graph.variable import Parameter, Variable
+from paddle.ops.errors import OpError
+from paddle.ops.registry import OpDef, Spec
+
+if TYPE_CHECKING:
+    from paddle.graph.program import Program
+
+Name: TypeAlias = Variable | str
+_V = TypeVar("_V", bound=Variable)
+
+
+class Block:
+    """A straight list of operators; `program.global_block()` is the one that runs."""
+
+    def __init__(self, program: Program, idx: int = 0) -> None:
+        self.program = program
+        self.idx = idx
+        self.vars: dict[str, Variable] = {}
+        self.ops: list[Operator] = []
+
+    def create_var(
+        self,
+        name: str | None = None,
+        shape: Sequence[int] = (),
+        dtype: npt.DTypeLike = "float32",
+        persistable: bool = False,
+        stop_gradient: bool = False,
+        lod_level: int = 0,
+    ) -> Variable:
+        """Add a variable, or return the one that is there if it is described alike.
+
+        Raises:
+            GraphError: the name is taken by a variable of another shape, dtype, level or lifetime.
+        """
+        variable = Variable(
+            self,
+            name or unique_name.generate("_generated_var"),
+            tuple(shape),
+            dtype,
+            persistable=persistable,
+            stop_gradient=stop_gradient,
+            lod_level=lod_level,
+        )
+        return self._add(variable)
+
+    def create_parameter(
+        self,
+        name: str,
+        shape: Sequence[int],
+        dtype: npt.DTypeLike = "float32",
+        trainable: bool = True,
+        initializer: Callable[..., Any] | None = None,
+        **attributes: object,
+    ) -> Parameter:
+        """Add a parameter, or return the one that is there if it is described alike (shared parameters).
+
+        Args:
+            name: unique in the program.
+            shape: all sizes known.
+            dtype: of its values.
+            trainable: whether it gets a gradient.
+            initializer: shape -> first value, or None.
+            **attributes: kept on the parameter as they are.
+
+        Raises:
+            GraphError: the name is taken by something else.
+        """
+        return self._add(
+            Parameter(
+                self,
+                name,
+                tuple(shape),
+                dtype,
+                trainable=trainable,
+                initializer=initializer,
+                attributes=attributes,
+            )
+        )
+
+    def append_op(
+        self,
+        type: str,
+        inputs: Mapping[str, Name | Sequence[Name]] | None = None,
+        outputs: Mapping[str, Name | Sequence[Name]] | None = None,
+        attrs: Mapping[str, object] | None = None,
+    ) -> Operator:
+        """Add an operator at the end and infer its outputs.
+
+        An output named by a string is created if the block lacks it; one that exists must fit what is
+        inferred, or have the shape () and then takes the inferred one.
+
+        Raises:
+            OpError: unknown operator, slot or attribute, or shapes that do not fit; the message names the
+                variables.
+            UnknownVariableError: an input is not in the block.
+        """
+        op = Operator.make(type, _names(inputs), _names(outputs), attrs or {})
+        for name in op.input_names:
+            self.var(name)
+        self._infer(op)
+        self.ops.append(op)
+        self.program.touch()
+        return op
+
+    def var(self, name: str) -> Variable:
+        """Return the variable of that name.
+
+        Raises:
+            UnknownVariableError: there is none.
+        """
+        found = self.vars.get(name)
+        if found is None:
+            raise UnknownVariableError(f"block {self.idx} has no variable {name!r}: create it first")
+        return found
+
+    def has_var(self, name: str) -> bool:
+        """Return whether the block has that variable."""
+        return name in self.vars
+
+    def all_parameters(self) -> list[Parameter]:
+        """Return the parameters in the order of their creation."""
+        return [variable for variable in self.vars.values() if isinstance(variable, Parameter)]
+
+    def _add(self, variable: _V) -> _V:
+        old = self.vars.get(variable.name)
+        if old is None:
+            self.vars[variable.name] = variable
+            self.program.touch()
+            return variable
+        if not isinstance(old, type(variable)) or _identity(old) != _identity(variable):
+            raise GraphError(
+                f"the name {variable.name!r} is taken by {old!r}: a second {variable!r} must be like it"
+            )
+        return old
+
+    def _infer(self, op: Operator) -> None:
+        definition = op.definition
+        if definition.infer is None:
+            for name in op.output_names:
+                self.var(name)
+            return
+        for (slot, names), specs in zip(op.outputs.items(), self._inferred(op, definition), strict=True):
+            for name, spec in zip(names, specs, strict=True):
+                if name != EMPTY:
+                    self._declare(op, slot, name, spec)
+
+    def _inferred(self, op: Operator, definition: OpDef) -> list[list[Spec]]:
+        """Return the specs of each output slot, one per name in it."""
+        arguments: list[object] = []
+        for slot in definition.inputs:
+            specs = [self.var(name).spec for name in op.inputs[slot.name] if name != EMPTY]
+            arguments.append(specs if slot.many else specs[0] if specs else None)
+        keywords = {name: op.attrs[name] for name in definition.infer_keywords}
+        assert definition.infer is not None
+        try:
+            result = definition.infer(*arguments, **keywords)
+        except OpError as error:
+            shapes = "; ".join(self.var(name).describe() for name in op.input_names)
+            raise type(error)(f"operator {op.describe()}: {error} [inputs: {shapes}]") from error
+        if len(definition.outputs) == 1:
+            result = (result,)
+        per_slot: list[list[Spec]] = []
+        for slot, specs in zip(definition.outputs, result, strict=True):
+            count = len(op.outputs[slot.name])
+            listed = list(specs) if slot.many else [specs] * min(count, 1)
+            if len(listed) != count:
+                raise OpError(
+                    f"operator {op.describe()}: output {slot.name!r} has {len(listed)} parts, {count} named"
+                )
+            per_slot.append(listed)
+        return per_slot
+
+    def _declare(self, op: Operator, slot: str, name: str, spec: Spec) -> None:
+        old = self.vars.get(name)
+        if old is None:
+            self.create_var(name, spec.shape, spec.dtype, lod_level=spec.lod_level)
+        elif not old.shape and spec.shape:
+            old.shape, old.dtype, old.lod_level = spec.shape, spec.dtype, spec.lod_level
+        elif not _fits(old.spec, spec):
+            raise OpError(
+                f"operator {op.describe()}: output {slot!r} is {spec.shape} {spec.dtype}, "
+                f"and the variable there is {old.describe()}"
+            )
+
+
+def _names(slots: Mapping[str, Name | Sequence[Name]] | None) -> dict[str, list[str]]:
+    listed: dict[str, list[str]] = {}
+    for slot, value in (slots or {}).items():
+        members: Iterable[Name] = [value] if isinstance(value, (Variable, str)) else value
+        listed[slot] = [member if isinstance(member, str) else member.name for member in members]
+    return listed
+
+
+def _identity(variable: Variable) -> tuple[object, ...]:
+    return variable.shape, variable.dtype, variable.lod_level, variable.persistable
+
+
+def _fits(declared: Spec, inferred: Spec) -> bool:
+    if declared.dtype != inferred.dtype or len(declared.shape) != len(inferred.shape):
+        return False
+    return all(a == b or -1 in (a, b) for a, b in zip(declared.shape, inferred.shape, strict=True))

@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""BoundPlan: a plan together with the cells of one scope, ready to run step after step.
+
+What enters is checked against the program's description; what leaves is never shared. A persistable array
+that a run writes is updated in place, so whoever holds the scope's array sees the new values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from paddle.backend import Array, Device, array_module, from_host
+from paddle.graph.errors import ExecutionError, FeedError, NotInitialisedError
+from paddle.graph.plan import STEP, Plan, Registers
+from paddle.graph.scope import Cell, Scope
+from paddle.ops.registry import Spec
+from paddle.ops.selected_rows import SelectedRows
+
+
+class BoundPlan:
+    """Runs one plan; binds itself anew when it is given another scope or the scope gains a name."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        specs: Mapping[str, Spec],
+        feeds: tuple[str, ...],
+        fetches: tuple[str, ...],
+        device: Device,
+    ) -> None:
+        for name in feeds:
+            if name not in specs:
+                raise FeedError(f"{name!r} was fed, and the program has no variable of that name")
+        self._plan = plan
+        self._device = device
+        self._specs = specs
+        self._feeds = [(plan.numbers[name], name, specs[name]) for name in feeds]
+        self._fetches = [plan.numbers[name] for name in fetches]
+        self._blank: Registers = [None] * plan.registers
+        self._scope: Scope | None = None
+        self._layout = -1
+        self._loads: list[tuple[int, str, Cell]] = []
+        self._stores: list[tuple[int, Cell]] = []
+        self._checked: dict[str, Any] = {}
+
+    def run(self, feed: Mapping[str, Any], scope: Scope, step: int) -> list[Any]:
+        """Run once; see `Executor.run`."""
+        if scope is not self._scope or scope.layout != self._layout:
+            self._bind(scope)
+        registers = self._blank.copy()
+        registers[STEP] = step
+        for number, name, spec in self._feeds:
+            registers[number] = self._entered(name, feed[name], spec, "fed")
+        for number, name, cell in self._loads:
+            value = cell.value
+            if value is not self._checked.get(name):
+                value = self._load(name, cell)
+            registers[number] = value
+        call = None
+        try:
+            for call in self._plan.calls:
+                call(registers)
+        except Exception as error:
+            raise self._failure(self._plan.calls.index(call) if call else 0, registers, error) from error
+        owned = self._fetched(registers)
+        for number, cell in self._stores:
+            _store(cell, registers[number])
+        return owned
+
+    def _bind(self, scope: Scope) -> None:
+        numbers = self._plan.numbers
+        self._loads = [(numbers[name], name, scope.cell(name)) for name in self._plan.loads]
+        self._stores = [(numbers[name], scope.cell(name)) for name in self._plan.stores]
+        self._checked = {}
+        self._scope, self._layout = scope, scope.layout
+
+    def _load(self, name: str, cell: Cell) -> Any:
+        """Check a value that was not seen before, and move it to the device for good."""
+        if cell.value is None:
+            raise NotInitialisedError(
+                name, f"{name!r} {self._specs[name].shape} has no value in the scope: initialise it"
+            )
+        cell.value = self._entered(name, cell.value, self._specs[name], "in the scope")
+        self._checked[name] = cell.value
+        return cell.value
+
+    def _entered(self, name: str, value: Any, spec: Spec, where: str) -> Any:
+        shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
+        if shape is None or dtype is None:
+            raise FeedError(
+                f"{name!r} {where}: expected an array {spec.shape} {spec.dtype}, got {type(value).__name__}"
+            )
+        if dtype != spec.dtype or not _shape_fits(shape, spec.shape):
+            raise FeedError(
+                f"{name!r} {where}: expected {spec.shape} {spec.dtype}, got {tuple(shape)} {dtype}"
+            )
+        return (
+            from_host(value, self._device)
+            if self._device.is_gpu and not isinstance(value, SelectedRows)
+            else value
+        )
+
+    def _fetched(self, registers: Registers) -> list[Any]:
+        """Return the fetched values, copying those that share memory with anything else."""
+        taken = {id(_owner(registers[number])) for number, _, _ in self._feeds}
+        taken.update([id(_owner(registers[number])) for number, _, _ in self._loads])
+        taken.update([id(_owner(registers[number])) for number, _ in self._stores])
+        results = []
+        for number in self._fetches:
+            value = registers[number]
+            owner = id(_owner(value))
+            if owner in taken:
+                value = _copied(value)
+            taken.add(owner)
+            results.append(value)
+        return results
+
+    def _failure(self, at: int, registers: Registers, error: Exception) -> ExecutionError:
+        position, op = self._plan.ops[at]
+        parts = []
+        for slot, names in op.inputs.items():
+            for name in names:
+                value = registers[self._plan.numbers[name]] if name in self._plan.numbers else None
+                parts.append(
+                    f"{slot}={name} {getattr(value, 'shape', None)} {getattr(value, 'dtype', '')}".rstrip()
+                )
+        message = f"operator {position} {op.describe()} failed: {error} [{'; '.join(parts)}]"
+        return ExecutionError(op.type, position, message)
+
+
+def _shape_fits(shape: tuple[int, ...], declared: tuple[int, ...]) -> bool:
+    if shape == declared:
+        return True
+    return len(shape) == len(declared) and all(
+        want in (-1, got) for got, want in zip(shape, declared, strict=True)
+    )
+
+
+def _owner(value: Any) -> Any:
+    """Return the object that owns the memory of an array or of the values of selected rows."""
+    if isinstance(value, SelectedRows):
+        value = value.values
+    base = getattr(value, "base", None)
+    while base is not None:
+        value, base = base, getattr(base, "base", None)
+    return value
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, SelectedRows):
+        return SelectedRows(value.rows.copy(), value.values.copy(), value.height)
+    return value.copy()
+
+
+def _store(cell: Cell, value: Any) -> None:
+    old = cell.value
+    if value is old:
+        return
+    if isinstance(value, SelectedRows):
+        cell.value = value
+    elif (
+        old is not None and type(old) is type(value) and old.shape == value.shape and old.dtype == value.dtype
+    ):
+        array: Array = old
+        array[...] = value
+    else:
+        # A copy: the value may be a view of another one.
+        cell.value = array_module(value).array(value)

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Executor: runs programs against a scope.
+
+A program is compiled once per (version, feeds, fetches); a step then runs a list of calls. The caller owns
+every array that a run returns: none shares memory with the scope, with what was fed or with another result.
+Not thread-safe: one executor per thread, and one thread at a time per scope.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from paddle.backend import Device
+from paddle.graph.block import Name
+from paddle.graph.bound_plan import BoundPlan
+from paddle.graph.plan import compile_plan
+from paddle.graph.program import Program
+from paddle.graph.scope import Scope
+
+
+class Executor:
+    """Runs programs on one device."""
+
+    def __init__(self, device: Device | str = "cpu") -> None:
+        self.device = Device(device) if isinstance(device, str) else device
+        self._fresh_seed = secrets.randbits(63)
+        self._caches: WeakKeyDictionary[Program, _Cache] = WeakKeyDictionary()
+
+    def run(
+        self,
+        program: Program,
+        feed: Mapping[str, Any] | None = None,
+        fetch_list: Sequence[Name] = (),
+        scope: Scope | None = None,
+        step: int | None = None,
+    ) -> list[Any]:
+        """Run block 0 once and return the fetched values.
+
+        Args:
+            program: what to run.
+            feed: variable name -> array of its dtype and a shape that fits; not changed and not kept.
+            fetch_list: variables or names; gradients are named `<name>@GRAD`.
+            scope: where persistable variables live. None: a new one, for programs that have none.
+            step: number that random operators draw by; None counts this executor's runs of the program. A run
+                that resumes from a checkpoint passes its own, to draw what the uninterrupted run would have
+                drawn.
+
+        Returns:
+            One value per fetch: an array on the executor's device, or a `SelectedRows`.
+
+        Raises:
+            FeedError: a value does not fit, or a variable is neither fed nor computed.
+            NotInitialisedError: a persistable variable has no value.
+            ExecutionError: an operator failed; names it and its inputs.
+        """
+        cache = self._cache(program)
+        values = feed or {}
+        key = (tuple(values), tuple([name if isinstance(name, str) else name.name for name in fetch_list]))
+        plan = cache.plans.get(key)
+        if plan is None:
+            plan = cache.plans[key] = self._compile(program, *key)
+        if step is None:
+            step = cache.steps
+            cache.steps += 1
+        with self.device.active(), np.errstate(all="ignore"):
+            return plan.run(values, scope or Scope(), step)
+
+    def _cache(self, program: Program) -> _Cache:
+        cache = self._caches.get(program)
+        if cache is None:
+            cache = self._caches[program] = _Cache(program.version)
+        elif cache.version != program.version:
+            cache.version = program.version
+            cache.plans.clear()
+        return cache
+
+    def _compile(self, program: Program, feeds: tuple[str, ...], fetches: tuple[str, ...]) -> BoundPlan:
+        plan = compile_plan(
+            program, feeds, fetches, program.random_seed or self._fresh_seed, self.device.module()
+        )
+        # Specs and not variables: those know their program, and the cache must not keep it alive.
+        specs = {name: variable.spec for name, variable in program.global_block().vars.items()}
+        return BoundPlan(plan, specs, feeds, fetches, self.device)
+
+
+class _Cache:
+    """The plans of one version of a program, by (feeds, fetches), and how often any of them ran."""
+
+    def __init__(self, version: int) -> None:
+        self.version = version
+        self.plans: dict[tuple[tuple[str, ...], tuple[str, ...]], BoundPlan] = {}
+        self.steps = 0

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operator: one call in a block, checked against the table of operators when made, never changed after."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import IntFlag
+
+from paddle.ops.errors import SlotError
+from paddle.ops.registry import OpDef, Slot, lookup
+
+EMPTY = "@EMPTY@"  # an output that nobody wants, or an absent input of a gradient
+
+
+class OpRole(IntFlag):
+    """What an operator is there for; kept in the attribute `op_role`."""
+
+    FORWARD = 0
+    BACKWARD = 1
+    OPTIMIZE = 2
+    RPC = 4
+    DIST = 8
+    LR_SCHED = 16
+    LOSS = 256
+
+
+@dataclass(frozen=True)
+class Operator:
+    """One call: its type, the variable names in each slot, and all attributes with defaults filled in."""
+
+    type: str
+    inputs: Mapping[str, tuple[str, ...]]
+    outputs: Mapping[str, tuple[str, ...]]
+    attrs: Mapping[str, object]
+
+    @staticmethod
+    def make(
+        op_type: str,
+        inputs: Mapping[str, Sequence[str]],
+        outputs: Mapping[str, Sequence[str]],
+        attrs: Mapping[str, object],
+    ) -> Operator:
+        """Check slots and attributes and return the operator.
+
+        Raises:
+            UnknownOpError, SlotError, AttrError: it does not fit the table.
+        """
+        definition = lookup(op_type)
+        return Operator(
+            op_type,
+            _fit(op_type, "input", definition.inputs, inputs),
+            _fit(op_type, "output", definition.outputs, outputs),
+            definition.complete(attrs),
+        )
+
+    @property
+    def definition(self) -> OpDef:
+        """Return the entry of the table."""
+        return lookup(self.type)
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """Return the variables it reads, in slot order."""
+        return _flat(self.inputs.values())
+
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        """Return the variables it writes, in slot order."""
+        return _flat(self.outputs.values())
+
+    def with_attrs(self, **changed: object) -> Operator:
+        """Return a copy with some attributes changed."""
+        return replace(self, attrs=self.definition.complete({**self.attrs, **changed}))
+
+    def describe(self) -> str:
+        """Return `Out=[a] = type(X=[b], Y=[c])`."""
+        left = ", ".join(f"{slot}={list(names)}" for slot, names in self.outputs.items() if names)
+        right = ", ".join(f"{slot}={list(names)}" for slot, names in self.inputs.items() if names)
+        return f"{left} = {self.type}({right})"
+
+
+def _fit(
+    op_type: str, side: str, slots: tuple[Slot, ...], given: Mapping[str, Sequence[str]]
+) -> dict[str, tuple[str, ...]]:
+    known = [slot.name for slot in slots]
+    for name in given:
+        if name not in known:
+            raise SlotError(
+                f"operator {op_type!r} has no {side} slot {name!r}: expected {', '.join(known) or 'none'}"
+            )
+    fitted: dict[str, tuple[str, ...]] = {}
+    for slot in slots:
+        names = tuple(given.get(slot.name, ()))
+        if not names and not slot.optional and not slot.intermediate:
+            raise SlotError(f"operator {op_type!r}: {side} {slot.name!r} not found")
+        if len(names) > 1 and not slot.many:
+            raise SlotError(
+                f"operator {op_type!r}, {side} {slot.name!r}: expected one variable, got {len(names)}: "
+                f"{', '.join(names)}"
+            )
+        fitted[slot.name] = names
+    return fitted
+
+
+def _flat(groups: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+    return tuple(name for names in groups for name in names if name != EMPTY)

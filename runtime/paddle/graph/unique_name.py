@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Names nobody else uses: `fc_0`, `fc_1`, ...; counters start at 0 and belong to the current generator."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+
+class NameGenerator:
+    """Counts per key; a prefix goes before every name."""
+
+    def __init__(self, prefix: str = "") -> None:
+        self._prefix = prefix
+        self._counts: Counter[str] = Counter()
+
+    def __call__(self, key: str) -> str:
+        """Return the next name of this key."""
+        number = self._counts[key]
+        self._counts[key] += 1
+        return f"{self._prefix}{key}_{number}"
+
+
+_current: ContextVar[NameGenerator] = ContextVar("paddle_unique_name")
+
+
+def generate(key: str) -> str:
+    """Return `<prefix><key>_<n>` with the next n of this key."""
+    return _generator()(key)
+
+
+def switch(new: NameGenerator | None = None) -> NameGenerator:
+    """Make a generator the current one (a fresh one if None) and return the old one."""
+    old = _generator()
+    _current.set(new or NameGenerator())
+    return old
+
+
+@contextmanager
+def guard(new: NameGenerator | str | None = None) -> Iterator[None]:
+    """Use another generator inside the block: a fresh one, one with this prefix, or this one."""
+    generator = new if isinstance(new, NameGenerator) else NameGenerator(new or "")
+    token = _current.set(generator)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+def _generator() -> NameGenerator:
+    found = _current.get(None)
+    if found is None:
+        found = NameGenerator()
+        _current.set(found)
+    return found

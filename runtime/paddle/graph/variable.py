@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Variable and Parameter: the named values of a program, described before any of them exists."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from paddle.graph.errors import GraphError
+from paddle.ops.registry import Spec
+
+if TYPE_CHECKING:
+    from paddle.graph.block import Block
+
+
+class Variable:
+    """One value of a block.
+
+    Attributes:
+        shape: -1 stands for the batch.
+        persistable: lives in the scope from run to run; otherwise it is gone when the run is over.
+        stop_gradient: no gradient flows into or through it. Data should set it.
+        lod_level: 0 for plain batches, 1 for sequences, 2 for sequences of sequences.
+    """
+
+    def __init__(
+        self,
+        block: Block,
+        name: str,
+        shape: tuple[int, ...],
+        dtype: npt.DTypeLike = "float32",
+        *,
+        persistable: bool = False,
+        stop_gradient: bool = False,
+        lod_level: int = 0,
+    ) -> None:
+        self.block = block
+        self.name = name
+        self.shape = tuple(int(size) for size in shape)
+        self.dtype: np.dtype[Any] = np.dtype(dtype)
+        self.persistable = persistable
+        self.stop_gradient = stop_gradient
+        self.lod_level = lod_level
+
+    @property
+    def spec(self) -> Spec:
+        """Shape, dtype and sequence level as operators see them."""
+        return Spec(self.shape, self.dtype, self.lod_level)
+
+    def describe(self) -> str:
+        """Return `name (shape) dtype` for messages."""
+        return f"{self.name} {self.shape} {self.dtype}"
+
+    def copy_to(self, block: Block) -> Variable:
+        """Return the same variable as a member of another block."""
+        return Variable(
+            block,
+            self.name,
+            self.shape,
+            self.dtype,
+            persistable=self.persistable,
+            stop_gradient=self.stop_gradient,
+            lod_level=self.lod_level,
+        )
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.describe()})"
+
+
+class Parameter(Variable):
+    """A persistable variable that training changes.
+
+    Attributes:
+        trainable: False keeps it as it is; no gradient is made for it.
+        attributes: whatever the maker of the parameter wants to know later (learning rate, decay, ...); read
+            only.
+        initializer: shape -> first value, or None if somebody else sets it.
+    """
+
+    def __init__(
+        self,
+        block: Block,
+        name: str,
+        shape: tuple[int, ...],
+        dtype: npt.DTypeLike = "float32",
+        *,
+        trainable: bool = True,
+        initializer: Callable[..., Any] | None = None,
+        attributes: Mapping[str, object] | None = None,
+    ) -> None:
+        super().__init__(block, name, shape, dtype, persistable=True, stop_gradient=not trainable)
+        if not self.shape or min(self.shape) < 0:
+            raise GraphError(f"parameter {name!r}: expected a shape of known sizes, got {self.shape}")
+        self.trainable = trainable
+        self.initializer = initializer
+        self.attributes: Mapping[str, object] = MappingProxyType(dict(attributes or {}))
+
+    def copy_to(self, block: Block) -> Parameter:
+        """Return the same parameter as a member of another block."""
+        return Parameter(
+            block,
+            self.name,
+            self.shape,
+            self.dtype,
+            trainable=self.trainable,
+            initializer=self.initializer,
+            attributes=self.attributes,
+        )

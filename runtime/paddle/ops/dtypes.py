@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Numbers of data types as operators' attributes carry them, and their numpy dtypes."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+
+
+class VarType(IntEnum):
+    """Fluid's numbers of the dtypes that tensors can have."""
+
+    BOOL = 0
+    INT16 = 1
+    INT32 = 2
+    INT64 = 3
+    FP16 = 4
+    FP32 = 5
+    FP64 = 6
+    UINT8 = 20
+    INT8 = 21
+
+    @staticmethod
+    def of(dtype: Any) -> VarType:
+        """Return the number of a dtype: takes a number, a name such as "float32", or a numpy dtype.
+
+        Raises:
+            ValueError: there is no such type.
+        """
+        if isinstance(dtype, (int, np.integer)) and not isinstance(dtype, bool):
+            return VarType(int(dtype))
+        try:
+            return _NUMBERS[np.dtype(dtype)]
+        except (KeyError, TypeError) as error:
+            raise ValueError(
+                f"{dtype!r} is not a dtype of tensors: use one of {', '.join(map(str, _NUMBERS))}"
+            ) from error
+
+    @property
+    def numpy(self) -> np.dtype[Any]:
+        """The numpy dtype of this number."""
+        return _DTYPES[self]
+
+
+_DTYPES: dict[VarType, np.dtype[Any]] = {
+    VarType.BOOL: np.dtype("bool"),
+    VarType.INT16: np.dtype("int16"),
+    VarType.INT32: np.dtype("int32"),
+    VarType.INT64: np.dtype("int64"),
+    VarType.FP16: np.dtype("float16"),
+    VarType.FP32: np.dtype("float32"),
+    VarType.FP64: np.dtype("float64"),
+    VarType.UINT8: np.dtype("uint8"),
+    VarType.INT8: np.dtype("int8"),
+}
+_NUMBERS = {dtype: number for number, dtype in _DTYPES.items()}
