@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command `paddle.py`: the only place that turns an error into an exit code.
+
+--help and --dry_run need neither the network nor any installed package.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from datetime import datetime
+
+from launcher import arguments, plan, plan_text, settings, workspace
+from launcher.console import Console, show
+from launcher.errors import ExitCode, LauncherError, UsageError
+from launcher.help_text import HELP
+
+VERSION = "0.1.0"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command line and returns its exit code.
+
+    Args:
+        argv: the arguments without the program's name; those of this process when left out.
+    """
+    try:
+        return int(_run(sys.argv[1:] if argv is None else argv))
+    except LauncherError as error:
+        lines = str(error).splitlines()
+        show("\n".join(f"paddle.py: {line}" for line in lines), sys.stderr)
+        return int(error.exit_code)
+    except KeyboardInterrupt:
+        show("paddle.py: stopped by Ctrl+C before the job began", sys.stderr)
+        return int(ExitCode.INTERRUPTED)
+
+
+def _run(argv: Sequence[str]) -> ExitCode:
+    given = arguments.parse(argv)
+    if given.help or given.version:
+        show(HELP if given.help else f"paddle.py {VERSION}")
+        return ExitCode.DONE
+    resolved = settings.resolve(given, os.environ)
+    workspace.check_workspace(resolved)
+    if resolved.dry_run:
+        job_id = plan.new_job_id(datetime.now(), os.urandom(plan.ENTROPY_BYTES))
+        show(plan_text.describe(plan.build(resolved, job_id)))
+        return ExitCode.DONE
+    return _run_job(resolved)
+
+
+def _run_job(resolved: settings.Settings) -> ExitCode:
+    try:
+        from launcher import job  # brings fabric, which --help and --dry_run do without
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith("launcher"):
+            raise
+        raise UsageError(
+            f"this Python has no {error.name}; `sh run.sh` sets up .venv, then run .venv/bin/python paddle.py"
+        ) from error
+    console = Console()
+    try:
+        return job.run(resolved, console)
+    finally:
+        console.close()

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the screen shows, as plain text: bounded lines without control characters, tables, the last lines."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+
+from launcher.errors import ExitCode
+
+MAX_LINE = 2000
+
+_OUTCOMES = {
+    ExitCode.DONE: "done",
+    ExitCode.PROCESS_FAILED: "failed: a process of the job failed",
+    ExitCode.USAGE: "not started: command line or conf.py",
+    ExitCode.PREFLIGHT: "not started: preflight failed",
+    ExitCode.DISPATCH: "not started: dispatch failed",
+    ExitCode.LOST: "failed: a node or pserver was lost",
+    ExitCode.NOT_CLEAN: "something could not be cleaned",
+    ExitCode.HANGUP: "stopped by hangup",
+    ExitCode.INTERRUPTED: "stopped by Ctrl+C",
+    ExitCode.TERMINATED: "stopped by SIGTERM",
+}
+# Colours and cursor movements of programs that take their log file for a terminal.
+_TERMINAL_SEQUENCE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)")
+
+
+def visible(text: str) -> str:
+    """Text that cannot act on a terminal: its sequences removed, other control characters escaped."""
+    if text.isprintable():
+        return text
+    return "".join(map(_visible_character, _TERMINAL_SEQUENCE.sub("", text.expandtabs())))
+
+
+def _visible_character(character: str) -> str:
+    if character.isprintable() or unicodedata.category(character) == "Zs":
+        return character
+    return character.encode("unicode_escape").decode("ascii")
+
+
+def process_lines(label: str, data: bytes, on_terminal: bool) -> list[str]:
+    """Whole lines of a process, each with its label and of bounded length.
+
+    Args:
+        on_terminal: the lines go to a terminal; anywhere else a program's own control characters are kept.
+    """
+    lines = data.decode("utf-8", "backslashreplace").split("\n")
+    if lines and not lines[-1]:
+        lines.pop()
+    return [f"[{label}] {_bounded(_shown(line, on_terminal))}" for line in lines]
+
+
+def _shown(line: str, on_terminal: bool) -> str:
+    line = line.rstrip("\r")
+    if not on_terminal:
+        return line
+    return visible(
+        line.rpartition("\r")[2]
+    )  # a progress bar draws over itself: its last state is what counts
+
+
+def _bounded(line: str) -> str:
+    if len(line) <= MAX_LINE:
+        return line
+    return f"{line[:MAX_LINE]} ... ({len(line) - MAX_LINE} more characters in the log file)"
+
+
+def table(headers: Sequence[str], rows: Sequence[Sequence[str]], red: AbstractSet[int]) -> list[str]:
+    """An aligned table; rows at the indices in `red` are marked."""
+    cells = [[visible(str(cell)) for cell in row] for row in rows]
+    widths = [max(len(row[column]) for row in [list(headers), *cells]) for column in range(len(headers))]
+    lines = [_row("  ", headers, widths)]
+    lines += [_row("! " if index in red else "  ", row, widths) for index, row in enumerate(cells)]
+    return lines
+
+
+def _row(mark: str, cells: Sequence[str], widths: Iterable[int]) -> str:
+    return (mark + "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True))).rstrip()
+
+
+def times(phases: Mapping[str, float]) -> str:
+    """One line: how long each phase took."""
+    return "times: " + ", ".join(f"{phase} {seconds:.2f} s" for phase, seconds in phases.items())
+
+
+def outcome(job_id: str, code: ExitCode) -> str:
+    """The very last line."""
+    return f"{job_id}: {_OUTCOMES[code]} (exit {int(code)})"

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes to a terminal, pipe or file from a thread of its own.
+
+A reader that stops (Ctrl+S, a pager, a full pipe) must not stop the job's loop, or leases would run out:
+callers never wait. What may be dropped is dropped beyond a backlog, and counted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import select
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import TextIO
+
+BACKLOG = 2000
+TICK_S = 0.2
+
+
+class Sink:
+    """One stream, written in whole: any text, in the stream's encoding, with escapes for what it lacks.
+
+    A stream with a descriptor is written past its own buffer, so that a thread stuck in a write holds no lock
+    that the interpreter needs to exit. Not for several threads at once.
+    """
+
+    def __init__(self, stream: TextIO | None) -> None:
+        self._stream = stream
+        self._descriptor: int | None = None
+        self.encoding = (stream and stream.encoding) or "utf-8"
+        self.gone: str = "" if stream else "it is closed"
+        try:
+            if stream:
+                stream.flush()
+                self._descriptor = stream.fileno()
+        except io.UnsupportedOperation:  # a stream in memory
+            pass
+        except (OSError, ValueError) as error:
+            self.gone = str(error)
+
+    def write(self, text: str) -> int:
+        """Write all of the text, or note in `gone` why nobody can read it any more."""
+        data = text.encode(self.encoding, "backslashreplace")
+        if self.gone or not self._stream:
+            return len(text)
+        try:
+            if self._descriptor is not None:
+                _write_all(self._descriptor, data)
+            else:
+                self._stream.write(data.decode(self.encoding))
+        except (OSError, ValueError) as error:
+            self.gone = str(error)
+        return len(text)
+
+    def flush(self) -> None:
+        """Nothing is ever held back."""
+
+    def isatty(self) -> bool:
+        """Whether a person may be looking."""
+        with contextlib.suppress(ValueError):
+            return self._stream is not None and self._stream.isatty()
+        return False
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        try:
+            rest = rest[os.write(descriptor, rest) :]
+        except BlockingIOError:  # somebody made the terminal non-blocking
+            select.select([], [descriptor], [], TICK_S)
+
+
+class Outlet:
+    """Runs small writing jobs one after the other in its thread.
+
+    Args:
+        on_tick: called after every job, and every TICK_S while there is none.
+        on_dropped: called with a number of jobs that were dropped, once the reader keeps up again.
+    """
+
+    def __init__(self, on_tick: Callable[[], None], on_dropped: Callable[[int], None]) -> None:
+        self._jobs: deque[Callable[[], None]] = deque()
+        self._wake = threading.Condition()
+        self._dropped = 0
+        self._closing = False
+        self._on_tick = on_tick
+        self._on_dropped = on_dropped
+        self._thread = threading.Thread(target=self._work, name="console", daemon=True)
+        self._thread.start()
+
+    def post(self, job: Callable[[], None], droppable: bool = False) -> None:
+        """Have a job run soon; never blocks. A droppable one is left out when too much is waiting."""
+        with self._wake:
+            if self._closing:
+                return
+            if droppable and len(self._jobs) >= BACKLOG:
+                self._dropped += 1
+                return
+            self._jobs.append(job)
+            self._wake.notify()
+
+    def close(self, timeout_s: float) -> bool:
+        """Write what waits, for at most `timeout_s`; False when the reader did not take it all."""
+        with self._wake:
+            self._closing = True
+            self._wake.notify()
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def _work(self) -> None:
+        while True:
+            with self._wake:
+                if not (self._jobs or self._dropped or self._closing):
+                    self._wake.wait(TICK_S)
+                job = self._jobs.popleft() if self._jobs else None
+                dropped = 0
+                if job is None:
+                    dropped, self._dropped = self._dropped, 0
+                ended = self._closing and job is None and not dropped
+            if ended:
+                return
+            if job is not None:
+                job()
+            elif dropped:
+                self._on_dropped(dropped)
+            self._on_tick()

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command `python paddle.py`, and the package `paddle` for whoever imports it from this directory.
+
+Run as a script, it is the launcher. Imported as `paddle`, or run with `python -m paddle`, it gives way to the
+package in runtime/, which would otherwise be hidden by this file's name.
+"""
+
+import os
+import sys
+
+ROOT = os.path.dirname(os.path.abspath(__file__))
+RUNTIME = os.path.join(ROOT, "runtime")
+
+
+def launch():
+    """Be the command."""
+    if sys.version_info < (3, 11):  # noqa: UP036 - this file alone is parsed by older ones
+        sys.stderr.write("paddle.py: needs Python 3.11 or newer, this is {}.{}\n".format(*sys.version_info))
+        return 2
+    if ROOT not in sys.path:
+        sys.path.insert(0, ROOT)  # python -P leaves the script's directory out
+    try:
+        from launcher.cli import main
+
+        return main()
+    except KeyboardInterrupt:
+        return 130
+
+
+def give_way():
+    """Put the runtime's package in this module's place; the import system hands out what it finds there."""
+    import importlib.util
+
+    folder = os.path.join(RUNTIME, "paddle")
+    spec = importlib.util.spec_from_file_location(
+        "paddle", os.path.join(folder, "__init__.py"), submodule_search_locations=[folder]
+    )
+    package = importlib.util.module_from_spec(spec)
+    sys.modules["paddle"] = package
+    spec.loader.exec_module(package)
+
+
+if __name__ != "__main__":
+    give_way()
+elif getattr(globals().get("__spec__"), "name", None) == "paddle":  # python -m paddle
+    import runpy
+
+    sys.path[:] = [RUNTIME] + [path for path in sys.path if os.path.abspath(path or os.curdir) != ROOT]
+    runpy.run_module("paddle", run_name="__main__", alter_sys=True)
+else:
+    sys.exit(launch())
