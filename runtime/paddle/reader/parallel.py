@@ -7,7 +7,7 @@ of the source or of the mapper is raised in the consumer, after the samples that
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import TypeVar
 
@@ -51,7 +51,7 @@ def _map_as_ready(mapper: Callable[[T], U], reader: Reader[T], workers: int, siz
     todo: Channel[T] = Channel(size)
     done: Channel[U] = Channel(size, producers=workers)
     jobs = [partial(pump, reader, todo)]
-    jobs += [partial(pump, partial(map, mapper, todo), done)] * workers
+    jobs += [partial(pump, partial(_mapped, mapper, todo), done)] * workers
     with running(jobs, [todo, done]):
         yield from done
 
@@ -69,8 +69,14 @@ def _map_in_order(mapper: Callable[[T], U], reader: Reader[T], workers: int, siz
 
     def work() -> None:
         for sample, result in todo:
-            pump(partial(map, mapper, (sample,)), result)
+            pump(partial(_mapped, mapper, (sample,)), result)
 
     with running([partial(pump, lined_up, line)] + [work] * workers, [todo, line]):
         for result in line:
             yield from result
+
+
+def _mapped(mapper: Callable[[T], U], samples: Iterable[T]) -> Iterator[U]:
+    """Like `map`, except that a StopIteration out of the mapper is an error, not the end."""
+    for sample in samples:
+        yield mapper(sample)

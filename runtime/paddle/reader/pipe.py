@@ -72,7 +72,7 @@ def pipe_reader(
     pipe = PipeReader(left_cmd, bufsize, file_type)
 
     def read() -> Iterator[T]:
-        return map(parser, pipe.get_line(cut_lines, line_break))
+        return (parser(line) for line in pipe.get_line(cut_lines, line_break))
 
     return read
 

@@ -103,6 +103,15 @@ def test_an_error_of_the_mapper_reaches_the_consumer(order: bool) -> None:
         list(xmap_readers(lambda n: 1 // (n - 5), numbers(50), 3, 3, order=order)())
 
 
+@pytest.mark.parametrize("order", [True, False])
+def test_a_mapper_cannot_end_the_reading_by_accident(order: bool) -> None:
+    def first_of_nothing(n: int) -> int:
+        return next(iter([]))
+
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        list(xmap_readers(first_of_nothing, numbers(5), 2, 2, order=order)())
+
+
 def test_an_error_raised_by_calling_the_source_reaches_the_consumer(ahead: Ahead) -> None:
     def missing() -> Iterator[int]:
         raise FileNotFoundError("train.txt")
