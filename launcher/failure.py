@@ -60,7 +60,7 @@ def first_cause(failures: Sequence[Failure]) -> Failure:
 
 
 def describe_exit(code: int | None, signal_number: int | None) -> str:
-    """"exit code 3", "signal 11 (SIGSEGV)"."""
+    """ "exit code 3", "signal 11 (SIGSEGV)"."""
     if signal_number:
         try:
             return f"signal {signal_number} ({signal.Signals(signal_number).name})"

@@ -117,6 +117,10 @@ class Link:
                 self._streams.append(iter(frames))
                 self._wake.notify()
 
+    def post(self, kind: str, **fields: Any) -> None:
+        """Put an event where the agent's own messages go; for work on the writer's thread that fails."""
+        self._events.put(MessageEvent(self.node_id, kind, fields, b""))
+
     def close(self) -> None:
         """End the connection; returns when both threads ended, or after JOIN_S."""
         self._shut()

@@ -11,9 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from launcher.options import Mode
+
 OLDEST_PYTHON = (3, 11)
-NEEDED_MODULES = ("numpy", "zmq")
-SPARE_BYTES = 64 << 20  # for logs and the first model files
+RUNTIME_MODULES = ("numpy", "zmq")
 CLOCK_REMARK_S = 5.0
 HEADERS = ("node", "login", "python", "modules", "address", "ports", "free", "clock", "result")
 
@@ -43,15 +44,13 @@ class Demands:
     """What every node has to offer.
 
     Attributes:
-        needs_runtime: whether the job's Python must have numpy and pyzmq.
+        modules: what the job's Python must be able to import; with any, it must be 3.11 or newer.
         port_is_explicit: a busy port is then a problem, not a reason to take the next one.
-        need_bytes: what dispatch will write.
         allow_mismatch: let nodes differ in Python and module versions.
     """
 
-    needs_runtime: bool
+    modules: tuple[str, ...]
     port_is_explicit: bool
-    need_bytes: int
     allow_mismatch: bool
     python: str
 
@@ -64,6 +63,11 @@ class Verdict:
     red: frozenset[int]
     problems: tuple[str, ...]
     remarks: tuple[str, ...]
+
+
+def needed_modules(mode: Mode) -> tuple[str, ...]:
+    """What a job's Python must have; a collective job may be any script."""
+    return () if mode is Mode.COLLECTIVE else RUNTIME_MODULES
 
 
 def judge(replies: Sequence[Reply], demands: Demands) -> Verdict:
@@ -86,15 +90,16 @@ def _problems(reply: Reply, demands: Demands, usual: Mapping[str, str]) -> list[
         return [reply.error]
     probed = reply.probed
     wrong = [f"{what}: {text}" for what, text in probed.get("problems", ())]
-    if not wrong and demands.needs_runtime:
+    if not wrong and demands.modules:
         wrong += _version_problems(probed, demands, usual)
     root_dir = probed.get("root_dir", "ROOT_DIR")
     free = probed.get("free_bytes") or 0
-    if not probed.get("writable", False) and not any(what == "root_dir" for what, _ in probed.get("problems", ())):
-        wrong.append(f"root_dir: {root_dir} is not writable ({megabytes(free)} free); set ROOT_DIR in conf.py")
-    elif free < demands.need_bytes + SPARE_BYTES:
-        need = demands.need_bytes + SPARE_BYTES
-        wrong.append(f"disk: {root_dir} has {megabytes(free)} free ({free} bytes), the job needs {megabytes(need)}")
+    if not probed.get("writable", False) and not any(
+        what == "root_dir" for what, _ in probed.get("problems", ())
+    ):
+        wrong.append(
+            f"root_dir: {root_dir} is not writable ({megabytes(free)} free); set ROOT_DIR in conf.py"
+        )
     if demands.port_is_explicit:
         wrong += [f"port: {port} is in use by {owner}" for port, owner in probed.get("busy_ports", ())]
     wrong += [f"route: cannot reach {peer}" for peer in reply.unreachable]
@@ -105,17 +110,23 @@ def _version_problems(probed: Mapping[str, Any], demands: Demands, usual: Mappin
     wrong = []
     version = probed.get("python_version") or ""
     if _numbers(version) < OLDEST_PYTHON:
-        wrong.append(f"python: {demands.python} is {version or 'missing'}, the job needs 3.11 or newer (PYTHON in conf.py)")
+        wrong.append(
+            f"python: {demands.python} is {version or 'missing'}, the job needs 3.11 or newer (PYTHON in conf.py)"
+        )
     modules = probed.get("modules") or {}
-    for module in NEEDED_MODULES:
+    for module in demands.modules:
         if not modules.get(module):
             package = "pyzmq" if module == "zmq" else module
-            wrong.append(f"modules: {demands.python} cannot import {module}; install {package} there, or set PYTHON in conf.py")
+            wrong.append(
+                f"modules: {demands.python} cannot import {module}; install {package} there, or set PYTHON in conf.py"
+            )
     if wrong or demands.allow_mismatch:
         return wrong
     for what, have in _versions(probed).items():
         if have != usual[what]:
-            wrong.append(f"versions: {what} is {have}, most nodes have {usual[what]} (--allow_mismatch goes on)")
+            wrong.append(
+                f"versions: {what} is {have}, most nodes have {usual[what]} (--allow_mismatch goes on)"
+            )
     return wrong
 
 
@@ -146,7 +157,7 @@ def _versions(probed: Mapping[str, Any]) -> dict[str, str]:
     found = {}
     if probed.get("python_version"):
         found["python"] = ".".join(str(probed["python_version"]).split(".")[:2])
-    for module in NEEDED_MODULES:
+    for module in RUNTIME_MODULES:
         version = (probed.get("modules") or {}).get(module)
         if version:
             found[module] = str(version)
@@ -157,7 +168,9 @@ def _row(reply: Reply, wrong: Sequence[str]) -> tuple[str, ...]:
     if reply.error:
         return (reply.name, "failed", *[""] * 6, reply.error)
     probed = reply.probed
-    modules = ", ".join(f"{name} {version or 'missing'}" for name, version in (probed.get("modules") or {}).items())
+    modules = ", ".join(
+        f"{name} {version or 'missing'}" for name, version in (probed.get("modules") or {}).items()
+    )
     busy = ", ".join(str(port) for port, _ in probed.get("busy_ports", ()))
     return (
         reply.name,

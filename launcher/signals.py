@@ -34,6 +34,11 @@ class SignalEvent:
     count: int
 
     @property
+    def name(self) -> str:
+        """ "SIGINT" and the like."""
+        return signal.Signals(self.signum).name
+
+    @property
     def exit_code(self) -> ExitCode:
         """What the launcher exits with for this signal."""
         return EXIT_CODES[signal.Signals(self.signum)]

@@ -85,5 +85,7 @@ def test_the_agent_imports_the_standard_library_alone() -> None:
 
 
 def test_nobody_imports_the_command_line() -> None:
-    users = [path.name for path in sources("launcher") if any(within(n, "launcher.cli") for n in imports(path))]
+    users = [
+        path.name for path in sources("launcher") if any(within(n, "launcher.cli") for n in imports(path))
+    ]
     assert users == []

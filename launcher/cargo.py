@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every node of a job gets: the runtime, the workspace (its share of it), and the nodefile.
+
+Listed and digested once, before any connection; a workspace that cannot travel is refused here.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from launcher.dispatch import RUNTIME, WORKSPACE, Dispatch
+from launcher.link import Link
+from launcher.package import Package, runtime_package, shard, workspace_package
+from launcher.plan import Node, Plan
+
+RUNTIME_DIR = Path(__file__).resolve().parent.parent / "runtime"
+OUTPUT_NODE = 0
+TREES = frozenset((RUNTIME, WORKSPACE))
+
+
+class Cargo:
+    """The trees of one job.
+
+    Raises:
+        WorkspaceError: something in the workspace cannot travel.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._runtime = runtime_package(RUNTIME_DIR)
+        package = plan.settings.package
+        self._workspace = None if package is None else workspace_package(package)
+
+    def describe(self) -> str:
+        """What travels, for the screen."""
+        if self._workspace is None:
+            return "the runtime; the workspace is there already"
+        return f"{len(self._workspace.files)} files of the workspace and {len(self._runtime.files)} of the runtime"
+
+    def bytes_for(self, node: Node) -> int:
+        """What a node has to have room for: cache and job directory may each hold a copy."""
+        share = self._share(node)
+        return 2 * (self._runtime.total_bytes + (share.total_bytes if share else 0))
+
+    def offer(self, node: Node, link: Link) -> dict[str, Dispatch]:
+        """Begin to bring both trees to a node; the dispatches by tree."""
+        dispatches = (
+            Dispatch(link, self._runtime, tree=RUNTIME, dest=f".paddle/runtime/{self._runtime.digest[:32]}"),
+            Dispatch(
+                link,
+                self._share(node),
+                tree=WORKSPACE,
+                dest=self._plan.job_id if self._workspace is not None else node.job_dir,
+                files={"nodefile": f"{node.node_id}\n"},
+                collect=["log", "output"] if node.node_id == OUTPUT_NODE else ["log"],
+            ),
+        )
+        for dispatch in dispatches:
+            dispatch.start()
+        return {dispatch.tree: dispatch for dispatch in dispatches}
+
+    def _share(self, node: Node) -> Package | None:
+        if self._workspace is None:
+            return None
+        settings = self._plan.settings
+        return shard(self._workspace, settings.shard_dirs, node.node_id, len(settings.hosts))

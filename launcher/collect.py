@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes the file chunks that agents send into <workspace>/log/node_<id>/ and <workspace>/output/.
+
+Logs grow in place. Under output/ a file appears whole: it is written beside as `.NAME.part` until a chunk
+reaches its end. A full disk costs bytes, which are counted and told, and never the job. Not thread-safe: one
+loop calls it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections import OrderedDict
+from pathlib import Path
+
+from launcher.errors import ProtocolError
+
+MAX_OPEN = 64
+LOG = "log"
+OUTPUT = "output"
+OUTPUT_NODE = 0
+
+
+class Collector:
+    """Receives the files of all nodes.
+
+    Args:
+        root: the directory that gets log/ and output/.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._copies: dict[Path, _Copy] = {}
+        self._open: OrderedDict[Path, _Copy] = OrderedDict()
+
+    def store(self, node_id: int, path: str, offset: int, reset: bool, body: bytes, eof: bool = True) -> str:
+        """Store one chunk.
+
+        Args:
+            path: relative to the job directory, beginning with log/ or output/.
+            offset: where in the file the chunk begins.
+            reset: the file begins anew; offset is 0.
+            eof: the chunk reaches the file's end as it is now.
+
+        Returns:
+            A sentence for the user when something is lost for the first time, else nothing.
+
+        Raises:
+            ProtocolError: the path leads elsewhere.
+        """
+        target, whole_only = self._place(node_id, path)
+        copy = self._copies.get(target)
+        if copy is None or reset:
+            if copy is not None:
+                copy.close()
+            copy = self._copies[target] = _Copy(target, whole_only, lost=copy.lost if copy else 0)
+        told = copy.lost
+        self._make_room(target, copy)
+        copy.write(offset, reset, body)
+        if eof:
+            copy.publish()
+        if copy.lost and not told:
+            return f"{target}: {copy.problem}; bytes of it are lost here, the node still has them"
+        return ""
+
+    def close(self) -> list[str]:
+        """Close every file; returns a sentence for each one that is not complete."""
+        missing = []
+        for target, copy in sorted(self._copies.items()):
+            copy.close()
+            if copy.lost:
+                missing.append(f"{target}: {copy.lost} bytes are missing: {copy.problem}")
+            elif copy.is_partial:
+                missing.append(f"{target}: its end did not arrive; what did is in {copy.partial.name}")
+        self._open.clear()
+        return missing
+
+    def _place(self, node_id: int, path: str) -> tuple[Path, bool]:
+        """Where a node's file goes here, and whether it may appear only whole."""
+        top, *rest = path.split("/")
+        if not rest or any(part in ("", ".", "..") or "\0" in part for part in rest):
+            raise ProtocolError(f"node {node_id}", f"it sent a file of the name {path!r}")
+        if top == LOG:
+            return self._root.joinpath(LOG, f"node_{node_id}", *rest), False
+        if top == OUTPUT and node_id == OUTPUT_NODE:
+            return self._root.joinpath(OUTPUT, *rest), True
+        raise ProtocolError(f"node {node_id}", f"it sent {path!r}, which is not collected")
+
+    def _make_room(self, target: Path, copy: _Copy) -> None:
+        self._open[target] = copy
+        self._open.move_to_end(target)
+        while len(self._open) > MAX_OPEN:
+            self._open.popitem(last=False)[1].close()
+
+
+class _Copy:
+    """One file as it grows here.
+
+    Attributes:
+        lost: bytes that could not be written.
+        problem: why.
+    """
+
+    def __init__(self, target: Path, whole_only: bool, lost: int) -> None:
+        self.partial = target.with_name(f".{target.name}.part")
+        self.lost = lost
+        self.problem = ""
+        self.is_partial = whole_only
+        self._target = target
+        self._whole_only = whole_only
+        self._broken = False
+        self._gap = False
+        self._fd: int | None = None
+
+    def write(self, offset: int, reset: bool, body: bytes) -> None:
+        """Write a chunk; what cannot be written is counted."""
+        if self._broken:  # half a model is worse than none
+            self.lost += len(body)
+            return
+        view = memoryview(body)
+        try:
+            fd = self._descriptor(reset)
+            if self._gap and not self._whole_only:
+                os.write(fd, b"\n[bytes are missing here]\n")
+                self._gap = False
+            while view:
+                view = view[os.pwrite(fd, view, offset) if self._whole_only else os.write(fd, view) :]
+                offset = offset + len(body) - len(view) if self._whole_only else offset
+        except OSError as error:
+            self.problem = error.strerror or str(error)
+            self.lost += len(view)
+            self._gap = True
+            self._broken = self._whole_only
+
+    def publish(self) -> None:
+        """Let a file that is whole appear under its name."""
+        if not self.is_partial or self._broken:
+            return
+        try:
+            os.replace(self.partial, self._target)
+            self.is_partial = False
+        except OSError as error:
+            self.problem = error.strerror or str(error)
+
+    def close(self) -> None:
+        """Give the descriptor back."""
+        if self._fd is not None:
+            with contextlib.suppress(OSError):
+                os.close(self._fd)
+            self._fd = None
+
+    def _descriptor(self, reset: bool) -> int:
+        if self._fd is None:
+            path = self.partial if self.is_partial else self._target
+            path.parent.mkdir(parents=True, exist_ok=True)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | (0 if self._whole_only else os.O_APPEND)
+            self._fd = os.open(path, flags | (os.O_TRUNC if reset else 0), 0o644)
+        return self._fd

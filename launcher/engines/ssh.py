@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Starts agents over SSH, or as children of ours for embedded nodes, many at once.
+
+Each attempt runs on a thread of a bounded pool and ends in one event: `Connected` or `ConnectFailed`.
+"""
+
+from __future__ import annotations
+
+import queue
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from launcher import local
+from launcher.errors import ConnectError, LauncherError
+from launcher.link import Stream
+from launcher.plan import Node, Plan
+
+MAX_AT_ONCE = 32
+
+
+@dataclass(frozen=True)
+class Connected:
+    """A login succeeded; an agent is about to start behind this stream."""
+
+    node_id: int
+    stream: Stream
+
+
+@dataclass(frozen=True)
+class ConnectFailed:
+    """There is no way to the node."""
+
+    node_id: int
+    error: LauncherError
+
+
+class SshEngine:
+    """Opens byte streams to the nodes of a plan.
+
+    Args:
+        events: gets one event for every attempt.
+    """
+
+    def __init__(self, plan: Plan, events: queue.SimpleQueue[Any]) -> None:
+        self._plan = plan
+        self._events = events
+        workers = max(1, min(MAX_AT_ONCE, len(plan.nodes)))
+        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="connect")
+        self._closed = False
+
+    def connect(self, node: Node) -> None:
+        """Begin to connect; returns at once."""
+        self._pool.submit(self._attempt, node)
+
+    def close(self) -> None:
+        """Begin no further attempt; those under way end by their own timeouts."""
+        self._closed = True
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _attempt(self, node: Node) -> None:
+        try:
+            stream = self._open(node)
+        except LauncherError as error:
+            self._events.put(ConnectFailed(node.node_id, error))
+            return
+        except Exception as error:  # noqa: BLE001 - a thread's end must be an event, whatever ended it
+            self._events.put(
+                ConnectFailed(node.node_id, ConnectError(node.label, f"{type(error).__name__}: {error}"))
+            )
+            return
+        if self._closed:
+            stream.close()
+            return
+        self._events.put(Connected(node.node_id, stream))
+
+    def _open(self, node: Node) -> Stream:
+        if node.host.is_local:
+            return local.connect(node.label)
+        from launcher import ssh  # imports fabric, which embedded nodes do not need
+
+        settings = self._plan.settings
+        options = ssh.SshOptions(
+            config=settings.ssh_config,
+            known_hosts=settings.ssh_known_hosts,
+            identity_files=settings.ssh_identity_files,
+            jump=settings.ssh_jump,
+            connect_timeout_s=settings.connect_timeout_s,
+            accept_new_host_keys=settings.accept_new_host_keys,
+        )
+        return ssh.connect(node.host, options, node.python)

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the job's loop knows of every node and process right now. Only the loop's thread changes these records."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from launcher.dispatch import Dispatch
+from launcher.errors import LauncherError
+from launcher.failure import Failure, Kind
+from launcher.link import Link
+from launcher.plan import Endpoints, Node, Process, Role
+
+
+class ProcessState(Enum):
+    """Where a process is in its life."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    EXITED = "exited"
+
+
+@dataclass
+class ProcessRecord:
+    """One process that was asked for.
+
+    Attributes:
+        endpoints: what a pserver reported when it answered on all its ports.
+    """
+
+    process: Process
+    state: ProcessState = ProcessState.STARTING
+    endpoints: Endpoints | None = None
+
+
+@dataclass
+class NodeRecord:
+    """One node: its link, what it said of itself, how far the job is there.
+
+    Attributes:
+        error: why it could not be reached, or why it was lost.
+        attempts: how often it was connected to.
+        heard_at: monotonic time of its last frame.
+        used: a process was started there, so something may need cleaning.
+        trees: tree name -> absolute path on the node, once committed.
+        left: (pid, command) of what could not be stopped.
+    """
+
+    node: Node
+    link: Link | None = None
+    error: LauncherError | None = None
+    attempts: int = 0
+    connecting_since: float = 0.0
+    heard_at: float = 0.0
+    silent: bool = False
+    used: bool = False
+    login_s: float = 0.0
+    clock_offset_s: float = 0.0
+    probed: Mapping[str, Any] | None = None
+    reached: tuple[tuple[int, bool, str], ...] | None = None
+    dispatches: dict[str, Dispatch] = field(default_factory=dict)
+    trees: dict[str, str] = field(default_factory=dict)
+    bytes_sent: int = 0
+    stopped: bool = False
+    left: tuple[tuple[int, str], ...] = ()
+
+    @property
+    def name(self) -> str:
+        """How the screen names the node."""
+        return self.node.label
+
+    def hear(self) -> bool:
+        """A frame came; True when the node had been silent."""
+        self.heard_at = time.monotonic()
+        was_silent, self.silent = self.silent, False
+        return was_silent
+
+    def send(self, kind: str, **fields: Any) -> None:
+        """Send a frame if there is a link; a lost one is noticed elsewhere."""
+        if self.link is not None:
+            self.link.send(kind, **fields)
+
+    def drop(self, error: LauncherError | None) -> None:
+        """The link is gone, or no longer needed."""
+        if self.link is not None:
+            self.bytes_sent += self.link.bytes_sent
+            self.link.close()
+        self.link, self.error = None, error
+
+
+@dataclass
+class Roster:
+    """All nodes by id, all processes by name, and what failed in order of arrival.
+
+    Attributes:
+        collected: directory on this machine that gets log/ and output/.
+    """
+
+    nodes: dict[int, NodeRecord]
+    collected: Path
+    processes: dict[str, ProcessRecord] = field(default_factory=dict)
+    failures: list[Failure] = field(default_factory=list)
+
+    def all(self) -> list[NodeRecord]:
+        """Every node, in the order of their ids."""
+        return list(self.nodes.values())
+
+    def live(self) -> list[NodeRecord]:
+        """Nodes with a link."""
+        return [record for record in self.nodes.values() if record.link is not None]
+
+    def trainers(self) -> list[ProcessRecord]:
+        """Trainers by rank."""
+        return [record for record in self.processes.values() if record.process.role is Role.TRAINER]
+
+    def fail_process(self, record: ProcessRecord, what: str, tail: tuple[str, ...] = ()) -> None:
+        """Note that a process failed."""
+        process = record.process
+        kind = Kind.PSERVER if process.role is Role.PSERVER else Kind.TRAINER
+        log = self.collected / "log" / f"node_{process.node_id}" / Path(process.log).name
+        node = self.nodes[process.node_id].name
+        self.failures.append(Failure(kind, node, process.name, what, tail, str(log)))
+
+    def fail_node(self, record: NodeRecord, what: str) -> None:
+        """Note that a node failed or was lost."""
+        self.failures.append(Failure(Kind.NODE_LOST, record.name, "", what))

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The names both halves use without importing each other: messages, flags, the environment of a process."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import launcher.flags
+import launcher.protocol
+import paddle.env
+import paddle.flags
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def agent_protocol() -> ModuleType:
+    """The agent's twin, loaded by path: on nodes it is imported from memory, never from a directory."""
+    path = ROOT / "runtime" / "agent" / "protocol.py"
+    spec = importlib.util.spec_from_file_location("agent_protocol_twin", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def strings(folder: str) -> set[str]:
+    """Every string constant in a folder's modules."""
+    return {
+        node.value
+        for path in (ROOT / folder).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+
+
+def test_both_sides_name_the_same_messages() -> None:
+    twin = agent_protocol()
+    assert launcher.protocol.LAUNCHER_KINDS == twin.LAUNCHER_KINDS
+    assert launcher.protocol.AGENT_KINDS == twin.AGENT_KINDS
+    assert launcher.protocol.PROTOCOL_VERSION == twin.PROTOCOL_VERSION
+    assert (launcher.protocol.MAX_HEADER, launcher.protocol.MAX_BODY) == (twin.MAX_HEADER, twin.MAX_BODY)
+
+
+def test_a_frame_of_the_launcher_is_read_by_the_agent() -> None:
+    frame = launcher.protocol.encode(
+        "start", {"argv": ["a b", "$(id)", "\udcff"], "proc": "trainer-0"}, b"\x00\xff"
+    )
+    (message,) = agent_protocol().Decoder().feed(frame)
+    assert message.kind == "start"
+    assert message.fields == {"argv": ["a b", "$(id)", "\udcff"], "proc": "trainer-0"}
+    assert message.body == b"\x00\xff"
+
+
+def test_both_sides_know_the_same_flags_of_paddle_init() -> None:
+    assert set(launcher.flags.INIT_FLAGS) == set(paddle.flags.INIT_FLAGS)
+
+
+def test_both_sides_know_the_same_flags_of_the_pserver() -> None:
+    assert set(launcher.flags.PSERVER_FLAGS) == set(paddle.flags.PSERVER_FLAGS)
+
+
+def test_every_variable_the_runtime_reads_is_one_the_launcher_or_agent_sets() -> None:
+    read = {text for text in strings("runtime/paddle") if text.startswith("PADDLE_") and text.isupper()}
+    by_hand = {"PADDLE_DATA_HOME", "PADDLE_NO_STAT"}  # set by users
+    written = strings("launcher") | strings("runtime/agent")
+    prefixes = tuple(text for text in read if text.endswith("_"))
+    assert {text for text in read - by_hand if text not in prefixes} <= written
+
+
+def test_every_variable_of_the_design_page_is_set_by_the_launcher_or_agent() -> None:
+    design = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
+    section = design.split("## 4.")[1].split("## 5.")[0]
+    rows = [
+        line.split("|")[1] for line in section.splitlines() if line.startswith("| ") and "who" not in line
+    ]
+    names = {
+        name.split("=")[0].strip(" ,")
+        for row in rows
+        for name in row.replace("/SIZE", ", OMPI_COMM_WORLD_SIZE").split(", ")
+        if "{" not in name and "}" not in name and name.strip().split("=")[0].replace("_", "").isalnum()
+    }
+    written = strings("launcher") | strings("runtime/agent")
+    missing = {name for name in names if name.isupper() and name not in written}
+    assert missing == set()
