@@ -34,7 +34,7 @@ PADDLE_USE_GPU = "False"
 # Goes before the LD_LIBRARY_PATH of the nodes, such as "/usr/local/cuda/lib64:/usr/lib64".
 LD_LIBRARY_PATH = ""
 
-# Which nodes run a pserver and which a trainer: entries of HOSTS or their indices. Left out: every node runs both.
+# Which nodes run a pserver and which a trainer: entries of HOSTS or their indices. Left out: all run both.
 # PSERVERS = [0]
 # TRAINERS = [1, 2]
 

@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line: our options are taken out strictly, everything else stays as it is."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from launcher.arguments import Arguments, Flag, parse
+from launcher.errors import UsageError
+from launcher.flags import INIT_FLAGS, PSERVER_FLAGS
+from launcher.options import OPTIONS, Mode, Wire
+
+PACKAGE = "--job_dispatch_package=ws"
+
+
+def refused(*argv: str) -> str:
+    with pytest.raises(UsageError) as caught:
+        parse(argv)
+    return str(caught.value)
+
+
+def test_every_option_of_ours_is_read() -> None:
+    given_line = "-p ws --conf=c.py --dry_run --entry=a.py --mode=fluid --shard_dirs=x,y --wire=plain"
+    assert parse([*given_line.split(), "--accept_new_host_keys", "--allow_mismatch"]) == Arguments(
+        package="ws",
+        conf="c.py",
+        entry="a.py",
+        mode=Mode.FLUID,
+        wire=Wire.PLAIN,
+        shard_dirs=("x", "y"),
+        dry_run=True,
+        accept_new_host_keys=True,
+        allow_mismatch=True,
+    )
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [["-j", "ws"], ["--job_workspace", "ws"], ["--job_workspace=ws"], ["--job_workspace=ws", "--dry_run"]],
+)
+def test_the_workspace_may_be_given_in_each_form(argv: list[str]) -> None:
+    assert parse(argv).workspace == "ws"
+    assert parse(argv).passthrough == ()
+
+
+def test_both_job_options_are_refused() -> None:
+    assert "give one of them" in refused(PACKAGE, "--job_workspace=x")
+
+
+@pytest.mark.parametrize("argv", [[], ["--dry_run"], ["ws"], ["--", PACKAGE]])
+def test_no_job_option_is_refused_with_both_to_choose_from(argv: list[str]) -> None:
+    message = refused(*argv)
+    assert "--job_dispatch_package=DIR" in message
+    assert "--job_workspace=DIR" in message
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["--job_dispatch_package"], "needs a value"),
+        (["--job_dispatch_package="], "needs a value"),
+        (["-p"], "needs a value"),
+        ([PACKAGE, "--conf", "--dry_run"], "needs a value"),
+        ([PACKAGE, "-p", "other"], "twice"),
+        ([PACKAGE, "--dry_run", "--dry_run"], "twice"),
+        ([PACKAGE, "--dry_run=yes"], "takes no value"),
+        ([PACKAGE, "--mode=v3"], "v2, fluid, collective"),
+        ([PACKAGE, "--wire=tls"], "curve, plain"),
+        (["--job_workspace=x", "--shard_dirs=d"], "--job_dispatch_package only"),
+        (["-p=ws"], "write -p DIR"),
+        (["-pws"], "write -p DIR"),
+        ([PACKAGE, "-port=1"], "write -p DIR"),
+    ],
+)
+def test_a_wrong_option_is_refused_with_the_fix(argv: list[str], words: str) -> None:
+    assert words in refused(*argv)
+
+
+@pytest.mark.parametrize(
+    ("misspelt", "meant"),
+    [
+        ("--job_dispach_package=ws", "job_dispatch_package"),
+        ("--job-dispatch-package=ws", "job_dispatch_package"),
+        ("--job_dispatch=ws", "job_dispatch_package"),
+        ("--job_workspce=ws", "job_workspace"),
+        ("--Job_Workspace=ws", "job_workspace"),
+        ("--dryrun", "dry_run"),
+        ("--dry-run", "dry_run"),
+        ("--drry_run", "dry_run"),
+        ("--shard_dir=x", "shard_dirs"),
+        ("--mdoe=v2", "mode"),
+        ("--Conf=x", "conf"),
+        ("--allow_mismach", "allow_mismatch"),
+        ("--accept-new-host-keys", "accept_new_host_keys"),
+        ("--hepl", "help"),
+    ],
+)
+def test_a_near_miss_of_an_option_is_not_passed_on(misspelt: str, meant: str) -> None:
+    assert f"did you mean --{meant}?" in refused(PACKAGE if "job" not in misspelt else "--dry_run", misspelt)
+
+
+@pytest.mark.parametrize(
+    "honest",
+    ["--model=x", "--node=1", "--retry=2", "--demo", "--job_name=worker", "--data_dirs=x", "--conv=3"],
+)
+def test_an_option_that_scripts_really_have_is_passed_on(honest: str) -> None:
+    assert parse([PACKAGE, honest]).passthrough == (honest,)
+
+
+@pytest.mark.parametrize("name", sorted((INIT_FLAGS | PSERVER_FLAGS) - {option.name for option in OPTIONS}))
+def test_no_flag_of_paddle_is_taken_for_a_misspelt_option(name: str) -> None:
+    if name in {"trainer_id", "pservers", "num_gradient_servers"}:
+        assert "follows from" in refused(PACKAGE, f"--{name}=1")
+    else:
+        assert parse([PACKAGE, f"--{name}=1"]).flags == (Flag(name, "1"),)
+
+
+def test_help_wins_over_everything_but_the_lone_dashes() -> None:
+    assert parse(["--dryrun", "--help"]).help
+    assert parse(["-h"]).help
+    assert not parse([PACKAGE, "--", "--help"]).help
+
+
+F3 = [
+    "--lr=-0.1",
+    "--name=a b",
+    "--flag",
+    "--x=$(id)",
+    "--quote='\"\\",
+    "--ü=☃",
+    "--big=" + "x" * 100_000,
+    "--nl=a\nb",
+]
+
+
+def test_other_arguments_keep_their_order_and_form() -> None:
+    argv = [
+        *F3[:4],
+        "--conf=c",
+        *F3[4:],
+        PACKAGE,
+        "--num_passes",
+        "5",
+        "pos",
+        "--lr",
+        "-0.1",
+        "--",
+        "--conf=d",
+        "-p",
+        "--",
+    ]
+    assert parse(argv).passthrough == (
+        *F3,
+        "--num_passes",
+        "5",
+        "pos",
+        "--lr",
+        "-0.1",
+        "--conf=d",
+        "-p",
+        "--",
+    )
+
+
+def test_flags_are_read_with_equals_with_a_blank_and_bare() -> None:
+    argv = [
+        "--seed=1",
+        "--seed=2",
+        "--lr",
+        "-0.1",
+        "--with_cost",
+        "--save_dir",
+        "out",
+        "--nolocal",
+        "--nothing",
+    ]
+    assert parse([PACKAGE, *argv]).flags == (
+        Flag("seed", "1"),
+        Flag("seed", "2"),
+        Flag("lr", "-0.1"),
+        Flag("with_cost", "True"),
+        Flag("save_dir", "out"),
+        Flag("local", "False"),
+        Flag("nothing", "True"),
+    )
+    assert parse([PACKAGE, *argv]).flag("seed") == "2"
+
+
+def test_one_of_our_options_never_becomes_the_value_of_a_flag_before_it() -> None:
+    arguments = parse(["--with_cost", "-p", "ws", "pos"])
+    assert arguments.flags == (Flag("with_cost", "True"),)
+    assert arguments.passthrough == ("--with_cost", "pos")
+
+
+def test_after_lone_dashes_nothing_is_read_as_a_flag() -> None:
+    arguments = parse([PACKAGE, "--", "--seed=3", "--trainer_id=1", "--dryrun"])
+    assert arguments.flags == ()
+    assert arguments.passthrough == ("--seed=3", "--trainer_id=1", "--dryrun")
+
+
+def test_bytes_that_are_no_utf8_survive() -> None:
+    token = b"--x=\xff\xfe".decode("utf-8", "surrogateescape")
+    assert parse([PACKAGE, token]).passthrough[0].encode("utf-8", "surrogateescape") == b"--x=\xff\xfe"
+
+
+@given(st.lists(st.binary(max_size=12).filter(lambda raw: b"\0" not in raw), max_size=8))
+def test_after_lone_dashes_every_byte_survives(raw: list[bytes]) -> None:
+    tokens = [token.decode("utf-8", "surrogateescape") for token in raw]
+    passed = parse([PACKAGE, "--", *tokens]).passthrough
+    assert [token.encode("utf-8", "surrogateescape") for token in passed] == raw
+
+
+@given(st.lists(st.text(alphabet="-=abelnoprt_ 0\n", max_size=14), max_size=8))
+def test_every_command_line_is_read_or_refused(argv: list[str]) -> None:
+    try:
+        arguments = parse([PACKAGE, *argv])
+    except UsageError:
+        return
+    left = [token for token in argv if token != "--"]
+    assert arguments.help or arguments.version or [t for t in arguments.passthrough if t != "--"] == left
