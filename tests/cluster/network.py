@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The network of a test cluster: a bridge in the gate's namespace and one veth pair per host.
 
-Nothing here touches the network namespace of the test process. Names of devices are short because Linux allows
-15 characters; they cannot clash, as every cluster has a bridge namespace of its own.
+Nothing here touches the network namespace of the test process. Names of devices are short because Linux
+allows 15 characters; they cannot clash, as every cluster has a bridge namespace of its own.
 """
 
 from __future__ import annotations

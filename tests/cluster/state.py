@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The directory of one test cluster, and the removal of those that a killed run left behind.
 
-Everything else of a cluster (processes, mounts, network) ends with the processes that hold it; directories are
-the only thing that can be left over. Their name carries the pid of the test process that owns them.
+Everything else of a cluster (processes, mounts, network) ends with the processes that hold it; directories
+are the only thing that can be left over. Their name carries the pid of the test process that owns them.
 """
 
 from __future__ import annotations
