@@ -50,7 +50,7 @@ class JobEnvironment:
     trainer_endpoints: tuple[str, ...] = ()
     endpoints: tuple[str, ...] = ()
     sparse_endpoints: tuple[str, ...] = ()
-    init_flags: Mapping[str, str] = MappingProxyType({})
+    init_flags: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     report_fd: int | None = None
     glog_to_stderr: bool | None = None
     glog_log_dir: Path | None = None

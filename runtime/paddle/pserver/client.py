@@ -1,0 +1,452 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A trainer's view of the parameter servers: push gradients, pull parameters, meet the other trainers.
+
+One exchange per step: every server gets one message with all that it needs and answers with one. Every wait
+is bounded: a server that is silent for `timeout_s`, or whose connection breaks for good, raises
+PserverLost; waiting for other trainers may take longer, as long as the server says that it lives.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from paddle.errors import ConfigError, PserverError, PserverLost
+from paddle.optim.sparse import check_rows
+from paddle.optim.spec import OptimizerSpec, ParameterSpec, RowGradient
+from paddle.pserver.configuration import Configuration, check_names
+from paddle.pserver.engine import STATE_LOST
+from paddle.pserver.message import Message, Section, Verb
+from paddle.pserver.placement import RowShare, ServerShare, place
+from paddle.pserver.transport import Incoming, Links, WireKeys
+
+Array = npt.NDArray[np.float32]
+
+_log = logging.getLogger(__name__)
+
+_CHUNK_BYTES = 32 << 20
+_LEAVE_S = 2.0
+_ASK_AFTER_S = 5.0
+"""A server silent for so long is asked what it waits for."""
+_TELL_EVERY_S = 30.0
+
+
+class Network(Protocol):
+    """What a client needs of `Links`; tests give it servers without sockets."""
+
+    endpoints: tuple[str, ...]
+
+    def send(self, index: int, message: Message) -> None:
+        """Queue a message to one server."""
+
+    def receive(self, timeout_s: float) -> Incoming | None:
+        """Wait for the next message or healed connection; None when the time is over."""
+
+    def close(self) -> None:
+        """Close all connections."""
+
+
+class Client:
+    """One trainer's session with all servers. Not thread-safe; all methods block."""
+
+    def __init__(
+        self, links: Network, num_sparse: int, *, trainer_id: int, num_trainers: int, timeout_s: float = 60.0
+    ) -> None:
+        """Start a session on links to the dense servers and then the `num_sparse` sparse ones.
+
+        Raises:
+            PserverLost: a server did not answer within `timeout_s`.
+            PserverError: a server refused: see `Sessions.join`.
+        """
+        self._links, self._timeout_s = links, timeout_s
+        self._trainer, self._num_trainers = trainer_id, num_trainers
+        self._num_sparse = num_sparse
+        self._session = secrets.randbits(64)
+        self._request = 0
+        self._stamps = [0] * len(links.endpoints)
+        self._broken = ""
+        self._closed = False
+        self._parameters: dict[str, ParameterSpec] = {}
+        self._shares: tuple[ServerShare, ...] = ()
+        self._slabs: list[Array] = []
+        self._everyone = range(len(links.endpoints))
+        try:
+            replies = self._exchange({i: Message(Verb.HELLO, value=num_trainers) for i in self._everyone})
+        except BaseException:
+            self._closed = True
+            links.close()
+            raise
+        for index, reply in replies.items():
+            self._stamps[index] = reply.stamp
+        atexit.register(self.close)
+
+    @classmethod
+    def connect(
+        cls,
+        endpoints: Sequence[str],
+        sparse_endpoints: Sequence[str],
+        *,
+        trainer_id: int,
+        num_trainers: int,
+        job_key: str | None,
+        wire: str,
+        timeout_s: float = 60.0,
+    ) -> Self:
+        """Connect to all servers; they may still be starting.
+
+        Args:
+            endpoints: "ip:port" of each server for dense parameters; every trainer gives the same list.
+            sparse_endpoints: the same for sparse ones; if empty, their rows lie on the others.
+            trainer_id: rank of this trainer; 0 provides initial values.
+            num_trainers: number of trainers in the job.
+            job_key: secret of the job; needed for wire "curve".
+            wire: "curve" or "plain".
+            timeout_s: how long a server may be silent.
+
+        Raises:
+            ConfigError: an argument is wrong.
+            PserverLost: a server did not answer in time.
+            PserverError: a server refused us.
+        """
+        if wire not in ("curve", "plain"):
+            raise ConfigError(f"wire: expected curve or plain, got {wire!r}")
+        if wire == "curve" and not job_key:
+            raise ConfigError("wire curve needs the job's key: set PADDLE_JOB_KEY, or use wire plain")
+        if not endpoints:
+            raise ConfigError("no pserver endpoint is given: expected at least one ip:port")
+        if not 0 <= trainer_id < num_trainers:
+            raise ConfigError(f"trainer_id: expected 0 to {num_trainers - 1}, got {trainer_id}")
+        keys = WireKeys.of(job_key) if wire == "curve" and job_key else None
+        for index, endpoint in enumerate([*endpoints, *sparse_endpoints]):
+            _log.info("pserver %d %s", index, endpoint)
+        return cls(
+            Links([*endpoints, *sparse_endpoints], keys),
+            len(sparse_endpoints),
+            trainer_id=trainer_id,
+            num_trainers=num_trainers,
+            timeout_s=timeout_s,
+        )
+
+    def configure(
+        self, parameters: Sequence[ParameterSpec], optimizer: OptimizerSpec, values: Mapping[str, Array]
+    ) -> None:
+        """Agree with servers and other trainers on the model; wait until its initial values are there.
+
+        Trainer 0's values are taken, unless the servers have values of this very model already. `pull` then
+        gives everybody what the servers hold.
+
+        Args:
+            parameters: all parameters, in the same order in every trainer; static ones are not sent.
+            optimizer: what servers do with gradients.
+            values: trainer 0: each parameter's value, float32 of its shape.
+
+        Raises:
+            ConfigError: a value is missing or of another shape or dtype.
+            PserverError: a server is configured for another model, or cannot do this one.
+        """
+        check_names(parameters)
+        self._parameters = {p.name: p for p in parameters if not p.static}
+        self._shares = place(parameters, len(self._everyone) - self._num_sparse, self._num_sparse)
+        self._slabs = [np.zeros(share.slab_size, np.float32) for share in self._shares]
+        replies = self._exchange({i: self._configuration(parameters, optimizer, i) for i in self._everyone})
+        missing = [i for i, reply in replies.items() if reply.value == 0]
+        if self._trainer != 0 or not missing:
+            if self._trainer == 0:
+                _log.info("the pservers hold values of this model already; they are kept")
+            return
+        flat = {name: self._flat(name, values, "value") for name in self._parameters}
+        self._gather(flat)
+        self._exchange(
+            {i: Message(Verb.SET_VALUES, sections=(Section("", self._slabs[i]),)) for i in missing}
+        )
+        for index in missing:
+            for share in self._shares[index].tables:
+                self._send_table(index, share, flat[share.parameter.name])
+        self._exchange({i: Message(Verb.READY) for i in missing})
+
+    def start_pass(self) -> None:
+        """Wait until every trainer starts a pass."""
+        self._exchange({i: Message(Verb.START_PASS) for i in self._everyone})
+
+    def finish_pass(self) -> None:
+        """Say that this trainer's data is at its end, and wait until that of every trainer is."""
+        self._exchange({i: Message(Verb.FINISH_PASS) for i in self._everyone})
+
+    def push_pull(
+        self, grads: Mapping[str, Array | RowGradient], num_samples: int, out: Mapping[str, Array]
+    ) -> None:
+        """Give this batch's gradients and get the values after it.
+
+        Args:
+            grads: summed over the batch. Dense: float32 of the parameter's shape; sparse: a RowGradient.
+                One left out is 0.
+            num_samples: samples in the batch; schedules count them.
+            out: dense parameters to refresh, float32 of the parameter's shape, C-contiguous; filled in place.
+
+        Raises:
+            ConfigError: a name, shape, dtype or row id is wrong, or a gradient is NaN or infinite; nothing
+                was sent.
+            PserverError, PserverLost: see the class.
+        """
+        views = self._views(out)
+        flat: dict[str, Array] = {}
+        rows: dict[str, RowGradient] = {}
+        for name, grad in grads.items():
+            parameter = self._parameter(name)
+            if isinstance(grad, RowGradient) != parameter.sparse:
+                expected = "a RowGradient" if parameter.sparse else "an array"
+                raise ConfigError(
+                    f"gradient of parameter {name}: expected {expected}, got {type(grad).__name__}"
+                )
+            if isinstance(grad, RowGradient):
+                rows[name] = self._checked_rows(parameter, grad)
+            else:
+                flat[name] = self._flat(name, {name: grad}, "gradient")
+        self._gather(flat)
+        replies = self._exchange({i: self._push(i, rows, num_samples) for i in self._everyone})
+        self._scatter(replies, views)
+
+    def pull(self, out: Mapping[str, Array]) -> None:
+        """Fill dense parameters, and whole sparse tables, with what the servers hold.
+
+        Args:
+            out: float32 of each parameter's shape, C-contiguous; filled in place.
+        """
+        views = self._views(out)
+        if any(not self._parameter(name).sparse for name in out):
+            self._scatter(self._exchange({i: Message(Verb.PULL) for i in self._everyone}), views)
+        for name in out:
+            if self._parameter(name).sparse:
+                self._pull_table(name, out[name])
+
+    def pull_rows(self, name: str, ids: npt.NDArray[np.int64]) -> Array:
+        """Return rows (n, width) float32 of a sparse parameter for ids (n,) int64; ids may repeat."""
+        parameter = self._parameter(name)
+        if not parameter.sparse:
+            raise ConfigError(f"parameter {name} is not sparse: pull it whole")
+        if ids.ndim != 1 or ids.dtype != np.int64:
+            raise ConfigError(
+                f"row ids of parameter {name}: expected (n,) int64, got {ids.shape} {ids.dtype}"
+            )
+        found = np.empty((len(ids), parameter.shape[1]), np.float32)
+        unknown = (ids < 0) | (ids >= parameter.shape[0])
+        if unknown.any():
+            raise ConfigError(
+                f"row ids of parameter {name}: expected 0 to {parameter.shape[0] - 1}, got {ids[unknown][0]}"
+            )
+        places = {i: np.flatnonzero(share.holds(ids)) for i, share in self._tables(name)}
+        replies = self._exchange(
+            {
+                i: Message(Verb.PULL_ROWS, sections=(Section(name, ids[place]),))
+                for i, place in places.items()
+                if len(place)
+            }
+        )
+        for index, reply in replies.items():
+            found[places[index]] = reply.section(name).array
+        return found
+
+    def close(self) -> None:
+        """Leave: other trainers no longer wait for this one. Waits at most 2 s; safe to call twice."""
+        if self._closed:
+            return
+        self._closed = True
+        atexit.unregister(self.close)
+        try:
+            self._broken = ""
+            self._timeout_s = _LEAVE_S
+            self._exchange({i: Message(Verb.LEAVE) for i in self._everyone})
+        except PserverError as error:
+            _log.info("leaving: %s", error)
+        finally:
+            self._links.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # -- one exchange with several servers
+
+    def _exchange(self, requests: Mapping[int, Message]) -> dict[int, Message]:
+        """Send one request to each server and wait for all replies."""
+        if self._broken:
+            raise PserverError(f"this client cannot go on after an error: {self._broken}")
+        self._request += 1
+        ours = {i: self._address(i, message) for i, message in requests.items()}
+        replies: dict[int, Message] = {}
+        self._broken = "an exchange was interrupted"
+        for index, message in ours.items():
+            self._links.send(index, message)
+        heard = dict.fromkeys(ours, time.monotonic())
+        asked = dict(heard)
+        told_at = time.monotonic()
+        while len(replies) < len(ours):
+            incoming = self._links.receive(min(_ASK_AFTER_S, self._timeout_s) / 4)
+            now = time.monotonic()
+            if incoming is None:
+                self._ask_the_silent([i for i in ours if i not in replies], heard, asked, now)
+            elif incoming.message is None:
+                if incoming.server in ours and incoming.server not in replies:
+                    self._links.send(incoming.server, ours[incoming.server])
+            elif incoming.message.session == self._session and incoming.message.request == self._request:
+                heard[incoming.server] = now
+                if incoming.message.verb is not Verb.WAITING:
+                    replies[incoming.server] = self._accept(incoming.server, incoming.message)
+                elif now - told_at > _TELL_EVERY_S:
+                    told_at = now
+                    text = incoming.message.section("").as_text()
+                    _log.warning("pserver %s: %s", self._links.endpoints[incoming.server], text)
+        self._broken = ""
+        return replies
+
+    def _address(self, index: int, message: Message) -> Message:
+        return Message(
+            message.verb,
+            self._trainer,
+            self._session,
+            self._request,
+            self._stamps[index],
+            message.value,
+            message.extra,
+            message.sections,
+        )
+
+    def _accept(self, index: int, reply: Message) -> Message:
+        if reply.verb is not Verb.ERROR:
+            return reply
+        endpoint = self._links.endpoints[index]
+        kind = PserverLost if reply.value == STATE_LOST else PserverError
+        self._broken = f"pserver {endpoint}: {reply.section('').as_text()}"
+        raise kind(self._broken, endpoint)
+
+    def _ask_the_silent(
+        self, pending: list[int], heard: dict[int, float], asked: dict[int, float], now: float
+    ) -> None:
+        for index in pending:
+            silent_s = now - heard[index]
+            endpoint = self._links.endpoints[index]
+            if silent_s > self._timeout_s:
+                raise PserverLost(
+                    f"pserver {endpoint} did not answer for {silent_s:.0f} s; does it run?", endpoint
+                )
+            if now - asked[index] > _ASK_AFTER_S and self._stamps[index]:
+                asked[index] = now
+                self._links.send(index, self._address(index, Message(Verb.STATUS)))
+
+    # -- messages
+
+    def _configuration(
+        self, parameters: Sequence[ParameterSpec], optimizer: OptimizerSpec, index: int
+    ) -> Message:
+        num_dense = len(self._everyone) - self._num_sparse
+        text = Configuration(tuple(parameters), optimizer, num_dense, self._num_sparse, index).to_text()
+        return Message(Verb.CONFIGURE, sections=(Section.text("", text),))
+
+    def _push(self, index: int, rows: Mapping[str, RowGradient], num_samples: int) -> Message:
+        sections = [Section("", self._slabs[index])]
+        for share in self._shares[index].tables:
+            name = share.parameter.name
+            if name in rows:
+                mine = share.holds(rows[name].rows)
+                sections += [Section(name, rows[name].rows[mine]), Section(name, rows[name].values[mine])]
+        return Message(Verb.PUSH_PULL, value=num_samples, sections=tuple(sections))
+
+    def _send_table(self, index: int, share: RowShare, flat: Array) -> None:
+        whole = flat.reshape(share.parameter.shape)
+        step = max(_CHUNK_BYTES // (4 * share.width), 1)
+        for start in range(0, share.height, step):
+            part = np.ascontiguousarray(whole[share.span(start, min(start + step, share.height))])
+            section = Section(share.parameter.name, part)
+            self._exchange({index: Message(Verb.SET_VALUES, extra=start, sections=(section,))})
+
+    def _pull_table(self, name: str, whole: Array) -> None:
+        for index, share in self._tables(name):
+            step = max(_CHUNK_BYTES // (4 * share.width), 1)
+            for start in range(0, share.height, step):
+                stop = min(start + step, share.height)
+                request = Message(
+                    Verb.PULL_TABLE, value=start, extra=stop - start, sections=(Section.text("name", name),)
+                )
+                whole[share.span(start, stop)] = self._exchange({index: request})[index].section("").array
+
+    def _tables(self, name: str) -> list[tuple[int, RowShare]]:
+        found = [(i, share) for i in self._everyone for share in self._shares[i].tables]
+        return [(i, share) for i, share in found if share.parameter.name == name]
+
+    def _gather(self, flat: Mapping[str, Array]) -> None:
+        for share, slab in zip(self._shares, self._slabs, strict=True):
+            for part in share.dense:
+                if part.parameter.name in flat:
+                    part.gather(flat[part.parameter.name], slab)
+                else:
+                    slab[part.start : part.stop] = 0.0
+
+    def _scatter(self, replies: Mapping[int, Message], views: Mapping[str, Array]) -> None:
+        for index, reply in replies.items():
+            slab = reply.section("").array
+            for part in self._shares[index].dense:
+                if part.parameter.name in views:
+                    part.scatter(slab, views[part.parameter.name])
+
+    # -- arguments
+
+    def _parameter(self, name: str) -> ParameterSpec:
+        if name not in self._parameters:
+            raise ConfigError(
+                f"parameter {name!r} is not on the pservers; known: {', '.join(self._parameters)}"
+            )
+        return self._parameters[name]
+
+    def _flat(self, name: str, arrays: Mapping[str, Array], what: str) -> Array:
+        """Return the array of one parameter as (size,) float32, checked and finite."""
+        if name not in arrays:
+            raise ConfigError(f"{what} of parameter {name} is missing")
+        array = np.ascontiguousarray(self._checked(name, arrays[name], what)).reshape(-1)
+        with np.errstate(over="ignore", invalid="ignore"):
+            finite = np.isfinite(array.sum()) or np.isfinite(array).all()
+        if not finite:
+            raise ConfigError(f"{what} of parameter {name} is NaN or infinite; nothing was sent")
+        return array
+
+    def _views(self, out: Mapping[str, Array]) -> dict[str, Array]:
+        views = {}
+        for name, array in out.items():
+            self._checked(name, array, "out array")
+            if not array.flags.c_contiguous or not array.flags.writeable:
+                raise ConfigError(f"out array of parameter {name}: expected a writeable, C-contiguous array")
+            views[name] = array.reshape(-1)
+        return views
+
+    def _checked(self, name: str, array: Any, what: str) -> Array:
+        parameter = self._parameter(name)
+        if array.size != parameter.size or array.dtype != np.float32:
+            raise ConfigError(
+                f"{what} of parameter {name}: expected {parameter.shape} float32, "
+                f"got {array.shape} {array.dtype}"
+            )
+        checked: Array = array
+        return checked
+
+    def _checked_rows(self, parameter: ParameterSpec, grad: RowGradient) -> RowGradient:
+        what = f"gradient of parameter {parameter.name}"
+        check_rows(grad.rows, parameter.shape[0], what)
+        expected = (len(grad.rows), parameter.shape[1])
+        if grad.values.shape != expected or grad.values.dtype != np.float32:
+            raise ConfigError(
+                f"{what}: expected {expected} float32, got {grad.values.shape} {grad.values.dtype}"
+            )
+        if not np.isfinite(grad.values).all():
+            raise ConfigError(f"{what} is NaN or infinite; nothing was sent")
+        return grad

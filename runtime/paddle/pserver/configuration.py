@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What trainers tell a server before training: parameters, optimizer, and which server of how many it is.
+
+Every trainer sends it and all must agree; only trainer 0's initial values count.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from paddle.errors import ConfigError, PserverError
+from paddle.optim.spec import OptimizerSpec, ParameterSpec
+from paddle.pserver.placement import ServerShare, place
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """A job's parameters and optimizer, as seen by server number `server` of `num_dense + num_sparse`."""
+
+    parameters: tuple[ParameterSpec, ...]
+    optimizer: OptimizerSpec
+    num_dense: int
+    num_sparse: int
+    server: int
+
+    def share(self) -> ServerShare:
+        """Return what this server holds."""
+        return place(self.parameters, self.num_dense, self.num_sparse)[self.server]
+
+    def to_text(self) -> str:
+        """Return the form that travels."""
+        return json.dumps(
+            {
+                "parameters": [parameter.to_json() for parameter in self.parameters],
+                "optimizer": self.optimizer.to_json(),
+                "servers": [self.num_dense, self.num_sparse, self.server],
+            }
+        )
+
+    @classmethod
+    def from_text(cls, text: str) -> Configuration:
+        """Read what `to_text` wrote, strictly.
+
+        Raises:
+            PserverError: it is something else.
+        """
+        try:
+            data = json.loads(text)
+            num_dense, num_sparse, server = map(_count, data["servers"])
+            parameters = tuple(map(ParameterSpec.from_json, data["parameters"]))
+            optimizer = OptimizerSpec.from_json(data["optimizer"])
+        except (ConfigError, ValueError, KeyError, TypeError) as error:
+            raise PserverError(f"the configuration cannot be read: {error}") from None
+        check_names(parameters)
+        if not num_dense or server >= num_dense + num_sparse:
+            raise PserverError(f"the configuration is for server {server} of {num_dense} + {num_sparse}")
+        return cls(parameters, optimizer, num_dense, num_sparse, server)
+
+    def difference(self, other: Configuration) -> str:
+        """Return the first thing in which another configuration differs, both named; empty if none."""
+        here = {parameter.name: parameter for parameter in self.parameters}
+        there = {parameter.name: parameter for parameter in other.parameters}
+        for name in [*here, *there]:
+            if here.get(name) != there.get(name):
+                return f"parameter {name}: {here.get(name, 'absent')} here, {there.get(name, 'absent')} there"
+        if self.optimizer != other.optimizer:
+            return f"optimizer: {self.optimizer} here, {other.optimizer} there"
+        if list(here) != list(there):
+            return f"order of parameters: {', '.join(here)} here, {', '.join(there)} there"
+        mine, theirs = (f"server {c.server} of {c.num_dense} + {c.num_sparse}" for c in (self, other))
+        return (
+            ""
+            if mine == theirs
+            else f"servers: {mine} here, {theirs} there; give every trainer the same list"
+        )
+
+
+def check_names(parameters: Sequence[ParameterSpec]) -> None:
+    """Check that no name occurs twice.
+
+    Raises:
+        ConfigError: one does.
+    """
+    names = [parameter.name for parameter in parameters]
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError(f"parameter {name} is given twice")
+
+
+def _count(value: object) -> int:
+    if type(value) is not int or not 0 <= value < 1 << 16:
+        raise ValueError(f"expected a small whole number, got {value!r}")
+    return value

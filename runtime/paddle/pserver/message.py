@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What travels between trainer and server: one binary header frame, then one raw frame for each array.
+
+    header:  magic 4s | wire version B | verb B | section count H | trainer I | crc I |
+             session Q | request Q | stamp Q | value Q | extra Q
+    section: name length B | dtype B | ndim B | name, UTF-8 | dims Q each           (all little-endian)
+
+`decode` trusts nothing: lengths, names, dtypes and sizes are checked before any array is made, and arrays
+are views on the frames received. Where the transport does not protect frames itself, a CRC over header and
+arrays does.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from paddle.errors import WireError
+
+WIRE_VERSION = 1
+MAX_FRAME_BYTES = 1 << 30
+MAX_SECTIONS = 4096
+MAX_HEADER_BYTES = 1 << 20
+
+_MAGIC = b"PDPS"
+_HEADER = struct.Struct("<4sBBHIIQQQQQ")
+_CRC_AT = 12
+_SECTION = struct.Struct("<BBB")
+_MAX_DIMS = 4
+_DTYPES = (np.dtype("<f4"), np.dtype("<i8"), np.dtype("u1"))
+_CODES = {dtype: code for code, dtype in enumerate(_DTYPES)}
+
+Frame: TypeAlias = bytes | memoryview
+
+
+class Verb(IntEnum):
+    """What a message asks for, or answers."""
+
+    PING = 1
+    HELLO = 2
+    CONFIGURE = 3
+    SET_VALUES = 4
+    READY = 5
+    START_PASS = 6
+    FINISH_PASS = 7
+    PUSH_PULL = 8
+    PULL = 9
+    PULL_TABLE = 10
+    PULL_ROWS = 11
+    STATUS = 12
+    LEAVE = 13
+    OK = 64
+    ERROR = 65
+    WAITING = 66
+
+
+class Section:
+    """One named array of a message. Its checksum is computed once, however many peers get it."""
+
+    __slots__ = ("_crc", "array", "name")
+
+    def __init__(self, name: str, array: npt.NDArray[Any]) -> None:
+        """Name a C-contiguous array of float32, int64 or uint8; it must not change until it is sent."""
+        self.name = name
+        self.array = array
+        self._crc: int | None = None
+
+    @classmethod
+    def text(cls, name: str, text: str) -> Section:
+        """Return a section that carries text."""
+        return cls(name, np.frombuffer(text.encode("utf-8", "replace"), np.uint8))
+
+    def as_text(self) -> str:
+        """Return the text of a section made by `text`."""
+        return bytes(self.array).decode("utf-8", "replace")
+
+    @property
+    def frame(self) -> Frame:
+        """The array's bytes, not copied."""
+        return self.array.data.cast("B") if self.array.size else b""
+
+    @property
+    def crc(self) -> int:
+        """CRC-32 of the array's bytes."""
+        if self._crc is None:
+            self._crc = zlib.crc32(self.frame)
+        return self._crc
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One request or reply.
+
+    Attributes:
+        trainer: rank of the trainer that asks.
+        session: random number of the asking client; a restarted trainer has another.
+        request: number of the request within the session, rising; a reply repeats it.
+        stamp: random number of the server process; 0 while the client does not know it.
+        value, extra: two whole numbers whose meaning depends on the verb.
+    """
+
+    verb: Verb
+    trainer: int = 0
+    session: int = 0
+    request: int = 0
+    stamp: int = 0
+    value: int = 0
+    extra: int = 0
+    sections: tuple[Section, ...] = ()
+
+    def section(self, name: str) -> Section:
+        """Return the section of that name.
+
+        Raises:
+            WireError: there is none.
+        """
+        for section in self.sections:
+            if section.name == name:
+                return section
+        raise WireError(f"{self.verb.name} message without a section named {name!r}")
+
+
+def encode(message: Message, *, checksum: bool) -> list[Frame]:
+    """Return the frames of a message; array frames are views, not copies."""
+    m = message
+    header = bytearray(
+        _HEADER.pack(
+            _MAGIC,
+            WIRE_VERSION,
+            m.verb,
+            len(m.sections),
+            m.trainer,
+            0,
+            m.session,
+            m.request,
+            m.stamp,
+            m.value,
+            m.extra,
+        )
+    )
+    for section in m.sections:
+        name = section.name.encode()
+        array = section.array
+        header += _SECTION.pack(len(name), _CODES[array.dtype], array.ndim)
+        header += name
+        header += struct.pack(f"<{array.ndim}Q", *array.shape)
+    if checksum:
+        struct.pack_into("<I", header, _CRC_AT, _checksum(header, [section.crc for section in m.sections]))
+    return [bytes(header), *(section.frame for section in m.sections)]
+
+
+def decode(frames: Sequence[Frame], *, checksum: bool) -> Message:
+    """Read the frames of one message.
+
+    Raises:
+        WireError: they are no message of this wire version, or were damaged on the way.
+    """
+    if not frames or not _HEADER.size <= len(frames[0]) <= MAX_HEADER_BYTES:
+        raise WireError(f"not a message: header of {len(frames[0]) if frames else 0} bytes")
+    header = bytes(frames[0])
+    magic, version, verb, count, trainer, crc, *numbers = _HEADER.unpack_from(header)
+    if magic != _MAGIC:
+        raise WireError(f"not a message: expected {_MAGIC!r}, got {magic!r}")
+    if version != WIRE_VERSION:
+        raise WireError(
+            f"wire version: this side speaks {WIRE_VERSION}, the peer {version}; use one release everywhere"
+        )
+    if count != len(frames) - 1 or count > MAX_SECTIONS:
+        raise WireError(f"expected {count} array frames (at most {MAX_SECTIONS}), got {len(frames) - 1}")
+    if checksum:
+        bare = bytearray(header)
+        bare[_CRC_AT : _CRC_AT + 4] = bytes(4)
+        if crc != _checksum(bare, [zlib.crc32(frame) for frame in frames[1:]]):
+            raise WireError("a message was damaged on the way: its checksum differs")
+    try:
+        verb = Verb(verb)
+    except ValueError:
+        raise WireError(f"unknown verb {verb}") from None
+    sections = _sections(header, frames[1:])
+    session, request, stamp, value, extra = numbers
+    return Message(verb, trainer, session, request, stamp, value, extra, sections)
+
+
+def _sections(header: bytes, frames: Sequence[Frame]) -> tuple[Section, ...]:
+    at = _HEADER.size
+    sections = []
+    for frame in frames:
+        try:
+            name_bytes, code, ndim = _SECTION.unpack_from(header, at)
+            at += _SECTION.size
+            name = header[at : at + name_bytes].decode()
+            at += name_bytes
+            if ndim > _MAX_DIMS or code >= len(_DTYPES):
+                raise WireError(f"section {name!r}: unknown dtype {code} or {ndim} dimensions")
+            shape = struct.unpack_from(f"<{ndim}Q", header, at)
+            at += 8 * ndim
+        except (struct.error, UnicodeDecodeError) as error:
+            raise WireError(f"a section's description is damaged: {error}") from None
+        dtype = _DTYPES[code]
+        expected = dtype.itemsize
+        for dim in shape:
+            expected *= dim
+        if expected != len(frame) or expected > MAX_FRAME_BYTES:
+            raise WireError(
+                f"section {name!r}: {shape} {dtype} is {expected} bytes, the frame has {len(frame)}"
+            )
+        sections.append(Section(name, np.frombuffer(frame, dtype).reshape(shape)))
+    if at != len(header):
+        raise WireError(f"header: expected {at} bytes, got {len(header)}")
+    return tuple(sections)
+
+
+def _checksum(header: bytes | bytearray, crcs: list[int]) -> int:
+    return zlib.crc32(struct.pack(f"<{len(crcs)}I", *crcs), zlib.crc32(header))

@@ -1,0 +1,271 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`paddle pserver`: one engine for each port, each in its own thread, in one process.
+
+All ports are bound before any is published; then the process pings itself through each of them, and only
+then says that it is ready. TERM and Ctrl+C end it quietly with code 0.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import signal
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import FrameType
+
+from paddle.env import JobEnvironment
+from paddle.errors import ConfigError, PortBusy, PserverError, WireError
+from paddle.flags import PSERVER_FLAGS, parse_arguments, read_flags
+from paddle.pserver.address import bind_addresses, owner_of, published
+from paddle.pserver.engine import Engine, EngineOptions, Reply
+from paddle.pserver.message import Frame, Message, Section, Verb
+from paddle.pserver.transport import Context, Links, Router, WireKeys
+from paddle.report import Reporter
+
+_log = logging.getLogger(__name__)
+
+_TICK_S = 1.0
+_PING_TIMEOUT_S = 10.0
+_JOIN_S = 5.0
+_MAX_IO_THREADS = 4
+_BATCH = 64
+
+
+@dataclass(frozen=True, slots=True)
+class ServerOptions:
+    """What one `paddle pserver` process is to do.
+
+    Attributes:
+        addresses: where each port is bound: one server per port and address.
+        tries: how many further base ports to try.
+        keys: None: the wire is plain.
+    """
+
+    addresses: tuple[str, ...]
+    port: int
+    num_dense: int
+    num_sparse: int
+    tries: int
+    keys: WireKeys | None
+    engine: EngineOptions
+
+    @classmethod
+    def read(cls, arguments: Sequence[str], environment: JobEnvironment) -> ServerOptions:
+        """Read the command line of `paddle pserver`.
+
+        Raises:
+            ConfigError: a flag is unknown or wrong.
+        """
+        flags = read_flags(PSERVER_FLAGS, parse_arguments(PSERVER_FLAGS, arguments))
+        numbers = {name: value for name, value in flags.items() if isinstance(value, int)}
+        _require_range("port", numbers["port"], 0, 65535)
+        _require_range("ports_num", numbers["ports_num"], 1, 1024)
+        _require_range("ports_num_for_sparse", numbers["ports_num_for_sparse"], 0, 1024)
+        _require_range("num_gradient_servers", numbers["num_gradient_servers"], 1, 65535)
+        _require_range("port_tries", numbers["port_tries"], 0, 65535)
+        return cls(
+            addresses=bind_addresses(str(flags["bind"]), str(flags["nics"]), environment.pod_ip),
+            port=numbers["port"],
+            num_dense=numbers["ports_num"],
+            num_sparse=numbers["ports_num_for_sparse"],
+            tries=numbers["port_tries"],
+            keys=_read_wire(str(flags["wire"]) or environment.wire, environment.job_key),
+            engine=EngineOptions(
+                num_trainers=numbers["num_gradient_servers"],
+                barrier_timeout_s=float(flags["barrier_timeout_s"]),
+                lag_ratio_min=float(flags["async_lagged_ratio_min"]),
+                lag_ratio_default=float(flags["async_lagged_ratio_default"]),
+                log_period=numbers["log_period_server"],
+            ),
+        )
+
+
+class Server:
+    """All ports of one process. Made, waited for and closed by one thread."""
+
+    def __init__(self, options: ServerOptions) -> None:
+        """Bind all ports and serve them.
+
+        Raises:
+            PortBusy: no whole range of ports is free where we may look.
+        """
+        count = options.num_dense + options.num_sparse
+        self._options = options
+        self._context = Context(options.keys, min(count * len(options.addresses), _MAX_IO_THREADS))
+        try:
+            self._routers = self._bind(count)
+        except PortBusy:
+            self._context.close()
+            raise
+        _log.info("number of parameterServer instances: %d", len(self._routers))
+        self._threads = []
+        for number, (address, router) in enumerate(self._routers):
+            engine = Engine(options.engine, secrets.randbits(63) + 1)
+            _log.info("Starting parameterServer[%d]", number)
+            thread = threading.Thread(
+                target=_serve, args=(router, engine), name=f"pserver-{number}", daemon=True
+            )
+            thread.start()
+            _log.info("tcp server start on %s", published(address, router.port))
+            self._threads.append(thread)
+
+    @property
+    def endpoints(self) -> tuple[str, ...]:
+        """Where the servers for dense parameters answer, by port, then by address."""
+        return self._published(0, self._options.num_dense)
+
+    @property
+    def sparse_endpoints(self) -> tuple[str, ...]:
+        """Where the servers for sparse parameters answer."""
+        return self._published(self._options.num_dense, self._options.num_dense + self._options.num_sparse)
+
+    def ping(self) -> None:
+        """Ask every port through its own socket.
+
+        Raises:
+            PserverError: one does not answer within 10 s.
+        """
+        endpoints = [*self.endpoints, *self.sparse_endpoints]
+        links = Links(endpoints, self._options.keys)
+        try:
+            waiting = set(range(len(endpoints)))
+            for index in waiting:
+                links.send(index, Message(Verb.PING))
+            deadline = time.monotonic() + _PING_TIMEOUT_S
+            while waiting:
+                incoming = links.receive(deadline - time.monotonic())
+                if incoming is None:
+                    raise PserverError(
+                        f"no answer from our own port at {endpoints[min(waiting)]} within 10 s"
+                    )
+                waiting.discard(incoming.server)
+        finally:
+            links.close()
+
+    def close(self) -> None:
+        """Stop serving; waits for all threads, at most 5 s each."""
+        for _, router in self._routers:
+            router.wake()
+        for thread in self._threads:
+            thread.join(_JOIN_S)
+        self._context.close()
+
+    def _bind(self, count: int) -> list[tuple[str, Router]]:
+        """Bind a whole range of ports, or the next free one."""
+        options = self._options
+        for attempt in range(options.tries + 1):
+            base = options.port + attempt if options.port else 0
+            routers: list[tuple[str, Router]] = []
+            try:
+                for number in range(count):
+                    for address in options.addresses:
+                        routers.append(
+                            (address, Router(self._context, address, base + number if base else 0))
+                        )
+            except PortBusy as error:
+                for _, router in routers:
+                    router.close()
+                busy = error
+                continue
+            if attempt:
+                _log.warning("port %d is taken; listening from port %d on", options.port, base)
+            return routers
+        owner = owner_of(busy.endpoint)
+        tried = f" (tried {options.tries + 1} base ports from {options.port} on)" if options.tries else ""
+        raise PortBusy(
+            f"{busy}{tried}{owner}; stop it, or give another --port, or --port_tries=<n>", busy.endpoint
+        )
+
+    def _published(self, start: int, stop: int) -> tuple[str, ...]:
+        per_port = len(self._options.addresses)
+        return tuple(
+            published(address, router.port)
+            for address, router in self._routers[start * per_port : stop * per_port]
+        )
+
+
+def run(arguments: Sequence[str], environment: JobEnvironment) -> int:
+    """Serve until TERM or Ctrl+C; return the exit code.
+
+    Raises:
+        ConfigError, PortBusy, PserverError: it could not start.
+    """
+    stop = threading.Event()
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        stop.set()
+
+    for which in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(which, on_signal)
+    _log.info("commandline: paddle pserver %s ", " ".join(arguments))
+    options = ServerOptions.read(arguments, environment)
+    server = Server(options)
+    try:
+        server.ping()
+        Reporter.from_environment(environment).ready(server.endpoints, server.sparse_endpoints)
+        for number in range(len(server.endpoints) + len(server.sparse_endpoints)):
+            _log.info("Waiting parameterServer[%d]", number)
+        stop.wait()
+        _log.info("stopping")
+    finally:
+        server.close()
+    return 0
+
+
+def _serve(router: Router, engine: Engine) -> None:
+    """Work for one port until it is woken up for the end."""
+    next_tick = time.monotonic() + _TICK_S
+    told = 0
+    try:
+        while router.wait(max(next_tick - time.monotonic(), 0.0)):
+            for _ in range(_BATCH):
+                received = router.receive()
+                # Before the message: its connection may have taken over the descriptor of a broken one.
+                for address in router.lost():
+                    _deliver(router, engine.lose(address))
+                if received is None:
+                    break
+                _handle(router, engine, *received)
+            if time.monotonic() >= next_tick:
+                next_tick = time.monotonic() + _TICK_S
+                _deliver(router, engine.tick())
+                if router.strangers > told:
+                    told = router.strangers
+                    _log.warning("port %d: refused %d peers without the job's key so far", router.port, told)
+    finally:
+        router.close()
+
+
+def _handle(router: Router, engine: Engine, address: bytes, frames: list[Frame]) -> None:
+    try:
+        message = router.read(frames)
+    except WireError as error:
+        _log.warning("refused a message: %s", error)
+        router.send(address, Message(Verb.ERROR, sections=(Section.text("", str(error)),)))
+        return
+    _deliver(router, engine.handle(address, message))
+
+
+def _deliver(router: Router, replies: Sequence[Reply]) -> None:
+    for reply in replies:
+        if not router.send(reply.address, reply.message):
+            _log.info("a reply to trainer %d found nobody; it is kept", reply.message.trainer)
+
+
+def _read_wire(wire: str, job_key: str | None) -> WireKeys | None:
+    if wire not in ("", "curve", "plain"):
+        raise ConfigError(f"flag --wire: expected curve or plain, got {wire!r}")
+    if wire == "curve" and not job_key:
+        raise ConfigError("flag --wire=curve needs the job's key: set PADDLE_JOB_KEY, or use --wire=plain")
+    if wire == "plain" or not job_key:
+        _log.warning("THE WIRE IS PLAIN: whoever reaches these ports can read and change the parameters")
+        return None
+    return WireKeys.of(job_key)
+
+
+def _require_range(name: str, value: int, low: int, high: int) -> None:
+    if not low <= value <= high:
+        raise ConfigError(f"flag --{name}: expected {low} to {high}, got {value}")

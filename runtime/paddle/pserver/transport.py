@@ -1,0 +1,372 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Moves messages over ZeroMQ: `Router` on a server's port, `Links` from a client. The only import of zmq.
+
+With a job key, frames are encrypted and both sides proved to know the key (CURVE; both key pairs are
+derived from it, and a server admits that one client key only). Without, they are plain, with checksums. A
+broken connection is noticed within moments when the other process died, and within about ten seconds when
+the network went silent; short cuts heal.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import socket
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import zmq
+from zmq.utils.monitor import parse_monitor_message
+from zmq.utils.z85 import decode as unz85
+from zmq.utils.z85 import encode as z85
+
+from paddle.errors import PortBusy, PserverLost, WireError
+from paddle.pserver.message import MAX_FRAME_BYTES, Frame, Message, decode, encode
+
+_HEARTBEAT_MS = 1000
+_HEARTBEAT_TIMEOUT_MS = 4000
+_HANDSHAKE_MS = 5000
+_RECONNECT_MS = 100
+_HEAL_S = 5.0
+"""How long a broken connection may take to come back."""
+_PROBE_S = 0.5
+_QUEUE = 64
+_ZAP_ENDPOINT = "inproc://zeromq.zap.01"
+_AUTH_FAILED = zmq.EVENT_HANDSHAKE_FAILED_AUTH
+_PROTOCOL_FAILED = zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+_SHORT_FAILED = zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class KeyPair:
+    """A CURVE key pair, in ZeroMQ's own text form."""
+
+    public: bytes
+    secret: bytes
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class WireKeys:
+    """The two key pairs of a job: one for all servers, one for all trainers."""
+
+    server: KeyPair
+    client: KeyPair
+
+    @classmethod
+    def of(cls, job_key: str) -> WireKeys:
+        """Derive both from the job key."""
+        return cls(_key_pair(job_key, b"server"), _key_pair(job_key, b"client"))
+
+
+def _key_pair(job_key: str, person: bytes) -> KeyPair:
+    secret = z85(hashlib.blake2b(job_key.encode(), digest_size=32, person=person).digest())
+    return KeyPair(zmq.curve_public(secret), secret)
+
+
+class Incoming(NamedTuple):
+    """What `Links.receive` found: a message of a server, or None when its connection came back."""
+
+    server: int
+    message: Message | None
+
+
+class Context:
+    """The ZeroMQ context of a process's servers, and who may speak to them."""
+
+    def __init__(self, keys: WireKeys | None, io_threads: int = 1) -> None:
+        self.keys = keys
+        self.zmq: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads)
+        self._door: threading.Thread | None = None
+        if keys is not None:
+            handler = self.zmq.socket(zmq.REP)
+            handler.setsockopt(zmq.LINGER, 0)
+            handler.bind(_ZAP_ENDPOINT)
+            self._door = threading.Thread(
+                target=_guard_door, args=(handler, keys.client.public), name="pserver-keys", daemon=True
+            )
+            self._door.start()
+
+    def close(self) -> None:
+        """Close; all sockets of the context must be closed before. Waits for its thread."""
+        self.zmq.term()
+        if self._door is not None:
+            self._door.join()
+
+
+def _guard_door(handler: zmq.Socket[bytes], admitted: bytes) -> None:
+    """Answer ZeroMQ's question about each new peer (RFC 27): only the job's client key may come in."""
+    expected = unz85(admitted)
+    while True:
+        try:
+            version, request_id, _domain, _address, _identity, mechanism, *credentials = (
+                handler.recv_multipart()
+            )
+            ok = mechanism == b"CURVE" and credentials == [expected]
+            status = (b"200", b"OK") if ok else (b"400", b"this key is not of this job")
+            handler.send_multipart([version, request_id, *status, b"trainer", b""])
+        except zmq.ContextTerminated:
+            handler.close()
+            return
+
+
+class Router:
+    """The server's end of one port. Used by one thread, except `wake`."""
+
+    def __init__(self, context: Context, address: str, port: int) -> None:
+        """Bind; port 0 takes a free one.
+
+        Args:
+            context: shared by the servers of a process.
+            address: IPv4 or IPv6 address, or "*" for all.
+            port: TCP port.
+
+        Raises:
+            PortBusy: another process has the port, or the address is not of this machine.
+        """
+        self._checksum = context.keys is None
+        self._socket = context.zmq.socket(zmq.ROUTER)
+        _prepare(self._socket)
+        self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
+        if context.keys is not None:
+            self._socket.curve_server = True
+            self._socket.curve_secretkey = context.keys.server.secret
+            self._socket.curve_publickey = context.keys.server.public
+        host = f"[{address}]" if ":" in address else address
+        try:
+            self._socket.bind(f"tcp://{host}:{port or '*'}")
+        except zmq.ZMQError as error:
+            self._socket.close()
+            raise PortBusy(f"cannot listen on {host}:{port}: {error.strerror}", f"{host}:{port}") from error
+        self.port = int(self._socket.getsockopt_string(zmq.LAST_ENDPOINT).rpartition(":")[2])
+        self._monitor = self._socket.get_monitor_socket(
+            zmq.EVENT_DISCONNECTED | _AUTH_FAILED | _PROTOCOL_FAILED | _SHORT_FAILED
+        )
+        self._peers: dict[int, bytes] = {}  # descriptor of the connection -> address
+        self.strangers = 0
+        wake_at = f"inproc://wake-{id(self)}"
+        self._wake_in = context.zmq.socket(zmq.PAIR)
+        self._wake_in.bind(wake_at)
+        self._wake_out = context.zmq.socket(zmq.PAIR)
+        self._wake_out.connect(wake_at)
+        self._poller = zmq.Poller()
+        for each in (self._socket, self._monitor, self._wake_in):
+            self._poller.register(each, zmq.POLLIN)
+
+    def wake(self) -> None:
+        """End the wait of `wait` in another thread; call it once."""
+        self._wake_out.send(b"")
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait for something to receive; return False once `wake` was called."""
+        ready = dict(self._poller.poll(int(timeout_s * 1000)))
+        return self._wake_in not in ready
+
+    def receive(self) -> tuple[bytes, list[Frame]] | None:
+        """Return the next message as (address, frames), or None; does not wait. Frames are not copied."""
+        try:
+            parts = self._socket.recv_multipart(zmq.NOBLOCK, copy=False)
+        except zmq.Again:
+            return None
+        address = parts[0].bytes
+        self._peers[int(parts[0].get(zmq.SRCFD))] = address
+        return address, [part.buffer for part in parts[1:]]
+
+    def read(self, frames: Sequence[Frame]) -> Message:
+        """Decode frames of this wire.
+
+        Raises:
+            WireError: they are no message.
+        """
+        return decode(frames, checksum=self._checksum)
+
+    def lost(self) -> list[bytes]:
+        """Return the addresses whose connections broke since the last call."""
+        lost = []
+        while self._monitor.poll(0):
+            event = parse_monitor_message(self._monitor.recv_multipart())
+            if event["event"] == zmq.EVENT_DISCONNECTED:
+                address = self._peers.pop(int(event["value"]), None)
+                if address is not None:
+                    lost.append(address)
+            else:
+                self.strangers += 1
+        return lost
+
+    def send(self, address: bytes, message: Message) -> bool:
+        """Send; return False if the peer is gone or does not take its messages."""
+        try:
+            frames = encode(message, checksum=self._checksum)
+            self._socket.send_multipart([address, *frames], zmq.NOBLOCK, copy=False)
+        except zmq.ZMQError as error:
+            if error.errno in (errno.EHOSTUNREACH, errno.EAGAIN):
+                return False
+            raise
+        return True
+
+    def close(self) -> None:
+        """Close the port; replies on their way get half a second."""
+        self._socket.disable_monitor()
+        for each in (self._monitor, self._wake_in, self._wake_out):
+            each.close(linger=0)
+        self._socket.close(linger=500)
+
+
+class Links:
+    """A client's connections to its servers, by index. Not thread-safe."""
+
+    def __init__(self, endpoints: Sequence[str], keys: WireKeys | None) -> None:
+        """Begin to connect to each "ip:port"; nobody need listen there yet.
+
+        Raises:
+            WireError: an endpoint cannot be read.
+        """
+        self.endpoints = tuple(endpoints)
+        self._checksum = keys is None
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(1)
+        self._poller = zmq.Poller()
+        self._links: list[_Link] = []
+        try:
+            for endpoint in endpoints:
+                link = _Link(self._context, endpoint, keys)
+                self._links.append(link)
+                self._poller.register(link.socket, zmq.POLLIN)
+                self._poller.register(link.monitor, zmq.POLLIN)
+        except zmq.ZMQError as error:
+            self.close()
+            raise WireError(
+                f"pserver endpoint {endpoint!r}: {error.strerror}; expected ip:port", endpoint
+            ) from error
+
+    def send(self, index: int, message: Message) -> None:
+        """Queue a message; its arrays must not change before the reply is there.
+
+        Raises:
+            PserverLost: the queue is full: the server takes nothing.
+        """
+        try:
+            self._links[index].socket.send_multipart(
+                encode(message, checksum=self._checksum), zmq.NOBLOCK, copy=False
+            )
+        except zmq.Again:
+            raise PserverLost(
+                f"pserver {self.endpoints[index]} takes no messages", self.endpoints[index]
+            ) from None
+
+    def receive(self, timeout_s: float) -> Incoming | None:
+        """Wait for the next message or healed connection; None when the time is over.
+
+        Raises:
+            PserverLost: a server's connection broke and did not come back; `endpoint` says whose.
+            WireError: a server refused our key, or sent what is no message.
+        """
+        deadline = time.monotonic() + timeout_s
+        while True:
+            for index, link in enumerate(self._links):
+                if link.watch():
+                    return Incoming(index, None)
+                frames = link.take()
+                if frames is not None:
+                    return Incoming(index, decode(frames, checksum=self._checksum))
+            rest_s = deadline - time.monotonic()
+            if rest_s <= 0:
+                return None
+            # A broken link is looked at again soon; whole ones wake us by themselves.
+            any_down = any(link.down_since is not None for link in self._links)
+            self._poller.poll(int(min(rest_s, 0.1 if any_down else rest_s) * 1000) + 1)
+
+    def close(self) -> None:
+        """Close all connections; messages on their way get half a second."""
+        for link in self._links:
+            link.close()
+        self._context.term()
+
+
+class _Link:
+    """One connection and what its monitor said."""
+
+    def __init__(self, context: Any, endpoint: str, keys: WireKeys | None) -> None:
+        self.endpoint = endpoint
+        self.down_since: float | None = None
+        self._was_up = False
+        self.socket: zmq.Socket[bytes] = context.socket(zmq.DEALER)
+        _prepare(self.socket)
+        self.socket.setsockopt(zmq.RECONNECT_IVL, _RECONNECT_MS)
+        self.socket.setsockopt(zmq.LINGER, 500)
+        if keys is not None:
+            self.socket.curve_serverkey = keys.server.public
+            self.socket.curve_secretkey = keys.client.secret
+            self.socket.curve_publickey = keys.client.public
+        self.monitor = self.socket.get_monitor_socket(
+            zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_SUCCEEDED | _AUTH_FAILED | _PROTOCOL_FAILED
+        )
+        self.socket.connect(f"tcp://{endpoint}")
+
+    def take(self) -> list[Frame] | None:
+        try:
+            return [part.buffer for part in self.socket.recv_multipart(zmq.NOBLOCK, copy=False)]
+        except zmq.Again:
+            return None
+
+    def watch(self) -> bool:
+        """Read the monitor; return True if the connection just came back after a break."""
+        came_back = False
+        while self.monitor.poll(0):
+            event = parse_monitor_message(self.monitor.recv_multipart())["event"]
+            if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+                came_back = self.down_since is not None
+                self._was_up, self.down_since = True, None
+            elif event == zmq.EVENT_DISCONNECTED:
+                if self._was_up and self.down_since is None:
+                    self.down_since = time.monotonic()
+            else:
+                raise WireError(
+                    f"pserver {self.endpoint} refused us: its PADDLE_JOB_KEY or --wire differs from ours",
+                    self.endpoint,
+                )
+        if self.down_since is not None and not came_back:
+            self._judge(time.monotonic() - self.down_since)
+        return came_back
+
+    def _judge(self, down_s: float) -> None:
+        if _refuses(self.endpoint):
+            raise PserverLost(
+                f"pserver {self.endpoint} is gone: its connection broke and nobody listens there any more",
+                self.endpoint,
+            )
+        if down_s > _HEAL_S:
+            raise PserverLost(
+                f"pserver {self.endpoint} is lost: its connection broke and was not back after {down_s:.0f} s",
+                self.endpoint,
+            )
+
+    def close(self) -> None:
+        self.socket.disable_monitor()
+        self.monitor.close(linger=0)
+        self.socket.close()
+
+
+def _refuses(endpoint: str) -> bool:
+    """Return whether nobody listens at an endpoint; a silent network is not a refusal."""
+    host, _, port = endpoint.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _PROBE_S).close()
+    except ConnectionRefusedError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def _prepare(sock: Any) -> None:
+    """Set what both ends have in common: heartbeats, limits, no address family left out."""
+    sock.setsockopt(zmq.IPV6, 1)
+    sock.setsockopt(zmq.HEARTBEAT_IVL, _HEARTBEAT_MS)
+    sock.setsockopt(zmq.HEARTBEAT_TIMEOUT, _HEARTBEAT_TIMEOUT_MS)
+    sock.setsockopt(zmq.HANDSHAKE_IVL, _HANDSHAKE_MS)
+    sock.setsockopt(zmq.MAXMSGSIZE, MAX_FRAME_BYTES)
+    sock.setsockopt(zmq.SNDHWM, _QUEUE)
+    sock.setsockopt(zmq.RCVHWM, _QUEUE)
+    sock.setsockopt(zmq.TCP_KEEPALIVE, 1)
