@@ -236,7 +236,7 @@ class Reactions:
         if self.stopping or (is_trainer and fields["code"] == 0):
             return
         self._roster.fail_process(
-            process, describe_exit(fields["code"], fields["signal"]), tuple(fields["tail"])
+            process, describe_exit(fields["code"], fields["signal"]), tuple(fields["tail"].splitlines())
         )
 
     def _on_file(self, record: NodeRecord, event: MessageEvent) -> None:
