@@ -73,6 +73,20 @@ class Loop:
         """Run a generator to its end, a slice at a time, first come first served."""
         self._work.append(steps)
 
+    def reap(self) -> None:
+        """Tell of every child that has ended by now."""
+        # -1: orphans of the job become our children too, and must not stay zombies
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            callback = self._children.pop(pid, None)
+            if callback is not None:
+                callback(status)
+
     def stop(self) -> None:
         """Return from `run` after the current callback."""
         self._stopped = True
@@ -133,17 +147,4 @@ class Loop:
                 pass
         except BlockingIOError:
             pass
-        self._reap()
-
-    def _reap(self) -> None:
-        # -1: orphans of the job become our children too, and must not stay zombies
-        while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
-            if pid == 0:
-                return
-            callback = self._children.pop(pid, None)
-            if callback is not None:
-                callback(status)
+        self.reap()

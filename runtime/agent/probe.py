@@ -77,7 +77,7 @@ class Probe:
             "problems": problems,
         }
         _check_room(free, number(fields, "need_bytes", 0), self._root_dir, problems)
-        _check_workspace(text_or_none(fields, "workspace"), problems)
+        _check_workspace(text_or_none(fields, "workspace"), self._root_dir, problems)
         self._ask_python(texts(fields, "modules"), found, problems, done)
 
     def close(self) -> None:
@@ -270,10 +270,10 @@ def _check_room(free: int, need: float, root_dir: str, problems: Problems) -> No
         problems.append(["disk", "%s has %d bytes free, %d are needed" % (root_dir, free, need)])
 
 
-def _check_workspace(workspace: Optional[str], problems: Problems) -> None:
+def _check_workspace(workspace: Optional[str], root_dir: str, problems: Problems) -> None:
     if workspace is None:
         return
-    path = os.path.expanduser(workspace)
+    path = os.path.join(root_dir, os.path.expanduser(workspace))
     if not os.path.isdir(path):
         problems.append(["workspace", "%s is no directory on this node" % path])
     elif not os.access(path, os.W_OK | os.X_OK):

@@ -18,7 +18,7 @@ from agent import family
 from agent.family import Found
 from agent.fields import number, relative_path, text, texts, whole
 from agent.identity import describe_node
-from agent.loop import Loop
+from agent.loop import Loop, Timer
 from agent.outbox import Outbox
 from agent.probe import Probe, Reach
 from agent.processes import Processes
@@ -58,6 +58,7 @@ class Supervisor:
         self._job_dir = ""
         self._python = "python3"
         self._lease_s = FIRST_LEASE_S
+        self._lease_timer: Optional[Timer] = None
         self._heard_at = time.monotonic()
         self._alone = False
         self._handlers: Dict[str, Callable[[Fields, bytes], None]] = {
@@ -125,6 +126,7 @@ class Supervisor:
         if not os.path.isabs(root_dir):
             raise ValueError("root_dir must be absolute or begin with ~, got %r" % root_dir)
         self._lease_s = number(fields, "lease_s")
+        self._watch_lease()
         self._python = os.path.expanduser(text(fields, "python"))
         self._marks["PADDLE_JOB_ID"] = text(fields, "job_id")
         if fields.get("node_id") is not None:
@@ -163,6 +165,7 @@ class Supervisor:
 
     def _stop(self, procs: Optional[List[str]], grace_s: float, then: Callable[[], None]) -> None:
         def done(left: List[Found], killed: int) -> None:
+            self._loop.reap()  # so that `exited` comes before `stopped`
             named = [[one.pid, family.command(one.pid)] for one in left]
             self._outbox.send("stopped", procs=procs, left=named, killed=killed)
             then()
@@ -199,12 +202,14 @@ class Supervisor:
             self._stop(None, ALONE_GRACE_S, self._loop.stop)
 
     def _watch_lease(self) -> None:
+        if self._lease_timer is not None:
+            self._lease_timer.cancel()
         quiet_s = time.monotonic() - self._heard_at
         if quiet_s >= self._lease_s:
             self._outbox.notice("nothing was heard for %.0f s: the job is stopped here" % quiet_s)
             self._abandon()
         else:
-            self._loop.after(self._lease_s - quiet_s, self._watch_lease)
+            self._lease_timer = self._loop.after(self._lease_s - quiet_s, self._watch_lease)
 
     def _guard_died(self) -> None:
         self._loop.on_readable(self._guard.fileno(), None)

@@ -33,6 +33,7 @@ class Tree:
         self.dest = dest
         self.entries: Dict[str, Entry] = {}
         self.failed = False
+        self.there = False  # the node has it already
 
     def files(self) -> Dict[str, int]:
         """Sizes by digest."""
@@ -130,6 +131,7 @@ class Trees:
         if os.path.isdir(there):
             if name == "workspace":
                 raise ManifestError("%s is there already" % there)
+            tree.there = True
             self._send(
                 "lacking", tree=name, digests=[], cached_files=len(tree.entries), have_tree=True, final=True
             )
@@ -171,6 +173,9 @@ class Trees:
 
     def _build(self, name: str, tree: Tree, files: Dict[str, str], collect: List[str]) -> Iterator[None]:
         final = self._root_dir + "/" + tree.dest
+        if tree.there:
+            self._done(name, final, tree, collect)
+            return
         parent, base = os.path.split(final)
         aside = "%s/.%s.%d.tmp" % (parent, base, os.getpid())
         os.makedirs(parent, exist_ok=True)
@@ -212,8 +217,8 @@ class Trees:
                 os.symlink(entry.target, aside + "/" + path)
 
     def _adopt(self, name: str, tree: Tree, files: Dict[str, str], collect: List[str]) -> Iterator[None]:
-        job_dir = os.path.expanduser(tree.dest)
-        if not os.path.isabs(job_dir) or not os.path.isdir(job_dir):
+        job_dir = os.path.join(self._root_dir, os.path.expanduser(tree.dest))
+        if not os.path.isdir(job_dir):
             raise ManifestError("%s is no directory on this node" % job_dir)
         for folder in collect:
             _ready_folder(job_dir + "/" + folder, empty=folder == LOG_DIR)

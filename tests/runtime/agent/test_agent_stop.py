@@ -1,0 +1,302 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.runtime.agent.node import Node, eventually, lives, marked, unmarked
+
+READY = "print('ready', flush=True)"
+DEAF = f"import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); {READY}; time.sleep(600)"
+
+# Each runs as a process of the job and leaves something that is hard to find or to kill.
+STRAYS = {
+    "ignores TERM": DEAF,
+    "left its session": f"""
+import os, signal, time
+if os.fork() == 0:
+    os.setsid()
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    {READY}
+    time.sleep(600)
+time.sleep(600)
+""",
+    "daemonized": f"""
+import os, signal, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        {READY}
+        time.sleep(600)
+    os._exit(0)
+os.wait()
+""",
+    "stopped itself": f"""
+import os, signal, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        {READY}
+        os.kill(os.getpid(), signal.SIGSTOP)
+        time.sleep(600)
+    os._exit(0)
+time.sleep(600)
+""",
+    "cleared its environment": f"""
+import os, signal, sys, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        {READY}
+        os.execve("/bin/sleep", ["sleep", "600"], {{}})
+    os._exit(0)
+time.sleep(600)
+""",
+    "forks all the time": f"""
+import os, time
+{READY}
+for _ in range(2000):
+    if os.fork() == 0:
+        os.setsid()
+        time.sleep(0.05)
+    else:
+        os._exit(0)
+""",
+}
+
+
+@pytest.fixture
+def canary() -> Iterator[subprocess.Popen[bytes]]:
+    """Another job's process on the same machine: it must outlive everything."""
+    environ = {**os.environ, "PADDLE_JOB_ID": "JOB-of-somebody-else", "PADDLE_NODE_ID": "0"}
+    process = subprocess.Popen(["sleep", "600"], env=environ, start_new_session=True)
+    yield process
+    assert process.poll() is None, "another job's process was touched"
+    process.kill()
+    process.wait()
+
+
+def below(root: int) -> set[int]:
+    """Pids of living processes below another, found before and after a fault."""
+    parents: dict[int, int] = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit() and lives(int(name)):
+            try:
+                parents[int(name)] = int(Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()[1])
+            except OSError:
+                continue
+    found = {root}
+    grown = True
+    while grown:
+        more = {pid for pid, parent in parents.items() if parent in found} - found
+        found |= more
+        grown = bool(more)
+    return found - {root}
+
+
+def agent_pids(node: Node) -> tuple[int, int]:
+    """Guard and agent proper."""
+    agent = int(node.messages("hello")[0].fields["pid"])
+    guard = int(Path(f"/proc/{agent}/stat").read_text().rpartition(")")[2].split()[1])
+    return guard, agent
+
+
+def run_until_ready(node: Node, code: str) -> set[int]:
+    node.python(code)
+    node.until(lambda _: b"ready" in node.text(), 10, "the process is ready")
+    family = below(agent_pids(node)[1])
+    assert family
+    return family
+
+
+def gone(pids: set[int]) -> bool:
+    return not any(lives(pid) for pid in pids)
+
+
+@pytest.mark.parametrize("code", STRAYS.values(), ids=STRAYS)
+def test_stop_leaves_nothing_of_the_job(node: Node, canary: object, code: str) -> None:
+    family = run_until_ready(node, code)
+    node.link.send("stop", procs=None, grace_s=0.3)
+    assert node.expect("stopped").fields["left"] == []
+    assert gone(family)
+    assert below(agent_pids(node)[1]) == set()
+    assert marked(node.job_id) == []
+
+
+@pytest.mark.parametrize("code", STRAYS.values(), ids=STRAYS)
+@pytest.mark.parametrize("victim", ["guard", "agent"])
+def test_when_one_of_the_two_agent_processes_is_killed_the_other_cleans(
+    node: Node, canary: object, code: str, victim: str
+) -> None:
+    family = run_until_ready(node, code)
+    guard, agent = agent_pids(node)
+    os.kill(guard if victim == "guard" else agent, signal.SIGKILL)
+    eventually(lambda: gone(family | {guard, agent}), f"{family} are gone")
+    reason = node.expect_lost()
+    if victim == "agent":
+        assert "signal 9" in reason
+
+
+@pytest.mark.parametrize("code", STRAYS.values(), ids=STRAYS)
+def test_the_end_of_standard_input_stops_the_job(node: Node, canary: object, code: str) -> None:
+    family = run_until_ready(node, code)
+    node.close()
+    eventually(lambda: gone(family), f"{family} are gone")
+
+
+def test_a_launcher_that_is_killed_leaves_nothing(tmp_path: Path, canary: object) -> None:
+    """Killed at random moments, from before the greeting to the middle of a run."""
+    generator = random.Random(20)
+    script = """
+import sys, time
+from functools import partial
+from pathlib import Path
+from tests.runtime.agent.node import Node
+node = Node(Path(sys.argv[1]), "JOB-killed-launcher")
+node.greet(); node.adopt(); node.start(["sleep", "600"])
+print("up", flush=True)
+time.sleep(600)
+"""
+    for turn in range(4):
+        launcher = subprocess.Popen(
+            [sys.executable, "-c", script, str(tmp_path / str(turn))], stdout=subprocess.PIPE, text=True
+        )
+        assert launcher.stdout is not None
+        with launcher:
+            if turn % 2:
+                assert launcher.stdout.readline() == "up\n"
+            else:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    launcher.wait(generator.uniform(0.2, 0.8))
+            family = below(launcher.pid)
+            launcher.kill()
+        eventually(partial(gone, family), f"{family} are gone")
+        eventually(partial(unmarked, "JOB-killed-launcher"), "the job is gone")
+
+
+def test_an_agent_that_hears_nothing_stops_the_job_after_its_lease(
+    make_node: Callable[..., Node], canary: object
+) -> None:
+    node = make_node()
+    node.greet(lease_s=1.0)
+    node.adopt()
+    family = run_until_ready(node, DEAF)
+    assert "nothing was heard" in node.expect("notice").fields["text"]
+    node.expect_lost()
+    assert gone(family)
+
+
+def test_pings_keep_the_lease(make_node: Callable[..., Node]) -> None:
+    node = make_node()
+    node.greet(lease_s=1.0)
+    for seq in range(8):
+        node.link.send("ping", seq=seq)
+        node.expect("pong", seq=seq)
+        with pytest.raises(AssertionError, match="no LinkLost"):
+            node.expect_lost(timeout_s=0.3)
+
+
+def test_the_lease_ends_a_job_whose_launcher_is_frozen_and_reads_nothing(
+    make_node: Callable[..., Node], tmp_path: Path
+) -> None:
+    """A full pipe must not block the agent."""
+    script = """
+import sys
+from functools import partial
+from pathlib import Path
+from tests.runtime.agent.node import Node
+node = Node(Path(sys.argv[1]), "JOB-frozen-launcher")
+node.greet(lease_s=2.0); node.adopt()
+node.start(["sh", "-c", "while :; do echo 0123456789012345678901234567890123456789; done"])
+print("up", flush=True)
+while True:
+    node.events.get()
+"""
+    launcher = subprocess.Popen(
+        [sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    )
+    assert launcher.stdout is not None
+    with launcher:
+        assert launcher.stdout.readline() == "up\n"
+        family = below(launcher.pid)
+        assert family
+        os.kill(launcher.pid, signal.SIGSTOP)
+        try:
+            eventually(lambda: gone(family), f"{family} are gone")
+        finally:
+            launcher.kill()
+
+
+def test_a_process_may_finish_within_its_grace(node: Node) -> None:
+    node.python(
+        "import signal, sys, time\n"
+        "def leave(*_): print('saved', flush=True); sys.exit(0)\n"
+        f"signal.signal(signal.SIGTERM, leave); {READY}; time.sleep(600)"
+    )
+    node.until(lambda _: b"ready" in node.text(), 10, "ready")
+    node.link.send("stop", procs=None, grace_s=20.0)
+    assert node.expect("stopped").fields["killed"] == 0
+    assert b"saved" in node.text()
+
+
+def test_one_process_is_stopped_with_its_orphans_and_the_others_stay(node: Node) -> None:
+    node.python(STRAYS["daemonized"], proc="pserver-0")
+    node.until(lambda _: b"ready" in node.text("pserver-0"), 10, "pserver-0 is ready")
+    orphans = below(agent_pids(node)[1])
+    other = node.start(["sleep", "600"], proc="trainer-0")
+    node.link.send("stop", procs=["pserver-0"], grace_s=0.2)
+    assert node.expect("stopped").fields["procs"] == ["pserver-0"]
+    assert gone(orphans)
+    assert lives(other)
+
+
+def test_two_embedded_nodes_of_one_job_do_not_stop_each_other(make_node: Callable[..., Node]) -> None:
+    first = make_node(node_id=0)
+    second = make_node(node_id=1, job_id=first.job_id)
+    pids = []
+    for node in (first, second):
+        node.greet()
+        node.adopt()
+        pids.append(node.start(["sleep", "600"]))
+    first.link.send("stop", procs=None, grace_s=0.2)
+    first.expect("stopped")
+    assert not lives(pids[0])
+    assert lives(pids[1])
+
+
+def test_a_fresh_agent_finds_what_an_older_one_left(make_node: Callable[..., Node]) -> None:
+    """Both agent processes die at once: only the direct children die with them."""
+    node = make_node()
+    node.greet()
+    node.adopt()
+    run_until_ready(node, STRAYS["daemonized"])
+    for pid in agent_pids(node):
+        os.kill(pid, signal.SIGSTOP)
+    for pid in reversed(agent_pids(node)):
+        os.kill(pid, signal.SIGKILL)
+    node.expect_lost()
+    left = marked(node.job_id)
+    later = make_node(job_id=node.job_id)
+    later.greet()
+    later.link.send("stop", procs=None, grace_s=0.2)
+    assert later.expect("stopped").fields["left"] == []
+    assert gone(set(left))
+
+
+def test_bye_stops_collects_and_leaves(node: Node) -> None:
+    node.python(STRAYS["daemonized"])
+    node.until(lambda _: b"ready" in node.text(), 10, "ready")
+    node.link.send("bye", grace_s=0.2, drain_s=5.0)
+    node.expect("goodbye")
+    assert node.files["log/train.log"] == b"ready\n"
+    assert "status 0" in node.expect_lost()
