@@ -1,0 +1,294 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The plan: every process with argv, environment, ports and log, from settings alone."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from launcher.arguments import parse
+from launcher.plan import (
+    Endpoints,
+    Plan,
+    Role,
+    build,
+    new_job_id,
+    planned_addresses,
+    planned_endpoints,
+    pserver_processes,
+    trainer_processes,
+)
+from launcher.plan_text import describe
+from launcher.settings import resolve
+
+JOB = "JOB20260102030405-a1b2c3"
+THREE = "HOSTS = ['root@a', 'b:2222', '[fd00::7]']\n"
+ADDRESSES = {0: "10.0.0.1", 1: "10.0.0.2", 2: "fd00::7"}
+LOCAL = "HOSTS = ['local'] * 3\n"
+
+Planned = Callable[..., Plan]
+
+
+@pytest.fixture
+def planned(tmp_path: Path) -> Planned:
+    """The plan of a conf.py with this text and these arguments."""
+
+    def plan(text: str = THREE, *argv: str, **environ: str) -> Plan:
+        conf = tmp_path / "conf.py"
+        conf.write_text(text)
+        job = () if "-j" in argv else ("-p", "ws")
+        return build(resolve(parse([f"--conf={conf}", *job, *argv]), environ), JOB)
+
+    return plan
+
+
+def test_a_job_id_holds_the_time_and_three_random_bytes() -> None:
+    job_id = new_job_id(datetime(2026, 11, 21, 9, 8, 7), b"\xa1\xb2\xc3\xff")
+    assert job_id == "JOB20261121090807-a1b2c3"
+
+
+def test_machines_have_their_job_directory_below_root_dir(planned: Planned) -> None:
+    nodes = planned(THREE + "ROOT_DIR = '/data'\nPYTHON = 'python3.12'").nodes
+    assert [node.job_dir for node in nodes] == [f"/data/{JOB}"] * 3
+    assert [node.label for node in nodes] == ["root@a", "b:2222", "[fd00::7]"]
+    assert {(node.python, node.local_address) for node in nodes} == {("python3.12", None)}
+
+
+def test_embedded_nodes_have_a_directory_and_an_address_each(planned: Planned) -> None:
+    nodes = planned(LOCAL + "ROOT_DIR = '~/c'").nodes
+    assert [node.root_dir for node in nodes] == ["~/c/node_0", "~/c/node_1", "~/c/node_2"]
+    assert nodes[2].job_dir == f"~/c/node_2/{JOB}"
+    assert [node.local_address for node in nodes] == ["127.0.0.2", "127.0.0.3", "127.0.0.4"]
+    assert nodes[0].python == sys.executable
+    assert nodes[1].label == "local-1"
+
+
+@pytest.mark.parametrize(
+    ("workspace", "job_dir"), [("/w/s", "/w/s"), ("~/ws", "~/ws"), ("JOB1", "/data/JOB1")]
+)
+def test_an_existing_workspace_is_the_job_directory(planned: Planned, workspace: str, job_dir: str) -> None:
+    plan = planned(THREE + "ROOT_DIR = '/data'", "-j", workspace)
+    assert {node.job_dir for node in plan.nodes} == {job_dir}
+
+
+def test_a_node_without_a_role_is_left_out_and_the_others_keep_their_ids(planned: Planned) -> None:
+    plan = planned(THREE + "PSERVERS = [0]\nTRAINERS = [2]")
+    assert [node.node_id for node in plan.nodes] == [0, 2]
+    assert plan.node(2).host.name == "fd00::7"
+
+
+def test_a_pserver_gets_its_command_line(planned: Planned) -> None:
+    conf = THREE + "TRAINERS = [1, 2]\nPADDLE_NIC = 'eth0'\nPADDLE_PORTS_NUM = 2"
+    first, *_ = pserver_processes(planned(conf), ADDRESSES)
+    assert first.argv == (
+        "python3",
+        "-P",
+        "-m",
+        "paddle",
+        "pserver",
+        "--port=7164",
+        "--ports_num=2",
+        "--ports_num_for_sparse=1",
+        "--num_gradient_servers=2",
+        "--nics=eth0",
+        f"--comment={JOB}",
+        "--bind=10.0.0.1",
+        "--port_tries=64",
+    )
+    assert (first.name, first.role, first.log, first.ports) == (
+        "pserver-0",
+        Role.PSERVER,
+        "log/server.log",
+        (7164, 7165, 7166),
+    )
+
+
+def test_an_explicit_port_is_tried_alone(planned: Planned) -> None:
+    (first, *_) = pserver_processes(planned(THREE, "--port=8000"), ADDRESSES)
+    assert "--port=8000" in first.argv
+    assert not any(token.startswith("--port_tries") for token in first.argv)
+
+
+def test_passed_through_flags_reach_the_pservers_that_know_them(planned: Planned) -> None:
+    argv = ["--async_lagged_ratio_min=2", "--comment", "mine", "--seed=3", "--bind=1.2.3.4", "--port_tries=2"]
+    (first, *_) = pserver_processes(planned(THREE, *argv, "--", "--small_messages"), ADDRESSES)
+    assert first.argv[11:] == (
+        "--bind=10.0.0.1",
+        "--port_tries=2",
+        "--async_lagged_ratio_min=2",
+    )
+    assert "--comment=mine" in first.argv
+
+
+def test_a_trainer_gets_the_script_and_the_tokens_as_they_were(planned: Planned) -> None:
+    tokens = ["--lr=-0.1", "--name=a b", "--flag", "--x=$(id)", "--seed", "3"]
+    plan = planned(THREE, *tokens[:3], "--entry=go.py", *tokens[3:], "--", "--conf=x", "\udcff")
+    trainers = trainer_processes(plan, ADDRESSES, planned_endpoints(plan, ADDRESSES))
+    assert [trainer.argv for trainer in trainers] == [
+        ("python3", "-u", "go.py", *tokens, "--conf=x", "\udcff")
+    ] * 3
+    assert [trainer.name for trainer in trainers] == ["trainer-0", "trainer-1", "trainer-2"]
+    assert {trainer.log for trainer in trainers} == {"log/train.log"}
+
+
+def test_the_environment_of_a_trainer(planned: Planned) -> None:
+    conf = THREE + "PSERVERS = [0, 2]\nTRAINERS = [1, 2]\nLD_LIBRARY_PATH = '/cuda'\nPADDLE_USE_GPU = True"
+    plan = planned(conf, "--trainer_count=4", "--num_passes", "7", "--use_double_gpu=1", "--nolocal")
+    endpoints = {
+        0: Endpoints(("10.0.0.1:7164",), ("10.0.0.1:7165",)),
+        2: Endpoints(("[fd00::7]:7170",), ("[fd00::7]:7171",)),
+    }
+    env = dict(trainer_processes(plan, ADDRESSES, endpoints, {1: 8, 2: 8})[1].env)
+    (trainer_port,) = {int(text.rpartition(":")[2]) for text in env["PADDLE_TRAINER_ENDPOINTS"].split(",")}
+    master_port = int(env.pop("MASTER_PORT"))
+    assert trainer_port != master_port
+    assert env == {
+        "PADDLE_JOB_ID": JOB,
+        "PADDLE_NODE_ID": "2",
+        "PADDLE_WIRE": "curve",
+        "PADDLE_CLUSTER_TRAIN": "True",
+        "TRAINING_ROLE": "TRAINER",
+        "POD_IP": "fd00::7",
+        "PADDLE_CURRENT_ENDPOINT": f"[fd00::7]:{trainer_port}",
+        "PADDLE_TRAINER_ID": "1",
+        "PADDLE_TRAINERS_NUM": "2",
+        "PADDLE_TRAINER_ENDPOINTS": f"10.0.0.2:{trainer_port},[fd00::7]:{trainer_port}",
+        "PADDLE_INIT_USE_GPU": "True",
+        "PADDLE_INIT_TRAINER_COUNT": "4",
+        "PADDLE_INIT_NUM_PASSES": "7",
+        "PADDLE_INIT_LOCAL": "False",
+        "PADDLE_INIT_PORT": "7164",
+        "PADDLE_INIT_PORTS_NUM": "1",
+        "PADDLE_INIT_PORTS_NUM_FOR_SPARSE": "1",
+        "PADDLE_INIT_NUM_GRADIENT_SERVERS": "2",
+        "PADDLE_INIT_TRAINER_ID": "1",
+        "PADDLE_INIT_PSERVERS": "10.0.0.1,fd00::7",
+        "PADDLE_PSERVERS_IP_PORT_LIST": "10.0.0.1:7164,[fd00::7]:7170",
+        "PADDLE_PSERVERS_SPARSE_IP_PORT_LIST": "10.0.0.1:7165,[fd00::7]:7171",
+        "OMPI_COMM_WORLD_RANK": "1",
+        "OMPI_COMM_WORLD_SIZE": "2",
+        "RANK": "1",
+        "WORLD_SIZE": "2",
+        "LOCAL_RANK": "0",
+        "LOCAL_WORLD_SIZE": "1",
+        "NODE_RANK": "1",
+        "MASTER_ADDR": "10.0.0.2",
+        "GLOG_logtostderr": "0",
+        "GLOG_log_dir": "./log",
+        "PYTHONUNBUFFERED": "1",
+        "PYTHONFAULTHANDLER": "1",
+        "LD_LIBRARY_PATH": "/cuda",
+        "OMP_NUM_THREADS": "4",
+        "OPENBLAS_NUM_THREADS": "4",
+        "MKL_NUM_THREADS": "4",
+    }
+
+
+def test_pservers_that_all_moved_on_together_give_the_port(planned: Planned) -> None:
+    plan = planned(THREE, "--port=7000")
+    moved = {i: Endpoints((f"{ADDRESSES[i]}:7002",), (f"{ADDRESSES[i]}:7003",)) for i in ADDRESSES}
+    for trainer in trainer_processes(plan, ADDRESSES, moved):
+        assert trainer.env["PADDLE_INIT_PORT"] == "7002"
+
+
+def test_a_pserver_learns_no_rank_that_is_a_trainers(planned: Planned) -> None:
+    env = pserver_processes(planned(), ADDRESSES)[1].env
+    assert env["TRAINING_ROLE"] == "PSERVER"
+    assert env["PADDLE_CURRENT_ENDPOINT"] == "10.0.0.2:7164"
+    assert not {name for name in env if name.startswith(("PADDLE_INIT_", "OMPI_", "RANK"))}
+
+
+def test_in_fluid_mode_the_script_is_both(planned: Planned) -> None:
+    plan = planned(THREE, "--mode=fluid", "--lr=1")
+    endpoints = planned_endpoints(plan, ADDRESSES)
+    pserver = pserver_processes(plan, ADDRESSES)[2]
+    trainer = trainer_processes(plan, ADDRESSES, endpoints)[0]
+    assert pserver.argv == trainer.argv == ("python3", "-u", "train.py", "--lr=1")
+    assert (pserver.env["TRAINING_ROLE"], trainer.env["TRAINING_ROLE"]) == ("PSERVER", "TRAINER")
+    assert pserver.env["PADDLE_CURRENT_ENDPOINT"] == "[fd00::7]:7164"
+    assert pserver.ports == (7164,)
+    everyone = "10.0.0.1:7164,10.0.0.2:7164,[fd00::7]:7164"
+    assert {p.env["PADDLE_PSERVERS_IP_PORT_LIST"] for p in (pserver, trainer)} == {everyone}
+
+
+def test_in_collective_mode_trainers_listen_and_nobody_serves(planned: Planned) -> None:
+    plan = planned(THREE, "--mode=collective", "--port=7000")
+    first, second, _ = trainer_processes(plan, ADDRESSES, {})
+    assert pserver_processes(plan, ADDRESSES) == ()
+    assert first.ports == (second.ports[0], int(first.env["MASTER_PORT"]))
+    assert first.env["PADDLE_CURRENT_ENDPOINT"] == f"10.0.0.1:{first.ports[0]}"
+    assert not {"PADDLE_PSERVERS_IP_PORT_LIST", "PADDLE_INIT_PSERVERS"} & set(first.env)
+
+
+def test_the_ports_of_a_job_lie_outside_its_pservers_range(planned: Planned) -> None:
+    conf = THREE + "PADDLE_PORT = 19990\nPADDLE_PORTS_NUM = 1024\nPADDLE_PORTS_NUM_FOR_SPARSE = 1024"
+    settings = planned(conf).settings
+    for number in range(200):
+        plan = build(settings, f"JOB-{number}")
+        trainer = trainer_processes(plan, ADDRESSES, planned_endpoints(plan, ADDRESSES))[0]
+        ports = {
+            int(trainer.env["MASTER_PORT"]),
+            int(trainer.env["PADDLE_CURRENT_ENDPOINT"].rpartition(":")[2]),
+        }
+        assert len(ports) == 2
+        assert not ports & set(plan.pserver_ports())
+        assert max(ports) < 32768
+
+
+def test_two_jobs_get_different_ports(planned: Planned) -> None:
+    settings = planned().settings
+    plans = [build(settings, new_job_id(datetime(2026, 1, 1), bytes([0, 0, n]))) for n in range(20)]
+    ports = [
+        trainer_processes(p, ADDRESSES, planned_endpoints(p, ADDRESSES))[0].env["MASTER_PORT"] for p in plans
+    ]
+    assert len(set(ports)) > 15
+
+
+def test_cores_are_shared_by_the_processes_of_a_machine(planned: Planned) -> None:
+    def threads(plan: Plan, addresses: dict[int, str], cpus: dict[int, int]) -> list[str]:
+        endpoints = planned_endpoints(plan, addresses)
+        return [t.env["OMP_NUM_THREADS"] for t in trainer_processes(plan, addresses, endpoints, cpus)]
+
+    apart, local = planned(THREE + "PSERVERS = [0]"), planned(LOCAL)
+    assert threads(apart, ADDRESSES, {0: 16, 1: 16, 2: 1}) == ["8", "16", "1"]
+    assert threads(local, planned_addresses(local), {0: 16, 1: 16, 2: 16}) == ["2", "2", "2"]
+    same_machine = {0: "10.0.0.1", 1: "10.0.0.1", 2: "10.0.0.9"}
+    assert threads(planned(), same_machine, {0: 16, 1: 16, 2: 16}) == ["4", "4", "8"]
+    assert threads(planned(), ADDRESSES, {}) == ["1", "1", "1"]
+    assert threads(planned(THREE, OMP_NUM_THREADS="7"), ADDRESSES, {0: 16, 1: 16, 2: 16}) == ["7", "7", "7"]
+
+
+def test_the_same_settings_give_the_same_plan(planned: Planned) -> None:
+    assert planned() == planned()
+    assert pserver_processes(planned(), ADDRESSES) == pserver_processes(planned(), ADDRESSES)
+
+
+def test_no_plan_holds_a_secret(planned: Planned) -> None:
+    plan = planned()
+    processes = [
+        *pserver_processes(plan, ADDRESSES),
+        *trainer_processes(plan, ADDRESSES, planned_endpoints(plan, ADDRESSES)),
+    ]
+    assert all("PADDLE_JOB_KEY" not in process.env for process in processes)
+    assert "PADDLE_JOB_KEY=***" in describe(plan)
+
+
+def test_the_description_names_every_process_with_quoted_argv(planned: Planned) -> None:
+    text = describe(planned(LOCAL, "--name=a b", "--x=$(id)", "--shard_dirs=data"))
+    assert re.findall(r"^(\S+) on node (\d)", text, re.M) == [
+        ("pserver-0", "0"),
+        ("pserver-1", "1"),
+        ("pserver-2", "2"),
+        ("trainer-0", "0"),
+        ("trainer-1", "1"),
+        ("trainer-2", "2"),
+    ]
+    assert "-u train.py '--name=a b' '--x=$(id)'" in text
+    assert "env    PADDLE_PSERVERS_IP_PORT_LIST=127.0.0.2:7164,127.0.0.3:7164,127.0.0.4:7164" in text
+    assert "by shard: data" in text
+    assert "no connection was made" in text

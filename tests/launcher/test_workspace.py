@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the command line says about the workspace is checked before any connection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from launcher.arguments import parse
+from launcher.errors import ExitCode, LauncherError
+from launcher.settings import resolve
+from launcher.workspace import check_workspace
+
+Check = Callable[..., str]
+
+
+@pytest.fixture
+def check(tmp_path: Path) -> Check:
+    """Check a command line; the message it is refused with, or nothing."""
+    conf = tmp_path / "conf.py"
+    conf.write_text("HOSTS = ['a']")
+
+    def refusal(*argv: str) -> str:
+        settings = resolve(parse([*argv, f"--conf={conf}"]), {})
+        try:
+            check_workspace(settings)
+        except LauncherError as error:
+            return f"{int(error.exit_code)} {error}"
+        return ""
+
+    return refusal
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    """A package that can run."""
+    package = tmp_path / "ws"
+    package.mkdir()
+    (package / "train.py").touch()
+    return package
+
+
+def test_a_directory_with_the_entry_script_is_fine(check: Check, package: Path) -> None:
+    assert check("-p", str(package)) == ""
+
+
+def test_the_entry_may_be_another_script_in_a_subdirectory(check: Check, package: Path) -> None:
+    (package / "src").mkdir()
+    (package / "src" / "go.py").touch()
+    assert check("-p", str(package), "--entry=./src/go.py") == ""
+
+
+def test_a_missing_path_is_refused(check: Check, package: Path) -> None:
+    assert check("-p", f"{package}/none") == (
+        f"{int(ExitCode.USAGE)} --job_dispatch_package: {package}/none does not exist; give the directory to dispatch"
+    )
+
+
+def test_a_file_is_refused_with_the_directory_to_give(check: Check, package: Path) -> None:
+    assert f"give the directory that holds it: --job_dispatch_package={package}" in check(
+        "-p", f"{package}/train.py"
+    )
+
+
+def test_an_empty_directory_is_refused(check: Check, package: Path) -> None:
+    (package / "train.py").unlink()
+    assert "is empty; put train.py" in check("-p", str(package))
+
+
+def test_a_package_without_the_entry_is_refused_with_the_option(check: Check, package: Path) -> None:
+    (package / "train.py").rename(package / "main.py")
+    assert "has no file train.py; add it, or name another script with --entry=FILE" in check(
+        "-p", str(package)
+    )
+    assert check("-p", str(package), "--entry=main.py") == ""
+
+
+def test_an_entry_that_is_a_directory_is_refused(check: Check, package: Path) -> None:
+    (package / "d.py").mkdir()
+    assert "has no file d.py" in check("-p", str(package), "--entry=d.py")
+
+
+@pytest.mark.parametrize("entry", ["/etc/passwd", "../train.py", "a/../../x", ".", "-c", "a\nb"])
+def test_an_entry_outside_the_workspace_is_refused(check: Check, package: Path, entry: str) -> None:
+    assert "--entry: expected a path inside the workspace" in check("-p", str(package), f"--entry={entry}")
+
+
+def test_what_would_hide_the_runtime_is_refused(check: Check, package: Path) -> None:
+    (package / "paddle").symlink_to("/nonexistent")
+    assert "would hide the paddle package" in check("-p", str(package))
+    (package / "paddle").unlink()
+    (package / "paddle.py").touch()
+    assert f"{package}/paddle.py would hide" in check("-p", str(package))
+    (package / "paddle.py").rename(package / "paddle_lib.py")
+    assert check("-p", str(package)) == ""
+
+
+def test_shard_directories_must_exist_inside(check: Check, package: Path) -> None:
+    (package / "data").mkdir()
+    assert check("-p", str(package), "--shard_dirs=data/,./data") == ""
+    assert "has no directory dta" in check("-p", str(package), "--shard_dirs=data,dta")
+    assert "inside the workspace" in check("-p", str(package), "--shard_dirs=../data")
+
+
+@pytest.mark.parametrize("directory", ["/data/ws", "~/ws", "JOB20260101120000-abcdef", "a b"])
+def test_a_directory_on_the_nodes_is_not_looked_for_here(check: Check, directory: str) -> None:
+    assert check(f"--job_workspace={directory}") == ""
+
+
+@pytest.mark.parametrize("directory", ["../ws", "/a/../b", "a\nb", "-rf"])
+def test_an_odd_directory_on_the_nodes_is_refused(check: Check, directory: str) -> None:
+    assert "--job_workspace: expected a directory on the nodes" in check(f"--job_workspace={directory}")
