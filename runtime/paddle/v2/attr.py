@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Attributes a user gives to parameters and layers: ``Param``, ``Extra`` and ``Hook``."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from paddle.v2.errors import UsageError
+from paddle.v2.parameter_config import UpdateHook
+
+Initializer = Callable[[str], np.ndarray]
+
+
+class HookAttribute:
+    """An update hook; ``pruning`` keeps the (1 - sparsity_ratio) * size largest weights."""
+
+    def __init__(self, type: str, sparsity_ratio: float | None = None) -> None:
+        ratio = 0.6 if sparsity_ratio is None else float(sparsity_ratio)
+        if type != "pruning":
+            raise UsageError(f"update hook {type!r} is unknown, the only one is 'pruning'")
+        if not 0 <= ratio <= 1:
+            raise UsageError(f"sparsity_ratio must lie in [0, 1], got {ratio}")
+        self.hook = UpdateHook(type, ratio)
+
+
+class ParameterAttribute:
+    """How one parameter starts and is updated; None means: the layer's or the optimizer's default.
+
+    Without any ``initial_*`` the parameter starts as N(0, 1/sqrt(dims[0])). ``initial_std`` and ``initial_mean``
+    make it normal (a missing one is 0.01 and 0), ``initial_max`` with ``initial_min`` uniform. A static parameter
+    ignores learning rate, momentum and decay.
+    """
+
+    def __init__(
+        self,
+        name: str | None = None,
+        is_static: bool = False,
+        initial_std: float | None = None,
+        initial_mean: float | None = None,
+        initial_max: float | None = None,
+        initial_min: float | None = None,
+        l1_rate: float | None = None,
+        l2_rate: float | None = None,
+        learning_rate: float | None = None,
+        momentum: float | None = None,
+        gradient_clipping_threshold: float | None = None,
+        sparse_update: bool = False,
+        update_hooks: HookAttribute | Sequence[HookAttribute] | None = None,
+        initializer: Initializer | None = None,
+    ) -> None:
+        for label, value in (
+            ("initial_std", initial_std),
+            ("initial_mean", initial_mean),
+            ("initial_max", initial_max),
+            ("initial_min", initial_min),
+            ("l1_rate", l1_rate),
+            ("l2_rate", l2_rate),
+            ("learning_rate", learning_rate),
+            ("momentum", momentum),
+            ("gradient_clipping_threshold", gradient_clipping_threshold),
+        ):
+            if value is not None and not isinstance(value, (int, float, np.number)):
+                raise UsageError(f"Param({label}=...) must be a number, got {value!r}")
+        if (initial_max is None) != (initial_min is None):
+            raise UsageError("Param needs initial_max and initial_min together")
+        if initial_max is not None and initial_min is not None and not initial_min < initial_max:
+            raise UsageError(f"initial_min {initial_min} must be below initial_max {initial_max}")
+        if sparse_update and is_static:
+            raise UsageError(f"parameter {name or '(unnamed)'} cannot be both sparse_update and is_static")
+        self.name = name
+        self.is_static = bool(is_static)
+        self.initial_std = initial_std
+        self.initial_mean = initial_mean
+        self.initial_max = initial_max
+        self.initial_min = initial_min
+        self.l1_rate = None if is_static else l1_rate
+        self.l2_rate = None if is_static else l2_rate
+        self.learning_rate = None if is_static else learning_rate
+        self.momentum = None if is_static else momentum
+        self.gradient_clipping_threshold = gradient_clipping_threshold
+        self.sparse_update = bool(sparse_update)
+        hooks = [update_hooks] if isinstance(update_hooks, HookAttribute) else list(update_hooks or ())
+        self.update_hooks = tuple(hook.hook for hook in hooks)
+        self.initializer = initializer
+
+    @property
+    def says_how_to_start(self) -> bool:
+        """Whether the user gave any ``initial_*``."""
+        return any(
+            value is not None
+            for value in (self.initial_std, self.initial_mean, self.initial_max, self.initial_min)
+        )
+
+    def or_normal(self, mean: float, std: float) -> ParameterAttribute:
+        """This attribute, or a copy that starts as N(mean, std) if it does not say how to start."""
+        if self.says_how_to_start:
+            return self
+        found = copy.copy(self)
+        found.initial_mean, found.initial_std = mean, std
+        return found
+
+
+@dataclass(frozen=True)
+class ExtraLayerAttribute:
+    """Settings of any layer: dropout after its activation. ``device`` is accepted and has no effect."""
+
+    error_clipping_threshold: float | None = None
+    drop_rate: float | None = None
+    device: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.drop_rate is not None and not 0 <= self.drop_rate <= 1:
+            raise UsageError(f"drop_rate must lie in [0, 1], got {self.drop_rate}")
+        if self.error_clipping_threshold is not None and self.error_clipping_threshold < 0:
+            raise UsageError(
+                f"error_clipping_threshold must not be negative, got {self.error_clipping_threshold}"
+            )
+
+
+Hook = HookAttr = HookAttribute
+Param = ParamAttr = ParameterAttribute
+Extra = ExtraAttr = ExtraLayerAttribute

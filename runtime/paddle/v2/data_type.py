@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What one column of a sample holds: the input types that ``layer.data`` takes."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+
+class SequenceType(enum.IntEnum):
+    """How many levels of sequence a sample has."""
+
+    NO_SEQUENCE = 0
+    SEQUENCE = 1
+    SUB_SEQUENCE = 2
+
+
+class DataType(enum.IntEnum):
+    """How one item is written."""
+
+    Dense = 0
+    SparseNonValue = 1
+    SparseValue = 2
+    Index = 3
+
+
+@dataclass(frozen=True, repr=False)
+class InputType:
+    """Width, sequence level and form of a data layer's samples."""
+
+    dim: int
+    seq_type: SequenceType
+    type: DataType
+
+    def __repr__(self) -> str:
+        return (
+            f"InputType(dim={self.dim}, seq_type=SequenceType.{SequenceType(self.seq_type).name}, "
+            f"type=DataType.{DataType(self.type).name})"
+        )
+
+
+def dense_vector(dim: int, seq_type: SequenceType = SequenceType.NO_SEQUENCE) -> InputType:
+    """``dim`` floats; a 2-D or 3-D sample carries height and width in its last two dimensions."""
+    return InputType(dim, seq_type, DataType.Dense)
+
+
+def dense_array(dim: int, seq_type: SequenceType = SequenceType.NO_SEQUENCE) -> InputType:
+    """The same as ``dense_vector``."""
+    return InputType(dim, seq_type, DataType.Dense)
+
+
+def sparse_binary_vector(dim: int, seq_type: SequenceType = SequenceType.NO_SEQUENCE) -> InputType:
+    """A list of the active columns of a 0/1 vector of width ``dim``."""
+    return InputType(dim, seq_type, DataType.SparseNonValue)
+
+
+def sparse_float_vector(dim: int, seq_type: SequenceType = SequenceType.NO_SEQUENCE) -> InputType:
+    """A list of (column, value) of a vector of width ``dim``."""
+    return InputType(dim, seq_type, DataType.SparseValue)
+
+
+def integer_value(value_range: int, seq_type: SequenceType = SequenceType.NO_SEQUENCE) -> InputType:
+    """One integer in [0, ``value_range``)."""
+    return InputType(value_range, seq_type, DataType.Index)
+
+
+sparse_vector = sparse_float_vector
+sparse_non_value_slot = sparse_binary_vector
+sparse_value_slot = sparse_float_vector
+
+
+def dense_vector_sequence(dim: int) -> InputType:
+    """A list of dense vectors."""
+    return dense_vector(dim, SequenceType.SEQUENCE)
+
+
+def dense_vector_sub_sequence(dim: int) -> InputType:
+    """A list of lists of dense vectors."""
+    return dense_vector(dim, SequenceType.SUB_SEQUENCE)
+
+
+def sparse_binary_vector_sequence(dim: int) -> InputType:
+    """A list of sparse 0/1 vectors."""
+    return sparse_binary_vector(dim, SequenceType.SEQUENCE)
+
+
+def sparse_binary_vector_sub_sequence(dim: int) -> InputType:
+    """A list of lists of sparse 0/1 vectors."""
+    return sparse_binary_vector(dim, SequenceType.SUB_SEQUENCE)
+
+
+def sparse_float_vector_sequence(dim: int) -> InputType:
+    """A list of sparse vectors."""
+    return sparse_float_vector(dim, SequenceType.SEQUENCE)
+
+
+def sparse_float_vector_sub_sequence(dim: int) -> InputType:
+    """A list of lists of sparse vectors."""
+    return sparse_float_vector(dim, SequenceType.SUB_SEQUENCE)
+
+
+def integer_value_sequence(value_range: int) -> InputType:
+    """A list of integers."""
+    return integer_value(value_range, SequenceType.SEQUENCE)
+
+
+def integer_value_sub_sequence(value_range: int) -> InputType:
+    """A list of lists of integers."""
+    return integer_value(value_range, SequenceType.SUB_SEQUENCE)

@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Turns a batch of samples into the arrays that a network is fed with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paddle.v2.data_type import DataType, InputType
+from paddle.v2.errors import UsageError, UsageTypeError
+
+Feed: TypeAlias = dict[str, NDArray[Any]]
+Sample: TypeAlias = Sequence[Any]
+Feeding: TypeAlias = Mapping[str, int] | Sequence[str] | None
+
+
+class DataFeeder:
+    """Knows which column of a sample goes to which data layer.
+
+    Without ``feeding``, columns follow the order in which the network's data layers were declared.
+    """
+
+    def __init__(self, data_types: Sequence[tuple[str, InputType]], feeding: Feeding = None) -> None:
+        names = [name for name, _ in data_types]
+        columns = _columns(names, feeding)
+        self._layers = [(name, kind, columns[name]) for name, kind in data_types]
+        self._width = max(columns[name] for name in names) + 1 if names else 0
+
+    def __call__(self, batch: Sequence[Sample]) -> Feed:
+        """Feed values of a batch: float32 (N, dim), int64 (N, 1), and two arrays for a sparse layer.
+
+        Raises:
+            UsageError: a sample does not fit a layer's type; names the layer and the sample.
+        """
+        if not batch:
+            raise UsageError("a batch must hold at least one sample")
+        if not isinstance(batch[0], (list, tuple)):
+            raise UsageTypeError(
+                f"a sample must be a tuple or list with one item per data layer, got {type(batch[0]).__name__}; "
+                "is the reader wrapped in paddle.batch?"
+            )
+        feed: Feed = {}
+        for name, kind, column in self._layers:
+            try:
+                items = [sample[column] for sample in batch]
+            except (IndexError, TypeError) as error:
+                at = next(i for i, sample in enumerate(batch) if not _has(sample, column))
+                raise UsageError(
+                    f"sample {at} has no column {column} for data layer {name!r}; layers are "
+                    f"{[layer for layer, _, _ in self._layers]}"
+                ) from error
+            _CONVERT[kind.type](feed, name, kind, items)
+        return feed
+
+
+def _has(sample: Any, column: int) -> bool:
+    return isinstance(sample, (list, tuple)) and len(sample) > column
+
+
+def _columns(names: list[str], feeding: Feeding) -> dict[str, int]:
+    if feeding is None:
+        return {name: index for index, name in enumerate(names)}
+    if isinstance(feeding, Mapping):
+        columns = dict(feeding)
+    elif isinstance(feeding, (list, tuple)):
+        columns = {name: index for index, name in enumerate(feeding)}
+    else:
+        raise UsageTypeError(f"feeding must be a dict, list or tuple, got {type(feeding).__name__}")
+    missing = [name for name in names if name not in columns]
+    if missing:
+        raise UsageError(f"feeding does not name the data layers {missing}; it has {list(columns)}")
+    return columns
+
+
+def _dense(feed: Feed, name: str, kind: InputType, items: list[Any]) -> None:
+    try:
+        value = np.array(items, np.float32).reshape(len(items), -1)
+    except (ValueError, TypeError) as error:
+        sizes = [np.size(item) for item in items]
+        at = next((i for i, size in enumerate(sizes) if size != kind.dim), 0)
+        raise UsageError(
+            f"data layer {name!r}: sample {at} is no vector of {kind.dim} numbers: {error}"
+        ) from error
+    if value.shape[1] != kind.dim:
+        raise UsageError(f"data layer {name!r}: samples have {value.shape[1]} numbers, expected {kind.dim}")
+    feed[name] = value
+
+
+def _index(feed: Feed, name: str, kind: InputType, items: list[Any]) -> None:
+    try:
+        value = np.array(items)
+    except ValueError as error:
+        raise UsageError(f"data layer {name!r}: samples must be integers: {error}") from error
+    if value.dtype.kind not in "iub" or value.size != len(items):
+        raise UsageError(
+            f"data layer {name!r}: samples must be integers in [0, {kind.dim}), got {items[0]!r:.60}"
+        )
+    ids = value.astype(np.int64).reshape(-1, 1)
+    _check_range(ids, kind, name)
+    feed[name] = ids
+
+
+def _sparse_binary(feed: Feed, name: str, kind: InputType, items: list[Any]) -> None:
+    counts, flat = _flatten(name, items)
+    columns = _int_array(name, flat)
+    _sparse(feed, name, kind, counts, columns, np.ones(len(columns), np.float32))
+
+
+def _sparse_float(feed: Feed, name: str, kind: InputType, items: list[Any]) -> None:
+    counts, flat = _flatten(name, items)
+    try:
+        columns = _int_array(name, [pair[0] for pair in flat])
+        values = np.array([pair[1] for pair in flat], np.float32)
+    except (TypeError, IndexError, ValueError) as error:
+        raise UsageError(f"data layer {name!r}: samples must be lists of (column, value): {error}") from error
+    _sparse(feed, name, kind, counts, columns, values)
+
+
+def _flatten(name: str, items: list[Any]) -> tuple[list[int], list[Any]]:
+    try:
+        return [len(item) for item in items], list(chain.from_iterable(items))
+    except TypeError as error:
+        raise UsageError(f"data layer {name!r}: each sample must be a list of columns: {error}") from error
+
+
+def _int_array(name: str, flat: list[Any]) -> NDArray[np.int64]:
+    value = np.array(flat) if flat else np.zeros(0, np.int64)
+    if value.dtype.kind not in "iu" or value.ndim != 1:
+        raise UsageError(f"data layer {name!r}: columns must be integers, got {flat[0]!r:.60}")
+    return value.astype(np.int64)
+
+
+def _sparse(
+    feed: Feed,
+    name: str,
+    kind: InputType,
+    counts: list[int],
+    columns: NDArray[np.int64],
+    values: NDArray[np.float32],
+) -> None:
+    _check_range(columns, kind, name)
+    used, place = np.unique(columns, return_inverse=True)
+    # Operators want at least one row; a zero column changes nothing.
+    used = used if len(used) else np.zeros(1, np.int64)
+    matrix = np.zeros((len(counts), len(used)), np.float32)
+    np.add.at(matrix, (np.repeat(np.arange(len(counts)), counts), place), values)
+    feed[f"{name}.columns"] = used.reshape(-1, 1)
+    feed[f"{name}.matrix"] = matrix
+
+
+def _check_range(ids: NDArray[np.int64], kind: InputType, name: str) -> None:
+    if ids.size and (ids.min() < 0 or ids.max() >= kind.dim):
+        wrong = ids.min() if ids.min() < 0 else ids.max()
+        raise UsageError(f"data layer {name!r}: {wrong} does not lie in [0, {kind.dim})")
+
+
+_CONVERT: Mapping[int, Callable[[Feed, str, InputType, list[Any]], None]] = {
+    DataType.Dense: _dense,
+    DataType.Index: _index,
+    DataType.SparseNonValue: _sparse_binary,
+    DataType.SparseValue: _sparse_float,
+}

@@ -1,0 +1,268 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs a network: forward and backward over a batch, forward alone for tests, and single layers on demand.
+
+The scope's arrays are the parameters: updates change them in place, and ``Parameters`` reads and writes them here.
+The loss is the sum of all costs over the batch, each times its ``coeff``; the cost that users see has no coeff.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paddle.backend import to_host
+from paddle.graph import Executor, Scope, SelectedRows, Variable, append_backward
+from paddle.optim.spec import RowGradient
+from paddle.v2.errors import UsageError
+from paddle.v2.feeder import Feed
+from paddle.v2.layer.emitter import Emitter
+from paddle.v2.network import Network
+from paddle.v2.parameters import Parameters
+
+Value = NDArray[np.float32]
+Gradient = Value | RowGradient
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one batch gave: summed cost, gradients by parameter (flat, or rows), values of the layers asked for."""
+
+    cost: float
+    gradients: Mapping[str, Gradient]
+    values: Mapping[str, NDArray[Any]]
+
+
+class _Runnable:
+    """One emitted program with its total cost."""
+
+    def __init__(
+        self, network: Network, costs: Sequence[str], *, is_test: bool, moves_statistics: bool
+    ) -> None:
+        self.emitter = Emitter(
+            network.layers, network.parameters, is_test=is_test, moves_statistics=moves_statistics
+        )
+        self.program = self.emitter.program
+        self.costs = [self._total(name) for name in costs]
+        self._coeffs = [float(network.layers[name].attrs.get("coeff", 1.0)) for name in costs]  # type: ignore[arg-type]
+
+    def _total(self, name: str) -> Variable:
+        return self.emitter.op("reduce_sum", {"X": self.emitter.rows(name)}, {"reduce_all": True})
+
+    def loss(self) -> Variable:
+        """Sum of the costs, each times its coeff."""
+        terms = [
+            cost if coeff == 1.0 else self.emitter.op("scale", {"X": cost}, {"scale": coeff})
+            for cost, coeff in zip(self.costs, self._coeffs, strict=True)
+        ]
+        return self.emitter.add_all(terms)
+
+
+class GradientMachine:
+    """A network with the values of its parameters. Not thread-safe.
+
+    Args:
+        network: what to run.
+        parameters: first values; changed in place from now on.
+        costs: names of the cost layers; may be empty for inference.
+        device: where to compute.
+        seed: of dropout masks, which depend on it and on the step number.
+        held_elsewhere: sparse parameters whose rows come by ``set_rows``; their values are never made here.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        parameters: Parameters,
+        costs: Sequence[str],
+        *,
+        device: str = "cpu",
+        seed: int = 1,
+        held_elsewhere: frozenset[str] = frozenset(),
+    ) -> None:
+        self.network = network
+        self.parameters = parameters
+        self.scope = Scope()
+        self._costs = list(costs)
+        self._seed = seed
+        self._executor = Executor(device)
+        self._runnables: dict[tuple[bool, bool], _Runnable] = {}
+        self._gradients: list[tuple[str, str]] = []
+        self._held_elsewhere = held_elsewhere
+        self._observed: list[str] = []
+        self._masks: dict[str, Value] = {}
+        self._last: dict[str, Gradient] = {}
+        for name in network.parameters:
+            if name not in parameters:
+                raise UsageError(f"the parameters given lack {name!r}; create them from the same layers")
+
+    def train(self, feed: Feed, step: int, read: Sequence[str] = ()) -> Step:
+        """Forward and backward over a batch.
+
+        Args:
+            feed: from the feeder.
+            step: number of the batch since training began; draws the dropout masks.
+            read: layers whose values the caller wants.
+        """
+        runnable = self._runnable(is_test=False)
+        names = list(dict.fromkeys([*read, *self._observed]))
+        values = [_readable(runnable.emitter, name) for name in names]
+        gradients = [gradient for _, gradient in self._gradients]
+        fetched = self._executor.run(
+            runnable.program, feed, [*runnable.costs, *gradients, *values], self.scope, step
+        )
+        count = len(runnable.costs)
+        found = {
+            name: self._gradient(name, value)
+            for (name, _), value in zip(self._gradients, fetched[count : count + len(gradients)], strict=True)
+        }
+        self._last = found
+        read_values = {
+            name: to_host(value) for name, value in zip(names, fetched[count + len(gradients) :], strict=True)
+        }
+        return Step(_sum(fetched[:count]), found, read_values)
+
+    def test(self, feed: Feed, read: Sequence[str] = ()) -> Step:
+        """Forward alone, as for inference."""
+        runnable = self._runnable(is_test=True)
+        values = [_readable(runnable.emitter, name) for name in read]
+        fetched = self._executor.run(runnable.program, feed, [*runnable.costs, *values], self.scope, 0)
+        count = len(runnable.costs)
+        return Step(_sum(fetched[:count]), {}, dict(zip(read, map(to_host, fetched[count:]), strict=True)))
+
+    def outputs(
+        self, feed: Feed, layers: Sequence[str], fields: Sequence[str]
+    ) -> dict[str, dict[str, NDArray[Any]]]:
+        """Layer name -> field (value, id, prob) -> array, in test mode."""
+        emitter = self._runnable(is_test=True).emitter
+        wanted = [(name, field, _field(emitter, name, field)) for name in layers for field in fields]
+        variables = [variable for _, _, variable in wanted if variable is not None]
+        fetched = iter(self._executor.run(emitter.program, feed, variables, self.scope, 0))
+        found: dict[str, dict[str, NDArray[Any]]] = {name: {} for name in layers}
+        for name, field, variable in wanted:
+            if variable is not None:
+                found[name][field] = to_host(next(fetched))
+        return found
+
+    def observe(self, feed: Feed, step: int, layers: Sequence[str]) -> dict[str, NDArray[Any]]:
+        """Values of layers in training mode, with the masks of that step; later steps deliver them by themselves."""
+        self._observed.extend(name for name in layers if name not in self._observed)
+        runnable = self._runnable(is_test=False, moves_statistics=False)
+        values = [_readable(runnable.emitter, name) for name in layers]
+        fetched = self._executor.run(runnable.program, feed, values, self.scope, step)
+        return dict(zip(layers, map(to_host, fetched), strict=True))
+
+    def lookups(self, parameter: str) -> list[str]:
+        """Names of the fed variables whose ids choose rows of a parameter."""
+        block = self._runnable(is_test=False).program.global_block()
+        found = [op for op in block.ops if op.type == "lookup_table" and parameter in op.inputs["W"]]
+        others = [
+            op.type
+            for op in block.ops
+            if parameter in op.input_names and not op.type.startswith("lookup_table")
+        ]
+        if others:
+            raise UsageError(
+                f"parameter {parameter!r} is sparse_update, but operator {others[0]!r} needs all of it"
+            )
+        return list(dict.fromkeys(op.inputs["Ids"][0] for op in found))
+
+    def set_rows(self, parameter: str, rows: NDArray[np.int64], values: Value) -> None:
+        """Make these rows (unique, ascending) the part of a sparse parameter that the next runs see."""
+        height = self.network.parameters[parameter].shape[0]
+        self.scope.set(parameter, SelectedRows(rows, values, height))
+
+    def flat(self, name: str) -> Value:
+        """The value in the scope as one dimension, for updates in place."""
+        value: Value = self.scope.get(name)
+        return value.reshape(-1)
+
+    def newest(self, name: str) -> Value:
+        """The current value on the host."""
+        value: Value = to_host(self.flat(name))
+        return value
+
+    def replace(self, name: str, value: Value) -> None:
+        """Overwrite a value in place."""
+        self.flat(name)[...] = value.reshape(-1)
+
+    def gradient(self, name: str) -> Value | None:
+        """The gradient of the last batch, dense, or None."""
+        found = self._last.get(name)
+        if not isinstance(found, RowGradient):
+            return found
+        dense = np.zeros(self.network.parameters[name].shape, np.float32)
+        dense[found.rows] = found.values
+        return dense
+
+    def build(self) -> None:
+        """Emit the training program and its gradients now, so that mistakes show before training starts."""
+        self._runnable(is_test=False)
+
+    def _runnable(self, *, is_test: bool, moves_statistics: bool = True) -> _Runnable:
+        key = (is_test, moves_statistics)
+        found = self._runnables.get(key)
+        if found is None:
+            found = self._runnables[key] = self._make(*key)
+            self._bind(found)
+        return found
+
+    def _make(self, is_test: bool, moves_statistics: bool) -> _Runnable:
+        made = _Runnable(self.network, self._costs, is_test=is_test, moves_statistics=moves_statistics)
+        # Whatever may be read later has to be in the program before its first run; what nobody reads never runs.
+        for name in self.network.layers:
+            made.emitter.readable(name)
+        made.program.random_seed = self._seed
+        if self._costs and not is_test and moves_statistics:
+            pairs = append_backward(made.loss())
+            self._gradients = [(parameter.name, gradient.name) for parameter, gradient in pairs]
+        return made
+
+    def _bind(self, runnable: _Runnable) -> None:
+        for parameter in runnable.program.global_block().all_parameters():
+            if parameter.name not in self._held_elsewhere and not self.scope.has(parameter.name):
+                value = self.parameters.current(parameter.name).reshape(parameter.shape)
+                self.scope.set(parameter.name, value)
+                self._prune(parameter.name)
+
+    def _gradient(self, name: str, value: Any) -> Gradient:
+        if isinstance(value, SelectedRows):
+            merged = value.merged()
+            return RowGradient(merged.rows, merged.values)
+        flat: Value = value.reshape(-1)
+        if name in self._masks:
+            flat *= self._masks[name]
+        return flat
+
+    def _prune(self, name: str) -> None:
+        for hook in self.network.parameters[name].update_hooks:
+            value = self.flat(name)
+            kept = int((1.0 - hook.sparsity_ratio) * value.size)
+            mask = np.zeros(value.size, np.float32)
+            mask[np.argsort(-np.abs(value), kind="stable")[:kept]] = 1.0
+            value *= mask
+            self._masks[name] = mask
+
+
+def _readable(emitter: Emitter, name: str) -> Variable:
+    found = emitter.readable(name) if name in emitter.layers else None
+    if found is None:
+        raise UsageError(f"layer {name!r} has no value to read; the network has {list(emitter.layers)}")
+    return found
+
+
+def _sum(costs: Sequence[Any]) -> float:
+    return float(sum(float(to_host(cost).sum()) for cost in costs))
+
+
+def _field(emitter: Emitter, name: str, field: str) -> Variable | None:
+    if field == "value":
+        return emitter.readable(name)
+    if field == "id":
+        return emitter.ids.get(name)
+    if field == "prob":
+        return emitter.rows(name) if name in emitter.ids and emitter.layers[name].type == "max_id" else None
+    raise UsageError(f"field must be value, id or prob, got {field!r}")

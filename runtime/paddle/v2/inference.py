@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Inference: values of layers for given samples, with dropout and batch normalisation in test mode."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paddle.v2 import settings
+from paddle.v2.errors import UsageError
+from paddle.v2.feeder import DataFeeder, Feeding
+from paddle.v2.gradient_machine import GradientMachine
+from paddle.v2.network import MAX_BYTES, Network
+from paddle.v2.parameter_file import binary
+from paddle.v2.parameters import Parameters
+from paddle.v2.topology import Layers, Topology
+
+Array = NDArray[Any]
+
+
+class Inference:
+    """A network ready to infer, from layers or from what ``Topology.serialize_for_inference`` wrote.
+
+    Args:
+        parameters: values; every parameter of the network must be there.
+        output_layer: layer or layers to compute.
+        fileobj: a serialized topology, in place of output_layer.
+    """
+
+    def __init__(
+        self, parameters: Parameters, output_layer: Layers | None = None, fileobj: IO[Any] | None = None
+    ) -> None:
+        if output_layer is not None:
+            self._network = Topology(output_layer).network
+        elif fileobj is not None:
+            self._network = Network.from_json(binary(fileobj).read(MAX_BYTES))
+        else:
+            raise UsageError("Inference needs output_layer or fileobj")
+        self._machine = GradientMachine(self._network, parameters, [], device=settings.current().device)
+
+    def iter_infer(
+        self, input: Sequence[Any], feeding: Feeding = None
+    ) -> Iterator[dict[str, dict[str, Array]]]:
+        """Yield layer name -> field -> array, once for all samples together."""
+        if len(input):
+            feed = DataFeeder(self._network.data_types, feeding)(input)
+            yield self._machine.outputs(feed, self._network.outputs, ("value", "id", "prob"))
+
+    def iter_infer_field(self, field: str | Sequence[str], **kwargs: Any) -> Iterator[list[list[Array]]]:
+        """Yield, for each field, the arrays of all output layers."""
+        fields = [field] if isinstance(field, str) else list(field)
+        for result in self.iter_infer(**kwargs):
+            yield [[_field(result, name, one) for name in self._network.outputs] for one in fields]
+
+    def infer(
+        self,
+        input: Sequence[Any],
+        field: str | Sequence[str] = "value",
+        flatten_result: bool = True,
+        feeding: Feeding = None,
+    ) -> Any:
+        """Infer all samples in one batch.
+
+        Args:
+            input: samples.
+            field: value (float32 (N, size)), id (int32 (N,)) or prob, or several of these.
+            flatten_result: stack the arrays of all output layers along axis 0.
+            feeding: data layer -> column.
+
+        Returns:
+            One field: the array (with flatten_result), else the list of arrays. Several fields: a list of these.
+            No samples: [].
+        """
+        slots: list[list[Array]] = []
+        for parts in self.iter_infer_field(field, input=input, feeding=feeding):
+            slots = slots or [[] for _ in parts]
+            for slot, arrays in zip(slots, parts, strict=True):
+                slot.extend(arrays)
+        results: list[Any] = [_stack(slot) for slot in slots] if flatten_result else list(slots)
+        return results[0] if len(results) == 1 else results
+
+
+def infer(
+    output_layer: Layers,
+    parameters: Parameters,
+    input: Sequence[Any],
+    feeding: Feeding = None,
+    field: str | Sequence[str] = "value",
+) -> Any:
+    """Values of layers for some samples; see ``Inference.infer``."""
+    return Inference(parameters, output_layer).infer(input, field, feeding=feeding)
+
+
+def _field(result: dict[str, dict[str, Array]], layer: str, field: str) -> Array:
+    found = result[layer].get(field)
+    if found is None:
+        raise UsageError(f"layer {layer!r} has no field {field!r}; it has {sorted(result[layer])}")
+    return found.reshape(-1).astype(np.int32) if found.dtype.kind == "i" else found
+
+
+def _stack(arrays: list[Array]) -> Array:
+    widths = {array.shape[1:] for array in arrays}
+    if len(widths) > 1:
+        raise UsageError(
+            f"the output layers differ in width {sorted(widths)} and cannot be stacked: infer them one by one, or with "
+            "flatten_result=False"
+        )
+    return np.concatenate(arrays, axis=0)

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``paddle.v2.layer``: every layer that a script can declare."""
+
+from __future__ import annotations
+
+from paddle.v2.layer import emit_cost as _emit_cost  # noqa: F401 - registers operators
+from paddle.v2.layer import emit_rows as _emit_rows  # noqa: F401 - registers operators
+from paddle.v2.layer.combine import (
+    addto,
+    cos_sim,
+    dot_prod,
+    dropout,
+    factorization_machine,
+    gated_unit,
+    interpolation,
+    l2_distance,
+    out_prod,
+    power,
+    prelu,
+    scale_shift,
+    scaling,
+    slope_intercept,
+)
+from paddle.v2.layer.cost import (
+    classification_cost,
+    cross_entropy_cost,
+    cross_entropy_with_selfnorm_cost,
+    huber_classification_cost,
+    huber_regression_cost,
+    multi_binary_label_cross_entropy_cost,
+    rank_cost,
+    regression_cost,
+    smooth_l1_cost,
+    square_error_cost,
+    sum_cost,
+)
+from paddle.v2.layer.data import data
+from paddle.v2.layer.fc import fc
+from paddle.v2.layer.image import crop, img_cmrnorm, img_conv, img_pool, maxout, pad
+from paddle.v2.layer.missing import explain
+from paddle.v2.layer.mixed import concat, embedding, mixed
+from paddle.v2.layer.norm import batch_norm
+from paddle.v2.layer.output import LayerOutput
+from paddle.v2.layer.projection import (
+    dotmul_operator,
+    dotmul_projection,
+    full_matrix_projection,
+    identity_projection,
+    scaling_projection,
+    slice_projection,
+    table_projection,
+    trans_full_matrix_projection,
+)
+from paddle.v2.layer.rows import (
+    clip,
+    convex_comb,
+    linear_comb,
+    max_id,
+    multiplex,
+    repeat,
+    resize,
+    row_l2_norm,
+    sum_to_one_norm,
+    trans,
+)
+
+__all__ = [
+    "LayerOutput",
+    "addto",
+    "batch_norm",
+    "classification_cost",
+    "clip",
+    "concat",
+    "convex_comb",
+    "cos_sim",
+    "crop",
+    "cross_entropy_cost",
+    "cross_entropy_with_selfnorm_cost",
+    "data",
+    "dot_prod",
+    "dotmul_operator",
+    "dotmul_projection",
+    "dropout",
+    "embedding",
+    "factorization_machine",
+    "fc",
+    "full_matrix_projection",
+    "gated_unit",
+    "huber_classification_cost",
+    "huber_regression_cost",
+    "identity_projection",
+    "img_cmrnorm",
+    "img_conv",
+    "img_pool",
+    "interpolation",
+    "l2_distance",
+    "linear_comb",
+    "max_id",
+    "maxout",
+    "mixed",
+    "multi_binary_label_cross_entropy_cost",
+    "multiplex",
+    "out_prod",
+    "pad",
+    "power",
+    "prelu",
+    "rank_cost",
+    "regression_cost",
+    "repeat",
+    "resize",
+    "row_l2_norm",
+    "scale_shift",
+    "scaling",
+    "scaling_projection",
+    "slice_projection",
+    "slope_intercept",
+    "smooth_l1_cost",
+    "square_error_cost",
+    "sum_cost",
+    "sum_to_one_norm",
+    "table_projection",
+    "trans",
+    "trans_full_matrix_projection",
+]
+
+
+def __getattr__(name: str) -> object:
+    raise explain(name)

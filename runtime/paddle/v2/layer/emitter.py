@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes declared layers as operators of a Program.
+
+A layer's value is kept as rows (N, size), or as an image (N, C, H, W) until somebody needs rows; both are views of
+the same numbers. Emit functions register per layer type and append operators through an Emitter.
+
+A softmax is only written when somebody reads it: a cross-entropy right behind it takes the values in front of the
+softmax, which is both faster and exact where a probability would round to 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from paddle.graph import Block, Parameter, Program, Variable
+from paddle.v2.data_type import DataType
+from paddle.v2.errors import UsageError
+from paddle.v2.layer.activate import ACTIVATIONS
+from paddle.v2.model import LayerConfig
+from paddle.v2.parameter_config import ParameterConfig
+
+Emit: TypeAlias = "Callable[[Emitter, LayerConfig], None]"
+
+_EMITTERS: dict[str, Emit] = {}
+
+
+def emits(kind: str) -> Callable[[Emit], Emit]:
+    """Register the function that writes layers of one type."""
+
+    def register(function: Emit) -> Emit:
+        _EMITTERS[kind] = function
+        return function
+
+    return register
+
+
+class Emitter:
+    """Builds the Program of some layers, for training or for testing.
+
+    Args:
+        layers: name -> configuration, in creation order.
+        parameters: name -> configuration.
+        is_test: dropout scales by (1 - rate), batch normalisation reads its moving statistics.
+        moves_statistics: whether batch normalisation writes them; only where not is_test.
+    """
+
+    def __init__(
+        self,
+        layers: Mapping[str, LayerConfig],
+        parameters: Mapping[str, ParameterConfig],
+        *,
+        is_test: bool,
+        moves_statistics: bool = True,
+    ) -> None:
+        self.layers = layers
+        self.parameters = parameters
+        self.is_test = is_test
+        self.moves_statistics = moves_statistics and not is_test
+        self.program = Program()
+        self.block: Block = self.program.global_block()
+        self.ids: dict[str, Variable] = {}
+        self.sparse: dict[str, tuple[Variable, Variable]] = {}
+        self._rows: dict[str, Variable] = {}
+        self._images: dict[str, Variable] = {}
+        self._logits: dict[str, Variable] = {}
+        self._probabilities: dict[str, Variable] = {}
+        self._before_sigmoid: dict[str, Variable] = {}
+        self._parameters: dict[str, Parameter] = {}
+        self._count = 0
+        self._layer = ""
+        for name, config in layers.items():
+            self._layer = name
+            _EMITTERS[config.type](self, config)
+
+    def rows(self, name: str) -> Variable:
+        """The value of a layer as (N, size), for another layer to compute with."""
+        if name in self._logits and name not in self._rows:
+            self._rows[name] = ACTIVATIONS["softmax"](self, self._logits[name])
+        if name not in self._rows:
+            config = self.layers[name]
+            if name not in self._images:
+                raise UsageError(
+                    f"layer {self._layer!r} cannot take {name!r} ({config.input_type or config.type}) as numbers"
+                )
+            self._rows[name] = self.reshape(self._images[name], [-1, config.size])
+        return self._rows[name]
+
+    def readable(self, name: str) -> Variable | None:
+        """The value of a layer for somebody who only reads it; None for sparse inputs."""
+        if name not in self._rows and name in self._probabilities:
+            return self._probabilities[name]
+        if name in self.ids and name not in self._rows:
+            return self.ids[name]
+        return None if name in self.sparse else self.rows(name)
+
+    def image(self, name: str, channels: int, height: int, width: int) -> Variable:
+        """The value of a layer as (N, channels, height, width)."""
+        if name not in self._images:
+            self._images[name] = self.reshape(self.rows(name), [-1, channels, height, width])
+        return self._images[name]
+
+    def label(self, name: str) -> Variable:
+        """The value of an integer data layer, (N, 1) int64."""
+        if name not in self.ids:
+            raise UsageError(
+                f"layer {self._layer!r} needs integers from {name!r}: use data_type.integer_value"
+            )
+        return self.ids[name]
+
+    def logits(self, name: str) -> Variable | None:
+        """What goes into the softmax of a layer, if no softmax was written for it yet."""
+        return self._logits.get(name) if name not in self._rows else None
+
+    def before_sigmoid(self, name: str) -> Variable | None:
+        """What went into the sigmoid of a layer, if that is its last step."""
+        return self._before_sigmoid.get(name)
+
+    def set_probabilities(self, name: str, value: Variable) -> None:
+        """Name the softmax of a layer that another operator has computed on the way."""
+        self._probabilities[name] = value
+
+    def parameter(self, name: str, shape: Sequence[int] | None = None) -> Parameter:
+        """The Program's parameter of that name, seen as ``shape``; a second use keeps the first one's shape."""
+        if name not in self._parameters:
+            config = self.parameters[name]
+            self._parameters[name] = self.block.create_parameter(
+                name=name, shape=list(shape or config.shape), dtype="float32", trainable=not config.is_static
+            )
+        return self._parameters[name]
+
+    def shaped_parameter(self, name: str, shape: Sequence[int]) -> Variable:
+        """A parameter in a given shape, also where another layer uses it in a different one."""
+        found: Variable = self.parameter(name, shape)
+        return found if tuple(found.shape) == tuple(shape) else self.reshape(found, shape)
+
+    def input(self, name: str, shape: Sequence[int], dtype: str) -> Variable:
+        """A variable that feeding fills."""
+        return self.block.create_var(name=name, shape=list(shape), dtype=dtype, stop_gradient=True)
+
+    def temp(self, shape: Sequence[int] = (), dtype: str = "float32") -> Variable:
+        """A new variable for an operator's output."""
+        self._count += 1
+        return self.block.create_var(name=f"{self._layer}.tmp_{self._count}", shape=list(shape), dtype=dtype)
+
+    def op(
+        self, kind: str, inputs: Mapping[str, Any], attrs: Mapping[str, Any] | None = None, out: str = "Out"
+    ) -> Variable:
+        """Append an operator and return its output in slot ``out``."""
+        return self.ops(kind, inputs, attrs, [out])[0]
+
+    def ops(
+        self,
+        kind: str,
+        inputs: Mapping[str, Any],
+        attrs: Mapping[str, Any] | None,
+        outs: Sequence[str],
+        existing: Mapping[str, Variable] | None = None,
+    ) -> list[Variable]:
+        """Append an operator and return its outputs in the slots ``outs``; some may be ``existing`` variables."""
+        results = [(existing or {}).get(slot) or self.temp() for slot in outs]
+        slots = {slot: value if isinstance(value, list) else [value] for slot, value in inputs.items()}
+        outputs = {slot: [value] for slot, value in zip(outs, results, strict=True)}
+        self.block.append_op(type=kind, inputs=slots, outputs=outputs, attrs=dict(attrs or {}))
+        return results
+
+    def reshape(self, value: Variable, shape: Sequence[int]) -> Variable:
+        """The same numbers in another shape; -1 stands for the batch."""
+        if tuple(value.shape) == tuple(shape):
+            return value
+        return self.ops("reshape2", {"X": value}, {"shape": list(shape)}, ["Out", "XShape"])[0]
+
+    def add_all(self, terms: Sequence[Variable]) -> Variable:
+        """Sum of equally shaped values."""
+        return terms[0] if len(terms) == 1 else self.op("sum", {"X": list(terms)})
+
+    def add_bias(self, value: Variable, bias: str) -> Variable:
+        """Add a [1, size] bias to every row; an empty name adds nothing."""
+        if not bias:
+            return value
+        vector = self.shaped_parameter(bias, [self.parameters[bias].size])
+        return self.op("elementwise_add", {"X": value, "Y": vector}, {"axis": 1})
+
+    def finish(self, config: LayerConfig, value: Variable) -> None:
+        """Apply activation and dropout, and make the result the layer's value."""
+        if config.activation == "softmax":
+            self._logits[config.name] = self.reshape(value, [-1, config.size])
+            return
+        if config.activation == "sigmoid" and not config.drop_rate:
+            self._before_sigmoid[config.name] = self.reshape(value, [-1, config.size])
+        if config.activation:
+            value = ACTIVATIONS[config.activation](self, value)
+        if config.drop_rate:
+            value = self._dropout(value, config.drop_rate)
+        (self._images if len(value.shape) == 4 else self._rows)[config.name] = value
+
+    def _dropout(self, value: Variable, rate: float) -> Variable:
+        if self.is_test:
+            return self.op("scale", {"X": value}, {"scale": 1.0 - rate})
+        attrs = {"dropout_prob": rate, "dropout_implementation": "downgrade_in_infer"}
+        return self.ops("dropout", {"X": value}, attrs, ["Out", "Mask"])[0]
+
+
+@emits("data")
+def _emit_data(emitter: Emitter, config: LayerConfig) -> None:
+    assert config.input_type is not None
+    kind = config.input_type.type
+    if kind == DataType.Index:
+        emitter.ids[config.name] = emitter.input(config.name, [-1, 1], "int64")
+    elif kind == DataType.Dense:
+        emitter.finish(config, emitter.input(config.name, [-1, config.size], "float32"))
+    else:
+        columns = emitter.input(f"{config.name}.columns", [-1, 1], "int64")
+        matrix = emitter.input(f"{config.name}.matrix", [-1, -1], "float32")
+        emitter.sparse[config.name] = (columns, matrix)

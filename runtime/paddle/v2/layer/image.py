@@ -1,0 +1,372 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Image layers: convolution, pooling, normalisation, maxout, padding, cropping. Images are (N, C, H, W)."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from paddle.v2 import activation, model, pooling
+from paddle.v2.attr import ExtraLayerAttribute, ParameterAttribute
+from paddle.v2.errors import NotAvailableError, UsageError
+from paddle.v2.layer.emitter import Emitter, emits
+from paddle.v2.layer.output import (
+    BiasAttr,
+    LayerOutput,
+    activation_name,
+    add_bias,
+    declare,
+    drop_rate_of,
+    require_layer,
+    weight_attr,
+)
+from paddle.v2.model import Attrs, InputConfig, LayerConfig
+
+
+class Geometry(NamedTuple):
+    """Channels, height and width of an image."""
+
+    channels: int
+    height: int
+    width: int
+
+
+def geometry(layer: LayerOutput, channels: int | None, who: str) -> Geometry:
+    """What a layer looks like as an image; without height and width it is taken for a square one."""
+    require_layer(layer, who)
+    count = channels or layer.num_filters
+    if not count:
+        raise UsageError(f"{who}: give num_channels, input {layer.name!r} is no image")
+    cells = layer.size // count
+    height = layer.height or math.isqrt(cells)
+    width = layer.width or (cells // height if height else 0)
+    if count * height * width != layer.size:
+        raise UsageError(
+            f"{who}: input {layer.name!r} of size {layer.size} is no image of {count} channels and "
+            f"{height}x{width} pixels"
+        )
+    return Geometry(count, height, width)
+
+
+def img_conv(
+    input: LayerOutput,
+    filter_size: int | tuple[int, int],
+    num_filters: int,
+    name: str | None = None,
+    num_channels: int | None = None,
+    act: activation.Base | None = None,
+    groups: int = 1,
+    stride: int | tuple[int, int] = 1,
+    padding: int | tuple[int, int] = 0,
+    dilation: int | tuple[int, int] = 1,
+    bias_attr: BiasAttr = None,
+    param_attr: ParameterAttribute | None = None,
+    shared_biases: bool = True,
+    layer_attr: ExtraLayerAttribute | None = None,
+    filter_size_y: int | None = None,
+    stride_y: int | None = None,
+    padding_y: int | None = None,
+    dilation_y: int | None = None,
+    trans: bool = False,
+    layer_type: str | None = None,
+) -> LayerOutput:
+    """Declare a convolution (cross-correlation); the default activation is Relu.
+
+    A weight without ``initial_*`` starts as N(0, sqrt(2 / (filter_size^2 * channels))). Sizes are (x, y) pairs or one
+    number. Unlike the original, ``param_attr`` is never changed, so it can be given to several layers.
+    """
+    if trans or layer_type in ("exconvt", "cudnn_convt"):
+        raise NotAvailableError("img_conv(trans=True) is not available yet")
+    image = geometry(input, num_channels, "img_conv")
+    fx, fy = _pair(filter_size, filter_size_y)
+    sx, sy = _pair(stride, stride_y)
+    px, py = _pair(padding, padding_y)
+    dx, dy = _pair(dilation, dilation_y)
+    if image.channels % groups or num_filters % groups:
+        raise UsageError(
+            f"img_conv: {image.channels} channels and {num_filters} filters do not split into {groups} groups"
+        )
+    height = (image.height + 2 * py - ((fy - 1) * dy + 1)) // sy + 1
+    width = (image.width + 2 * px - ((fx - 1) * dx + 1)) // sx + 1
+    if height < 1 or width < 1:
+        raise UsageError(
+            f"img_conv: a {fx}x{fy} filter does not fit an image of {image.height}x{image.width} pixels"
+        )
+    name = model.current().auto_name("conv", name)
+    attr = weight_attr(param_attr).or_normal(0.0, math.sqrt(2.0 / (fx**2 * image.channels)))
+    weight = model.current().add_parameter(
+        f"_{name}.w0", [], attr, size=num_filters * image.channels // groups * fy * fx
+    )
+    cells = 1 if shared_biases else height * width
+    attrs: Attrs = {
+        "channels": image.channels,
+        "in_height": image.height,
+        "in_width": image.width,
+        "filter": (fy, fx),
+        "strides": (sy, sx),
+        "paddings": (py, px),
+        "dilations": (dy, dx),
+        "groups": groups,
+    }
+    act_name = activation_name(act, "relu")
+    config = LayerConfig(
+        name,
+        "img_conv",
+        num_filters * height * width,
+        (InputConfig(input.name, weight),),
+        act_name,
+        add_bias(name, [num_filters * cells, 1], bias_attr, default=True),
+        drop_rate_of(layer_attr, act_name),
+        num_filters,
+        height,
+        width,
+        attrs=attrs,
+    )
+    return declare(config, [input])
+
+
+def img_pool(
+    input: LayerOutput,
+    pool_size: int,
+    name: str | None = None,
+    num_channels: int | None = None,
+    pool_type: pooling.BasePool | None = None,
+    stride: int = 1,
+    padding: int = 0,
+    layer_attr: ExtraLayerAttribute | None = None,
+    pool_size_y: int | None = None,
+    stride_y: int | None = None,
+    padding_y: int | None = None,
+    ceil_mode: bool = True,
+    exclude_mode: bool | None = None,
+) -> LayerOutput:
+    """Declare pooling, Max by default; the output size is rounded up, averages leave padding out."""
+    kind, exclusive = _pool_kind(pool_type, exclude_mode)
+    image = geometry(input, num_channels, "img_pool")
+    kernel, steps, pads = _pair(pool_size, pool_size_y), _pair(stride, stride_y), _pair(padding, padding_y)
+    width = _pooled(image.width, kernel[0], pads[0], steps[0], ceil_mode)
+    height = _pooled(image.height, kernel[1], pads[1], steps[1], ceil_mode)
+    if height < 1 or width < 1:
+        raise UsageError(
+            f"img_pool: a {kernel[0]}x{kernel[1]} window does not fit {image.height}x{image.width} pixels"
+        )
+    attrs: Attrs = {
+        "channels": image.channels,
+        "in_height": image.height,
+        "in_width": image.width,
+        "pooling_type": kind,
+        "ksize": kernel[::-1],
+        "strides": steps[::-1],
+        "paddings": pads[::-1],
+        "ceil_mode": ceil_mode,
+        "exclusive": exclusive,
+    }
+    config = LayerConfig(
+        model.current().auto_name("pool", name),
+        "img_pool",
+        image.channels * height * width,
+        (InputConfig(input.name),),
+        drop_rate=drop_rate_of(layer_attr),
+        num_filters=image.channels,
+        height=height,
+        width=width,
+        attrs=attrs,
+    )
+    return declare(config, [input])
+
+
+def img_cmrnorm(
+    input: LayerOutput,
+    size: int,
+    scale: float = 0.0128,
+    power: float = 0.75,
+    name: str | None = None,
+    num_channels: int | None = None,
+    layer_attr: ExtraLayerAttribute | None = None,
+) -> LayerOutput:
+    """Declare response normalisation across channels: x / (1 + scale / size * sum of squares)^power."""
+    image = geometry(input, num_channels, "img_cmrnorm")
+    attrs: Attrs = {**_source(image), "n": size, "alpha": scale / size, "beta": power}
+    return _image_layer("img_cmrnorm", "crmnorm", input, image, attrs, name, layer_attr)
+
+
+def maxout(
+    input: LayerOutput,
+    groups: int,
+    num_channels: int | None = None,
+    name: str | None = None,
+    layer_attr: ExtraLayerAttribute | None = None,
+) -> LayerOutput:
+    """Declare the largest of every ``groups`` neighbouring channels."""
+    image = geometry(input, num_channels, "maxout")
+    if image.channels % groups:
+        raise UsageError(f"maxout: {image.channels} channels do not split into groups of {groups}")
+    result = Geometry(image.channels // groups, image.height, image.width)
+    return _image_layer(
+        "maxout", "maxout_layer", input, result, {**_source(image), "groups": groups}, name, layer_attr
+    )
+
+
+def pad(
+    input: LayerOutput,
+    pad_c: tuple[int, int] | None = None,
+    pad_h: tuple[int, int] | None = None,
+    pad_w: tuple[int, int] | None = None,
+    name: str | None = None,
+    layer_attr: ExtraLayerAttribute | None = None,
+) -> LayerOutput:
+    """Declare zeros before and after the channels, rows and columns of an image."""
+    image = geometry(input, None, "pad")
+    c, h, w = (tuple(side or (0, 0)) for side in (pad_c, pad_h, pad_w))
+    result = Geometry(image.channels + sum(c), image.height + sum(h), image.width + sum(w))
+    attrs: Attrs = {**_source(image), "paddings": (0, 0, *c, *h, *w)}
+    return _image_layer("pad", "pad", input, result, attrs, name, layer_attr)
+
+
+def crop(
+    input: LayerOutput,
+    offset: tuple[int, ...] | list[int],
+    axis: int = 2,
+    shape: tuple[int, ...] | list[int] | None = None,
+    name: str | None = None,
+    layer_attr: ExtraLayerAttribute | None = None,
+) -> LayerOutput:
+    """Declare a cut-out of an image.
+
+    Args:
+        input: an image layer.
+        offset: first index of each axis from ``axis`` on.
+        axis: first axis that is cut, in (N, C, H, W).
+        shape: size of the result as (N, C, H, W); N is not used.
+        name: given by the user.
+        layer_attr: dropout.
+    """
+    image = geometry(input, None, "crop")
+    if shape is None or len(shape) != 4 or axis not in (1, 2, 3) or len(offset) != 4 - axis:
+        raise UsageError(
+            f"crop: shape must be (N, C, H, W) and offset have {4 - axis} numbers, got {shape} and {offset}"
+        )
+    starts = [0] * (axis - 1) + [int(value) for value in offset]
+    sizes = [*image[: axis - 1], *(int(value) for value in shape[axis:])]
+    if any(
+        start < 0 or start + size > limit for start, size, limit in zip(starts, sizes, image, strict=True)
+    ):
+        raise UsageError(f"crop: {sizes} at {starts} does not lie within an image of {tuple(image)}")
+    attrs: Attrs = {**_source(image), "starts": tuple(starts), "sizes": tuple(sizes)}
+    return _image_layer("crop", "crop_layer", input, Geometry(*sizes), attrs, name, layer_attr)
+
+
+def _image_layer(
+    kind: str,
+    prefix: str,
+    source: LayerOutput,
+    result: Geometry,
+    attrs: Attrs,
+    name: str | None,
+    layer_attr: ExtraLayerAttribute | None,
+) -> LayerOutput:
+    config = LayerConfig(
+        model.current().auto_name(prefix, name),
+        kind,
+        math.prod(result),
+        (InputConfig(source.name),),
+        drop_rate=drop_rate_of(layer_attr),
+        num_filters=result.channels,
+        height=result.height,
+        width=result.width,
+        attrs=attrs,
+    )
+    return declare(config, [source])
+
+
+def _source(image: Geometry) -> dict[str, int]:
+    return {"channels": image.channels, "in_height": image.height, "in_width": image.width}
+
+
+def _pair(x: int | tuple[int, int], y: int | None) -> tuple[int, int]:
+    if isinstance(x, (tuple, list)):
+        return int(x[0]), int(x[1])
+    return int(x), int(x if y is None else y)
+
+
+def _pooled(size: int, kernel: int, padding: int, stride: int, ceil_mode: bool) -> int:
+    reach = size + 2 * padding - kernel
+    return (-(-reach // stride) if ceil_mode else reach // stride) + 1
+
+
+def _pool_kind(pool_type: pooling.BasePool | None, exclude_mode: bool | None) -> tuple[str, bool]:
+    kind = pooling.Max() if pool_type is None else pool_type
+    if isinstance(kind, (pooling.Max, pooling.CudnnMax)):
+        return "max", True
+    if isinstance(kind, pooling.CudnnAvgInclPad):
+        return "avg", False
+    if isinstance(kind, pooling.CudnnAvg) or (isinstance(kind, pooling.Avg) and kind.strategy == "average"):
+        return "avg", exclude_mode is not False
+    raise UsageError(f"img_pool takes Max, Avg or their Cudnn forms, got {pool_type!r}")
+
+
+def _input_image(emitter: Emitter, config: LayerConfig) -> object:
+    channels, height, width = (int(config.attrs[key]) for key in ("channels", "in_height", "in_width"))  # type: ignore[arg-type]
+    return emitter.image(config.inputs[0].layer, channels, height, width)
+
+
+@emits("img_conv")
+def _emit_conv(emitter: Emitter, config: LayerConfig) -> None:
+    attrs = config.attrs
+    channels, groups = int(attrs["channels"]), int(attrs["groups"])  # type: ignore[arg-type]
+    shape = [config.num_filters, channels // groups, *attrs["filter"]]  # type: ignore[misc]
+    value = emitter.op(
+        "conv2d",
+        {
+            "Input": _input_image(emitter, config),
+            "Filter": emitter.shaped_parameter(config.inputs[0].parameter, shape),
+        },
+        {key: attrs[key] for key in ("strides", "paddings", "dilations", "groups")},
+        out="Output",
+    )
+    if config.bias:
+        shared = emitter.parameters[config.bias].size == config.num_filters
+        shape = [config.num_filters] if shared else [config.num_filters, config.height, config.width]
+        bias = emitter.shaped_parameter(config.bias, shape)
+        value = emitter.op("elementwise_add", {"X": value, "Y": bias}, {"axis": 1})
+    emitter.finish(config, value)
+
+
+@emits("img_pool")
+def _emit_pool(emitter: Emitter, config: LayerConfig) -> None:
+    keys = ("pooling_type", "ksize", "strides", "paddings", "ceil_mode", "exclusive")
+    attrs = {key: config.attrs[key] for key in keys}
+    emitter.finish(config, emitter.op("pool2d", {"X": _input_image(emitter, config)}, attrs))
+
+
+@emits("img_cmrnorm")
+def _emit_cmrnorm(emitter: Emitter, config: LayerConfig) -> None:
+    attrs = {"k": 1.0, **{key: config.attrs[key] for key in ("n", "alpha", "beta")}}
+    emitter.finish(
+        config, emitter.ops("lrn", {"X": _input_image(emitter, config)}, attrs, ["Out", "MidOut"])[0]
+    )
+
+
+@emits("maxout")
+def _emit_maxout(emitter: Emitter, config: LayerConfig) -> None:
+    groups = config.attrs["groups"]
+    image = emitter.rows(config.inputs[0].layer)
+    grouped = emitter.reshape(image, [-1, config.num_filters, groups, config.height * config.width])  # type: ignore[list-item]
+    largest = emitter.op("reduce_max", {"X": grouped}, {"dim": [2], "keep_dim": False})
+    emitter.finish(config, emitter.reshape(largest, [-1, config.num_filters, config.height, config.width]))
+
+
+@emits("pad")
+def _emit_pad(emitter: Emitter, config: LayerConfig) -> None:
+    attrs = {"paddings": config.attrs["paddings"], "pad_value": 0.0}
+    emitter.finish(config, emitter.op("pad", {"X": _input_image(emitter, config)}, attrs))
+
+
+@emits("crop")
+def _emit_crop(emitter: Emitter, config: LayerConfig) -> None:
+    starts, sizes = config.attrs["starts"], config.attrs["sizes"]
+    assert isinstance(starts, tuple)
+    assert isinstance(sizes, tuple)
+    ends = [start + size for start, size in zip(starts, sizes, strict=True)]
+    attrs = {"axes": [1, 2, 3], "starts": list(starts), "ends": ends}
+    emitter.finish(config, emitter.op("slice", {"Input": _input_image(emitter, config)}, attrs))

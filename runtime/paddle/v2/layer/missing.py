@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Layers of the original that this runtime does not have, and what to say about each."""
+
+from __future__ import annotations
+
+import difflib
+
+from paddle.v2.errors import MissingNameError
+
+NEEDS_SEQUENCES = frozenset(
+    [
+        "AggregateLevel",
+        "BaseGeneratedInput",
+        "BeamInput",
+        "ExpandLevel",
+        "GeneratedInput",
+        "StaticInput",
+        "SubsequenceInput",
+        "beam_search",
+        "block_expand",
+        "context_projection",
+        "crf",
+        "crf_decoding",
+        "cross_entropy_over_beam",
+        "ctc",
+        "eos",
+        "expand",
+        "first_seq",
+        "get_output",
+        "gru_step",
+        "gru_step_naive",
+        "grumemory",
+        "kmax_seq_score",
+        "lambda_cost",
+        "last_seq",
+        "lstm_step",
+        "lstmemory",
+        "memory",
+        "pooling",
+        "recurrent",
+        "recurrent_group",
+        "row_conv",
+        "seq_concat",
+        "seq_reshape",
+        "seq_slice",
+        "sub_nested_seq",
+        "sub_seq",
+        "warp_ctc",
+    ]
+)
+NOT_AVAILABLE = frozenset(
+    [
+        "LayerType",
+        "bilinear_interp",
+        "conv_operator",
+        "conv_projection",
+        "conv_shift",
+        "cross_channel_norm",
+        "detection_output",
+        "hsigmoid",
+        "img_conv3d",
+        "img_pool3d",
+        "multibox_loss",
+        "nce",
+        "parse_network",
+        "print",
+        "printer",
+        "priorbox",
+        "roi_pool",
+        "rotate",
+        "sampling_id",
+        "scale_sub_region",
+        "selective_fc",
+        "spp",
+        "switch_order",
+        "tensor",
+    ]
+)
+
+
+def explain(name: str) -> AttributeError:
+    """The error for a name that ``paddle.layer`` lacks."""
+    if name in NEEDS_SEQUENCES:
+        return MissingNameError(f"paddle.layer.{name} needs sequence operators, not available yet")
+    if name in NOT_AVAILABLE:
+        return MissingNameError(f"paddle.layer.{name} is not available")
+    import paddle.v2.layer as layer
+
+    close = difflib.get_close_matches(name, layer.__all__, n=1)
+    hint = f"; did you mean {close[0]!r}?" if close else ""
+    return AttributeError(f"module 'paddle.v2.layer' has no attribute {name!r}{hint}")

@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a layer function returns, and how a layer is declared.
+
+A LayerOutput is a name for a declaration in ``paddle.v2.model``; adding, subtracting and scaling one declares
+further layers, so these rules live here and ``slope_intercept``, ``mixed`` and ``scaling`` share them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias
+
+import numpy as np
+
+from paddle.v2 import activation, model
+from paddle.v2.attr import ExtraLayerAttribute, ParameterAttribute
+from paddle.v2.data_type import InputType
+from paddle.v2.errors import NotAvailableError, UsageError, UsageTypeError
+from paddle.v2.model import ZEROS, Attrs, InputConfig, LayerConfig
+
+BiasAttr: TypeAlias = ParameterAttribute | bool | None
+
+
+class LayerOutput:
+    """One declared layer. ``size`` is the width of a row, (num_filters * height * width) for images."""
+
+    def __init__(self, config: LayerConfig, parents: Sequence[LayerOutput] = ()) -> None:
+        self.config = config
+        self.parents = list(parents)
+
+    @property
+    def name(self) -> str:
+        """Unique within the process."""
+        return self.config.name
+
+    @property
+    def layer_type(self) -> str:
+        """Kind of layer, such as fc."""
+        return self.config.type
+
+    @property
+    def size(self) -> int:
+        """Width of one row."""
+        return self.config.size
+
+    @property
+    def activation(self) -> str:
+        """Name of the activation, empty for linear."""
+        return self.config.activation
+
+    @property
+    def num_filters(self) -> int:
+        """Channels of an image, 0 if this is none."""
+        return self.config.num_filters
+
+    @property
+    def height(self) -> int:
+        """Rows of an image, 0 if unknown."""
+        return self.config.height
+
+    @property
+    def width(self) -> int:
+        """Columns of an image, 0 if unknown."""
+        return self.config.width
+
+    @property
+    def data_type(self) -> InputType | None:
+        """The samples' type, for a data layer."""
+        return self.config.input_type
+
+    def __repr__(self) -> str:
+        return f"LayerOutput({self.name!r}, type={self.layer_type!r}, size={self.size})"
+
+    def __add__(self, other: LayerOutput | float) -> LayerOutput:
+        if isinstance(other, (int, float, np.number)):
+            return affine(self, 1.0, float(other))
+        if isinstance(other, LayerOutput):
+            return add(self, other)
+        return NotImplemented
+
+    __radd__ = __add__
+
+    def __neg__(self) -> LayerOutput:
+        return affine(self, -1.0, 0.0)
+
+    def __sub__(self, other: LayerOutput | float) -> LayerOutput:
+        if isinstance(other, (int, float, np.number)):
+            return affine(self, 1.0, -float(other))
+        if isinstance(other, LayerOutput):
+            return add(self, affine(other, -1.0, 0.0))
+        return NotImplemented
+
+    def __rsub__(self, other: float) -> LayerOutput:
+        return (
+            affine(self, -1.0, float(other)) if isinstance(other, (int, float, np.number)) else NotImplemented
+        )
+
+    def __mul__(self, other: LayerOutput | float) -> LayerOutput:
+        if isinstance(other, (int, float, np.number)):
+            return affine(self, float(other), 0.0)
+        if isinstance(other, LayerOutput):
+            return multiply(self, other)
+        return NotImplemented
+
+    __rmul__ = __mul__
+
+
+def declare(config: LayerConfig, parents: Sequence[LayerOutput]) -> LayerOutput:
+    """Register a layer and return its output."""
+    model.current().add_layer(config)
+    return LayerOutput(config, parents)
+
+
+def simple(
+    kind: str,
+    prefix: str,
+    parents: Sequence[LayerOutput],
+    size: int,
+    *,
+    name: str | None = None,
+    attrs: Attrs | None = None,
+    layer_attr: ExtraLayerAttribute | None = None,
+    like: LayerOutput | None = None,
+) -> LayerOutput:
+    """Declare a layer without parameters whose inputs are plain layers.
+
+    Args:
+        kind: type of the layer.
+        prefix: for the automatic name.
+        parents: inputs in order.
+        size: width of the output.
+        name: given by the user.
+        attrs: settings of the kind.
+        layer_attr: dropout.
+        like: an input whose image geometry the output keeps.
+    """
+    name = model.current().auto_name(prefix, name)
+    config = LayerConfig(
+        name=name,
+        type=kind,
+        size=size,
+        inputs=tuple(InputConfig(parent.name) for parent in parents),
+        drop_rate=drop_rate_of(layer_attr),
+        attrs=attrs or {},
+        num_filters=like.num_filters if like else 0,
+        height=like.height if like else 0,
+        width=like.width if like else 0,
+    )
+    return declare(config, parents)
+
+
+def affine(layer: LayerOutput, slope: float, intercept: float, name: str | None = None) -> LayerOutput:
+    """Slope * x + intercept."""
+    attrs = {"slope": float(slope), "intercept": float(intercept)}
+    return simple(
+        "slope_intercept", "slope_intercept_layer", [layer], layer.size, name=name, attrs=attrs, like=layer
+    )
+
+
+def add(left: LayerOutput, right: LayerOutput) -> LayerOutput:
+    """Sum of two layers; one of size 1 is added to every column of the other."""
+    if left.size == 1 and right.size > 1:
+        left, right = right, left
+    if right.size not in (1, left.size):
+        raise UsageError(f"cannot add {left!r} and {right!r}: sizes must be equal or one of them 1")
+    if right.size != left.size:
+        right = simple(
+            "repeat", "repeat_layer", [right], left.size, attrs={"times": left.size, "as_row_vector": True}
+        )
+    name = model.current().auto_name("mixed")
+    inputs = tuple(InputConfig(side.name, projection="identity", size=left.size) for side in (left, right))
+    return declare(LayerConfig(name, "mixed", left.size, inputs), [left, right])
+
+
+def multiply(left: LayerOutput, right: LayerOutput) -> LayerOutput:
+    """Rows of one layer scaled by another of size 1."""
+    if left.size != 1 and right.size != 1:
+        raise UsageError(f"cannot multiply {left!r} and {right!r}: one of them must have size 1")
+    weight, rows = (left, right) if left.size == 1 else (right, left)
+    return simple("scaling", "scaling_layer", [weight, rows], rows.size, like=rows)
+
+
+def as_list(layers: LayerOutput | Sequence[LayerOutput], who: str) -> list[LayerOutput]:
+    """One layer or several, as a list."""
+    found = [layers] if isinstance(layers, LayerOutput) else list(layers)
+    if not found:
+        raise UsageError(f"{who} needs at least one input layer")
+    for layer in found:
+        require_layer(layer, who)
+    return found
+
+
+def require_layer(layer: object, who: str) -> None:
+    """Refuse anything that is no layer, by name."""
+    if not isinstance(layer, LayerOutput):
+        raise UsageTypeError(f"{who} takes layers, got {type(layer).__name__}: {layer!r:.80}")
+
+
+def require_size(layer: LayerOutput, size: int, who: str) -> None:
+    """Refuse a layer of another width."""
+    if layer.size != size:
+        raise UsageError(f"{who}: layer {layer.name!r} has size {layer.size}, expected {size}")
+
+
+def require_same_size(layers: Iterable[LayerOutput], who: str) -> int:
+    """Refuse layers of different widths; return the common one."""
+    sizes = {layer.name: layer.size for layer in layers}
+    if len(set(sizes.values())) != 1:
+        raise UsageError(f"{who}: inputs must have the same size, got {sizes}")
+    return next(iter(sizes.values()))
+
+
+def activation_name(act: activation.Base | None, default: str) -> str:
+    """Name of an activation, or of the layer's default one."""
+    if act is None:
+        return default
+    if isinstance(act, type) or not isinstance(act, activation.Base):
+        raise UsageTypeError(f"act takes an instance such as paddle.activation.Relu(), got {act!r}")
+    if act.name == "sequence_softmax":
+        raise NotAvailableError("activation.SequenceSoftmax needs sequence operators, not available yet")
+    return act.name
+
+
+def drop_rate_of(layer_attr: ExtraLayerAttribute | None, activation: str = "") -> float:
+    """Dropout rate in a layer_attr."""
+    if layer_attr is None:
+        return 0.0
+    if not isinstance(layer_attr, ExtraLayerAttribute):
+        raise UsageTypeError(f"layer_attr takes paddle.attr.Extra(...), got {layer_attr!r}")
+    if layer_attr.error_clipping_threshold:
+        raise NotAvailableError(
+            "error_clipping_threshold is not available yet; use gradient_clipping_threshold"
+        )
+    if layer_attr.drop_rate and activation == "softmax":
+        raise UsageError("a layer with softmax activation cannot have dropout")
+    return float(layer_attr.drop_rate or 0.0)
+
+
+def weight_attr(param_attr: ParameterAttribute | None) -> ParameterAttribute:
+    """The attribute of a weight, or one that leaves everything to defaults."""
+    if param_attr is None:
+        return ParameterAttribute()
+    if not isinstance(param_attr, ParameterAttribute):
+        raise UsageTypeError(f"param_attr takes paddle.attr.Param(...), got {param_attr!r}")
+    return param_attr
+
+
+def add_bias(layer_name: str, dims: Sequence[int], bias_attr: BiasAttr, *, default: bool) -> str:
+    """Register a bias and return its name, empty for none.
+
+    A Param without ``initial_*`` starts as N(0, 1/sqrt(dims[0])), so a plain ``Param(learning_rate=2)`` on a
+    [1, size] bias is N(0, 1), as in the original.
+    """
+    if bias_attr is None:
+        bias_attr = default
+    if bias_attr is False:
+        return ""
+    if bias_attr is True:
+        bias_attr = ZEROS
+    return model.current().add_parameter(f"_{layer_name}.wbias", dims, weight_attr(bias_attr))

@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Projections and operators: the terms that ``mixed`` sums and ``concat`` puts side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from paddle.graph import Variable
+from paddle.v2 import model
+from paddle.v2.attr import ParameterAttribute
+from paddle.v2.errors import UsageError
+from paddle.v2.layer.emitter import Emitter
+from paddle.v2.layer.output import LayerOutput, require_layer, require_same_size, weight_attr
+from paddle.v2.layer.sparse_input import lookup, matrix_product
+from paddle.v2.model import Attrs, InputConfig
+
+
+@dataclass(frozen=True)
+class Projection:
+    """One term before a layer takes it; size 0 means: the layer's own size."""
+
+    kind: str
+    layers: tuple[LayerOutput, ...]
+    size: int = 0
+    attribute: ParameterAttribute | None = None
+    attrs: Attrs = field(default_factory=dict)
+
+    def bind(self, layer_name: str, index: int, size: int) -> InputConfig:
+        """Register the parameter, if any, and return the input that a layer stores."""
+        size = self.size or size
+        dims = _DIMS[self.kind](self.layers[0].size, size) if self.kind in _DIMS else None
+        parameter = ""
+        if dims is not None:
+            parameter = model.current().add_parameter(
+                f"_{layer_name}.w{index}", dims, weight_attr(self.attribute)
+            )
+        other = {"other": self.layers[1].name} if len(self.layers) > 1 else {}
+        return InputConfig(self.layers[0].name, parameter, self.kind, size, {**self.attrs, **other})
+
+
+_DIMS: Mapping[str, Callable[[int, int], Sequence[int]]] = {
+    "full_matrix": lambda width, size: (width, size),
+    "trans_full_matrix": lambda width, size: (size, width),
+    "table": lambda width, size: (width, size),
+    "dotmul": lambda width, size: (1, size),
+    "scaling": lambda width, size: (1, 1),
+}
+
+
+def full_matrix_projection(
+    input: LayerOutput,
+    size: int = 0,
+    param_attr: ParameterAttribute | None = None,
+) -> Projection:
+    """X W with W [input size, size]."""
+    require_layer(input, "full_matrix_projection")
+    return Projection("full_matrix", (input,), size, param_attr)
+
+
+def trans_full_matrix_projection(
+    input: LayerOutput,
+    size: int = 0,
+    param_attr: ParameterAttribute | None = None,
+) -> Projection:
+    """X W^T with W [size, input size]."""
+    require_layer(input, "trans_full_matrix_projection")
+    return Projection("trans_full_matrix", (input,), size, param_attr)
+
+
+def table_projection(
+    input: LayerOutput,
+    size: int = 0,
+    param_attr: ParameterAttribute | None = None,
+) -> Projection:
+    """Row ``input`` of W [range of the input, size]."""
+    require_layer(input, "table_projection")
+    return Projection("table", (input,), size, param_attr)
+
+
+def identity_projection(input: LayerOutput, offset: int | None = None, size: int | None = None) -> Projection:
+    """X itself, or ``size`` columns of it from ``offset`` on."""
+    require_layer(input, "identity_projection")
+    if offset is None:
+        return Projection("identity", (input,), input.size)
+    size = input.size - offset if size is None else size
+    _check_range(input, offset, offset + size)
+    return Projection("slice", (input,), size, attrs={"starts": (offset,), "ends": (offset + size,)})
+
+
+def slice_projection(input: LayerOutput, slices: Sequence[tuple[int, int]]) -> Projection:
+    """Column ranges [start, end) of x, side by side."""
+    require_layer(input, "slice_projection")
+    for start, end in slices:
+        _check_range(input, start, end)
+    starts, ends = tuple(start for start, _ in slices), tuple(end for _, end in slices)
+    return Projection("slice", (input,), sum(ends) - sum(starts), attrs={"starts": starts, "ends": ends})
+
+
+def scaling_projection(input: LayerOutput, param_attr: ParameterAttribute | None = None) -> Projection:
+    """X times one learned number."""
+    require_layer(input, "scaling_projection")
+    return Projection("scaling", (input,), input.size, param_attr)
+
+
+def dotmul_projection(input: LayerOutput, param_attr: ParameterAttribute | None = None) -> Projection:
+    """X times a learned vector, element by element."""
+    require_layer(input, "dotmul_projection")
+    return Projection("dotmul", (input,), input.size, param_attr)
+
+
+def dotmul_operator(a: LayerOutput, b: LayerOutput, scale: float = 1.0) -> Projection:
+    """Scale * a * b, element by element."""
+    require_layer(a, "dotmul_operator")
+    require_layer(b, "dotmul_operator")
+    size = require_same_size([a, b], "dotmul_operator")
+    return Projection("dotmul_operator", (a, b), size, attrs={"scale": float(scale)})
+
+
+def project(emitter: Emitter, link: InputConfig) -> Variable:
+    """Write one term as operators, (N, link.size)."""
+    return _PROJECTORS[link.projection](emitter, link)
+
+
+def _check_range(layer: LayerOutput, start: int, end: int) -> None:
+    if not 0 <= start < end <= layer.size:
+        raise UsageError(
+            f"columns [{start}, {end}) do not lie within layer {layer.name!r} of size {layer.size}"
+        )
+
+
+def _trans(emitter: Emitter, link: InputConfig) -> Variable:
+    return emitter.op(
+        "matmul",
+        {"X": emitter.rows(link.layer), "Y": emitter.parameter(link.parameter)},
+        {"transpose_X": False, "transpose_Y": True},
+    )
+
+
+def _table(emitter: Emitter, link: InputConfig) -> Variable:
+    return lookup(emitter, emitter.label(link.layer), link.parameter)
+
+
+def _identity(emitter: Emitter, link: InputConfig) -> Variable:
+    return emitter.rows(link.layer)
+
+
+def _slice(emitter: Emitter, link: InputConfig) -> Variable:
+    value = emitter.rows(link.layer)
+    starts, ends = link.attrs["starts"], link.attrs["ends"]
+    assert isinstance(starts, Sequence)
+    assert isinstance(ends, Sequence)
+    parts = [
+        emitter.op("slice", {"Input": value}, {"axes": [1], "starts": [start], "ends": [end]})
+        for start, end in zip(starts, ends, strict=True)
+    ]
+    return parts[0] if len(parts) == 1 else emitter.op("concat", {"X": parts}, {"axis": 1})
+
+
+def _scaling(emitter: Emitter, link: InputConfig) -> Variable:
+    scale = emitter.shaped_parameter(link.parameter, [1])
+    return emitter.op("elementwise_mul", {"X": emitter.rows(link.layer), "Y": scale}, {"axis": 1})
+
+
+def _dotmul(emitter: Emitter, link: InputConfig) -> Variable:
+    vector = emitter.shaped_parameter(link.parameter, [link.size])
+    return emitter.op("elementwise_mul", {"X": emitter.rows(link.layer), "Y": vector}, {"axis": 1})
+
+
+def _dotmul_operator(emitter: Emitter, link: InputConfig) -> Variable:
+    sides = {"X": emitter.rows(link.layer), "Y": emitter.rows(str(link.attrs["other"]))}
+    product = emitter.op("elementwise_mul", sides)
+    scale = link.attrs["scale"]
+    return product if scale == 1.0 else emitter.op("scale", {"X": product}, {"scale": scale})
+
+
+_PROJECTORS: Mapping[str, Callable[[Emitter, InputConfig], Variable]] = {
+    "full_matrix": matrix_product,
+    "trans_full_matrix": _trans,
+    "table": _table,
+    "identity": _identity,
+    "slice": _slice,
+    "scaling": _scaling,
+    "dotmul": _dotmul,
+    "dotmul_operator": _dotmul_operator,
+}

@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The arithmetic of evaluators: what a batch adds, how batches add up, what a user sees.
+
+A part is an array that adds up elementwise, except for AUC, whose parts are histograms with the bins in use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paddle.v2.model import Attrs, EvaluatorConfig
+
+Values: TypeAlias = Sequence[NDArray[Any]]
+Part: TypeAlias = NDArray[np.float64]
+_AUC_BINS = (1 << 24) - 1
+
+
+class _Kind(NamedTuple):
+    measure: Callable[[Values, Attrs], Part]
+    merge: Callable[[Part, Part], Part]
+    report: Callable[[Part, Attrs], dict[str, float]]
+
+
+class Metric:
+    """One evaluator over some batches."""
+
+    def __init__(self, config: EvaluatorConfig) -> None:
+        self.config = config
+        self._kind = _KINDS[config.type]
+        self._part: Part | None = None
+
+    def measure(self, values: Values) -> Part:
+        """What one batch contributes; ``values`` are those of ``config.inputs``."""
+        return self._kind.measure(values, self.config.attrs)
+
+    def add(self, part: Part) -> None:
+        """Take in the contribution of a batch."""
+        self._part = part if self._part is None else self._kind.merge(self._part, part)
+
+    def report(self) -> dict[str, float]:
+        """Metrics by name; nothing before the first batch."""
+        if self._part is None:
+            return {}
+        found = self._kind.report(self._part, self.config.attrs)
+        return {
+            f"{self.config.name}.{field}" if field else self.config.name: value
+            for field, value in found.items()
+        }
+
+
+class Metrics:
+    """All evaluators of a network over some batches."""
+
+    def __init__(self, configs: Sequence[EvaluatorConfig]) -> None:
+        self._metrics = [Metric(config) for config in configs]
+
+    def measure(self, values: Mapping[str, NDArray[Any]]) -> list[Part]:
+        """What one batch contributes to each evaluator."""
+        return [metric.measure([values[name] for name in metric.config.inputs]) for metric in self._metrics]
+
+    def add(self, parts: Sequence[Part]) -> None:
+        """Take in the contributions of a batch."""
+        for metric, part in zip(self._metrics, parts, strict=True):
+            metric.add(part)
+
+    def report(self) -> dict[str, float]:
+        """Metrics by name."""
+        return {name: value for metric in self._metrics for name, value in metric.report().items()}
+
+
+def _weights(values: Values, attrs: Attrs, rows: int) -> NDArray[np.float64]:
+    if attrs.get("weighted"):
+        return values[-1].reshape(-1).astype(np.float64)
+    return np.ones(rows)
+
+
+def _add(left: Part, right: Part) -> Part:
+    return left + right
+
+
+def _ratio(part: Part, attrs: Attrs) -> dict[str, float]:
+    return {"": float(part[0] / part[1]) if part[1] else 0.0}
+
+
+def _classification_error(values: Values, attrs: Attrs) -> Part:
+    output, label = values[0], values[1].reshape(-1)
+    weights = _weights(values, attrs, len(label))
+    if output.shape[1] == 1:
+        wrong = (output[:, 0] > attrs["threshold"]) != (label > 0)
+    elif attrs["top_k"] == 1:
+        wrong = output.argmax(axis=1) != label
+    else:
+        # The label is among the k largest if fewer than k columns beat it.
+        own = np.take_along_axis(output, label[:, None].astype(np.int64), axis=1)
+        wrong = (output > own).sum(axis=1) >= attrs["top_k"]
+    return np.array([weights[wrong].sum(), weights.sum()])
+
+
+def _sum(values: Values, attrs: Attrs) -> Part:
+    weights = _weights(values, attrs, len(values[0]))
+    return np.array([(values[0].astype(np.float64).sum(axis=1) * weights).sum(), weights.sum()])
+
+
+def _column_sum(values: Values, attrs: Attrs) -> Part:
+    weights = _weights(values, attrs, len(values[0]))
+    return np.array([(values[0][:, -1].astype(np.float64) * weights).sum(), weights.sum()])
+
+
+def _auc(values: Values, attrs: Attrs) -> Part:
+    score, positive = values[0][:, -1].astype(np.float64), values[1].reshape(-1) > 0
+    weights = _weights(values, attrs, len(positive))
+    bins = np.clip(score * _AUC_BINS, 0, _AUC_BINS).astype(np.int64).astype(np.float64)
+    return _histogram(np.stack([bins, weights * positive, weights * ~positive]))
+
+
+def _histogram(rows: Part) -> Part:
+    bins, place = np.unique(rows[0], return_inverse=True)
+    sides = [np.bincount(place, side, len(bins)) for side in rows[1:]]
+    return np.stack([bins, *sides])
+
+
+def _merge_auc(left: Part, right: Part) -> Part:
+    return _histogram(np.concatenate([left, right], axis=1))
+
+
+def _report_auc(part: Part, attrs: Attrs) -> dict[str, float]:
+    positives, negatives = part[1][::-1], part[2][::-1]
+    above = np.cumsum(positives)
+    area = (negatives * (above - positives / 2)).sum()
+    total = positives.sum() * negatives.sum()
+    return {"": float(area / total) if total else 0.0}
+
+
+def _precision_recall(values: Values, attrs: Attrs) -> Part:
+    output, label = values[0], values[1].reshape(-1).astype(np.int64)
+    classes = max(output.shape[1], 2)
+    weights = _weights(values, attrs, len(label))
+    chosen = (output[:, 0] > 0.5).astype(np.int64) if output.shape[1] == 1 else output.argmax(axis=1)
+    hit = chosen == label
+    true = np.bincount(label[hit], weights[hit], classes)
+    false = np.bincount(chosen[~hit], weights[~hit], classes)
+    missed = np.bincount(label[~hit], weights[~hit], classes)
+    return np.stack([true, false, missed])
+
+
+def _report_precision_recall(part: Part, attrs: Attrs) -> dict[str, float]:
+    chosen = attrs["positive_label"]
+    assert isinstance(chosen, int)
+    if chosen >= 0:
+        precision, recall, f1 = _scores(*part[:, chosen])
+        return {"precision": precision, "recal": recall, "F1-score": f1}
+    of_classes = np.array([_scores(*column) for column in part.T])
+    macro = of_classes[:, :2].mean(axis=0)
+    micro = _scores(*part.sum(axis=1))
+    return {
+        "macro-average-precision": float(macro[0]),
+        "macro-average-recall": float(macro[1]),
+        "macro-average-F1-score": _f1(float(macro[0]), float(macro[1])),
+        "micro-average-precision": micro[0],
+        "micro-average-recall": micro[1],
+        "micro-average-F1-score": micro[2],
+    }
+
+
+def _scores(true: float, false: float, missed: float) -> tuple[float, float, float]:
+    precision = float(true / (true + false)) if true + false else 1.0
+    recall = float(true / (true + missed)) if true + missed else 1.0
+    return precision, recall, _f1(precision, recall)
+
+
+def _f1(precision: float, recall: float) -> float:
+    return 2 * precision * recall / (precision + recall) if precision + recall else 0.0
+
+
+_KINDS: Mapping[str, _Kind] = {
+    "classification_error": _Kind(_classification_error, _add, _ratio),
+    "sum": _Kind(_sum, _add, _ratio),
+    "column_sum": _Kind(_column_sum, _add, _ratio),
+    "auc": _Kind(_auc, _merge_auc, _report_auc),
+    "precision_recall": _Kind(_precision_recall, _add, _report_precision_recall),
+}

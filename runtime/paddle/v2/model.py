@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Everything a script has declared so far: layers, parameters, evaluators, name counters, optimizer defaults.
+
+The v2 interface has one such name space per process, as the original does: it is never reset by itself, and
+``fresh`` gives a separate one for a while. Declarations are data (frozen, JSON-able); nothing here computes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from paddle.v2.attr import Initializer, ParameterAttribute
+from paddle.v2.data_type import InputType
+from paddle.v2.errors import UsageError
+from paddle.v2.parameter_config import NORMAL, UNIFORM, ParameterConfig
+
+Attrs = Mapping[str, "bool | int | float | str | Sequence[int]"]
+ZEROS = ParameterAttribute(initial_mean=0.0, initial_std=0.0)
+
+
+@dataclass(frozen=True)
+class InputConfig:
+    """One input of a layer: which layer, through which projection, with which parameter."""
+
+    layer: str
+    parameter: str = ""
+    projection: str = ""
+    size: int = 0
+    attrs: Attrs = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class LayerConfig:
+    """One layer as data. ``num_filters``, ``height`` and ``width`` are 0 for layers that are no images."""
+
+    name: str
+    type: str
+    size: int
+    inputs: tuple[InputConfig, ...] = ()
+    activation: str = ""
+    bias: str = ""
+    drop_rate: float = 0.0
+    num_filters: int = 0
+    height: int = 0
+    width: int = 0
+    input_type: InputType | None = None
+    attrs: Attrs = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class EvaluatorConfig:
+    """A metric over the values of some layers."""
+
+    name: str
+    type: str
+    inputs: tuple[str, ...]
+    attrs: Attrs = field(default_factory=dict)
+
+
+@dataclass
+class ParameterDefaults:
+    """What creating an optimizer leaves behind for parameters that say nothing themselves."""
+
+    momentum: float = 0.0
+    decay_rate: float = 0.0
+    gradient_clipping_threshold: float = 0.0
+
+    def fill(self, config: ParameterConfig) -> ParameterConfig:
+        """Give every setting that is 0 its default: an explicit 0 cannot be told from none, as in the original."""
+        return replace(
+            config,
+            momentum=config.momentum or self.momentum,
+            decay_rate=config.decay_rate or self.decay_rate,
+            gradient_clipping_threshold=config.gradient_clipping_threshold
+            or self.gradient_clipping_threshold,
+        )
+
+
+class Model:
+    """The declarations of one name space, in order of creation."""
+
+    def __init__(self) -> None:
+        self.layers: dict[str, LayerConfig] = {}
+        self.parameters: dict[str, ParameterConfig] = {}
+        self.initializers: dict[str, Initializer] = {}
+        self.evaluators: list[EvaluatorConfig] = []
+        self.defaults = ParameterDefaults()
+        self._counters: dict[str, int] = {}
+
+    def auto_name(self, prefix: str, name: str | None = None) -> str:
+        """``name``, or ``__<prefix>_<n>__`` where n counts the calls without a name."""
+        if name is not None:
+            if not isinstance(name, str) or not name:
+                raise UsageError(f"a layer name must be a non-empty string, got {name!r}")
+            return name
+        count = self._counters.get(prefix, 0)
+        self._counters[prefix] = count + 1
+        return f"__{prefix}_{count}__"
+
+    def add_layer(self, config: LayerConfig) -> None:
+        """Register a layer under a name that is still free."""
+        if config.name in self.layers:
+            raise UsageError(
+                f"Duplicated layer name {config.name!r}: layer names are unique within a process"
+            )
+        self.layers[config.name] = config
+
+    def add_parameter(
+        self, name: str, dims: Sequence[int], attribute: ParameterAttribute, *, size: int | None = None
+    ) -> str:
+        """Register a parameter, or check that the shared one of that name has the same size and dims.
+
+        Args:
+            name: used when the attribute has no name of its own.
+            dims: may be empty; then ``size`` says how many elements there are.
+            attribute: initial values and update settings.
+            size: number of elements where dims is empty.
+
+        Returns:
+            The parameter's name.
+        """
+        name = attribute.name or name
+        shape = tuple(int(dim) for dim in dims)
+        count = math.prod(shape) if shape else int(size or 0)
+        if count <= 0:
+            raise UsageError(f"parameter {name!r} would have {count} elements (dims {shape})")
+        known = self.parameters.get(name)
+        if known is not None:
+            if (known.size, known.dims) != (count, shape):
+                raise UsageError(
+                    f"parameter {name!r} is shared with other dims: {known.dims or known.size} before, "
+                    f"{shape or count} now"
+                )
+            return name
+        self.parameters[name] = self.defaults.fill(_configure(name, count, shape, attribute))
+        if attribute.initializer is not None:
+            self.initializers[name] = attribute.initializer
+        return name
+
+
+def _configure(name: str, size: int, dims: tuple[int, ...], attribute: ParameterAttribute) -> ParameterConfig:
+    mean, std, strategy, smart = 0.0, 0.01, NORMAL, False
+    if not attribute.says_how_to_start:
+        std, smart = 1.0 / math.sqrt(dims[0] if dims else size), True
+    elif attribute.initial_max is not None and attribute.initial_min is not None:
+        mean = (attribute.initial_max + attribute.initial_min) / 2
+        std, strategy = mean - attribute.initial_min, UNIFORM
+    else:
+        mean = 0.0 if attribute.initial_mean is None else float(attribute.initial_mean)
+        std = 0.01 if attribute.initial_std is None else float(attribute.initial_std)
+    return ParameterConfig(
+        name=name,
+        size=size,
+        learning_rate=1.0 if attribute.learning_rate is None else float(attribute.learning_rate),
+        momentum=float(attribute.momentum or 0.0),
+        initial_mean=mean,
+        initial_std=std,
+        decay_rate=float(attribute.l2_rate or 0.0),
+        decay_rate_l1=float(attribute.l1_rate or 0.0),
+        dims=dims,
+        initial_strategy=strategy,
+        initial_smart=smart,
+        sparse_remote_update=attribute.sparse_update,
+        gradient_clipping_threshold=float(attribute.gradient_clipping_threshold or 0.0),
+        is_static=attribute.is_static,
+        update_hooks=attribute.update_hooks,
+        sparse_update=attribute.sparse_update,
+    )
+
+
+_models: list[Model] = [Model()]
+
+
+def current() -> Model:
+    """The name space that declarations go to."""
+    return _models[-1]
+
+
+@contextlib.contextmanager
+def fresh() -> Iterator[Model]:
+    """A new, empty name space for the length of a ``with`` block."""
+    _models.append(Model())
+    try:
+        yield _models[-1]
+    finally:
+        _models.pop()

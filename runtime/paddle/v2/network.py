@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A network as data: the layers, parameters and evaluators that some outputs need, and its JSON form.
+
+Layers keep their order of creation, which is also a valid order to compute them in.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any, TypeVar
+
+from paddle.v2.data_type import DataType, InputType, SequenceType
+from paddle.v2.errors import ModelFileError, UsageError
+from paddle.v2.model import EvaluatorConfig, InputConfig, LayerConfig, Model
+from paddle.v2.parameter_config import ParameterConfig, UpdateHook
+
+FORMAT = "paddle-v2-network"
+VERSION = 1
+MAX_BYTES = 1 << 28
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class Network:
+    """What some output layers need, by name, in order of creation."""
+
+    layers: Mapping[str, LayerConfig]
+    parameters: Mapping[str, ParameterConfig]
+    evaluators: tuple[EvaluatorConfig, ...]
+    outputs: tuple[str, ...]
+
+    @property
+    def data_types(self) -> list[tuple[str, InputType]]:
+        """Name and type of the data layers in order of declaration."""
+        return [
+            (name, layer.input_type) for name, layer in self.layers.items() if layer.input_type is not None
+        ]
+
+    def to_json(self) -> bytes:
+        """A self-contained description; evaluators are left out, they belong to training."""
+        content = {
+            "format": FORMAT,
+            "version": VERSION,
+            "outputs": list(self.outputs),
+            "layers": [_layer_to_json(layer) for layer in self.layers.values()],
+            "parameters": [asdict(parameter) for parameter in self.parameters.values()],
+        }
+        return json.dumps(content, separators=(",", ":")).encode()
+
+    @classmethod
+    def from_json(cls, raw: bytes) -> Network:
+        """Read what ``to_json`` wrote.
+
+        Raises:
+            ModelFileError: it is something else, or damaged.
+        """
+        try:
+            content = json.loads(raw)
+        except (UnicodeDecodeError, ValueError, RecursionError) as error:
+            raise ModelFileError(
+                "this is no topology of this runtime (topologies of the original are pickles, which are never loaded); "
+                "write it with Topology(...).serialize_for_inference(file)"
+            ) from error
+        if not isinstance(content, dict) or content.get("format") != FORMAT:
+            raise ModelFileError(f"this is no topology: expected a JSON object with format {FORMAT!r}")
+        if content.get("version") != VERSION:
+            raise ModelFileError(
+                f"topology version {content.get('version')!r} is unknown, expected {VERSION}"
+            )
+        try:
+            layers = [_layer_from_json(item) for item in content["layers"]]
+            parameters = [_parameter_from_json(item) for item in content["parameters"]]
+            outputs = tuple(str(name) for name in content["outputs"])
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise ModelFileError(f"the topology is damaged: {type(error).__name__}: {error}") from error
+        network = cls(
+            {layer.name: layer for layer in layers}, {item.name: item for item in parameters}, (), outputs
+        )
+        network.check()
+        return network
+
+    def check(self) -> None:
+        """Make sure that every layer only reads layers before it, and parameters that exist.
+
+        Raises:
+            ModelFileError: it does not.
+        """
+        seen: set[str] = set()
+        for layer in self.layers.values():
+            missing = [name for name in sources(layer) if name not in seen]
+            missing += [name for name in parameters_of(layer) if name not in self.parameters]
+            if missing:
+                raise ModelFileError(
+                    f"the topology is damaged: layer {layer.name!r} reads {missing[0]!r}, which is missing"
+                )
+            seen.add(layer.name)
+        if not self.outputs or not seen.issuperset(self.outputs):
+            raise ModelFileError(
+                f"the topology is damaged: its outputs {list(self.outputs)} are not all layers"
+            )
+
+
+def network_of(space: Model, outputs: Sequence[str], extra: Sequence[str] = ()) -> Network:
+    """Collect what ``outputs`` and ``extra`` need from a name space.
+
+    Raises:
+        UsageError: a layer is not declared there, or two layers give one parameter different meanings.
+    """
+    needed: set[str] = set()
+    waiting = [*outputs, *extra]
+    while waiting:
+        name = waiting.pop()
+        if name in needed:
+            continue
+        if name not in space.layers:
+            raise UsageError(
+                f"layer {name!r} is not declared in this name space (is its mixed layer finished?)"
+            )
+        needed.add(name)
+        waiting.extend(sources(space.layers[name]))
+    layers = {name: layer for name, layer in space.layers.items() if name in needed}
+    used = {name for layer in layers.values() for name in parameters_of(layer)}
+    return Network(
+        layers,
+        {name: parameter for name, parameter in space.parameters.items() if name in used},
+        tuple(item for item in space.evaluators if needed.issuperset(item.inputs)),
+        tuple(outputs),
+    )
+
+
+def sources(layer: LayerConfig) -> Iterator[str]:
+    """Names of the layers that a layer reads."""
+    for link in layer.inputs:
+        yield link.layer
+        if "other" in link.attrs:
+            yield str(link.attrs["other"])
+
+
+def parameters_of(layer: LayerConfig) -> Iterator[str]:
+    """Names of the parameters of a layer, weights first."""
+    yield from (link.parameter for link in layer.inputs if link.parameter)
+    if layer.bias:
+        yield layer.bias
+
+
+def _layer_to_json(layer: LayerConfig) -> dict[str, Any]:
+    content = {item.name: getattr(layer, item.name) for item in fields(layer)}
+    content["attrs"] = dict(layer.attrs)
+    content["inputs"] = [{**_flat(link), "attrs": dict(link.attrs)} for link in layer.inputs]
+    content["input_type"] = None if layer.input_type is None else _flat(layer.input_type)
+    return content
+
+
+def _flat(value: InputConfig | InputType) -> dict[str, Any]:
+    return {item.name: getattr(value, item.name) for item in fields(value)}
+
+
+def _layer_from_json(content: dict[str, Any]) -> LayerConfig:
+    content = dict(content)
+    kind = content.get("input_type")
+    if kind is not None:
+        content["input_type"] = InputType(
+            int(kind["dim"]), SequenceType(kind["seq_type"]), DataType(kind["type"])
+        )
+    links = [dict(link) for link in content["inputs"]]
+    content["inputs"] = tuple(_build(InputConfig, {**link, "attrs": _attrs(link["attrs"])}) for link in links)
+    content["attrs"] = _attrs(content["attrs"])
+    return _build(LayerConfig, content)
+
+
+def _attrs(content: dict[str, Any]) -> dict[str, Any]:
+    for name, value in content.items():
+        if not isinstance(value, (bool, int, float, str, list)):
+            raise TypeError(f"attribute {name!r} is {value!r}")
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in content.items()}
+
+
+def _parameter_from_json(content: dict[str, Any]) -> ParameterConfig:
+    hooks = tuple(_build(UpdateHook, hook) for hook in content["update_hooks"])
+    return _build(ParameterConfig, {**content, "dims": tuple(content["dims"]), "update_hooks": hooks})
+
+
+def _build(kind: type[_T], content: dict[str, Any]) -> _T:
+    for item in fields(kind):  # type: ignore[arg-type]
+        value = content[item.name]
+        expected = {"str": str, "int": int, "bool": bool, "float": (int, float)}.get(str(item.type))
+        if expected is not None and not isinstance(value, expected):  # type: ignore[arg-type]
+            raise TypeError(f"{kind.__name__}.{item.name} is {value!r}")
+    return kind(**content)

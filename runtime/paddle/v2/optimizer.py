@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Optimizers: an update rule, a learning rate and its schedule.
+
+Creating one sets defaults for parameters declared later and, when SGD is built, for those that leave momentum,
+decay or clipping at 0. The defaults outlive the optimizer, as in the original.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from paddle.optim.spec import OptimizerSpec
+from paddle.v2 import model
+from paddle.v2.errors import UsageError, UsageTypeError
+from paddle.v2.regularization import L2Regularization
+
+
+@dataclass(frozen=True)
+class ModelAverage:
+    """Save the mean of the last values: of average_window times the updates so far, at most max_average_window."""
+
+    average_window: float
+    max_average_window: int | None = None
+    do_average_in_cpu: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.average_window > 0:
+            raise UsageError(f"ModelAverage: average_window must be positive, got {self.average_window}")
+        if self.max_average_window is not None and self.max_average_window < 1:
+            raise UsageError(
+                f"ModelAverage: max_average_window must be at least 1, got {self.max_average_window}"
+            )
+
+
+class Optimizer:
+    """What all optimizers share.
+
+    Args:
+        learning_rate: of a parameter whose own factor is 1; gradients are sums over the batch.
+        learning_rate_decay_a: argument of the schedule.
+        learning_rate_decay_b: argument of the schedule.
+        learning_rate_schedule: constant, poly, caffe_poly, exp, discexp, linear, manual or pass_manual.
+        learning_rate_args: segments of the two manual schedules, "s0:r0,s1:r1,...".
+        regularization: L2Regularization, or None.
+        is_async: parameter servers apply a gradient when it comes.
+        model_average: ModelAverage, or None.
+        gradient_clipping_threshold: bound on every element of a gradient.
+        async_lagged_grad_discard_ratio: asynchronous only; older gradients than this many times the number of
+            trainers are dropped.
+        batch_size: has no effect.
+    """
+
+    rule = ""
+
+    def __init__(
+        self,
+        learning_rate: float = 1e-3,
+        learning_rate_decay_a: float = 0.0,
+        learning_rate_decay_b: float = 0.0,
+        learning_rate_schedule: str = "poly",
+        learning_rate_args: str = "",
+        regularization: L2Regularization | None = None,
+        is_async: bool = False,
+        model_average: ModelAverage | None = None,
+        gradient_clipping_threshold: float | None = None,
+        async_lagged_grad_discard_ratio: float = 1.5,
+        batch_size: int | None = None,
+    ) -> None:
+        if regularization is not None and not isinstance(regularization, L2Regularization):
+            raise UsageTypeError(
+                f"regularization takes paddle.optimizer.L2Regularization(rate), got {regularization!r}"
+            )
+        if model_average is not None and not isinstance(model_average, ModelAverage):
+            raise UsageTypeError(
+                f"model_average takes paddle.optimizer.ModelAverage(...), got {model_average!r}"
+            )
+        if gradient_clipping_threshold is not None and gradient_clipping_threshold < 0:
+            raise UsageError(
+                f"gradient_clipping_threshold must not be negative, got {gradient_clipping_threshold}"
+            )
+        self.spec = OptimizerSpec(
+            rule=self.rule,
+            hyper=self.hyper(),
+            learning_rate=float(learning_rate),
+            schedule=learning_rate_schedule,
+            decay_a=float(learning_rate_decay_a),
+            decay_b=float(learning_rate_decay_b),
+            schedule_args=learning_rate_args,
+            is_async=bool(is_async),
+            discard_ratio=float(async_lagged_grad_discard_ratio),
+        )
+        self.model_average = model_average
+        defaults = model.current().defaults
+        if regularization is not None:
+            defaults.decay_rate = float(regularization.rate)
+        if gradient_clipping_threshold is not None:
+            defaults.gradient_clipping_threshold = float(gradient_clipping_threshold)
+
+    def hyper(self) -> dict[str, float]:
+        """The rule's own numbers."""
+        return {}
+
+
+class Momentum(Optimizer):
+    """m = momentum * m - lr * g - lr * decay * w; w += m. ``sparse`` gives the form for sparse_update parameters."""
+
+    rule = "momentum"
+
+    def __init__(self, momentum: float | None = None, sparse: bool = False, **common: object) -> None:
+        if sparse:
+            self.rule = "sparse_momentum"
+        super().__init__(**common)  # type: ignore[arg-type]
+        if momentum is not None:
+            model.current().defaults.momentum = float(momentum)
+
+
+class Adam(Optimizer):
+    """Adam; epsilon stands outside the root, and weight decay has no effect, as in the original."""
+
+    rule = "adam"
+
+    def __init__(
+        self, beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-8, **common: object
+    ) -> None:
+        self._hyper = {"beta1": beta1, "beta2": beta2, "epsilon": epsilon}
+        super().__init__(**common)  # type: ignore[arg-type]
+
+    def hyper(self) -> dict[str, float]:
+        """beta1, beta2, epsilon."""
+        return self._hyper
+
+
+class Adamax(Optimizer):
+    """Adamax; schedule and weight decay have no effect, as in the original."""
+
+    rule = "adamax"
+
+    def __init__(self, beta1: float = 0.9, beta2: float = 0.999, **common: object) -> None:
+        self._hyper = {"beta1": beta1, "beta2": beta2}
+        super().__init__(**common)  # type: ignore[arg-type]
+
+    def hyper(self) -> dict[str, float]:
+        """beta1, beta2."""
+        return self._hyper
+
+
+class AdaGrad(Optimizer):
+    """Step sizes shrink with the sum of squared gradients; the schedule has no effect, as in the original."""
+
+    rule = "adagrad"
+
+    def __init__(self, **common: object) -> None:
+        super().__init__(**common)  # type: ignore[arg-type]
+
+
+class _Rho(Optimizer):
+    def __init__(self, rho: float = 0.95, epsilon: float = 1e-6, **common: object) -> None:
+        self._hyper = {"rho": rho, "epsilon": epsilon}
+        super().__init__(**common)  # type: ignore[arg-type]
+
+    def hyper(self) -> dict[str, float]:
+        """rho, epsilon."""
+        return self._hyper
+
+
+class DecayedAdaGrad(_Rho):
+    """AdaGrad over a moving mean of squared gradients."""
+
+    rule = "decayed_adagrad"
+
+
+class AdaDelta(_Rho):
+    """Step sizes from the ratio of past updates to past gradients."""
+
+    rule = "adadelta"
+
+
+class RMSProp(_Rho):
+    """Step sizes from the moving variance of the gradients."""
+
+    rule = "rmsprop"
+
+
+__all__ = [
+    "AdaDelta",
+    "AdaGrad",
+    "Adam",
+    "Adamax",
+    "DecayedAdaGrad",
+    "L2Regularization",
+    "ModelAverage",
+    "Momentum",
+    "Optimizer",
+    "RMSProp",
+]

@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``Parameters``: the values of a network's parameters by name, and their tar file.
+
+Values are made on first use: a large table that a parameter server holds never exists here unless somebody asks.
+Once a trainer exists, its values are read and written in place of these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import IO, Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paddle.v2 import model, settings
+from paddle.v2.attr import Initializer
+from paddle.v2.errors import UsageError
+from paddle.v2.initial_value import initial_value
+from paddle.v2.parameter_config import ParameterConfig
+from paddle.v2.parameter_file import HEADER, binary, blob, read_blob, read_tar, write_tar
+from paddle.v2.topology import Layers, Topology
+
+Value = NDArray[np.float32]
+
+
+class Holder(Protocol):
+    """Whoever trains the parameters and so knows their newest values."""
+
+    def newest(self, name: str) -> Value:
+        """The current value, of any shape with the right number of elements."""
+
+    def replace(self, name: str, value: Value) -> None:
+        """Take over a value set by the user."""
+
+    def gradient(self, name: str) -> Value | None:
+        """The gradient of the last batch, or None."""
+
+
+class Parameters:
+    """Parameters by name, in order of creation."""
+
+    def __init__(self) -> None:
+        self._configs: dict[str, ParameterConfig] = {}
+        self._initializers: dict[str, Initializer] = {}
+        self._values: dict[str, Value] = {}
+        self._holder: Holder | None = None
+
+    def names(self) -> list[str]:
+        """Names in order of creation."""
+        return list(self._configs)
+
+    keys = names
+
+    def has_key(self, key: str) -> bool:
+        """Whether there is a parameter of that name."""
+        return key in self._configs
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._configs)
+
+    def __len__(self) -> int:
+        return len(self._configs)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._configs
+
+    def __getitem__(self, key: str) -> Value:
+        return np.array(self.current(key), np.float32).reshape(self.get_shape(key))
+
+    def get(self, parameter_name: str) -> Value:
+        """A copy of the current value, float32 of ``get_shape``."""
+        return self[parameter_name]
+
+    def __setitem__(self, key: str, value: Value) -> None:
+        config = self.config(key)
+        if not isinstance(value, np.ndarray):
+            raise UsageError(f"parameter {key!r} must be set to a numpy array, got {type(value).__name__}")
+        if value.shape != config.shape:
+            raise UsageError(
+                f"parameter {key!r} has shape {config.shape}, got an array of shape {value.shape}"
+            )
+        taken = np.array(value, np.float32)
+        if self._holder is not None:
+            self._holder.replace(key, taken)
+        elif key in self._values:
+            self._values[key][...] = taken
+        else:
+            self._values[key] = taken
+
+    def set(self, parameter_name: str, value: Value) -> None:
+        """Set a value; the array must have exactly the shape ``get_shape``."""
+        self[parameter_name] = value
+
+    def get_shape(self, key: str) -> tuple[int, ...]:
+        """The shape that get and set use."""
+        return self.config(key).shape
+
+    def get_grad(self, key: str) -> Value:
+        """The gradient of the last batch; zeros for a static parameter or before training."""
+        config = self.config(key)
+        found = None if self._holder is None else self._holder.gradient(key)
+        return np.zeros(config.shape, np.float32) if found is None else found.reshape(config.shape)
+
+    def config(self, key: str) -> ParameterConfig:
+        """The configuration of a parameter."""
+        found = self._configs.get(key)
+        if found is None:
+            raise UsageError(f"No such parameter {key}")
+        return found
+
+    def add(
+        self, config: ParameterConfig, initializer: Initializer | None = None, value: Value | None = None
+    ) -> None:
+        """Add a parameter, with its first value or a function of its name that gives it."""
+        if config.name in self._configs:
+            raise UsageError(f"duplicated parameter {config.name}")
+        if value is None and initializer is not None:
+            value = np.asarray(initializer(config.name), np.float32)
+            if value.shape != config.shape:
+                raise UsageError(
+                    f"initializer of {config.name!r} gave shape {value.shape}, expected {config.shape}"
+                )
+        self._configs[config.name] = config
+        if value is not None:
+            self._values[config.name] = np.array(value, np.float32)
+
+    def array(self, key: str) -> Value:
+        """The value itself, made now if it does not exist yet; a trainer updates it in place."""
+        if key not in self._values:
+            self._values[key] = initial_value(self.config(key), settings.current().seed)
+        return self._values[key]
+
+    def current(self, key: str) -> Value:
+        """The newest value without a copy, of any shape; not to be changed."""
+        return self.array(key) if self._holder is None else self._holder.newest(key)
+
+    def attach(self, holder: Holder) -> None:
+        """From now on, read and write through ``holder``."""
+        self._holder = holder
+
+    def serialize(self, name: str, f: IO[Any]) -> None:
+        """Write one value with its 16-byte header."""
+        binary(f).write(blob(self[name]))
+
+    def deserialize(self, name: str, f: IO[Any]) -> None:
+        """Read one value that ``serialize`` wrote."""
+        config = self.config(name)
+        raw = binary(f).read(HEADER.size + 4 * config.size)
+        self[name] = read_blob(raw, config, str(getattr(f, "name", "parameter file")))
+
+    def to_tar(self, f: IO[Any]) -> None:
+        """Write all parameters as an uncompressed tar; a file opened as text works too."""
+        write_tar(f, ((self._configs[name], self[name]) for name in self._configs))
+
+    @staticmethod
+    def from_tar(f: IO[Any]) -> Parameters:
+        """The parameters in a tar.
+
+        Raises:
+            ModelFileError: it is damaged or no such tar.
+        """
+        found = Parameters()
+        for config, value in read_tar(f):
+            found.add(config, value=value)
+        return found
+
+    def init_from_tar(self, f: IO[Any], exclude_params: Sequence[str] = ()) -> None:
+        """Take the values of a tar for the parameters that are in both, except those excluded."""
+        for config, value in read_tar(f):
+            if config.name not in self._configs or config.name in exclude_params:
+                continue
+            if config.size != self._configs[config.name].size:
+                raise UsageError(
+                    f"parameter {config.name!r} has {config.size} values in the tar, "
+                    f"{self._configs[config.name].size} in the network"
+                )
+            self[config.name] = value.reshape(self.get_shape(config.name))
+
+
+def create(layers: Layers) -> Parameters:
+    """The parameters of the network behind some layers."""
+    if isinstance(layers, Iterable) and not isinstance(layers, (list, tuple)):
+        layers = list(layers)
+    found = Parameters()
+    initializers = model.current().initializers
+    for name, config in Topology(layers).network.parameters.items():
+        found.add(config, initializers.get(name))
+    return found

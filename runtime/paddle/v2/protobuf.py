@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The part of protocol buffers' wire format that parameter files need: varints, doubles, byte strings.
+
+Reading never trusts a length: every field ends inside the message or ModelFileError says where it does not.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+
+from paddle.v2.errors import ModelFileError
+
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+_DOUBLE = struct.Struct("<d")
+_MASK64 = (1 << 64) - 1
+
+
+def varint(value: int) -> bytes:
+    """``value`` in base 128; a negative one as its 64-bit two's complement."""
+    value &= _MASK64
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def varint_field(number: int, value: int) -> bytes:
+    """An integer, bool or enum field."""
+    return varint(number << 3 | VARINT) + varint(value)
+
+
+def double_field(number: int, value: float) -> bytes:
+    """A double field."""
+    return varint(number << 3 | FIXED64) + _DOUBLE.pack(value)
+
+
+def bytes_field(number: int, value: bytes) -> bytes:
+    """A string, bytes or message field."""
+    return varint(number << 3 | BYTES) + varint(len(value)) + value
+
+
+def fields(message: bytes) -> Iterator[tuple[int, int | float | bytes]]:
+    """The fields of a message in file order as (number, value); fixed32 fields come as raw bytes.
+
+    Raises:
+        ModelFileError: the message is cut short or has an unknown wire type.
+    """
+    at = 0
+    while at < len(message):
+        key, at = _read_varint(message, at)
+        number, wire = key >> 3, key & 7
+        if wire == VARINT:
+            value, at = _read_varint(message, at)
+            yield number, value
+        elif wire == FIXED64:
+            raw, at = _take(message, at, 8)
+            yield number, float(_DOUBLE.unpack(raw)[0])
+        elif wire == BYTES:
+            length, at = _read_varint(message, at)
+            raw, at = _take(message, at, length)
+            yield number, raw
+        elif wire == FIXED32:
+            raw, at = _take(message, at, 4)
+            yield number, raw
+        else:
+            raise ModelFileError(
+                f"field {number} at byte {at} has wire type {wire}; this is no parameter configuration"
+            )
+
+
+def varints(packed: bytes) -> Iterator[int]:
+    """The integers of a packed repeated field."""
+    at = 0
+    while at < len(packed):
+        value, at = _read_varint(packed, at)
+        yield value
+
+
+def signed(value: int) -> int:
+    """A varint as the signed 64-bit number it stands for."""
+    return value - (1 << 64) if value >> 63 else value
+
+
+def _take(message: bytes, at: int, length: int) -> tuple[bytes, int]:
+    if length > len(message) - at:
+        raise ModelFileError(f"a field at byte {at} needs {length} bytes, {len(message) - at} are left")
+    return message[at : at + length], at + length
+
+
+def _read_varint(message: bytes, at: int) -> tuple[int, int]:
+    value = 0
+    for shift in range(0, 70, 7):
+        if at >= len(message):
+            raise ModelFileError(f"the message ends inside a number at byte {at}")
+        byte = message[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value & _MASK64, at
+    raise ModelFileError(f"a number before byte {at} has more than ten bytes")

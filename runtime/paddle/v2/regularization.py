@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Regularisation that an optimizer gives to every parameter without a rate of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from paddle.v2.errors import UsageError
+
+
+@dataclass(frozen=True)
+class L2Regularization:
+    """Weight decay with this rate."""
+
+    rate: float
+
+    def __post_init__(self) -> None:
+        if not self.rate >= 0:
+            raise UsageError(f"L2Regularization: the rate must not be negative, got {self.rate}")

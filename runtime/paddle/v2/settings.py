@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``paddle.init``: which device, seed, trainer and parameter servers this process works with.
+
+Arguments beat ``PADDLE_INIT_*``. A script that never calls ``init`` gets the environment and the defaults.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from paddle.env import JobEnvironment
+from paddle.errors import FlagError
+from paddle.flags import INIT_FLAGS, Value, read_flags
+from paddle.v2.errors import UsageError
+
+_WHERE = ("port", "ports_num", "ports_num_for_sparse", "pservers")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The resolved arguments of ``init``.
+
+    ``num_trainers`` is the flag num_gradient_servers. Endpoints are "ip:port", node-major, then port.
+    """
+
+    use_gpu: bool
+    gpu_id: int
+    trainer_count: int
+    seed: int
+    trainer_id: int
+    num_trainers: int
+    endpoints: tuple[str, ...]
+    sparse_endpoints: tuple[str, ...]
+    log_period: int
+    environment: JobEnvironment
+
+    @property
+    def device(self) -> str:
+        """Name of the device that computes."""
+        return f"gpu:{self.gpu_id}" if self.use_gpu else "cpu"
+
+
+def resolve(given: Mapping[str, object], environment: JobEnvironment) -> Settings:
+    """Combine arguments, environment and defaults.
+
+    Raises:
+        FlagError: a name is unknown or a value cannot be read.
+        UsageError: parallel_nn is asked for, or ids and counts contradict each other.
+    """
+    if given.get("parallel_nn"):
+        raise UsageError("parallel_nn is not supported: a layer cannot be put on a device of its own")
+    from_env = _read_environment(environment)
+    flags = read_flags(INIT_FLAGS, {**environment.init_flags, **given})
+    trainer_id, trainers = int(flags["trainer_id"]), int(flags["num_gradient_servers"])
+    if trainers < 1 or not 0 <= trainer_id < trainers:
+        raise UsageError(
+            f"trainer_id {trainer_id} does not fit num_gradient_servers {trainers}: ids run from 0 to the number of "
+            "trainers minus 1"
+        )
+    if int(flags["trainer_count"]) < 1:
+        raise UsageError(f"trainer_count must be at least 1, got {flags['trainer_count']}")
+    published = environment.endpoints and all(flags[name] == from_env[name] for name in _WHERE)
+    port, ports, sparse = (int(flags[name]) for name in ("port", "ports_num", "ports_num_for_sparse"))
+    hosts = [host.strip() for host in str(flags["pservers"]).split(",") if host.strip()]
+    return Settings(
+        use_gpu=bool(flags["use_gpu"]),
+        gpu_id=int(flags["gpu_id"]),
+        trainer_count=int(flags["trainer_count"]),
+        seed=int(flags["seed"]) or int(time.time()),
+        trainer_id=trainer_id,
+        num_trainers=trainers,
+        endpoints=environment.endpoints if published else _endpoints(hosts, port, ports),
+        sparse_endpoints=environment.sparse_endpoints
+        if published
+        else _endpoints(hosts, port + ports, sparse),
+        log_period=int(flags["log_period"]),
+        environment=environment,
+    )
+
+
+def init(**arguments: object) -> None:
+    """Set up this process; any flag of the original's trainer is accepted, unknown ones are errors.
+
+    Args:
+        **arguments: flags such as use_gpu, trainer_count, seed, port, ports_num, ports_num_for_sparse,
+            num_gradient_servers, trainer_id, pservers. ``paddle.flags.INIT_FLAGS`` is the full table.
+    """
+    _state.settings = resolve(arguments, JobEnvironment.read())
+
+
+def current() -> Settings:
+    """What the last ``init`` resolved, or environment and defaults."""
+    if _state.settings is None:
+        _state.settings = resolve({}, JobEnvironment.read())
+    return _state.settings
+
+
+class _State:
+    settings: Settings | None = None
+
+
+_state = _State()
+
+
+def _read_environment(environment: JobEnvironment) -> dict[str, Value]:
+    try:
+        return read_flags(INIT_FLAGS, environment.init_flags)
+    except FlagError as error:
+        raise FlagError(f"in the environment, as PADDLE_INIT_<NAME>: {error}") from error
+
+
+def _endpoints(hosts: list[str], port: int, count: int) -> tuple[str, ...]:
+    return tuple(
+        f"[{host}]:{port + offset}" if ":" in host else f"{host}:{port + offset}"
+        for host in hosts
+        for offset in range(count)
+    )

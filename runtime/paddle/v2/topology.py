@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``Topology``: the network behind some output layers, as scripts look at it and save it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import IO, Any
+
+from paddle.v2 import model
+from paddle.v2.data_type import InputType
+from paddle.v2.errors import UsageError
+from paddle.v2.layer.output import LayerOutput
+from paddle.v2.model import LayerConfig
+from paddle.v2.network import Network, network_of
+from paddle.v2.parameter_file import binary
+
+Layers = LayerOutput | Sequence[LayerOutput]
+
+
+class Topology:
+    """The layers that ``layers`` and ``extra_layers`` need; anything else that was declared is left out."""
+
+    def __init__(self, layers: Layers, extra_layers: Layers | None = None) -> None:
+        self.layers = _listed(layers)
+        extra = [] if extra_layers is None else _listed(extra_layers)
+        if not self.layers:
+            raise UsageError("Topology needs at least one layer")
+        self.network = network_of(
+            model.current(), [layer.name for layer in self.layers], [layer.name for layer in extra]
+        )
+
+    def proto(self) -> Network:
+        """The network as data: its layers, parameters and evaluators."""
+        return self.network
+
+    def get_layer(self, name: str) -> LayerConfig:
+        """The configuration of a layer."""
+        found = self.network.layers.get(name)
+        if found is None:
+            raise UsageError(
+                f"there is no layer {name!r} in this topology; it has {list(self.network.layers)}"
+            )
+        return found
+
+    def get_layer_proto(self, name: str) -> LayerConfig | None:
+        """The configuration of a layer, or None."""
+        return self.network.layers.get(name)
+
+    def data_layers(self) -> dict[str, LayerConfig]:
+        """The data layers by name."""
+        return {name: self.network.layers[name] for name, _ in self.network.data_types}
+
+    def data_type(self) -> list[tuple[str, InputType]]:
+        """Name and type of each data layer in order of declaration."""
+        return self.network.data_types
+
+    def use_sparse_updater(self) -> bool:
+        """Whether any parameter is updated row by row."""
+        return any(config.sparse_update for config in self.network.parameters.values())
+
+    def update_from_default(self) -> None:
+        """Give parameters that leave momentum, decay or clipping open what the last optimizer set."""
+        defaults = model.current().defaults
+        parameters = {name: defaults.fill(config) for name, config in self.network.parameters.items()}
+        self.network = Network(self.network.layers, parameters, self.network.evaluators, self.network.outputs)
+
+    def serialize_for_inference(self, stream: IO[Any]) -> None:
+        """Write the network as JSON for ``Inference(fileobj=...)``."""
+        binary(stream).write(self.network.to_json())
+
+
+def _listed(layers: object) -> list[LayerOutput]:
+    found: list[LayerOutput] = []
+    for layer in layers if isinstance(layers, (list, tuple)) else [layers]:
+        if not isinstance(layer, LayerOutput):
+            raise UsageError(f"expected layers, got {layer!r:.80}")
+        found.append(layer)
+    return found

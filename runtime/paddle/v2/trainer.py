@@ -1,0 +1,291 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``trainer.SGD``: trains a network in this process, or as one trainer of a cluster.
+
+The numbers of N synchronous trainers on N parts of the data are those of one process on the joined batches, up to
+float32 rounding; dropout masks depend on (seed, trainer id, step).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paddle.glog import TRAINER, open_log
+from paddle.report import Reporter
+from paddle.v2 import event as events
+from paddle.v2 import settings as init_settings
+from paddle.v2.average import Averager
+from paddle.v2.errors import NotAvailableError, TrainingError, UsageError, UsageTypeError
+from paddle.v2.feeder import DataFeeder, Feeding
+from paddle.v2.gradient_machine import GradientMachine
+from paddle.v2.layer_outputs import LayerOutputs
+from paddle.v2.metric import Metrics
+from paddle.v2.network import Network
+from paddle.v2.optimizer import Optimizer
+from paddle.v2.parameters import Parameters
+from paddle.v2.topology import Layers, Topology
+from paddle.v2.training_log import TrainingLog
+from paddle.v2.update_local import LocalUpdater
+from paddle.v2.update_remote import RemoteUpdater
+from paddle.v2.updater import Updater
+
+Reader = Callable[[], Iterable[Any]]
+EventHandler = Callable[[Any], object]
+
+
+class SGD:
+    """Trains ``parameters`` to make ``cost`` small.
+
+    Args:
+        cost: cost layer, or several.
+        parameters: from ``paddle.parameters.create``; trained in place.
+        update_equation: an optimizer.
+        extra_layers: further layers to keep, for evaluators.
+        is_local: False sends gradients to the parameter servers that ``paddle.init`` names.
+        pserver_spec: not supported (the fault-tolerant servers of the original).
+        use_etcd: has no effect.
+    """
+
+    def __init__(
+        self,
+        cost: Layers,
+        parameters: Parameters,
+        update_equation: Optimizer,
+        extra_layers: Layers | None = None,
+        is_local: bool = True,
+        pserver_spec: str | None = None,
+        use_etcd: bool = True,
+    ) -> None:
+        if not isinstance(parameters, Parameters):
+            raise UsageTypeError("parameters should be parameters")
+        if not isinstance(update_equation, Optimizer):
+            raise UsageTypeError(
+                f"update_equation must be an optimizer of paddle.optimizer, got {update_equation!r}"
+            )
+        if pserver_spec is not None:
+            raise NotAvailableError(
+                "pserver_spec is not supported; name the servers in paddle.init(pservers=...)"
+            )
+        self._topology = Topology(cost, extra_layers)
+        self._topology.update_from_default()
+        self._parameters = parameters
+        self._optimizer = update_equation
+        self._is_local = bool(is_local)
+        self._settings = init_settings.current()
+        network = self._topology.network
+        self._remote_tables = _remote_tables(network, self._is_local)
+        if update_equation.model_average is not None and self._has_sparse(network):
+            raise NotAvailableError(
+                "model_average does not cover sparse_update parameters; leave one of them out"
+            )
+        self._machine = GradientMachine(
+            network,
+            parameters,
+            network.outputs,
+            device=self._settings.device,
+            seed=_mask_seed(self._settings),
+            held_elsewhere=self._remote_tables,
+        )
+        self._machine.build()
+        parameters.attach(self)
+        self._logger = open_log(TRAINER, self._settings.environment)
+        self._reporter = Reporter.from_environment(self._settings.environment)
+        self._evaluated = list(dict.fromkeys(name for item in network.evaluators for name in item.inputs))
+        self._log = TrainingLog(self._logger, self._settings.log_period, network.evaluators)
+        self._updater: Updater | None = None
+        self._averager: Averager | None = None
+        self._step = 0
+
+    def get_topology_proto(self) -> Network:
+        """The network as data."""
+        return self._topology.proto()
+
+    def train(
+        self,
+        reader: Reader,
+        num_passes: int = 1,
+        event_handler: EventHandler | None = None,
+        feeding: Feeding = None,
+    ) -> None:
+        """Run ``num_passes`` passes over what ``reader`` yields (batches of samples).
+
+        A second call starts with fresh optimizer state in local training; parameter servers keep theirs.
+        """
+        _check_reader(reader)
+        handler = event_handler if event_handler is not None else _ignore
+        if not callable(handler):
+            raise UsageTypeError(f"event_handler must be callable, got {type(handler).__name__}")
+        feeder = DataFeeder(self._topology.data_type(), feeding)
+        updater = self._start_updater()
+        try:
+            for pass_id in range(num_passes):
+                self._train_pass(pass_id, reader, feeder, updater, handler)
+        finally:
+            self._reporter.flush()
+
+    def test(self, reader: Reader, feeding: Feeding = None) -> events.TestResult:
+        """Cost per sample and metrics over what ``reader`` yields, without dropout and without changing anything."""
+        feeder = DataFeeder(self._topology.data_type(), feeding)
+        metrics = Metrics(self._topology.network.evaluators)
+        if self._updater is not None:
+            self._updater.catch_up()
+        cost, samples = 0.0, 0
+        for batch in reader():
+            feed = feeder(batch)
+            self._prepare(feed)
+            step = self._machine.test(feed, self._evaluated)
+            cost += step.cost
+            samples += len(batch)
+            metrics.add(metrics.measure(step.values))
+        result = events.TestResult(metrics.report, cost / samples if samples else 0.0)
+        self._log.test(result.cost, samples, result.metrics)
+        return result
+
+    def save_parameter_to_tar(self, f: IO[Any]) -> None:
+        """Write all parameters: decayed to the present, averaged if the optimizer says so, whole tables fetched."""
+        if self._updater is not None:
+            self._updater.catch_up()
+        with self._averager.applied() if self._averager is not None else contextlib.nullcontext():
+            self._parameters.to_tar(f)
+
+    def close(self) -> None:
+        """Leave the parameter servers; happens by itself when the process ends."""
+        if self._updater is not None:
+            self._updater.close()
+            self._updater = None
+
+    def newest(self, name: str) -> NDArray[np.float32]:
+        """The current value of a parameter; a table on parameter servers is fetched whole."""
+        if name not in self._remote_tables:
+            return self._machine.newest(name)
+        return self._parameters.array(name) if self._updater is None else self._updater.table(name)
+
+    def replace(self, name: str, value: NDArray[np.float32]) -> None:
+        """Take over a value that the user set."""
+        if not self._is_local and self._updater is not None:
+            raise UsageError(f"parameter {name!r} lives on parameter servers now; set it before train()")
+        if name in self._remote_tables:
+            self._parameters.array(name)[...] = value
+        else:
+            self._machine.replace(name, value)
+
+    def gradient(self, name: str) -> NDArray[np.float32] | None:
+        """The gradient of the last batch."""
+        return self._machine.gradient(name)
+
+    def _train_pass(
+        self, pass_id: int, reader: Reader, feeder: DataFeeder, updater: Updater, handler: EventHandler
+    ) -> None:
+        evaluators = self._topology.network.evaluators
+        outputs: LayerOutputs | None = None
+        started, samples = time.monotonic(), 0
+        handler(events.BeginPass(pass_id))
+        self._log.start_pass(pass_id)
+        updater.start_pass(pass_id)
+        for batch_id, batch in enumerate(reader()):
+            handler(events.BeginIteration(pass_id, batch_id))
+            feed = feeder(batch)
+            updater.prepare(feed)
+            step = self._machine.train(feed, self._step, self._evaluated)
+            if not math.isfinite(step.cost):
+                raise TrainingError(
+                    f"the cost is {step.cost} in pass {pass_id}, batch {batch_id}: training has diverged or a sample "
+                    "holds NaN; try a smaller learning_rate (gradients are sums over the batch) or "
+                    "gradient_clipping_threshold"
+                )
+            outputs = LayerOutputs(self._machine, feed, self._step, step.values)
+            self._step += 1
+            handler(events.EndForwardBackward(pass_id, batch_id, outputs))
+            updater.update(step.gradients, len(batch))
+            if self._averager is not None:
+                self._averager.add()
+            metrics = Metrics(evaluators)
+            parts = metrics.measure(step.values)
+            metrics.add(parts)
+            self._log.batch(step.cost, len(batch), parts)
+            samples += len(batch)
+            cost = step.cost / len(batch)
+            self._reporter.progress(
+                pass_id=pass_id,
+                batch_id=batch_id,
+                step=self._step,
+                cost=cost,
+                samples=samples,
+                samples_per_s=samples / max(time.monotonic() - started, 1e-9),
+            )
+            handler(events.EndIteration(metrics.report, pass_id, batch_id, cost, outputs))
+        updater.finish_pass()
+        if self._averager is not None:
+            self._averager.finish_pass()
+        self._log.finish_pass()
+        self._reporter.flush()
+        handler(
+            events.EndPass(
+                self._log.metrics.report, pass_id, outputs or LayerOutputs(self._machine, {}, 0, {})
+            )
+        )
+
+    def _start_updater(self) -> Updater:
+        spec = self._optimizer.spec
+        if not self._is_local and self._updater is not None:
+            return self._updater
+        updater: Updater
+        if self._is_local:
+            updater = LocalUpdater(self._machine, spec)
+        else:
+            updater = RemoteUpdater(self._machine, spec, self._settings)
+        self._updater = updater
+        average = self._optimizer.model_average
+        if average is not None:
+            parameters = self._topology.network.parameters
+            trained = {
+                name: self._machine.flat(name) for name, config in parameters.items() if not config.is_static
+            }
+            self._averager = Averager(average, trained)
+        return updater
+
+    def _prepare(self, feed: dict[str, NDArray[Any]]) -> None:
+        if self._updater is not None:
+            self._updater.prepare(feed)
+            return
+        for name in self._remote_tables:
+            table = self._parameters.array(name)
+            ids = np.unique(
+                np.concatenate([feed[source].reshape(-1) for source in self._machine.lookups(name)])
+            )
+            self._machine.set_rows(name, ids, table[ids])
+
+    @staticmethod
+    def _has_sparse(network: Network) -> bool:
+        return any(config.sparse_update for config in network.parameters.values())
+
+
+def _remote_tables(network: Network, is_local: bool) -> frozenset[str]:
+    if is_local:
+        return frozenset()
+    return frozenset(name for name, config in network.parameters.items() if config.sparse_remote_update)
+
+
+def _mask_seed(settings: init_settings.Settings) -> int:
+    # crc32 never gives 0 for these texts in practice, and a seed of 0 would mean: none.
+    return zlib.crc32(f"{settings.seed}:{settings.trainer_id}".encode()) or 1
+
+
+def _check_reader(reader: object) -> None:
+    if not callable(reader):
+        raise UsageTypeError(
+            f"reader must be a function that returns an iterator, got {type(reader).__name__}"
+        )
+    if not isinstance(reader(), Iterator):
+        raise UsageTypeError("reader() must return an iterator, for example by being a generator function")
+
+
+def _ignore(event: object) -> None:
+    """The event handler of those who give none."""

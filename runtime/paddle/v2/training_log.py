@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The lines of paddle_trainer.INFO: one every log_period batches, one per pass, one per test."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from logging import Logger
+
+from paddle.v2.metric import Metrics, Part
+from paddle.v2.model import EvaluatorConfig
+
+
+class TrainingLog:
+    """Adds up costs and metrics of a pass, and since the last line."""
+
+    def __init__(self, logger: Logger, period: int, evaluators: Sequence[EvaluatorConfig]) -> None:
+        self._logger = logger
+        self._period = period
+        self._evaluators = evaluators
+        self.start_pass(0)
+
+    def start_pass(self, pass_id: int) -> None:
+        """Begin a pass."""
+        self._pass_id = pass_id
+        self._batches = self._samples = self._new_samples = 0
+        self._cost = self._new_cost = 0.0
+        self.metrics, self._new_metrics = Metrics(self._evaluators), Metrics(self._evaluators)
+
+    def batch(self, cost: float, samples: int, parts: Sequence[Part]) -> None:
+        """Take in a batch; ``cost`` is summed over its samples."""
+        self._batches += 1
+        self._samples += samples
+        self._new_samples += samples
+        self._cost += cost
+        self._new_cost += cost
+        self.metrics.add(parts)
+        self._new_metrics.add(parts)
+        if self._period > 0 and self._batches % self._period == 0:
+            self._logger.info(
+                " Batch=%d samples=%d AvgCost=%g CurrentCost=%g Eval: %s CurrentEval: %s",
+                self._batches,
+                self._samples,
+                self._cost / self._samples,
+                self._new_cost / self._new_samples,
+                _text(self.metrics.report()),
+                _text(self._new_metrics.report()),
+            )
+            self._new_samples, self._new_cost = 0, 0.0
+            self._new_metrics = Metrics(self._evaluators)
+
+    def finish_pass(self) -> None:
+        """Write the line of the pass."""
+        average = self._cost / self._samples if self._samples else 0.0
+        text = _text(self.metrics.report())
+        self._logger.info(
+            " Pass=%d Batch=%d samples=%d AvgCost=%g Eval: %s",
+            self._pass_id,
+            self._batches,
+            self._samples,
+            average,
+            text,
+        )
+
+    def test(self, cost: float, samples: int, metrics: Mapping[str, float]) -> None:
+        """Write the line of a test; ``cost`` is per sample."""
+        self._logger.info(" Test samples=%d cost=%g Eval: %s", samples, cost, _text(metrics))
+
+
+def _text(metrics: Mapping[str, float]) -> str:
+    return "".join(f" {name}={value:g} " for name, value in metrics.items())

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sends gradients to parameter servers and takes new weights back.
+
+Dense parameters are kept here and overwritten after every batch. Of a sparse parameter only the rows that a batch
+reads are here; they come before the forward and their gradients leave after the backward. Static parameters never
+travel. Optimizer state lives on the servers, so it also outlives one call of ``train``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paddle.optim.spec import OptimizerSpec
+from paddle.pserver.client import Client
+from paddle.v2.errors import UsageError
+from paddle.v2.feeder import Feed
+from paddle.v2.gradient_machine import Gradient, GradientMachine
+from paddle.v2.settings import Settings
+from paddle.v2.updater import parameter_spec
+
+
+class RemoteUpdater:
+    """One trainer of a cluster. Calls block until the servers have answered or a deadline is over."""
+
+    def __init__(self, machine: GradientMachine, optimizer: OptimizerSpec, settings: Settings) -> None:
+        """Connect, agree with the other trainers on parameters and optimizer, and take over trainer 0's values.
+
+        Raises:
+            UsageError: the parameters cannot be trained this way.
+            PserverError: the servers cannot be reached or refuse.
+        """
+        self._machine = machine
+        trained = [config for config in machine.network.parameters.values() if not config.is_static]
+        self._sparse = {config.name: config for config in trained if config.sparse_remote_update}
+        dense = [config for config in trained if not config.sparse_remote_update]
+        _check(list(self._sparse), [config.name for config in dense], settings)
+        self._ids = {name: machine.lookups(name) for name in self._sparse}
+        self._dense = {config.name: machine.flat(config.name) for config in dense}
+        key = settings.environment.job_key
+        self._client = Client.connect(
+            settings.endpoints,
+            settings.sparse_endpoints,
+            trainer_id=settings.trainer_id,
+            num_trainers=settings.num_trainers,
+            job_key=key,
+            wire=settings.environment.wire or ("curve" if key else "plain"),
+        )
+        try:
+            specs = [parameter_spec(config, sparse=config.sparse_remote_update) for config in trained]
+            self._client.configure(specs, optimizer, self._first_values(settings))
+            self._client.pull(self._dense)
+        except BaseException:
+            self._client.close()
+            raise
+
+    def start_pass(self, pass_id: int) -> None:
+        """Meet the other trainers."""
+        self._client.start_pass()
+
+    def prepare(self, feed: Feed) -> None:
+        """Fetch the rows that a batch reads."""
+        for name, sources in self._ids.items():
+            ids = np.unique(np.concatenate([feed[source].reshape(-1) for source in sources]))
+            self._machine.set_rows(name, ids, self._client.pull_rows(name, ids))
+
+    def update(self, gradients: Mapping[str, Gradient], num_samples: int) -> None:
+        """Send the gradients of a batch, wait, and take the new dense weights."""
+        self._client.push_pull(gradients, num_samples, self._dense)
+
+    def finish_pass(self) -> None:
+        """Wait until every trainer has finished the pass, then take the dense weights."""
+        self._client.finish_pass()
+        self._client.pull(self._dense)
+
+    def catch_up(self) -> None:
+        """The servers do that at the end of a pass and before they hand out whole tables."""
+
+    def table(self, name: str) -> NDArray[np.float32]:
+        """All rows of a sparse parameter, fetched now."""
+        table = np.empty(self._sparse[name].shape, np.float32)
+        self._client.pull({name: table})
+        return table
+
+    def close(self) -> None:
+        """Leave the job; the others go on without this trainer."""
+        self._client.close()
+
+    def _first_values(self, settings: Settings) -> dict[str, NDArray[np.float32]]:
+        if settings.trainer_id:
+            return {}
+        return {**self._dense, **{name: self._machine.parameters.current(name) for name in self._sparse}}
+
+
+def _check(sparse: list[str], dense: list[str], settings: Settings) -> None:
+    if sparse and not dense:
+        raise UsageError(
+            f"is_local=False: all parameters ({', '.join(sparse)}) are sparse_update; at least one must be dense, for "
+            "example a bias"
+        )
+    if not settings.endpoints:
+        raise UsageError(
+            "is_local=False needs parameter servers: set pservers, port and ports_num in paddle.init"
+        )
