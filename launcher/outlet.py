@@ -51,6 +51,7 @@ class Sink:
                 _write_all(self._descriptor, data)
             else:
                 self._stream.write(data.decode(self.encoding))
+                self._stream.flush()
         except (OSError, ValueError) as error:
             self.gone = str(error)
         return len(text)

@@ -1,0 +1,266 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command as users run it: help, dry run, exit codes; `import paddle` from the repository root."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from launcher import cli
+from launcher.conf_names import CONF_NAMES, REQUIRED
+from launcher.errors import ExitCode
+from launcher.options import OPTIONS
+
+ROOT = Path(__file__).resolve().parents[2]
+LIMIT_S = 60
+
+Run = Callable[..., "subprocess.CompletedProcess[bytes]"]
+
+# Says on stderr what a command touched that only a job may touch.
+WATCH = """
+import sys
+seen = set()
+def hook(event, args):
+    if event in {"socket.connect", "socket.getaddrinfo", "subprocess.Popen", "os.exec", "os.posix_spawn", "os.fork"}:
+        seen.add(event)
+sys.addaudithook(hook)
+sys.path.insert(0, ROOT)
+from launcher.cli import main
+code = main()
+heavy = {"fabric", "paramiko", "rich", "numpy", "zmq", "cryptography"} & set(sys.modules)
+print(sorted(seen | heavy), file=sys.stderr)
+sys.exit(code)
+""".replace("ROOT", repr(str(ROOT)))
+
+WITHOUT_FABRIC = """
+import sys
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "launcher.job":
+            raise ModuleNotFoundError("No module named 'fabric'", name="fabric")
+sys.meta_path.insert(0, Finder())
+sys.path.insert(0, ROOT)
+from launcher.cli import main
+sys.exit(main())
+""".replace("ROOT", repr(str(ROOT)))
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    """A package that can run, in a directory with a conf.py of two machines that do not exist."""
+    package = tmp_path / "ws"
+    package.mkdir()
+    (package / "train.py").touch()
+    (tmp_path / "conf.py").write_text('HOSTS = ["root@192.0.2.1", "root@192.0.2.2"]\n')
+    return package
+
+
+@pytest.fixture
+def run(package: Path) -> Run:
+    """Run paddle.py in the package's parent."""
+
+    def run_command(
+        *argv: str | bytes, code: str = "", **kwargs: object
+    ) -> subprocess.CompletedProcess[bytes]:
+        command = [sys.executable, *(["-c", code] if code else [str(ROOT / "paddle.py")]), *argv]
+        options: dict[str, object] = {
+            "cwd": package.parent,
+            "capture_output": True,
+            "timeout": LIMIT_S,
+            **kwargs,
+        }
+        return subprocess.run(command, check=False, **options)  # type: ignore[call-overload, no-any-return]
+
+    return run_command
+
+
+def test_help_fits_a_screen_and_names_every_option(run: Run) -> None:
+    done = run("--help")
+    lines = done.stdout.decode().splitlines()
+    assert done.returncode == 0
+    assert len(lines) <= 24
+    assert max(map(len, lines)) <= 80
+    for option in OPTIONS:
+        assert f"--{option.name}" in done.stdout.decode()
+
+
+def test_version_is_that_of_the_project(run: Run) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert run("--version").stdout.decode() == f"paddle.py {project['version']}\n"
+
+
+@pytest.mark.parametrize("argv", [["--help"], ["-p", "ws", "--conf=conf.py", "--dry_run"], ["--dryrun"]])
+def test_help_dry_run_and_usage_errors_touch_no_network_and_load_nothing_heavy(
+    run: Run, argv: list[str]
+) -> None:
+    done = run(*argv, code=WATCH)
+    assert done.stderr.decode().splitlines()[-1] == "[]"
+
+
+def test_a_dry_run_shows_the_plan_and_writes_nothing(run: Run, package: Path) -> None:
+    before = sorted(package.parent.rglob("*"))
+    done = run("-p", "ws", "--conf=conf.py", "--dry_run", "--name=a b")
+    assert done.returncode == 0
+    assert b"trainer-1 on node 1 (root@192.0.2.2)" in done.stdout
+    assert b"-u train.py '--name=a b'" in done.stdout
+    assert sorted(package.parent.rglob("*")) == before
+
+
+def test_a_dry_run_shows_bytes_that_are_no_text(run: Run) -> None:
+    done = run(b"-p", b"ws", b"--conf=conf.py", b"--dry_run", b"--x=\xff")
+    assert done.returncode == 0
+    assert b"'--x=\\udcff'" in done.stdout
+
+
+def test_conf_py_beside_paddle_py_is_the_default(run: Run) -> None:
+    assert b"pserver-2 on node 2 (local-2)" in run("-p", "ws", "--dry_run").stdout
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        ([], "what shall run?"),
+        (["-p", "ws", "-j", "ws"], "exclude each other"),
+        (["-p", "none"], "none does not exist"),
+        (["-p", "conf.py"], "is not a directory"),
+        (["-p", "ws", "--entry=go.py"], "no file go.py"),
+        (["-p", "ws", "--conf=missing.py"], "missing.py: no such file"),
+        (["-p", "ws", "--dryrun"], "did you mean --dry_run?"),
+        (["-p", "ws", "--port=70000"], "--port: expected an integer from 1 to 65535, got 70000"),
+        (["-p", "ws", "--use_gpu=maybe"], "--use_gpu: expected True or False"),
+        (["-p", "w\ns"], "does not exist"),
+    ],
+)
+def test_a_wrong_command_ends_with_2_and_the_fix_and_no_traceback(
+    run: Run, argv: list[str], words: str
+) -> None:
+    done = run(*argv)
+    assert done.returncode == ExitCode.USAGE
+    assert words in done.stderr.decode()
+    assert b"Traceback" not in done.stderr
+    assert all(line.startswith("paddle.py: ") for line in done.stderr.decode().splitlines())
+    assert done.stdout == b""
+
+
+def test_every_wrong_line_of_conf_is_told(run: Run, package: Path) -> None:
+    (package.parent / "conf.py").write_text('HOSTS = "a"\nPADDLE_PORT = 0\nPADDEL_PORT = 1\n')
+    done = run("-p", "ws", "--conf=conf.py")
+    assert sorted(done.stderr.decode().splitlines()) == [
+        "paddle.py: conf.py:1: HOSTS: expected a list of hosts, such as ['root@10.1.9.7'], got the string 'a'",
+        "paddle.py: conf.py:2: PADDLE_PORT: expected an integer from 1 to 65535, got 0",
+        "paddle.py: conf.py:3: unknown name PADDEL_PORT; did you mean PADDLE_PORT?",
+    ]
+
+
+def test_ctrl_c_while_conf_runs_ends_with_130(run: Run, package: Path) -> None:
+    (package.parent / "conf.py").write_text(
+        "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nHOSTS = ['a']\n"
+    )
+    done = run(
+        "-p",
+        "ws",
+        "--conf=conf.py",
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    assert done.returncode == ExitCode.INTERRUPTED
+    assert b"Traceback" not in done.stderr
+
+
+def test_a_reader_that_leaves_early_is_no_error(run: Run) -> None:
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    done = run("-p", "ws", "--dry_run", capture_output=False, stdout=write_end, stderr=subprocess.PIPE)
+    os.close(write_end)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_closed_standard_streams_are_no_error(run: Run) -> None:
+    def close_all() -> None:
+        os.closerange(0, 3)
+
+    done = run("-p", "ws", "--dry_run", capture_output=False, preexec_fn=close_all)
+    assert done.returncode == 0
+
+
+def test_a_python_without_the_packages_is_told_what_to_do(run: Run) -> None:
+    done = run("-p", "ws", code=WITHOUT_FABRIC)
+    assert done.returncode == ExitCode.USAGE
+    assert b"has no fabric; `sh run.sh` sets up .venv" in done.stderr
+
+
+def test_main_returns_its_code_and_reads_the_arguments_it_is_given(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert cli.main(["--help"]) == 0
+    assert "usage:" in capsys.readouterr().out
+    assert cli.main(["--nothing"]) == 2
+    assert "paddle.py: " in capsys.readouterr().err
+
+
+def python(*argv: str, cwd: Path = ROOT) -> str:
+    environ = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(
+        [sys.executable, *argv],
+        cwd=cwd,
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_imported_from_the_repository_root_paddle_is_the_runtime() -> None:
+    code = "import paddle, paddle.errors; print(paddle.__file__, paddle.__path__[0], paddle.errors.__file__)"
+    folder = ROOT / "runtime" / "paddle"
+    assert python("-c", code).split() == [str(folder / "__init__.py"), str(folder), str(folder / "errors.py")]
+
+
+def test_a_second_import_gives_the_same_package() -> None:
+    code = (
+        "import sys, importlib, paddle as one; import paddle as two; three = importlib.import_module('paddle');"
+        "print(one is two is three is sys.modules['paddle'])"
+    )
+    assert python("-c", code) == "True"
+
+
+def test_run_with_m_from_the_repository_root_paddle_is_the_runtime() -> None:
+    assert python("-m", "paddle", "version").startswith("PaddlePaddle ")
+
+
+def test_safe_path_and_other_directories_are_fine(tmp_path: Path) -> None:
+    assert python("-P", str(ROOT / "paddle.py"), "--version", cwd=tmp_path).startswith("paddle.py ")
+
+
+@pytest.mark.parametrize(
+    "option", [option for option in OPTIONS if option.name != "help"], ids=lambda o: o.name
+)
+def test_every_option_is_documented(option: object) -> None:
+    page = (ROOT / "docs" / "command-line.md").read_text()
+    assert f"`--{option.name}" in page  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("name", CONF_NAMES)
+def test_every_conf_name_is_documented_with_its_default(name: str) -> None:
+    page = (ROOT / "docs" / "configuration.md").read_text()
+    (row,) = [
+        line for line in page.splitlines() if line.startswith(f"| `{name}` |") and line.count("|") == 4
+    ][:1]
+    default = CONF_NAMES[name].default
+    shown = {REQUIRED: "required", None: "every node"}.get(default if not isinstance(default, list) else 0)
+    assert row.split("|")[2].strip() == (shown or f"`{default!r}`".replace("'", '"'))
+
+
+def test_every_exit_code_is_documented() -> None:
+    page = (ROOT / "docs" / "command-line.md").read_text()
+    for code in ExitCode:
+        assert f"| {int(code)} |" in page

@@ -1,0 +1,267 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The screen: bounded, harmless lines; no reader can hold up or end a job."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import io
+import os
+import pty
+import re
+import select
+import struct
+import termios
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from launcher import console_text
+from launcher.console import Console, show
+from launcher.errors import ExitCode
+from launcher.outlet import BACKLOG
+
+DEADLINE_S = 20.0
+
+
+def plain(act: object) -> list[str]:
+    """What a console writes into a stream that is no terminal."""
+    stream = io.StringIO()
+    console = Console(stream)
+    act(console)  # type: ignore[operator]
+    console.close(DEADLINE_S)
+    return stream.getvalue().splitlines()
+
+
+def test_lines_of_a_process_carry_role_rank_and_node() -> None:
+    assert plain(lambda console: console.process_line("trainer-2", "node-c", b"one\ntwo\n")) == [
+        "[trainer 2 node-c] one",
+        "[trainer 2 node-c] two",
+    ]
+
+
+def test_bytes_that_are_no_text_are_shown_as_escapes() -> None:
+    assert plain(lambda console: console.process_line("pserver-0", "a", b"\xff\xc3\xa9\n")) == [
+        "[pserver 0 a] \\xffé"
+    ]
+
+
+def test_a_pipe_gets_a_programs_own_colours() -> None:
+    assert plain(lambda c: c.process_line("pserver-0", "a", b"\x1b[31mred\x1b[0m\n")) == [
+        "[pserver 0 a] \x1b[31mred\x1b[0m"
+    ]
+
+
+def test_a_line_is_bounded_and_says_how_much_is_missing() -> None:
+    (line,) = plain(lambda console: console.process_line("trainer-0", "a", b"x" * 1_000_000))
+    assert len(line) < console_text.MAX_LINE + 100
+    assert line.endswith("... (998000 more characters in the log file)")
+
+
+def test_a_stream_that_lacks_a_character_gets_an_escape() -> None:
+    raw = io.BytesIO()
+    console = Console(io.TextIOWrapper(raw, encoding="ascii"))
+    console.note("a\udcff ☃")
+    console.close(DEADLINE_S)
+    assert raw.getvalue() == b"a\\udcff \\u2603\n"
+
+
+def test_a_job_is_told_in_order_from_phase_to_outcome() -> None:
+    def tell(console: Console) -> None:
+        console.nodes({0: "a", 1: "b"})
+        console.phase("preflight")
+        console.table(["node", "state"], [["a", "ok"], ["bb", "no route"]], {1})
+        console.node_state(0, "running")
+        console.progress(0, 1, 2, 3.5, 100.0)
+        console.note("first\nsecond")
+        console.times({"connect": 0.125, "total": 2.0})
+        console.summary(
+            job_id="JOB1",
+            code=ExitCode.PROCESS_FAILED,
+            logs=Path("ws/log"),
+            output=None,
+            lines=["FIRST ERROR: trainer 0 on a: exit code 3", "    \x1b[31mTraceback\x07"],
+        )
+
+    assert plain(tell) == [
+        "== preflight",
+        "  node  state",
+        "  a     ok",
+        "! bb    no route",
+        "first",
+        "second",
+        "times: connect 0.12 s, total 2.00 s",
+        "FIRST ERROR: trainer 0 on a: exit code 3",
+        "    Traceback\\x07",
+        "logs: ws/log",
+        "JOB1: failed: a process of the job failed (exit 1)",
+    ]
+
+
+@pytest.mark.parametrize("code", ExitCode)
+def test_every_exit_code_has_words(code: ExitCode) -> None:
+    assert console_text.outcome("JOB1", code).endswith(f"(exit {int(code)})")
+
+
+@given(st.text() | st.binary().map(lambda raw: raw.decode("latin-1")))
+def test_visible_text_cannot_act_on_a_terminal(text: str) -> None:
+    shown = console_text.visible(text)
+    assert all(
+        character.isprintable() or character in "\u00a0\u3000" or character.isspace() for character in shown
+    )
+    assert not set(shown) & set("\x1b\r\n\x07\x08\x9b\x00\u202e\u2028\u2029\x85")
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_of_a_process_become_one_line_each(data: bytes) -> None:
+    for on_terminal in (True, False):
+        lines = console_text.process_lines("trainer 0 a", data, on_terminal)
+        assert len(lines) == len(data.split(b"\n")) - (data.endswith(b"\n") or not data)
+        assert all("\n" not in line for line in lines)
+
+
+def test_a_progress_bar_is_shown_in_its_last_state_on_a_terminal() -> None:
+    data = b"10%\r50%\r100%\r\n"
+    assert console_text.process_lines("t", data, on_terminal=True) == ["[t] 100%"]
+    assert console_text.process_lines("t", data, on_terminal=False) == ["[t] 10%\r50%\r100%"]
+
+
+class Pipe:
+    """A pipe whose reader the test plays."""
+
+    def __init__(self) -> None:
+        self.read_end, write_end = os.pipe()
+        self.stream = os.fdopen(write_end, "w", encoding="utf-8")
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            os.close(self.read_end)
+        with contextlib.suppress(OSError):
+            self.stream.close()
+
+
+@pytest.fixture
+def pipe() -> Iterator[Pipe]:
+    pipe = Pipe()
+    yield pipe
+    pipe.close()
+
+
+def test_a_reader_that_has_gone_is_noted_once_and_ends_nothing(
+    pipe: Pipe, capfd: pytest.CaptureFixture[str]
+) -> None:
+    console = Console(pipe.stream)
+    os.close(pipe.read_end)
+    for _ in range(100):
+        console.note("to nobody")
+    console.close(DEADLINE_S)
+    assert capfd.readouterr().err.count("cannot write to the screen any more") == 1
+
+
+def test_a_reader_that_stopped_holds_up_nobody_and_learns_what_it_missed(pipe: Pipe) -> None:
+    """The pipe is full long before the lines end; every call still returns, and the tail arrives when it is read."""
+    console = Console(pipe.stream)
+    count = 3 * BACKLOG
+    for _ in range(count):
+        console.process_line("trainer-0", "a", b"x" * 500 + b"\n")
+    console.note("the end")
+    read = bytearray()
+
+    def drain() -> None:
+        while chunk := os.read(pipe.read_end, 65536):
+            read.extend(chunk)
+
+    reader = threading.Thread(target=drain)
+    reader.start()
+    console.close(DEADLINE_S)
+    pipe.stream.close()
+    reader.join(DEADLINE_S)
+    lines = read.decode().splitlines()
+    (missed,) = (int(m[1]) for line in lines if (m := re.match(r"\((\d+) lines or updates not shown", line)))
+    assert sum(line.startswith("[trainer 0 a] x") for line in lines) + missed == count
+    assert missed > 0
+    assert "the end" in lines
+
+
+def test_closing_gives_up_on_a_reader_that_never_comes_back(pipe: Pipe) -> None:
+    console = Console(pipe.stream)
+    for _ in range(1000):
+        console.note("x" * 1000)
+    before = time.monotonic()
+    console.close(0.2)
+    assert time.monotonic() - before < DEADLINE_S
+    os.close(pipe.read_end)  # now the blocked write ends, and with it the thread
+
+
+def test_show_to_a_reader_that_has_gone_is_no_error(pipe: Pipe) -> None:
+    os.close(pipe.read_end)
+    show("text", pipe.stream)
+
+
+class Terminal:
+    """A pseudo terminal, 20 rows of 60 columns."""
+
+    def __init__(self) -> None:
+        self.master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 20, 60, 0, 0))
+        self.stream = os.fdopen(slave, "w", encoding="utf-8")
+
+    def text(self) -> str:
+        """Everything written so far."""
+        read = bytearray()
+        while select.select([self.master], [], [], 0.2)[0]:
+            read.extend(os.read(self.master, 65536))
+        return read.decode()
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Terminal]:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    terminal = Terminal()
+    yield terminal
+    terminal.stream.close()
+    os.close(terminal.master)
+
+
+def until(terminal: Terminal, words: str) -> str:
+    """What the terminal shows up to these words."""
+    deadline = time.monotonic() + DEADLINE_S
+    seen = ""
+    while words not in seen:
+        assert time.monotonic() < deadline, f"never saw {words!r} in {seen!r}"
+        seen += terminal.text()
+    return seen
+
+
+def test_on_a_terminal_nodes_stay_below_and_lines_scroll_above(terminal: Terminal) -> None:
+    console = Console(terminal.stream)
+    console.nodes({node_id: f"node-{node_id}" for node_id in range(40)})
+    for node_id in range(40):
+        console.node_state(node_id, "running")
+    console.progress(0, 3, 17, 5.125, 1234.0)
+    seen = until(terminal, "and ")
+    assert "pass 3 batch 17" in seen
+    assert "5.125" in seen
+    assert "1,234 samples/s" in seen
+    assert "40 running" not in seen
+    assert re.search(r"and \d\d more +\d\d running", seen)
+    console.process_line("trainer-0", "node-0", b"\x1b[2Jcost \x07[bold]1[/bold]\n")
+    assert "[trainer 0 node-0] cost \\x07[bold]1[/bold]" in until(terminal, "cost")
+    console.close(DEADLINE_S)
+    assert "\x1b[?25h" in terminal.text()  # the cursor is back
+
+
+def test_a_dumb_terminal_gets_plain_lines(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    console = Console(terminal.stream)
+    console.node_state(0, "running")
+    console.note("text")
+    console.process_line("trainer-0", "a", b"\x1b[31mx\n")
+    console.close(DEADLINE_S)
+    assert terminal.text() == "text\r\n[trainer 0 a] x\r\n"
