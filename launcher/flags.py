@@ -36,7 +36,33 @@ INIT_FLAGS: frozenset[str] = frozenset((_COMMUNICATION + _TRAINER + _DOCUMENTED_
 """Flags of paddle.init: each one given on the command line becomes PADDLE_INIT_<NAME> of the trainers."""
 
 PSERVER_FLAGS: frozenset[str] = frozenset(
-    ["port", "ports_num", "ports_num_for_sparse", "num_gradient_servers", "nics", "comment", "wire", "bind", "port_tries", "barrier_timeout_s", "rdma_tcp", "pserver_num_threads", "log_period_server", "small_messages", "sock_send_buf_size", "sock_recv_buf_size", "sock_listen_queue_size", "async_lagged_ratio_min", "async_lagged_ratio_default", "loadsave_parameters_in_pserver", "check_sparse_distribution_in_pserver", "show_check_sparse_distribution_log", "check_sparse_distribution_batches", "check_sparse_distribution_ratio", "check_sparse_distribution_unbalance_degree"]
+    [
+        "port",
+        "ports_num",
+        "ports_num_for_sparse",
+        "num_gradient_servers",
+        "nics",
+        "comment",
+        "wire",
+        "bind",
+        "port_tries",
+        "barrier_timeout_s",
+        "rdma_tcp",
+        "pserver_num_threads",
+        "log_period_server",
+        "small_messages",
+        "sock_send_buf_size",
+        "sock_recv_buf_size",
+        "sock_listen_queue_size",
+        "async_lagged_ratio_min",
+        "async_lagged_ratio_default",
+        "loadsave_parameters_in_pserver",
+        "check_sparse_distribution_in_pserver",
+        "show_check_sparse_distribution_log",
+        "check_sparse_distribution_batches",
+        "check_sparse_distribution_ratio",
+        "check_sparse_distribution_unbalance_degree",
+    ]
 )
 """Flags of `paddle pserver`."""
 
