@@ -42,7 +42,8 @@ class SelectedRows:
     @property
     def dtype(self) -> np.dtype[Any]:
         """Of the values."""
-        return np.dtype(self.values.dtype)
+        dtype: np.dtype[Any] = self.values.dtype
+        return dtype
 
     def merged(self) -> SelectedRows:
         """Return unique ascending rows; values of equal rows are added in the order they stand in."""
