@@ -7,8 +7,10 @@ Nothing secret passes through here: the agent adds PADDLE_JOB_KEY itself.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
 
 from launcher.flags import INIT_FLAGS
 from launcher.options import Mode
@@ -31,12 +33,13 @@ class Endpoints:
 
 @dataclass(frozen=True)
 class JobFacts:
-    """What the environments of one job are made of.
+    """What the environments of one job are made of; what all of them hold is worked out once.
 
     Attributes:
         addresses: node id -> address for the job's traffic.
         pserver_nodes, trainer_nodes: node id by rank.
         pserver_ports: ports that pservers are configured for.
+        endpoints: node id of a pserver -> its endpoints.
     """
 
     job_id: str
@@ -44,22 +47,75 @@ class JobFacts:
     addresses: Mapping[int, str]
     pserver_nodes: tuple[int, ...]
     trainer_nodes: tuple[int, ...]
-    pserver_ports: Sequence[int]
+    pserver_ports: range
+    endpoints: Mapping[int, Endpoints]
 
-    def service_port(self, which: int) -> int:
-        """The which-th port of this job outside the pservers' range; other jobs most likely get others."""
+    @cached_property
+    def service_ports(self) -> tuple[int, int]:
+        """Master and trainer port, outside the pservers' range; other jobs most likely get others."""
         digest = hashlib.sha256(self.job_id.encode()).digest()
         port = _FIRST_SERVICE_PORT + int.from_bytes(digest[:4], "big") % _SERVICE_PORTS
-        free = (at for at in range(port, 65536) if at not in self.pserver_ports)
-        for _ in range(which):
-            next(free)
-        return next(free)
+        master, trainer = islice((at for at in range(port, 65536) if at not in self.pserver_ports), 2)
+        return master, trainer
 
+    @cached_property
     def trainer_endpoints(self) -> tuple[str, ...]:
         """One endpoint a trainer, by rank."""
         return tuple(
-            endpoint(self.addresses[node_id], self.service_port(1)) for node_id in self.trainer_nodes
+            endpoint(self.addresses[node_id], self.service_ports[1]) for node_id in self.trainer_nodes
         )
+
+    @cached_property
+    def for_all(self) -> Mapping[str, str]:
+        """What is the same for every process."""
+        env = {
+            "PADDLE_JOB_ID": self.job_id,
+            "PADDLE_WIRE": str(self.settings.wire),
+            "PADDLE_CLUSTER_TRAIN": "True",
+            "PADDLE_TRAINERS_NUM": str(len(self.trainer_nodes)),
+            "PADDLE_TRAINER_ENDPOINTS": ",".join(self.trainer_endpoints),
+            "GLOG_logtostderr": "0",
+            "GLOG_log_dir": "./log",
+            "PYTHONUNBUFFERED": "1",
+            "PYTHONFAULTHANDLER": "1",
+        }
+        if self.settings.ld_library_path:
+            env["LD_LIBRARY_PATH"] = self.settings.ld_library_path
+        return env
+
+    @cached_property
+    def pserver_lists(self) -> Mapping[str, str]:
+        """Where the pservers are: node-major, then port."""
+        dense = (text for node_id in self.pserver_nodes for text in self.endpoints[node_id].dense)
+        sparse = (text for node_id in self.pserver_nodes for text in self.endpoints[node_id].sparse)
+        return {
+            "PADDLE_PSERVERS_IP_PORT_LIST": ",".join(dense),
+            "PADDLE_PSERVERS_SPARSE_IP_PORT_LIST": ",".join(sparse),
+        }
+
+    @cached_property
+    def for_trainers(self) -> Mapping[str, str]:
+        """What is the same for every trainer. The plan's own values win over passed-through flags."""
+        settings, size = self.settings, str(len(self.trainer_nodes))
+        env = {f"PADDLE_INIT_{name.upper()}": value for name, value in settings.flags if name in INIT_FLAGS}
+        env.setdefault("PADDLE_INIT_TRAINER_COUNT", "1")
+        env["PADDLE_INIT_USE_GPU"] = str(settings.use_gpu)
+        env["PADDLE_INIT_NUM_GRADIENT_SERVERS"] = size
+        if self.pserver_nodes:
+            env |= self.pserver_lists
+            env["PADDLE_INIT_PORT"] = str(self._base_port())
+            env["PADDLE_INIT_PORTS_NUM"] = str(settings.ports_num)
+            env["PADDLE_INIT_PORTS_NUM_FOR_SPARSE"] = str(settings.ports_num_for_sparse)
+            env["PADDLE_INIT_PSERVERS"] = ",".join(self.addresses[node_id] for node_id in self.pserver_nodes)
+        env["OMPI_COMM_WORLD_SIZE"] = env["WORLD_SIZE"] = size
+        env["MASTER_ADDR"] = self.addresses[self.trainer_nodes[0]]
+        env["MASTER_PORT"] = str(self.service_ports[0])
+        return env
+
+    def _base_port(self) -> int:
+        """The first port of all pservers where they agree; the lists of endpoints hold either way."""
+        bases = {int(self.endpoints[node_id].dense[0].rpartition(":")[2]) for node_id in self.pserver_nodes}
+        return bases.pop() if len(bases) == 1 else self.settings.port
 
 
 def endpoint(address: str, port: int) -> str:
@@ -67,27 +123,33 @@ def endpoint(address: str, port: int) -> str:
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
-def of_pserver(job: JobFacts, node_id: int, rank: int, planned: Mapping[int, Endpoints]) -> dict[str, str]:
+def of_pserver(job: JobFacts, node_id: int, rank: int) -> dict[str, str]:
     """A pserver's environment; in fluid mode it runs the script, which wants the list of all pservers."""
-    env = _of_any(job, node_id, "PSERVER", rank, endpoint(job.addresses[node_id], job.settings.port))
-    if job.settings.mode is Mode.FLUID:
-        env |= _pserver_lists(job, planned)
-    return env
+    own_endpoint = endpoint(job.addresses[node_id], job.settings.port)
+    lists = job.pserver_lists if job.settings.mode is Mode.FLUID else {}
+    return {**job.for_all, **lists, **_own(job, node_id, "PSERVER", rank, own_endpoint)}
 
 
-def of_trainer(job: JobFacts, node_id: int, rank: int, endpoints: Mapping[int, Endpoints]) -> dict[str, str]:
-    """A trainer's environment."""
-    env = _of_any(job, node_id, "TRAINER", rank, job.trainer_endpoints()[rank])
-    env |= {f"PADDLE_INIT_{name.upper()}": value for name, value in job.settings.flags if name in INIT_FLAGS}
-    env |= _init_flags(job, rank, endpoints)
-    if job.pserver_nodes:
-        env |= _pserver_lists(job, endpoints)
-    return env | _ranks(job, rank)
+def of_trainer(job: JobFacts, node_id: int, rank: int) -> dict[str, str]:
+    """A trainer's environment; there is one trainer a node, so its rank is its node's too."""
+    number = str(rank)
+    return {
+        **job.for_all,
+        **job.for_trainers,
+        **_own(job, node_id, "TRAINER", rank, job.trainer_endpoints[rank]),
+        "PADDLE_INIT_TRAINER_ID": number,
+        "OMPI_COMM_WORLD_RANK": number,
+        "RANK": number,
+        "NODE_RANK": number,
+        "LOCAL_RANK": "0",
+        "LOCAL_WORLD_SIZE": "1",
+    }
 
 
 def trainer_ports(job: JobFacts, rank: int) -> tuple[int, ...]:
     """Ports a trainer may listen on: its endpoint's, and on rank 0 the master port."""
-    return (job.service_port(1), job.service_port(0)) if rank == 0 else (job.service_port(1),)
+    master, own = job.service_ports
+    return (own, master) if rank == 0 else (own,)
 
 
 def threads(count: int, given: Iterable[tuple[str, str]]) -> dict[str, str]:
@@ -95,73 +157,11 @@ def threads(count: int, given: Iterable[tuple[str, str]]) -> dict[str, str]:
     return dict.fromkeys(THREAD_VARIABLES, str(count)) | dict(given)
 
 
-def _of_any(job: JobFacts, node_id: int, role: str, rank: int, own_endpoint: str) -> dict[str, str]:
-    env = {
-        "PADDLE_JOB_ID": job.job_id,
+def _own(job: JobFacts, node_id: int, role: str, rank: int, own_endpoint: str) -> dict[str, str]:
+    return {
         "PADDLE_NODE_ID": str(node_id),
-        "PADDLE_WIRE": str(job.settings.wire),
-        "PADDLE_CLUSTER_TRAIN": "True",
         "TRAINING_ROLE": role,
         "POD_IP": job.addresses[node_id],
         "PADDLE_CURRENT_ENDPOINT": own_endpoint,
         "PADDLE_TRAINER_ID": str(rank),
-        "PADDLE_TRAINERS_NUM": str(len(job.trainer_nodes)),
-        "PADDLE_TRAINER_ENDPOINTS": ",".join(job.trainer_endpoints()),
-        "GLOG_logtostderr": "0",
-        "GLOG_log_dir": "./log",
-        "PYTHONUNBUFFERED": "1",
-        "PYTHONFAULTHANDLER": "1",
-    }
-    if job.settings.ld_library_path:
-        env["LD_LIBRARY_PATH"] = job.settings.ld_library_path
-    return env
-
-
-def _init_flags(job: JobFacts, rank: int, endpoints: Mapping[int, Endpoints]) -> dict[str, str]:
-    """The PADDLE_INIT_* that the plan decides, whatever was passed through."""
-    settings = job.settings
-    env = {
-        "PADDLE_INIT_USE_GPU": str(settings.use_gpu),
-        "PADDLE_INIT_TRAINER_COUNT": dict(settings.flags).get("trainer_count", "1"),
-        "PADDLE_INIT_NUM_GRADIENT_SERVERS": str(len(job.trainer_nodes)),
-        "PADDLE_INIT_TRAINER_ID": str(rank),
-    }
-    if job.pserver_nodes:
-        env |= {
-            "PADDLE_INIT_PORT": str(_base_port(job, endpoints)),
-            "PADDLE_INIT_PORTS_NUM": str(settings.ports_num),
-            "PADDLE_INIT_PORTS_NUM_FOR_SPARSE": str(settings.ports_num_for_sparse),
-            "PADDLE_INIT_PSERVERS": ",".join(job.addresses[node_id] for node_id in job.pserver_nodes),
-        }
-    return env
-
-
-def _base_port(job: JobFacts, endpoints: Mapping[int, Endpoints]) -> int:
-    """The first port of all pservers where they agree; the lists of endpoints hold either way."""
-    bases = {int(endpoints[node_id].dense[0].rpartition(":")[2]) for node_id in job.pserver_nodes}
-    return bases.pop() if len(bases) == 1 else job.settings.port
-
-
-def _pserver_lists(job: JobFacts, endpoints: Mapping[int, Endpoints]) -> dict[str, str]:
-    dense = (text for node_id in job.pserver_nodes for text in endpoints[node_id].dense)
-    sparse = (text for node_id in job.pserver_nodes for text in endpoints[node_id].sparse)
-    return {
-        "PADDLE_PSERVERS_IP_PORT_LIST": ",".join(dense),
-        "PADDLE_PSERVERS_SPARSE_IP_PORT_LIST": ",".join(sparse),
-    }
-
-
-def _ranks(job: JobFacts, rank: int) -> dict[str, str]:
-    """What MPI and PyTorch scripts read; there is one trainer a node."""
-    size = str(len(job.trainer_nodes))
-    return {
-        "OMPI_COMM_WORLD_RANK": str(rank),
-        "OMPI_COMM_WORLD_SIZE": size,
-        "RANK": str(rank),
-        "WORLD_SIZE": size,
-        "LOCAL_RANK": "0",
-        "LOCAL_WORLD_SIZE": "1",
-        "NODE_RANK": str(rank),
-        "MASTER_ADDR": job.addresses[job.trainer_nodes[0]],
-        "MASTER_PORT": str(job.service_port(0)),
     }

@@ -8,10 +8,12 @@ the endpoints that pservers really have) comes in as arguments. No secret is eve
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
+from functools import cached_property
 
 from launcher import command_lines, environment
 from launcher.environment import Endpoints, endpoint
@@ -102,14 +104,18 @@ class Plan:
 
     def node(self, node_id: int) -> Node:
         """The node with this id."""
-        return next(node for node in self.nodes if node.node_id == node_id)
+        return self._by_id[node_id]
 
-    def pserver_ports(self) -> tuple[int, ...]:
+    @cached_property
+    def _by_id(self) -> dict[int, Node]:
+        return {node.node_id: node for node in self.nodes}
+
+    def pserver_ports(self) -> range:
         """The ports every pserver is configured to listen on, dense ones first."""
         settings = self.settings
         sparse = 0 if self.mode is Mode.FLUID else settings.ports_num_for_sparse
         count = 1 if self.mode is Mode.FLUID else settings.ports_num + sparse
-        return tuple(range(settings.port, settings.port + count))
+        return range(settings.port, settings.port + count)
 
 
 def new_job_id(now: datetime, entropy: bytes) -> str:
@@ -167,8 +173,8 @@ def pserver_processes(
         addresses: node id -> address for the job's traffic.
         cpus: node id -> cores of its machine; 1 where it is not known.
     """
-    job = _job_facts(plan, addresses)
-    planned = planned_endpoints(plan, addresses)
+    job = _job_facts(plan, addresses, planned_endpoints(plan, addresses))
+    threads = _threads(plan, addresses, cpus or {})
     return tuple(
         Process(
             name=f"pserver-{rank}",
@@ -178,12 +184,9 @@ def pserver_processes(
             argv=command_lines.of_pserver(
                 plan.settings, plan.node(node_id).python, plan.job_id, addresses[node_id]
             ),
-            env={
-                **environment.of_pserver(job, node_id, rank, planned),
-                **_threads(plan, node_id, addresses, cpus or {}),
-            },
+            env=environment.of_pserver(job, node_id, rank) | threads[node_id],
             log=SERVER_LOG,
-            ports=plan.pserver_ports(),
+            ports=tuple(plan.pserver_ports()),
         )
         for rank, node_id in enumerate(plan.pserver_nodes)
     )
@@ -202,7 +205,8 @@ def trainer_processes(
         endpoints: node id of a pserver -> the endpoints it has; empty in collective mode.
         cpus: node id -> cores of its machine; 1 where it is not known.
     """
-    job = _job_facts(plan, addresses)
+    job = _job_facts(plan, addresses, endpoints)
+    threads = _threads(plan, addresses, cpus or {})
     return tuple(
         Process(
             name=f"trainer-{rank}",
@@ -210,10 +214,7 @@ def trainer_processes(
             rank=rank,
             node_id=node_id,
             argv=command_lines.of_script(plan.settings, plan.node(node_id).python),
-            env={
-                **environment.of_trainer(job, node_id, rank, endpoints),
-                **_threads(plan, node_id, addresses, cpus or {}),
-            },
+            env=environment.of_trainer(job, node_id, rank) | threads[node_id],
             log=TRAINER_LOG,
             ports=environment.trainer_ports(job, rank) if plan.mode is Mode.COLLECTIVE else (),
         )
@@ -221,20 +222,25 @@ def trainer_processes(
     )
 
 
-def _job_facts(plan: Plan, addresses: Mapping[int, str]) -> environment.JobFacts:
+def _job_facts(
+    plan: Plan, addresses: Mapping[int, str], endpoints: Mapping[int, Endpoints]
+) -> environment.JobFacts:
     return environment.JobFacts(
-        plan.job_id, plan.settings, addresses, plan.pserver_nodes, plan.trainer_nodes, plan.pserver_ports()
+        plan.job_id,
+        plan.settings,
+        addresses,
+        plan.pserver_nodes,
+        plan.trainer_nodes,
+        plan.pserver_ports(),
+        endpoints,
     )
 
 
-def _threads(
-    plan: Plan, node_id: int, addresses: Mapping[int, str], cpus: Mapping[int, int]
-) -> dict[str, str]:
-    """Cores over the job's processes on the same machine; embedded nodes all share this one."""
-
-    def machine(of: int) -> str:
-        return "" if plan.node(of).host.is_local else addresses[of]
-
-    everyone: Iterable[int] = (*plan.pserver_nodes, *plan.trainer_nodes)
-    sharing = sum(machine(other) == machine(node_id) for other in everyone)
-    return environment.threads(max(1, cpus.get(node_id, 1) // sharing), plan.settings.threads)
+def _threads(plan: Plan, addresses: Mapping[int, str], cpus: Mapping[int, int]) -> dict[int, dict[str, str]]:
+    """By node id: cores over the job's processes on that machine; embedded nodes all share this one."""
+    machines = {n.node_id: "" if n.host.is_local else addresses[n.node_id] for n in plan.nodes}
+    sharing = Counter(machines[node_id] for node_id in (*plan.pserver_nodes, *plan.trainer_nodes))
+    return {
+        node_id: environment.threads(max(1, cpus.get(node_id, 1) // sharing[machine]), plan.settings.threads)
+        for node_id, machine in machines.items()
+    }
