@@ -44,7 +44,7 @@ def _pserver(arguments: Sequence[str]) -> int:
     if "--help" in arguments or "-help" in arguments:
         _say("usage: paddle pserver [--flag=value ...]\n" + describe(PSERVER_FLAGS))
         return 0
-    log = glog.open_log(glog.PSERVER)
+    log = glog.open_log(glog.PSERVER, echo=True)
     try:
         # zmq loads here, so that `paddle version` works without it.
         from paddle.pserver import server

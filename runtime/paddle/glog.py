@@ -75,7 +75,9 @@ class _LineHandler(logging.Handler):
         super().close()
 
 
-def open_log(program: str, environment: JobEnvironment | None = None) -> logging.Logger:
+def open_log(
+    program: str, environment: JobEnvironment | None = None, *, echo: bool = False
+) -> logging.Logger:
     """Send what the logger "paddle" and its children say to glog's file, or to stderr.
 
     A second call replaces the first. If the file cannot be made, stderr is used and told why.
@@ -83,6 +85,7 @@ def open_log(program: str, environment: JobEnvironment | None = None) -> logging
     Args:
         program: `TRAINER` or `PSERVER`; names the file.
         environment: where GLOG_* come from, by default this process.
+        echo: when lines go to the file, write all of them to stdout too, instead of errors to stderr.
 
     Returns:
         The logger "paddle".
@@ -103,7 +106,11 @@ def open_log(program: str, environment: JobEnvironment | None = None) -> logging
     except OSError as error:
         logger.warning("log file of %s cannot be made, logging to stderr: %s", program, error)
         return logger
-    stderr.setLevel(logging.ERROR)
+    if echo:
+        logger.removeHandler(stderr)
+        logger.addHandler(_LineHandler(_descriptor_of(sys.stdout, 1), owned=False))
+    else:
+        stderr.setLevel(logging.ERROR)
     logger.addHandler(_LineHandler(descriptor, owned=True))
     return logger
 

@@ -90,15 +90,15 @@ def check_rows(rows: npt.NDArray[np.int64], height: int, what: str) -> None:
         raise ConfigError(f"{what}: expected row ids as (n,) int64, got {rows.shape} {rows.dtype}")
     if not len(rows):
         return
-    steps = np.diff(rows)
-    if (steps <= 0).any():
-        at = int(np.argmax(steps <= 0))
+    wrong_order = rows[1:] <= rows[:-1]
+    if wrong_order.any():
+        at = int(np.argmax(wrong_order))
         raise ConfigError(
             f"{what}: expected row ids strictly ascending, got {rows[at]} before {rows[at + 1]}"
         )
     if rows[0] < 0 or rows[-1] >= height:
-        wrong = rows[0] if rows[0] < 0 else rows[-1]
-        raise ConfigError(f"{what}: expected row ids from 0 to {height - 1}, got {wrong}")
+        beyond = rows[0] if rows[0] < 0 else rows[-1]
+        raise ConfigError(f"{what}: expected row ids from 0 to {height - 1}, got {beyond}")
 
 
 class _LazyRows:

@@ -10,23 +10,21 @@ from __future__ import annotations
 
 import atexit
 import logging
-import secrets
-import time
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from paddle.errors import ConfigError, PserverError, PserverLost
+from paddle.errors import ConfigError, PserverError, WireError
 from paddle.optim.sparse import check_rows
 from paddle.optim.spec import OptimizerSpec, ParameterSpec, RowGradient
 from paddle.pserver.configuration import Configuration, check_names
-from paddle.pserver.engine import STATE_LOST
+from paddle.pserver.exchange import Exchange, Network
 from paddle.pserver.message import Message, Section, Verb
 from paddle.pserver.placement import RowShare, ServerShare, place
-from paddle.pserver.transport import Incoming, Links, WireKeys
+from paddle.pserver.transport import Links, WireKeys
 
 Array = npt.NDArray[np.float32]
 
@@ -34,31 +32,19 @@ _log = logging.getLogger(__name__)
 
 _CHUNK_BYTES = 32 << 20
 _LEAVE_S = 2.0
-_ASK_AFTER_S = 5.0
-"""A server silent for so long is asked what it waits for."""
-_TELL_EVERY_S = 30.0
-
-
-class Network(Protocol):
-    """What a client needs of `Links`; tests give it servers without sockets."""
-
-    endpoints: tuple[str, ...]
-
-    def send(self, index: int, message: Message) -> None:
-        """Queue a message to one server."""
-
-    def receive(self, timeout_s: float) -> Incoming | None:
-        """Wait for the next message or healed connection; None when the time is over."""
-
-    def close(self) -> None:
-        """Close all connections."""
 
 
 class Client:
     """One trainer's session with all servers. Not thread-safe; all methods block."""
 
     def __init__(
-        self, links: Network, num_sparse: int, *, trainer_id: int, num_trainers: int, timeout_s: float = 60.0
+        self,
+        network: Network,
+        num_sparse: int,
+        *,
+        trainer_id: int,
+        num_trainers: int,
+        timeout_s: float = 60.0,
     ) -> None:
         """Start a session on links to the dense servers and then the `num_sparse` sparse ones.
 
@@ -66,26 +52,20 @@ class Client:
             PserverLost: a server did not answer within `timeout_s`.
             PserverError: a server refused: see `Sessions.join`.
         """
-        self._links, self._timeout_s = links, timeout_s
-        self._trainer, self._num_trainers = trainer_id, num_trainers
+        self._network = network
+        self._exchange = Exchange(network, trainer_id, timeout_s)
+        self._trainer = trainer_id
         self._num_sparse = num_sparse
-        self._session = secrets.randbits(64)
-        self._request = 0
-        self._stamps = [0] * len(links.endpoints)
-        self._broken = ""
+        self._everyone = range(len(network.endpoints))
         self._closed = False
         self._parameters: dict[str, ParameterSpec] = {}
         self._shares: tuple[ServerShare, ...] = ()
         self._slabs: list[Array] = []
-        self._everyone = range(len(links.endpoints))
         try:
-            replies = self._exchange({i: Message(Verb.HELLO, value=num_trainers) for i in self._everyone})
+            self._exchange.hello(num_trainers)
         except BaseException:
-            self._closed = True
-            links.close()
+            network.close()
             raise
-        for index, reply in replies.items():
-            self._stamps[index] = reply.stamp
         atexit.register(self.close)
 
     @classmethod
@@ -156,7 +136,9 @@ class Client:
         self._parameters = {p.name: p for p in parameters if not p.static}
         self._shares = place(parameters, len(self._everyone) - self._num_sparse, self._num_sparse)
         self._slabs = [np.zeros(share.slab_size, np.float32) for share in self._shares]
-        replies = self._exchange({i: self._configuration(parameters, optimizer, i) for i in self._everyone})
+        replies = self._exchange.run(
+            {i: self._configuration(parameters, optimizer, i) for i in self._everyone}
+        )
         missing = [i for i, reply in replies.items() if reply.value == 0]
         if self._trainer != 0 or not missing:
             if self._trainer == 0:
@@ -164,21 +146,21 @@ class Client:
             return
         flat = {name: self._flat(name, values, "value") for name in self._parameters}
         self._gather(flat)
-        self._exchange(
+        self._exchange.run(
             {i: Message(Verb.SET_VALUES, sections=(Section("", self._slabs[i]),)) for i in missing}
         )
         for index in missing:
             for share in self._shares[index].tables:
                 self._send_table(index, share, flat[share.parameter.name])
-        self._exchange({i: Message(Verb.READY) for i in missing})
+        self._exchange.run({i: Message(Verb.READY) for i in missing})
 
     def start_pass(self) -> None:
         """Wait until every trainer starts a pass."""
-        self._exchange({i: Message(Verb.START_PASS) for i in self._everyone})
+        self._exchange.run({i: Message(Verb.START_PASS) for i in self._everyone})
 
     def finish_pass(self) -> None:
         """Say that this trainer's data is at its end, and wait until that of every trainer is."""
-        self._exchange({i: Message(Verb.FINISH_PASS) for i in self._everyone})
+        self._exchange.run({i: Message(Verb.FINISH_PASS) for i in self._everyone})
 
     def push_pull(
         self, grads: Mapping[str, Array | RowGradient], num_samples: int, out: Mapping[str, Array]
@@ -196,6 +178,8 @@ class Client:
                 was sent.
             PserverError, PserverLost: see the class.
         """
+        if num_samples < 0:
+            raise ConfigError(f"num_samples: expected 0 or more, got {num_samples}")
         views = self._views(out)
         flat: dict[str, Array] = {}
         rows: dict[str, RowGradient] = {}
@@ -211,7 +195,7 @@ class Client:
             else:
                 flat[name] = self._flat(name, {name: grad}, "gradient")
         self._gather(flat)
-        replies = self._exchange({i: self._push(i, rows, num_samples) for i in self._everyone})
+        replies = self._exchange.run({i: self._push(i, rows, num_samples) for i in self._everyone})
         self._scatter(replies, views)
 
     def pull(self, out: Mapping[str, Array]) -> None:
@@ -222,7 +206,7 @@ class Client:
         """
         views = self._views(out)
         if any(not self._parameter(name).sparse for name in out):
-            self._scatter(self._exchange({i: Message(Verb.PULL) for i in self._everyone}), views)
+            self._scatter(self._exchange.run({i: Message(Verb.PULL) for i in self._everyone}), views)
         for name in out:
             if self._parameter(name).sparse:
                 self._pull_table(name, out[name])
@@ -243,7 +227,7 @@ class Client:
                 f"row ids of parameter {name}: expected 0 to {parameter.shape[0] - 1}, got {ids[unknown][0]}"
             )
         places = {i: np.flatnonzero(share.holds(ids)) for i, share in self._tables(name)}
-        replies = self._exchange(
+        replies = self._exchange.run(
             {
                 i: Message(Verb.PULL_ROWS, sections=(Section(name, ids[place]),))
                 for i, place in places.items()
@@ -251,7 +235,8 @@ class Client:
             }
         )
         for index, reply in replies.items():
-            found[places[index]] = reply.section(name).array
+            shape = (len(places[index]), parameter.shape[1])
+            found[places[index]] = self._reply_array(index, reply, name, shape)
         return found
 
     def close(self) -> None:
@@ -261,13 +246,11 @@ class Client:
         self._closed = True
         atexit.unregister(self.close)
         try:
-            self._broken = ""
-            self._timeout_s = _LEAVE_S
-            self._exchange({i: Message(Verb.LEAVE) for i in self._everyone})
+            self._exchange.leave(_LEAVE_S)
         except PserverError as error:
             _log.info("leaving: %s", error)
         finally:
-            self._links.close()
+            self._network.close()
 
     def __enter__(self) -> Self:
         return self
@@ -276,74 +259,6 @@ class Client:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    # -- one exchange with several servers
-
-    def _exchange(self, requests: Mapping[int, Message]) -> dict[int, Message]:
-        """Send one request to each server and wait for all replies."""
-        if self._broken:
-            raise PserverError(f"this client cannot go on after an error: {self._broken}")
-        self._request += 1
-        ours = {i: self._address(i, message) for i, message in requests.items()}
-        replies: dict[int, Message] = {}
-        self._broken = "an exchange was interrupted"
-        for index, message in ours.items():
-            self._links.send(index, message)
-        heard = dict.fromkeys(ours, time.monotonic())
-        asked = dict(heard)
-        told_at = time.monotonic()
-        while len(replies) < len(ours):
-            incoming = self._links.receive(min(_ASK_AFTER_S, self._timeout_s) / 4)
-            now = time.monotonic()
-            if incoming is None:
-                self._ask_the_silent([i for i in ours if i not in replies], heard, asked, now)
-            elif incoming.message is None:
-                if incoming.server in ours and incoming.server not in replies:
-                    self._links.send(incoming.server, ours[incoming.server])
-            elif incoming.message.session == self._session and incoming.message.request == self._request:
-                heard[incoming.server] = now
-                if incoming.message.verb is not Verb.WAITING:
-                    replies[incoming.server] = self._accept(incoming.server, incoming.message)
-                elif now - told_at > _TELL_EVERY_S:
-                    told_at = now
-                    text = incoming.message.section("").as_text()
-                    _log.warning("pserver %s: %s", self._links.endpoints[incoming.server], text)
-        self._broken = ""
-        return replies
-
-    def _address(self, index: int, message: Message) -> Message:
-        return Message(
-            message.verb,
-            self._trainer,
-            self._session,
-            self._request,
-            self._stamps[index],
-            message.value,
-            message.extra,
-            message.sections,
-        )
-
-    def _accept(self, index: int, reply: Message) -> Message:
-        if reply.verb is not Verb.ERROR:
-            return reply
-        endpoint = self._links.endpoints[index]
-        kind = PserverLost if reply.value == STATE_LOST else PserverError
-        self._broken = f"pserver {endpoint}: {reply.section('').as_text()}"
-        raise kind(self._broken, endpoint)
-
-    def _ask_the_silent(
-        self, pending: list[int], heard: dict[int, float], asked: dict[int, float], now: float
-    ) -> None:
-        for index in pending:
-            silent_s = now - heard[index]
-            endpoint = self._links.endpoints[index]
-            if silent_s > self._timeout_s:
-                raise PserverLost(
-                    f"pserver {endpoint} did not answer for {silent_s:.0f} s; does it run?", endpoint
-                )
-            if now - asked[index] > _ASK_AFTER_S and self._stamps[index]:
-                asked[index] = now
-                self._links.send(index, self._address(index, Message(Verb.STATUS)))
 
     # -- messages
 
@@ -369,9 +284,10 @@ class Client:
         for start in range(0, share.height, step):
             part = np.ascontiguousarray(whole[share.span(start, min(start + step, share.height))])
             section = Section(share.parameter.name, part)
-            self._exchange({index: Message(Verb.SET_VALUES, extra=start, sections=(section,))})
+            self._exchange.run({index: Message(Verb.SET_VALUES, extra=start, sections=(section,))})
 
-    def _pull_table(self, name: str, whole: Array) -> None:
+    def _pull_table(self, name: str, out: Array) -> None:
+        whole = out.reshape(self._parameters[name].shape)
         for index, share in self._tables(name):
             step = max(_CHUNK_BYTES // (4 * share.width), 1)
             for start in range(0, share.height, step):
@@ -379,7 +295,10 @@ class Client:
                 request = Message(
                     Verb.PULL_TABLE, value=start, extra=stop - start, sections=(Section.text("name", name),)
                 )
-                whole[share.span(start, stop)] = self._exchange({index: request})[index].section("").array
+                reply = self._exchange.run({index: request})[index]
+                whole[share.span(start, stop)] = self._reply_array(
+                    index, reply, "", (stop - start, share.width)
+                )
 
     def _tables(self, name: str) -> list[tuple[int, RowShare]]:
         found = [(i, share) for i in self._everyone for share in self._shares[i].tables]
@@ -395,10 +314,19 @@ class Client:
 
     def _scatter(self, replies: Mapping[int, Message], views: Mapping[str, Array]) -> None:
         for index, reply in replies.items():
-            slab = reply.section("").array
+            slab = self._reply_array(index, reply, "", self._slabs[index].shape)
             for part in self._shares[index].dense:
                 if part.parameter.name in views:
                     part.scatter(slab, views[part.parameter.name])
+
+    def _reply_array(self, index: int, reply: Message, name: str, shape: tuple[int, ...]) -> Array:
+        array = reply.section(name).array
+        if array.shape != shape or array.dtype != np.float32:
+            endpoint = self._network.endpoints[index]
+            raise WireError(
+                f"pserver {endpoint}: expected {shape} float32, got {array.shape} {array.dtype}", endpoint
+            )
+        return array
 
     # -- arguments
 

@@ -6,8 +6,8 @@
     section: name length B | dtype B | ndim B | name, UTF-8 | dims Q each           (all little-endian)
 
 `decode` trusts nothing: lengths, names, dtypes and sizes are checked before any array is made, and arrays
-are views on the frames received. Where the transport does not protect frames itself, a CRC over header and
-arrays does.
+are views on the frames received. Where the transport does not protect frames itself, a checksum over header
+and arrays does.
 """
 
 from __future__ import annotations
@@ -40,8 +40,12 @@ _CODES = {dtype: code for code, dtype in enumerate(_DTYPES)}
 Frame: TypeAlias = bytes | memoryview
 
 
+class DamagedError(WireError):
+    """A message's checksum differs: it changed on the way, and sending it again may help."""
+
+
 class Verb(IntEnum):
-    """What a message asks for, or answers."""
+    """What a message asks for, or answers (64 and above)."""
 
     PING = 1
     HELLO = 2
@@ -59,18 +63,20 @@ class Verb(IntEnum):
     OK = 64
     ERROR = 65
     WAITING = 66
+    STATE_LOST = 67
+    REPEAT = 68
 
 
 class Section:
     """One named array of a message. Its checksum is computed once, however many peers get it."""
 
-    __slots__ = ("_crc", "array", "name")
+    __slots__ = ("_checksum", "array", "name")
 
     def __init__(self, name: str, array: npt.NDArray[Any]) -> None:
         """Name a C-contiguous array of float32, int64 or uint8; it must not change until it is sent."""
         self.name = name
         self.array = array
-        self._crc: int | None = None
+        self._checksum: int | None = None
 
     @classmethod
     def text(cls, name: str, text: str) -> Section:
@@ -87,11 +93,11 @@ class Section:
         return self.array.data.cast("B") if self.array.size else b""
 
     @property
-    def crc(self) -> int:
-        """CRC-32 of the array's bytes."""
-        if self._crc is None:
-            self._crc = zlib.crc32(self.frame)
-        return self._crc
+    def checksum(self) -> int:
+        """What `checksum_of` says of the array's bytes."""
+        if self._checksum is None:
+            self._checksum = checksum_of(self.frame)
+        return self._checksum
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +158,9 @@ def encode(message: Message, *, checksum: bool) -> list[Frame]:
         header += name
         header += struct.pack(f"<{array.ndim}Q", *array.shape)
     if checksum:
-        struct.pack_into("<I", header, _CRC_AT, _checksum(header, [section.crc for section in m.sections]))
+        struct.pack_into(
+            "<I", header, _CRC_AT, _checksum(header, [section.checksum for section in m.sections])
+        )
     return [bytes(header), *(section.frame for section in m.sections)]
 
 
@@ -177,8 +185,8 @@ def decode(frames: Sequence[Frame], *, checksum: bool) -> Message:
     if checksum:
         bare = bytearray(header)
         bare[_CRC_AT : _CRC_AT + 4] = bytes(4)
-        if crc != _checksum(bare, [zlib.crc32(frame) for frame in frames[1:]]):
-            raise WireError("a message was damaged on the way: its checksum differs")
+        if crc != _checksum(bare, [checksum_of(frame) for frame in frames[1:]]):
+            raise DamagedError("a message was damaged on the way: its checksum differs")
     try:
         verb = Verb(verb)
     except ValueError:
@@ -217,5 +225,15 @@ def _sections(header: bytes, frames: Sequence[Frame]) -> tuple[Section, ...]:
     return tuple(sections)
 
 
-def _checksum(header: bytes | bytearray, crcs: list[int]) -> int:
-    return zlib.crc32(struct.pack(f"<{len(crcs)}I", *crcs), zlib.crc32(header))
+def checksum_of(frame: Frame) -> int:
+    """Return the sum of a frame's 64-bit words, a CRC of the rest added: any flipped bit changes it.
+
+    A CRC of the whole would take several times as long as everything else that happens to a frame.
+    """
+    count = len(frame) // 8
+    words = np.frombuffer(frame, "<u8", count)
+    return (int(words.sum(dtype=np.uint64)) + zlib.crc32(frame[8 * count :])) & 0xFFFFFFFFFFFFFFFF
+
+
+def _checksum(header: bytes | bytearray, checksums: list[int]) -> int:
+    return zlib.crc32(struct.pack(f"<{len(checksums)}Q", *checksums), zlib.crc32(header))

@@ -17,11 +17,12 @@ from dataclasses import dataclass
 from types import FrameType
 
 from paddle.env import JobEnvironment
-from paddle.errors import ConfigError, PortBusy, PserverError, WireError
+from paddle.errors import ConfigError, PaddleError, PortBusy, PserverError, WireError
 from paddle.flags import PSERVER_FLAGS, parse_arguments, read_flags
 from paddle.pserver.address import bind_addresses, owner_of, published
-from paddle.pserver.engine import Engine, EngineOptions, Reply
-from paddle.pserver.message import Frame, Message, Section, Verb
+from paddle.pserver.engine import Engine, Reply
+from paddle.pserver.message import DamagedError, Frame, Message, Verb
+from paddle.pserver.training import EngineOptions, error_message
 from paddle.pserver.transport import Context, Links, Router, WireKeys
 from paddle.report import Reporter
 
@@ -97,16 +98,18 @@ class Server:
         self._context = Context(options.keys, min(count * len(options.addresses), _MAX_IO_THREADS))
         try:
             self._routers = self._bind(count)
-        except PortBusy:
+        except PaddleError:
             self._context.close()
             raise
         _log.info("number of parameterServer instances: %d", len(self._routers))
-        self._threads = []
+        self.stopped = threading.Event()
+        self.failed = False
+        self._threads: list[threading.Thread] = []
         for number, (address, router) in enumerate(self._routers):
             engine = Engine(options.engine, secrets.randbits(63) + 1)
             _log.info("Starting parameterServer[%d]", number)
             thread = threading.Thread(
-                target=_serve, args=(router, engine), name=f"pserver-{number}", daemon=True
+                target=self._serve, args=(router, engine), name=f"pserver-{number}", daemon=True
             )
             thread.start()
             _log.info("tcp server start on %s", published(address, router.port))
@@ -151,7 +154,18 @@ class Server:
             router.wake()
         for thread in self._threads:
             thread.join(_JOIN_S)
-        self._context.close()
+        if any(thread.is_alive() for thread in self._threads):
+            _log.error("a server thread did not end within %.0f s", _JOIN_S)
+        else:
+            self._context.close()
+
+    def _serve(self, router: Router, engine: Engine) -> None:
+        try:
+            _serve(router, engine)
+        except Exception:  # noqa: BLE001 - whatever it is, trainers must not wait for a dead thread
+            _log.exception("port %d: a fault of the server itself; stopping", router.port)
+            self.failed = True
+            self.stopped.set()
 
     def _bind(self, count: int) -> list[tuple[str, Router]]:
         """Bind a whole range of ports, or the next free one."""
@@ -193,26 +207,24 @@ def run(arguments: Sequence[str], environment: JobEnvironment) -> int:
     Raises:
         ConfigError, PortBusy, PserverError: it could not start.
     """
-    stop = threading.Event()
+    _log.info("commandline: paddle pserver %s ", " ".join(arguments))
+    server = Server(ServerOptions.read(arguments, environment))
 
     def on_signal(number: int, frame: FrameType | None) -> None:
-        stop.set()
+        server.stopped.set()
 
     for which in (signal.SIGTERM, signal.SIGINT):
         signal.signal(which, on_signal)
-    _log.info("commandline: paddle pserver %s ", " ".join(arguments))
-    options = ServerOptions.read(arguments, environment)
-    server = Server(options)
     try:
         server.ping()
         Reporter.from_environment(environment).ready(server.endpoints, server.sparse_endpoints)
         for number in range(len(server.endpoints) + len(server.sparse_endpoints)):
             _log.info("Waiting parameterServer[%d]", number)
-        stop.wait()
+        server.stopped.wait()
         _log.info("stopping")
     finally:
         server.close()
-    return 0
+    return 1 if server.failed else 0
 
 
 def _serve(router: Router, engine: Engine) -> None:
@@ -225,7 +237,7 @@ def _serve(router: Router, engine: Engine) -> None:
                 received = router.receive()
                 # Before the message: its connection may have taken over the descriptor of a broken one.
                 for address in router.lost():
-                    _deliver(router, engine.lose(address))
+                    engine.lose(address)
                 if received is None:
                     break
                 _handle(router, engine, *received)
@@ -242,9 +254,13 @@ def _serve(router: Router, engine: Engine) -> None:
 def _handle(router: Router, engine: Engine, address: bytes, frames: list[Frame]) -> None:
     try:
         message = router.read(frames)
+    except DamagedError as error:
+        _log.warning("%s; asking for it again", error)
+        router.send(address, Message(Verb.REPEAT))
+        return
     except WireError as error:
         _log.warning("refused a message: %s", error)
-        router.send(address, Message(Verb.ERROR, sections=(Section.text("", str(error)),)))
+        router.send(address, error_message(str(error)))
         return
     _deliver(router, engine.handle(address, message))
 

@@ -6,6 +6,7 @@ A request is carried out once, however often it arrives: the last one's reply is
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from paddle.errors import PserverError
@@ -39,8 +40,8 @@ class Sessions:
         self.left: set[int] = set()
         self._by_trainer: dict[int, Session] = {}
 
-    def join(self, message: Message, address: bytes) -> Session:
-        """Start the session of a HELLO, or find it again.
+    def join(self, message: Message, address: bytes) -> tuple[Session, bool]:
+        """Start the session of a HELLO, or find it again; say whether it is new.
 
         Raises:
             PserverError: the trainer id does not exist in this job, or a living process has it already.
@@ -53,16 +54,18 @@ class Sessions:
             )
         if trainer >= self.num_trainers:
             raise PserverError(f"trainer_id: expected 0 to {self.num_trainers - 1}, got {trainer}")
-        old = self._by_trainer.get(trainer)
-        if old is not None and old.id != message.session and old.lost_at is None and trainer not in self.left:
+        session = self._by_trainer.get(trainer)
+        is_new = session is None or session.id != message.session
+        if session is not None and is_new and session.lost_at is None and trainer not in self.left:
             raise PserverError(
                 f"trainer_id {trainer} is taken by another process that is still connected; "
                 "give each trainer its own"
             )
-        if old is None or old.id != message.session:
-            self._by_trainer[trainer] = Session(trainer, message.session, address)
+        if session is None or is_new:
+            session = self._by_trainer[trainer] = Session(trainer, message.session, address)
+        session.address, session.lost_at = address, None
         self.left.discard(trainer)
-        return self._by_trainer[trainer]
+        return session, is_new
 
     def find(self, message: Message) -> Session:
         """Return the session a request belongs to.
@@ -87,16 +90,22 @@ class Sessions:
                 return session
         return None
 
-    def absent_since(self, trainer: int) -> float | None:
-        """Return 0 if a trainer never came, the time at which it was lost, or None while it is connected."""
+    def away_since(self, trainer: int, before: float) -> bool:
+        """Return whether a trainer never came, or lost its connection before that moment."""
         session = self._by_trainer.get(trainer)
-        return 0.0 if session is None else session.lost_at
+        return session is None or (session.lost_at is not None and session.lost_at < before)
 
-    def describe(self, trainers: list[int]) -> str:
-        """Return trainer ids with what is known of each: connected, lost or never seen."""
+    def describe(self, trainers: Sequence[int]) -> str:
+        """Return trainer ids with what is known of those that are not connected."""
         words = []
         for trainer in trainers:
-            since = self.absent_since(trainer)
-            what = "connected" if since is None else "connection lost" if since else "never seen"
-            words.append(f"{trainer} ({what})")
+            session = self._by_trainer.get(trainer)
+            what = (
+                " (never seen)"
+                if session is None
+                else " (connection lost)"
+                if session.lost_at is not None
+                else ""
+            )
+            words.append(f"{trainer}{what}")
         return ("trainer " if len(words) == 1 else "trainers ") + ", ".join(words)

@@ -30,6 +30,10 @@ class Barrier(Generic[T]):
         """Note what a trainer brings; if it came before, its first item stays."""
         self._arrived.setdefault(trainer, item)
 
+    def withdraw(self, trainer: int) -> None:
+        """Forget what a trainer brought."""
+        self._arrived.pop(trainer, None)
+
     def missing(self, excused: Collection[int] = ()) -> list[int]:
         """Return who must still come, ascending; those in `excused` need not."""
         return [t for t in range(self._num_trainers) if t not in self._arrived and t not in excused]
@@ -89,6 +93,6 @@ class LagGate:
         )
 
 
-def lag_ratio(ratio: float, minimum: float, default: float) -> tuple[float, bool]:
-    """Return the discard ratio to use, and whether `ratio` had to be replaced by the default."""
-    return (default, True) if ratio <= minimum else (ratio, False)
+def lag_ratio(wanted: float, minimum: float, default: float) -> float:
+    """Return the discard ratio to use: a wanted one that is not above the minimum is replaced by the default."""
+    return default if wanted <= minimum else wanted

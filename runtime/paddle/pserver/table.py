@@ -32,7 +32,7 @@ class Table:
         """Overwrite the rows at positions start .. start+len(values)-1 here.
 
         Raises:
-            PserverError: they are not all here, or of another width.
+            PserverError: they are not all here, of another width or dtype, or not finite.
         """
         stop = start + len(values)
         if values.ndim != 2 or values.shape[1] != self.share.width or stop > self.share.height:
@@ -40,6 +40,8 @@ class Table:
                 f"values of parameter {self.share.parameter.name}: expected up to {self._values.shape} here, "
                 f"got {values.shape} from {start} on"
             )
+        if values.dtype != np.float32 or not np.isfinite(values).all():
+            raise PserverError(f"values of parameter {self.share.parameter.name}: expected finite float32")
         self._values[start:stop] = values
 
     def part(self, start: int, count: int) -> Values:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import socket
+import logging
 import threading
 import time
 from collections.abc import Sequence
@@ -23,16 +23,16 @@ from zmq.utils.monitor import parse_monitor_message
 from zmq.utils.z85 import decode as unz85
 from zmq.utils.z85 import encode as z85
 
-from paddle.errors import PortBusy, PserverLost, WireError
-from paddle.pserver.message import MAX_FRAME_BYTES, Frame, Message, decode, encode
+from paddle.errors import ConfigError, PortBusy, PserverLost, WireError
+from paddle.pserver.liveness import Liveness
+from paddle.pserver.message import MAX_FRAME_BYTES, DamagedError, Frame, Message, decode, encode
+
+_log = logging.getLogger(__name__)
 
 _HEARTBEAT_MS = 1000
 _HEARTBEAT_TIMEOUT_MS = 4000
 _HANDSHAKE_MS = 5000
 _RECONNECT_MS = 100
-_HEAL_S = 5.0
-"""How long a broken connection may take to come back."""
-_PROBE_S = 0.5
 _QUEUE = 64
 _ZAP_ENDPOINT = "inproc://zeromq.zap.01"
 _AUTH_FAILED = zmq.EVENT_HANDSHAKE_FAILED_AUTH
@@ -67,7 +67,7 @@ def _key_pair(job_key: str, person: bytes) -> KeyPair:
 
 
 class Incoming(NamedTuple):
-    """What `Links.receive` found: a message of a server, or None when its connection came back."""
+    """What `Links.receive` found: a message of a server, or None when a request must be sent to it again."""
 
     server: int
     message: Message | None
@@ -124,7 +124,8 @@ class Router:
             port: TCP port.
 
         Raises:
-            PortBusy: another process has the port, or the address is not of this machine.
+            PortBusy: another process has the port.
+            ConfigError: the address is not of this machine, or the port not ours to use.
         """
         self._checksum = context.keys is None
         self._socket = context.zmq.socket(zmq.ROUTER)
@@ -139,7 +140,10 @@ class Router:
             self._socket.bind(f"tcp://{host}:{port or '*'}")
         except zmq.ZMQError as error:
             self._socket.close()
-            raise PortBusy(f"cannot listen on {host}:{port}: {error.strerror}", f"{host}:{port}") from error
+            text = f"cannot listen on {host}:{port}: {error.strerror}"
+            if error.errno == errno.EADDRINUSE:
+                raise PortBusy(text, f"{host}:{port}") from error
+            raise ConfigError(f"{text}; give an address of this machine as --bind, or --nics") from error
         self.port = int(self._socket.getsockopt_string(zmq.LAST_ENDPOINT).rpartition(":")[2])
         self._monitor = self._socket.get_monitor_socket(
             zmq.EVENT_DISCONNECTED | _AUTH_FAILED | _PROTOCOL_FAILED | _SHORT_FAILED
@@ -269,13 +273,20 @@ class Links:
                     return Incoming(index, None)
                 frames = link.take()
                 if frames is not None:
-                    return Incoming(index, decode(frames, checksum=self._checksum))
+                    return Incoming(index, self._read(frames))
             rest_s = deadline - time.monotonic()
             if rest_s <= 0:
                 return None
             # A broken link is looked at again soon; whole ones wake us by themselves.
-            any_down = any(link.down_since is not None for link in self._links)
+            any_down = any(link.liveness.is_down for link in self._links)
             self._poller.poll(int(min(rest_s, 0.1 if any_down else rest_s) * 1000) + 1)
+
+    def _read(self, frames: Sequence[Frame]) -> Message | None:
+        try:
+            return decode(frames, checksum=self._checksum)
+        except DamagedError as error:
+            _log.warning("%s; asking again", error)
+            return None
 
     def close(self) -> None:
         """Close all connections; messages on their way get half a second."""
@@ -289,8 +300,7 @@ class _Link:
 
     def __init__(self, context: Any, endpoint: str, keys: WireKeys | None) -> None:
         self.endpoint = endpoint
-        self.down_since: float | None = None
-        self._was_up = False
+        self.liveness = Liveness(endpoint)
         self.socket: zmq.Socket[bytes] = context.socket(zmq.DEALER)
         _prepare(self.socket)
         self.socket.setsockopt(zmq.RECONNECT_IVL, _RECONNECT_MS)
@@ -316,48 +326,21 @@ class _Link:
         while self.monitor.poll(0):
             event = parse_monitor_message(self.monitor.recv_multipart())["event"]
             if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
-                came_back = self.down_since is not None
-                self._was_up, self.down_since = True, None
+                came_back = self.liveness.came_up()
             elif event == zmq.EVENT_DISCONNECTED:
-                if self._was_up and self.down_since is None:
-                    self.down_since = time.monotonic()
+                self.liveness.went_down()
             else:
                 raise WireError(
                     f"pserver {self.endpoint} refused us: its PADDLE_JOB_KEY or --wire differs from ours",
                     self.endpoint,
                 )
-        if self.down_since is not None and not came_back:
-            self._judge(time.monotonic() - self.down_since)
+        self.liveness.check()
         return came_back
-
-    def _judge(self, down_s: float) -> None:
-        if _refuses(self.endpoint):
-            raise PserverLost(
-                f"pserver {self.endpoint} is gone: its connection broke and nobody listens there any more",
-                self.endpoint,
-            )
-        if down_s > _HEAL_S:
-            raise PserverLost(
-                f"pserver {self.endpoint} is lost: its connection broke and was not back after {down_s:.0f} s",
-                self.endpoint,
-            )
 
     def close(self) -> None:
         self.socket.disable_monitor()
         self.monitor.close(linger=0)
         self.socket.close()
-
-
-def _refuses(endpoint: str) -> bool:
-    """Return whether nobody listens at an endpoint; a silent network is not a refusal."""
-    host, _, port = endpoint.rpartition(":")
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), _PROBE_S).close()
-    except ConnectionRefusedError:
-        return True
-    except OSError:
-        return False
-    return False
 
 
 def _prepare(sock: Any) -> None:

@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A client's requests: one to each of several servers, sent together, all replies awaited together.
+
+Every wait is bounded: a server that is silent for `timeout_s` is lost. One that waits for other trainers is
+asked now and then, and may take as long as it says so. A request is numbered, so that sending it again
+after a broken connection does no harm.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Protocol
+
+from paddle.errors import PserverError, PserverLost
+from paddle.pserver.message import Message, Verb
+from paddle.pserver.transport import Incoming
+
+_log = logging.getLogger(__name__)
+
+_ASK_AFTER_S = 5.0
+_TELL_EVERY_S = 30.0
+_REFUSALS: Mapping[Verb, type[PserverError]] = {Verb.ERROR: PserverError, Verb.STATE_LOST: PserverLost}
+
+
+class Network(Protocol):
+    """What an exchange needs of `Links`; tests give it servers without sockets."""
+
+    endpoints: tuple[str, ...]
+
+    def send(self, index: int, message: Message) -> None:
+        """Queue a message to one server."""
+
+    def receive(self, timeout_s: float) -> Incoming | None:
+        """Wait for the next message or healed connection; None when the time is over."""
+
+    def close(self) -> None:
+        """Close all connections."""
+
+
+class Exchange:
+    """The session of one trainer process with all its servers. Not thread-safe."""
+
+    def __init__(self, network: Network, trainer_id: int, timeout_s: float) -> None:
+        self._network, self._trainer, self._timeout_s = network, trainer_id, timeout_s
+        self._session = secrets.randbits(64)
+        self._request = 0
+        self._stamps = [0] * len(network.endpoints)
+        self._broken = ""
+
+    def hello(self, num_trainers: int) -> None:
+        """Open the session with every server.
+
+        Raises:
+            PserverLost: one did not answer within `timeout_s`.
+            PserverError: one refused us.
+        """
+        hello = Message(Verb.HELLO, value=num_trainers)
+        for index, reply in self.run(dict.fromkeys(range(len(self._stamps)), hello)).items():
+            self._stamps[index] = reply.stamp
+
+    def run(self, requests: Mapping[int, Message]) -> dict[int, Message]:
+        """Send each server its request and wait for all replies.
+
+        Raises:
+            PserverLost: a server is gone; `endpoint` says which.
+            PserverError: a server refused, or an earlier exchange was cut off in the middle.
+        """
+        if self._broken:
+            raise PserverError(f"this client cannot go on after an error: {self._broken}")
+        self._request += 1
+        pending = {index: self._own(index, message) for index, message in requests.items()}
+        self._broken = "an exchange with the pservers was interrupted"
+        for index, message in pending.items():
+            self._network.send(index, message)
+        replies = self._collect(pending)
+        self._broken = ""
+        return replies
+
+    def leave(self, timeout_s: float) -> None:
+        """Tell every server that this trainer goes, whatever happened before; waits at most `timeout_s`.
+
+        Raises:
+            PserverError: not every server could be told.
+        """
+        self._broken, self._timeout_s = "", timeout_s
+        self.run(dict.fromkeys(range(len(self._stamps)), Message(Verb.LEAVE)))
+
+    def _collect(self, pending: dict[int, Message]) -> dict[int, Message]:
+        replies: dict[int, Message] = {}
+        now = time.monotonic()
+        heard, asked = dict.fromkeys(pending, now), dict.fromkeys(pending, now)
+        told_at = now
+        while pending:
+            incoming = self._network.receive(min(_ASK_AFTER_S, self._timeout_s) / 4)
+            now = time.monotonic()
+            if incoming is None:
+                for index in pending:
+                    self._check_silence(index, now - heard[index])
+                    if now - asked[index] > _ASK_AFTER_S and self._stamps[index]:
+                        asked[index] = now
+                        self._network.send(index, self._own(index, Message(Verb.STATUS)))
+                continue
+            index, message = incoming
+            if index not in pending:
+                continue
+            if message is None or message.verb is Verb.REPEAT:
+                self._network.send(index, pending[index])
+            elif (message.session, message.request) == (self._session, self._request):
+                heard[index] = now
+                if message.verb is not Verb.WAITING:
+                    replies[index] = self._accept(index, message)
+                    del pending[index]
+                elif now - told_at > _TELL_EVERY_S:
+                    told_at = now
+                    text = message.section("").as_text()
+                    _log.warning("pserver %s: %s", self._network.endpoints[index], text)
+        return replies
+
+    def _own(self, index: int, message: Message) -> Message:
+        return replace(
+            message,
+            trainer=self._trainer,
+            session=self._session,
+            request=self._request,
+            stamp=self._stamps[index],
+        )
+
+    def _accept(self, index: int, reply: Message) -> Message:
+        if reply.verb not in _REFUSALS:
+            return reply
+        endpoint = self._network.endpoints[index]
+        self._broken = f"pserver {endpoint}: {reply.section('').as_text()}"
+        raise _REFUSALS[reply.verb](self._broken, endpoint)
+
+    def _check_silence(self, index: int, silent_s: float) -> None:
+        if silent_s > self._timeout_s:
+            endpoint = self._network.endpoints[index]
+            raise PserverLost(
+                f"pserver {endpoint} did not answer for {silent_s:.0f} s; does it run?", endpoint
+            )

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Decides from what happens to a connection whether its server is gone.
+
+A server whose process died refuses new connections: that is told at once. A network that went silent may
+heal: it gets some seconds. Pure but for the clock and one attempt to connect.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+
+from paddle.errors import PserverLost
+
+_HEAL_S = 5.0
+_PROBE_S = 0.5
+
+
+class Liveness:
+    """The connection to one endpoint."""
+
+    def __init__(self, endpoint: str) -> None:
+        self._endpoint = endpoint
+        self._was_up = False
+        self._down_since: float | None = None
+
+    @property
+    def is_down(self) -> bool:
+        """Whether an established connection broke and is not back yet."""
+        return self._down_since is not None
+
+    def came_up(self) -> bool:
+        """Note that a connection is established; return whether one had broken before."""
+        came_back = self.is_down
+        self._was_up, self._down_since = True, None
+        return came_back
+
+    def went_down(self) -> None:
+        """Note that the connection broke, or that an attempt to connect failed."""
+        if self._was_up and self._down_since is None:
+            self._down_since = time.monotonic()
+
+    def check(self) -> None:
+        """Look at a broken connection again.
+
+        Raises:
+            PserverLost: nobody listens there any more, or it did not come back in time.
+        """
+        if self._down_since is None:
+            return
+        if _refuses(self._endpoint):
+            raise PserverLost(
+                f"pserver {self._endpoint} is gone: its connection broke and nobody listens there any more",
+                self._endpoint,
+            )
+        down_s = time.monotonic() - self._down_since
+        if down_s > _HEAL_S:
+            raise PserverLost(
+                f"pserver {self._endpoint} is lost: its connection broke and was not back after {down_s:.0f} s",
+                self._endpoint,
+            )
+
+
+def _refuses(endpoint: str) -> bool:
+    """Return whether nobody listens at an endpoint; a silent network is not a refusal."""
+    host, _, port = endpoint.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _PROBE_S).close()
+    except ConnectionRefusedError:
+        return True
+    except OSError:
+        return False
+    return False

@@ -1,0 +1,315 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What one server does for a job: take the model, meet at passes, add up gradients, hand out values.
+
+Synchronous training applies a batch once every trainer that is still in the pass has pushed; one that
+finished the pass or left counts as arrived. Asynchronous training applies on arrival, unless the gradient
+is too old. Replies that are due go to `answer`, at once or when the last trainer comes.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from paddle.errors import PserverError, WireError
+from paddle.optim.spec import RowGradient
+from paddle.pserver.configuration import Configuration
+from paddle.pserver.message import Message, Section, Verb
+from paddle.pserver.store import Gradient, Store
+from paddle.pserver.sync import Barrier, LagGate, lag_ratio
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """What `paddle pserver` was told, as far as an engine needs it."""
+
+    num_trainers: int
+    barrier_timeout_s: float = 60.0
+    lag_ratio_min: float = 1.0
+    lag_ratio_default: float = 1.5
+    log_period: int = 500
+
+
+class Waiting(NamedTuple):
+    """A barrier at which somebody waits."""
+
+    what: str
+    barrier: Barrier[Any]
+    missing: list[int]
+
+
+class Training:
+    """The state of one job on one server. Not thread-safe."""
+
+    def __init__(
+        self, options: EngineOptions, left: set[int], answer: Callable[[int, Message], None]
+    ) -> None:
+        """Start without a model.
+
+        Args:
+            options: see there.
+            left: trainers that left; kept up to date by the owner.
+            answer: gives a trainer the reply to its newest request.
+        """
+        self._options, self._left, self._answer = options, left, answer
+        self._configuration: Configuration | None = None
+        self._store: Store | None = None
+        self._is_ready = False
+        self._lag: LagGate | None = None
+        self._pass_open = False
+        self._in_pass: set[int] = set()
+        self._config: Barrier[Configuration] = Barrier(options.num_trainers)
+        self._start: Barrier[None] = Barrier(options.num_trainers)
+        self._step: Barrier[Gradient] = Barrier(options.num_trainers)
+        self._finish: Barrier[None] = Barrier(options.num_trainers)
+        self._handlers: dict[Verb, Callable[[int, Message], None]] = {
+            Verb.CONFIGURE: self._on_configure,
+            Verb.SET_VALUES: self._on_set_values,
+            Verb.READY: self._on_ready,
+            Verb.START_PASS: self._on_start_pass,
+            Verb.FINISH_PASS: self._on_finish_pass,
+            Verb.PUSH_PULL: self._on_push_pull,
+            Verb.PULL: self._on_pull,
+            Verb.PULL_TABLE: self._on_pull_table,
+            Verb.PULL_ROWS: self._on_pull_rows,
+        }
+
+    @property
+    def version(self) -> int:
+        """Batches applied so far."""
+        return self._store.version if self._store else 0
+
+    def handle(self, trainer: int, message: Message) -> None:
+        """Carry out a trainer's request, or let it wait.
+
+        Raises:
+            PaddleError: it is refused; nothing was changed.
+        """
+        if message.verb not in self._handlers:
+            raise WireError(f"{message.verb.name} is not a request")
+        self._handlers[message.verb](trainer, message)
+
+    def forget(self, trainer: int) -> None:
+        """Drop what a trainer's previous process was waiting with: a new one has taken its place."""
+        self._in_pass.discard(trainer)
+        for barrier in (self._config, self._start, self._step, self._finish):
+            barrier.withdraw(trainer)
+
+    def leave(self, trainer: int) -> None:
+        """Go on without a trainer that left; a gradient it was waiting with still counts."""
+        self._in_pass.discard(trainer)
+        self._advance()
+        if len(self._left) == self._options.num_trainers:
+            self._pass_open = False
+            for barrier in (self._config, self._start, self._step, self._finish):
+                barrier.take()
+
+    def waiting(self) -> list[Waiting]:
+        """Return the barriers at which somebody waits, and for whom."""
+        everyone_but_0 = set(range(1, self._options.num_trainers))
+        barriers: list[tuple[str, Barrier[Any], set[int] | frozenset[int]]] = [
+            ("for the initial values", self._config, everyone_but_0),
+            ("at the start of a pass", self._start, set()),
+            ("for gradients", self._step, self._finish.arrived),
+            ("at the end of a pass", self._finish, set()),
+        ]
+        return [
+            Waiting(what, barrier, barrier.missing(self._left | excused))
+            for what, barrier, excused in barriers
+            if barrier.arrived
+        ]
+
+    # -- the model
+
+    def _on_configure(self, trainer: int, message: Message) -> None:
+        wanted = Configuration.from_text(message.section("").as_text())
+        if self._configuration is None and trainer == 0:
+            self._configure(wanted)
+        if self._configuration is not None:
+            difference = self._configuration.difference(wanted)
+            if difference:
+                raise PserverError(
+                    f"this pserver is configured for another model (restart it between jobs): {difference}"
+                )
+        if self._is_ready:
+            self._answer(trainer, Message(Verb.OK, value=1))
+        elif trainer == 0:
+            self._answer(trainer, Message(Verb.OK, value=0))
+        else:
+            self._config.arrive(trainer, wanted)
+
+    def _configure(self, wanted: Configuration) -> None:
+        share = wanted.share()
+        try:
+            self._store = Store(share, wanted.optimizer)
+        except (MemoryError, ValueError) as error:
+            raise PserverError(f"the parameters do not fit into this server's memory: {error}") from None
+        self._configuration = wanted
+        for part in share.dense:
+            _log.info("pserver: new cpuvector: size=%d (%s)", part.stop - part.start, part.parameter.name)
+        if not share.dense and not share.tables:
+            _log.warning("no block of any parameter lies here: ports_num might be too large")
+        if wanted.optimizer.is_async:
+            self._lag = self._lag_gate(wanted.optimizer.discard_ratio)
+        for trainer, other in self._config.take():
+            difference = wanted.difference(other)
+            if difference:
+                self._answer(trainer, error_message(f"trainer 0 configured another model: {difference}"))
+            else:
+                self._config.arrive(trainer, other)
+
+    def _lag_gate(self, wanted_ratio: float) -> LagGate:
+        options = self._options
+        ratio = lag_ratio(wanted_ratio, options.lag_ratio_min, options.lag_ratio_default)
+        if ratio != wanted_ratio:
+            _log.warning("async_lagged_grad_discard_ratio %g is too small, using %g", wanted_ratio, ratio)
+        gate = LagGate(options.num_trainers, ratio)
+        _log.info("discard lagged async gradient ratio: %g asyncLaggedhreshold: %d", ratio, gate.threshold)
+        return gate
+
+    def _on_set_values(self, trainer: int, message: Message) -> None:
+        store = self._configured()
+        if trainer != 0 or self._is_ready:
+            raise PserverError("values are set by trainer 0 alone, before training")
+        for section in message.sections:
+            if section.name:
+                store.table(section.name).set(message.extra, section.array)
+            else:
+                store.set_dense(section.array)
+        _log.info("pserver: setParameter")
+        self._answer(trainer, Message(Verb.OK))
+
+    def _on_ready(self, trainer: int, message: Message) -> None:
+        self._configured()
+        if trainer != 0:
+            raise PserverError("trainer 0 alone says that the parameters are ready")
+        self._is_ready = True
+        self._answer(trainer, Message(Verb.OK))
+        for other, _ in self._config.take():
+            self._answer(other, Message(Verb.OK, value=1))
+
+    # -- passes and batches
+
+    def _on_start_pass(self, trainer: int, message: Message) -> None:
+        store = self._ready()
+        if self._pass_open:
+            self._in_pass.add(trainer)
+            self._answer(trainer, Message(Verb.OK, value=store.pass_id))
+            return
+        self._start.arrive(trainer, None)
+        self._advance()
+
+    def _on_finish_pass(self, trainer: int, message: Message) -> None:
+        self._ready()
+        if trainer not in self._in_pass:
+            raise PserverError(f"trainer {trainer} ends a pass that it did not start")
+        self._in_pass.discard(trainer)
+        self._finish.arrive(trainer, None)
+        self._advance()
+
+    def _on_push_pull(self, trainer: int, message: Message) -> None:
+        store = self._ready()
+        if trainer not in self._in_pass:
+            raise PserverError(f"trainer {trainer} pushes outside a pass: it must start one first")
+        gradient = _read_gradient(message)
+        store.check(gradient)
+        if self._lag is None:
+            self._step.arrive(trainer, gradient)
+            self._advance()
+            return
+        if self._lag.accept(trainer):
+            store.apply([gradient])
+        self._log_statistics(store)
+        self._answer(trainer, _values(store))
+
+    def _advance(self) -> None:
+        """Open every barrier that nobody is missing from any more."""
+        store = self._store
+        if store is None:
+            return
+        if self._start.is_open(self._left):
+            self._pass_open = True
+            for trainer, _ in self._start.take():
+                self._in_pass.add(trainer)
+                self._answer(trainer, Message(Verb.OK, value=store.pass_id))
+        if self._step.is_open(self._left | self._finish.arrived):
+            pushes = self._step.take()
+            store.apply([gradient for _, gradient in pushes])
+            self._log_statistics(store)
+            values = _values(store)
+            for trainer, _ in pushes:
+                self._answer(trainer, values)
+        if self._finish.is_open(self._left):
+            store.finish_pass()
+            self._pass_open = False
+            for trainer, _ in self._finish.take():
+                self._answer(trainer, Message(Verb.OK, value=store.pass_id))
+
+    def _log_statistics(self, store: Store) -> None:
+        batches = self._lag.total if self._lag else store.version
+        if batches % max(self._options.log_period, 1):
+            return
+        if self._lag is None:
+            _log.info("======== Batch=%d======= samples=%d", store.version, store.num_samples)
+        else:
+            _log.info("======== [not accurate] Batch=%d======= %s", store.version, self._lag.describe())
+            self._lag.reset_counts()
+
+    # -- values
+
+    def _on_pull(self, trainer: int, message: Message) -> None:
+        self._answer(trainer, _values(self._ready()))
+
+    def _on_pull_table(self, trainer: int, message: Message) -> None:
+        store = self._ready()
+        name = message.section("name").as_text()
+        if message.value == 0:
+            _log.info("pserver: getParameter")
+            store.catch_up()
+        part = store.table(name).part(message.value, message.extra)
+        self._answer(trainer, Message(Verb.OK, sections=(Section("", part),)))
+
+    def _on_pull_rows(self, trainer: int, message: Message) -> None:
+        store = self._ready()
+        sections = tuple(Section(s.name, store.table(s.name).rows(s.array)) for s in message.sections)
+        self._answer(trainer, Message(Verb.OK, value=store.version, sections=sections))
+
+    def _configured(self) -> Store:
+        if self._store is None:
+            raise PserverError("this pserver is not configured yet: trainer 0 must configure it first")
+        return self._store
+
+    def _ready(self) -> Store:
+        if not self._is_ready:
+            raise PserverError("the parameters have no values yet: trainer 0 must set them first")
+        return self._configured()
+
+
+def error_message(text: str) -> Message:
+    """Return the reply that refuses a request."""
+    return Message(Verb.ERROR, sections=(Section.text("", text),))
+
+
+def _values(store: Store) -> Message:
+    return Message(Verb.OK, value=store.version, extra=store.pass_id, sections=(Section("", store.dense()),))
+
+
+def _read_gradient(message: Message) -> Gradient:
+    """Read a push: a slab, then for each sparse parameter its row ids and its values, both under its name."""
+    slab, *rest = message.sections or (Section("", np.zeros(0, np.float32)),)
+    if slab.name or len(rest) % 2:
+        raise WireError("a push is a slab, then row ids and values of each sparse parameter")
+    rows: dict[str, RowGradient] = {}
+    for ids, values in zip(rest[::2], rest[1::2], strict=True):
+        if ids.name != values.name or ids.name in rows:
+            raise WireError(
+                f"a push has row ids of {ids.name!r} and values of {values.name!r}, or one of them twice"
+            )
+        rows[ids.name] = RowGradient(ids.array, values.array)
+    return Gradient(slab.array, rows, message.value)
