@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Starts jobs on a test cluster and waits for their phases, seen from the hosts rather than from the screen."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from tests.cluster.deadline import wait_for
+from tests.cluster.host import Host
+from tests.cluster.hosts import Cluster
+from tests.cluster.launch import Launch
+from tests.cluster.oracle import CANARY_ID
+from tests.cluster.processes import HostProcess
+
+STARTED_S = 30.0
+
+
+class JobRunner:
+    """Runs one workspace on one cluster.
+
+    Attributes:
+        conf: assignments of conf.py that differ from `Cluster.write_conf`; change it before `start`.
+        conf_tail: Python that is added to conf.py.
+        workspace: the directory that is dispatched.
+    """
+
+    def __init__(self, cluster: Cluster, workspace: Path, scratch: Path) -> None:
+        self.conf: dict[str, object] = {"STOP_GRACE_S": 1, "LEASE_S": 6, "CONNECT_TIMEOUT_S": 4}
+        self.conf_tail = ""
+        self.workspace = workspace
+        self._cluster = cluster
+        self._scratch = scratch
+        self._count = 0
+
+    def start(self, *args: str, package: bool = True, env: dict[str, str] | None = None) -> Launch:
+        """Starts a job; without `package` the arguments must say what runs."""
+        self._count += 1
+        conf = self._cluster.write_conf(self._scratch / f"conf_{self._count}.py", **self.conf)
+        with conf.open("a") as file:
+            file.write(self.conf_tail)
+        given = [f"--job_dispatch_package={self.workspace}"] if package else []
+        return self._cluster.launch([f"--conf={conf}", *given, *args], cwd=self._scratch, env=env)
+
+    def processes(self, role: str) -> dict[str, HostProcess]:
+        """Returns the job's process of a role ("PSERVER", "TRAINER") by host name."""
+        found = {}
+        for host in self._cluster.hosts:
+            for process in host.processes():
+                mine = process.job_id not in (None, CANARY_ID)
+                if mine and process.environ.get("TRAINING_ROLE") == role and _is_top(process, host):
+                    found[host.name] = process
+        return found
+
+    def wait_for_role(self, role: str, count: int = 3) -> dict[str, HostProcess]:
+        """Waits until `count` hosts run a process of this role."""
+
+        def enough() -> dict[str, HostProcess] | None:
+            found = self.processes(role)
+            return found if len(found) == count else None
+
+        found = wait_for(f"{count} processes of role {role}", enough, STARTED_S)
+        assert found is not None
+        return found
+
+    def wait_until_holding(self, launch: Launch, count: int = 3) -> None:
+        """Waits until so many trainers of a launch say that they hold."""
+        wait_for(
+            f"{count} trainers that hold",
+            lambda: (
+                launch.poll() is not None or len(re.findall(r"\] holding$", launch.output, re.M)) >= count
+            ),
+            STARTED_S,
+        )
+        assert launch.poll() is None, launch.output
+
+    def job_dir(self, host: Host) -> Path:
+        """The job directory on a host: there must be one beside the canary's."""
+        (found,) = [path for path in host.path("/root").glob("JOB*") if path.name != CANARY_ID]
+        return found
+
+    def log(self, node_id: int, name: str) -> str:
+        """A collected log."""
+        return (self.workspace / "log" / f"node_{node_id}" / name).read_text()
+
+
+def _is_top(process: HostProcess, host: Host) -> bool:
+    """Whether a process was started by the agent and not by another process of the job."""
+    parent = next((p for p in host.processes() if p.pid == process.ppid), None)
+    return parent is None or "TRAINING_ROLE" not in parent.environ

@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Processes, nodes and connections that fail while a job runs: the cause is told first, nothing is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.deadline import wait_for
+from tests.cluster.hosts import Cluster
+from tests.cluster.job import JobRunner
+from tests.cluster.oracle import Oracle
+
+pytestmark = pytest.mark.cluster
+
+ENDS = {
+    "exit_3": (r"exit code 3", r"the last words before exit 3"),
+    "raise": (r"exit code 1", r"ValueError: trainer 1 does not like its data"),
+    "segv": (r"signal 11 \(SIGSEGV\)", r"Segmentation fault"),
+    "abort": (r"signal 6 \(SIGABRT\)", r"Fatal Python error: Aborted"),
+    "kill": (r"signal 9 \(SIGKILL\)", r"trainer 1 is about to die"),
+}
+
+
+@pytest.mark.parametrize("act", ENDS)
+def test_a_trainer_that_fails_ends_the_job_and_is_named(
+    act: str, cluster: Cluster, job: JobRunner, oracle: Oracle
+) -> None:
+    how, last_words = ENDS[act]
+    launch = job.start("--act=hold", f"--act_of_1={act}")
+    oracle.check(launch, 1, rf"FIRST ERROR: trainer 1 on root@node-b: {how}", last_words)
+    assert last_words.split(r"\(")[0].replace("\\", "") in job.log(1, "train.log")
+    assert "trainer 0 runs in" in job.log(0, "train.log")
+
+
+def test_a_trainer_that_is_killed_from_outside_is_named(
+    cluster: Cluster, job: JobRunner, oracle: Oracle
+) -> None:
+    launch = job.start("--act=hold")
+    job.wait_until_holding(launch)
+    os.kill(job.wait_for_role("TRAINER")["node-c"].pid, signal.SIGKILL)
+    oracle.check(launch, 1, r"FIRST ERROR: trainer 2 on root@node-c: signal 9", within_s=20)
+
+
+def test_a_trainer_that_is_done_early_lets_the_others_go_on(
+    cluster: Cluster, job: JobRunner, oracle: Oracle
+) -> None:
+    launch = job.start("--act=hold", "--act_of_0=done")
+    job.wait_until_holding(launch, 2)
+    wait_for("the end of trainer 0", lambda: len(job.processes("TRAINER")) == 2, 10)
+    assert launch.poll() is None
+    launch.interrupt()
+    oracle.check(launch, 130)
+
+
+def test_a_killed_pserver_ends_the_job_as_lost(cluster: Cluster, job: JobRunner, oracle: Oracle) -> None:
+    launch = job.start("--act=hold")
+    job.wait_until_holding(launch)
+    os.kill(job.wait_for_role("PSERVER")["node-b"].pid, signal.SIGKILL)
+    oracle.check(launch, 5, r"FIRST ERROR: pserver 1 on root@node-b: signal 9", within_s=20)
+
+
+def test_a_pserver_that_cannot_start_is_named_with_its_log(
+    cluster: Cluster, job: JobRunner, oracle: Oracle
+) -> None:
+    launch = job.start("--act=hold", "--ports_num=1")
+    job.wait_for_role("PSERVER", 1)
+    for process in job.processes("PSERVER").values():
+        os.kill(process.pid, signal.SIGABRT)
+    oracle.check(launch, 5, r"FIRST ERROR: pserver \d on root@node-[abc]: signal 6", within_s=30)
+
+
+def agents_of(cluster: Cluster, name: str, job: JobRunner) -> list[int]:
+    """The agent of the job on a host and its guard: the parent of a process of the job, and that one's parent."""
+    host = cluster[name]
+    by_pid = {process.pid: process for process in host.processes()}
+    trainer = job.processes("TRAINER")[name]
+    agent = by_pid[trainer.ppid]
+    return [agent.pid, agent.ppid]
+
+
+@pytest.mark.parametrize("which", ["agent", "guard"])
+def test_a_killed_agent_takes_its_processes_along(
+    which: str, cluster: Cluster, job: JobRunner, oracle: Oracle
+) -> None:
+    launch = job.start("--act=hold")
+    job.wait_until_holding(launch)
+    agent, guard = agents_of(cluster, "node-b", job)
+    os.kill(agent if which == "agent" else guard, signal.SIGKILL)
+    oracle.check(launch, 5, r"FIRST ERROR: node root@node-b", within_s=30)
+
+
+def test_a_node_that_loses_power_is_named(cluster: Cluster, job: JobRunner, oracle: Oracle) -> None:
+    job.conf["LEASE_S"] = 5
+    launch = job.start("--act=hold")
+    job.wait_until_holding(launch)
+    host = cluster["node-b"]
+    host.cut()  # without power there is no "connection reset" either
+    host.kill()
+    oracle.check(launch, 5, r"FIRST ERROR: node root@node-b", within_s=45, unreachable=[host])
+    assert "trainer 0 runs in" in job.log(0, "train.log")
+
+
+def test_a_lost_ssh_connection_ends_the_job_on_that_node_too(
+    cluster: Cluster, job: JobRunner, oracle: Oracle
+) -> None:
+    launch = job.start("--act=hold")
+    job.wait_until_holding(launch)
+    assert cluster["node-b"].drop_connections() >= 1
+    oracle.check(launch, 5, r"FIRST ERROR: node root@node-b", within_s=30)
+
+
+def test_a_short_cut_of_the_network_is_survived(cluster: Cluster, job: JobRunner, oracle: Oracle) -> None:
+    job.conf["LEASE_S"] = 20
+    launch = job.start("--act=hold")
+    job.wait_until_holding(launch)
+    host = cluster["node-b"]
+    host.part(cluster.gate_address)
+    with pytest.raises(AssertionError):
+        launch.wait(3)
+    host.rejoin(cluster.gate_address)
+    os.kill(job.wait_for_role("TRAINER")["node-b"].pid, signal.SIGTERM)  # it is there to tell the tale
+    oracle.check(launch, 1, r"FIRST ERROR: trainer 1 on root@node-b: signal 15", within_s=30)
+
+
+def big_workspace(job: JobRunner, size: int) -> Path:
+    path = job.workspace / "big.bin"
+    path.write_bytes(os.urandom(size))
+    return path
+
+
+def partly_there(cluster: Cluster, name: str, least: int) -> bool:
+    cache = cluster[name].path("/root/.paddle")
+    return sum(file.stat().st_size for file in cache.rglob("*") if file.is_file()) > least
+
+
+def test_a_connection_lost_during_dispatch_is_made_again_from_where_it_was(
+    cluster: Cluster, job: JobRunner, oracle: Oracle
+) -> None:
+    path = big_workspace(job, 3_000_000)
+    host = cluster["node-b"]
+    host.slow(mbit=8)
+    launch = job.start("--mode=collective")
+    wait_for("half of the file", lambda: partly_there(cluster, "node-b", 1_000_000), 30)
+    assert list(host.path("/root").glob("JOB2*")) == []  # no half job directory is ever seen
+    assert host.drop_connections() >= 1
+    oracle.check(launch, 0)
+    assert (job.job_dir(host) / "big.bin").read_bytes() == path.read_bytes()
+
+
+def test_a_disk_that_fills_during_dispatch_is_told_and_left_as_it_was(
+    cluster: Cluster, job: JobRunner, oracle: Oracle
+) -> None:
+    big_workspace(job, 8_000_000)
+    job.conf["ROOT_DIR"] = "/root/jobs"
+    host = cluster["node-b"]
+    host.small_disk("/root/jobs", "90m")
+    host.slow(mbit=16)
+    launch = job.start("--mode=collective")
+    launch.wait_for_line("^== dispatch", 20)
+    host.fill_disk("/root/jobs")
+    oracle.check(launch, 4, r"node-b.*(?i:no space|full|bytes)")
+    left = [p for p in host.path("/root/jobs").rglob("*") if p.is_file() and p.name != "filler"]
+    assert [p for p in left if "JOB" in str(p)] == []

@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is wrong before a job starts: told in bounded time, with its node, and with nothing done anywhere."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.cluster import sshd
+from tests.cluster.deadline import wait_for
+from tests.cluster.host import Host
+from tests.cluster.hosts import Cluster
+from tests.cluster.job import JobRunner
+from tests.cluster.oracle import CANARY_ID, Oracle
+
+pytestmark = pytest.mark.cluster
+
+
+class Fault(NamedTuple):
+    """Something wrong with node-b.
+
+    Attributes:
+        inflict: does it.
+        says: what the output must match; node-b must be named in the same line as the first.
+        within_s: bound on the launcher's life, with room for a loaded machine.
+    """
+
+    inflict: Callable[[Cluster, Host, JobRunner], object]
+    says: tuple[str, ...]
+    within_s: float = 20.0
+
+
+def forget_key(cluster: Cluster, host: Host, job: JobRunner) -> None:
+    lines = cluster.known_hosts.read_text().splitlines(keepends=True)
+    cluster.known_hosts.write_text("".join(line for line in lines if not line.startswith("node-b")))
+
+
+def change_key(cluster: Cluster, host: Host, job: JobRunner) -> None:
+    other = sshd.make_key(cluster.state / "other_key", "other")
+    lines = cluster.known_hosts.read_text().splitlines(keepends=True)
+    wrong = sshd.known_hosts_line((host.name, host.address), other)
+    cluster.known_hosts.write_text("".join(wrong if line.startswith("node-b") else line for line in lines))
+    for path in (other.private, other.private.with_suffix(".pub")):
+        path.unlink()
+
+
+def refuse_login(cluster: Cluster, host: Host, job: JobRunner) -> None:
+    host.path("/root/.ssh/authorized_keys").write_text("")
+
+
+def leave_at_login(cluster: Cluster, host: Host, job: JobRunner) -> None:
+    host.path("/root/.bashrc").write_text("echo 'This account is closed.'; exit 0\n")
+
+
+def freeze_home(cluster: Cluster, host: Host, job: JobRunner) -> None:
+    host.run(["mkdir", "/root/jobs"])
+    host.make_read_only("/root/jobs")
+    job.conf["ROOT_DIR"] = "/root/jobs"
+
+
+def fill_home(cluster: Cluster, host: Host, job: JobRunner) -> None:
+    host.small_disk("/root/jobs", "1m")
+    host.fill_disk("/root/jobs")
+    job.conf["ROOT_DIR"] = "/root/jobs"
+
+
+def remove_python(cluster: Cluster, host: Host, job: JobRunner) -> None:
+    hide_module(cluster, host, job, "")
+
+
+def hide_module(cluster: Cluster, host: Host, job: JobRunner, module: str = "zmq") -> None:
+    """PYTHON is a script on each host; that of node-b cannot import a module, or is not there."""
+    for each in cluster.hosts:
+        block = f"import sys; sys.modules[{module!r}] = None" if each is host else ""
+        each.path("/root/hidden").mkdir()
+        each.path("/root/hidden/sitecustomize.py").write_text(block)
+        script = each.path("/root/python")
+        script.write_text(f'#!/bin/sh\nPYTHONPATH=/root/hidden:$PYTHONPATH exec {sys.executable} "$@"\n')
+        script.chmod(0o755)
+    if not module:
+        host.path("/root/python").unlink()
+    job.conf["PYTHON"] = "/root/python"
+
+
+FAULTS = {
+    "unplugged": Fault(lambda c, h, j: h.cut(), (r"node-b.*(?i:time|route|unreach)",)),
+    "black hole": Fault(lambda c, h, j: h.blackhole(), (r"node-b.*(?i:time|answer)",)),
+    "switched off": Fault(lambda c, h, j: h.kill(), (r"node-b.*(?i:time|route|unreach)",)),
+    "sshd stopped": Fault(lambda c, h, j: h.stop_sshd(), (r"node-b.*(?i:refused)",)),
+    "sshd silent": Fault(lambda c, h, j: h.freeze_sshd(), (r"node-b.*(?i:banner|answer|time)",)),
+    "login refused": Fault(refuse_login, (r"node-b.*(?i:auth|key|login)",)),
+    "host key unknown": Fault(
+        forget_key, (r"node-b", r"SHA256:[A-Za-z0-9+/]{43}", r"--accept_new_host_keys|ssh-keyscan")
+    ),
+    "host key changed": Fault(change_key, (r"node-b", r"known_hosts.*\b2\b|line 2")),
+    "login shell leaves": Fault(leave_at_login, (r"node-b",)),
+    "disk read-only": Fault(freeze_home, (r"node-b.*/root/jobs",)),
+    "disk full": Fault(fill_home, (r"node-b.*/root/jobs",)),
+    "module missing": Fault(hide_module, (r"node-b.*zmq", r"pyzmq")),
+    "python missing": Fault(remove_python, (r"node-b.*/root/python",)),
+}
+
+
+def job_files(host: Host) -> list[str]:
+    """Job directories and cache of the launcher on a host, the canary's left out."""
+    tops = [host.path("/root"), host.path("/root/jobs")]
+    found = [path for top in tops if top.is_dir() for path in (*top.glob("JOB*"), *top.glob(".paddle"))]
+    return [str(path) for path in found if path.name != CANARY_ID]
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_of_one_node_is_found_before_anything_is_done(
+    name: str, cluster: Cluster, job: JobRunner, oracle: Oracle
+) -> None:
+    fault, host = FAULTS[name], cluster["node-b"]
+    fault.inflict(cluster, host, job)
+    launch = job.start("--mode=collective")
+    unreachable = [] if host.alive else [host]
+    oracle.check(
+        launch,
+        3,
+        *fault.says,
+        within_s=fault.within_s,
+        unreachable=unreachable,
+        never=(r"FIRST ERROR: .*node-[ac]",),
+    )
+    for other in (host for host in cluster.hosts if host.alive):
+        assert job_files(other) == []
+
+
+def test_accepting_a_new_key_never_accepts_a_changed_one(
+    cluster: Cluster, job: JobRunner, oracle: Oracle
+) -> None:
+    change_key(cluster, cluster["node-b"], job)
+    before = cluster.known_hosts.read_text()
+    oracle.check(job.start("--mode=collective", "--accept_new_host_keys"), 3, r"node-b")
+    assert cluster.known_hosts.read_text() == before
+
+
+def test_a_new_key_is_accepted_and_remembered_when_that_is_asked_for(
+    cluster: Cluster, job: JobRunner, oracle: Oracle
+) -> None:
+    forget_key(cluster, cluster["node-b"], job)
+    oracle.check(job.start("--mode=collective", "--accept_new_host_keys"), 0)
+    oracle.check(job.start("--mode=collective"), 0)
+
+
+def test_a_busy_port_that_was_asked_for_is_an_error_with_its_owner(
+    cluster: Cluster, job: JobRunner, oracle: Oracle
+) -> None:
+    code = "import socket, signal; s = socket.create_server(('', 7300)); signal.pause()"
+    host = cluster["node-c"]
+    squatter = host.popen([sys.executable, "-c", code])
+    wait_for("the squatter", lambda: 7300 in host.listening(), 5)
+    launch = job.start("--port=7300")
+    try:
+        assert launch.wait(30) == 3
+    finally:
+        squatter.kill()
+        squatter.wait(timeout=5)
+    oracle.check(launch, 3, r"node-c.*7300.*python")
+    assert job_files(host) == []
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (("--job_dispatch_package=/nowhere",), r"/nowhere"),
+        (("--job_dispatch_package=.", "--job_workspace=x"), r"exclude each other"),
+        ((), r"--job_dispatch_package"),
+    ],
+)
+def test_a_wrong_command_line_opens_no_connection(
+    cluster: Cluster, job: JobRunner, oracle: Oracle, args: tuple[str, ...], says: str
+) -> None:
+    oracle.check(job.start(*args, package=False), 2, says)
+    for host in cluster.hosts:
+        assert "Accepted" not in host.path("/run/host/sshd.log").read_text()
+
+
+@pytest.mark.parametrize(
+    "host", ["-oProxyCommand=touch /tmp/owned", "a;touch /tmp/owned", "$(touch /tmp/owned)", "a\nb"]
+)
+def test_a_host_that_is_no_host_is_refused_unread(
+    cluster: Cluster, job: JobRunner, oracle: Oracle, host: str
+) -> None:
+    job.conf["HOSTS"] = ["root@node-a", host]
+    oracle.check(job.start(), 2, r"conf_1\.py:1\b.*HOSTS\[1\]|HOSTS\[1\]")
+    assert not Path("/tmp/owned").exists()
+
+
+def test_a_deployed_directory_that_is_not_there_is_named(
+    cluster: Cluster, job: JobRunner, oracle: Oracle
+) -> None:
+    oracle.check(
+        job.start("--job_workspace=/root/JOB20200101000000-000000", package=False),
+        3,
+        r"node-a.*JOB20200101000000",
+    )

@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ends that the user brings about: signals in every phase, a killed launcher, processes that do not want to end."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+
+import pytest
+
+from tests.cluster.deadline import wait_for
+from tests.cluster.hosts import Cluster
+from tests.cluster.job import JobRunner
+from tests.cluster.launch import Launch
+from tests.cluster.oracle import Oracle
+
+pytestmark = pytest.mark.cluster
+
+CODES = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
+
+
+def in_config(cluster: Cluster, job: JobRunner) -> Launch:
+    """conf.py is Python: this one takes long to run."""
+    marker = job.workspace.parent / "conf_runs"
+    job.conf_tail = f"import pathlib, time\npathlib.Path({str(marker)!r}).touch()\ntime.sleep(60)\n"
+    launch = job.start("--act=hold")
+    wait_for("conf.py to run", marker.exists, 10)
+    return launch
+
+
+def in_connect(cluster: Cluster, job: JobRunner) -> Launch:
+    cluster["node-b"].freeze_sshd()
+    job.conf["CONNECT_TIMEOUT_S"] = 30
+    launch = job.start("--act=hold")
+    launch.wait_for_line("^== connect", 10)
+    wait_for(
+        "a login on node-a",
+        lambda: "Accepted" in cluster["node-a"].path("/run/host/sshd.log").read_text(),
+        10,
+    )
+    return launch
+
+
+def in_preflight(cluster: Cluster, job: JobRunner) -> Launch:
+    launch = job.start("--act=hold")
+    launch.wait_for_line("^== preflight", 10)
+    return launch
+
+
+def in_dispatch(cluster: Cluster, job: JobRunner) -> Launch:
+    """Half of the workspace is on its way to node-b."""
+    (job.workspace / "big.bin").write_bytes(os.urandom(2_000_000))
+    cluster["node-b"].slow(mbit=2)
+    launch = job.start("--act=hold")
+    launch.wait_for_line("^== dispatch", 10)
+    cache = cluster["node-b"].path("/root/.paddle")
+    wait_for(
+        "half of the file",
+        lambda: sum(f.stat().st_size for f in cache.rglob("*") if f.is_file()) > 500_000,
+        20,
+    )
+    return launch
+
+
+def in_pservers(cluster: Cluster, job: JobRunner) -> Launch:
+    launch = job.start("--act=hold")
+    job.wait_for_role("PSERVER", 1)
+    return launch
+
+
+def in_trainers(cluster: Cluster, job: JobRunner) -> Launch:
+    launch = job.start("--act=hold", "--mode=collective")
+    job.wait_for_role("TRAINER", 1)
+    return launch
+
+
+def in_run(cluster: Cluster, job: JobRunner) -> Launch:
+    launch = job.start("--act=hold")
+    job.wait_until_holding(launch)
+    return launch
+
+
+def in_collect(cluster: Cluster, job: JobRunner) -> Launch:
+    """The model of node 0 takes 12 s to come back."""
+    cluster["node-a"].slow(mbit=2)
+    launch = job.start("--act=model", "--mode=collective")
+    launch.wait_for_line("^== (stop|collect)", 30)
+    return launch
+
+
+PHASES = {
+    "config": in_config,
+    "connect": in_connect,
+    "preflight": in_preflight,
+    "dispatch": in_dispatch,
+    "pservers": in_pservers,
+    "trainers": in_trainers,
+    "run": in_run,
+    "collect": in_collect,
+}
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_ctrl_c_ends_the_job_in_every_phase(
+    phase: str, cluster: Cluster, job: JobRunner, oracle: Oracle
+) -> None:
+    launch = PHASES[phase](cluster, job)
+    launch.interrupt()
+    oracle.check(launch, 130, within_s=15)
+
+
+@pytest.mark.parametrize("number", CODES)
+def test_each_signal_has_its_exit_code(
+    number: signal.Signals, cluster: Cluster, job: JobRunner, oracle: Oracle
+) -> None:
+    launch = in_run(cluster, job)
+    launch.send(number)
+    oracle.check(launch, CODES[number], within_s=15)
+    for node_id in range(3):
+        assert "holding" in job.log(node_id, "train.log")
+
+
+def test_ctrl_c_in_a_terminal_does_not_reach_the_hosts_by_itself(
+    cluster: Cluster, job: JobRunner, oracle: Oracle
+) -> None:
+    """A trainer that Ctrl+C reached directly would end with a traceback of KeyboardInterrupt."""
+    launch = in_run(cluster, job)
+    launch.interrupt()
+    oracle.check(launch, 130, within_s=15)
+    assert "KeyboardInterrupt" not in "".join(job.log(node_id, "train.log") for node_id in range(3))
+
+
+def test_a_second_ctrl_c_does_not_wait_for_who_ignores_the_first(
+    cluster: Cluster, job: JobRunner, oracle: Oracle
+) -> None:
+    job.conf["STOP_GRACE_S"] = 60
+    launch = job.start("--act=orphan", "--mode=collective")
+    wait_for_orphans(cluster)
+    launch.interrupt()
+    launch.wait_for_line("^== stop", 10)
+    launch.interrupt()
+    got = launch.wait(12)
+    assert got in (130, 7), launch.output
+    oracle.check_clean(within_s=15)
+
+
+def wait_for_orphans(cluster: Cluster) -> None:
+    def all_there() -> bool:
+        return all(list(host.path("/root").glob("JOB2*/log/stubborn")) for host in cluster.hosts)
+
+    wait_for("an orphan on each host", all_there, 30)
+
+
+def test_a_grandchild_that_fled_and_ignores_signals_is_found(
+    cluster: Cluster, job: JobRunner, oracle: Oracle
+) -> None:
+    launch = job.start("--act=orphan", "--mode=collective")
+    wait_for_orphans(cluster)
+    launch.interrupt()
+    oracle.check(launch, 130, within_s=20)
+
+
+@pytest.mark.parametrize("act", ["hold", "orphan"])
+def test_a_killed_launcher_leaves_nothing(act: str, cluster: Cluster, job: JobRunner, oracle: Oracle) -> None:
+    job.conf["LEASE_S"] = 60  # it is not the lease that ends the job
+    launch = job.start(f"--act={act}")
+    if act == "orphan":
+        wait_for_orphans(cluster)
+    else:
+        job.wait_until_holding(launch)
+    launch.send(signal.SIGKILL)
+    assert launch.wait(5) == -signal.SIGKILL
+    oracle.check_clean(within_s=10)
+
+
+def test_a_launcher_killed_during_dispatch_leaves_nothing(
+    cluster: Cluster, job: JobRunner, oracle: Oracle
+) -> None:
+    launch = in_dispatch(cluster, job)
+    launch.send(signal.SIGKILL)
+    assert launch.wait(5) == -signal.SIGKILL
+    oracle.check_clean(within_s=10)
+    assert list(cluster["node-b"].path("/root").glob("JOB2*")) == []
+
+
+def test_a_node_that_is_cut_off_cleans_itself_within_its_lease(
+    cluster: Cluster, job: JobRunner, oracle: Oracle
+) -> None:
+    job.conf["LEASE_S"] = 4
+    launch = in_run(cluster, job)
+    host = cluster["node-c"]
+    host.part(cluster.gate_address)
+    oracle.check(launch, 5, r"FIRST ERROR: node root@node-c", within_s=45)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_ctrl_c_at_a_random_moment_leaves_nothing(
+    seed: int, cluster: Cluster, job: JobRunner, oracle: Oracle
+) -> None:
+    moment_s = random.Random(seed).uniform(0.2, 4.0)
+    launch = job.start("--act=hold")
+    wait_for(f"{moment_s:.3f} s", lambda: launch.age_s >= moment_s, 10, every_s=0.005)
+    launch.interrupt()
+    oracle.check(launch, 130, within_s=20)
