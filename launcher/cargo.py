@@ -62,5 +62,6 @@ class Cargo:
     def _share(self, node: Node) -> Package | None:
         if self._workspace is None:
             return None
-        settings = self._plan.settings
-        return shard(self._workspace, settings.shard_dirs, node.node_id, len(settings.hosts))
+        # scripts choose their shard by trainer rank; a node without a trainer needs none
+        ranks = {node_id: rank for rank, node_id in enumerate(self._plan.trainer_nodes)}
+        return shard(self._workspace, self._plan.settings.shard_dirs, ranks.get(node.node_id, -1), len(ranks))

@@ -262,10 +262,16 @@ class Job:
         return [line for record in self._roster.all() for line in self._unclean(record)]
 
     def _wait(self, done: Callable[[], bool], timeout_s: float) -> None:
-        """Like `Loop.until`, cut short by a second signal."""
-        self._loop.until(lambda: done() or self._reactions.forced, timeout_s)
-        if self._reactions.forced:
-            self._loop.until(done, FORCED_S)
+        """Like `Loop.until`, cut short by a second signal; nothing that goes wrong now may end the stop."""
+        deadline = time.monotonic() + timeout_s
+        while not done() and time.monotonic() < deadline:
+            try:
+                self._loop.until(lambda: done() or self._reactions.forced, deadline - time.monotonic())
+            except LauncherError as error:
+                self._console.note(str(error))
+            if self._reactions.forced:
+                deadline = min(deadline, time.monotonic() + FORCED_S)
+                self._loop.until(done, deadline - time.monotonic())
 
     def _unclean(self, record: NodeRecord) -> list[str]:
         lines = [f"NOT CLEANED on {record.name}: pid {pid} {command}" for pid, command in record.left]

@@ -185,7 +185,7 @@ class Reactions:
     def _on_dispatch(self, record: NodeRecord, event: MessageEvent) -> None:
         dispatch = record.dispatches[event.fields["tree"]]
         dispatch.handle(event)
-        if dispatch.error is not None:
+        if dispatch.error is not None and not self.stopping:
             raise dispatch.error
         if dispatch.state is DispatchState.DONE:
             record.trees[dispatch.tree] = dispatch.path
