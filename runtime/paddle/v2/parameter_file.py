@@ -83,10 +83,14 @@ def read_tar(file: IO[Any]) -> Iterator[tuple[ParameterConfig, NDArray[np.float3
     Raises:
         ModelFileError: it is no such tar, a member is missing, or a blob does not fit its configuration.
     """
-    where = str(getattr(file, "name", "parameter tar"))
+    where, stream = str(getattr(file, "name", "parameter tar")), binary(file)
     try:
-        with tarfile.open(fileobj=binary(file), mode="r:") as tar:
+        with tarfile.open(fileobj=stream, mode="r:") as tar:
             members = {member.name: member for member in tar.getmembers()}
+            # tarfile takes a cut header for the end; a whole tar ends with a block of zeros.
+            stream.seek(tar.offset)
+            if stream.read(tarfile.BLOCKSIZE) != bytes(tarfile.BLOCKSIZE):
+                raise ModelFileError(f"{where} ends too early: the end of the tar is missing")
             for name, member in members.items():
                 if name.endswith(CONFIG_SUFFIX):
                     yield _read_parameter(tar, members, member, where)

@@ -17,7 +17,6 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from paddle.glog import TRAINER, open_log
 from paddle.report import Reporter
 from paddle.v2 import event as events
 from paddle.v2 import settings as init_settings
@@ -31,7 +30,7 @@ from paddle.v2.network import Network
 from paddle.v2.optimizer import Optimizer
 from paddle.v2.parameters import Parameters
 from paddle.v2.topology import Layers, Topology
-from paddle.v2.training_log import TrainingLog
+from paddle.v2.training_log import TrainingLog, trainer_logger
 from paddle.v2.update_local import LocalUpdater
 from paddle.v2.update_remote import RemoteUpdater
 from paddle.v2.updater import Updater
@@ -95,10 +94,11 @@ class SGD:
         )
         self._machine.build()
         parameters.attach(self)
-        self._logger = open_log(TRAINER, self._settings.environment)
         self._reporter = Reporter.from_environment(self._settings.environment)
         self._evaluated = list(dict.fromkeys(name for item in network.evaluators for name in item.inputs))
-        self._log = TrainingLog(self._logger, self._settings.log_period, network.evaluators)
+        self._log = TrainingLog(
+            trainer_logger(self._settings.environment), self._settings.log_period, network.evaluators
+        )
         self._updater: Updater | None = None
         self._averager: Averager | None = None
         self._step = 0

@@ -3,11 +3,21 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from logging import Logger
 
+from paddle.env import JobEnvironment
+from paddle.glog import TRAINER, open_log
 from paddle.v2.metric import Metrics, Part
 from paddle.v2.model import EvaluatorConfig
+
+
+def trainer_logger(environment: JobEnvironment) -> Logger:
+    """The logger of these lines, with its file opened once; without GLOG_logtostderr a trainer stays silent."""
+    if environment.glog_to_stderr is not None and not logging.getLogger("paddle").handlers:
+        open_log(TRAINER, environment)
+    return logging.getLogger(__name__)
 
 
 class TrainingLog:

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How samples become arrays."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from paddle.v2 import data_type
+from paddle.v2.feeder import DataFeeder
+
+TYPES = [("x", data_type.dense_vector(2)), ("y", data_type.integer_value(5))]
+
+
+def test_columns_follow_the_order_of_declaration() -> None:
+    feed = DataFeeder(TYPES)([([1, 2], 3), ([4, 5], 0)])
+    assert feed["x"].tolist() == [[1, 2], [4, 5]]
+    assert [str(feed[name].dtype) for name in "xy"] == ["float32", "int64"]
+    assert feed["y"].tolist() == [[3], [0]]
+
+
+@pytest.mark.parametrize("feeding", [{"y": 0, "x": 2}, ["y", "unused", "x"], ("y", "unused", "x")])
+def test_feeding_names_columns(feeding: object) -> None:
+    feed = DataFeeder(TYPES, feeding)([(3, "text", [1, 2], "more")])  # type: ignore[arg-type]
+    assert feed["x"].tolist() == [[1, 2]]
+    assert feed["y"].tolist() == [[3]]
+
+
+def test_feeding_of_another_type_is_refused() -> None:
+    with pytest.raises(TypeError, match="dict, list or tuple"):
+        DataFeeder(TYPES, "xy")
+    with pytest.raises(ValueError, match="'y'"):
+        DataFeeder(TYPES, {"x": 0})
+
+
+def test_images_may_keep_their_shape() -> None:
+    feed = DataFeeder([("image", data_type.dense_vector(12))])([(np.arange(12).reshape(3, 2, 2),)])
+    assert feed["image"].tolist() == [list(range(12))]
+
+
+def test_sparse_vectors_become_their_columns_and_a_matrix_over_them() -> None:
+    feeder = DataFeeder(
+        [("b", data_type.sparse_binary_vector(100)), ("f", data_type.sparse_float_vector(100))]
+    )
+    feed = feeder([([7, 3], [(50, 2.0)]), ([3], []), ([], [(50, 1.0), (2, 0.5)])])
+    assert feed["b.columns"].tolist() == [[3], [7]]
+    assert feed["b.matrix"].tolist() == [[1, 1], [1, 0], [0, 0]]
+    assert feed["f.columns"].tolist() == [[2], [50]]
+    assert feed["f.matrix"].tolist() == [[0, 2], [0, 0], [0.5, 1]]
+
+
+def test_a_batch_without_any_active_column_is_a_zero_matrix() -> None:
+    feed = DataFeeder([("b", data_type.sparse_binary_vector(100))])([([],), ([],)])
+    assert feed["b.matrix"].shape[0] == 2
+    assert not feed["b.matrix"].any()
+
+
+@pytest.mark.parametrize(
+    ("sample", "says"),
+    [
+        (([1, 2, 3], 0), "3 numbers, expected 2"),
+        (([1, 2], 5), r"5 does not lie in \[0, 5\)"),
+        (([1, 2], -1), "-1 does not lie"),
+        (([1, 2], 0.5), "integers"),
+        (([1, 2], [1, 2]), "integers"),
+        ((["a", "b"], 1), "sample 0"),
+        (([1, 2],), "no column 1"),
+    ],
+)
+def test_a_sample_that_does_not_fit_is_named(sample: tuple[object, ...], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        DataFeeder(TYPES)([sample])
+
+
+def test_ragged_samples_are_found() -> None:
+    with pytest.raises(ValueError, match="'x': sample 1"):
+        DataFeeder(TYPES)([([1, 2], 0), ([1], 0)])
+
+
+def test_samples_without_a_batch_around_them_are_recognised() -> None:
+    with pytest.raises(TypeError, match=r"paddle\.batch"):
+        DataFeeder(TYPES)([3, 4])  # type: ignore[list-item]
+    with pytest.raises(ValueError, match="at least one"):
+        DataFeeder(TYPES)([])
+
+
+@pytest.mark.parametrize("sample", [[5, 100], [-1], [1.5]])
+def test_columns_out_of_range_are_refused(sample: list[int]) -> None:
+    with pytest.raises(ValueError, match="'b'"):
+        DataFeeder([("b", data_type.sparse_binary_vector(100))])([(sample,)])

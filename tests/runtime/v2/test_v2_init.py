@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`paddle.init`: what beats what, and which servers a trainer then looks for."""
+
+from __future__ import annotations
+
+import pytest
+
+from paddle.env import JobEnvironment
+from paddle.errors import FlagError
+from paddle.v2.settings import resolve
+
+LAUNCHED = {
+    "PADDLE_INIT_TRAINER_ID": "1",
+    "PADDLE_INIT_NUM_GRADIENT_SERVERS": "3",
+    "PADDLE_INIT_PORT": "7164",
+    "PADDLE_INIT_PORTS_NUM": "2",
+    "PADDLE_INIT_PORTS_NUM_FOR_SPARSE": "1",
+    "PADDLE_INIT_PSERVERS": "10.0.0.1,10.0.0.2",
+    "PADDLE_PSERVERS_IP_PORT_LIST": "10.0.0.1:40001,10.0.0.1:40002,10.0.0.2:40003,10.0.0.2:40004",
+    "PADDLE_PSERVERS_SPARSE_IP_PORT_LIST": "10.0.0.1:50001,10.0.0.2:50002",
+}
+
+
+def settings(environ: dict[str, str], **arguments: object):  # type: ignore[no-untyped-def]
+    return resolve(arguments, JobEnvironment.read(environ))
+
+
+def test_arguments_beat_the_environment_and_that_beats_defaults() -> None:
+    found = settings({"PADDLE_INIT_TRAINER_ID": "2", "PADDLE_INIT_NUM_GRADIENT_SERVERS": "4"}, trainer_id=3)
+    assert (found.trainer_id, found.num_trainers, found.seed, found.log_period) == (3, 4, 1, 100)
+
+
+def test_a_launched_trainer_uses_the_ports_that_the_servers_really_have() -> None:
+    found = settings(LAUNCHED)
+    assert found.endpoints[2] == "10.0.0.2:40003"
+    assert found.sparse_endpoints == ("10.0.0.1:50001", "10.0.0.2:50002")
+    assert settings(LAUNCHED, port=7164, seed=5).endpoints == found.endpoints
+
+
+def test_explicit_servers_beat_the_published_ones() -> None:
+    found = settings(LAUNCHED, pservers="10.9.9.9", port=9000)
+    assert found.endpoints == ("10.9.9.9:9000", "10.9.9.9:9001")
+    assert found.sparse_endpoints == ("10.9.9.9:9002",)
+
+
+def test_endpoints_are_hosts_times_ports_and_sparse_ports_follow() -> None:
+    found = settings({}, pservers="10.0.0.1, fe80::1", port=7164, ports_num=2, ports_num_for_sparse=1)
+    assert found.endpoints == ("10.0.0.1:7164", "10.0.0.1:7165", "[fe80::1]:7164", "[fe80::1]:7165")
+    assert found.sparse_endpoints == ("10.0.0.1:7166", "[fe80::1]:7166")
+
+
+def test_false_as_text_is_false() -> None:
+    assert settings({"PADDLE_INIT_USE_GPU": "False"}).device == "cpu"
+    assert settings({}, use_gpu="True", gpu_id=2).device == "gpu:2"
+
+
+def test_unknown_names_are_errors_with_the_nearest_one() -> None:
+    with pytest.raises(FlagError, match="did you mean 'trainer_count'"):
+        settings({}, trainer_cout=1)
+    with pytest.raises(FlagError, match="PADDLE_INIT"):
+        settings({"PADDLE_INIT_PORT_NUM": "1"})
+
+
+def test_contradictions_are_refused() -> None:
+    with pytest.raises(ValueError, match="trainer_id 3"):
+        settings({}, trainer_id=3, num_gradient_servers=3)
+    with pytest.raises(ValueError, match="parallel_nn"):
+        settings({}, parallel_nn=True)
+    with pytest.raises(ValueError, match="trainer_count"):
+        settings({}, trainer_count=0)
+
+
+def test_seed_zero_takes_the_time() -> None:
+    assert settings({}, seed=0).seed > 1_000_000

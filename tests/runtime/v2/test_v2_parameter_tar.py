@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The files of parameters, byte by byte, and what damaged ones do."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import io
+import struct
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import paddle.v2 as paddle
+from paddle.errors import PaddleError
+from paddle.v2.errors import ModelFileError
+from paddle.v2.parameter_config import ParameterConfig, UpdateHook
+from paddle.v2.parameters import Parameters
+
+
+def two_parameters() -> Parameters:
+    found = Parameters()
+    found.add(
+        ParameterConfig("w", 6, initial_std=0.5, dims=(2, 3), initial_smart=True),
+        value=np.arange(6, dtype=np.float32).reshape(2, 3),
+    )
+    found.add(
+        ParameterConfig("b", 3, learning_rate=2.0, initial_std=0.0, dims=(1, 3), is_static=True),
+        value=np.array([[-1.5, 0, 2]], np.float32),
+    )
+    return found
+
+
+def tar_of(members: list[tuple[str, bytes]]) -> io.BytesIO:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as tar:
+        for name, raw in members:
+            info = tarfile.TarInfo(name)
+            info.size = len(raw)
+            tar.addfile(info, io.BytesIO(raw))
+    file.seek(0)
+    return file
+
+
+def double(number: int, value: float) -> bytes:
+    return bytes([number << 3 | 1]) + struct.pack("<d", value)
+
+
+W_CONFIG = (
+    b"\x0a\x01w"
+    + b"\x10\x06"
+    + double(5, 0.0)
+    + double(6, 0.5)
+    + b"\x48\x02\x48\x03"
+    + b"\x58\x00"
+    + b"\x60\x01"
+)
+B_CONFIG = (
+    b"\x0a\x01b\x10\x03"
+    + double(3, 2.0)
+    + double(5, 0.0)
+    + double(6, 0.0)
+    + b"\x48\x01\x48\x03\x58\x00\x60\x00"
+    + b"\x90\x01\x01"
+)
+W_BLOB = struct.pack("<IIQ6f", 0, 4, 6, 0, 1, 2, 3, 4, 5)
+
+
+def test_a_tar_has_blob_and_configuration_of_each_parameter_in_order() -> None:
+    file = io.BytesIO()
+    two_parameters().to_tar(file)
+    file.seek(0)
+    with tarfile.open(fileobj=file, mode="r:") as tar:
+        content = [(member.name, member.mtime, tar.extractfile(member).read()) for member in tar]  # type: ignore[union-attr]
+    assert content == [
+        ("w", 0, W_BLOB),
+        ("w.protobuf", 0, W_CONFIG),
+        ("b", 0, struct.pack("<IIQ3f", 0, 4, 3, -1.5, 0, 2)),
+        ("b.protobuf", 0, B_CONFIG),
+    ]
+
+
+def test_parameters_come_back_from_their_tar() -> None:
+    file = io.BytesIO()
+    two_parameters().to_tar(file)
+    file.seek(0)
+    found = Parameters.from_tar(file)
+    assert found.names() == ["w", "b"]
+    assert found.get_shape("w") == (2, 3)
+    assert found["w"].tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert found.config("b").learning_rate == 2.0
+    assert found.config("b").is_static
+
+
+def test_a_file_opened_as_text_and_a_gzip_file_both_work(tmp_path: Path) -> None:
+    with open(tmp_path / "text.tar", "w") as text:
+        two_parameters().to_tar(text)
+    with gzip.open(tmp_path / "params.tar.gz", "w") as zipped:
+        two_parameters().to_tar(zipped)  # type: ignore[arg-type]
+    with open(tmp_path / "text.tar") as text, gzip.open(tmp_path / "params.tar.gz") as zipped:
+        assert Parameters.from_tar(text)["b"].tolist() == Parameters.from_tar(zipped)["b"].tolist()  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("members", "says"),
+    [
+        ([("w.protobuf", W_CONFIG)], "no data"),
+        ([("w", W_BLOB[:-1]), ("w.protobuf", W_CONFIG)], "6 values need 40"),
+        ([("w", W_BLOB), ("w.protobuf", W_CONFIG[:-2])], None),
+        ([("w", W_BLOB), ("w.protobuf", W_CONFIG[:8])], "8 bytes"),
+        ([("w", b"\x01" + W_BLOB[1:]), ("w.protobuf", W_CONFIG)], "format 1"),
+        ([("w", W_BLOB[:4] + b"\x08" + W_BLOB[5:]), ("w.protobuf", W_CONFIG)], "8-byte"),
+        ([("w", W_BLOB[:8] + b"\x07" + W_BLOB[9:]), ("w.protobuf", W_CONFIG)], "header says 7"),
+        ([("v", W_BLOB), ("v.protobuf", W_CONFIG)], "describes 'w'"),
+        ([("w", W_BLOB), ("w.protobuf", W_CONFIG.replace(b"\x48\x03", b"\x48\x04"))], "hold 8"),
+    ],
+)
+def test_a_damaged_tar_is_refused_with_its_reason(members: list[tuple[str, bytes]], says: str | None) -> None:
+    file = tar_of(members)
+    if says is None:
+        assert Parameters.from_tar(file)["w"].shape == (2, 3)
+        return
+    with pytest.raises(ModelFileError, match=says):
+        Parameters.from_tar(file)
+
+
+def test_a_gzip_that_was_not_opened_as_one_is_named() -> None:
+    with pytest.raises(ModelFileError, match=r"gzip\.open"):
+        Parameters.from_tar(io.BytesIO(gzip.compress(b"x" * 600)))
+
+
+def test_a_cut_tar_is_refused() -> None:
+    file = io.BytesIO()
+    two_parameters().to_tar(file)
+    for length in (3, 700, 1100, 1600):
+        with pytest.raises(ModelFileError):
+            Parameters.from_tar(io.BytesIO(file.getvalue()[:length]))
+
+
+@given(st.binary(max_size=200))
+def test_no_bytes_make_the_configuration_decoder_fail_otherwise(raw: bytes) -> None:
+    with contextlib.suppress(PaddleError):
+        ParameterConfig.decode(raw)
+
+
+@given(
+    st.builds(
+        ParameterConfig,
+        name=st.text(min_size=1),
+        size=st.just(12),
+        learning_rate=st.floats(allow_nan=False),
+        dims=st.sampled_from([(), (3, 4), (2, 3, 2)]),
+        device=st.integers(-5, 5),
+        is_sparse=st.booleans(),
+        para_id=st.integers(0, 2**64 - 1),
+        update_hooks=st.sampled_from([(), (UpdateHook("pruning", 0.7),)]),
+    )
+)
+def test_any_configuration_survives_its_protobuf_form(config: ParameterConfig) -> None:
+    assert ParameterConfig.decode(config.encode()) == config
+
+
+def test_init_from_tar_takes_what_both_have_and_leaves_out_the_excluded() -> None:
+    file = io.BytesIO()
+    two_parameters().to_tar(file)
+    x = paddle.layer.data("x", paddle.data_type.dense_vector(2))
+    out = paddle.layer.fc(x, 3, param_attr=paddle.attr.Param(name="w"), bias_attr=paddle.attr.Param(name="b"))
+    parameters = paddle.parameters.create(out)
+    before = parameters["b"]
+    file.seek(0)
+    parameters.init_from_tar(file, exclude_params=["b"])
+    assert parameters["w"].tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert parameters["b"].tolist() == before.tolist()
+
+
+def test_one_value_can_be_serialized_alone() -> None:
+    parameters, file = two_parameters(), io.BytesIO()
+    parameters.serialize("w", file)
+    assert file.getvalue() == W_BLOB
+    file.seek(0)
+    parameters["w"] = np.zeros((2, 3), np.float32)
+    parameters.deserialize("w", file)
+    assert parameters["w"].tolist() == [[0, 1, 2], [3, 4, 5]]
+
+
+def test_set_wants_an_array_of_exactly_the_shape() -> None:
+    parameters = two_parameters()
+    with pytest.raises(ValueError, match=r"\(2, 3\).*\(3, 2\)"):
+        parameters["w"] = np.zeros((3, 2), np.float32)
+    with pytest.raises(ValueError, match="list"):
+        parameters.set("w", [[0.0] * 3] * 2)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="No such parameter v"):
+        parameters.get("v")
+
+
+def test_get_gives_a_copy() -> None:
+    parameters = two_parameters()
+    parameters.get("w")[...] = 9
+    assert parameters["w"][0, 0] == 0
