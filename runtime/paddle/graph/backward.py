@@ -92,12 +92,12 @@ class _Builder:
         """Add the gradient operators of one operator, if a gradient reaches it and one is wanted of it."""
         if not self.required.intersection(op.input_names):
             return
-        reached = [name for name in op.output_names if self.writers.get(name)]
+        reached = {name for name in op.output_names if self.writers.get(name)}
         if not reached:
             return
-        for name in reached:
+        for name in sorted(reached):
             self._settle(name)
-        for grad_op in _gradient_of(op):
+        for grad_op in _gradient_of(op, reached):
             outputs = {slot: self._wanted(names) for slot, names in grad_op.outputs.items()}
             if all(name == EMPTY for names in outputs.values() for name in names):
                 continue
@@ -184,7 +184,7 @@ class _Builder:
         return self.names[source]
 
 
-def _gradient_of(op: Operator) -> list[GradOp]:
+def _gradient_of(op: Operator, reached: set[str]) -> list[GradOp]:
     rule = op.definition.gradient
     if rule is None:
         raise BackwardError(
@@ -195,6 +195,12 @@ def _gradient_of(op: Operator) -> list[GradOp]:
     if callable(rule):
         return rule(op.inputs, op.outputs, own)
     definition = lookup(rule)
+    taken = {slot.name for slot in definition.inputs}
+    for slot, names in op.outputs.items():
+        if slot + GRAD not in taken and not reached.isdisjoint(names):
+            raise BackwardError(
+                f"operator {op.describe()}: the loss depends on its output {slot!r}, which has no gradient"
+            )
     both = {**op.inputs, **op.outputs}
     inputs = {slot.name: _slot_names(both, slot.name) for slot in definition.inputs}
     outputs = {slot.name: _slot_names(both, slot.name) for slot in definition.outputs}

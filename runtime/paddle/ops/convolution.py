@@ -32,7 +32,7 @@ def filter_gradient(x: Array, dout: Array, filters: Array, window: Window, group
     xp = array_module(x)
     places = dout.shape[2:]
     total = xp.zeros((groups, filters.shape[0] // groups, filters[0].size), filters.dtype)
-    rows = dout.reshape(len(dout), groups, filters.shape[0] // groups, -1)
+    rows = _grouped(dout, groups)
     for part, columns in _columns(x, window, places, groups):
         product = xp.matmul(rows[part], columns.swapaxes(-1, -2))
         total += product[0] if len(product) == 1 else product.sum(axis=0)
@@ -48,7 +48,7 @@ def image_gradient(filters: Array, dout: Array, size: Pair, window: Window, grou
     channels = filters.shape[1] * groups
     places = dout.shape[2:]
     matrix = filters.reshape(groups, count // groups, -1).swapaxes(-1, -2)
-    rows = dout.reshape(images, groups, count // groups, -1)
+    rows = _grouped(dout, groups)
     room = padded(xp.broadcast_to(dout.dtype.type(0), (1, 1, *size)), window, places).shape[2:]
     full = xp.zeros((images, channels, *room), dout.dtype)
     chunk = _chunk(
@@ -66,7 +66,7 @@ def image_gradient(filters: Array, dout: Array, size: Pair, window: Window, grou
 def _columns(x: Array, window: Window, places: Pair, groups: int) -> Iterator[tuple[slice, Array]]:
     """Yield (slice of the images, their columns (m, groups, C/groups kh kw, places)); the array is used again."""
     if window == Window((1, 1), (1, 1), (0, 0), window.dilations):
-        yield slice(None), x.reshape(len(x), groups, x.shape[1] // groups, -1)
+        yield slice(None), _grouped(x, groups)
         return
     xp = array_module(x)
     source = views(padded(x, window, places), window, places)
@@ -77,6 +77,11 @@ def _columns(x: Array, window: Window, places: Pair, groups: int) -> Iterator[tu
         filled = buffer[: len(part)]
         xp.copyto(filled, part)
         yield slice(first, first + chunk), filled.reshape(len(part), groups, -1, places[0] * places[1])
+
+
+def _grouped(x: Array, groups: int) -> Array:
+    """Return images as (N, groups, channels / groups, places)."""
+    return x.reshape(len(x), groups, x.shape[1] // groups, x.shape[2] * x.shape[3])
 
 
 def _chunk(bytes_per_image: int) -> int:

@@ -53,7 +53,10 @@ def pool2d(
     exclusive: bool,
     ceil_mode: bool,
 ) -> Array:
-    """Return (N, C, H', W'); padding never wins a maximum, and counts in a mean only if not exclusive."""
+    """Return (N, C, H', W'); padding never wins a maximum, and counts in a mean only if not exclusive.
+
+    A window of nothing but padding gives zero.
+    """
     if global_pooling:
         return (
             x.max(axis=(2, 3), keepdims=True) if pooling_type == "max" else x.mean(axis=(2, 3), keepdims=True)
@@ -94,7 +97,16 @@ def _greatest(x: Array, window: Window, places: Pair) -> Array:
     for _, distance in window.offsets():
         cell = shifted(full, window, places, distance)
         out = cell.copy() if out is None else array_module(x).maximum(out, cell, out=out)
+    for axis in (0, 1):
+        for at in _outside(x.shape[2 + axis], window, places, axis):
+            out[(slice(None),) * (2 + axis) + (at,)] = 0
     return out
+
+
+def _outside(size: int, window: Window, places: Pair, axis: int) -> list[int]:
+    """Return the places along an axis whose windows hold nothing but padding; they give zero."""
+    first = [at * window.strides[axis] - window.paddings[axis] for at in range(places[axis])]
+    return [at for at, begin in enumerate(first) if begin >= size or begin + window.kernel[axis] <= 0]
 
 
 def _total(x: Array, window: Window, places: Pair) -> Array:

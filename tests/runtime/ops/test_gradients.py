@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every operator's gradient equals central differences, its shape rule tells the truth, and it leaves inputs alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import paddle.ops  # noqa: F401 (fills the table)
+from paddle.ops.registry import lookup, registered
+from tests.runtime.ops.gradient_cases import CASES
+from tests.runtime.ops.gradient_check import Case, OpProgram, analytic, numeric
+
+# float32 carries about seven digits; the sums here lose at most two or three of them.
+_TOLERANCE = {"float64": (1e-6, 1e-7), "float32": (2e-3, 2e-4)}
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_the_gradient_is_that_of_central_differences(case: Case, dtype: str) -> None:
+    if case.op == "cast" and dtype == "float32":
+        pytest.skip("the case casts from float64")
+    rtol, atol = _TOLERANCE[dtype]
+    computed, expected = analytic(case, dtype), numeric(case)
+    assert computed.keys() == expected.keys()
+    for name, gradient in computed.items():
+        assert gradient.dtype == dtype, name
+        np.testing.assert_allclose(gradient, expected[name], rtol=rtol, atol=atol, err_msg=name)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_outputs_have_the_shape_and_dtype_that_were_inferred(case: Case) -> None:
+    built = OpProgram(case, "float64")
+    names = [name for slot in built.outputs for name in built.outputs[slot]]
+    for name, value in zip(names, built.run(names), strict=True):
+        if value is not None:
+            declared = built.block.var(name)
+            assert (value.shape, value.dtype) == (declared.shape, declared.dtype), name
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_no_kernel_writes_into_what_it_was_given(case: Case) -> None:
+    built = OpProgram(case, "float64")
+    before = {name: value.copy() for name, value in built.feed.items()}
+    built.run(built.float_outputs)
+    for name, value in before.items():
+        np.testing.assert_array_equal(built.feed[name], value, err_msg=name)
+
+
+def test_every_operator_with_a_gradient_has_a_case() -> None:
+    with_gradient = {op for op in registered() if lookup(op).gradient is not None}
+    assert with_gradient == {case.op for case in CASES}
