@@ -38,8 +38,9 @@ class SparseMomentumRows:
                 f"parameter {parameter.name}: sparse momentum has no L1 decay, got l1={parameter.l1}"
             )
         self._parameter = parameter
-        self._u = np.zeros((height, width), np.float32)
-        self._v = np.zeros((height, width), np.float32)
+        # w is a difference of numbers up to α times as large: float32 would leave it two digits.
+        self._u = np.zeros((height, width), np.float64)
+        self._v = np.zeros((height, width), np.float64)
         self._touched = np.zeros(height, np.bool_)
         self._restart()
 
@@ -54,7 +55,7 @@ class SparseMomentumRows:
         self._v[fresh] = table[fresh]
         self._touched[fresh] = True
         g = np.clip(values, -parameter.clip, parameter.clip) if parameter.clip else values
-        step = self._alpha * eta * g
+        step = self._alpha * eta * g.astype(np.float64)
         self._u[rows] -= step
         self._v[rows] += self._tau * step
         table[rows] = self._value(rows)
@@ -68,10 +69,8 @@ class SparseMomentumRows:
 
     def _value(self, rows: npt.NDArray[np.int64]) -> Array:
         # (rows, width)
-        value: Array = (self._tau / self._beta + 1.0 / self._alpha) * self._u[rows] + self._v[
-            rows
-        ] / self._beta
-        return value
+        value = (self._tau / self._beta + 1.0 / self._alpha) * self._u[rows] + self._v[rows] / self._beta
+        return value.astype(np.float32)
 
     def _fold(self, table: Array) -> None:
         for rows in self._slices():

@@ -120,7 +120,7 @@ def train_by_hand(
     return ends
 
 
-PARAMETERS = {
+PARAMETERS: dict[str, dict[str, Any]] = {
     "plain": {},
     "momentum": {"momentum": 0.9},
     "l2": {"l2": 0.05},
@@ -196,8 +196,8 @@ def test_a_gradient_of_another_shape_or_dtype_is_refused() -> None:
         ConfigError, match=r"gradient of parameter fc\.w: expected \(3,\) float32, got \(4,\) float32"
     ):
         updater.update(value, np.zeros(4, np.float32), 0.1)
-    with pytest.raises(ConfigError, match="got .* float64"):
-        updater.update(value, np.zeros(3), 0.1)
+    with pytest.raises(ConfigError, match=r"got .* float64"):
+        updater.update(value, np.zeros(3), 0.1)  # type: ignore[arg-type]
 
 
 def test_a_static_parameter_has_no_updater() -> None:
