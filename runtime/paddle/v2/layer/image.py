@@ -349,11 +349,8 @@ def _emit_cmrnorm(emitter: Emitter, config: LayerConfig) -> None:
 
 @emits("maxout")
 def _emit_maxout(emitter: Emitter, config: LayerConfig) -> None:
-    groups = config.attrs["groups"]
-    image = emitter.rows(config.inputs[0].layer)
-    grouped = emitter.reshape(image, [-1, config.num_filters, groups, config.height * config.width])  # type: ignore[list-item]
-    largest = emitter.op("reduce_max", {"X": grouped}, {"dim": [2], "keep_dim": False})
-    emitter.finish(config, emitter.reshape(largest, [-1, config.num_filters, config.height, config.width]))
+    attrs = {"groups": config.attrs["groups"]}
+    emitter.finish(config, emitter.op("maxout", {"X": _input_image(emitter, config)}, attrs))
 
 
 @emits("pad")
