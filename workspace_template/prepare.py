@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 SPLIT_COUNT = 3  # pieces: at least the number of trainers
 N = 5
-MAX_WORDS = 2500
+MAX_WORDS = 2000
 TEST_EVERY = 10
 
 HERE = Path(__file__).resolve().parent
