@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Several trainer processes against a parameter server, compared with one process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import paddle.v2 as paddle
+from paddle.env import JobEnvironment
+from paddle.pserver.server import Server, ServerOptions
+from paddle.v2.parameters import Parameters
+from tests.runtime.v2.word2vec import network, samples
+
+ROOT = Path(__file__).resolve().parents[3]
+KEY = "5a" * 32
+DEADLINE_S = 60
+Costs = list[np.ndarray]
+
+
+@contextmanager
+def servers(trainers: int) -> Iterator[Server]:
+    arguments = [
+        "--port=0",
+        "--ports_num=2",
+        "--ports_num_for_sparse=1",
+        f"--num_gradient_servers={trainers}",
+    ]
+    environment = JobEnvironment.read({"PADDLE_JOB_KEY": KEY, "POD_IP": "127.0.0.1"})
+    server = Server(ServerOptions.read(arguments, environment))
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+def train(
+    folder: Path,
+    trainers: int,
+    *,
+    size: int = 8,
+    passes: int = 2,
+    mode: str = "sync",
+    table: str = "sparse",
+    drop_rate: float = 0.0,
+    missing: int = 0,
+) -> tuple[list[Parameters], Costs, Costs]:
+    """Run trainers to their end; return what each saved, its costs per batch and its test costs per pass."""
+    folder.mkdir(exist_ok=True)
+    with servers(trainers) as server:
+        running = []
+        for rank in range(trainers):
+            environment = {
+                "PATH": os.environ["PATH"],
+                "PYTHONPATH": f"{ROOT / 'runtime'}:{ROOT}",
+                "OPENBLAS_NUM_THREADS": "1",
+                "PADDLE_JOB_KEY": KEY,
+                "PADDLE_INIT_TRAINER_ID": str(rank),
+                "PADDLE_INIT_NUM_GRADIENT_SERVERS": str(trainers),
+                "PADDLE_PSERVERS_IP_PORT_LIST": ",".join(server.endpoints),
+                "PADDLE_PSERVERS_SPARSE_IP_PORT_LIST": ",".join(server.sparse_endpoints),
+            }
+            words = [trainers, size, passes, folder / str(rank), mode, table, drop_rate, missing]
+            command = [
+                sys.executable,
+                "-W",
+                "error",
+                str(Path(__file__).with_name("trainer_script.py")),
+                *map(str, words),
+            ]
+            running.append(
+                subprocess.Popen(
+                    command,
+                    env=environment,
+                    cwd=folder,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    text=True,
+                )
+            )
+        try:
+            texts = [process.communicate(timeout=DEADLINE_S)[0] for process in running]
+        finally:
+            for process in running:
+                process.kill()
+                process.wait()
+    assert [process.returncode for process in running] == [0] * trainers, "\n".join(texts)
+    saved, costs, tested = [], [], []
+    for rank in range(trainers):
+        with open(folder / f"{rank}.tar", "rb") as file:
+            saved.append(Parameters.from_tar(file))
+        with np.load(folder / f"{rank}.npz") as numbers:
+            costs.append(numbers["costs"])
+            tested.append(numbers["tested"])
+    return saved, costs, tested
+
+
+def train_alone(size: int, passes: int = 2) -> tuple[Parameters, np.ndarray, np.ndarray]:
+    """The same in this process: each batch holds what the trainers' batches hold together."""
+    _, cost = network()
+    parameters = paddle.parameters.create(cost)
+    rule = paddle.optimizer.AdaGrad(
+        learning_rate=3e-2, regularization=paddle.optimizer.L2Regularization(8e-4)
+    )
+    trainer = paddle.trainer.SGD(cost, parameters, rule)
+    costs, tested = [], []
+
+    def handler(event: object) -> None:
+        if isinstance(event, paddle.event.EndIteration):
+            costs.append(event.cost)
+        if isinstance(event, paddle.event.EndPass):
+            tested.append(trainer.test(paddle.batch(lambda: iter(samples(30, seed=9)), 8)).cost)
+
+    trainer.train(paddle.batch(lambda: iter(samples(192)), size), num_passes=passes, event_handler=handler)
+    return parameters, np.array(costs), np.array(tested)
+
+
+@pytest.mark.parametrize("table", ["sparse", "dense"])
+def test_three_synchronous_trainers_equal_one_process_on_the_joined_batch(tmp_path: Path, table: str) -> None:
+    if table == "sparse":
+        alone, costs_alone, tested_alone = train_alone(24)
+        saved, costs, tested = train(tmp_path, 3)
+        np.testing.assert_allclose(np.mean(costs, axis=0), costs_alone, rtol=1e-5)
+        np.testing.assert_allclose(tested, [tested_alone] * 3, rtol=1e-5)
+        for name in alone:
+            np.testing.assert_allclose(saved[0][name], alone[name], rtol=1e-4, atol=1e-6)
+    else:
+        saved, _, _ = train(tmp_path, 3, table="dense")
+    for other in saved[1:]:
+        assert all(other[name].tobytes() == saved[0][name].tobytes() for name in other)
+
+
+def test_two_synchronous_runs_are_bit_equal_also_with_dropout(tmp_path: Path) -> None:
+    first, _, _ = train(tmp_path / "first", 2, passes=1, drop_rate=0.5)
+    second, _, _ = train(tmp_path / "second", 2, passes=1, drop_rate=0.5)
+    assert all(first[0][name].tobytes() == second[1][name].tobytes() for name in first[0])
+
+
+def test_a_trainer_with_less_data_ends_its_pass_without_stopping_the_others(tmp_path: Path) -> None:
+    saved, costs, _ = train(tmp_path, 2, passes=2, missing=40)
+    assert [len(found) for found in costs] == [24, 14]
+    assert all(saved[0][name].tobytes() == saved[1][name].tobytes() for name in saved[0])
+
+
+def test_asynchronous_trainers_learn(tmp_path: Path) -> None:
+    saved, costs, _ = train(tmp_path, 2, passes=6, mode="async")
+    assert [len(found) for found in costs] == [72, 72]
+    assert all(found[-12:].mean() < found[:12].mean() - 0.2 for found in costs)
+    assert all(np.isfinite(saved[0][name]).all() for name in saved[0])
+
+
+def test_a_network_of_tables_alone_needs_a_dense_parameter_too() -> None:
+    with servers(1) as server:
+        host, ports = "127.0.0.1", [int(endpoint.rsplit(":", 1)[1]) for endpoint in server.endpoints]
+        paddle.init(pservers=host, port=ports[0], ports_num=1)
+        word = paddle.layer.data("word", paddle.data_type.integer_value(9))
+        table = paddle.attr.Param(name="table", sparse_update=True)
+        cost = paddle.layer.sum_cost(paddle.layer.embedding(word, 3, param_attr=table))
+        parameters = paddle.parameters.create(cost)
+        trainer = paddle.trainer.SGD(cost, parameters, paddle.optimizer.AdaGrad(), is_local=False)
+        with pytest.raises(ValueError, match="at least one must be dense"):
+            trainer.train(paddle.batch(lambda: iter([(1,)]), 1))
