@@ -131,7 +131,7 @@ class Host:
         return self.inside.run(argv, env={**_BASE_ENV, **(env or {})}, check=check, timeout_s=timeout_s)
 
     def popen(self, argv: Sequence[str], env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
-        """Starts a process on the host, without SSH; it ends with the host."""
+        """Starts a process on the host, without SSH; it ends with the host or by `end`."""
         return subprocess.Popen(
             self.inside.command(argv),
             env={**_BASE_ENV, **(env or {})},
@@ -140,6 +140,18 @@ class Host:
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
+
+    def end(self, child: subprocess.Popen[bytes]) -> None:
+        """Kills what `popen` started and waits for it.
+
+        `child` itself is nsenter; were it killed first, whatever is process 1 of this machine would have to
+        reap the orphan, which may take seconds in which the host cannot be switched off.
+        """
+        children = Path(f"/proc/{child.pid}/task/{child.pid}/children")
+        with contextlib.suppress(OSError):
+            for pid in children.read_text().split():
+                os.kill(int(pid), signal.SIGKILL)
+        child.wait(timeout=10)
 
     def path(self, inside: str | Path) -> Path:
         """Returns where a path of the host can be read on this machine while the host is on."""

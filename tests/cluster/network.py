@@ -83,7 +83,7 @@ def set_rate(gate: Namespaces, host: Namespaces, port: Port, mbit: float | None)
         if mbit is None:
             _tc(side, f"qdisc del dev {device} root", check=False)
         else:
-            _tc(side, f"qdisc replace dev {device} root tbf rate {mbit}mbit burst 16kb latency 200ms")
+            _tc(side, f"qdisc replace dev {device} root tbf rate {mbit}mbit burst 64kb limit 512kb")
 
 
 def ip(where: Namespaces, *commands: str, check: bool = True) -> None:

@@ -53,21 +53,20 @@ class Oracle:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._canaries: dict[str, set[int]] = {}
-        self._holders: list[subprocess.Popen[bytes]] = []
+        self._children: list[tuple[Host, subprocess.Popen[bytes]]] = []
         for host in cluster.hosts:
             for name, text in CANARY_FILES.items():
                 path = host.path(name)
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(text)
-            self._holders.append(host.popen(CANARY, env={"PADDLE_JOB_ID": CANARY_ID}))
+            self._children.append((host, host.popen(CANARY, env={"PADDLE_JOB_ID": CANARY_ID})))
         for host in cluster.hosts:
             self._canaries[host.name] = wait_for_canary(host)
 
     def close(self) -> None:
         """Ends the canaries."""
-        for holder in self._holders:
-            holder.kill()
-            holder.wait(timeout=10)
+        for host, child in self._children:
+            host.end(child)
 
     def check(
         self,

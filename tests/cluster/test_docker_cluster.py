@@ -97,5 +97,4 @@ def test_a_container_lets_the_mounted_key_in_and_nothing_else(cluster: Cluster, 
         )
         assert "Authentications that can continue: publickey\n" in offered.stderr.replace("\r", "")
     finally:
-        server.kill()
-        server.wait(timeout=5)
+        node.end(server)

@@ -71,8 +71,7 @@ def test_hosts_do_not_share_root_tmp_or_processes(cluster: Cluster) -> None:
         assert list(found.argv) == SLEEP
         assert cluster.job_processes("J1").keys() == {"node-a"}
     finally:
-        child.kill()
-        child.wait(timeout=5)
+        first.end(child)
 
 
 def test_process_one_reaps_orphans(cluster: Cluster) -> None:

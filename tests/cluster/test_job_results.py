@@ -210,8 +210,7 @@ def test_a_busy_port_is_passed_over_and_the_taken_ones_are_told_to_the_trainers(
         launch = job.start()
         assert launch.wait(60) == 0, launch.output
     finally:
-        squatter.kill()
-        squatter.wait(timeout=5)
+        cluster.hosts[1].end(squatter)
     endpoints = [seen(job, node_id)["env"]["PADDLE_PSERVERS_IP_PORT_LIST"] for node_id in range(3)]  # type: ignore[index]
     assert len(set(endpoints)) == 1
     assert f"{cluster.hosts[1].address}:7164" not in endpoints[0].split(",")

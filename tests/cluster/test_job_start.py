@@ -160,8 +160,7 @@ def test_a_busy_port_that_was_asked_for_is_an_error_with_its_owner(
     try:
         assert launch.wait(30) == 3
     finally:
-        squatter.kill()
-        squatter.wait(timeout=5)
+        host.end(squatter)
     oracle.check(launch, 3, r"node-c.*7300.*python")
     assert job_files(host) == []
 
