@@ -46,7 +46,7 @@ class Stream(Protocol):
         """End both directions; `read` and `write` return soon."""
 
     def end(self) -> str:
-        """Why the stream ended, as a sentence."""
+        """Why the stream ended, as a sentence; closes it."""
 
 
 @dataclass(frozen=True)
@@ -86,10 +86,12 @@ class Link:
         self._stream = stream
         self._events = events
         self._bytes_sent = 0
+        self._fault = ""
         self._wake = threading.Condition()
         self._urgent: deque[Frame] = deque()
         self._streams: deque[Iterator[Frame]] = deque()
         self._closing = threading.Event()
+        self._closed = threading.Event()
         self._reader = threading.Thread(target=self._read, name=f"read {name}", daemon=True)
         self._writer = threading.Thread(target=self._write, name=f"write {name}", daemon=True)
         self._reader.start()
@@ -123,18 +125,22 @@ class Link:
 
     def close(self) -> None:
         """End the connection; returns when both threads ended, or after JOIN_S."""
+        self._closed.set()
         self._shut()
         for thread in (self._writer, self._reader):
             if thread is not threading.current_thread():
                 thread.join(JOIN_S)
 
     def _shut(self) -> None:
+        self._stop_sending()
+        self._stream.close()
+
+    def _stop_sending(self) -> None:
         with self._wake:
             self._closing.set()
             self._urgent.clear()
             self._streams.clear()
             self._wake.notify()
-        self._stream.close()
 
     def _write(self) -> None:
         try:
@@ -143,9 +149,11 @@ class Link:
                 data = encode(*frame)
                 self._stream.write(data)
                 self._bytes_sent += len(data)
-        except (OSError, ValueError) as error:
-            if not self._closing.is_set():
-                _log.debug("%s: writing ended: %s", self.name, error)
+        except OSError as error:  # the reader will see the end of the stream, and the reason
+            _log.debug("%s: writing ended: %s", self.name, error)
+            self._stop_sending()
+        except ValueError as error:
+            self._fault = str(error)
             self._shut()
 
     def _next_frame(self) -> Frame | None:
@@ -172,13 +180,13 @@ class Link:
             reason = self._read_frames(decoder)
         except (FrameError, OSError) as error:
             reason = str(error)
-        if self._closing.is_set() and not reason:
+        reason = reason or self._fault
+        if self._closed.is_set() and not reason:
             reason = "the link was closed"
-        self._shut()
+        self._stop_sending()
         ended = self._stream.end()
-        if not decoder.started and decoder.noise.strip():
-            said = decoder.noise.decode("utf-8", "replace").strip()[-500:]
-            reason = f"no node agent started; the login said {said!r}"
+        if not decoder.started and decoder.noise:
+            reason = f"no node agent started; the login said {decoder.noise!r}"
         self._events.put(LinkLost(self.node_id, "; ".join(part for part in (reason, ended) if part)))
 
     def _read_frames(self, decoder: Decoder) -> str:

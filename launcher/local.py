@@ -81,7 +81,8 @@ class LocalStream:
         self._in.close()
 
     def end(self) -> str:
-        """Why the stream ended, once `read` has said that it did."""
+        """Why the stream ended; closes it."""
+        self.close()
         try:
             code = self._child.wait(REAP_S)
         except subprocess.TimeoutExpired:

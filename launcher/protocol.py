@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 PROTOCOL_VERSION = 1
 MAX_HEADER = 16 << 20
 MAX_BODY = 4 << 20
+NOISE_KEPT = 500
 MAX_NOISE = 1 << 20  # what a login shell may say before the agent does
 
 LAUNCHER_KINDS = frozenset(
@@ -78,12 +79,11 @@ class Decoder:
 
     Attributes:
         started: whether the marker was seen.
-        noise: the end of what came before it, for messages.
     """
 
     def __init__(self, nonce: str) -> None:
         self.started = False
-        self.noise = b""
+        self._noise = b""
         self._marker = marker(nonce)
         self._skipped = 0
         self._buffer = bytearray()
@@ -103,12 +103,18 @@ class Decoder:
             messages.append(message)
         return messages
 
+    @property
+    def noise(self) -> str:
+        """The end of what came before the marker."""
+        rest = b"" if self.started else bytes(self._buffer)
+        return (self._noise + rest)[-NOISE_KEPT:].decode("utf-8", "replace").strip()
+
     def _find_marker(self) -> bool:
         at = self._buffer.find(self._marker)
         self.started = at >= 0
         # what is left may end in the first half of the marker
         noise = at if self.started else max(0, len(self._buffer) - len(self._marker) + 1)
-        self.noise = (self.noise + self._buffer[:noise])[-2000:]
+        self._noise = (self._noise + self._buffer[:noise])[-NOISE_KEPT:]
         self._skipped += noise
         del self._buffer[: noise + len(self._marker) if self.started else noise]
         if self._skipped > MAX_NOISE:

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Host keys: what known_hosts says, where it says it, and what happens with a host that it does not name.
+
+A key that differs from a known one is refused, whatever the options. A new one is refused or, if the user asked
+for it, appended; no line is ever changed or removed. The files are read as OpenSSH reads them: hashed names,
+patterns, several keys per host, @revoked. Certificates (@cert-authority) are not used.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import threading
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import paramiko
+from paramiko.hostkeys import HostKeys
+
+SYSTEM_KNOWN_HOSTS = Path("/etc/ssh/ssh_known_hosts")
+REVOKED = "@revoked"
+
+_appending = threading.Lock()
+
+
+class HostKeyError(Exception):
+    """A host presented a key that is not accepted."""
+
+    def __init__(self, name: str, key: paramiko.PKey) -> None:
+        super().__init__(f"the key of {name} is not accepted")
+        self.name = name
+        self.key = key
+
+
+class UnknownHostKeyError(HostKeyError):
+    """known_hosts has no key for the host."""
+
+
+class ChangedHostKeyError(HostKeyError):
+    """known_hosts has other keys for the host."""
+
+    def __init__(self, name: str, key: paramiko.PKey, lines: list[KnownLine]) -> None:
+        super().__init__(name, key)
+        self.lines = lines
+
+
+class RevokedHostKeyError(HostKeyError):
+    """known_hosts marks the key as @revoked."""
+
+    def __init__(self, name: str, key: paramiko.PKey, line: KnownLine) -> None:
+        super().__init__(name, key)
+        self.line = line
+
+
+@dataclass(frozen=True)
+class KnownLine:
+    """One key in a known_hosts file.
+
+    Attributes:
+        names: comma-separated patterns, or one hashed name.
+        key: in base64.
+    """
+
+    path: Path
+    number: int
+    marker: str
+    names: str
+    key_type: str
+    key: str
+
+    @property
+    def where(self) -> str:
+        """As editors take it."""
+        return f"{self.path}:{self.number}"
+
+    def matches(self, name: str) -> bool:
+        """Whether it is about a host, given as `host` or `[host]:port`."""
+        if self.names.startswith("|1|"):
+            return bool(HostKeys.hash_host(name, self.names) == self.names)
+        patterns = self.names.split(",")
+        if any(pattern[:1] == "!" and _fits(name, pattern[1:]) for pattern in patterns):
+            return False
+        return any(_fits(name, pattern) for pattern in patterns)
+
+
+class KnownHosts:
+    """Some known_hosts files, as the SSH library's policy: every host key comes here.
+
+    Args:
+        paths: files to read; a missing one counts as empty.
+        accept_new: append keys of hosts that none of the files names to the first file.
+    """
+
+    def __init__(self, paths: Iterable[Path], accept_new: bool) -> None:
+        self._paths = tuple(dict.fromkeys(paths))
+        self._accept_new = accept_new
+
+    def key_types(self, name: str) -> list[str]:
+        """Types of the keys that are known of a host: a server has to show one of these."""
+        return [line.key_type for line in self._lines() if not line.marker and line.matches(name)]
+
+    def missing_host_key(self, _client: paramiko.SSHClient, name: str, key: paramiko.PKey) -> None:
+        """Part of the library's protocol: judge the key that a host presented.
+
+        Raises:
+            HostKeyError: it is not accepted.
+            OSError: a file cannot be read or written.
+        """
+        lines = [line for line in self._lines() if line.matches(name)]
+        same = [line for line in lines if line.key == key.get_base64()]
+        known = [line for line in lines if not line.marker]
+        for line in same:
+            if line.marker == REVOKED:
+                raise RevokedHostKeyError(name, key, line)
+        if any(not line.marker for line in same):
+            return
+        if known:
+            raise ChangedHostKeyError(name, key, known)
+        if not self._accept_new:
+            raise UnknownHostKeyError(name, key)
+        _append(self._paths[0], f"{name} {key.get_name()} {key.get_base64()}\n")
+
+    def _lines(self) -> Iterator[KnownLine]:
+        for path in self._paths:
+            if path.exists():
+                text = path.read_text(encoding="utf-8", errors="replace")
+                for number, line in enumerate(text.splitlines(), 1):
+                    words = line.split()
+                    marker = words.pop(0) if words and words[0].startswith("@") else ""
+                    if len(words) >= 3 and not words[0].startswith("#"):
+                        yield KnownLine(path, number, marker, *words[:3])
+
+
+def fingerprint(key: paramiko.PKey) -> str:
+    """As `ssh-keygen -l` prints it: type and SHA256:..."""
+    return f"{key.get_name()} {key.fingerprint}"
+
+
+def known_name(host: str, port: int) -> str:
+    """How known_hosts spells a host."""
+    return host if port == 22 else f"[{host}]:{port}"
+
+
+def _fits(name: str, pattern: str) -> bool:
+    return fnmatch.fnmatchcase(name, pattern.replace("[", "[[]"))
+
+
+def _append(path: Path, line: str) -> None:
+    with _appending:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        with os.fdopen(fd, "rb+") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - 1))
+            line_end = b"" if file.read() in (b"", b"\n") else b"\n"
+            file.write(line_end + line.encode())
