@@ -27,7 +27,7 @@ def main():
     parameters = paddle.parameters.create(cost)
     # Gradients are summed over a batch, so rates are divided by its size and decay is multiplied by it.
     momentum = paddle.optimizer.Momentum(
-        learning_rate=0.1 / BATCH_SIZE,
+        learning_rate=0.01 / BATCH_SIZE,
         momentum=0.9,
         regularization=paddle.optimizer.L2Regularization(rate=0.0005 * BATCH_SIZE),
     )

@@ -3,15 +3,20 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import select
 import shutil
 import subprocess
 import sys
 import tarfile
+from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 ROOT = Path(__file__).resolve().parents[2]
 TEMPLATE = ROOT / "workspace_template"
@@ -30,7 +35,7 @@ def workspace(tmp_path: Path) -> Path:
     return folder
 
 
-def train(workspace: Path, code: int = 0, **environment: str) -> str:
+def train(workspace: Path, environment: dict[str, str], code: int = 0) -> str:
     plain = {name: value for name, value in os.environ.items() if not name.startswith(CLUSTER)}
     plain |= {"PYTHONPATH": str(ROOT / "runtime"), "OPENBLAS_NUM_THREADS": "1"}
     done = subprocess.run(
@@ -46,15 +51,16 @@ def train(workspace: Path, code: int = 0, **environment: str) -> str:
     return done.stdout if code == 0 else done.stderr
 
 
+def costs_in(output: str) -> NDArray[np.float64]:
+    """(passes, 2): the mean training cost and the test cost of every pass."""
+    return np.array(re.findall(r"Train cost ([\d.]+), Test cost ([\d.]+)", output), np.float64)
+
+
 def test_alone_it_learns_and_writes_a_model_after_every_pass(workspace: Path) -> None:
-    output = train(workspace, PADDLE_INIT_NUM_PASSES="3")
-    costs = [
-        (float(mean), float(test))
-        for mean, test in re.findall(r"Train cost ([\d.]+), Test cost ([\d.]+)", output)
-    ]
-    assert len(costs) == 3
-    assert costs[2][0] < costs[1][0] < costs[0][0]
-    assert costs[2][1] < costs[0][1]
+    output = train(workspace, {"PADDLE_INIT_NUM_PASSES": "3"})
+    costs = costs_in(output)
+    assert costs.shape == (3, 2)
+    assert (np.diff(costs, axis=0) < 0).all()
     assert re.search(
         r"^Pass 0, Batch 0, Cost \d+\.\d+, \{'classification_error_evaluator': ", output, re.MULTILINE
     )
@@ -65,12 +71,46 @@ def test_alone_it_learns_and_writes_a_model_after_every_pass(workspace: Path) ->
 
 
 def test_the_same_run_gives_the_same_costs(workspace: Path) -> None:
-    runs = [train(workspace, PADDLE_INIT_NUM_PASSES="1") for _ in range(2)]
+    runs = [train(workspace, {"PADDLE_INIT_NUM_PASSES": "1"}) for _ in range(2)]
     assert runs[0] == runs[1]
 
 
+@pytest.fixture
+def endpoints() -> Iterator[dict[str, str]]:
+    """A parameter server for one trainer, as the environment that tells a trainer of it."""
+    reading, writing = os.pipe()
+    argv = [sys.executable, "-P", "-m", "paddle", "pserver", "--port=0", "--ports_num_for_sparse=1"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "runtime"), "PADDLE_REPORT_FD": str(writing)}
+    process = subprocess.Popen([*argv, "--bind=127.0.0.1"], env=environment, pass_fds=[writing])
+    os.close(writing)
+    try:
+        with open(reading) as reports:
+            assert select.select([reports], [], [], 30)[0], "the server did not get ready"
+            ready = json.loads(reports.readline())
+            yield {
+                "PADDLE_PSERVERS_IP_PORT_LIST": ",".join(ready["endpoints"]),
+                "PADDLE_PSERVERS_SPARSE_IP_PORT_LIST": ",".join(ready["sparse_endpoints"]),
+            }
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def test_the_only_trainer_of_a_cluster_reads_all_pieces_and_gets_the_costs_of_training_alone(
+    workspace: Path, endpoints: dict[str, str]
+) -> None:
+    alone = costs_in(train(workspace, {"PADDLE_INIT_NUM_PASSES": "3"}))
+    shutil.rmtree(workspace / "output")
+    (workspace / "train.txt").unlink()
+    (workspace / "test.txt").unlink()
+    cluster = {"PADDLE_CLUSTER_TRAIN": "True", "OMPI_COMM_WORLD_RANK": "0", "PADDLE_INIT_NUM_PASSES": "3"}
+    together = costs_in(train(workspace, cluster | endpoints))
+    assert together == pytest.approx(alone, abs=1e-5)
+    assert (workspace / "output" / "pass-00002" / "params.tar.gz").is_file()
+
+
 def test_in_a_cluster_it_needs_its_rank(workspace: Path) -> None:
-    error = train(workspace, code=1, PADDLE_CLUSTER_TRAIN="True")
+    error = train(workspace, {"PADDLE_CLUSTER_TRAIN": "True"}, code=1)
     assert "OSError: OMPI_COMM_WORLD_RANK must hold this trainer's id" in error
 
 
@@ -81,6 +121,6 @@ def test_in_a_cluster_it_says_which_piece_is_missing_and_how_to_make_it(workspac
         "PADDLE_INIT_TRAINER_ID": "3",
         "PADDLE_INIT_NUM_GRADIENT_SERVERS": "4",
     }
-    error = train(workspace, code=1, **cluster)
+    error = train(workspace, cluster, code=1)
     assert "trainer 3 of 4 has no piece ./train.txt-00003" in error
     assert "prepare.py --split_count=4" in error
