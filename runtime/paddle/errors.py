@@ -32,7 +32,7 @@ class PserverError(PaddleError):
         self.endpoint = endpoint
 
 
-class PserverLost(PserverError):  # noqa: N818 - it says what happened
+class PserverLost(PserverError):
     """A parameter server did not answer in time, or its connection broke and did not come back."""
 
 
@@ -40,5 +40,5 @@ class WireError(PserverError):
     """A peer sent bytes that the protocol does not allow, or refused our key."""
 
 
-class PortBusy(PserverError):  # noqa: N818 - it says what happened
+class PortBusy(PserverError):
     """A port that was asked for is held by another process."""

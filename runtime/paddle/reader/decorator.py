@@ -22,7 +22,7 @@ Reader: TypeAlias = Callable[[], Iterable[T]]
 _ENDED = object()
 
 
-class ComposeNotAligned(PaddleError, ValueError):  # noqa: N818  scripts know this name
+class ComposeNotAligned(PaddleError, ValueError):
     """The readers given to `compose` have different numbers of samples."""
 
 
