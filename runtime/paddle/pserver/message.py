@@ -219,7 +219,10 @@ def _sections(header: bytes, frames: Sequence[Frame]) -> tuple[Section, ...]:
             raise WireError(
                 f"section {name!r}: {shape} {dtype} is {expected} bytes, the frame has {len(frame)}"
             )
-        sections.append(Section(name, np.frombuffer(frame, dtype).reshape(shape)))
+        try:
+            sections.append(Section(name, np.frombuffer(frame, dtype).reshape(shape)))
+        except ValueError as error:  # no bytes, yet a dimension beyond every limit
+            raise WireError(f"section {name!r}: {shape}: {error}") from None
     if at != len(header):
         raise WireError(f"header: expected {at} bytes, got {len(header)}")
     return tuple(sections)

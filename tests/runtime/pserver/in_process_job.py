@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A job inside the test process: engines without sockets, one thread for each trainer."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from paddle.optim.spec import OptimizerSpec, ParameterSpec
+from paddle.pserver.client import Client
+from paddle.pserver.engine import Engine
+from paddle.pserver.inproc import InprocServers
+from paddle.pserver.training import EngineOptions
+
+DEADLINE_S = 30.0
+
+
+class Clock:
+    """A clock that a test moves."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class InProcessJob:
+    """Servers `d0..` for dense and `s0..` for sparse parameters, and clients that reach them."""
+
+    def __init__(self, num_trainers: int, num_dense: int = 2, num_sparse: int = 0, **options: Any) -> None:
+        self.num_trainers, self.num_sparse = num_trainers, num_sparse
+        self.endpoints = [f"d{i}" for i in range(num_dense)] + [f"s{i}" for i in range(num_sparse)]
+        self.clock = Clock()
+        engine_options = EngineOptions(num_trainers, **options)
+        self.servers = InprocServers(
+            {name: Engine(engine_options, stamp, self.clock) for stamp, name in enumerate(self.endpoints, 1)}
+        )
+
+    def client(self, trainer_id: int, timeout_s: float = DEADLINE_S) -> Client:
+        return Client(
+            self.servers.connect(self.endpoints),
+            self.num_sparse,
+            trainer_id=trainer_id,
+            num_trainers=self.num_trainers,
+            timeout_s=timeout_s,
+        )
+
+    def run(self, trainer: Callable[[Client, int], Any], trainers: Sequence[int] | None = None) -> list[Any]:
+        """Run `trainer(client, trainer_id)` in a thread for each trainer; return results or raise the first error."""
+        ids = range(self.num_trainers) if trainers is None else trainers
+        results: dict[int, Any] = {}
+        errors: dict[int, BaseException] = {}
+
+        def work(trainer_id: int) -> None:
+            try:
+                with self.client(trainer_id) as client:
+                    results[trainer_id] = trainer(client, trainer_id)
+            except Exception as error:  # noqa: BLE001 - raised again below, in the test's thread
+                errors[trainer_id] = error
+
+        threads = [threading.Thread(target=work, args=(i,), name=f"trainer-{i}", daemon=True) for i in ids]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(DEADLINE_S)
+        hanging = [thread.name for thread in threads if thread.is_alive()]
+        assert not hanging, f"still waiting after {DEADLINE_S} s: {hanging}; errors of others: {errors}"
+        if errors:
+            raise errors[min(errors)]
+        return [results[i] for i in ids]
+
+
+class Model:
+    """Parameters with values and gradients that only the seed decides."""
+
+    def __init__(self, shapes: dict[str, tuple[int, ...]], sparse: Sequence[str] = (), **more: Any) -> None:
+        self.parameters = [
+            ParameterSpec(name, shape, sparse=name in sparse, **more) for name, shape in shapes.items()
+        ]
+
+    def values(self, seed: int = 0) -> dict[str, np.ndarray]:
+        rng = np.random.default_rng(seed)
+        return {p.name: rng.standard_normal(p.shape).astype(np.float32) for p in self.parameters}
+
+    def gradients(self, *key: int) -> dict[str, np.ndarray]:
+        rng = np.random.default_rng(key)
+        return {
+            p.name: rng.standard_normal(p.shape).astype(np.float32) for p in self.parameters if not p.sparse
+        }
+
+    def empty(self) -> dict[str, np.ndarray]:
+        return {p.name: np.zeros(p.shape, np.float32) for p in self.parameters}
+
+
+SGD = OptimizerSpec("momentum", learning_rate=0.1)
