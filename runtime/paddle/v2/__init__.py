@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import importlib
+
 from paddle.v2 import (
     activation,
     attr,
@@ -23,6 +25,7 @@ from paddle.v2 import (
     topology,
     trainer,
 )
+from paddle.v2.errors import MissingNameError
 from paddle.v2.inference import infer
 from paddle.v2.minibatch import batch
 from paddle.v2.settings import init
@@ -50,3 +53,15 @@ __all__ = [
     "topology",
     "trainer",
 ]
+
+
+def __getattr__(name: str) -> object:
+    # These two want cv2 and matplotlib, which a trainer should not load before it asks for them.
+    if name in ("image", "plot"):
+        try:
+            return importlib.import_module(f"{__name__}.{name}")
+        except ModuleNotFoundError as error:
+            raise MissingNameError(f"paddle.v2.{name} is not available here: {error}") from error
+    if name == "master":
+        raise MissingNameError("paddle.v2.master, the client of the fault-tolerant stack, is not available")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -8,7 +8,7 @@ gets too long, the newer sums become the old part. Without max, it is the number
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -23,14 +23,15 @@ Value = NDArray[np.float32]
 
 
 class Averager:
-    """Running sums of some flat arrays, which others update in place."""
+    """Running sums of parameters; ``value_of`` gives the array that training updates in place, by name."""
 
-    def __init__(self, rule: ModelAverage, values: dict[str, Value]) -> None:
+    def __init__(self, rule: ModelAverage, names: Sequence[str], value_of: Callable[[str], Value]) -> None:
         self._rule = rule
-        self._values = values
-        self._recent = {name: np.zeros_like(value) for name, value in values.items()}
-        self._spilled = {name: np.zeros_like(value) for name, value in values.items()}
-        self._old = {name: np.zeros_like(value) for name, value in values.items()}
+        self._names = tuple(names)
+        self._value_of = value_of
+        self._recent: dict[str, Value] = {}
+        self._spilled: dict[str, Value] = {}
+        self._old: dict[str, Value] = {}
         self._updates = 0
         self._accumulated = 0
         self._old_accumulated = 0
@@ -43,8 +44,11 @@ class Averager:
         self._updates += 1
         self._accumulated += 1
         self._batches_of_pass += 1
-        for name, value in self._values.items():
-            self._recent[name] += value
+        if self._updates == 1:
+            for sums in (self._recent, self._spilled, self._old):
+                sums.update({name: np.zeros_like(self._value_of(name)) for name in self._names})
+        for name in self._names:
+            self._recent[name] += self._value_of(name)
         if self._updates % _SPILL == 0:
             self._spill()
         window = min(self._max_window, self._updates * self._rule.average_window)
@@ -69,15 +73,15 @@ class Averager:
         if not count:
             yield
             return
-        kept = {name: value.copy() for name, value in self._values.items()}
-        for name, value in self._values.items():
+        kept = {name: self._value_of(name).copy() for name in self._names}
+        for name in self._names:
             total = self._recent[name] + self._spilled[name] + self._old[name]
-            np.divide(total, np.float32(count), out=value)
+            np.divide(total, np.float32(count), out=self._value_of(name))
         try:
             yield
         finally:
-            for name, value in self._values.items():
-                value[...] = kept[name]
+            for name in self._names:
+                self._value_of(name)[...] = kept[name]
 
     def _spill(self) -> None:
         for name, recent in self._recent.items():

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from paddle.backend import to_host
+from paddle.backend import from_host, to_host
 from paddle.graph import Executor, Scope, SelectedRows, Variable, append_backward
 from paddle.optim.spec import RowGradient
 from paddle.v2.errors import UsageError
@@ -187,13 +187,17 @@ class GradientMachine:
 
     def replace(self, name: str, value: Value) -> None:
         """Overwrite a value in place."""
-        self.flat(name)[...] = value.reshape(-1)
+        flat = self.flat(name)
+        flat[...] = from_host(value.reshape(-1), flat)
 
     def gradient(self, name: str) -> Value | None:
-        """The gradient of the last batch, dense, or None."""
+        """The gradient of the last batch, dense and on the host, or None."""
         found = self._last.get(name)
+        if found is None:
+            return None
         if not isinstance(found, RowGradient):
-            return found
+            flat: Value = to_host(found)
+            return flat
         dense = np.zeros(self.network.parameters[name].shape, np.float32)
         dense[found.rows] = found.values
         return dense
@@ -234,7 +238,7 @@ class GradientMachine:
             return RowGradient(merged.rows, merged.values)
         flat: Value = value.reshape(-1)
         if name in self._masks:
-            flat *= self._masks[name]
+            flat *= from_host(self._masks[name], flat)
         return flat
 
     def _prune(self, name: str) -> None:

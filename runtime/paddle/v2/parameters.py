@@ -7,7 +7,7 @@ Once a trainer exists, its values are read and written in place of these.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import IO, Any, Protocol
 
 import numpy as np
@@ -180,8 +180,6 @@ class Parameters:
 
 def create(layers: Layers) -> Parameters:
     """The parameters of the network behind some layers."""
-    if isinstance(layers, Iterable) and not isinstance(layers, (list, tuple)):
-        layers = list(layers)
     found = Parameters()
     initializers = model.current().initializers
     for name, config in Topology(layers).network.parameters.items():

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import IO, Any
 
 from paddle.v2 import model
@@ -62,7 +63,15 @@ class Topology:
         """Give parameters that leave momentum, decay or clipping open what the last optimizer set."""
         defaults = model.current().defaults
         parameters = {name: defaults.fill(config) for name, config in self.network.parameters.items()}
-        self.network = Network(self.network.layers, parameters, self.network.evaluators, self.network.outputs)
+        self.network = replace(self.network, parameters=parameters)
+
+    def make_dense(self) -> None:
+        """Update every parameter as a whole: a GPU has no row-by-row update, as in the original."""
+        parameters = {
+            name: replace(config, sparse_update=False, sparse_remote_update=False)
+            for name, config in self.network.parameters.items()
+        }
+        self.network = replace(self.network, parameters=parameters)
 
     def serialize_for_inference(self, stream: IO[Any]) -> None:
         """Write the network as JSON for ``Inference(fileobj=...)``."""

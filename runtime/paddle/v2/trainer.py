@@ -78,6 +78,8 @@ class SGD:
         self._optimizer = update_equation
         self._is_local = bool(is_local)
         self._settings = init_settings.current()
+        if self._settings.use_gpu:
+            self._topology.make_dense()
         network = self._topology.network
         self._remote_tables = _remote_tables(network, self._is_local)
         if update_equation.model_average is not None and self._has_sparse(network):
@@ -102,6 +104,7 @@ class SGD:
         self._updater: Updater | None = None
         self._averager: Averager | None = None
         self._step = 0
+        self._closed = False
 
     def get_topology_proto(self) -> Network:
         """The network as data."""
@@ -160,11 +163,14 @@ class SGD:
         if self._updater is not None:
             self._updater.close()
             self._updater = None
+            self._closed = True
 
     def newest(self, name: str) -> NDArray[np.float32]:
         """The current value of a parameter; a table on parameter servers is fetched whole."""
         if name not in self._remote_tables:
             return self._machine.newest(name)
+        if self._closed:
+            raise UsageError(f"parameter {name!r} lives on parameter servers, and this trainer has left them")
         return self._parameters.array(name) if self._updater is None else self._updater.table(name)
 
     def replace(self, name: str, value: NDArray[np.float32]) -> None:
@@ -241,14 +247,12 @@ class SGD:
             updater = LocalUpdater(self._machine, spec)
         else:
             updater = RemoteUpdater(self._machine, spec, self._settings)
-        self._updater = updater
+        self._updater, self._closed = updater, False
         average = self._optimizer.model_average
         if average is not None:
             parameters = self._topology.network.parameters
-            trained = {
-                name: self._machine.flat(name) for name, config in parameters.items() if not config.is_static
-            }
-            self._averager = Averager(average, trained)
+            trained = [name for name, config in parameters.items() if not config.is_static]
+            self._averager = Averager(average, trained, self._machine.flat)
         return updater
 
     def _prepare(self, feed: dict[str, NDArray[Any]]) -> None:

@@ -38,7 +38,8 @@ class RemoteUpdater:
         dense = [config for config in trained if not config.sparse_remote_update]
         _check(list(self._sparse), [config.name for config in dense], settings)
         self._ids = {name: machine.lookups(name) for name in self._sparse}
-        self._dense = {config.name: machine.flat(config.name) for config in dense}
+        self._on_gpu = settings.use_gpu
+        self._dense = {config.name: self._buffer(config.name) for config in dense}
         key = settings.environment.job_key
         self._client = Client.connect(
             settings.endpoints,
@@ -52,6 +53,7 @@ class RemoteUpdater:
             specs = [parameter_spec(config, sparse=config.sparse_remote_update) for config in trained]
             self._client.configure(specs, optimizer, self._first_values(settings))
             self._client.pull(self._dense)
+            self._take()
         except BaseException:
             self._client.close()
             raise
@@ -68,12 +70,16 @@ class RemoteUpdater:
 
     def update(self, gradients: Mapping[str, Gradient], num_samples: int) -> None:
         """Send the gradients of a batch, wait, and take the new dense weights."""
+        if self._on_gpu:
+            gradients = {name: self._machine.gradient(name) for name in gradients}  # type: ignore[misc]
         self._client.push_pull(gradients, num_samples, self._dense)
+        self._take()
 
     def finish_pass(self) -> None:
         """Wait until every trainer has finished the pass, then take the dense weights."""
         self._client.finish_pass()
         self._client.pull(self._dense)
+        self._take()
 
     def catch_up(self) -> None:
         """The servers do that at the end of a pass and before they hand out whole tables."""
@@ -87,6 +93,15 @@ class RemoteUpdater:
     def close(self) -> None:
         """Leave the job; the others go on without this trainer."""
         self._client.close()
+
+    def _buffer(self, name: str) -> NDArray[np.float32]:
+        """Where the client writes: the weights themselves, or a host array beside those on a GPU."""
+        return np.array(self._machine.newest(name)) if self._on_gpu else self._machine.flat(name)
+
+    def _take(self) -> None:
+        if self._on_gpu:
+            for name, value in self._dense.items():
+                self._machine.replace(name, value)
 
     def _first_values(self, settings: Settings) -> dict[str, NDArray[np.float32]]:
         if settings.trainer_id:

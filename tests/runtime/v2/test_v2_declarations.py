@@ -307,6 +307,13 @@ def test_sequence_layers_say_what_they_lack() -> None:
         layer.data("words", data_type.integer_value_sequence(10))
 
 
+def test_parts_of_the_original_that_are_not_here_say_so() -> None:
+    with pytest.raises(AttributeError, match="master.*not available"):
+        getattr(paddle, "master")  # noqa: B009 - the type checker knows that it is missing
+    with pytest.raises(AttributeError, match="hsigmoid is not available"):
+        _ = layer.hsigmoid
+
+
 def test_a_misspelt_layer_gets_a_hint() -> None:
     with pytest.raises(AttributeError, match="did you mean 'square_error_cost'"):
         _ = layer.square_error_cots

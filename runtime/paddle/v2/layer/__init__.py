@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from paddle.v2.layer import emit_cost as _emit_cost  # noqa: F401 - registers operators
+from paddle.v2.layer import emit_image as _emit_image  # noqa: F401 - registers operators
 from paddle.v2.layer import emit_rows as _emit_rows  # noqa: F401 - registers operators
 from paddle.v2.layer.combine import (
     addto,
