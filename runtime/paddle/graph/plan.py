@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 
 from paddle import backend
 from paddle.graph.errors import FeedError
+from paddle.graph.fuse import fused
 from paddle.graph.operator import EMPTY, Operator
 from paddle.graph.program import Program
 
@@ -63,7 +64,7 @@ def compile_plan(program: Program, feeds: Sequence[str], fetches: Sequence[str],
     """
     block = program.global_block()
     persistable = {name for name, variable in block.vars.items() if variable.persistable}
-    live = _live_ops(block.ops, persistable, set(fetches))
+    live = fused(_live_ops(block.ops, persistable, set(fetches)), {*fetches, *persistable})
     loads = _check_reads(program, live, set(feeds), fetches)
     stores = tuple(sorted({name for _, op in live for name in op.output_names if name in persistable}))
     numbers: dict[str, int] = {}

@@ -14,12 +14,15 @@ from paddle.ops.window import Pair, Window, padded, shifted, unpadded, views
 
 # A second-level cache holds this many bytes of columns next to the filters; measured on x86 servers.
 _CHUNK_BYTES = 1 << 20
+_THIN = 32
 
 
 def convolve(x: Array, filters: Array, window: Window, groups: int) -> Array:
     """Return (N, F, places down, places across)."""
     count = filters.shape[0]
     places = window.places(x.shape[2:])
+    if _few(places, groups):
+        return _convolve_few(x, filters, window, places)
     matrix = filters.reshape(groups, count // groups, -1)
     out = array_module(x).empty((len(x), groups, count // groups, places[0] * places[1]), x.dtype)
     for part, columns in _columns(x, window, places, groups):
@@ -31,6 +34,9 @@ def filter_gradient(x: Array, dout: Array, filters: Array, window: Window, group
     """Return the gradient of the filters, their shape."""
     xp = array_module(x)
     places = dout.shape[2:]
+    if _few(places, groups):
+        by_filter = dout.swapaxes(0, 1).reshape(filters.shape[0], -1)
+        return (by_filter @ _rows(x, window, places)).reshape(filters.shape)
     total = xp.zeros((groups, filters.shape[0] // groups, filters[0].size), filters.dtype)
     rows = _grouped(dout, groups)
     for part, columns in _columns(x, window, places, groups):
@@ -77,6 +83,25 @@ def _columns(x: Array, window: Window, places: Pair, groups: int) -> Iterator[tu
         filled = buffer[: len(part)]
         xp.copyto(filled, part)
         yield slice(first, first + chunk), filled.reshape(len(part), groups, -1, places[0] * places[1])
+
+
+def _few(places: Pair, groups: int) -> bool:
+    """Whether an image has so few places that products per image are too thin for BLAS to be fast."""
+    return groups == 1 and places[0] * places[1] < _THIN
+
+
+def _rows(x: Array, window: Window, places: Pair) -> Array:
+    """Return the windows of all images as rows, (N places, C kh kw)."""
+    source = views(padded(x, window, places), window, places)
+    return source.transpose(0, 4, 5, 1, 2, 3).reshape(
+        len(x) * places[0] * places[1], x.shape[1] * window.kernel[0] * window.kernel[1]
+    )
+
+
+def _convolve_few(x: Array, filters: Array, window: Window, places: Pair) -> Array:
+    matrix = filters.reshape(len(filters), filters[0].size)
+    product = (_rows(x, window, places) @ matrix.T).reshape(len(x), *places, len(filters))
+    return array_module(x).ascontiguousarray(product.transpose(0, 3, 1, 2))
 
 
 def _grouped(x: Array, groups: int) -> Array:

@@ -148,7 +148,7 @@ def _to_greatest(x: Array, out: Array, dout: Array, window: Window) -> Array:
         open_ ^= won
         target = shifted(dfull, window, places, distance)
         if apart:
-            xp.copyto(target, dout, where=won)
+            xp.multiply(dout, won, out=target)
         else:
             target += dout * won
     return unpadded(dfull, window, *x.shape[2:])

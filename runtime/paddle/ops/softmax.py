@@ -21,10 +21,19 @@ def softmax_of(x: Array, axis: int) -> Array:
     if not x.size:
         return x.copy()
     out: Array = x - x.max(axis=axis, keepdims=True)
-    xp.maximum(out, x.dtype.type(_LOWEST), out=out)
+    # Reading is cheaper than writing, and logits that far apart are rare.
+    if float(out.min()) < _LOWEST:
+        xp.maximum(out, x.dtype.type(_LOWEST), out=out)
     xp.exp(out, out=out)
-    out /= out.sum(axis=axis, keepdims=True)
+    out /= _sums(out, axis)
     return out
+
+
+def _sums(out: Array, axis: int) -> Array:
+    xp = array_module(out)
+    if axis in (-1, out.ndim - 1):
+        return (out @ xp.ones(out.shape[-1], out.dtype))[..., None]
+    return out.sum(axis=axis, keepdims=True)
 
 
 @operator(

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from itertools import product
+from typing import Any
 
 from tests.runtime.ops.gradient_check import Case, Values
 
@@ -60,7 +61,7 @@ def _reductions() -> list[Case]:
 
 def _convolutions() -> list[Case]:
     cases = []
-    plain = [
+    plain: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, object]]] = [
         ((2, 3, 5, 5), (4, 3, 3, 3), {}),
         ((2, 3, 5, 6), (4, 3, 3, 2), {"strides": [2, 1], "paddings": [1, 2]}),
         ((1, 2, 7, 7), (2, 2, 3, 3), {"dilations": [2, 2], "paddings": [1, 1]}),
@@ -69,6 +70,8 @@ def _convolutions() -> list[Case]:
         ((2, 3, 4, 4), (5, 3, 1, 1), {"strides": [2, 2]}),
         ((0, 3, 5, 5), (4, 3, 3, 3), {"paddings": [1, 1]}),
         ((1, 32, 3, 3), (2, 32, 3, 3), {"paddings": [1, 1]}),
+        ((1, 2, 8, 9), (3, 2, 3, 3), {"strides": [1, 1], "paddings": [1, 1]}),
+        ((1, 32, 7, 6), (1, 32, 2, 2), {"paddings": [1, 1]}),
         ((1, 64, 3, 3), (4, 32, 2, 2), {"groups": 2, "paddings": [1, 1]}),
     ]
     for x, filters, attrs in plain:
@@ -81,7 +84,7 @@ def _convolutions() -> list[Case]:
             {"groups": 2, "paddings": [1, 1]},
         )
     )
-    transposed = [
+    transposed: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, object]]] = [
         ((2, 3, 3, 3), (3, 4, 3, 3), {}),
         ((2, 3, 3, 4), (3, 2, 3, 2), {"strides": [2, 1], "paddings": [1, 0]}),
         ((1, 4, 3, 3), (4, 2, 3, 3), {"groups": 2}),
@@ -111,16 +114,17 @@ def _pools() -> list[Case]:
 
 def _batch_norms() -> list[Case]:
     cases = []
-    for shape, attrs in [
+    settings: list[tuple[tuple[int, ...], dict[str, object]]] = [
         ((4, 3), {}),
         ((3, 2, 3, 2), {}),
         ((3, 2, 2, 3), {"data_layout": "NHWC"}),
         ((4, 3), {"use_global_stats": True}),
         ((3, 2, 2, 2), {"is_test": True}),
         ((0, 3), {}),
-    ]:
+    ]
+    for shape, attrs in settings:
         channels = (shape[-1] if attrs.get("data_layout") == "NHWC" else shape[1],)
-        inputs = {"X": shape, "Scale": channels, "Bias": channels}
+        inputs: dict[str, Any] = {"X": shape, "Scale": channels, "Bias": channels}
         inputs |= {"Mean": channels, "Variance": Values(channels, "positive")}
         cases.append(Case("batch_norm", inputs, dict(attrs), fixed=("Mean", "Variance"), scored=("Y",)))
     return cases
