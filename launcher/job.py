@@ -20,6 +20,7 @@ from typing import Any
 from launcher import plan as planning
 from launcher import preflight, signals
 from launcher.cargo import TREES, Cargo
+from launcher.claim import claimed
 from launcher.collect import Collector
 from launcher.console import Console
 from launcher.dispatch import RUNTIME, WORKSPACE
@@ -47,13 +48,14 @@ def run(settings: Settings, console: Console) -> ExitCode:
 
     Raises:
         WorkspaceError: the workspace cannot be dispatched; no connection was made.
+        UsageError: another job collects into the same workspace.
     """
     clock = PhaseClock()
     clock.enter("config")
     plan = planning.build(settings, planning.new_job_id(datetime.now(), os.urandom(planning.ENTROPY_BYTES)))
     cargo = Cargo(plan)
     events: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    with signals.posted_to(events):
+    with claimed(collected_in(plan), plan.job_id), signals.posted_to(events):
         return Job(plan, cargo, events, console, clock).run()
 
 
