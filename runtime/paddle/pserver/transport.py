@@ -9,6 +9,7 @@ the network went silent; short cuts heal.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import logging
@@ -161,7 +162,8 @@ class Router:
 
     def wake(self) -> None:
         """End the wait of `wait` in another thread; call it once."""
-        self._wake_out.send(b"")
+        with contextlib.suppress(zmq.ZMQError):  # that thread ended by itself and closed the port
+            self._wake_out.send(b"")
 
     def wait(self, timeout_s: float) -> bool:
         """Wait for something to receive; return False once `wake` was called."""
@@ -175,7 +177,8 @@ class Router:
         except zmq.Again:
             return None
         address = parts[0].bytes
-        self._peers[int(parts[0].get(zmq.SRCFD))] = address
+        with contextlib.suppress(zmq.ZMQError):  # a peer that is gone already has no descriptor
+            self._peers[int(parts[0].get(zmq.SRCFD))] = address
         return address, [part.buffer for part in parts[1:]]
 
     def read(self, frames: Sequence[Frame]) -> Message:

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A real `paddle pserver` process on loopback."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+ROOT = Path(__file__).resolve().parents[3]
+KEY = "5a" * 32
+START_S = 20.0
+STOP_S = 10.0
+
+
+class PserverProcess:
+    """Starts a server, waits until it reports that it is ready, and ends it with the `with` block."""
+
+    def __init__(self, *flags: str, key: str | None = KEY, cwd: Path | None = None, **env: str) -> None:
+        self.flags, self.cwd = flags, cwd
+        self.env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT / "runtime"), "POD_IP": "127.0.0.1"}
+        self.env |= {"OPENBLAS_NUM_THREADS": "1", **({"PADDLE_JOB_KEY": key} if key else {}), **env}
+        self.endpoints: list[str] = []
+        self.sparse_endpoints: list[str] = []
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        os.close(self._report)
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.communicate(timeout=STOP_S)
+
+    def start(self) -> None:
+        self._report, theirs = os.pipe()
+        self.process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "paddle", "pserver", *self.flags],
+            env=self.env | {"PADDLE_REPORT_FD": str(theirs)},
+            pass_fds=[theirs],
+            cwd=self.cwd,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        os.close(theirs)
+        event = self._read_report()
+        assert event.get("event") == "ready", f"not ready: {self.process.communicate(timeout=STOP_S)[0]}"
+        self.endpoints, self.sparse_endpoints = event["endpoints"], event["sparse_endpoints"]
+
+    def _read_report(self) -> dict[str, Any]:
+        if not select.select([self._report], [], [], START_S)[0]:
+            self.process.kill()
+            return {}
+        line = os.read(self._report, 65536)
+        found: dict[str, Any] = json.loads(line) if line else {}
+        return found
+
+    def end(self, number: signal.Signals = signal.SIGTERM) -> tuple[int, str]:
+        """Send a signal; return exit code and output."""
+        self.process.send_signal(number)
+        output = self.process.communicate(timeout=STOP_S)[0]
+        return self.process.returncode, output
