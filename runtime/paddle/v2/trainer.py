@@ -32,7 +32,6 @@ from paddle.v2.parameters import Parameters
 from paddle.v2.topology import Layers, Topology
 from paddle.v2.training_log import TrainingLog, trainer_logger
 from paddle.v2.update_local import LocalUpdater
-from paddle.v2.update_remote import RemoteUpdater
 from paddle.v2.updater import Updater
 
 Reader = Callable[[], Iterable[Any]]
@@ -246,6 +245,9 @@ class SGD:
         if self._is_local:
             updater = LocalUpdater(self._machine, spec)
         else:
+            # zmq loads here, so that local training works without it.
+            from paddle.v2.update_remote import RemoteUpdater
+
             updater = RemoteUpdater(self._machine, spec, self._settings)
         self._updater, self._closed = updater, False
         average = self._optimizer.model_average
