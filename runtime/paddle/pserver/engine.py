@@ -57,7 +57,6 @@ class Engine:
         try:
             self._dispatch(address, message)
         except PaddleError as error:
-            _log.warning("refused %s of trainer %d: %s", message.verb.name, message.trainer, error)
             self._send(address, message, error_message(str(error)))
         return self._flush()
 
@@ -134,7 +133,6 @@ class Engine:
             else:
                 self._training.handle(session.trainer, message)
         except PaddleError as error:
-            _log.warning("refused %s of trainer %d: %s", message.verb.name, session.trainer, error)
             self._answer(session, error_message(str(error)))
 
     def _on_leave(self, session: Session) -> None:

@@ -17,22 +17,21 @@ from dataclasses import dataclass
 from types import FrameType
 
 from paddle.env import JobEnvironment
-from paddle.errors import ConfigError, PaddleError, PortBusy, PserverError, WireError
+from paddle.errors import ConfigError, PaddleError, PortBusy, PserverError
 from paddle.flags import PSERVER_FLAGS, parse_arguments, read_flags
 from paddle.pserver.address import bind_addresses, owner_of, published
-from paddle.pserver.engine import Engine, Reply
-from paddle.pserver.message import DamagedError, Frame, Message, Verb
-from paddle.pserver.training import EngineOptions, error_message
+from paddle.pserver.engine import Engine
+from paddle.pserver.message import Message, Verb
+from paddle.pserver.port import Port
+from paddle.pserver.training import EngineOptions
 from paddle.pserver.transport import Context, Links, Router, WireKeys
 from paddle.report import Reporter
 
 _log = logging.getLogger(__name__)
 
-_TICK_S = 1.0
 _PING_TIMEOUT_S = 10.0
 _JOIN_S = 5.0
 _MAX_IO_THREADS = 4
-_BATCH = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,15 +103,17 @@ class Server:
         _log.info("number of parameterServer instances: %d", len(self._routers))
         self.stopped = threading.Event()
         self.failed = False
+        self._ports: list[Port] = []
         self._threads: list[threading.Thread] = []
         for number, (address, router) in enumerate(self._routers):
-            engine = Engine(options.engine, secrets.randbits(63) + 1)
+            port = Port(router, Engine(options.engine, secrets.randbits(63) + 1))
             _log.info("Starting parameterServer[%d]", number)
             thread = threading.Thread(
-                target=self._serve, args=(router, engine), name=f"pserver-{number}", daemon=True
+                target=self._serve, args=(number, port), name=f"pserver-{number}", daemon=True
             )
             thread.start()
             _log.info("tcp server start on %s", published(address, router.port))
+            self._ports.append(port)
             self._threads.append(thread)
 
     @property
@@ -150,8 +151,8 @@ class Server:
 
     def close(self) -> None:
         """Stop serving; waits for all threads, at most 5 s each."""
-        for _, router in self._routers:
-            router.wake()
+        for port in self._ports:
+            port.stop()
         for thread in self._threads:
             thread.join(_JOIN_S)
         if any(thread.is_alive() for thread in self._threads):
@@ -159,11 +160,11 @@ class Server:
         else:
             self._context.close()
 
-    def _serve(self, router: Router, engine: Engine) -> None:
+    def _serve(self, number: int, port: Port) -> None:
         try:
-            _serve(router, engine)
+            port.serve()
         except Exception:  # noqa: BLE001 - whatever it is, trainers must not wait for a dead thread
-            _log.exception("port %d: a fault of the server itself; stopping", router.port)
+            _log.exception("parameterServer[%d]: a fault of the server itself; stopping", number)
             self.failed = True
             self.stopped.set()
 
@@ -179,9 +180,11 @@ class Server:
                         routers.append(
                             (address, Router(self._context, address, base + number if base else 0))
                         )
-            except PortBusy as error:
+            except PaddleError as error:
                 for _, router in routers:
                     router.close()
+                if not isinstance(error, PortBusy):
+                    raise
                 busy = error
                 continue
             if attempt:
@@ -225,50 +228,6 @@ def run(arguments: Sequence[str], environment: JobEnvironment) -> int:
     finally:
         server.close()
     return 1 if server.failed else 0
-
-
-def _serve(router: Router, engine: Engine) -> None:
-    """Work for one port until it is woken up for the end."""
-    next_tick = time.monotonic() + _TICK_S
-    told = 0
-    try:
-        while router.wait(max(next_tick - time.monotonic(), 0.0)):
-            for _ in range(_BATCH):
-                received = router.receive()
-                # Before the message: its connection may have taken over the descriptor of a broken one.
-                for address in router.lost():
-                    engine.lose(address)
-                if received is None:
-                    break
-                _handle(router, engine, *received)
-            if time.monotonic() >= next_tick:
-                next_tick = time.monotonic() + _TICK_S
-                _deliver(router, engine.tick())
-                if router.strangers > told:
-                    told = router.strangers
-                    _log.warning("port %d: refused %d peers without the job's key so far", router.port, told)
-    finally:
-        router.close()
-
-
-def _handle(router: Router, engine: Engine, address: bytes, frames: list[Frame]) -> None:
-    try:
-        message = router.read(frames)
-    except DamagedError as error:
-        _log.warning("%s; asking for it again", error)
-        router.send(address, Message(Verb.REPEAT))
-        return
-    except WireError as error:
-        _log.warning("refused a message: %s", error)
-        router.send(address, error_message(str(error)))
-        return
-    _deliver(router, engine.handle(address, message))
-
-
-def _deliver(router: Router, replies: Sequence[Reply]) -> None:
-    for reply in replies:
-        if not router.send(reply.address, reply.message):
-            _log.info("a reply to trainer %d found nobody; it is kept", reply.message.trainer)
 
 
 def _read_wire(wire: str, job_key: str | None) -> WireKeys | None:

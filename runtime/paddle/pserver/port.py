@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The thread behind one port: takes messages off the socket, asks the engine, sends what it answers.
+
+What a peer does wrong is logged once for each peer and counted after that, so that nobody can fill the log;
+so are all after the first 256 peers.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+
+from paddle.errors import WireError
+from paddle.pserver.engine import Engine, Reply
+from paddle.pserver.message import DamagedError, Frame, Message, Verb
+from paddle.pserver.training import error_message
+from paddle.pserver.transport import Router
+
+_log = logging.getLogger(__name__)
+
+_TICK_S = 1.0
+_TELL_EVERY_S = 60.0
+_BATCH = 64
+_MAX_PEERS = 256
+
+
+class Port:
+    """One engine on one socket; everything but `stop` belongs to the thread that calls `serve`."""
+
+    def __init__(self, router: Router, engine: Engine) -> None:
+        self._router, self._engine = router, engine
+        self._complained: set[bytes] = set()
+        self._refused = 0
+        self._told = 0
+        self._told_at = 0.0
+
+    def stop(self) -> None:
+        """End `serve` in another thread."""
+        self._router.wake()
+
+    def serve(self) -> None:
+        """Work until `stop`, then close the socket."""
+        next_tick = time.monotonic() + _TICK_S
+        try:
+            while self._router.wait(max(next_tick - time.monotonic(), 0.0)):
+                self._receive()
+                if time.monotonic() >= next_tick:
+                    next_tick = time.monotonic() + _TICK_S
+                    self._deliver(self._engine.tick())
+                    self._tell_strangers()
+        finally:
+            self._router.close()
+
+    def _receive(self) -> None:
+        for _ in range(_BATCH):
+            received = self._router.receive()
+            # Before the message: its connection may have taken over the descriptor of a broken one.
+            for address in self._router.lost():
+                self._engine.lose(address)
+            if received is None:
+                return
+            self._handle(*received)
+
+    def _handle(self, address: bytes, frames: list[Frame]) -> None:
+        try:
+            message = self._router.read(frames)
+        except DamagedError as error:
+            self._complain(address, f"{error}; asking for it again")
+            self._router.send(address, Message(Verb.REPEAT))
+        except WireError as error:
+            self._deliver([Reply(address, error_message(str(error)))])
+        else:
+            self._deliver(self._engine.handle(address, message))
+
+    def _deliver(self, replies: Sequence[Reply]) -> None:
+        for address, message in replies:
+            if message.verb is Verb.ERROR:
+                self._complain(address, f"refused trainer {message.trainer}: {message.section('').as_text()}")
+            if not self._router.send(address, message):
+                _log.debug("a reply to trainer %d found nobody; it is kept", message.trainer)
+
+    def _complain(self, address: bytes, text: str) -> None:
+        if address not in self._complained and len(self._complained) < _MAX_PEERS:
+            self._complained.add(address)
+            _log.warning("%s", text)
+        else:
+            self._refused += 1
+
+    def _tell_strangers(self) -> None:
+        total = self._refused + self._router.strangers
+        if total > self._told and time.monotonic() - self._told_at > _TELL_EVERY_S:
+            self._told, self._told_at = total, time.monotonic()
+            _log.warning(
+                "port %d: %d connections without the job's key and %d more wrong messages so far",
+                self._router.port,
+                self._router.strangers,
+                self._refused,
+            )
