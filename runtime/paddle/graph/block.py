@@ -17,7 +17,7 @@ from paddle.graph.errors import GraphError, UnknownVariableError
 from paddle.graph.operator import EMPTY, Operator
 from paddle.graph.variable import Parameter, Variable
 from paddle.ops.errors import OpError
-from paddle.ops.registry import OpDef, Spec
+from paddle.ops.registry import OpDef, Spec, lookup
 
 if TYPE_CHECKING:
     from paddle.graph.program import Program
@@ -111,7 +111,7 @@ class Block:
                 variables.
             UnknownVariableError: an input is not in the block.
         """
-        op = Operator.make(type, _names(inputs), _names(outputs), attrs or {})
+        op = Operator.make(type, _names(inputs), _with_intermediates(type, _names(outputs)), attrs or {})
         for name in op.input_names:
             self.var(name)
         self._infer(op)
@@ -206,6 +206,15 @@ def _names(slots: Mapping[str, Name | Sequence[Name]] | None) -> dict[str, list[
         members: Iterable[Name] = [value] if isinstance(value, (Variable, str)) else value
         listed[slot] = [member if isinstance(member, str) else member.name for member in members]
     return listed
+
+
+def _with_intermediates(op_type: str, outputs: dict[str, list[str]]) -> dict[str, list[str]]:
+    """Name the intermediate outputs that were left out, since the gradient may want them."""
+    first = next((names[0] for names in outputs.values() if names), op_type)
+    missing = [
+        slot.name for slot in lookup(op_type).outputs if slot.intermediate and slot.name not in outputs
+    ]
+    return outputs | {slot: [f"{first}@{slot}"] for slot in missing}
 
 
 def _identity(variable: Variable) -> tuple[object, ...]:

@@ -54,7 +54,7 @@ class BoundPlan:
             registers[number] = self._entered(name, feed[name], spec, "fed")
         for number, name, cell in self._loads:
             value = cell.value
-            if value is not self._checked.get(name):
+            if value is None or value is not self._checked.get(name):
                 value = self._load(name, cell)
             registers[number] = value
         call = None

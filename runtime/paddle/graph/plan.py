@@ -64,9 +64,11 @@ def compile_plan(program: Program, feeds: Sequence[str], fetches: Sequence[str],
     """
     block = program.global_block()
     persistable = {name for name, variable in block.vars.items() if variable.persistable}
-    live = fused(_live_ops(block.ops, persistable, set(fetches)), {*fetches, *persistable})
+    live = fused(_live_ops(block.ops, persistable, set(fetches), set(feeds)), {*fetches, *persistable})
     loads = _check_reads(program, live, set(feeds), fetches)
-    stores = tuple(sorted({name for _, op in live for name in op.output_names if name in persistable}))
+    stores = tuple(
+        sorted({name for _, op in live for name in op.output_names if name in persistable} - set(feeds))
+    )
     numbers: dict[str, int] = {}
     for name in [
         *feeds,
@@ -77,7 +79,7 @@ def compile_plan(program: Program, feeds: Sequence[str], fetches: Sequence[str],
         numbers.setdefault(name, len(numbers) + 3)
     kept = {*feeds, *loads, *stores, *fetches}
     last_use = {name: at for at, (_, op) in enumerate(live) for name in (*op.input_names, *op.output_names)}
-    read = {name for _, op in live for name in op.input_names} | set(fetches) | persistable
+    read = ({name for _, op in live for name in op.input_names} | set(fetches) | persistable) - set(feeds)
     calls = []
     for at, (_, op) in enumerate(live):
         names = dict.fromkeys((*op.input_names, *op.output_names))
@@ -87,17 +89,20 @@ def compile_plan(program: Program, feeds: Sequence[str], fetches: Sequence[str],
 
 
 def _live_ops(
-    ops: Sequence[Operator], persistable: set[str], fetches: set[str]
+    ops: Sequence[Operator], persistable: set[str], fetches: set[str], feeds: set[str]
 ) -> list[tuple[int, Operator]]:
-    """Return the operators that a fetch or a persistable variable depends on, with their positions."""
-    needed = set(fetches)
+    """Return the operators that a fetch or a persistable variable depends on, with their positions.
+
+    What is fed is not computed: feeding a value in the middle of a program leaves out what leads to it.
+    """
+    needed = fetches - feeds
     live = []
     for position in reversed(range(len(ops))):
         op = ops[position]
         names = op.output_names
-        if needed.intersection(names) or persistable.intersection(names):
+        if not needed.isdisjoint(names) or not (persistable - feeds).isdisjoint(names):
             live.append((position, op))
-            needed.update(op.input_names)
+            needed.update(name for name in op.input_names if name not in feeds)
     return live[::-1]
 
 

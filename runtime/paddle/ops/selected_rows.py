@@ -46,7 +46,7 @@ class SelectedRows:
         return dtype
 
     def merged(self) -> SelectedRows:
-        """Return unique ascending rows; values of equal rows are added in the order they stand in."""
+        """Return unique ascending rows; values of equal rows are added up."""
         rows, values = merge_rows(self.rows, self.values)
         return SelectedRows(rows, values, self.height)
 
@@ -81,7 +81,7 @@ class SelectedRows:
 def merge_rows(rows: Array, values: Array) -> tuple[Array, Array]:
     """Return (unique ascending rows, their summed values).
 
-    Equal rows are added in the order they stand in, so the result does not depend on anything else.
+    The sum of a row depends on its values and their order alone, so equal inputs give equal bits.
     """
     xp = array_module(rows)
     if len(rows) < 2:

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The fused gradient of softmax and cross entropy equals the plain pair."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from paddle.graph import Executor, append_backward
+from tests.runtime.graph.sample_programs import Builder, filled_scope
+
+
+def _gradient(logits: Any, label: Any, *, plain: bool, ignore_index: int = -100) -> Any:
+    build = Builder(str(logits.dtype))
+    x = build.block.create_parameter("x", logits.shape, logits.dtype)
+    probabilities = build.op("softmax", {"X": x})
+    label_variable = build.data("label", label.shape, "int64")
+    inputs = {"X": probabilities, "Label": label_variable}
+    costs = build.op("cross_entropy", inputs, {"ignore_index": ignore_index}, out="Y")
+    append_backward(build.op("reduce_sum", {"X": costs}, {"reduce_all": True}))
+    scope = filled_scope(build.program)
+    scope.set("x", logits)
+    # The gradient in between exists only in the plain form, so asking for it prevents the fused one.
+    fetches = ["x@GRAD", *([f"{probabilities.name}@GRAD"] if plain else [])]
+    return Executor().run(build.program, {"label": label}, fetches, scope)[0]
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-5), ("float64", 1e-13)])
+@pytest.mark.parametrize("scale", [1.0, 20.0])
+def test_both_forms_agree(dtype: str, tolerance: float, scale: float) -> None:
+    rng = np.random.default_rng(3)
+    logits = (rng.standard_normal((6, 9)) * scale).astype(dtype)
+    label = rng.integers(0, 9, (6, 1))
+    fused, plain = (_gradient(logits, label, plain=plain) for plain in (False, True))
+    np.testing.assert_allclose(fused, plain, rtol=tolerance, atol=tolerance)
+
+
+def test_both_forms_agree_on_ignored_labels() -> None:
+    rng = np.random.default_rng(4)
+    logits, label = rng.standard_normal((5, 3)), np.array([[0], [2], [1], [2], [0]])
+    fused, plain = (_gradient(logits, label, plain=plain, ignore_index=2) for plain in (False, True))
+    np.testing.assert_allclose(fused, plain, atol=1e-13)
+    assert not fused[[1, 3]].any()
+
+
+def test_logits_too_far_apart_still_give_a_finite_gradient() -> None:
+    logits, label = np.array([[0.0, -5000.0, 300.0]], "float32"), np.array([[1]])
+    for plain in (False, True):
+        assert np.isfinite(_gradient(logits, label, plain=plain)).all()
