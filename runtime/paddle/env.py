@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The environment that the launcher gives a process, read once into a frozen value.
 
-This is the only reader of os.environ in the runtime. docs/design.md section 4 is the list of names. Every
+Nothing else in the runtime reads what the launcher set. docs/design.md section 4 is the list of names. Every
 name may be missing: a process started by hand has none of them.
 """
 

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The `paddle` command as a process."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+RUNTIME = Path(__file__).resolve().parents[2] / "runtime"
+
+
+def paddle(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-P", "-m", "paddle", *arguments],
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(RUNTIME)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_version_has_the_lines_of_release_0_10_0() -> None:
+    done = paddle("version")
+    assert done.returncode == 0
+    first, *rest = done.stdout.splitlines()
+    assert first == "PaddlePaddle 0.10.0, compiled with"
+    found = [re.fullmatch(r"    (\w+): (ON|OFF)", line) for line in rest]
+    assert all(found)
+    names = [match[1] for match in found if match]
+    assert names == ["with_avx", "with_gpu", "with_double", "with_python", "with_rdma", "with_timer"]
+
+
+@pytest.mark.skipif(not Path("/proc/cpuinfo").exists(), reason="needs /proc/cpuinfo")
+def test_version_tells_the_truth_about_the_processor() -> None:
+    has_avx = re.search(r"^flags.*\bavx\b", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    assert f"with_avx: {'ON' if has_avx else 'OFF'}" in paddle("version").stdout
+
+
+@pytest.mark.parametrize("arguments", [(), ("--help",), ("nonsense",)])
+def test_the_usage_names_every_command(arguments: tuple[str, ...]) -> None:
+    done = paddle(*arguments)
+    lines = done.stdout.splitlines()
+    assert lines[0] == "usage: paddle [--help] [<args>]"
+    commands = [line.split()[0] for line in lines if line.startswith("    ")]
+    assert commands == ["train", "merge_model", "pserver", "version", "dump_config", "make_diagram"]
+    assert done.returncode == (1 if "nonsense" in arguments else 0)
+
+
+@pytest.mark.parametrize("command", ["train", "merge_model", "dump_config", "make_diagram"])
+def test_a_command_that_is_not_here_says_so(command: str) -> None:
+    done = paddle(command, "--config=x.py")
+    assert done.returncode == 1
+    assert f"paddle {command}: not available" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_help_of_pserver_lists_its_flags() -> None:
+    done = paddle("pserver", "--help")
+    assert done.returncode == 0
+    assert "--ports_num_for_sparse" in done.stdout
+
+
+def test_importing_the_package_loads_no_heavy_library() -> None:
+    code = "import sys, paddle; print(sorted({'numpy', 'zmq', 'cupy'} & set(sys.modules)))"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={"PYTHONPATH": str(RUNTIME)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout == "[]\n"

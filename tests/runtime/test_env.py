@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The environment of a process, read strictly, and the only place that reads it."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from paddle.env import JobEnvironment
+from paddle.errors import ConfigError
+
+RUNTIME = Path(__file__).resolve().parents[2] / "runtime" / "paddle"
+
+FULL = {
+    "PADDLE_JOB_ID": "JOB20170101000000-abcdef",
+    "PADDLE_JOB_DIR": "/jobs/JOB1",
+    "PADDLE_NODE_ID": "2",
+    "PADDLE_JOB_KEY": "5e" * 32,
+    "PADDLE_WIRE": "curve",
+    "PADDLE_REPORT_FD": "7",
+    "PADDLE_CLUSTER_TRAIN": "True",
+    "TRAINING_ROLE": "TRAINER",
+    "POD_IP": "10.0.0.3",
+    "PADDLE_CURRENT_ENDPOINT": "10.0.0.3:7164",
+    "PADDLE_INIT_TRAINER_ID": "2",
+    "PADDLE_INIT_PSERVERS": "10.0.0.1,10.0.0.2",
+    "PADDLE_INIT_USE_GPU": "False",
+    "PADDLE_PSERVERS_IP_PORT_LIST": "10.0.0.1:7164,10.0.0.2:7164",
+    "PADDLE_PSERVERS_SPARSE_IP_PORT_LIST": "10.0.0.1:7165",
+    "PADDLE_TRAINER_ID": "2",
+    "PADDLE_TRAINERS_NUM": "3",
+    "PADDLE_TRAINER_ENDPOINTS": "a:1,b:1,c:1",
+    "GLOG_logtostderr": "0",
+    "GLOG_log_dir": "./log",
+    "HOME": "/root",
+}
+
+
+def test_everything_the_launcher_sets_is_read() -> None:
+    env = JobEnvironment.read(FULL)
+    assert env.job_id == "JOB20170101000000-abcdef"
+    assert env.job_dir == Path("/jobs/JOB1")
+    assert (env.node_id, env.trainer_id, env.num_trainers, env.report_fd) == (2, 2, 3, 7)
+    assert (env.wire, env.role, env.pod_ip) == ("curve", "TRAINER", "10.0.0.3")
+    assert env.cluster_train
+    assert env.endpoints == ("10.0.0.1:7164", "10.0.0.2:7164")
+    assert env.sparse_endpoints == ("10.0.0.1:7165",)
+    assert dict(env.init_flags) == {"trainer_id": "2", "pservers": "10.0.0.1,10.0.0.2", "use_gpu": "False"}
+    assert env.glog_to_stderr is False
+    assert env.glog_log_dir == Path("log")
+
+
+def test_a_process_started_by_hand_has_nothing() -> None:
+    env = JobEnvironment.read({"HOME": "/root", "PADDLE_NODE_ID": "", "PADDLE_JOB_KEY": ""})
+    assert env == JobEnvironment()
+    assert env.glog_to_stderr is None
+
+
+def test_the_key_is_not_in_any_text_made_of_the_environment() -> None:
+    env = JobEnvironment.read(FULL)
+    assert env.job_key == "5e" * 32
+    assert "5e5e" not in f"{env} {env!r}"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "why"),
+    [
+        ("PADDLE_TRAINER_ID", "two", "PADDLE_TRAINER_ID: expected a whole number, got 'two'"),
+        ("PADDLE_NODE_ID", "-1", "PADDLE_NODE_ID: expected a whole number"),
+        ("PADDLE_TRAINERS_NUM", "३", "PADDLE_TRAINERS_NUM"),
+        ("PADDLE_WIRE", "tls", "PADDLE_WIRE: expected curve or plain, got 'tls'"),
+        ("TRAINING_ROLE", "MASTER", "TRAINING_ROLE: expected TRAINER or PSERVER"),
+        ("PADDLE_CLUSTER_TRAIN", "maybe", "PADDLE_CLUSTER_TRAIN: expected one of"),
+        ("GLOG_logtostderr", "2", "GLOG_logtostderr"),
+    ],
+)
+def test_a_value_that_cannot_be_read_is_named(name: str, value: str, why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        JobEnvironment.read({name: value})
+
+
+def test_what_the_launcher_sets_is_read_nowhere_else() -> None:
+    readers = {
+        path.relative_to(RUNTIME).as_posix()
+        for path in RUNTIME.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if (isinstance(node, ast.Attribute) and node.attr in ("environ", "getenv"))
+        or (isinstance(node, ast.alias) and node.name in ("environ", "getenv"))
+    }
+    # The data sets' folder is a setting of the user, not of the job.
+    assert readers <= {"env.py", "dataset/download.py"}

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Log files in glog's form."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from paddle import glog
+from paddle.env import JobEnvironment
+
+LINE = re.compile(r"[IWEF]\d{4} \d{2}:\d{2}:\d{2}\.\d{6} [ \d]{4}\d+ test_glog\.py:\d+\] .*")
+
+
+@pytest.fixture(autouse=True)
+def log_as_before() -> Iterator[None]:
+    yield
+    logger = logging.getLogger("paddle")
+    for handler in logger.handlers[:]:
+        logger.removeHandler(handler)
+        handler.close()
+    logger.setLevel(logging.NOTSET)
+    logger.propagate = True
+
+
+def to_files(folder: Path) -> JobEnvironment:
+    return JobEnvironment.read({"GLOG_logtostderr": "0", "GLOG_log_dir": str(folder)})
+
+
+def test_a_log_file_begins_with_glogs_header_and_is_found_through_its_symlink(tmp_path: Path) -> None:
+    log = glog.open_log(glog.TRAINER, to_files(tmp_path / "log"))
+    log.info("trainer mode: %s", "Normal")
+    link = tmp_path / "log" / "paddle_trainer.INFO"
+    assert link.is_symlink()
+    assert re.fullmatch(
+        r"paddle_trainer\.[^/]+\.[^/]+\.log\.INFO\.\d{8}-\d{6}\." + str(os.getpid()), str(link.readlink())
+    )
+    created, machine, form, line = link.read_text().splitlines()
+    assert re.fullmatch(r"Log file created at: \d{4}/\d\d/\d\d \d\d:\d\d:\d\d", created)
+    assert re.fullmatch(r"Running on machine: \S+", machine)
+    assert form == "Log line format: [IWEF]mmdd hh:mm:ss.uuuuuu threadid file:line] msg"
+    assert LINE.fullmatch(line)
+    assert line.endswith("] trainer mode: Normal")
+
+
+def test_the_file_has_all_levels_and_stderr_the_errors(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    log = glog.open_log(glog.TRAINER, to_files(tmp_path))
+    log.debug("hidden")
+    log.info("one")
+    log.warning("two")
+    log.error("three")
+    log.critical("four")
+    lines = (tmp_path / "paddle_trainer.INFO").read_text().splitlines()[3:]
+    assert [line[0] + line.rpartition("] ")[2] for line in lines] == ["Ione", "Wtwo", "Ethree", "Ffour"]
+    assert capfd.readouterr().err.splitlines() == lines[2:]
+
+
+def test_with_echo_all_lines_go_to_stdout_as_well(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    log = glog.open_log(glog.PSERVER, to_files(tmp_path), echo=True)
+    log.info("one")
+    log.error("two")
+    out, err = capfd.readouterr()
+    assert out.splitlines() == (tmp_path / "paddle_pserver2.INFO").read_text().splitlines()[3:]
+    assert err == ""
+
+
+def test_without_glog_in_the_environment_lines_go_to_stderr(capfd: pytest.CaptureFixture[str]) -> None:
+    glog.open_log(glog.TRAINER, JobEnvironment()).info("hello")
+    assert LINE.fullmatch(capfd.readouterr().err.strip())
+
+
+def test_children_of_the_logger_and_other_threads_write_to_the_same_file(tmp_path: Path) -> None:
+    glog.open_log(glog.TRAINER, to_files(tmp_path))
+    thread = threading.Thread(target=logging.getLogger("paddle.pserver.x").info, args=("from elsewhere",))
+    thread.start()
+    thread.join()
+    logging.getLogger("paddle").info("from here")
+    ids = [line.split()[2] for line in (tmp_path / "paddle_trainer.INFO").read_text().splitlines()[3:]]
+    assert len(set(ids)) == 2
+
+
+def test_opening_again_replaces_the_file_behind_the_symlink(tmp_path: Path) -> None:
+    glog.open_log(glog.TRAINER, to_files(tmp_path / "a")).info("first")
+    glog.open_log(glog.TRAINER, to_files(tmp_path / "b")).info("second")
+    assert "second" not in (tmp_path / "a" / "paddle_trainer.INFO").read_text()
+    assert "second" in (tmp_path / "b" / "paddle_trainer.INFO").read_text()
+
+
+def test_a_folder_that_cannot_be_made_is_told_on_stderr(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    glog.open_log(glog.TRAINER, to_files(tmp_path / "file" / "log")).info("still heard")
+    err = capfd.readouterr().err
+    assert "log file of paddle_trainer cannot be made" in err
+    assert "still heard" in err
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_loses_lines_and_counts_them(tmp_path: Path) -> None:
+    log = glog.open_log(glog.TRAINER, to_files(tmp_path))
+    log.info("before")
+    file = (tmp_path / "paddle_trainer.INFO").resolve()
+    descriptor = next(int(name) for name in os.listdir("/proc/self/fd") if _target(name) == str(file))
+    kept = os.dup(descriptor)
+    full = os.open("/dev/full", os.O_WRONLY)
+    os.dup2(full, descriptor)
+    log.info("lost")
+    log.info("lost too")
+    os.dup2(kept, descriptor)
+    log.info("after")
+    os.close(kept)
+    os.close(full)
+    lines = file.read_text().splitlines()[3:]
+    assert [line.rpartition("] ")[2] for line in lines] == [
+        "before",
+        "after",
+        "2 log lines before this one could not be written",
+    ]
+
+
+def _target(name: str) -> str:
+    try:
+        return os.readlink(f"/proc/self/fd/{name}")
+    except FileNotFoundError:  # the descriptor that listed the folder
+        return ""
+
+
+def test_a_wrong_log_argument_is_logged_and_raises_nothing(tmp_path: Path) -> None:
+    glog.open_log(glog.TRAINER, to_files(tmp_path)).info("%d items", "many")
+    assert "could not be formatted: '%d items'" in (tmp_path / "paddle_trainer.INFO").read_text()
