@@ -78,6 +78,7 @@ class Host:
         (self.files.fs / "root").mkdir(parents=True, exist_ok=True)
         (self.files.fs / "tmp").mkdir(exist_ok=True)
         (self.files.fs / "tmp").chmod(0o1777)
+        (self.files.etc / "sshd.log").write_text("")
         argv = ["sh", str(INIT), str(self.files.state), self.name, *_kept_dirs()]
         self._inside = Namespaces(KINDS, argv)
         self._boots += 1

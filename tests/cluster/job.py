@@ -53,11 +53,11 @@ class JobRunner:
         return found
 
     def wait_for_role(self, role: str, count: int = 3) -> dict[str, HostProcess]:
-        """Waits until `count` hosts run a process of this role."""
+        """Waits until at least `count` hosts run a process of this role."""
 
         def enough() -> dict[str, HostProcess] | None:
             found = self.processes(role)
-            return found if len(found) == count else None
+            return found if len(found) >= count else None
 
         found = wait_for(f"{count} processes of role {role}", enough, STARTED_S)
         assert found is not None

@@ -90,7 +90,7 @@ FAULTS = {
     "unplugged": Fault(lambda c, h, j: h.cut(), (r"node-b.*(?i:time|route|unreach)",)),
     "black hole": Fault(lambda c, h, j: h.blackhole(), (r"node-b.*(?i:time|answer)",)),
     "switched off": Fault(lambda c, h, j: h.kill(), (r"node-b.*(?i:time|route|unreach)",)),
-    "sshd stopped": Fault(lambda c, h, j: h.stop_sshd(), (r"node-b.*(?i:refused)",)),
+    "sshd stopped": Fault(lambda c, h, j: h.stop_sshd(), (r"node-b.*(?i:refuse)",)),
     "sshd silent": Fault(lambda c, h, j: h.freeze_sshd(), (r"node-b.*(?i:banner|answer|time)",)),
     "login refused": Fault(refuse_login, (r"node-b.*(?i:auth|key|login)",)),
     "host key unknown": Fault(
@@ -118,7 +118,7 @@ def test_a_fault_of_one_node_is_found_before_anything_is_done(
 ) -> None:
     fault, host = FAULTS[name], cluster["node-b"]
     fault.inflict(cluster, host, job)
-    launch = job.start("--mode=collective")
+    launch = job.start()
     unreachable = [] if host.alive else [host]
     oracle.check(
         launch,

@@ -136,7 +136,7 @@ def test_a_second_ctrl_c_does_not_wait_for_who_ignores_the_first(
 ) -> None:
     job.conf["STOP_GRACE_S"] = 60
     launch = job.start("--act=orphan", "--mode=collective")
-    wait_for_orphans(cluster)
+    wait_for_orphans(cluster, launch)
     launch.interrupt()
     launch.wait_for_line("^== stop", 10)
     launch.interrupt()
@@ -145,18 +145,21 @@ def test_a_second_ctrl_c_does_not_wait_for_who_ignores_the_first(
     oracle.check_clean(within_s=15)
 
 
-def wait_for_orphans(cluster: Cluster) -> None:
-    def all_there() -> bool:
-        return all(list(host.path("/root").glob("JOB2*/log/stubborn")) for host in cluster.hosts)
+def wait_for_orphans(cluster: Cluster, launch: Launch) -> None:
+    def all_there_or_ended() -> bool:
+        there = [list(host.path("/root").glob("JOB2*/log/stubborn")) for host in cluster.hosts]
+        return all(there) or launch.poll() is not None
 
-    wait_for("an orphan on each host", all_there, 30)
+    launch.wait_for_line("^== run", 30)
+    wait_for("an orphan on each host", all_there_or_ended, 30)
+    assert launch.poll() is None, launch.output
 
 
 def test_a_grandchild_that_fled_and_ignores_signals_is_found(
     cluster: Cluster, job: JobRunner, oracle: Oracle
 ) -> None:
     launch = job.start("--act=orphan", "--mode=collective")
-    wait_for_orphans(cluster)
+    wait_for_orphans(cluster, launch)
     launch.interrupt()
     oracle.check(launch, 130, within_s=20)
 
@@ -166,7 +169,7 @@ def test_a_killed_launcher_leaves_nothing(act: str, cluster: Cluster, job: JobRu
     job.conf["LEASE_S"] = 60  # it is not the lease that ends the job
     launch = job.start(f"--act={act}")
     if act == "orphan":
-        wait_for_orphans(cluster)
+        wait_for_orphans(cluster, launch)
     else:
         job.wait_until_holding(launch)
     launch.send(signal.SIGKILL)
@@ -191,7 +194,11 @@ def test_a_node_that_is_cut_off_cleans_itself_within_its_lease(
     launch = in_run(cluster, job)
     host = cluster["node-c"]
     host.part(cluster.gate_address)
-    oracle.check(launch, 5, r"FIRST ERROR: node root@node-c", within_s=45)
+    oracle.check(launch, 5, r"FIRST ERROR: node root@node-c", within_s=45, unreachable=[host])
+    job_id = launch.wait_for_line(r"^(JOB2[^:]+):", 1)[1]
+    wait_for("node-c to clean itself", lambda: not host.job_processes(job_id), 15)
+    host.rejoin(cluster.gate_address)  # its sshd learns now that nobody is there
+    oracle.check_clean(within_s=40)
 
 
 @pytest.mark.parametrize("seed", range(4))
