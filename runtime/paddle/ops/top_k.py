@@ -23,8 +23,16 @@ def _infer_top_k(x: Spec, *, k: int) -> tuple[Spec, Spec]:
 @operator("top_k", "X -> Out Indices", attrs={"k": 1}, infer=_infer_top_k)
 def top_k(x: Array, *, k: int) -> tuple[Array, Array]:
     """Return the k greatest values of each row, descending, and their int64 places."""
-    indices = _first(x) if k == 1 and x.size else (-x).argsort(axis=-1, kind="stable")[..., :k]
-    return array_module(x).take_along_axis(x, indices, axis=-1), indices.astype(_INT64, copy=False)
+    xp = array_module(x)
+    rows = x.reshape(-1, x.shape[-1])
+    places = rows.argmax(axis=1)[:, None] if k == 1 and x.size else _chosen(rows, k)
+    values = xp.take_along_axis(rows, places, axis=1)
+    if k > 1:
+        order = (-values).argsort(axis=1, kind="stable")
+        places = xp.take_along_axis(places, order, axis=1)
+        values = xp.take_along_axis(values, order, axis=1)
+    shape = (*x.shape[:-1], k)
+    return values.reshape(shape), places.astype(_INT64, copy=False).reshape(shape)
 
 
 def _infer_arg(x: Spec, *, axis: int) -> Spec:
@@ -44,5 +52,13 @@ def arg_min(x: Array, *, axis: int) -> Array:
     return (-x).argmax(axis=axis).reshape((x.shape[: axis % x.ndim] + x.shape[axis % x.ndim + 1 :]) or (1,))
 
 
-def _first(x: Array) -> Array:
-    return x.argmax(axis=-1)[..., None]
+def _chosen(rows: Array, k: int) -> Array:
+    """Return the places of the k greatest values of each row, ascending; of equal values the first ones."""
+    xp = array_module(rows)
+    least = xp.partition(rows, rows.shape[1] - k, axis=1)[:, rows.shape[1] - k, None]
+    greater, equal = rows > least, rows == least
+    room = k - greater.sum(axis=1, keepdims=True)
+    mask = greater | (equal & (xp.cumsum(equal, axis=1) <= room))
+    if int(mask.sum()) != len(rows) * k:  # a row with nan, which has no order
+        return xp.sort((-rows).argsort(axis=1, kind="stable")[:, :k], axis=1)
+    return xp.nonzero(mask)[1].reshape(len(rows), k)

@@ -317,6 +317,20 @@ def test_top_k_is_descending_and_takes_the_first_of_equal_values() -> None:
     assert run_op("top_k", {"X": np.array([[1.0, 5.0, 5.0]])})[1].tolist() == [[1]]
 
 
+@pytest.mark.parametrize("k", [1, 2, 5, 9])
+def test_top_k_agrees_with_a_stable_sort_where_many_values_are_equal(k: int) -> None:
+    x = np.random.default_rng(k).integers(0, 4, (2, 20, 9)).astype("float32")
+    values, indices = run_op("top_k", {"X": x}, {"k": k})
+    expected = np.argsort(-x, axis=-1, kind="stable")[..., :k]
+    np.testing.assert_array_equal(indices, expected)
+    np.testing.assert_array_equal(values, np.take_along_axis(x, expected, -1))
+
+
+def test_top_k_of_an_empty_batch_and_of_rows_with_nan_keeps_its_shape() -> None:
+    assert run_op("top_k", {"X": np.zeros((0, 4))}, {"k": 2})[1].shape == (0, 2)
+    assert run_op("top_k", {"X": np.full((2, 4), np.nan)}, {"k": 2})[1].shape == (2, 2)
+
+
 def test_accuracy_counts_rows_whose_label_is_among_the_k() -> None:
     indices, label = np.array([[0, 2], [1, 3], [2, 0]]), np.array([[2], [0], [2]])
     share, correct, total = run_op("accuracy", {"Out": np.zeros((3, 2)), "Indices": indices, "Label": label})
