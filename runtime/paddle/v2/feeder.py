@@ -35,7 +35,13 @@ class DataFeeder:
 
         Raises:
             UsageError: a sample does not fit a layer's type; names the layer and the sample.
+            UsageTypeError: this is no batch of samples at all.
         """
+        if not isinstance(batch, (list, tuple)):
+            raise UsageTypeError(
+                f"a batch must be a list or tuple of samples, got {type(batch).__name__}; "
+                "is the reader wrapped in paddle.batch?"
+            )
         if not batch:
             raise UsageError("a batch must hold at least one sample")
         if not isinstance(batch[0], (list, tuple)):
@@ -47,7 +53,7 @@ class DataFeeder:
         for name, kind, column in self._layers:
             try:
                 items = [sample[column] for sample in batch]
-            except (IndexError, TypeError) as error:
+            except (IndexError, KeyError, TypeError) as error:
                 at = next(i for i, sample in enumerate(batch) if not _has(sample, column))
                 raise UsageError(
                     f"sample {at} has no column {column} for data layer {name!r}; layers are "
@@ -73,6 +79,11 @@ def _columns(names: list[str], feeding: Feeding) -> dict[str, int]:
     missing = [name for name in names if name not in columns]
     if missing:
         raise UsageError(f"feeding does not name the data layers {missing}; it has {list(columns)}")
+    for name in names:
+        if not isinstance(columns[name], (int, np.integer)) or columns[name] < 0:
+            raise UsageError(
+                f"feeding: the column of data layer {name!r} must be a whole number from 0, got {columns[name]!r}"
+            )
     return columns
 
 

@@ -45,9 +45,10 @@ class Inference:
         self, input: Sequence[Any], feeding: Feeding = None
     ) -> Iterator[dict[str, dict[str, Array]]]:
         """Yield layer name -> field -> array, once for all samples together."""
-        if len(input):
-            feed = DataFeeder(self._network.data_types, feeding)(input)
-            yield self._machine.outputs(feed, self._network.outputs, ("value", "id", "prob"))
+        if isinstance(input, (list, tuple)) and not input:
+            return
+        feed = DataFeeder(self._network.data_types, feeding)(input)
+        yield self._machine.outputs(feed, self._network.outputs, ("value", "id", "prob"))
 
     def iter_infer_field(self, field: str | Sequence[str], **kwargs: Any) -> Iterator[list[list[Array]]]:
         """Yield, for each field, the arrays of all output layers."""

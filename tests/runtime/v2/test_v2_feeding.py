@@ -33,6 +33,12 @@ def test_feeding_of_another_type_is_refused() -> None:
         DataFeeder(TYPES, {"x": 0})
 
 
+@pytest.mark.parametrize("column", ["0", -5, 1.0, None])
+def test_a_column_that_is_no_whole_number_from_zero_is_refused(column: object) -> None:
+    with pytest.raises(ValueError, match=r"column of data layer 'x' must be a whole number from 0, got"):
+        DataFeeder(TYPES, {"x": column, "y": 1})  # type: ignore[dict-item]
+
+
 def test_images_may_keep_their_shape() -> None:
     feed = DataFeeder([("image", data_type.dense_vector(12))])([(np.arange(12).reshape(3, 2, 2),)])
     assert feed["image"].tolist() == [list(range(12))]
@@ -80,8 +86,17 @@ def test_ragged_samples_are_found() -> None:
 def test_samples_without_a_batch_around_them_are_recognised() -> None:
     with pytest.raises(TypeError, match=r"paddle\.batch"):
         DataFeeder(TYPES)([3, 4])  # type: ignore[list-item]
+    for batch in (np.ones((4, 2)), None, (sample for sample in [([1, 2], 0)])):
+        with pytest.raises(TypeError, match=r"a batch must be a list or tuple .*paddle\.batch"):
+            DataFeeder(TYPES)(batch)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="at least one"):
         DataFeeder(TYPES)([])
+
+
+@pytest.mark.parametrize("second", [5, {"x": 1}, None])
+def test_a_sample_of_another_kind_than_the_first_is_named(second: object) -> None:
+    with pytest.raises(ValueError, match="sample 1 has no column 0 for data layer 'x'"):
+        DataFeeder(TYPES)([([1, 2], 0), second])  # type: ignore[list-item]
 
 
 @pytest.mark.parametrize("sample", [[5, 100], [-1], [1.5]])
