@@ -133,11 +133,10 @@ class SGD:
             self._reporter.flush()
 
     def test(self, reader: Reader, feeding: Feeding = None) -> events.TestResult:
-        """Cost per sample and metrics over what ``reader`` yields, without dropout and without changing anything."""
+        """Cost per sample (NaN without any) and metrics over a reader's batches, without dropout; changes nothing."""
+        _require_function(reader)
         feeder = DataFeeder(self._topology.data_type(), feeding)
         metrics = Metrics(self._topology.network.evaluators)
-        if self._updater is not None:
-            self._updater.catch_up()
         cost, samples = 0.0, 0
         for batch in reader():
             feed = feeder(batch)
@@ -146,7 +145,7 @@ class SGD:
             cost += step.cost
             samples += len(batch)
             metrics.add(metrics.measure(step.values))
-        result = events.TestResult(metrics.report, cost / samples if samples else 0.0)
+        result = events.TestResult(metrics.report, cost / samples if samples else math.nan)
         self._log.test(result.cost, samples, result.metrics)
         return result
 
@@ -284,11 +283,15 @@ def _mask_seed(settings: init_settings.Settings) -> int:
     return zlib.crc32(f"{settings.seed}:{settings.trainer_id}".encode()) or 1
 
 
-def _check_reader(reader: object) -> None:
+def _require_function(reader: object) -> None:
     if not callable(reader):
         raise UsageTypeError(
             f"reader must be a function that returns an iterator, got {type(reader).__name__}"
         )
+
+
+def _check_reader(reader: Reader) -> None:
+    _require_function(reader)
     if not isinstance(reader(), Iterator):
         raise UsageTypeError("reader() must return an iterator, for example by being a generator function")
 

@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The lines of paddle_trainer.INFO: one every log_period batches, one per pass, one per test."""
+"""The lines of paddle_trainer.INFO: one every log_period batches, one per pass, one per test.
+
+A pass or a test without any batch is a warning.
+"""
 
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping, Sequence
 from logging import Logger
 
@@ -11,6 +15,8 @@ from paddle.env import JobEnvironment
 from paddle.glog import TRAINER, open_log
 from paddle.v2.metric import Metrics, Part
 from paddle.v2.model import EvaluatorConfig
+
+_EMPTY = "the reader gave no batch; each call of a reader must start anew"
 
 
 def trainer_logger(environment: JobEnvironment) -> Logger:
@@ -60,7 +66,9 @@ class TrainingLog:
 
     def finish_pass(self) -> None:
         """Write the line of the pass."""
-        average = self._cost / self._samples if self._samples else 0.0
+        if not self._batches:
+            self._logger.warning("pass %d: %s", self._pass_id, _EMPTY)
+        average = self._cost / self._samples if self._samples else math.nan
         text = _text(self.metrics.report())
         self._logger.info(
             " Pass=%d Batch=%d samples=%d AvgCost=%g Eval: %s",
@@ -73,6 +81,8 @@ class TrainingLog:
 
     def test(self, cost: float, samples: int, metrics: Mapping[str, float]) -> None:
         """Write the line of a test; ``cost`` is per sample."""
+        if not samples:
+            self._logger.warning("test: %s", _EMPTY)
         self._logger.info(" Test samples=%d cost=%g Eval: %s", samples, cost, _text(metrics))
 
 

@@ -102,9 +102,11 @@ def train(
     return saved, costs, tested
 
 
-def train_alone(size: int, passes: int = 2) -> tuple[Parameters, np.ndarray, np.ndarray]:
+def train_alone(
+    size: int, passes: int = 2, table: str = "sparse"
+) -> tuple[Parameters, np.ndarray, np.ndarray]:
     """The same in this process: each batch holds what the trainers' batches hold together."""
-    _, cost = network()
+    _, cost = network(sparse=table == "sparse")
     parameters = paddle.parameters.create(cost)
     rule = paddle.optimizer.AdaGrad(
         learning_rate=3e-2, regularization=paddle.optimizer.L2Regularization(8e-4)
@@ -124,15 +126,12 @@ def train_alone(size: int, passes: int = 2) -> tuple[Parameters, np.ndarray, np.
 
 @pytest.mark.parametrize("table", ["sparse", "dense"])
 def test_three_synchronous_trainers_equal_one_process_on_the_joined_batch(tmp_path: Path, table: str) -> None:
-    if table == "sparse":
-        alone, costs_alone, tested_alone = train_alone(24)
-        saved, costs, tested = train(tmp_path, 3)
-        np.testing.assert_allclose(np.mean(costs, axis=0), costs_alone, rtol=1e-5)
-        np.testing.assert_allclose(tested, [tested_alone] * 3, rtol=1e-5)
-        for name in alone:
-            np.testing.assert_allclose(saved[0][name], alone[name], rtol=1e-4, atol=1e-6)
-    else:
-        saved, _, _ = train(tmp_path, 3, table="dense")
+    alone, costs_alone, tested_alone = train_alone(24, table=table)
+    saved, costs, tested = train(tmp_path, 3, table=table)
+    np.testing.assert_allclose(np.mean(costs, axis=0), costs_alone, rtol=1e-5)
+    np.testing.assert_allclose(tested, [tested_alone] * 3, rtol=1e-5)
+    for name in alone:
+        np.testing.assert_allclose(saved[0][name], alone[name], rtol=1e-4, atol=1e-6)
     for other in saved[1:]:
         assert all(other[name].tobytes() == saved[0][name].tobytes() for name in other)
 

@@ -323,6 +323,33 @@ def test_saved_rows_have_all_their_decay() -> None:
     np.testing.assert_allclose(parameters["_proj"][10:], table[10:] / (1 + 3e-2 * 8e-4), rtol=1e-5)
 
 
+def test_a_test_in_the_middle_of_a_pass_changes_nothing() -> None:
+    def train(tests: bool) -> list[bytes]:
+        with model.fresh():
+            _, cost = network()
+            parameters = paddle.parameters.create(cost)
+            rule = optimizer.AdaGrad(learning_rate=0.5, regularization=optimizer.L2Regularization(0.1))
+            trainer = paddle.trainer.SGD(cost, parameters, rule)
+
+            def handler(happened: object) -> None:
+                if tests and isinstance(happened, event.EndIteration):
+                    trainer.test(batches(samples(8), 8))
+
+            trainer.train(batches(samples(40, seed=2), 2), event_handler=handler)
+            return [parameters[name].tobytes() for name in parameters]
+
+    assert train(True) == train(False)
+
+
+def test_a_reader_without_any_batch_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    _, cost = regression()
+    trainer = paddle.trainer.SGD(cost, paddle.parameters.create(cost), optimizer.Momentum())
+    trainer.train(lambda: iter([]), num_passes=2)
+    assert np.isnan(trainer.test(lambda: iter([])).cost)
+    told = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert [text.split(": the reader gave no batch")[0] for text in told] == ["pass 0", "pass 1", "test"]
+
+
 def test_sparse_and_dense_tables_learn_alike_without_decay() -> None:
     def train(sparse: bool) -> np.ndarray:
         with model.fresh():
@@ -406,6 +433,8 @@ def test_wrong_arguments_of_a_trainer_are_named() -> None:
         trainer.train([POINTS])  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="iterator"):
         trainer.train(lambda: [POINTS])
+    with pytest.raises(TypeError, match="function that returns an iterator, got list_iterator"):
+        trainer.test(iter([POINTS]))  # type: ignore[arg-type]
     averaged = optimizer.AdaGrad(model_average=optimizer.ModelAverage(0.5))
     _, cost = network()
     parameters = paddle.parameters.create(cost)
