@@ -21,6 +21,7 @@ from launcher.protocol import Decoder, Fields, FrameError, encode
 
 START_LIMIT_S = 30.0  # from the login to the agent's first line
 READ_SIZE = 1 << 18
+WRITE_SIZE = 1 << 15
 READ_TURN_S = 0.5
 JOIN_S = 3.0
 EVENTS_LIMIT = 4096
@@ -145,8 +146,7 @@ class Link:
     def _write(self) -> None:
         try:
             self._stream.write(self._stream.bootstrap.payload)
-            while (frame := self._next_frame()) is not None:
-                data = encode(*frame)
+            while (data := self._next_bytes()) is not None:
                 self._stream.write(data)
                 self._bytes_sent += len(data)
         except OSError as error:  # the reader will see the end of the stream, and the reason
@@ -156,15 +156,30 @@ class Link:
             self._fault = str(error)
             self._shut()
 
-    def _next_frame(self) -> Frame | None:
+    def _next_bytes(self) -> bytes | None:
+        """The next frame, or several small ones: a write for each would cost more than they do."""
+        parts: list[bytes] = []
+        size = 0
+        while size < WRITE_SIZE:
+            frame = self._next_frame(wait=not parts)
+            if frame is None:
+                break
+            parts.append(encode(*frame))
+            size += len(parts[-1])
+        return b"".join(parts) if parts else None
+
+    def _next_frame(self, wait: bool) -> Frame | None:
+        """None when the link was closed or, without waiting, when there is nothing to send."""
         while True:
             with self._wake:
-                while not (self._urgent or self._streams or self._closing.is_set()):
+                while wait and not (self._urgent or self._streams or self._closing.is_set()):
                     self._wake.wait()
                 if self._closing.is_set():
                     return None
                 if self._urgent:
                     return self._urgent.popleft()
+                if not self._streams:
+                    return None
                 stream = self._streams[0]
             frame = next(stream, None)
             if frame is not None:

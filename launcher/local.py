@@ -83,14 +83,21 @@ class LocalStream:
     def end(self) -> str:
         """Why the stream ended; closes it."""
         self.close()
-        try:
-            code = self._child.wait(REAP_S)
-        except subprocess.TimeoutExpired:
-            return "the node agent closed its stream and did not end"
+        code = self._wait()
+        if code is None:
+            self._child.terminate()  # an agent passes it on: it stops its job and goes
+            code = self._wait()
         said = (self._err.read() or b"")[-STDERR_KEPT:].decode("utf-8", "replace").strip()
         for pipe in (self._out, self._err):
             pipe.close()
-        return f"the node agent ended with status {code}" + (f": {said}" if said else "")
+        ended = "does not end" if code is None else f"ended with status {code}"
+        return f"the node agent {ended}" + (f": {said}" if said else "")
+
+    def _wait(self) -> int | None:
+        try:
+            return self._child.wait(REAP_S)
+        except subprocess.TimeoutExpired:
+            return None
 
 
 def connect(name: str, python: str = sys.executable) -> LocalStream:

@@ -128,9 +128,7 @@ class Trees:
 
     def _compare(self, name: str, tree: Tree) -> Iterator[None]:
         there = self._root_dir + "/" + tree.dest
-        if os.path.isdir(there):
-            if name == "workspace":
-                raise ManifestError("%s is there already" % there)
+        if os.path.isdir(there):  # a runtime is shared; a job's own was published before a connection broke
             tree.there = True
             self._send(
                 "lacking", tree=name, digests=[], cached_files=len(tree.entries), have_tree=True, final=True
@@ -190,8 +188,8 @@ class Trees:
             try:
                 os.rename(aside, final)
             except OSError as error:
-                # another job published the same runtime meanwhile
-                if name == "workspace" or error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+                # another agent published the same tree meanwhile
+                if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
                     raise
         finally:
             shutil.rmtree(aside, ignore_errors=True)
@@ -218,7 +216,7 @@ class Trees:
 
     def _adopt(self, name: str, tree: Tree, files: Dict[str, str], collect: List[str]) -> Iterator[None]:
         job_dir = os.path.join(self._root_dir, os.path.expanduser(tree.dest))
-        if not os.path.isdir(job_dir):
+        if not tree.dest or not os.path.isdir(job_dir):
             raise ManifestError("%s is no directory on this node" % job_dir)
         for folder in collect:
             _ready_folder(job_dir + "/" + folder, empty=folder == LOG_DIR)

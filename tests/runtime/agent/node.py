@@ -100,7 +100,8 @@ class Node:
             try:
                 event = self.events.get(timeout=max(0.0, deadline - time.monotonic()))
             except queue.Empty:
-                raise AssertionError(f"no {what} within {timeout_s} s; seen: {self.seen[-8:]}") from None
+                seen = "\n".join(str(event)[:400] for event in self.seen[-8:])
+                raise AssertionError(f"no {what} within {timeout_s} s; seen last:\n{seen}") from None
             self.seen.append(event)
             if isinstance(event, MessageEvent) and event.kind == "file":
                 self._keep(event)
@@ -110,9 +111,18 @@ class Node:
     def messages(self, kind: str) -> list[MessageEvent]:
         return [event for event in self.seen if isinstance(event, MessageEvent) and event.kind == kind]
 
+    def notices(self) -> list[str]:
+        """What was told to the user so far."""
+        return [event.fields["text"] for event in self.messages("notice")]
+
     def text(self, proc: str = "trainer-0") -> bytes:
         """What was sent for the screen so far."""
         return b"".join(event.body for event in self.messages("line") if event.fields["proc"] == proc)
+
+    def pids(self) -> tuple[int, int]:
+        """Guard and agent proper."""
+        agent = int(self.messages("hello")[0].fields["pid"])
+        return int(Path(f"/proc/{agent}/stat").read_text().rpartition(")")[2].split()[1]), agent
 
     def close(self) -> None:
         self.link.close()

@@ -104,17 +104,10 @@ def below(root: int) -> set[int]:
     return found - {root}
 
 
-def agent_pids(node: Node) -> tuple[int, int]:
-    """Guard and agent proper."""
-    agent = int(node.messages("hello")[0].fields["pid"])
-    guard = int(Path(f"/proc/{agent}/stat").read_text().rpartition(")")[2].split()[1])
-    return guard, agent
-
-
 def run_until_ready(node: Node, code: str) -> set[int]:
     node.python(code)
     node.until(lambda _: b"ready" in node.text(), 10, "the process is ready")
-    family = below(agent_pids(node)[1])
+    family = below(node.pids()[1])
     assert family
     return family
 
@@ -129,7 +122,7 @@ def test_stop_leaves_nothing_of_the_job(node: Node, canary: object, code: str) -
     node.link.send("stop", procs=None, grace_s=0.3)
     assert node.expect("stopped").fields["left"] == []
     assert gone(family)
-    assert below(agent_pids(node)[1]) == set()
+    assert below(node.pids()[1]) == set()
     assert marked(node.job_id) == []
 
 
@@ -139,7 +132,7 @@ def test_when_one_of_the_two_agent_processes_is_killed_the_other_cleans(
     node: Node, canary: object, code: str, victim: str
 ) -> None:
     family = run_until_ready(node, code)
-    guard, agent = agent_pids(node)
+    guard, agent = node.pids()
     os.kill(guard if victim == "guard" else agent, signal.SIGKILL)
     eventually(lambda: gone(family | {guard, agent}), f"{family} are gone")
     reason = node.expect_lost()
@@ -252,7 +245,7 @@ def test_a_process_may_finish_within_its_grace(node: Node) -> None:
 def test_one_process_is_stopped_with_its_orphans_and_the_others_stay(node: Node) -> None:
     node.python(STRAYS["daemonized"], proc="pserver-0")
     node.until(lambda _: b"ready" in node.text("pserver-0"), 10, "pserver-0 is ready")
-    orphans = below(agent_pids(node)[1])
+    orphans = below(node.pids()[1])
     other = node.start(["sleep", "600"], proc="trainer-0")
     node.link.send("stop", procs=["pserver-0"], grace_s=0.2)
     assert node.expect("stopped").fields["procs"] == ["pserver-0"]
@@ -280,9 +273,9 @@ def test_a_fresh_agent_finds_what_an_older_one_left(make_node: Callable[..., Nod
     node.greet()
     node.adopt()
     run_until_ready(node, STRAYS["daemonized"])
-    for pid in agent_pids(node):
+    for pid in node.pids():
         os.kill(pid, signal.SIGSTOP)
-    for pid in reversed(agent_pids(node)):
+    for pid in reversed(node.pids()):
         os.kill(pid, signal.SIGKILL)
     node.expect_lost()
     left = marked(node.job_id)

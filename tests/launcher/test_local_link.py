@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launcher import local
+from launcher.bootstrap import Bootstrap
+from launcher.errors import ConnectError
+from launcher.link import Frame, Link, LinkLost
+from launcher.local import LocalStream
+from tests.runtime.agent.node import Node, eventually
+
+
+def link_to(script: str, nonce: str = "n") -> tuple[Link, queue.SimpleQueue[Any]]:
+    """A link to a shell script instead of an agent."""
+    events: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    stream = LocalStream(["sh", "-c", script], Bootstrap(nonce, b"payload\n"))
+    return Link(7, "n7", stream, events), events
+
+
+def lost(events: queue.SimpleQueue[Any]) -> str:
+    event = events.get(timeout=20)
+    assert isinstance(event, LinkLost), event
+    assert event.node_id == 7
+    return event.reason
+
+
+def test_a_python_that_is_not_there_is_told() -> None:
+    with pytest.raises(ConnectError, match=r"local-0: /no/python cannot be started"):
+        local.connect("local-0", "/no/python")
+
+
+def test_a_child_that_ends_without_a_word_is_told_with_its_last_words() -> None:
+    link, events = link_to("echo no python here >&2; exit 3")
+    assert lost(events) == "the node agent ended with status 3: no python here"
+    link.close()
+
+
+def test_a_login_that_says_something_else_is_quoted() -> None:
+    link, events = link_to("echo this account is closed; exit 1")
+    assert "the login said 'this account is closed'" in lost(events)
+    link.close()
+
+
+def test_garbage_after_the_marker_ends_the_link() -> None:
+    link, events = link_to("echo PADDLE-AGENT-1 n; head -c 100 /dev/zero | tr '\\0' x; exec sleep 600")
+    assert "something else writes to the stream" in lost(events)
+    link.close()
+
+
+def test_after_close_nothing_more_is_sent_and_the_reason_is_told(make_node: Callable[..., Node]) -> None:
+    node = make_node()
+    node.greet()
+    node.link.close()
+    node.link.send("ping", seq=1)
+    node.link.send_stream([("ping", {"seq": 2}, b"")])
+    assert "the link was closed" in node.expect_lost()
+    assert not node.messages("pong")
+
+
+def test_single_frames_overtake_a_stream(make_node: Callable[..., Node]) -> None:
+    node = make_node()
+    node.greet()
+    gate = threading.Event()
+
+    def frames() -> Iterator[Frame]:
+        for seq in range(1, 1000):
+            yield "ping", {"seq": seq}, b"x" * 40_000
+            gate.wait(20)
+
+    node.link.send_stream(frames())
+    node.expect("pong", seq=1)
+    node.link.send("ping", seq=5000)
+    gate.set()
+    node.expect("pong", seq=5000)
+    assert len(node.messages("pong")) < 500
+
+
+def test_a_stream_is_made_only_as_fast_as_it_is_taken(make_node: Callable[..., Node]) -> None:
+    node = make_node()
+    node.greet()
+    made = 0
+
+    def frames() -> Iterator[Frame]:
+        nonlocal made
+        for seq in range(1000):
+            made += 1
+            yield "ping", {"seq": seq}, b"x" * 100_000
+
+    agent = int(node.messages("hello")[0].fields["pid"])
+    os.kill(agent, signal.SIGSTOP)
+    try:
+        node.link.send_stream(frames())
+        eventually(lambda: made > 0, "the stream has begun")
+        settled = -1
+        while settled != made:
+            settled = made
+            threading.Event().wait(0.3)
+        assert made < 20
+    finally:
+        os.kill(agent, signal.SIGCONT)
+    node.expect("pong", seq=999, timeout_s=60)
+
+
+def test_a_flood_of_events_stays_on_the_node(make_node: Callable[..., Node]) -> None:
+    """Nobody takes events for a while: what waits here is bounded."""
+    node = make_node()
+    node.greet()
+    node.adopt()
+    node.start(["sh", "-c", "i=0; while [ $i -lt 60000 ]; do echo $i; i=$((i+1)); done"])
+    before = -1
+    while before != (now := node.events.qsize()):
+        before = now
+        threading.Event().wait(0.5)
+    assert now < 20_000
+    node.expect("exited", code=0, timeout_s=60)
+
+
+def test_terminal_signals_do_not_reach_the_agent(make_node: Callable[..., Node]) -> None:
+    node = make_node()
+    pid = int(node.greet()["pid"])
+    assert os.getsid(pid) != os.getsid(0)
+    for number in (signal.SIGINT, signal.SIGHUP):
+        os.kill(pid, number)
+    node.link.send("ping", seq=1)
+    node.expect("pong", seq=1)
+
+
+def test_an_agent_that_is_told_to_end_stops_its_job_first(node: Node, tmp_path: Path) -> None:
+    node.start(["sleep", "600"])
+    os.kill(int(node.messages("hello")[0].fields["pid"]), signal.SIGTERM)
+    node.expect("exited", signal=signal.SIGTERM)
+    node.expect_lost()

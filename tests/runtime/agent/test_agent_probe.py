@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import os
+import platform
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+
+from tests.runtime.agent.node import Node
+
+
+@pytest.fixture
+def idle(make_node: Callable[..., Node]) -> Node:
+    made = make_node()
+    made.greet()
+    return made
+
+
+def probe(node: Node, **fields: Any) -> dict[str, Any]:
+    asked: dict[str, Any] = {
+        "nic": None,
+        "address": "127.0.0.1",
+        "ports": [],
+        "modules": [],
+        "need_bytes": 0,
+        "workspace": None,
+    }
+    node.link.send("probe", **{**asked, **fields})
+    return node.expect("probed").fields
+
+
+def what(found: dict[str, Any]) -> list[str]:
+    return [name for name, _ in found["problems"]]
+
+
+def test_the_jobs_python_and_its_modules_are_reported(idle: Node) -> None:
+    found = probe(idle, modules=["numpy", "no_such_module_at_all"])
+    assert found["python_version"] == platform.python_version()
+    assert found["modules"] == {"numpy": numpy.__version__, "no_such_module_at_all": None}
+    assert found["problems"] == []
+
+
+def test_a_module_of_the_users_home_directory_is_not_imported(idle: Node, tmp_path: Path) -> None:
+    found = probe(idle, modules=["json"])
+    assert found["modules"]["json"]
+
+
+@pytest.mark.parametrize("python", ["/no/such/python", "/bin/false", "/etc/passwd"])
+def test_a_python_that_cannot_run_is_a_problem(make_node: Callable[..., Node], python: str) -> None:
+    node = make_node()
+    node.link.send("hello", job_id="j", node_id=0, lease_s=30, root_dir=str(node.root), python=python)
+    found = probe(node, modules=["numpy"])
+    assert what(found) == ["python"]
+    assert python in found["problems"][0][1]
+    assert found["python_version"] is None
+
+
+def test_a_root_directory_that_is_not_there_is_not_made(idle: Node) -> None:
+    found = probe(idle)
+    assert found["writable"] is True
+    assert found["free_bytes"] > 0
+    assert not idle.root.exists()
+    assert list(idle.root.parent.iterdir()) == []
+
+
+def test_a_tilde_is_the_home_directory(
+    make_node: Callable[..., Node], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    node = make_node()
+    node.link.send("hello", job_id="j", node_id=0, lease_s=30, root_dir="~/jobs", python=sys.executable)
+    assert probe(node)["root_dir"] == str(tmp_path / "jobs")
+
+
+def test_a_root_directory_below_a_file_or_a_read_only_disk_is_a_problem(
+    make_node: Callable[..., Node], tmp_path: Path
+) -> None:
+    for root in ("/proc/jobs", "/sys/jobs"):
+        node = make_node()
+        node.root = Path(root)
+        node.greet()
+        found = probe(node)
+        assert found["writable"] is False
+        assert what(found) == ["root_dir"]
+        assert os.path.dirname(root) in found["problems"][0][1]
+
+
+def test_too_little_room_is_a_problem(idle: Node) -> None:
+    assert what(probe(idle, need_bytes=1 << 60)) == ["disk"]
+
+
+def test_a_busy_port_is_told_with_its_owner(idle: Node) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        ((busy, owner),) = probe(idle, ports=[port])["busy_ports"]
+    assert busy == port
+    assert f"pid {os.getpid()}" in owner
+    assert probe(idle, ports=[port])["busy_ports"] == []
+
+
+def test_a_port_on_another_address_is_free(idle: Node) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        assert probe(idle, ports=[listener.getsockname()[1]], address="127.0.0.2")["busy_ports"] == []
+
+
+def test_an_address_that_is_not_the_nodes_is_a_problem(idle: Node) -> None:
+    found = probe(idle, address="192.0.2.77", ports=[7164])
+    assert what(found) == ["address"]
+    assert "192.0.2.77" in found["problems"][0][1]
+
+
+def test_an_interface_gives_its_address(idle: Node) -> None:
+    found = probe(idle, address=None, nic="lo")
+    assert found["address"] == "127.0.0.1"
+    assert "127.0.0.1" in found["nics"]["lo"]
+
+
+def test_an_interface_that_is_not_there_is_a_problem_that_names_the_others(idle: Node) -> None:
+    found = probe(idle, address=None, nic="eth99")
+    assert "nic" in what(found)
+    assert "lo (127.0.0.1" in found["problems"][0][1]
+
+
+def test_without_a_choice_the_address_of_the_login_counts(
+    make_node: Callable[..., Node], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSH_CONNECTION", "127.0.0.9 4000 127.0.0.5 22")
+    node = make_node()
+    assert node.greet()["address"] == "127.0.0.5"
+    assert probe(node, address=None)["address"] == "127.0.0.5"
+
+
+def test_a_workspace_that_is_not_there_is_a_problem(idle: Node, tmp_path: Path) -> None:
+    assert what(probe(idle, workspace="/no/such/dir")) == ["workspace"]
+    assert what(probe(idle, workspace="relative/to/root")) == ["workspace"]
+    assert what(probe(idle, workspace=str(tmp_path))) == []
+
+
+def test_nodes_reach_each_others_listener(make_node: Callable[..., Node]) -> None:
+    nodes = [make_node(node_id=index) for index in range(3)]
+    peers = []
+    for node in nodes:
+        node.greet()
+        address = f"127.0.0.{2 + node.node_id}"
+        peers.append([node.node_id, address, probe(node, address=address)["listen_port"]])
+    for node in nodes:
+        node.link.send("reach", peers=peers)
+    for node in nodes:
+        assert node.expect("reached").fields["results"] == [[0, True, ""], [1, True, ""], [2, True, ""]]
+
+
+def test_a_peer_that_cannot_be_reached_is_told_with_the_reason(idle: Node) -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        port = closed.getsockname()[1]
+        idle.link.send("reach", peers=[[1, "127.0.0.1", port], [2, "::1", port], [3, "127.0.0.1", 1]])
+        results = idle.expect("reached").fields["results"]
+    assert [ok for _, ok, _ in results] == [False, False, False]
+    assert results[0][2] == "Connection refused"
+
+
+def test_no_peers_are_reached_at_once(idle: Node) -> None:
+    idle.link.send("reach", peers=[])
+    assert idle.expect("reached").fields["results"] == []
+
+
+@pytest.mark.parametrize("peers", [None, [[1]], [["a", "b", "c"]], [[1, "name", 1]], [[1, "127.0.0.1", "x"]]])
+def test_peers_of_another_form_are_refused(idle: Node, peers: Any) -> None:
+    idle.link.send("reach", peers=peers)
+    idle.expect("failed", request="reach")
+
+
+def test_the_listener_is_gone_once_a_process_starts(idle: Node) -> None:
+    port = probe(idle)["listen_port"]
+    idle.adopt()
+    idle.start(["true"])
+    with pytest.raises(ConnectionRefusedError), socket.create_connection(("127.0.0.1", port), 5):
+        pass
