@@ -91,6 +91,10 @@ def read_tar(file: IO[Any]) -> Iterator[tuple[ParameterConfig, NDArray[np.float3
             stream.seek(tar.offset)
             if stream.read(tarfile.BLOCKSIZE) != bytes(tarfile.BLOCKSIZE):
                 raise ModelFileError(f"{where} ends too early: the end of the tar is missing")
+            if not any(name.endswith(CONFIG_SUFFIX) for name in members):
+                raise ModelFileError(
+                    f"{where} is no tar of parameters: it has no member *{CONFIG_SUFFIX}, but {list(members)[:5]}"
+                )
             for name, member in members.items():
                 if name.endswith(CONFIG_SUFFIX):
                     yield _read_parameter(tar, members, member, where)

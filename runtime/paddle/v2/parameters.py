@@ -166,16 +166,26 @@ class Parameters:
         return found
 
     def init_from_tar(self, f: IO[Any], exclude_params: Sequence[str] = ()) -> None:
-        """Take the values of a tar for the parameters that are in both, except those excluded."""
-        for config, value in read_tar(f):
-            if config.name not in self._configs or config.name in exclude_params:
-                continue
-            if config.size != self._configs[config.name].size:
+        """Take the values of a tar for the parameters that are in both, except those excluded: all or none.
+
+        Raises:
+            ModelFileError: it is damaged or no such tar.
+            UsageError: a size differs, or the tar has none of the parameters.
+        """
+        found = {config.name: value for config, value in read_tar(f)}
+        shared = {name: value for name, value in found.items() if name in self._configs}
+        if not shared:
+            raise UsageError(
+                f"the tar has none of the network's parameters: it has {list(found)}, the network {self.names()}"
+            )
+        for name, value in shared.items():
+            if value.size != self.config(name).size and name not in exclude_params:
                 raise UsageError(
-                    f"parameter {config.name!r} has {config.size} values in the tar, "
-                    f"{self._configs[config.name].size} in the network"
+                    f"parameter {name!r} has {value.size} values in the tar, {self.config(name).size} in the network"
                 )
-            self[config.name] = value.reshape(self.get_shape(config.name))
+        for name, value in shared.items():
+            if name not in exclude_params:
+                self[name] = value.reshape(self.get_shape(name))
 
 
 def create(layers: Layers) -> Parameters:

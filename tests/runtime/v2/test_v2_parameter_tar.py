@@ -133,6 +133,12 @@ def test_a_gzip_that_was_not_opened_as_one_is_named() -> None:
         Parameters.from_tar(io.BytesIO(gzip.compress(b"x" * 600)))
 
 
+@pytest.mark.parametrize("members", [[], [("readme.txt", b"hello")], [("w", W_BLOB)]])
+def test_a_tar_without_parameters_is_refused(members: list[tuple[str, bytes]]) -> None:
+    with pytest.raises(ModelFileError, match=r"no tar of parameters: it has no member \*\.protobuf"):
+        Parameters.from_tar(tar_of(members))
+
+
 def test_a_cut_tar_is_refused() -> None:
     file = io.BytesIO()
     two_parameters().to_tar(file)
@@ -175,6 +181,33 @@ def test_init_from_tar_takes_what_both_have_and_leaves_out_the_excluded() -> Non
     parameters.init_from_tar(file, exclude_params=["b"])
     assert parameters["w"].tolist() == [[0, 1, 2], [3, 4, 5]]
     assert parameters["b"].tolist() == before.tolist()
+
+
+@pytest.mark.parametrize(
+    ("members", "says"),
+    [
+        ([("v", W_BLOB), ("v.protobuf", W_CONFIG.replace(b"w", b"v"))], r"none .* it has \['v'\]"),
+        (
+            [
+                ("w", W_BLOB),
+                ("w.protobuf", W_CONFIG),
+                ("b", W_BLOB),
+                ("b.protobuf", W_CONFIG.replace(b"w", b"b")),
+            ],
+            "'b' has 6 values in the tar, 3 in the network",
+        ),
+        (
+            [("w", W_BLOB), ("w.protobuf", W_CONFIG), ("b", W_BLOB[:8]), ("b.protobuf", B_CONFIG)],
+            "'b' takes 8 bytes",
+        ),
+    ],
+)
+def test_init_from_tar_takes_all_or_nothing(members: list[tuple[str, bytes]], says: str) -> None:
+    parameters = two_parameters()
+    parameters["w"] = np.zeros((2, 3), np.float32)
+    with pytest.raises(ValueError, match=says):
+        parameters.init_from_tar(tar_of(members))
+    assert not parameters["w"].any()
 
 
 def test_one_value_can_be_serialized_alone() -> None:
