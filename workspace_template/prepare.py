@@ -30,6 +30,7 @@ TEST_EVERY = 10
 HERE = Path(__file__).resolve().parent
 TOKEN = re.compile(r"[^\W\d]\w*(?:'\w+)?|\d+(?:[.,]\d+)*|[^\w\s]")
 SENTENCE_END = re.compile(r"(?<=[.!?:])\s+(?=[A-Z\"'(])")
+PIECE = re.compile(r"(train|test)\.txt-\d{5}")
 MARKUP = str.maketrans({'"': "", "*": "", "`": "", "’": "'"})
 
 Gram = tuple[int, ...]
@@ -155,7 +156,7 @@ def text_files(name: str, rows: list[Gram], pieces: int) -> dict[str, bytes]:
 def publish(files: dict[str, bytes], folder: Path) -> int:
     """Writes what differs from what is there, removes pieces of an older split; returns how many changed."""
     folder.mkdir(parents=True, exist_ok=True)
-    stale = [path for path in folder.glob("*.txt-[0-9]*") if path.name not in files]
+    stale = [path for path in folder.iterdir() if PIECE.fullmatch(path.name) and path.name not in files]
     wrong = [name for name in files if not holds(folder / name, files[name])]
     for name in wrong:
         part = folder / f"{name}.part"

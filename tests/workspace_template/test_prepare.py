@@ -121,6 +121,14 @@ def test_another_split_leaves_no_piece_of_the_old_one(tmp_path: Path) -> None:
     ]
 
 
+def test_files_of_others_stay_where_they_are(tmp_path: Path) -> None:
+    others = {"notes.txt-2020", "mine.txt-00007", "train.txt-00001.bak"}
+    for name in others:
+        (tmp_path / name).write_text("mine")
+    run(tmp_path)
+    assert {name for name, content in contents(tmp_path).items() if content == b"mine"} == others
+
+
 def test_a_text_of_your_own_is_read_one_sentence_a_line(tmp_path: Path) -> None:
     text = tmp_path / "own.txt"
     text.write_text("The cat saw 12 dogs.\n" * 30 + "once\n", encoding="utf-8")
