@@ -106,7 +106,7 @@ class Job:
         except JobFailed:
             code = first_cause(self._roster.failures).exit_code
         except LauncherError as error:
-            code, lines = error.exit_code, [f"FIRST ERROR: {error}"]
+            code, lines = error.exit_code, f"FIRST ERROR: {error}".splitlines()
         unclean = self._shut_down()
         if code in (ExitCode.PROCESS_FAILED, ExitCode.LOST):
             lines = report(self._roster.failures)
