@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import secrets
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,11 +17,11 @@ OLDEST_PYTHON = (3, 8)
 # bytes they are
 FLAGS = ("-X", "utf8", "-I", "-S")
 
-# A buffer of one byte reads exactly so many bytes: what follows belongs to the agent. No quote of a shell's
-# in here.
+# A buffer of one byte reads exactly so many bytes: what follows belongs to the agent. No quote of a shell's here.
 _CODE = (
-    "import io,json;"
-    "b=json.loads(io.BufferedReader(io.FileIO(0,closefd=False),1).read({size}));"
+    "import base64,io,json,zlib;"
+    "b=io.BufferedReader(io.FileIO(0,closefd=False),1).read({size});"
+    "b=json.loads(zlib.decompress(base64.b64decode(b)));"
     "g=dict(__name__=str());"
     "exec(b[0],g);"
     "g[b[1]](*b[2:])"
@@ -52,4 +54,6 @@ def agent_bootstrap(agent_dir: Path = AGENT_DIR) -> Bootstrap:
         for path in sorted(agent_dir.glob("*.py"))
     }
     loader = sources.pop("agent.bootstrap")
-    return Bootstrap(nonce, json.dumps([loader, "boot", sources, nonce]).encode())
+    text = json.dumps([loader, "boot", sources, nonce]).encode()
+    # one word in letters and digits: a login script that hands the input to another shell must not run any of it
+    return Bootstrap(nonce, base64.b64encode(zlib.compress(text)) + b"\n")

@@ -24,7 +24,7 @@ READ_SIZE = 1 << 18
 WRITE_SIZE = 1 << 15
 READ_TURN_S = 0.5
 JOIN_S = 3.0
-EVENTS_LIMIT = 4096
+EVENTS_LIMIT = 1024
 EVENTS_PAUSE_S = 0.02
 
 _log = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ from launcher.errors import ConnectError
 from launcher.shell import agent_argv
 
 REAP_S = 2.0
-STDERR_KEPT = 4096
+STDERR_KEPT = 1000
 
 
 class LocalStream:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import Dict, Iterable, List, NamedTuple, Optional, Set
+from typing import Dict, Iterable, List, NamedTuple, Optional, Set, Tuple
 
 _ZOMBIE = ("Z", "X")
 
@@ -62,24 +62,27 @@ def descendants(seen: Dict[int, Found], roots: Iterable[int]) -> Set[int]:
     return below
 
 
-def members(marks: Dict[str, str], root: int, spared: Iterable[int] = ()) -> List[Found]:
+def members(
+    marks: Dict[str, str], root: int, judged: Optional[Dict[Tuple[int, int], bool]] = None
+) -> List[Found]:
     """Living processes below `root`, and those whose environment holds every one of `marks`.
 
     Args:
         marks: names and values in the environment, such as PADDLE_JOB_ID; none means the tree alone.
         root: pid of the supervisor; it is never a member, nor is one of its ancestors.
-        spared: more pids that are no members.
+        judged: remembers, from look to look, whose environment was read: that is most of the work.
     """
+    judged = {} if judged is None else judged
     seen = snapshot()
-    excluded = set(spared) | _lineage(seen, root)
+    excluded = _lineage(seen, root)
     below = descendants(seen, [root])
-    return [
-        found
-        for found in seen.values()
-        if found.pid not in excluded
-        and found.state not in _ZOMBIE
-        and (found.pid in below or (marks and has_marks(found.pid, marks)))
-    ]
+    found = []
+    for one in seen.values():
+        if one.pid in excluded or one.state in _ZOMBIE:
+            continue
+        if one.pid in below or (marks and _is_marked(one, marks, judged)):
+            found.append(one)
+    return found
 
 
 def has_marks(pid: int, marks: Dict[str, str]) -> bool:
@@ -121,6 +124,13 @@ def send(found: Found, number: int) -> bool:
     finally:
         if opened is not None:
             os.close(opened)
+
+
+def _is_marked(one: Found, marks: Dict[str, str], judged: Dict[Tuple[int, int], bool]) -> bool:
+    identity = (one.pid, one.start)
+    if identity not in judged:
+        judged[identity] = has_marks(one.pid, marks)
+    return judged[identity]
 
 
 def _lineage(seen: Dict[int, Found], pid: int) -> Set[int]:

@@ -40,9 +40,9 @@ def spawn(argv: List[str], env: Dict[str, str], cwd: str, output: int, report: O
         OSError: it could not be started; errno and text are those of the failing call.
         ValueError: a NUL byte in argv or env.
     """
-    for text in argv + list(env) + list(env.values()):
-        if "\0" in text:
-            raise ValueError("NUL byte in %r" % text[:80])
+    for name, text in [("argv", part) for part in argv] + list(env.items()):
+        if "\0" in name + text:
+            raise ValueError("NUL byte in %s" % name.replace("\0", "?"))  # not the text: it may be secret
     parent = os.getpid()
     failure_read, failure_write = os.pipe()
     pid = os.fork()

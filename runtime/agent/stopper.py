@@ -10,7 +10,7 @@ import contextlib
 import os
 import signal
 import time
-from typing import Callable, Dict, List, Optional, Set
+from typing import Callable, Dict, List, Optional, Set, Tuple
 
 from agent import family
 from agent.family import Found
@@ -44,10 +44,11 @@ class Scope:
         self._leaders = leaders
         self._sessions = sessions
         self._names = names or []
+        self._judged: Dict[Tuple[int, int], bool] = {}
 
     def find(self) -> List[Found]:
         """Everything in scope that lives now."""
-        found = family.members(self._marks, os.getpid())
+        found = family.members(self._marks, os.getpid(), self._judged)
         if self._sessions is None:
             return found
         below = family.descendants({one.pid: one for one in found}, self._sessions & self._leaders())
@@ -80,31 +81,34 @@ class Stop:
         self._kill_at = time.monotonic() + grace_s
         self._look_s = FIRST_LOOK_S
         self._killed: Set[int] = set()
-        self._ask()
-        self._look()
+        found = scope.find()
+        self._ask(found)
+        self._go_on(found)
 
-    def _ask(self) -> None:
+    def _ask(self, found: List[Found]) -> None:
         groups = self._scope.groups()
         for group in groups:
             for number in (signal.SIGTERM, signal.SIGCONT):  # a stopped process handles TERM once it goes on
                 _signal_group(group, number)
-        for one in self._scope.find():
+        for one in found:
             if one.group not in groups:
                 _send(one, signal.SIGTERM)
                 _send(one, signal.SIGCONT)
 
     def _look(self) -> None:
         found = self._scope.find()
+        if time.monotonic() >= self._kill_at:
+            self._look_s = FIRST_LOOK_S
+            self._killed.update(one.pid for one in found if _send(one, signal.SIGKILL))
+        self._go_on(found)
+
+    def _go_on(self, found: List[Found]) -> None:
         now = time.monotonic()
         if not found or now > self._kill_at + KILL_S:
             self._done(found, len(self._killed))
             return
-        if now >= self._kill_at:
-            self._look_s = FIRST_LOOK_S
-            self._killed.update(one.pid for one in found if _send(one, signal.SIGKILL))
         self._look_s = min(self._look_s * 1.5, LONGEST_LOOK_S)
-        wait = self._look_s if now >= self._kill_at else min(self._look_s, self._kill_at - now)
-        self._loop.after(wait, self._look)
+        self._loop.after(min(self._look_s, max(FIRST_LOOK_S, self._kill_at - now)), self._look)
 
 
 def _signal_group(group: int, number: int) -> None:

@@ -117,3 +117,12 @@ def test_a_stream_that_ends_early_starts_nothing() -> None:
     )
     assert done.returncode != 0
     assert done.stdout == b""
+
+
+def test_a_login_script_that_hands_the_input_to_another_shell_runs_none_of_it(tmp_path: Path) -> None:
+    done = subprocess.run(
+        ["sh"], input=agent_bootstrap().payload, capture_output=True, timeout=30, cwd=tmp_path
+    )
+    assert done.stdout == b""
+    assert done.stderr.count(b"\n") == 1  # one word, and no command of that name
+    assert list(tmp_path.iterdir()) == []
