@@ -4,7 +4,10 @@
 from __future__ import annotations
 
 import enum
+import operator
 from dataclasses import dataclass
+
+from paddle.v2.errors import UsageError
 
 
 class SequenceType(enum.IntEnum):
@@ -32,11 +35,26 @@ class InputType:
     seq_type: SequenceType
     type: DataType
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dim", whole_number(self.dim, "dimension of an input type"))
+
     def __repr__(self) -> str:
         return (
             f"InputType(dim={self.dim}, seq_type=SequenceType.{SequenceType(self.seq_type).name}, "
             f"type=DataType.{DataType(self.type).name})"
         )
+
+
+def whole_number(value: object, what: str) -> int:
+    """`value` as an int; 64.0, as an old division gives it in Python 3, is an error.
+
+    Raises:
+        UsageError: it is no integer; the message begins with `what`.
+    """
+    try:
+        return operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise UsageError(f"{what} must be a whole number, got {value!r}") from None
 
 
 def dense_vector(dim: int, seq_type: SequenceType = SequenceType.NO_SEQUENCE) -> InputType:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from paddle.v2.attr import Initializer, ParameterAttribute
-from paddle.v2.data_type import InputType
+from paddle.v2.data_type import InputType, whole_number
 from paddle.v2.errors import UsageError
 from paddle.v2.parameter_config import NORMAL, UNIFORM, ParameterConfig
 
@@ -30,6 +30,9 @@ class InputConfig:
     projection: str = ""
     size: int = 0
     attrs: Attrs = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "size", whole_number(self.size, f"size of an input from {self.layer!r}"))
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,9 @@ class LayerConfig:
     width: int = 0
     input_type: InputType | None = None
     attrs: Attrs = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "size", whole_number(self.size, f"size of layer {self.name!r}"))
 
 
 @dataclass(frozen=True)
@@ -123,7 +129,7 @@ class Model:
             The parameter's name.
         """
         name = attribute.name or name
-        shape = tuple(int(dim) for dim in dims)
+        shape = tuple(whole_number(dim, f"dimension of parameter {name!r}") for dim in dims)
         count = math.prod(shape) if shape else int(size or 0)
         if count <= 0:
             raise UsageError(f"parameter {name!r} would have {count} elements (dims {shape})")

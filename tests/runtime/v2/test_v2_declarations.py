@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import pytest
 import paddle.v2 as paddle
 from paddle.v2 import model
 from paddle.v2.attr import ParameterAttribute
+from paddle.v2.network import Network
 from paddle.v2.topology import Topology
 
 layer, attr, data_type = paddle.layer, paddle.attr, paddle.data_type
@@ -290,11 +292,30 @@ def test_wrong_types_are_named(declare, says: str) -> None:  # type: ignore[no-u
         (lambda x: layer.img_conv(x, 3, 3), "num_channels"),
         (lambda x: layer.scaling(x, x), "expected 1"),
         (lambda x: layer.img_pool(x, 2, num_channels=1, pool_type=paddle.pooling.Sum()), "Max, Avg"),
+        (
+            lambda x: layer.img_pool(x, 2, num_channels=1, stride=0),
+            r"stride must be at least 1, got \(0, 0\)",
+        ),
+        (lambda x: layer.img_pool(x, 2, num_channels=1, padding_y=-1), "padding must be at least 0"),
+        (lambda x: layer.img_conv(x, 2, 3, num_channels=1, stride=(1, 0)), "stride must be at least 1"),
+        (lambda x: layer.img_conv(x, 2.5, 3, num_channels=1), "filter_size must be a whole number, got 2.5"),  # type: ignore[arg-type]
+        (lambda x: layer.img_conv(x, (2, 2, 2), 3, num_channels=1), r"pair, got \(2, 2, 2\)"),  # type: ignore[arg-type]
+        (lambda x: layer.img_conv(x, 2, 3, num_channels=1, groups=0), "groups"),
+        (lambda x: layer.fc(x, 7 / 2), "must be a whole number, got 3.5"),  # type: ignore[arg-type]
+        (lambda x: layer.fc(x, "3"), "must be a whole number, got '3'"),  # type: ignore[arg-type]
+        (lambda x: layer.resize(x, 2.0), "size of layer '__resize_0__' must be a whole number"),  # type: ignore[arg-type]
+        (lambda x: layer.data("y", data_type.dense_vector(4.0)), "dimension .* must be a whole number"),  # type: ignore[arg-type]
     ],
 )
 def test_wrong_values_are_named(declare, says: str) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(ValueError, match=says):
         declare(dense("x", 4))
+
+
+def test_sizes_of_numpy_are_sizes() -> None:
+    size: Any = np.int64(3)
+    out = layer.fc(layer.data("x", data_type.dense_vector(size)), size)
+    assert Topology(out).proto().to_json() == Network.from_json(Topology(out).proto().to_json()).to_json()
 
 
 def test_sequence_layers_say_what_they_lack() -> None:

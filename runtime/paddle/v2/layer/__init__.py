@@ -37,7 +37,8 @@ from paddle.v2.layer.cost import (
 )
 from paddle.v2.layer.data import data
 from paddle.v2.layer.fc import fc
-from paddle.v2.layer.image import crop, img_cmrnorm, img_conv, img_pool, maxout, pad
+from paddle.v2.layer.image import crop, img_cmrnorm, img_conv, maxout, pad
+from paddle.v2.layer.image_pool import img_pool
 from paddle.v2.layer.missing import explain
 from paddle.v2.layer.mixed import concat, embedding, mixed
 from paddle.v2.layer.norm import batch_norm

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators behind the layers of ``image``."""
+"""Operators behind the layers of ``image`` and ``image_pool``."""
 
 from __future__ import annotations
 

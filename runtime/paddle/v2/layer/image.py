@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Image layers: convolution, pooling, normalisation, maxout, padding, cropping. Images are (N, C, H, W)."""
+"""Image layers: convolution, normalisation, maxout, padding, cropping. Images are (N, C, H, W)."""
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
-from paddle.v2 import activation, model, pooling
+from paddle.v2 import activation, model
 from paddle.v2.attr import ExtraLayerAttribute, ParameterAttribute
 from paddle.v2.errors import NotAvailableError, UsageError
+from paddle.v2.layer.geometry import Geometry, geometry, pair
 from paddle.v2.layer.output import (
     BiasAttr,
     LayerOutput,
@@ -16,35 +16,9 @@ from paddle.v2.layer.output import (
     add_bias,
     declare,
     drop_rate_of,
-    require_layer,
     weight_attr,
 )
 from paddle.v2.model import Attrs, InputConfig, LayerConfig
-
-
-class Geometry(NamedTuple):
-    """Channels, height and width of an image."""
-
-    channels: int
-    height: int
-    width: int
-
-
-def geometry(layer: LayerOutput, channels: int | None, who: str) -> Geometry:
-    """What a layer looks like as an image; without height and width it is taken for a square one."""
-    require_layer(layer, who)
-    count = channels or layer.num_filters
-    if not count:
-        raise UsageError(f"{who}: give num_channels, input {layer.name!r} is no image")
-    cells = layer.size // count
-    height = layer.height or math.isqrt(cells)
-    width = layer.width or (cells // height if height else 0)
-    if count * height * width != layer.size:
-        raise UsageError(
-            f"{who}: input {layer.name!r} of size {layer.size} is no image of {count} channels and "
-            f"{height}x{width} pixels"
-        )
-    return Geometry(count, height, width)
 
 
 def img_conv(
@@ -77,11 +51,11 @@ def img_conv(
     if trans or layer_type in ("exconvt", "cudnn_convt"):
         raise NotAvailableError("img_conv(trans=True) is not available yet")
     image = geometry(input, num_channels, "img_conv")
-    fx, fy = _pair(filter_size, filter_size_y)
-    sx, sy = _pair(stride, stride_y)
-    px, py = _pair(padding, padding_y)
-    dx, dy = _pair(dilation, dilation_y)
-    if image.channels % groups or num_filters % groups:
+    fx, fy = pair(filter_size, filter_size_y, "img_conv: filter_size", least=1)
+    sx, sy = pair(stride, stride_y, "img_conv: stride", least=1)
+    px, py = pair(padding, padding_y, "img_conv: padding", least=0)
+    dx, dy = pair(dilation, dilation_y, "img_conv: dilation", least=1)
+    if groups < 1 or image.channels % groups or num_filters % groups:
         raise UsageError(
             f"img_conv: {image.channels} channels and {num_filters} filters do not split into {groups} groups"
         )
@@ -119,56 +93,6 @@ def img_conv(
         num_filters,
         height,
         width,
-        attrs=attrs,
-    )
-    return declare(config, [input])
-
-
-def img_pool(
-    input: LayerOutput,
-    pool_size: int,
-    name: str | None = None,
-    num_channels: int | None = None,
-    pool_type: pooling.BasePool | None = None,
-    stride: int = 1,
-    padding: int = 0,
-    layer_attr: ExtraLayerAttribute | None = None,
-    pool_size_y: int | None = None,
-    stride_y: int | None = None,
-    padding_y: int | None = None,
-    ceil_mode: bool = True,
-    exclude_mode: bool | None = None,
-) -> LayerOutput:
-    """Declare pooling, Max by default; the output size is rounded up, averages leave padding out."""
-    kind, exclusive = _pool_kind(pool_type, exclude_mode)
-    image = geometry(input, num_channels, "img_pool")
-    kernel, steps, pads = _pair(pool_size, pool_size_y), _pair(stride, stride_y), _pair(padding, padding_y)
-    width = _pooled(image.width, kernel[0], pads[0], steps[0], ceil_mode)
-    height = _pooled(image.height, kernel[1], pads[1], steps[1], ceil_mode)
-    if height < 1 or width < 1:
-        raise UsageError(
-            f"img_pool: a {kernel[0]}x{kernel[1]} window does not fit {image.height}x{image.width} pixels"
-        )
-    attrs: Attrs = {
-        "channels": image.channels,
-        "in_height": image.height,
-        "in_width": image.width,
-        "pooling_type": kind,
-        "ksize": kernel[::-1],
-        "strides": steps[::-1],
-        "paddings": pads[::-1],
-        "ceil_mode": ceil_mode,
-        "exclusive": exclusive,
-    }
-    config = LayerConfig(
-        model.current().auto_name("pool", name),
-        "img_pool",
-        image.channels * height * width,
-        (InputConfig(input.name),),
-        drop_rate=drop_rate_of(layer_attr),
-        num_filters=image.channels,
-        height=height,
-        width=width,
         attrs=attrs,
     )
     return declare(config, [input])
@@ -280,25 +204,3 @@ def _image_layer(
 
 def _source(image: Geometry) -> dict[str, int]:
     return {"channels": image.channels, "in_height": image.height, "in_width": image.width}
-
-
-def _pair(x: int | tuple[int, int], y: int | None) -> tuple[int, int]:
-    if isinstance(x, (tuple, list)):
-        return int(x[0]), int(x[1])
-    return int(x), int(x if y is None else y)
-
-
-def _pooled(size: int, kernel: int, padding: int, stride: int, ceil_mode: bool) -> int:
-    reach = size + 2 * padding - kernel
-    return (-(-reach // stride) if ceil_mode else reach // stride) + 1
-
-
-def _pool_kind(pool_type: pooling.BasePool | None, exclude_mode: bool | None) -> tuple[str, bool]:
-    kind = pooling.Max() if pool_type is None else pool_type
-    if isinstance(kind, (pooling.Max, pooling.CudnnMax)):
-        return "max", True
-    if isinstance(kind, pooling.CudnnAvgInclPad):
-        return "avg", False
-    if isinstance(kind, pooling.CudnnAvg) or (isinstance(kind, pooling.Avg) and kind.strategy == "average"):
-        return "avg", exclude_mode is not False
-    raise UsageError(f"img_pool takes Max, Avg or their Cudnn forms, got {pool_type!r}")

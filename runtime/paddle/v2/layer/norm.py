@@ -12,7 +12,7 @@ from paddle.v2 import activation, model
 from paddle.v2.attr import ExtraLayerAttribute, ParameterAttribute
 from paddle.v2.errors import NotAvailableError
 from paddle.v2.layer.emitter import Emitter, emits
-from paddle.v2.layer.image import geometry
+from paddle.v2.layer.geometry import geometry
 from paddle.v2.layer.output import (
     BiasAttr,
     LayerOutput,

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pooling of images (N, C, H, W)."""
+
+from __future__ import annotations
+
+from paddle.v2 import model, pooling
+from paddle.v2.attr import ExtraLayerAttribute
+from paddle.v2.errors import UsageError
+from paddle.v2.layer.geometry import geometry, pair
+from paddle.v2.layer.output import LayerOutput, declare, drop_rate_of
+from paddle.v2.model import Attrs, InputConfig, LayerConfig
+
+
+def img_pool(
+    input: LayerOutput,
+    pool_size: int,
+    name: str | None = None,
+    num_channels: int | None = None,
+    pool_type: pooling.BasePool | None = None,
+    stride: int = 1,
+    padding: int = 0,
+    layer_attr: ExtraLayerAttribute | None = None,
+    pool_size_y: int | None = None,
+    stride_y: int | None = None,
+    padding_y: int | None = None,
+    ceil_mode: bool = True,
+    exclude_mode: bool | None = None,
+) -> LayerOutput:
+    """Declare pooling, Max by default; the output size is rounded up, averages leave padding out."""
+    kind, exclusive = _pool_kind(pool_type, exclude_mode)
+    image = geometry(input, num_channels, "img_pool")
+    kernel = pair(pool_size, pool_size_y, "img_pool: pool_size", least=1)
+    steps = pair(stride, stride_y, "img_pool: stride", least=1)
+    pads = pair(padding, padding_y, "img_pool: padding", least=0)
+    width = _pooled(image.width, kernel[0], pads[0], steps[0], ceil_mode)
+    height = _pooled(image.height, kernel[1], pads[1], steps[1], ceil_mode)
+    if height < 1 or width < 1:
+        raise UsageError(
+            f"img_pool: a {kernel[0]}x{kernel[1]} window does not fit {image.height}x{image.width} pixels"
+        )
+    attrs: Attrs = {
+        "channels": image.channels,
+        "in_height": image.height,
+        "in_width": image.width,
+        "pooling_type": kind,
+        "ksize": kernel[::-1],
+        "strides": steps[::-1],
+        "paddings": pads[::-1],
+        "ceil_mode": ceil_mode,
+        "exclusive": exclusive,
+    }
+    config = LayerConfig(
+        model.current().auto_name("pool", name),
+        "img_pool",
+        image.channels * height * width,
+        (InputConfig(input.name),),
+        drop_rate=drop_rate_of(layer_attr),
+        num_filters=image.channels,
+        height=height,
+        width=width,
+        attrs=attrs,
+    )
+    return declare(config, [input])
+
+
+def _pooled(size: int, kernel: int, padding: int, stride: int, ceil_mode: bool) -> int:
+    reach = size + 2 * padding - kernel
+    return (-(-reach // stride) if ceil_mode else reach // stride) + 1
+
+
+def _pool_kind(pool_type: pooling.BasePool | None, exclude_mode: bool | None) -> tuple[str, bool]:
+    kind = pooling.Max() if pool_type is None else pool_type
+    if isinstance(kind, (pooling.Max, pooling.CudnnMax)):
+        return "max", True
+    if isinstance(kind, pooling.CudnnAvgInclPad):
+        return "avg", False
+    if isinstance(kind, pooling.CudnnAvg) or (isinstance(kind, pooling.Avg) and kind.strategy == "average"):
+        return "avg", exclude_mode is not False
+    raise UsageError(f"img_pool takes Max, Avg or their Cudnn forms, got {pool_type!r}")
