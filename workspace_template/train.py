@@ -31,7 +31,7 @@ def own_files(name, trainer_id, trainers):
     if not cluster:
         return [name]
     pieces = sorted(
-        path for path in glob(name + "-*") if int(path.rsplit("-", 1)[1]) % trainers == trainer_id
+        path for path in glob(name + "-" + "[0-9]" * 5) if int(path[-5:]) % trainers == trainer_id
     )
     if not pieces:
         raise FileNotFoundError(

@@ -103,6 +103,7 @@ def test_the_only_trainer_of_a_cluster_reads_all_pieces_and_gets_the_costs_of_tr
     shutil.rmtree(workspace / "output")
     (workspace / "train.txt").unlink()
     (workspace / "test.txt").unlink()
+    (workspace / "train.txt-00000.bak").write_text("not a piece")
     cluster = {"PADDLE_CLUSTER_TRAIN": "True", "OMPI_COMM_WORLD_RANK": "0", "PADDLE_INIT_NUM_PASSES": "3"}
     together = costs_in(train(workspace, cluster | endpoints))
     assert together == pytest.approx(alone, abs=1e-5)
