@@ -11,10 +11,10 @@ import contextlib
 import logging
 import random
 import socket
-import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,28 +22,24 @@ import fabric
 import paramiko
 from paramiko.ssh_exception import SSHException
 
-from launcher.bootstrap import Bootstrap, agent_bootstrap
+from launcher.bootstrap import agent_bootstrap
 from launcher.errors import ConnectError
 from launcher.hosts import Host, parse_host
 from launcher.shell import agent_command
 from launcher.ssh_config import read_ssh_config
-from launcher.ssh_errors import Attempt, explain, is_worth_another_try
+from launcher.ssh_errors import BROKEN, Attempt, explain, is_worth_another_try
 from launcher.ssh_hosts import SYSTEM_KNOWN_HOSTS, HostKeyError, KnownHosts, known_name
 from launcher.ssh_proxy import ProxySocket
+from launcher.ssh_stream import SshStream
 
 KEEPALIVE_S = 5
-TURN_S = 0.5
-EXIT_STATUS_S = 1.0
 RETRY_S = (0.2, 1.0)  # least and most before another try at a busy server
-PIECE = 1 << 15  # a little over the most that one SSH packet takes
-STDERR_KEPT = 1000
 # Authenticated and in hardware: they cost a third of what the library's first choice with its MAC does.
 CIPHERS = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com", "aes128-ctr")
 # An RSA key signs in more than one way; the first way, with SHA-1, is no longer accepted.
 SIGNATURES = {"ssh-rsa": ("rsa-sha2-512", "rsa-sha2-256")}
 DEFAULT_KEYS = ("id_ed25519", "id_ecdsa", "id_rsa")
 
-_BROKEN = (OSError, EOFError, SSHException)  # what the library raises on a connection that is gone
 # the library's threads would else print their tracebacks on the terminal
 for _name in (__name__, "paramiko"):
     logging.getLogger(_name).addHandler(logging.NullHandler())
@@ -68,82 +64,6 @@ class SshOptions:
     jump: str = ""
     connect_timeout_s: float = 10.0
     accept_new_host_keys: bool = False
-
-
-class SshStream:
-    """Bytes to and from a command on a node; reads and writes from two threads, `close` from any.
-
-    Args:
-        hops: the connections to close, the node's own last.
-
-    Attributes:
-        bootstrap: what the command waits for on its standard input.
-    """
-
-    def __init__(
-        self, hops: Sequence[fabric.Connection], channel: paramiko.Channel, bootstrap: Bootstrap
-    ) -> None:
-        self.bootstrap = bootstrap
-        self._hops = hops
-        self._channel = channel
-        self._closing = threading.Event()
-        self._stderr = b""
-        channel.settimeout(TURN_S)
-
-    def read(self, limit: int, timeout_s: float) -> bytes:
-        """Up to `limit` bytes, b"" at the end of the stream.
-
-        Raises:
-            TimeoutError: nothing came within about `timeout_s`.
-        """
-        deadline = time.monotonic() + timeout_s
-        while True:
-            self._read_stderr()
-            try:
-                return bytes(self._channel.recv(limit))
-            except TimeoutError:
-                if time.monotonic() >= deadline:
-                    raise
-
-    def write(self, data: bytes) -> None:
-        """All of `data`, however long the node takes.
-
-        Raises:
-            OSError: the node is gone, or `close` was called.
-        """
-        start = 0
-        while start < len(data):
-            try:
-                start += self._channel.send(data[start : start + PIECE])
-            except TimeoutError:
-                if self._closing.is_set():
-                    raise ConnectionError("the stream was closed") from None
-            except (EOFError, SSHException) as error:
-                raise ConnectionError(f"the connection ended: {error}") from error
-
-    def close(self) -> None:
-        """End the connection; the agent then stops everything and goes."""
-        self._closing.set()
-        with contextlib.suppress(*_BROKEN):
-            self._channel.close()
-        _close(self._hops)
-
-    def end(self) -> str:
-        """Why the stream ended; closes it."""
-        if self._channel.eof_received and not self._closing.is_set():
-            self._channel.status_event.wait(EXIT_STATUS_S)
-        self._read_stderr()
-        code = self._channel.exit_status if self._channel.exit_status_ready() else -1
-        lost = self._hops[-1].transport.get_exception()
-        self.close()
-        said = self._stderr.decode("utf-8", "replace").strip()
-        reason = f"the node agent ended with status {code}" if code >= 0 else "the connection ended"
-        return reason + (f" ({lost})" if lost and code < 0 else "") + (f": {said}" if said else "")
-
-    def _read_stderr(self) -> None:
-        # it shares the channel's window: unread, it would stop the stream
-        while self._channel.recv_stderr_ready():
-            self._stderr = (self._stderr + self._channel.recv_stderr(STDERR_KEPT))[-STDERR_KEPT:]
 
 
 def connect(host: Host, options: SshOptions, python: str) -> SshStream:
@@ -284,7 +204,7 @@ class _Login:
             raise ConnectError(
                 self._host.text, f"logged in, but no command can be run: {error}.", "See sshd's log there."
             ) from error
-        return SshStream(self._opened, channel, bootstrap)
+        return SshStream(channel, bootstrap, partial(_close, tuple(self._opened)))
 
     def _keys(self, hop: fabric.Connection) -> tuple[Path, ...]:
         """Private key files to offer, in this order."""
@@ -338,7 +258,7 @@ def _close(hops: Sequence[fabric.Connection]) -> None:
     """Close connections, the innermost first, with the sockets and proxy commands under them."""
     for hop in reversed(hops):
         # a connection that runs through one that broke has nobody to say goodbye to
-        with contextlib.suppress(*_BROKEN):
+        with contextlib.suppress(*BROKEN):
             hop.client.close()
-        with contextlib.suppress(*_BROKEN):
+        with contextlib.suppress(*BROKEN):
             hop.connect_kwargs["sock"].close()

@@ -20,6 +20,8 @@ from paramiko.ssh_exception import (
 from launcher.errors import ConnectError
 from launcher.ssh_hosts import ChangedHostKeyError, RevokedHostKeyError, UnknownHostKeyError, fingerprint
 
+BROKEN = (OSError, EOFError, SSHException)  # what the library raises on a connection that is gone
+
 _NO_BANNER = ("banner", "EOF in transport thread", "No existing session")
 
 

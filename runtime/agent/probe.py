@@ -15,7 +15,7 @@ import tempfile
 import time
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
-from agent import environment, network
+from agent import disk, environment, network
 from agent.capture import Capture
 from agent.fields import number, text_or_none, texts, whole_numbers
 from agent.identity import login_address
@@ -63,7 +63,7 @@ class Probe:
         address = _choose_address(
             text_or_none(fields, "address"), text_or_none(fields, "nic"), nics, problems
         )
-        free = _free_bytes(_deepest(self._root_dir))
+        free = disk.free_bytes(self._root_dir)
         found = {
             "root_dir": self._root_dir,
             "free_bytes": free,
@@ -238,26 +238,14 @@ def _busy_ports(address: str, ports: List[int], problems: Problems) -> List[List
     return busy
 
 
-def _deepest(path: str) -> str:
-    """The deepest directory on the way to `path` that is there."""
-    while not os.path.isdir(path):
-        path = os.path.dirname(path)
-    return path
-
-
-def _free_bytes(path: str) -> int:
-    status = os.statvfs(path)
-    return status.f_bavail * status.f_frsize
-
-
 def _check_root_dir(root_dir: str, problems: Problems) -> bool:
-    parent = _deepest(root_dir)
+    parent = disk.deepest(root_dir)
     try:
         with tempfile.NamedTemporaryFile(dir=parent, prefix=".paddle-probe-") as file:
             file.write(b"x")
             file.flush()
     except OSError as error:
-        free = _free_bytes(parent)
+        free = disk.free_bytes(parent)
         problems.append(
             ["root_dir", "%s cannot be written: %s (%d bytes free)" % (parent, error.strerror, free)]
         )

@@ -10,10 +10,10 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-import stat
 import time
-from typing import Any, Callable, Dict, Iterator, List, Optional
+from typing import Any, Callable, Dict, Iterator, List
 
+from agent import disk
 from agent.cache import STALE_S, Cache, DigestError, Incoming, copy, is_digest
 from agent.fields import names_and_texts, relative_path, text, texts, whole
 from agent.loop import Loop
@@ -144,7 +144,7 @@ class Trees:
                 lacking.append(digest)
             yield
         need = sum(files[digest] for digest in lacking) + tree.size()
-        free = _free_bytes(self._root_dir)
+        free = disk.free_bytes(self._root_dir)
         if need > free:
             message = "%s has %d bytes free, %d are needed" % (self._root_dir, free, need)
             self._fail(tree, "manifest", name, "disk", message, missing_bytes=need - free)
@@ -183,7 +183,7 @@ class Trees:
             for folder in collect:
                 os.makedirs(aside + "/" + folder, exist_ok=True)
             for path, content in files.items():
-                _write_text(aside + "/" + path, content)
+                disk.write_text(aside + "/" + path, content)
             _set_modes(aside, tree)
             try:
                 os.rename(aside, final)
@@ -219,10 +219,10 @@ class Trees:
         if not tree.dest or not os.path.isdir(job_dir):
             raise ManifestError("%s is no directory on this node" % job_dir)
         for folder in collect:
-            _ready_folder(job_dir + "/" + folder, empty=folder == LOG_DIR)
+            disk.ready_folder(job_dir + "/" + folder, empty=folder == LOG_DIR)
             yield
         for path, content in files.items():
-            _write_text(job_dir + "/" + path, content)
+            disk.write_text(job_dir + "/" + path, content)
         self._done(name, job_dir, tree, collect)
 
     def _done(self, name: str, path: str, tree: Tree, collect: List[str]) -> None:
@@ -248,7 +248,7 @@ class Trees:
             self._fail(tree, request, name, "files", str(error))
             return
         self.drop()
-        free = _free_bytes(self._root_dir)
+        free = disk.free_bytes(self._root_dir)
         files = tree.files()
         lacking = sum(size for digest, size in files.items() if not self._cache.has(digest, size))
         missing = max(1, lacking + tree.size() - free)
@@ -261,42 +261,8 @@ class Trees:
         self._send("failed", request=request, tree=name, reason=reason, detail=detail, **more)
 
 
-def _free_bytes(path: str) -> int:
-    while not os.path.isdir(path):
-        path = os.path.dirname(path)
-    status = os.statvfs(path)
-    return status.f_bavail * status.f_frsize
-
-
-def _write_text(path: str, content: str) -> None:
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
-    with os.fdopen(fd, "wb") as file:
-        file.write(content.encode("utf-8", "surrogateescape"))
-
-
 def _set_modes(aside: str, tree: Tree) -> None:
     """Directories last and deepest first: one may forbid to write into it."""
     for path, entry in sorted(tree.entries.items(), reverse=True):
         if isinstance(entry, Folder):
             os.chmod(aside + "/" + path, entry.mode)
-
-
-def _ready_folder(path: str, empty: bool) -> None:
-    """Make a directory; a log directory that is there loses what an older run left, but for hidden files."""
-    try:
-        status: Optional[os.stat_result] = os.lstat(path)
-    except FileNotFoundError:
-        status = None
-    if status is None:
-        os.mkdir(path)
-    elif not stat.S_ISDIR(status.st_mode):
-        raise ManifestError("%s is no directory of its own; nothing in it was touched" % path)
-    elif empty:
-        for entry in os.scandir(path):
-            if entry.name.startswith("."):
-                continue
-            if entry.is_dir(follow_symlinks=False):
-                shutil.rmtree(entry.path)
-            else:
-                os.unlink(entry.path)

@@ -18,6 +18,7 @@ from launcher import ssh
 from launcher.errors import ConnectError
 from launcher.hosts import parse_host
 from launcher.link import Link, LinkLost, MessageEvent
+from launcher.ssh_stream import SshStream
 from tests.launcher.login_server import LoginServer, free_port, make_key
 
 TIMEOUT_S = 6.0
@@ -35,7 +36,7 @@ class Client:
     def knows(self, *servers: LoginServer) -> None:
         self.known_hosts.write_text("".join(server.known_line for server in servers))
 
-    def connect(self, host: str, **options: Any) -> ssh.SshStream:
+    def connect(self, host: str, **options: Any) -> SshStream:
         given = {"connect_timeout_s": TIMEOUT_S, "identity_files": (), **options}
         return ssh.connect(
             parse_host(host),
@@ -54,7 +55,7 @@ def url(server: LoginServer) -> str:
     return f"{server.user}@{address}:{server.port}"
 
 
-def hello(stream: ssh.SshStream) -> dict[str, Any]:
+def hello(stream: SshStream) -> dict[str, Any]:
     """Start the agent behind a stream, greet it, and let it go; its answer."""
     events: queue.SimpleQueue[Any] = queue.SimpleQueue()
     link = Link(0, "n0", stream, events)
