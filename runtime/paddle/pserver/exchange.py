@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Protocol
 
-from paddle.errors import PserverError, PserverLost
+from paddle.errors import PserverError, PserverLost, WireError
 from paddle.pserver.message import Message, Verb
 from paddle.pserver.transport import Incoming
 
@@ -23,6 +23,7 @@ _log = logging.getLogger(__name__)
 
 _ASK_AFTER_S = 5.0
 _TELL_EVERY_S = 30.0
+_MAX_REPEATS = 20
 _REFUSALS: Mapping[Verb, type[PserverError]] = {Verb.ERROR: PserverError, Verb.STATE_LOST: PserverLost}
 
 
@@ -36,6 +37,9 @@ class Network(Protocol):
 
     def receive(self, timeout_s: float) -> Incoming | None:
         """Wait for the next message or healed connection; None when the time is over."""
+
+    def hint(self, index: int) -> str:
+        """Return what may be the matter with a server that does not answer."""
 
     def close(self) -> None:
         """Close all connections."""
@@ -94,6 +98,7 @@ class Exchange:
         now = time.monotonic()
         heard, asked = dict.fromkeys(pending, now), dict.fromkeys(pending, now)
         told_at = now
+        repeats = dict.fromkeys(pending, 0)
         while pending:
             incoming = self._network.receive(min(_ASK_AFTER_S, self._timeout_s) / 4)
             now = time.monotonic()
@@ -108,6 +113,12 @@ class Exchange:
             if index not in pending:
                 continue
             if message is None or message.verb is Verb.REPEAT:
+                repeats[index] += 1
+                if repeats[index] > _MAX_REPEATS:
+                    endpoint = self._network.endpoints[index]
+                    raise WireError(
+                        f"pserver {endpoint}: {_MAX_REPEATS} messages in a row were lost", endpoint
+                    )
                 self._network.send(index, pending[index])
             elif (message.session, message.request) == (self._session, self._request):
                 heard[index] = now
@@ -139,6 +150,5 @@ class Exchange:
     def _check_silence(self, index: int, silent_s: float) -> None:
         if silent_s > self._timeout_s:
             endpoint = self._network.endpoints[index]
-            raise PserverLost(
-                f"pserver {endpoint} did not answer for {silent_s:.0f} s; does it run?", endpoint
-            )
+            hint = self._network.hint(index)
+            raise PserverLost(f"pserver {endpoint} did not answer for {silent_s:.0f} s; {hint}", endpoint)

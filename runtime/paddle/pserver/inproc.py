@@ -107,6 +107,10 @@ class InprocLinks:
         self._addresses[index] = self._servers.register(index, self._box)
         self._box.put(Incoming(index, None))
 
+    def hint(self, index: int) -> str:
+        """See `Links.hint`."""
+        return "does it run?"
+
     def close(self) -> None:
         """See `Links.close`."""
         for endpoint, address in zip(self.endpoints, self._addresses, strict=True):
@@ -114,5 +118,4 @@ class InprocLinks:
 
 
 def _copy(message: Message) -> Message:
-    frames = encode(message, checksum=True)
-    return decode([bytes(frame) for frame in frames], checksum=True)
+    return decode([bytes(frame) for frame in encode(message)])

@@ -22,6 +22,7 @@ class Liveness:
     def __init__(self, endpoint: str) -> None:
         self._endpoint = endpoint
         self._was_up = False
+        self._broken_off = 0
         self._down_since: float | None = None
 
     @property
@@ -35,8 +36,16 @@ class Liveness:
         self._was_up, self._down_since = True, None
         return came_back
 
+    @property
+    def hint(self) -> str:
+        """Say why a server that does not answer may not, or nothing."""
+        if self._was_up or not self._broken_off:
+            return "does it run?"
+        return "it breaks connections off while they are made: its PADDLE_JOB_KEY or --wire may differ"
+
     def went_down(self) -> None:
-        """Note that the connection broke, or that an attempt to connect failed."""
+        """Note that the connection broke, or that an attempt to make one was broken off."""
+        self._broken_off += 1
         if self._was_up and self._down_since is None:
             self._down_since = time.monotonic()
 

@@ -92,7 +92,7 @@ class Port:
         if total > self._told and time.monotonic() - self._told_at > _TELL_EVERY_S:
             self._told, self._told_at = total, time.monotonic()
             _log.warning(
-                "port %d: %d connections without the job's key and %d more wrong messages so far",
+                "port %d: %d connections that never spoke our language and %d more wrong messages so far",
                 self._router.port,
                 self._router.strangers,
                 self._refused,
