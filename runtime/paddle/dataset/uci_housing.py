@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
+from typing import NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,3 +79,12 @@ def _reader(rows: NDArray[np.float64]) -> Reader[Sample]:
             yield row[:-1], row[-1:]
 
     return read
+
+
+def __getattr__(name: str) -> NoReturn:
+    if name == "model":
+        raise AttributeError(
+            "paddle.dataset.uci_housing.model, a trained model to download, is not available; train one, for example "
+            "with examples/fit_a_line.py"
+        )
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

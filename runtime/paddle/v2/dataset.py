@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import sys
+from types import ModuleType
 
+import paddle.dataset
 from paddle.dataset import DatasetError, common, imdb, imikolov, mnist, movielens, uci_housing
 
 __all__ = ["DatasetError", "common", "imdb", "imikolov", "mnist", "movielens", "uci_housing"]
@@ -12,3 +14,9 @@ __all__ = ["DatasetError", "common", "imdb", "imikolov", "mnist", "movielens", "
 # `import paddle.v2.dataset.mnist` asks sys.modules; without these entries it would want a package here.
 for _module in (common, imdb, imikolov, mnist, movielens, uci_housing):
     sys.modules[f"{__name__}.{_module.__name__.rsplit('.', 1)[-1]}"] = _module
+
+
+def __getattr__(name: str) -> ModuleType:
+    # Says of the modules that are not there yet that they are not.
+    module: ModuleType = getattr(paddle.dataset, name)
+    return module

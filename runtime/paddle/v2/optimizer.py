@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from paddle.optim.schedule import LearningRate
 from paddle.optim.spec import OptimizerSpec
 from paddle.v2 import model
 from paddle.v2.errors import UsageError, UsageTypeError
@@ -48,6 +49,9 @@ class Optimizer:
         async_lagged_grad_discard_ratio: asynchronous only; older gradients than this many times the number of
             trainers are dropped.
         batch_size: has no effect.
+
+    Raises:
+        ConfigError: a number is none or not finite, or the schedule cannot be read.
     """
 
     rule = ""
@@ -81,14 +85,16 @@ class Optimizer:
         self.spec = OptimizerSpec(
             rule=self.rule,
             hyper=self.hyper(),
-            learning_rate=float(learning_rate),
+            learning_rate=learning_rate,
             schedule=learning_rate_schedule,
-            decay_a=float(learning_rate_decay_a),
-            decay_b=float(learning_rate_decay_b),
+            decay_a=learning_rate_decay_a,
+            decay_b=learning_rate_decay_b,
             schedule_args=learning_rate_args,
             is_async=bool(is_async),
-            discard_ratio=float(async_lagged_grad_discard_ratio),
+            discard_ratio=async_lagged_grad_discard_ratio,
         )
+        # Reading the schedule now shows mistakes at the line that made them.
+        LearningRate(self.spec)
         self.model_average = model_average
         defaults = model.current().defaults
         if regularization is not None:

@@ -210,6 +210,8 @@ def test_a_data_set_that_is_missing_says_which_there_are() -> None:
         dataset.cifar  # noqa: B018
     with pytest.raises(AttributeError, match="no attribute 'mnits'"):
         dataset.mnits  # noqa: B018
+    with pytest.raises(AttributeError, match=r"model, a trained model to download, is not available"):
+        uci_housing.model  # noqa: B018
 
 
 def test_v2_scripts_find_data_sets_and_readers_under_their_own_names() -> None:
@@ -220,5 +222,7 @@ def test_v2_scripts_find_data_sets_and_readers_under_their_own_names() -> None:
     from paddle.v2 import minibatch, reader
 
     assert by_module is v2_dataset.imikolov is imikolov
+    with pytest.raises(AttributeError, match="cifar is not available yet"):
+        v2_dataset.cifar  # noqa: B018
     assert creator is reader.creator
     assert list(minibatch.batch(reader.firstn(lambda: iter(range(9)), 3), 2)()) == [[0, 1], [2]]

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -23,7 +24,7 @@ def names() -> list[str]:
     "name", sorted(set(names()) - {"Optimizer", "regularization", "minibatch", "settings"})
 )
 def test_every_public_name_is_documented(name: str) -> None:
-    assert name in (ROOT / "docs" / "v2-api.md").read_text(encoding="utf-8")
+    assert re.search(rf"\b{name}\b", (ROOT / "docs" / "v2-api.md").read_text(encoding="utf-8"))
 
 
 ORIGINAL = """optimizer layer activation parameters init trainer event data_type attr pooling dataset reader topology

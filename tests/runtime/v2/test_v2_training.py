@@ -10,6 +10,7 @@ import logging
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -440,6 +441,23 @@ def test_wrong_arguments_of_a_trainer_are_named() -> None:
     parameters = paddle.parameters.create(cost)
     with pytest.raises(NotImplementedError, match="model_average"):
         paddle.trainer.SGD(cost, parameters, averaged)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"learning_rate": "0.1"}, "learning_rate: expected a finite number, got '0.1'"),
+        ({"learning_rate_schedule": "manual"}, "learning_rate_args: expected"),
+        ({"learning_rate_schedule": "manual", "learning_rate_args": "9:1,3:2"}, "ascending"),
+        ({"learning_rate_schedule": "exp"}, "learning_rate_decay_b: schedule exp divides by it"),
+        ({"learning_rate_schedule": "cosine"}, "expected one of constant, poly"),
+    ],
+)
+def test_an_optimizer_that_cannot_work_is_refused_where_it_is_made(
+    arguments: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(ValueError, match=says):
+        optimizer.AdaGrad(**arguments)
 
 
 def test_a_rule_that_cannot_update_rows_is_refused_before_training() -> None:
