@@ -264,7 +264,8 @@ def test_a_mixed_layer_takes_projections_inside_its_block_only() -> None:
 @pytest.mark.parametrize(
     ("declare", "says"),
     [
-        (lambda x: layer.fc("x", 3), "fc"),  # type: ignore[arg-type]
+        (lambda x: layer.fc("x", 3), "fc takes layers, got str: 'x'"),  # type: ignore[arg-type]
+        (lambda x: layer.fc(None, 3), "fc takes layers, got NoneType"),  # type: ignore[arg-type]
         (lambda x: layer.fc(x, 3, act=paddle.activation.Relu), "instance"),  # type: ignore[arg-type]
         (lambda x: layer.fc(x, 3, param_attr="w"), "Param"),  # type: ignore[arg-type]
         (lambda x: layer.concat([x, layer.identity_projection(x)]), "only"),

@@ -182,6 +182,8 @@ def multiply(left: LayerOutput, right: LayerOutput) -> LayerOutput:
 
 def as_list(layers: LayerOutput | Sequence[LayerOutput], who: str) -> list[LayerOutput]:
     """One layer or several, as a list."""
+    if not isinstance(layers, (list, tuple)):
+        require_layer(layers, who)
     found = [layers] if isinstance(layers, LayerOutput) else list(layers)
     if not found:
         raise UsageError(f"{who} needs at least one input layer")
