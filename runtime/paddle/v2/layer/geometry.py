@@ -20,13 +20,19 @@ class Geometry(NamedTuple):
 
 
 def geometry(layer: LayerOutput, channels: int | None, who: str) -> Geometry:
-    """What a layer looks like as an image; without height and width it is taken for a square one."""
+    """What a layer looks like as an image; one that says neither height nor width must be square."""
     require_layer(layer, who)
     count = channels or layer.num_filters
     if not count:
         raise UsageError(f"{who}: give num_channels, input {layer.name!r} is no image")
     cells = layer.size // count
-    height = layer.height or math.isqrt(cells)
+    side = math.isqrt(cells)
+    if not (layer.height or layer.width) and count * side * side != layer.size:
+        raise UsageError(
+            f"{who}: input {layer.name!r} of size {layer.size} is no square image of {count} channels; give its data "
+            "layer height and width"
+        )
+    height = layer.height or side
     width = layer.width or (cells // height if height else 0)
     if count * height * width != layer.size:
         raise UsageError(
