@@ -82,7 +82,8 @@ class Host:
         argv = ["sh", str(INIT), str(self.files.state), self.name, *_kept_dirs()]
         self._inside = Namespaces(KINDS, argv)
         self._boots += 1
-        mac = f"02:77:{self._boots % 256:02x}:00:00:{self.index + 1:02x}"
+        # The address of the hardware stays, as with a real machine: neighbours still have it in their caches.
+        mac = f"02:77:00:00:00:{self.index + 1:02x}"
         self._cable = network.Port(f"p{self.index}b{self._boots}", mac, self.address)
 
     def finish_boot(self) -> None:
@@ -99,6 +100,9 @@ class Host:
     def kill(self) -> None:
         """Cuts the power: every process ends at once, nothing is said to anybody."""
         if self._inside is not None:
+            # First the cable: the kernel takes its time to remove a network, and until then it would answer
+            # for a host that is gone.
+            network.unplug(self._gate, self._cable)
             self._inside.kill()
             self._inside = None
 

@@ -62,6 +62,11 @@ def plug_in(gate: Namespaces, host: Namespaces, port: Port) -> None:
     ip(host, "link set lo up", f"addr add {port.address}/24 dev {NIC}", f"link set {NIC} up")
 
 
+def unplug(gate: Namespaces, port: Port) -> None:
+    """Removes a host's cable, both ends; it may not have been plugged in."""
+    ip(gate, f"link del {port.device}", check=False)
+
+
 def set_link(gate: Namespaces, port: Port, state: str) -> None:
     """Sets the bridge's end of a host's cable "up" or "down"."""
     ip(gate, f"link set {port.device} {state}")

@@ -13,6 +13,7 @@ from pathlib import Path
 
 SSHD_CONFIG = """\
 Port 22
+AddressFamily inet
 HostKey /run/host/ssh_host_ed25519_key
 PidFile /run/sshd.pid
 AuthorizedKeysFile .ssh/authorized_keys

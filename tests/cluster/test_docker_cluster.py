@@ -90,6 +90,7 @@ def test_a_container_lets_the_mounted_key_in_and_nothing_else(cluster: Cluster, 
         wait_for("sshd", lambda: 22 in node.listening(), 10)
         key = node.path("/etc/ssh/ssh_host_ed25519_key.pub").read_text()
         cluster.known_hosts.write_text(f"node-a,{node.address} {key}")
+        wait_for("a login", lambda: cluster.ssh(node, "true", check=False).returncode == 0, 10)
         assert cluster.ssh(node, "echo $PATH").stdout == "/opt/paddle/bin:/usr/local/bin:/usr/bin:/bin\n"
         offered = cluster.run(
             ["ssh", "-F", str(cluster.ssh_config), "-o", "PubkeyAuthentication=no", "-v", "node-a", "true"],

@@ -67,8 +67,7 @@ def test_hosts_do_not_share_root_tmp_or_processes(cluster: Cluster) -> None:
         assert not Path(path).exists()
     child = first.popen(SLEEP, env={"PADDLE_JOB_ID": "J1"})
     try:
-        (found,) = wait_for("the process", lambda: first.job_processes("J1"), 5)
-        assert list(found.argv) == SLEEP
+        wait_for("the process", lambda: [list(p.argv) for p in first.job_processes("J1")] == [SLEEP], 5)
         assert cluster.job_processes("J1").keys() == {"node-a"}
     finally:
         first.end(child)
@@ -78,7 +77,8 @@ def test_process_one_reaps_orphans(cluster: Cluster) -> None:
     host = cluster.hosts[0]
     code = "import os, time\nif os.fork() == 0:\n    time.sleep(0.1); os._exit(0)"
     host.run([sys.executable, "-c", code])
-    wait_for("no zombie", lambda: ") Z " not in host.run(["sh", "-c", "cat /proc/[0-9]*/stat"]).stdout, 5)
+    look = ["sh", "-c", "cat /proc/[0-9]*/stat"]  # one may end meanwhile
+    wait_for("no zombie", lambda: ") Z " not in host.run(look, check=False).stdout, 5)
 
 
 def test_a_cut_host_is_unreachable_until_it_is_healed(cluster: Cluster) -> None:

@@ -103,10 +103,11 @@ def test_a_deployed_directory_is_run_again_without_sending_it(
 
 
 def test_two_jobs_of_one_second_share_the_nodes_without_meeting(
-    cluster: Cluster, job: JobRunner, oracle: Oracle
+    cluster: Cluster, job: JobRunner, oracle: Oracle, tmp_path: Path
 ) -> None:
+    copy = shutil.copytree(job.workspace, tmp_path / "copy")
     first = job.start("--act=hold")
-    second = job.start("--act=hold")
+    second = job.start(f"--job_dispatch_package={copy}", "--act=hold", package=False)
     for launch in (first, second):
         job.wait_until_holding(launch)
     assert len(list(cluster.hosts[0].path("/root").glob("JOB2*"))) == 2

@@ -87,11 +87,11 @@ def hide_module(cluster: Cluster, host: Host, job: JobRunner, module: str = "zmq
 
 
 FAULTS = {
-    "unplugged": Fault(lambda c, h, j: h.cut(), (r"node-b.*(?i:time|route|unreach)",)),
-    "black hole": Fault(lambda c, h, j: h.blackhole(), (r"node-b.*(?i:time|answer)",)),
-    "switched off": Fault(lambda c, h, j: h.kill(), (r"node-b.*(?i:time|route|unreach)",)),
+    "unplugged": Fault(lambda c, h, j: h.cut(), (r"node-b.*(?i:no answer|route|unreach)",)),
+    "black hole": Fault(lambda c, h, j: h.blackhole(), (r"node-b.*(?i:no answer)",)),
+    "switched off": Fault(lambda c, h, j: h.kill(), (r"node-b.*(?i:no answer|route|unreach)",)),
     "sshd stopped": Fault(lambda c, h, j: h.stop_sshd(), (r"node-b.*(?i:refuse)",)),
-    "sshd silent": Fault(lambda c, h, j: h.freeze_sshd(), (r"node-b.*(?i:banner|answer|time)",)),
+    "sshd silent": Fault(lambda c, h, j: h.freeze_sshd(), (r"node-b.*(?i:banner|answer|not speak SSH)",)),
     "login refused": Fault(refuse_login, (r"node-b.*(?i:auth|key|login)",)),
     "host key unknown": Fault(
         forget_key, (r"node-b", r"SHA256:[A-Za-z0-9+/]{43}", r"--accept_new_host_keys|ssh-keyscan")
