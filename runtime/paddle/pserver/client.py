@@ -12,21 +12,19 @@ import atexit
 import logging
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 
 from paddle.errors import ConfigError, PserverError, WireError
-from paddle.optim.sparse import check_rows
 from paddle.optim.spec import OptimizerSpec, ParameterSpec, RowGradient
-from paddle.pserver.configuration import Configuration, check_names
+from paddle.pserver.configuration import Configuration
 from paddle.pserver.exchange import Exchange, Network
+from paddle.pserver.layout import Array, Layout
 from paddle.pserver.message import Message, Section, Verb
-from paddle.pserver.placement import RowShare, ServerShare, place
+from paddle.pserver.placement import RowShare
 from paddle.pserver.transport import Links, WireKeys
-
-Array = npt.NDArray[np.float32]
 
 _log = logging.getLogger(__name__)
 
@@ -58,9 +56,7 @@ class Client:
         self._num_sparse = num_sparse
         self._everyone = range(len(network.endpoints))
         self._closed = False
-        self._parameters: dict[str, ParameterSpec] = {}
-        self._shares: tuple[ServerShare, ...] = ()
-        self._slabs: list[Array] = []
+        self._layout = Layout([], len(self._everyone) - num_sparse, num_sparse)
         try:
             self._exchange.hello(num_trainers)
         except BaseException:
@@ -132,10 +128,7 @@ class Client:
             ConfigError: a value is missing or of another shape or dtype.
             PserverError: a server is configured for another model, or cannot do this one.
         """
-        check_names(parameters)
-        self._parameters = {p.name: p for p in parameters if not p.static}
-        self._shares = place(parameters, len(self._everyone) - self._num_sparse, self._num_sparse)
-        self._slabs = [np.zeros(share.slab_size, np.float32) for share in self._shares]
+        self._layout = Layout(parameters, len(self._everyone) - self._num_sparse, self._num_sparse)
         replies = self._exchange.run(
             {i: self._configuration(parameters, optimizer, i) for i in self._everyone}
         )
@@ -144,13 +137,13 @@ class Client:
             if self._trainer == 0:
                 _log.info("the pservers hold values of this model already; they are kept")
             return
-        flat = {name: self._flat(name, values, "value") for name in self._parameters}
-        self._gather(flat)
+        flat = {name: self._layout.flat(name, values, "value") for name in self._layout.parameters}
+        self._layout.gather(flat)
         self._exchange.run(
-            {i: Message(Verb.SET_VALUES, sections=(Section("", self._slabs[i]),)) for i in missing}
+            {i: Message(Verb.SET_VALUES, sections=(Section("", self._layout.slabs[i]),)) for i in missing}
         )
         for index in missing:
-            for share in self._shares[index].tables:
+            for share in self._layout.shares[index].tables:
                 self._send_table(index, share, flat[share.parameter.name])
         self._exchange.run({i: Message(Verb.READY) for i in missing})
 
@@ -180,21 +173,21 @@ class Client:
         """
         if num_samples < 0:
             raise ConfigError(f"num_samples: expected 0 or more, got {num_samples}")
-        views = self._views(out)
+        views = self._layout.views(out)
         flat: dict[str, Array] = {}
         rows: dict[str, RowGradient] = {}
         for name, grad in grads.items():
-            parameter = self._parameter(name)
+            parameter = self._layout.parameter(name)
             if isinstance(grad, RowGradient) != parameter.sparse:
                 expected = "a RowGradient" if parameter.sparse else "an array"
                 raise ConfigError(
                     f"gradient of parameter {name}: expected {expected}, got {type(grad).__name__}"
                 )
             if isinstance(grad, RowGradient):
-                rows[name] = self._checked_rows(parameter, grad)
+                rows[name] = self._layout.rows(name, grad)
             else:
-                flat[name] = self._flat(name, {name: grad}, "gradient")
-        self._gather(flat)
+                flat[name] = self._layout.flat(name, {name: grad}, "gradient")
+        self._layout.gather(flat)
         replies = self._exchange.run({i: self._push(i, rows, num_samples) for i in self._everyone})
         self._scatter(replies, views)
 
@@ -204,16 +197,16 @@ class Client:
         Args:
             out: float32 of each parameter's shape, C-contiguous; filled in place.
         """
-        views = self._views(out)
-        if any(not self._parameter(name).sparse for name in out):
+        views = self._layout.views(out)
+        if any(not self._layout.parameter(name).sparse for name in out):
             self._scatter(self._exchange.run({i: Message(Verb.PULL) for i in self._everyone}), views)
         for name in out:
-            if self._parameter(name).sparse:
+            if self._layout.parameter(name).sparse:
                 self._pull_table(name, out[name])
 
     def pull_rows(self, name: str, ids: npt.NDArray[np.int64]) -> Array:
         """Return rows (n, width) float32 of a sparse parameter for ids (n,) int64; ids may repeat."""
-        parameter = self._parameter(name)
+        parameter = self._layout.parameter(name)
         if not parameter.sparse:
             raise ConfigError(f"parameter {name} is not sparse: pull it whole")
         if ids.ndim != 1 or ids.dtype != np.int64:
@@ -226,7 +219,7 @@ class Client:
             raise ConfigError(
                 f"row ids of parameter {name}: expected 0 to {parameter.shape[0] - 1}, got {ids[unknown][0]}"
             )
-        places = {i: np.flatnonzero(share.holds(ids)) for i, share in self._tables(name)}
+        places = {i: np.flatnonzero(share.holds(ids)) for i, share in self._layout.tables(name)}
         replies = self._exchange.run(
             {
                 i: Message(Verb.PULL_ROWS, sections=(Section(name, ids[place]),))
@@ -270,8 +263,8 @@ class Client:
         return Message(Verb.CONFIGURE, sections=(Section.text("", text),))
 
     def _push(self, index: int, rows: Mapping[str, RowGradient], num_samples: int) -> Message:
-        sections = [Section("", self._slabs[index])]
-        for share in self._shares[index].tables:
+        sections = [Section("", self._layout.slabs[index])]
+        for share in self._layout.shares[index].tables:
             name = share.parameter.name
             if name in rows:
                 mine = share.holds(rows[name].rows)
@@ -287,8 +280,8 @@ class Client:
             self._exchange.run({index: Message(Verb.SET_VALUES, extra=start, sections=(section,))})
 
     def _pull_table(self, name: str, out: Array) -> None:
-        whole = out.reshape(self._parameters[name].shape)
-        for index, share in self._tables(name):
+        whole = out.reshape(self._layout.parameter(name).shape)
+        for index, share in self._layout.tables(name):
             step = max(_CHUNK_BYTES // (4 * share.width), 1)
             for start in range(0, share.height, step):
                 stop = min(start + step, share.height)
@@ -300,24 +293,10 @@ class Client:
                     index, reply, "", (stop - start, share.width)
                 )
 
-    def _tables(self, name: str) -> list[tuple[int, RowShare]]:
-        found = [(i, share) for i in self._everyone for share in self._shares[i].tables]
-        return [(i, share) for i, share in found if share.parameter.name == name]
-
-    def _gather(self, flat: Mapping[str, Array]) -> None:
-        for share, slab in zip(self._shares, self._slabs, strict=True):
-            for part in share.dense:
-                if part.parameter.name in flat:
-                    part.gather(flat[part.parameter.name], slab)
-                else:
-                    slab[part.start : part.stop] = 0.0
-
     def _scatter(self, replies: Mapping[int, Message], views: Mapping[str, Array]) -> None:
         for index, reply in replies.items():
-            slab = self._reply_array(index, reply, "", self._slabs[index].shape)
-            for part in self._shares[index].dense:
-                if part.parameter.name in views:
-                    part.scatter(slab, views[part.parameter.name])
+            slab = self._reply_array(index, reply, "", self._layout.slabs[index].shape)
+            self._layout.scatter(index, slab, views)
 
     def _reply_array(self, index: int, reply: Message, name: str, shape: tuple[int, ...]) -> Array:
         array = reply.section(name).array
@@ -327,54 +306,3 @@ class Client:
                 f"pserver {endpoint}: expected {shape} float32, got {array.shape} {array.dtype}", endpoint
             )
         return array
-
-    # -- arguments
-
-    def _parameter(self, name: str) -> ParameterSpec:
-        if name not in self._parameters:
-            raise ConfigError(
-                f"parameter {name!r} is not on the pservers; known: {', '.join(self._parameters)}"
-            )
-        return self._parameters[name]
-
-    def _flat(self, name: str, arrays: Mapping[str, Array], what: str) -> Array:
-        """Return the array of one parameter as (size,) float32, checked and finite."""
-        if name not in arrays:
-            raise ConfigError(f"{what} of parameter {name} is missing")
-        array = np.ascontiguousarray(self._checked(name, arrays[name], what)).reshape(-1)
-        with np.errstate(over="ignore", invalid="ignore"):
-            finite = np.isfinite(array.sum()) or np.isfinite(array).all()
-        if not finite:
-            raise ConfigError(f"{what} of parameter {name} is NaN or infinite; nothing was sent")
-        return array
-
-    def _views(self, out: Mapping[str, Array]) -> dict[str, Array]:
-        views = {}
-        for name, array in out.items():
-            self._checked(name, array, "out array")
-            if not array.flags.c_contiguous or not array.flags.writeable:
-                raise ConfigError(f"out array of parameter {name}: expected a writeable, C-contiguous array")
-            views[name] = array.reshape(-1)
-        return views
-
-    def _checked(self, name: str, array: Any, what: str) -> Array:
-        parameter = self._parameter(name)
-        if array.size != parameter.size or array.dtype != np.float32:
-            raise ConfigError(
-                f"{what} of parameter {name}: expected {parameter.shape} float32, "
-                f"got {array.shape} {array.dtype}"
-            )
-        checked: Array = array
-        return checked
-
-    def _checked_rows(self, parameter: ParameterSpec, grad: RowGradient) -> RowGradient:
-        what = f"gradient of parameter {parameter.name}"
-        check_rows(grad.rows, parameter.shape[0], what)
-        expected = (len(grad.rows), parameter.shape[1])
-        if grad.values.shape != expected or grad.values.dtype != np.float32:
-            raise ConfigError(
-                f"{what}: expected {expected} float32, got {grad.values.shape} {grad.values.dtype}"
-            )
-        if not np.isfinite(grad.values).all():
-            raise ConfigError(f"{what} is NaN or infinite; nothing was sent")
-        return grad

@@ -14,9 +14,9 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from paddle.errors import PaddleError
-from paddle.pserver.message import Message, Section, Verb
+from paddle.pserver.message import Message, Section, Verb, error_message
 from paddle.pserver.session import Session, Sessions
-from paddle.pserver.training import EngineOptions, Training, Waiting, error_message
+from paddle.pserver.training import EngineOptions, Training, Waiting
 
 _log = logging.getLogger(__name__)
 

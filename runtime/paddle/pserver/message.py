@@ -134,6 +134,11 @@ class Message:
         raise WireError(f"{self.verb.name} message without a section named {name!r}")
 
 
+def error_message(text: str) -> Message:
+    """Return the reply that refuses a request."""
+    return Message(Verb.ERROR, sections=(Section.text("", text),))
+
+
 def encode(message: Message) -> list[Frame]:
     """Return the frames of a message; array frames are views, not copies."""
     m = message

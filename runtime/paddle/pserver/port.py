@@ -13,8 +13,7 @@ from collections.abc import Sequence
 
 from paddle.errors import WireError
 from paddle.pserver.engine import Engine, Reply
-from paddle.pserver.message import DamagedError, Frame, Message, Verb
-from paddle.pserver.training import error_message
+from paddle.pserver.message import DamagedError, Frame, Message, Verb, error_message
 from paddle.pserver.transport import Router
 
 _log = logging.getLogger(__name__)

@@ -9,33 +9,16 @@ goes back.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from paddle.errors import PserverError
 from paddle.optim.dense import DenseUpdater
 from paddle.optim.schedule import LearningRate
-from paddle.optim.spec import OptimizerSpec, RowGradient
+from paddle.optim.spec import OptimizerSpec
+from paddle.pserver.gradient import Gradient, Slab
 from paddle.pserver.placement import ServerShare
 from paddle.pserver.table import Table
-
-Slab = npt.NDArray[np.float32]
-
-
-class Gradient(NamedTuple):
-    """What one trainer pushes to one server in one batch.
-
-    Attributes:
-        slab: gradient of all dense blocks here.
-        rows: gradients of sparse parameters, by name; a parameter without touched rows may be left out.
-        num_samples: samples in the trainer's batch.
-    """
-
-    slab: Slab
-    rows: dict[str, RowGradient]
-    num_samples: int
 
 
 class Store:

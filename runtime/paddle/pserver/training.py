@@ -13,13 +13,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from paddle.errors import PserverError, WireError
-from paddle.optim.spec import RowGradient
 from paddle.pserver.configuration import Configuration
-from paddle.pserver.message import Message, Section, Verb
-from paddle.pserver.store import Gradient, Store
+from paddle.pserver.gradient import Gradient, read_gradient
+from paddle.pserver.message import Message, Section, Verb, error_message
+from paddle.pserver.store import Store
 from paddle.pserver.sync import Barrier, LagGate, lag_ratio
 
 _log = logging.getLogger(__name__)
@@ -217,7 +215,7 @@ class Training:
         store = self._ready()
         if trainer not in self._in_pass:
             raise PserverError(f"trainer {trainer} pushes outside a pass: it must start one first")
-        gradient = _read_gradient(message)
+        gradient = read_gradient(message)
         store.check(gradient)
         if self._lag is None:
             self._step.arrive(trainer, gradient)
@@ -291,25 +289,5 @@ class Training:
         return self._configured()
 
 
-def error_message(text: str) -> Message:
-    """Return the reply that refuses a request."""
-    return Message(Verb.ERROR, sections=(Section.text("", text),))
-
-
 def _values(store: Store) -> Message:
     return Message(Verb.OK, value=store.version, extra=store.pass_id, sections=(Section("", store.dense()),))
-
-
-def _read_gradient(message: Message) -> Gradient:
-    """Read a push: a slab, then for each sparse parameter its row ids and its values, both under its name."""
-    slab, *rest = message.sections or (Section("", np.zeros(0, np.float32)),)
-    if slab.name or len(rest) % 2:
-        raise WireError("a push is a slab, then row ids and values of each sparse parameter")
-    rows: dict[str, RowGradient] = {}
-    for ids, values in zip(rest[::2], rest[1::2], strict=True):
-        if ids.name != values.name or ids.name in rows:
-            raise WireError(
-                f"a push has row ids of {ids.name!r} and values of {values.name!r}, or one of them twice"
-            )
-        rows[ids.name] = RowGradient(ids.array, values.array)
-    return Gradient(slab.array, rows, message.value)
