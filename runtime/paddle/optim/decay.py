@@ -15,11 +15,11 @@ def decay(w: Array, l1: Any, l2: Any) -> None:
 
     Args:
         w: float32, changed in place.
-        l1: η λ₁, times batches and element factors where they apply; a number or broadcastable to w. A
-            plain 0 skips it.
+        l1: η λ₁, times batches and element factors where they apply; a number, or broadcastable to w, or None
+            to skip it.
         l2: the same with λ₂.
     """
-    if isinstance(l1, np.ndarray) or l1:
+    if l1 is not None:
         np.copysign(np.maximum(np.abs(w) - l1, 0.0), w, out=w)
-    if isinstance(l2, np.ndarray) or l2:
+    if l2 is not None:
         w *= 1.0 / (1.0 + l2)

@@ -80,4 +80,4 @@ class DenseUpdater:
         r = self._rule.update(w, g, state, step)
         if parameter.l1:
             scale = step.eta if r is None else step.eta * r
-            decay(w, scale * parameter.l1, scale * parameter.l2)
+            decay(w, scale * parameter.l1, scale * parameter.l2 if parameter.l2 else None)

@@ -76,5 +76,9 @@ def with_momentum(*names: str, mu: float) -> tuple[str, ...]:
 
 def decayed_average(average: Array, sample: Array, rho: float, step: Step) -> None:
     """average = ρ^k average + (1 − ρ) sample over k elapsed batches; the first sample counts fully."""
+    if isinstance(step.elapsed, float):  # dense: one number for all elements
+        average *= rho
+        average += sample if step.first else (1.0 - rho) * sample
+        return
     average *= np.power(np.float32(rho), step.elapsed)
     average += np.where(step.first, np.float32(1.0), np.float32(1.0 - rho)) * sample

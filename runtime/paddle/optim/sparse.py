@@ -150,5 +150,5 @@ class _LazyRows:
         l1, l2 = self._parameter.l1, self._parameter.l2
         if l1 or l2:
             k = (self._batches - self._decayed[rows]).astype(np.float32)[:, None]
-            decay(w, eta * l1 * k if l1 else 0.0, eta * l2 * k if l2 else 0.0)
+            decay(w, eta * l1 * k if l1 else None, eta * l2 * k if l2 else None)
             self._decayed[rows] = self._batches
