@@ -122,6 +122,8 @@ def main():
     costs = []
 
     def event_handler(event):
+        if isinstance(event, paddle.event.BeginPass) and event.pass_id == 0:
+            print(f"Before training, Test cost {trainer.test(test_batches).cost:f}")
         if isinstance(event, paddle.event.EndIteration):
             costs.append(event.cost)
             if event.batch_id % 100 == 0:
