@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The main job on embedded nodes, as a user runs it: commands in, logs and model out."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+WORDS = [
+    "the",
+    "cat",
+    "dog",
+    "sees",
+    "likes",
+    "a",
+    "red",
+    "blue",
+    "house",
+    "bird",
+    "near",
+    "under",
+    "big",
+    "small",
+    "and",
+    "runs",
+]
+PASSES = 3
+
+
+def command(*argv: str | Path, cwd: Path) -> str:
+    """Run a command to its end; its output."""
+    done = subprocess.run(
+        argv, cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=110
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def conf(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("cluster")
+    path = directory / "conf.py"
+    path.write_text(f"HOSTS = ['local'] * 3\nROOT_DIR = {str(directory / 'nodes')!r}\n")
+    return path
+
+
+def make_workspace(directory: Path) -> Path:
+    """The sample workspace over a small regular language, in which the next word can be learned."""
+    text = "\n".join(
+        " ".join(WORDS[(start + step * stride) % len(WORDS)] for step in range(8))
+        for start in range(len(WORDS))
+        for stride in range(1, 7)
+        for _ in range(8)
+    )
+    (directory / "corpus.txt").write_text(text)
+    workspace = directory / "ws"
+    workspace.mkdir()
+    (workspace / "train.py").write_bytes((ROOT / "workspace_template" / "train.py").read_bytes())
+    prepare = ROOT / "workspace_template" / "prepare.py"
+    command(
+        sys.executable, prepare, f"--corpus={directory / 'corpus.txt'}", f"--out={workspace}", cwd=directory
+    )
+    return workspace
+
+
+def run_job(workspace: Path, conf: Path) -> str:
+    return command(
+        sys.executable,
+        ROOT / "paddle.py",
+        f"--job_dispatch_package={workspace}",
+        f"--conf={conf}",
+        f"--num_passes={PASSES}",
+        cwd=workspace.parent,
+    )
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory, conf: Path) -> tuple[Path, str]:
+    workspace = make_workspace(tmp_path_factory.mktemp("job"))
+    return workspace, run_job(workspace, conf)
+
+
+def test_the_cost_falls_pass_by_pass_on_every_trainer(job: tuple[Path, str]) -> None:
+    _, output = job
+    for rank in range(3):
+        lines = [line for line in output.splitlines() if line.startswith(f"[trainer {rank} local-{rank}] ")]
+        costs = [float(cost) for line in lines for cost in re.findall(r"Train cost ([\d.]+)", line)]
+        tests = [float(cost) for line in lines for cost in re.findall(r"Test cost ([\d.]+)", line)]
+        assert len(costs) == PASSES
+        assert costs == sorted(costs, reverse=True)
+        assert tests[-1] < 0.9 * tests[0]
+
+
+def test_logs_and_model_are_where_the_screen_says(job: tuple[Path, str]) -> None:
+    workspace, output = job
+    assert f"logs: {workspace / 'log'}" in output
+    assert f"output: {workspace / 'output'}" in output
+    for node_id in range(3):
+        collected = {path.name for path in (workspace / "log" / f"node_{node_id}").iterdir()}
+        assert collected >= {"train.log", "server.log", "paddle_trainer.INFO", "paddle_pserver2.INFO"}
+    passes = sorted(path.name for path in (workspace / "output").iterdir())
+    assert passes == [f"pass-{number:05d}" for number in range(PASSES)]
+    with tarfile.open(workspace / "output" / passes[-1] / "params.tar.gz") as model:
+        assert "_proj" in model.getnames()
+
+
+def test_a_second_run_sends_no_file_and_gives_the_same_bits(
+    job: tuple[Path, str], conf: Path, tmp_path: Path
+) -> None:
+    first, _ = job
+    second = make_workspace(tmp_path)
+    output = run_job(second, conf)
+    assert "0.0 MB sent" in output
+    for name in [f"pass-{number:05d}" for number in range(PASSES)]:
+        members = []
+        for workspace in (first, second):
+            with tarfile.open(workspace / "output" / name / "params.tar.gz") as model:
+                members.append({one.name: model.extractfile(one).read() for one in model})  # type: ignore[union-attr]
+        assert members[0] == members[1]
+
+
+def test_run_sh_hands_its_arguments_on() -> None:
+    output = command("sh", ROOT / "run.sh", "--dry_run", "--num_passes=7", cwd=Path("/"))
+    assert output.count("--num_passes=7") >= 3
+    assert "pserver-2" in output
