@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from datetime import datetime
 
-from launcher import arguments, plan, plan_text, settings, workspace
+from launcher import arguments, plan, plan_text, settings, signals, workspace
 from launcher.console import Console, show
 from launcher.errors import ExitCode, LauncherError, UsageError
 from launcher.help_text import HELP
@@ -26,14 +26,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: the arguments without the program's name; those of this process when left out.
     """
     try:
-        return int(_run(sys.argv[1:] if argv is None else argv))
+        with signals.raised():
+            return int(_run(sys.argv[1:] if argv is None else argv))
     except LauncherError as error:
         lines = str(error).splitlines()
         show("\n".join(f"paddle.py: {line}" for line in lines), sys.stderr)
         return int(error.exit_code)
-    except KeyboardInterrupt:
-        show("paddle.py: stopped by Ctrl+C before the job began", sys.stderr)
-        return int(ExitCode.INTERRUPTED)
+    except signals.StopRequest as stop:
+        show(f"paddle.py: stopped by {stop} before the job began", sys.stderr)
+        return int(stop.event.exit_code)
 
 
 def _run(argv: Sequence[str]) -> ExitCode:
@@ -63,4 +64,5 @@ def _run_job(resolved: settings.Settings) -> ExitCode:
     try:
         return job.run(resolved, console)
     finally:
-        console.close()
+        with signals.ignored():
+            console.close()

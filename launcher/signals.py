@@ -2,7 +2,7 @@
 """Turns signals into events: a handler only notes which signal came; the job's loop decides what it means.
 
 SIGINT, SIGTERM and SIGHUP ask the job to stop. The third one leaves at once; nodes then clean themselves, because
-their standard input closes.
+their standard input closes. A SIGHUP that is ignored stays so: that is what nohup asks for.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import queue
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
@@ -44,6 +44,32 @@ class SignalEvent:
         return EXIT_CODES[signal.Signals(self.signum)]
 
 
+class StopRequest(KeyboardInterrupt):
+    """A signal that came when there was no job to stop."""
+
+    def __init__(self, event: SignalEvent) -> None:
+        super().__init__(event.name)
+        self.event = event
+
+
+@contextmanager
+def raised() -> Iterator[None]:
+    """Raise a StopRequest for each stop request while the context lasts; main thread only."""
+
+    def handle(signum: int, frame: FrameType | None) -> None:
+        raise StopRequest(SignalEvent(signum, 1))
+
+    with _handled_by(handle):
+        yield
+
+
+@contextmanager
+def ignored() -> Iterator[None]:
+    """Let no stop request cut short what is about to end anyway; main thread only."""
+    with _handled_by(signal.SIG_IGN):
+        yield
+
+
 @contextmanager
 def posted_to(events: queue.SimpleQueue[Any]) -> Iterator[None]:
     """Post a SignalEvent for each stop request while the context lasts; main thread only."""
@@ -56,9 +82,19 @@ def posted_to(events: queue.SimpleQueue[Any]) -> Iterator[None]:
             os._exit(EXIT_CODES[signal.Signals(signum)])
         events.put(SignalEvent(signum, count))  # SimpleQueue.put is reentrant
 
-    before = {number: signal.signal(number, handle) for number in EXIT_CODES}
+    with _handled_by(handle):
+        yield
+
+
+@contextmanager
+def _handled_by(handler: Callable[[int, FrameType | None], None] | signal.Handlers) -> Iterator[None]:
+    before = {
+        number: signal.signal(number, handler)
+        for number in EXIT_CODES
+        if not (number is signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN)
+    }
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number, earlier in before.items():
+            signal.signal(number, earlier)
