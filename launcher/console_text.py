@@ -19,7 +19,7 @@ _OUTCOMES = {
     ExitCode.PREFLIGHT: "not started: preflight failed",
     ExitCode.DISPATCH: "not started: dispatch failed",
     ExitCode.LOST: "failed: a node or pserver was lost",
-    ExitCode.NOT_CLEAN: "something could not be cleaned",
+    ExitCode.NOT_CLEAN: "something could not be cleaned or collected",
     ExitCode.HANGUP: "stopped by hangup",
     ExitCode.INTERRUPTED: "stopped by Ctrl+C",
     ExitCode.TERMINATED: "stopped by SIGTERM",

@@ -2,7 +2,7 @@
 """The life of a job: connect, check, dispatch, start, watch, stop, collect.
 
 Phases run one after the other on the main thread; while one waits, the loop handles every event. Whatever ends a
-phase (success, an error, a signal), `_shut_down` runs and says what is left.
+phase (success, an error, a signal), the shutdown runs and says what is left.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import queue
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from launcher.collect import Collector
 from launcher.console import Console
 from launcher.dispatch import RUNTIME, WORKSPACE
 from launcher.engines.ssh import SshEngine
-from launcher.errors import ConnectError, ExitCode, LauncherError, PreflightError
+from launcher.errors import ExitCode, LauncherError, PreflightError
 from launcher.failure import first_cause, report
 from launcher.loop import ALARM_S, Loop
 from launcher.phases import PhaseClock
@@ -33,10 +33,9 @@ from launcher.plan import Plan, Process
 from launcher.reactions import Reactions, Stopped
 from launcher.roster import NodeRecord, ProcessRecord, ProcessState, Roster
 from launcher.settings import Settings
+from launcher.shutdown import Shutdown, Undone
 
 SETTLE_S = 0.3  # failures that arrive within this time are weighed together
-MARGIN_S = 3.0  # what a node may take beyond the deadline it was given
-FORCED_S = 2.0  # what a second Ctrl+C leaves for the rest of the stop
 
 
 class JobFailed(Exception):
@@ -89,6 +88,16 @@ class Job:
             plan, cargo, self._roster, self._engine, events, self._collector, console, clock
         )
         self._loop = Loop(events, self._roster, self._settings.lease_s, self._reactions.handlers())
+        self._shutdown = Shutdown(
+            self._settings,
+            self._roster,
+            self._loop,
+            self._reactions,
+            self._engine,
+            self._collector,
+            console,
+            self._enter,
+        )
 
     def run(self) -> ExitCode:
         """Run all phases; every way out goes through the shutdown."""
@@ -107,20 +116,31 @@ class Job:
             code = first_cause(self._roster.failures).exit_code
         except LauncherError as error:
             code, lines = error.exit_code, f"FIRST ERROR: {error}".splitlines()
-        unclean = self._shut_down()
+        undone = self._shutdown.run()
         if code in (ExitCode.PROCESS_FAILED, ExitCode.LOST):
             lines = report(self._roster.failures)
-        elif unclean and code not in (ExitCode.PREFLIGHT, ExitCode.DISPATCH):
-            code = ExitCode.NOT_CLEAN
+        else:
+            code = self._weigh(code, undone)
         self._console.times(self._clock.times())
         self._console.summary(
             job_id=self._plan.job_id,
             code=code,
             logs=self._shown("log"),
             output=self._shown("output"),
-            lines=[*unclean, *lines],
+            lines=[*undone.unclean, *undone.missing, *lines],
         )
         return code
+
+    def _weigh(self, code: ExitCode, undone: Undone) -> ExitCode:
+        """The exit code after the shutdown, for a job in which nothing failed."""
+        if code in (ExitCode.PREFLIGHT, ExitCode.DISPATCH):
+            return code
+        if undone.unclean:
+            return ExitCode.NOT_CLEAN
+        asked = self._reactions.asked_again
+        if code is ExitCode.DONE and asked is not None:  # the job was done, its results were on their way
+            return asked.exit_code
+        return ExitCode.NOT_CLEAN if code is ExitCode.DONE and undone.missing else code
 
     # Phases
 
@@ -236,53 +256,6 @@ class Job:
             if record.heard_at <= asked_at:
                 self._roster.fail_node(record, f"no word for {time.monotonic() - record.heard_at:.0f} s")
         raise JobFailed
-
-    def _shut_down(self) -> list[str]:
-        """Stop everything, collect the rest; returns what could not be cleaned, as lines for the screen."""
-        self._reactions.stopping = True
-        self._enter("stop")
-        settings = self._settings
-        for record in self._roster.live():
-            record.send("stop", procs=None, grace_s=settings.stop_grace_s)
-        lost = [record for record in self._roster.all() if record.used and record.link is None]
-        for record in lost:
-            self._reactions.connect(record)
-        self._wait(
-            lambda: all(r.stopped for r in self._roster.live()) and all(r.stopped or r.error for r in lost),
-            max(settings.stop_grace_s, settings.connect_timeout_s if lost else 0.0) + MARGIN_S,
-        )
-        self._enter("collect")
-        drain_s = FORCED_S if self._reactions.forced else settings.collect_timeout_s
-        for record in self._roster.live():
-            record.send("bye", drain_s=drain_s)
-        self._wait(lambda: not self._roster.live(), drain_s + MARGIN_S)
-        for record in self._roster.live():
-            record.drop(ConnectError(record.name, "the node agent did not say goodbye"))
-        self._engine.close()
-        for sentence in self._collector.close():
-            self._console.note(sentence)
-        return [line for record in self._roster.all() for line in self._unclean(record)]
-
-    def _wait(self, done: Callable[[], bool], timeout_s: float) -> None:
-        """Like `Loop.until`, cut short by a second signal; nothing that goes wrong now may end the stop."""
-        deadline = time.monotonic() + timeout_s
-        while not done() and time.monotonic() < deadline:
-            try:
-                self._loop.until(lambda: done() or self._reactions.forced, deadline - time.monotonic())
-            except LauncherError as error:
-                self._console.note(str(error))
-            if self._reactions.forced:
-                deadline = min(deadline, time.monotonic() + FORCED_S)
-                self._loop.until(done, deadline - time.monotonic())
-
-    def _unclean(self, record: NodeRecord) -> list[str]:
-        lines = [f"NOT CLEANED on {record.name}: pid {pid} {command}" for pid, command in record.left]
-        if record.used and not record.stopped:
-            lines.append(
-                f"NOT CLEANED: {record.error or record.name + ': it did not answer'}; "
-                f"the node stops the job's processes by itself within {self._settings.lease_s:g} s"
-            )
-        return lines
 
     # Facts and steps
 

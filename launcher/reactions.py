@@ -40,7 +40,7 @@ class Reactions:
 
     Attributes:
         stopping: the job is being stopped: processes end because we end them.
-        forced: the user asked a second time.
+        asked_again: a request to stop that came while everything is being stopped, or None.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Reactions:
         clock: PhaseClock,
     ) -> None:
         self.stopping = False
-        self.forced = False
+        self.asked_again: SignalEvent | None = None
         self._plan = plan
         self._settings = plan.settings
         self._cargo = cargo
@@ -65,6 +65,11 @@ class Reactions:
         self._collector = collector
         self._console = console
         self._clock = clock
+
+    @property
+    def forced(self) -> bool:
+        """Whether the user no longer wants to wait."""
+        return self.asked_again is not None
 
     def handlers(self) -> Handlers:
         """Which method handles what."""
@@ -115,7 +120,9 @@ class Reactions:
     def _on_signal(self, event: SignalEvent) -> None:
         if not self.stopping:
             raise Stopped(event)
-        self.forced = True
+        self.asked_again = self.asked_again or event
+        for record in self._roster.live():
+            record.send("stop", procs=None, grace_s=0.0)
 
     def _on_connected(self, event: Connected) -> None:
         record = self._roster.nodes[event.node_id]
@@ -130,7 +137,7 @@ class Reactions:
             python=record.node.python,
         )
         if self.stopping:
-            record.send("stop", procs=None, grace_s=self._settings.stop_grace_s)
+            record.send("stop", procs=None, grace_s=0.0 if self.forced else self._settings.stop_grace_s)
         elif record.probed is None:
             record.send("probe", **self._probe_of(record))
 
@@ -251,6 +258,7 @@ class Reactions:
         )
         if problem:
             self._console.note(problem)
+        record.filed_at = time.monotonic()
         record.send("ack", bytes=len(event.body))
 
     def _on_stopped(self, record: NodeRecord, event: MessageEvent) -> None:
@@ -262,6 +270,7 @@ class Reactions:
         self._console.note(f"{record.name}: {event.fields['text']}")
 
     def _on_goodbye(self, record: NodeRecord, event: MessageEvent) -> None:
+        record.complete = not event.fields.get("rest") and not record.cut_off
         record.drop(None)
 
     def _on_silence(self, record: NodeRecord) -> None:

@@ -49,6 +49,9 @@ class NodeRecord:
         used: a process was started there, so something may need cleaning.
         trees: tree name -> absolute path on the node, once committed.
         left: (pid, command) of what could not be stopped.
+        filed_at: monotonic time of the last chunk of a file it sent.
+        complete: it said goodbye after it had sent all of log/ and output/.
+        cut_off: a link broke after a process was started; another link only cleans.
     """
 
     node: Node
@@ -68,6 +71,9 @@ class NodeRecord:
     bytes_sent: int = 0
     stopped: bool = False
     left: tuple[tuple[int, str], ...] = ()
+    filed_at: float = 0.0
+    complete: bool = False
+    cut_off: bool = False
 
     @property
     def name(self) -> str:
@@ -91,6 +97,7 @@ class NodeRecord:
             self.bytes_sent += self.link.bytes_sent
             self.link.close()
         self.link, self.error = None, error
+        self.cut_off = self.cut_off or (self.used and error is not None)
 
 
 @dataclass

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Starts agents over SSH, or as children of ours for embedded nodes, many at once.
 
-Each attempt runs on a thread of a bounded pool and ends in one event: `Connected` or `ConnectFailed`.
+Each attempt runs on one of a bounded number of threads and ends in one event: `Connected` or `ConnectFailed`. The
+threads are daemons: who has asked to stop does not wait for a node that is silent.
 """
 
 from __future__ import annotations
 
 import queue
-from concurrent.futures import ThreadPoolExecutor
+import threading
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,18 +46,32 @@ class SshEngine:
     def __init__(self, plan: Plan, events: queue.SimpleQueue[Any]) -> None:
         self._plan = plan
         self._events = events
-        workers = max(1, min(MAX_AT_ONCE, len(plan.nodes)))
-        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="connect")
+        self._waiting: queue.SimpleQueue[Node] = queue.SimpleQueue()
+        self._room = threading.Semaphore(MAX_AT_ONCE)
         self._closed = False
 
     def connect(self, node: Node) -> None:
         """Begin to connect; returns at once."""
-        self._pool.submit(self._attempt, node)
+        self._waiting.put(node)
+        self._begin()
 
     def close(self) -> None:
         """Begin no further attempt; those under way end by their own timeouts."""
         self._closed = True
-        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _begin(self) -> None:
+        if self._room.acquire(blocking=False):
+            threading.Thread(target=self._work, name="connect", daemon=True).start()
+
+    def _work(self) -> None:
+        try:
+            while not self._closed:
+                self._attempt(self._waiting.get_nowait())
+        except queue.Empty:
+            pass
+        self._room.release()
+        if not (self._closed or self._waiting.empty()):  # it came when there was no room yet
+            self._begin()
 
     def _attempt(self, node: Node) -> None:
         try:

@@ -182,11 +182,7 @@ class Supervisor:
         if not (settled and self._outbox.empty) and time.monotonic() < deadline:
             self._loop.after(POLL_S, lambda: self._drain(deadline))
             return
-        if not settled:
-            self._outbox.notice(
-                "not every byte of log/ and output/ was sent in time; the rest is in %s" % self._job_dir
-            )
-        self._outbox.send("goodbye")
+        self._outbox.send("goodbye", rest=None if settled else self._job_dir)
         self._leave(time.monotonic() + FAREWELL_S)
 
     def _leave(self, deadline: float) -> None:
