@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-WORDS = [
+TEXT = "the cat dog sees likes a red blue house bird near under big small and runs"
+WORDS = TEXT.split(" ")
     "the",
     "cat",
     "dog",
