@@ -14,23 +14,6 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 TEXT = "the cat dog sees likes a red blue house bird near under big small and runs"
 WORDS = TEXT.split(" ")
-    "the",
-    "cat",
-    "dog",
-    "sees",
-    "likes",
-    "a",
-    "red",
-    "blue",
-    "house",
-    "bird",
-    "near",
-    "under",
-    "big",
-    "small",
-    "and",
-    "runs",
-]
 PASSES = 3
 
 
