@@ -11,11 +11,14 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
+from typing import TypeAlias
 
 from paddle.errors import ConfigError
 from paddle.optim.spec import OptimizerSpec
 
 _log = logging.getLogger(__name__)
+
+_Formula: TypeAlias = Callable[[float, float, float, int], float]
 
 
 class LearningRate:
@@ -29,10 +32,7 @@ class LearningRate:
         """
         self._spec = optimizer
         self._formula = _FORMULAS.get(optimizer.schedule)
-        if optimizer.schedule in ("exp", "discexp") and optimizer.decay_b == 0:
-            raise ConfigError(f"learning_rate_decay_b: schedule {optimizer.schedule} divides by it, got 0")
-        if optimizer.schedule == "caffe_poly" and optimizer.decay_a == 0:
-            raise ConfigError("learning_rate_decay_a: schedule caffe_poly divides by it, got 0")
+        _check_arguments(optimizer)
         self._segments = _read_segments(optimizer.schedule_args) if self._formula is None else ([], [])
         self._segment: int | None = None
 
@@ -41,11 +41,12 @@ class LearningRate:
 
         Locally and in synchronous training num_samples includes the current batch, in asynchronous it does
         not.
+
+        Raises:
+            ConfigError: the schedule grew beyond every number.
         """
         if self._formula is not None:
-            return self._formula(
-                self._spec.learning_rate, self._spec.decay_a, self._spec.decay_b, num_samples
-            )
+            return self._computed(self._formula, num_samples)
         bounds, factors = self._segments
         position = pass_id if self._spec.schedule == "pass_manual" else num_samples
         segment = min(bisect_left(bounds, position), len(factors) - 1)
@@ -54,6 +55,34 @@ class LearningRate:
             _log.info(" learning_rate changes to %g", rate)
         self._segment = segment
         return rate
+
+    def _computed(self, formula: _Formula, num_samples: int) -> float:
+        spec = self._spec
+        try:
+            rate = formula(spec.learning_rate, spec.decay_a, spec.decay_b, num_samples)
+        except OverflowError:
+            rate = math.inf
+        if not math.isfinite(rate):
+            raise ConfigError(
+                f"learning rate schedule {spec.schedule} with a={spec.decay_a:g}, b={spec.decay_b:g}: "
+                f"expected a finite rate, got {rate} after {num_samples} samples"
+            )
+        return rate
+
+
+def _check_arguments(optimizer: OptimizerSpec) -> None:
+    """Refuse arguments for which a formula divides by zero or leaves the real numbers."""
+    schedule, a, b = optimizer.schedule, optimizer.decay_a, optimizer.decay_b
+    if schedule in ("exp", "discexp") and b == 0:
+        raise ConfigError(f"learning_rate_decay_b: schedule {schedule} divides by it, got 0")
+    if schedule in ("caffe_poly", "exp", "discexp") and a <= 0:
+        raise ConfigError(f"learning_rate_decay_a: schedule {schedule} expects more than 0, got {a:g}")
+    if schedule == "poly" and a < 0:
+        raise ConfigError(f"learning_rate_decay_a: schedule poly expects 0 or more, got {a:g}")
+    if schedule == "caffe_poly" and b < 0:
+        raise ConfigError(f"learning_rate_decay_b: schedule caffe_poly expects 0 or more, got {b:g}")
+    if schedule == "linear" and b < 0:
+        raise ConfigError(f"learning_rate_decay_b: schedule linear ends at it, expected 0 or more, got {b:g}")
 
 
 def _constant(lr: float, a: float, b: float, n: int) -> float:
@@ -80,7 +109,7 @@ def _linear(lr: float, a: float, b: float, n: int) -> float:
     return max(lr - a * n, b)
 
 
-_FORMULAS: Mapping[str, Callable[[float, float, float, int], float]] = MappingProxyType(
+_FORMULAS: Mapping[str, _Formula] = MappingProxyType(
     {
         "constant": _constant,
         "poly": _poly,
@@ -105,6 +134,8 @@ def _read_segments(text: str) -> tuple[list[int], list[float]]:
             raise ConfigError(
                 f"learning_rate_args: expected '<position>:<factor>,...', got {part!r} in {text!r}"
             ) from None
+    if not all(0 <= factor < math.inf for factor in factors):
+        raise ConfigError(f"learning_rate_args: expected finite factors of 0 or more, got {text!r}")
     if bounds != sorted(bounds):
         raise ConfigError(f"learning_rate_args: expected ascending positions, got {text!r}")
     return bounds, factors

@@ -8,7 +8,7 @@ what `to_json` gives: a field too many, too few or of another type is an error t
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from types import MappingProxyType
 from typing import Any, NamedTuple, Self
@@ -31,6 +31,18 @@ RULE_DEFAULTS: Mapping[str, Mapping[str, float]] = MappingProxyType(
     }
 )
 """Update rules and their own hyperparameters. Momentum and decay belong to the parameters."""
+
+_HYPER_RANGES: Mapping[str, tuple[str, Callable[[float], bool]]] = MappingProxyType(
+    {
+        "beta1": ("0 or more and less than 1", lambda value: 0 <= value < 1),
+        "beta2": ("0 or more and less than 1", lambda value: 0 <= value < 1),
+        "rho": ("0 or more and less than 1", lambda value: 0 <= value < 1),
+        "epsilon": ("more than 0", lambda value: value > 0),
+    }
+)
+_MAX_DISCARD_RATIO = 1e6
+# Offsets in bytes must fit into 64 bits, whatever an element takes.
+_MAX_SIZE = 1 << 60
 
 SCHEDULES = ("constant", "poly", "caffe_poly", "exp", "discexp", "linear", "manual", "pass_manual")
 
@@ -76,6 +88,8 @@ class OptimizerSpec:
         for name, value in self.hyper.items():
             _require(name in defaults, f"hyperparameter of {self.rule}", f"one of {sorted(defaults)}", name)
             _require(_is_finite(value), f"{self.rule} {name}", "a finite number", value)
+            expected, holds = _HYPER_RANGES[name]
+            _require(holds(value), f"{self.rule} {name}", expected, value)
         hyper = {**defaults, **{name: float(value) for name, value in self.hyper.items()}}
         object.__setattr__(self, "hyper", MappingProxyType(hyper))
         _require(
@@ -85,6 +99,13 @@ class OptimizerSpec:
             self.schedule,
         )
         _numbers(self, "learning_rate", "decay_a", "decay_b", "discard_ratio")
+        _require(self.learning_rate >= 0, "learning_rate", "0 or more", self.learning_rate)
+        _require(
+            0 <= self.discard_ratio <= _MAX_DISCARD_RATIO,
+            "discard_ratio",
+            f"0 to {_MAX_DISCARD_RATIO:.0f}",
+            self.discard_ratio,
+        )
         _require(isinstance(self.schedule_args, str), "schedule_args", "text", self.schedule_args)
         _require(isinstance(self.is_async, bool), "is_async", "true or false", self.is_async)
 
@@ -129,11 +150,12 @@ class ParameterSpec:
 
     def __post_init__(self) -> None:
         _require(
-            isinstance(self.name, str) and 0 < len(self.name) < 256,
+            isinstance(self.name, str) and 0 < len(self.name.encode(errors="replace")) < 256,
             "parameter name",
-            "1 to 255 characters",
+            "1 to 255 bytes of UTF-8",
             self.name,
         )
+        _require(self.name.isprintable(), "parameter name", "printable characters", self.name)
         object.__setattr__(self, "shape", tuple(self.shape))
         what = f"parameter {self.name}"
         _require(
@@ -142,6 +164,7 @@ class ParameterSpec:
             "whole numbers > 0",
             self.shape,
         )
+        _require(self.size <= _MAX_SIZE, f"{what}: shape", f"at most {_MAX_SIZE} elements", self.shape)
         _require(len(self.shape) > 0, f"{what}: shape", "at least one dimension", self.shape)
         _numbers(self, "learning_rate", "momentum", "l1", "l2", "clip", what=f"{what}: ")
         for name in ("momentum", "l1", "l2", "clip"):
@@ -193,11 +216,12 @@ def _numbers(spec: object, *names: str, what: str = "") -> None:
 
 
 def _is_finite(value: object) -> bool:
-    return (
-        isinstance(value, (int, float, np.number))
-        and not isinstance(value, bool)
-        and math.isfinite(float(value))
-    )
+    if not isinstance(value, (int, float, np.number)) or isinstance(value, bool):
+        return False
+    try:
+        return math.isfinite(float(value))
+    except (OverflowError, TypeError):  # an int beyond every float, a complex number
+        return False
 
 
 def _require(holds: bool, what: str, expected: str, got: object) -> None:

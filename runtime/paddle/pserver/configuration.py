@@ -51,9 +51,9 @@ class Configuration:
             num_dense, num_sparse, server = map(_count, data["servers"])
             parameters = tuple(map(ParameterSpec.from_json, data["parameters"]))
             optimizer = OptimizerSpec.from_json(data["optimizer"])
-        except (ConfigError, ValueError, KeyError, TypeError) as error:
+            check_names(parameters)
+        except (ConfigError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise PserverError(f"the configuration cannot be read: {error}") from None
-        check_names(parameters)
         if not num_dense or server >= num_dense + num_sparse:
             raise PserverError(f"the configuration is for server {server} of {num_dense} + {num_sparse}")
         return cls(parameters, optimizer, num_dense, num_sparse, server)
@@ -83,10 +83,11 @@ def check_names(parameters: Sequence[ParameterSpec]) -> None:
     Raises:
         ConfigError: one does.
     """
-    names = [parameter.name for parameter in parameters]
-    for name in names:
-        if names.count(name) > 1:
-            raise ConfigError(f"parameter {name} is given twice")
+    seen: set[str] = set()
+    for parameter in parameters:
+        if parameter.name in seen:
+            raise ConfigError(f"parameter {parameter.name} is given twice")
+        seen.add(parameter.name)
 
 
 def _count(value: object) -> int:

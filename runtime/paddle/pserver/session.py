@@ -61,6 +61,8 @@ class Sessions:
                 f"trainer_id {trainer} is taken by another process that is still connected; "
                 "give each trainer its own"
             )
+        if session is not None and not is_new and message.request < session.last:
+            raise PserverError(f"trainer {trainer} says hello in a session that has long begun")
         if session is None or is_new:
             session = self._by_trainer[trainer] = Session(trainer, message.session, address)
         session.address, session.lost_at = address, None

@@ -34,7 +34,7 @@ class Table:
         Raises:
             PserverError: they are not all here, of another width or dtype, or not finite.
         """
-        stop = start + len(values)
+        stop = start + (len(values) if values.ndim else 0)
         if values.ndim != 2 or values.shape[1] != self.share.width or stop > self.share.height:
             raise PserverError(
                 f"values of parameter {self.share.parameter.name}: expected up to {self._values.shape} here, "

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from paddle.errors import PserverError, WireError
+from paddle.errors import ConfigError, PaddleError, PserverError, WireError
 from paddle.pserver.configuration import Configuration
 from paddle.pserver.gradient import Gradient, read_gradient
 from paddle.pserver.message import Message, Section, Verb, error_message
@@ -21,6 +21,8 @@ from paddle.pserver.store import Store
 from paddle.pserver.sync import Barrier, LagGate, lag_ratio
 
 _log = logging.getLogger(__name__)
+
+_NO_VALUES = "trainer 0 left before it gave the parameters their values; see its log"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +104,9 @@ class Training:
     def leave(self, trainer: int) -> None:
         """Go on without a trainer that left; a gradient it was waiting with still counts."""
         self._in_pass.discard(trainer)
+        if trainer == 0 and not self._is_ready:
+            for other, _ in self._config.take():
+                self._answer(other, error_message(_NO_VALUES))
         self._advance()
         if len(self._left) == self._options.num_trainers:
             self._pass_open = False
@@ -139,6 +144,8 @@ class Training:
             self._answer(trainer, Message(Verb.OK, value=1))
         elif trainer == 0:
             self._answer(trainer, Message(Verb.OK, value=0))
+        elif 0 in self._left:
+            raise PserverError(_NO_VALUES)
         else:
             self._config.arrive(trainer, wanted)
 
@@ -146,6 +153,8 @@ class Training:
         share = wanted.share()
         try:
             self._store = Store(share, wanted.optimizer)
+        except ConfigError:
+            raise
         except (MemoryError, ValueError) as error:
             raise PserverError(f"the parameters do not fit into this server's memory: {error}") from None
         self._configuration = wanted
@@ -238,16 +247,30 @@ class Training:
                 self._answer(trainer, Message(Verb.OK, value=store.pass_id))
         if self._step.is_open(self._left | self._finish.arrived):
             pushes = self._step.take()
-            store.apply([gradient for _, gradient in pushes])
-            self._log_statistics(store)
-            values = _values(store)
+            reply = self._outcome(lambda: self._apply(store, [gradient for _, gradient in pushes]))
             for trainer, _ in pushes:
-                self._answer(trainer, values)
+                self._answer(trainer, reply)
         if self._finish.is_open(self._left):
-            store.finish_pass()
-            self._pass_open = False
+            reply = self._outcome(lambda: self._finish_pass(store))
             for trainer, _ in self._finish.take():
-                self._answer(trainer, Message(Verb.OK, value=store.pass_id))
+                self._answer(trainer, reply)
+
+    def _outcome(self, work: Callable[[], Message]) -> Message:
+        """Return the reply to all who met at a barrier: what one alone would get raised, each must hear."""
+        try:
+            return work()
+        except PaddleError as error:
+            return error_message(str(error))
+
+    def _apply(self, store: Store, gradients: list[Gradient]) -> Message:
+        store.apply(gradients)
+        self._log_statistics(store)
+        return _values(store)
+
+    def _finish_pass(self, store: Store) -> Message:
+        self._pass_open = False
+        store.finish_pass()
+        return Message(Verb.OK, value=store.pass_id)
 
     def _log_statistics(self, store: Store) -> None:
         batches = self._lag.total if self._lag else store.version

@@ -41,6 +41,17 @@ def test_a_spec_does_not_follow_later_changes_of_the_callers_mapping() -> None:
         ({"schedule": "cosine"}, "schedule: expected one of constant"),
         ({"hyper": {"beta3": 1}}, "hyperparameter of adam.*beta3"),
         ({"hyper": {"beta1": math.nan}}, "beta1: expected a finite number"),
+        ({"hyper": {"beta1": 1.0}}, "adam beta1: expected 0 or more and less than 1, got 1.0"),
+        ({"hyper": {"beta2": 1.5}}, "adam beta2: expected 0 or more and less than 1, got 1.5"),
+        ({"hyper": {"epsilon": 0}}, "adam epsilon: expected more than 0, got 0"),
+        ({"hyper": {"epsilon": 10**400}}, "adam epsilon: expected a finite number"),
+        (
+            {"rule": "rmsprop", "hyper": {"rho": -1}},
+            "rmsprop rho: expected 0 or more and less than 1, got -1",
+        ),
+        ({"learning_rate": -0.5}, "learning_rate: expected 0 or more, got -0.5"),
+        ({"discard_ratio": -3}, "discard_ratio: expected 0 to 1000000, got -3.0"),
+        ({"discard_ratio": 1e300}, "discard_ratio: expected 0 to 1000000"),
         ({"learning_rate": "fast"}, "learning_rate: expected a finite number, got 'fast'"),
         ({"learning_rate": True}, "learning_rate"),
         ({"is_async": 1}, "is_async: expected true or false"),
@@ -56,6 +67,10 @@ def test_an_optimizer_that_cannot_be_is_refused_by_name(change: dict[str, Any], 
     ("change", "why"),
     [
         ({"name": ""}, "parameter name"),
+        ({"name": "ü" * 200}, "parameter name: expected 1 to 255 bytes"),
+        ({"name": "a\nb"}, "parameter name: expected printable"),
+        ({"name": "\ud800"}, "parameter name: expected printable"),
+        ({"shape": [10**30, 4]}, "fc.w: shape: expected at most"),
         ({"shape": [3, 0]}, "fc.w: shape"),
         ({"shape": [3, 4.0]}, "fc.w: shape"),
         ({"shape": []}, "at least one dimension"),
@@ -120,6 +135,8 @@ def test_a_switch_between_segments_is_told_once(caplog: pytest.LogCaptureFixture
         ("manual", "100=1.0", "expected '<position>:<factor>,...', got '100=1.0'"),
         ("manual", "", "expected '<position>"),
         ("manual", "20:1,10:2", "ascending"),
+        ("manual", "20:nan", "finite factors"),
+        ("pass_manual", "1:1,2:-1", "finite factors of 0 or more"),
         ("exp", "", "learning_rate_decay_b"),
         ("caffe_poly", "", "learning_rate_decay_a"),
     ],
@@ -127,6 +144,28 @@ def test_a_switch_between_segments_is_told_once(caplog: pytest.LogCaptureFixture
 def test_a_schedule_without_usable_arguments_is_refused(schedule: str, args: str, why: str) -> None:
     with pytest.raises(ConfigError, match=why):
         LearningRate(OptimizerSpec(schedule=schedule, schedule_args=args))
+
+
+@pytest.mark.parametrize(
+    ("schedule", "a", "b", "why"),
+    [
+        ("poly", -1.0, 0.5, "decay_a: schedule poly expects 0 or more, got -1"),
+        ("exp", -0.5, 2.0, "decay_a: schedule exp expects more than 0, got -0.5"),
+        ("discexp", 0.0, -1.0, "decay_a: schedule discexp expects more than 0, got 0"),
+        ("caffe_poly", 100.0, -1.0, "decay_b: schedule caffe_poly expects 0 or more, got -1"),
+        ("linear", 1.0, -1.0, "decay_b: schedule linear ends at it"),
+    ],
+)
+def test_arguments_that_lead_out_of_the_real_numbers_are_refused(
+    schedule: str, a: float, b: float, why: str
+) -> None:
+    with pytest.raises(ConfigError, match=why):
+        LearningRate(OptimizerSpec(schedule=schedule, decay_a=a, decay_b=b))
+
+
+def test_a_rate_that_grows_beyond_every_number_is_an_error_and_no_infinity() -> None:
+    with pytest.raises(ConfigError, match="expected a finite rate, got inf after 5000 samples"):
+        rate("exp", 5000, 2.0, 1.0)
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)

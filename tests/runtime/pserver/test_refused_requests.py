@@ -220,6 +220,54 @@ def test_other_wrong_requests_get_an_exact_answer_too(what: str) -> None:
         assert "did not start" in server.ask(verb).section("").as_text()
 
 
+UNCONFIGURABLE: dict[str, tuple[str, str, str]] = {
+    "nested too deep": ("{", "[" * 100_000, "cannot be read"),
+    "a name of half a character": ('"fc.w"', '"\\ud800"', "printable"),
+    "a name too long in bytes": ('"fc.w"', '"' + "ü" * 200 + '"', "255 bytes"),
+    "more rows than numbers": ("[20, 3]", f"[{10**30}, 3]", "at most"),
+    "a number beyond every float": (
+        '"learning_rate": 0.1',
+        f'"learning_rate": 1{"0" * 400}',
+        "finite number",
+    ),
+    "a rule out of its range": (
+        '"momentum", "hyper": {}',
+        '"rmsprop", "hyper": {"rho": -1}',
+        "rho: expected 0",
+    ),
+    "a rule without rows": ('"momentum", "hyper": {}', '"adam", "hyper": {}', "cannot update single rows"),
+    "a schedule that leaves the reals": (
+        '"schedule": "constant", "decay_a": 0.0',
+        '"schedule": "poly", "decay_a": -1',
+        "decay_a",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", UNCONFIGURABLE)
+def test_a_configuration_that_cannot_be_is_refused_and_the_server_lives(what: str) -> None:
+    was, becomes, why = UNCONFIGURABLE[what]
+    engine = Engine(EngineOptions(1), stamp=7)
+    engine.handle(b"x", Message(Verb.HELLO, session=1, request=1, value=1))
+    text = _configuration_text()
+    assert was in text
+    sections = (Section.text("", text.replace(was, becomes, 1)),)
+    (reply,) = engine.handle(b"x", Message(Verb.CONFIGURE, session=1, request=2, stamp=7, sections=sections))
+    assert reply.message.verb is Verb.ERROR
+    assert why in reply.message.section("").as_text()
+    assert "memory" not in reply.message.section("").as_text()
+
+
+def test_a_table_value_without_dimensions_is_refused_and_the_server_lives() -> None:
+    engine = Engine(EngineOptions(1), stamp=7)
+    engine.handle(b"x", Message(Verb.HELLO, session=1, request=1, value=1))
+    text = Section.text("", _configuration_text())
+    engine.handle(b"x", Message(Verb.CONFIGURE, session=1, request=2, stamp=7, sections=(text,)))
+    scalar = (Section("emb", np.array(1.0, np.float32)),)
+    (reply,) = engine.handle(b"x", Message(Verb.SET_VALUES, session=1, request=3, stamp=7, sections=scalar))
+    assert "values of parameter emb: expected up to (20, 3)" in reply.message.section("").as_text()
+
+
 def test_a_request_without_session_or_to_a_server_of_before_is_refused() -> None:
     engine = Engine(EngineOptions(1), stamp=7)
     (reply,) = engine.handle(b"x", Message(Verb.PULL, session=1, request=1, stamp=7))
