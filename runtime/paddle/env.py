@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The environment that the launcher gives a process, read once into a frozen value.
 
-Nothing else in the runtime reads what the launcher set. docs/design.md section 4 is the list of names. Every
-name may be missing: a process started by hand has none of them.
+Nothing else in the runtime reads what the launcher set; what only a user sets is read where it is used, such as
+PADDLE_DATA_HOME. docs/design.md section 4 is the list of names. Every name may be missing: a process started by
+hand has none of them.
 """
 
 from __future__ import annotations

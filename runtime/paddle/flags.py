@@ -29,11 +29,14 @@ class Flag:
     Attributes:
         default: value when nobody sets the flag.
         about: one line for `--help`.
+        low, high: the smallest and the largest number allowed; None: any.
         ignored: accepted so that old command lines keep working, without any effect here.
     """
 
     default: Value
     about: str = ""
+    low: float | None = None
+    high: float | None = None
     ignored: bool = False
 
     def read(self, name: str, value: object) -> Value:
@@ -45,10 +48,17 @@ class Flag:
         text = str(value).strip() if not isinstance(self.default, str) else str(value)
         kind = type(self.default)
         try:
-            return parse_bool(text) if kind is bool else kind(text)
+            if kind is int and ("_" in text or not text.isascii()):
+                raise ValueError
+            found: Value = parse_bool(text) if kind is bool else kind(text)
         except ValueError:
             expected = {bool: "true or false", int: "a whole number", float: "a number"}[kind]
             raise FlagError(f"flag --{name}: expected {expected}, got {text!r}") from None
+        is_bounded = self.low is not None and self.high is not None and not isinstance(found, str)
+        # Written so that NaN is outside of every range.
+        if is_bounded and not self.low <= found <= self.high:  # type: ignore[operator]
+            raise FlagError(f"flag --{name}: expected {self.low:.15g} to {self.high:.15g}, got {text}")
+        return found
 
 
 def parse_bool(text: str) -> bool:
@@ -69,16 +79,23 @@ def _unused(**defaults: Value) -> dict[str, Flag]:
     return {name: Flag(default, ignored=True) for name, default in defaults.items()}
 
 
+MAX_PORT = 65535
+MAX_RATIO = 1e6
+_MAX_TRAINERS = 65535
+_MAX_COUNT = (1 << 31) - 1
+
 _PORTS = {
-    "port": Flag(7164, "first port of a parameter server"),
-    "ports_num": Flag(1, "ports for dense parameters"),
-    "ports_num_for_sparse": Flag(0, "ports for sparse parameters, after the dense ones"),
-    "num_gradient_servers": Flag(1, "number of trainers in the job"),
+    "port": Flag(7164, "first port of a parameter server", 0, MAX_PORT),
+    "ports_num": Flag(1, "ports for dense parameters", 1, 1024),
+    "ports_num_for_sparse": Flag(0, "ports for sparse parameters, after the dense ones", 0, 1024),
+    "num_gradient_servers": Flag(1, "number of trainers in the job", 1, _MAX_TRAINERS),
     "nics": Flag("", "comma separated network devices to listen on"),
     "comment": Flag("", "free text, visible in the process list"),
-    "async_lagged_ratio_min": Flag(1.0, "a discard ratio at or below this is replaced by the default"),
-    "async_lagged_ratio_default": Flag(1.5, "discard ratio used then"),
-    "log_period_server": Flag(500, "batches between two statistics lines of a server"),
+    "async_lagged_ratio_min": Flag(
+        1.0, "a discard ratio at or below this is replaced by the default", 0, MAX_RATIO
+    ),
+    "async_lagged_ratio_default": Flag(1.5, "discard ratio used then", 0, MAX_RATIO),
+    "log_period_server": Flag(500, "batches between two statistics lines of a server", 1, _MAX_COUNT),
 }
 _PORTS_UNUSED = _unused(
     rdma_tcp="tcp",
@@ -96,11 +113,14 @@ _PORTS_UNUSED = _unused(
 )
 _TRAINER = {
     "pservers": Flag("127.0.0.1", "comma separated addresses of the parameter servers"),
-    "trainer_id": Flag(0, "rank of this trainer; trainer 0 provides the initial values"),
+    "trainer_id": Flag(
+        0, "rank of this trainer; trainer 0 provides the initial values", 0, _MAX_TRAINERS - 1
+    ),
     "use_gpu": Flag(False, "compute on a GPU"),
-    "gpu_id": Flag(0, "number of the first GPU to use"),
-    "trainer_count": Flag(1, "threads or GPUs inside this trainer"),
-    "seed": Flag(1, "seed of every random number; 0 takes the time"),
+    "gpu_id": Flag(0, "number of the first GPU to use", 0, _MAX_COUNT),
+    "trainer_count": Flag(1, "threads or GPUs inside this trainer", 1, _MAX_COUNT),
+    "seed": Flag(1, "seed of every random number; 0 takes the time", 0, (1 << 32) - 1),
+    "log_period": Flag(100, "batches between two lines of a trainer's log; 0: none", 0, _MAX_COUNT),
 }
 _TRAINER_UNUSED = _unused(
     parallel_thread_num=1,
@@ -110,7 +130,6 @@ _TRAINER_UNUSED = _unused(
     config_args="",
     local=True,
     num_passes=100,
-    log_period=100,
     dot_period=1,
     saving_period=1,
     saving_period_by_batches=0,
@@ -180,9 +199,14 @@ PSERVER_FLAGS: Mapping[str, Flag] = MappingProxyType(
         "wire": Flag("", "curve or plain; curve when the job has a key, else plain"),
         "bind": Flag("", "address to listen on, instead of POD_IP and of the devices in --nics"),
         "port_tries": Flag(
-            0, "how many further base ports to try when a port is taken; 0: fail and name its owner"
+            0,
+            "how many further base ports to try when a port is taken; 0: fail and name its owner",
+            0,
+            MAX_PORT,
         ),
-        "barrier_timeout_s": Flag(60.0, "wait this long at a barrier before the missing trainers are named"),
+        "barrier_timeout_s": Flag(
+            60.0, "wait this long at a barrier before the missing trainers are named", 0.001, 1e6
+        ),
     }
 )
 """Flags of `paddle pserver`."""
@@ -192,14 +216,22 @@ def read_flags(table: Mapping[str, Flag], given: Mapping[str, object]) -> dict[s
     """Return the value of every flag of `table`: the given ones read strictly, the default for the rest.
 
     Raises:
-        FlagError: a name is unknown or a value does not fit.
+        FlagError: a name is unknown, a value does not fit, or the ports go beyond the last one.
     """
     unknown = [name for name in given if name not in table]
     if unknown:
         raise FlagError(f"unknown command line flag '{unknown[0]}'{_suggest(unknown[0], table)}")
-    return {
+    flags = {
         name: flag.read(name, given[name]) if name in given else flag.default for name, flag in table.items()
     }
+    port, dense, sparse = (int(flags[name]) for name in ("port", "ports_num", "ports_num_for_sparse"))
+    last = port + dense + sparse - 1
+    if port and last > MAX_PORT:
+        raise FlagError(
+            f"flags --port, --ports_num, --ports_num_for_sparse: expected ports up to {MAX_PORT}, "
+            f"got {port} to {last} ({dense} + {sparse} of them)"
+        )
+    return flags
 
 
 def parse_arguments(table: Mapping[str, Flag], arguments: Sequence[str]) -> dict[str, str]:

@@ -78,6 +78,19 @@ def test_values_get_the_type_of_their_flag_and_the_rest_their_default() -> None:
     [
         ({"port": "x"}, "flag --port: expected a whole number, got 'x'"),
         ({"port": 1.5}, "flag --port: expected a whole number, got '1.5'"),
+        ({"port": "7_164"}, "flag --port: expected a whole number, got '7_164'"),
+        ({"port": 70000}, "flag --port: expected 0 to 65535, got 70000"),
+        ({"port": "9" * 400}, "flag --port: expected 0 to 65535, got 9"),
+        ({"ports_num": 0}, "flag --ports_num: expected 1 to 1024, got 0"),
+        ({"ports_num_for_sparse": -1}, "flag --ports_num_for_sparse: expected 0 to 1024, got -1"),
+        ({"num_gradient_servers": 0}, "flag --num_gradient_servers: expected 1 to 65535, got 0"),
+        ({"trainer_count": 0}, "flag --trainer_count: expected 1 to 2147483647, got 0"),
+        ({"trainer_id": -1}, "flag --trainer_id: expected 0 to 65534, got -1"),
+        ({"log_period": -1}, "flag --log_period: expected 0 to 2147483647, got -1"),
+        (
+            {"port": 65535, "ports_num_for_sparse": 1},
+            "--ports_num_for_sparse: expected ports up to 65535, got 65535 to 65536 .1 . 1 of them.",
+        ),
         ({"use_gpu": "maybe"}, "flag --use_gpu: expected true or false, got 'maybe'"),
         ({"checkgrad_eps": ""}, "flag --checkgrad_eps: expected a number"),
         ({"trainer_cuont": 1}, "unknown command line flag 'trainer_cuont'; did you mean 'trainer_count'"),
@@ -86,6 +99,23 @@ def test_values_get_the_type_of_their_flag_and_the_rest_their_default() -> None:
 def test_values_that_do_not_fit_are_named(given: dict[str, object], why: str) -> None:
     with pytest.raises(FlagError, match=why):
         read_flags(INIT_FLAGS, given)
+
+
+@pytest.mark.parametrize(
+    "flag", ["barrier_timeout_s=nan", "barrier_timeout_s=0", "port_tries=-1", "async_lagged_ratio_min=inf"]
+)
+def test_a_server_is_not_started_with_numbers_out_of_range(flag: str) -> None:
+    name, _, _ = flag.partition("=")
+    with pytest.raises(FlagError, match=f"flag --{name}: expected 0.* to .*, got"):
+        read_flags(PSERVER_FLAGS, parse_arguments(PSERVER_FLAGS, [f"--{flag}"]))
+
+
+def test_the_last_port_may_be_the_last_there_is() -> None:
+    assert read_flags(INIT_FLAGS, {"port": 65534, "ports_num": 2})["ports_num"] == 2
+
+
+def test_the_period_of_a_trainers_log_is_told_as_a_flag_with_an_effect() -> None:
+    assert not INIT_FLAGS["log_period"].ignored
 
 
 def test_defaults_are_those_of_the_documents() -> None:

@@ -54,13 +54,11 @@ def resolve(given: Mapping[str, object], environment: JobEnvironment) -> Setting
     from_env = _read_environment(environment)
     flags = read_flags(INIT_FLAGS, {**environment.init_flags, **given})
     trainer_id, trainers = int(flags["trainer_id"]), int(flags["num_gradient_servers"])
-    if trainers < 1 or not 0 <= trainer_id < trainers:
+    if trainer_id >= trainers:
         raise UsageError(
             f"trainer_id {trainer_id} does not fit num_gradient_servers {trainers}: ids run from 0 to the number of "
             "trainers minus 1"
         )
-    if int(flags["trainer_count"]) < 1:
-        raise UsageError(f"trainer_count must be at least 1, got {flags['trainer_count']}")
     published = environment.endpoints and all(flags[name] == from_env[name] for name in _WHERE)
     port, ports, sparse = (int(flags[name]) for name in ("port", "ports_num", "ports_num_for_sparse"))
     hosts = [host.strip() for host in str(flags["pservers"]).split(",") if host.strip()]
@@ -98,7 +96,10 @@ def current() -> Settings:
 
 
 class _State:
-    settings: Settings | None = None
+    """What `init` resolved: one for the process, since scripts call `init` and pass nothing on."""
+
+    def __init__(self) -> None:
+        self.settings: Settings | None = None
 
 
 _state = _State()
