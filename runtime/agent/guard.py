@@ -22,6 +22,7 @@ from agent.supervisor import supervise
 
 CLEAN_S = 5.0
 POLL_S = 0.05
+STOPPED_S = 5.0  # how long somebody may stop the supervisor
 _STRAY_DESCRIPTORS = 256
 
 
@@ -70,9 +71,17 @@ def _let_go_of_the_stream() -> None:
 
 def _wait(pid: int) -> int:
     while True:
-        ended, status = os.waitpid(-1, 0)
-        if ended == pid:
+        ended, status = os.waitpid(-1, os.WUNTRACED)
+        if ended != pid:
+            continue
+        if not os.WIFSTOPPED(status):
             return status
+        for timeout_s in (
+            0.0,
+            STOPPED_S,
+        ):  # the stop is news itself; whatever comes after it may cut the wait short
+            signal.sigtimedwait([signal.SIGCHLD], timeout_s)
+        os.kill(pid, signal.SIGCONT)  # stopped, it could neither end a job nor notice that it has to
 
 
 def _marks(supervisor: socket.socket) -> Dict[str, str]:

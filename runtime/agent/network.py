@@ -53,9 +53,9 @@ def bind_problem(address: str, port: int) -> Optional[int]:
     return None
 
 
-def owner_of(port: int) -> str:
-    """Who listens on a port: pid and command, the user where that is all that can be seen, or "unknown"."""
-    for inode, uid in _listeners(port):
+def owner_of(address: str, port: int) -> str:
+    """Who keeps a port of an address busy: pid and command, or the user, or "unknown"; what can be seen."""
+    for inode, uid in _listeners(address, port):
         for pid in family.snapshot():
             if _holds(pid, "socket:[%s]" % inode):
                 return "pid %d: %s" % (pid, family.command(pid))
@@ -63,15 +63,24 @@ def owner_of(port: int) -> str:
     return "unknown"
 
 
-def _listeners(port: int) -> List[Tuple[str, str]]:
-    """Inode and uid of every listening socket on a port."""
+def _listeners(address: str, port: int) -> List[Tuple[str, str]]:
+    """Inode and uid of every socket that listens on a port, at this address or at all."""
     found = []
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         for line in _lines(table)[1:]:
             columns = line.split()
-            if columns[3] == _LISTEN and int(columns[1].rpartition(":")[2], 16) == port:
+            where, _, number = columns[1].rpartition(":")
+            if columns[3] == _LISTEN and int(number, 16) == port and _covers(where, address):
                 found.append((columns[9], columns[7]))
     return found
+
+
+def _covers(where: str, address: str) -> bool:
+    """Whether a socket at an address in /proc's form, 32-bit words in the machine's order, takes this one."""
+    raw = b"".join(struct.pack("=I", int(where[at : at + 8], 16)) for at in range(0, len(where), 8))
+    bound = ipaddress.ip_address(raw)
+    mapped = bound.ipv4_mapped if isinstance(bound, ipaddress.IPv6Address) else None
+    return bound.is_unspecified or ipaddress.ip_address(address) in (bound, mapped)
 
 
 def _holds(pid: int, target: str) -> bool:

@@ -99,9 +99,7 @@ class Probe:
                 version, versions = json.loads(output.splitlines()[-1].decode())
             except (ValueError, IndexError):
                 said = output.decode("utf-8", "replace").strip()[-300:]
-                problems.append(
-                    ["python", "%s ended with status %d and said %r" % (self._python, status, said)]
-                )
+                problems.append(["python", "%s %s and said %r" % (self._python, _how(status), said)])
                 version, versions = None, {}
             done(dict(found, python_version=version, modules=versions))
 
@@ -109,7 +107,9 @@ class Probe:
         try:
             Capture(self._loop, [self._python, "-c", _ASK_PYTHON, *modules], env, PYTHON_LIMIT_S, answered)
         except (OSError, ValueError) as error:
-            problems.append(["python", "%s cannot be run: %s" % (self._python, error)])
+            problems.append(
+                ["python", "%s cannot be run: %s (PYTHON in conf.py)" % (self._python, _why(error))]
+            )
             done(dict(found, python_version=None, modules={}))
 
     def _listen(self, address: str, problems: Problems) -> int:
@@ -192,6 +192,17 @@ class Reach:
             done([[node_id, ok, text] for node_id, (ok, text) in sorted(self._results.items())])
 
 
+def _how(status: int) -> str:
+    """How a process ended, from its wait status."""
+    if os.WIFSIGNALED(status):
+        return "was ended by signal %d" % os.WTERMSIG(status)
+    return "ended with status %d" % os.WEXITSTATUS(status)
+
+
+def _why(error: Exception) -> str:
+    return (isinstance(error, OSError) and error.strerror) or str(error)
+
+
 def _peers(value: Any) -> List[Tuple[int, str, int]]:
     if not isinstance(value, list):
         raise ValueError("peers must be a list, got %.80r" % (value,))
@@ -230,7 +241,7 @@ def _busy_ports(address: str, ports: List[int], problems: Problems) -> List[List
     for port in ports:
         code = network.bind_problem(address, port) if port <= 65535 else errno.EINVAL
         if code == errno.EADDRINUSE:
-            busy.append([port, network.owner_of(port)])
+            busy.append([port, network.owner_of(address, port)])
         elif code == errno.EADDRNOTAVAIL:
             break  # told once, by the listener
         elif code is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 import os
 import platform
 import socket
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -102,6 +103,23 @@ def test_a_busy_port_is_told_with_its_owner(idle: Node) -> None:
     assert busy == port
     assert f"pid {os.getpid()}" in owner
     assert probe(idle, ports=[port])["busy_ports"] == []
+
+
+def test_the_owner_is_the_one_on_this_address(idle: Node) -> None:
+    with socket.create_server(("127.0.0.2", 0)) as listener:
+        port = listener.getsockname()[1]
+        taker = (
+            "import socket, sys; s = socket.create_server(('127.0.0.1', int(sys.argv[1]))); print(); input()"
+        )
+        with subprocess.Popen(
+            [sys.executable, "-c", taker, str(port)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        ) as other:
+            assert other.stdout is not None
+            other.stdout.readline()
+            for address, owner in (("127.0.0.2", os.getpid()), ("127.0.0.1", other.pid)):
+                ((_, told),) = probe(idle, ports=[port], address=address)["busy_ports"]
+                assert told.startswith(f"pid {owner}:")
+            other.kill()
 
 
 def test_a_port_on_another_address_is_free(idle: Node) -> None:

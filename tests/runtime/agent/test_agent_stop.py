@@ -107,8 +107,13 @@ def below(root: int) -> set[int]:
 def run_until_ready(node: Node, code: str) -> set[int]:
     node.python(code)
     node.until(lambda _: b"ready" in node.text(), 10, "the process is ready")
-    family = below(node.pids()[1])
-    assert family
+    family: set[int] = set()
+
+    def seen() -> bool:
+        family.update(below(node.pids()[1]))
+        return bool(family)
+
+    eventually(seen, "a process below the agent")
     return family
 
 
@@ -293,3 +298,11 @@ def test_bye_stops_collects_and_leaves(node: Node) -> None:
     node.expect("goodbye")
     assert node.files["log/train.log"] == b"ready\n"
     assert "status 0" in node.expect_lost()
+
+
+def test_an_agent_that_somebody_stops_goes_on(node: Node) -> None:
+    """Stopped, it could neither end the job nor notice that it has to."""
+    _, agent = node.pids()
+    os.kill(agent, signal.SIGSTOP)
+    node.link.send("ping", seq=77)
+    node.expect("pong", seq=77)
