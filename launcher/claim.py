@@ -14,34 +14,62 @@ from pathlib import Path
 
 from launcher.errors import UsageError
 
-LOCK_FILE = "log/.lock"
+LOG = "log"
+OUTPUT = "output"
+LOCK_FILE = ".lock"
 
 
 @contextlib.contextmanager
 def claimed(directory: Path, job_id: str) -> Iterator[None]:
-    """Hold the directory for this job while the context lasts.
+    """Hold the directory for this job while the context lasts; a log/ that stays empty is removed again.
 
     Raises:
         UsageError: another job holds it, or it cannot be written.
     """
-    path = directory / LOCK_FILE
+    log = directory / LOG
+    for path in (log, directory / OUTPUT):
+        if os.path.lexists(path) and not path.is_dir():
+            raise UsageError(f"{path} must be a directory, {path.name} is collected there; move it away")
+    made = [path for path in (log, directory) if not path.exists()]
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        log.mkdir(parents=True, exist_ok=True)
+        fd = _lock(log / LOCK_FILE)
     except OSError as error:
-        raise UsageError(
-            f"{path.parent} must be writable, logs are collected there: {error.strerror}"
-        ) from error
+        raise UsageError(f"{log} must be writable, logs are collected there: {error.strerror}") from error
     try:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = os.read(fd, 200).decode("utf-8", "replace").strip() or "another job"
+        if fd is None:
+            holder = (log / LOCK_FILE).read_text(encoding="utf-8", errors="replace").strip() or "another job"
             raise UsageError(
                 f"{holder} is collecting into {directory}; wait for it, or submit a copy of the workspace"
-            ) from None
+            )
         os.ftruncate(fd, 0)
         os.write(fd, f"{job_id} (pid {os.getpid()})\n".encode())
         yield
     finally:
-        os.close(fd)
+        if fd is not None:
+            _unmake(made, log)
+            os.close(fd)
+
+
+def _lock(path: Path) -> int | None:
+    """A descriptor that holds the lock, or None when another process does."""
+    while True:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(fd)
+            return None
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(fd), os.stat(path)):
+                return fd
+        os.close(fd)  # its holder removed it when it ended
+
+
+def _unmake(made: list[Path], log: Path) -> None:
+    """Remove the directories that this claim made, if nothing was collected."""
+    with contextlib.suppress(OSError):
+        if made and os.listdir(log) == [LOCK_FILE]:
+            (log / LOCK_FILE).unlink()
+            for path in made:
+                path.rmdir()

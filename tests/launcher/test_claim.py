@@ -48,7 +48,24 @@ def test_a_directory_can_be_claimed_again(tmp_path: Path) -> None:
             pass
 
 
-def test_a_file_in_the_place_of_the_log_directory_is_a_clear_error(tmp_path: Path) -> None:
-    (tmp_path / "log").write_text("")
-    with pytest.raises(UsageError, match="must be writable"), claimed(tmp_path, "JOB1"):
+def test_a_claim_that_nothing_was_collected_under_leaves_nothing(tmp_path: Path) -> None:
+    with claimed(tmp_path / "JOB1", "JOB1"):
+        assert (tmp_path / "JOB1" / "log").is_dir()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_was_collected_or_there_before_stays(tmp_path: Path) -> None:
+    (tmp_path / "old" / "log").mkdir(parents=True)
+    for name in ("old", "new"):
+        with claimed(tmp_path / name, "JOB1"):
+            (tmp_path / "new" / "log").mkdir(parents=True, exist_ok=True)
+            (tmp_path / "new" / "log" / "train.log").touch()
+    assert (tmp_path / "old" / "log").is_dir()
+    assert (tmp_path / "new" / "log" / "train.log").is_file()
+
+
+@pytest.mark.parametrize("name", ["log", "output"])
+def test_a_file_in_the_place_of_a_directory_is_named(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).touch()
+    with pytest.raises(UsageError, match=f"{name} must be a directory"), claimed(tmp_path, "JOB1"):
         pass
