@@ -6,9 +6,11 @@ Listed and digested once, before any connection; a workspace that cannot travel 
 
 from __future__ import annotations
 
+import posixpath
 from pathlib import Path
 
 from launcher.dispatch import RUNTIME, WORKSPACE, Dispatch
+from launcher.errors import WorkspaceError
 from launcher.link import Link
 from launcher.package import Package, runtime_package, shard, workspace_package
 from launcher.plan import Node, Plan
@@ -29,7 +31,7 @@ class Cargo:
         self._plan = plan
         self._runtime = runtime_package(RUNTIME_DIR)
         package = plan.settings.package
-        self._workspace = None if package is None else workspace_package(package)
+        self._workspace = None if package is None else _checked(workspace_package(package), plan)
 
     def describe(self) -> str:
         """What travels, for the screen."""
@@ -65,3 +67,14 @@ class Cargo:
         # scripts choose their shard by trainer rank; a node without a trainer needs none
         ranks = {node_id: rank for rank, node_id in enumerate(self._plan.trainer_nodes)}
         return shard(self._workspace, self._plan.settings.shard_dirs, ranks.get(node.node_id, -1), len(ranks))
+
+
+def _checked(package: Package, plan: Plan) -> Package:
+    """The package, if what trainers run is in it."""
+    entry = posixpath.normpath(plan.settings.entry)
+    if all(one.path != entry for one in package.entries):
+        raise WorkspaceError(
+            f"{entry} is not sent to the nodes: .paddleignore names it, "
+            f"or it lies in log/ or output/, which never travel"
+        )
+    return package

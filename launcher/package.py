@@ -27,6 +27,7 @@ IGNORE_FILE = ".paddleignore"
 DIGEST_SIZE = 32  # bytes of blake2b
 MANIFEST_PART = 1 << 20  # bytes of JSON in one frame, about
 CHUNK = 1 << 20
+LISTED = 20  # problems that an error names
 
 _PERMISSIONS = 0o777
 _NEVER_AT_TOP = frozenset(("log", "output"))
@@ -118,7 +119,7 @@ def workspace_package(root: Path) -> Package:
     """Walk and hash the user's workspace.
 
     Raises:
-        WorkspaceError: something in it cannot travel; names all of it.
+        WorkspaceError: something in it cannot travel; names it.
     """
     return _package(root, _read_ignored(root), shadows=_SHADOWS)
 
@@ -185,7 +186,9 @@ def _package(root: Path, ignored: pathspec.GitIgnoreSpec, shadows: Iterable[str]
         if problem:
             problems.append(f"{path} is a link {problem}")
     if problems:
-        listed = "\n  ".join(sorted(problems))
+        listed = "\n  ".join(sorted(problems)[:LISTED])
+        if len(problems) > LISTED:
+            listed += f"\n  and {len(problems) - LISTED} more"
         raise WorkspaceError(
             f"{root} cannot be dispatched; remove these or name them in {IGNORE_FILE}:\n  {listed}"
         )

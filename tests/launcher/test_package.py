@@ -229,3 +229,12 @@ def test_the_runtime_is_the_python_files_of_paddle() -> None:
     assert "paddle/__init__.py" in found
     assert not [path for path in found if path.startswith("agent")]
     assert not [entry.path for entry in runtime_package(RUNTIME).files if not entry.path.endswith(".py")]
+
+
+def test_of_very_many_problems_some_are_named_and_all_are_counted(tmp_path: Path) -> None:
+    for number in range(300):
+        (tmp_path / f"link{number:03d}").symlink_to("/nowhere")
+    with pytest.raises(WorkspaceError, match="and 280 more") as refused:
+        workspace_package(tmp_path)
+    assert "link000" in str(refused.value)
+    assert len(str(refused.value).splitlines()) < 30
