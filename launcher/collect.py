@@ -63,6 +63,11 @@ class Collector:
             return f"{target}: {copy.problem}; bytes of it are lost here, the node still has them"
         return ""
 
+    @property
+    def has_output(self) -> bool:
+        """Whether a file of output/ came."""
+        return any(target.is_relative_to(self._root / OUTPUT) for target in self._copies)
+
     def close(self) -> list[str]:
         """Close every file; returns a sentence for each one that is not complete."""
         missing = []

@@ -125,8 +125,8 @@ class Job:
         self._console.summary(
             job_id=self._plan.job_id,
             code=code,
-            logs=self._shown("log"),
-            output=self._shown("output"),
+            logs=self._collected / "log" if any(r.used for r in self._roster.all()) else None,
+            output=self._collected / "output" if self._collector.has_output else None,
             lines=[*undone.unclean, *undone.missing, *lines],
         )
         return code
@@ -202,8 +202,9 @@ class Job:
         self._console.note(
             f"{self._cargo.describe()}: on {len(nodes)} nodes, {preflight.megabytes(sent)} sent"
         )
-        for record in nodes:
-            shutil.rmtree(self._collected / "log" / f"node_{record.node.node_id}", ignore_errors=True)
+        for earlier in (self._collected / "log").glob("node_*"):  # of a job that may have had more nodes
+            if earlier.name.removeprefix("node_").isdigit():
+                shutil.rmtree(earlier, ignore_errors=True)
 
     def _start_pservers(self) -> None:
         processes = planning.pserver_processes(self._plan, self._addresses(), self._cpus())
@@ -286,10 +287,6 @@ class Job:
     def _cpus(self) -> dict[int, int]:
         return {r.node.node_id: int((r.probed or {}).get("cpus") or 1) for r in self._roster.all()}
 
-    def _shown(self, name: str) -> Path | None:
-        path = self._collected / name
-        return path if path.is_dir() else None
-
 
 def _reply(record: NodeRecord, roster: Roster) -> preflight.Reply:
     """What preflight judges of a node."""
@@ -302,5 +299,11 @@ def _reply(record: NodeRecord, roster: Roster) -> preflight.Reply:
         f"{roster.nodes[node_id].name}: {text}" for node_id, ok, text in record.reached or () if not ok
     )
     return preflight.Reply(
-        record.name, error, record.probed or {}, unreachable, record.clock_offset_s, record.login_s
+        record.name,
+        error,
+        record.probed or {},
+        unreachable,
+        record.clock_offset_s,
+        record.login_s,
+        record.hostname,
     )

@@ -200,8 +200,12 @@ class Link:
             reason = "the link was closed"
         self._stop_sending()
         ended = self._stream.end()
-        if not decoder.started and decoder.noise:
-            reason = f"no node agent started; the login said {decoder.noise!r}"
+        if not (decoder.started or self._closed.is_set()):
+            reason = reason or "no node agent started"
+            if decoder.noise:
+                reason += f"; the login said {decoder.noise!r}"
+            if ": " not in ended:  # nothing on its standard error tells why
+                reason += "; see what ~/.bashrc does there without a terminal (exit, exec, a wait for input)"
         self._events.put(LinkLost(self.node_id, "; ".join(part for part in (reason, ended) if part)))
 
     def _read_frames(self, decoder: Decoder) -> str:

@@ -29,6 +29,7 @@ class Reply:
         unreachable: "node: reason" for every peer it could not reach.
         clock_offset_s: the node's clock minus ours.
         login_s: seconds from the start of the connection to the agent's first word.
+        hostname: what the node calls itself.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Reply:
     unreachable: tuple[str, ...] = ()
     clock_offset_s: float = 0.0
     login_s: float = 0.0
+    hostname: str = ""
 
 
 @dataclass(frozen=True)
@@ -73,9 +75,10 @@ def needed_modules(mode: Mode) -> tuple[str, ...]:
 def judge(replies: Sequence[Reply], demands: Demands) -> Verdict:
     """Judge all nodes together; versions are compared with what most nodes have."""
     usual = _usual_versions(replies)
+    twins = _twins(replies)
     rows, red, problems, remarks = [], set(), [], []
     for index, reply in enumerate(replies):
-        wrong = _problems(reply, demands, usual)
+        wrong = [*twins.get(index, ()), *_problems(reply, demands, usual)]
         said = _remarks(reply, demands)
         rows.append(_row(reply, wrong))
         problems += [f"{reply.name}: {text}" for text in wrong]
@@ -83,6 +86,20 @@ def judge(replies: Sequence[Reply], demands: Demands) -> Verdict:
         if wrong:
             red.add(index)
     return Verdict(tuple(rows), frozenset(red), tuple(problems), tuple(remarks))
+
+
+def _twins(replies: Sequence[Reply]) -> dict[int, tuple[str]]:
+    """What is wrong with the nodes that are an earlier one under another name: they would share its job directory."""
+    first: dict[tuple[str, ...], str] = {}
+    found: dict[int, tuple[str]] = {}
+    for index, reply in enumerate(replies):
+        place = (reply.hostname, *(str(reply.probed.get(what) or "") for what in ("address", "root_dir")))
+        if reply.error or not all(place):
+            continue
+        name = first.setdefault(place, reply.name)
+        if name != reply.name:
+            found[index] = (f"host: the same machine as {name}; list every machine once in HOSTS",)
+    return found
 
 
 def _problems(reply: Reply, demands: Demands, usual: Mapping[str, str]) -> list[str]:

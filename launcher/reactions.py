@@ -177,6 +177,7 @@ class Reactions:
 
     def _on_hello(self, record: NodeRecord, event: MessageEvent) -> None:
         record.login_s = time.monotonic() - record.connecting_since
+        record.hostname = str(event.fields.get("hostname") or "")
         record.clock_offset_s = float(event.fields.get("clock") or time.time()) - time.time()
         if not self.stopping and record.probed is not None:
             self.offer(record)
@@ -285,6 +286,10 @@ class Reactions:
 
     def _on_lease(self, record: NodeRecord) -> None:
         reason = f"no word for {self._settings.lease_s:g} s"
+        if not record.login_s:
+            reason += (
+                " after the login: no node agent started; see what ~/.bashrc does there without a terminal"
+            )
         record.drop(ConnectError(record.name, reason))
         if self._clock.current == "dispatch":
             raise DispatchError(record.name, reason)

@@ -46,6 +46,8 @@ class NodeRecord:
         error: why it could not be reached, or why it was lost.
         attempts: how often it was connected to.
         heard_at: monotonic time of its last frame.
+        login_s: seconds to the agent's first word; 0 until then.
+        hostname: what the node calls itself.
         used: a process was started there, so something may need cleaning.
         trees: tree name -> absolute path on the node, once committed.
         left: (pid, command) of what could not be stopped.
@@ -63,6 +65,7 @@ class NodeRecord:
     silent: bool = False
     used: bool = False
     login_s: float = 0.0
+    hostname: str = ""
     clock_offset_s: float = 0.0
     probed: Mapping[str, Any] | None = None
     reached: tuple[tuple[int, bool, str], ...] | None = None

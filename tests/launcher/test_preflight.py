@@ -99,3 +99,14 @@ def test_a_clock_that_is_off_is_a_remark() -> None:
     late = Reply("node-a", probed=GOOD, clock_offset_s=-3600.0)
     assert judge([late], DEMANDS).problems == ()
     assert "-3600 s" in judge([late], DEMANDS).remarks[0]
+
+
+def test_a_machine_that_is_listed_under_two_names_is_refused_with_both() -> None:
+    def named(name: str, hostname: str, **changes: Any) -> Reply:
+        return Reply(name, probed={**GOOD, **changes}, hostname=hostname)
+
+    verdict = judge([named("node-a", "a"), named("10.0.0.1", "a"), named("node-b", "b")], DEMANDS)
+    assert verdict.red == {1}
+    (problem,) = verdict.problems
+    assert problem.startswith("10.0.0.1: host: the same machine as node-a")
+    assert not judge([named("x@node-a", "a"), named("y@node-a", "a", root_dir="/home/y")], DEMANDS).red
