@@ -7,7 +7,10 @@ decay or clipping at 0. The defaults outlive the optimizer, as in the original.
 
 from __future__ import annotations
 
+import difflib
+import math
 from dataclasses import dataclass
+from typing import TypedDict, Unpack
 
 from paddle.optim.schedule import LearningRate
 from paddle.optim.spec import OptimizerSpec
@@ -31,6 +34,22 @@ class ModelAverage:
             raise UsageError(
                 f"ModelAverage: max_average_window must be at least 1, got {self.max_average_window}"
             )
+
+
+class CommonArguments(TypedDict, total=False):
+    """What every optimizer takes by name; `Optimizer` says what it means."""
+
+    learning_rate: float
+    learning_rate_decay_a: float
+    learning_rate_decay_b: float
+    learning_rate_schedule: str
+    learning_rate_args: str
+    regularization: L2Regularization | None
+    is_async: bool
+    model_average: ModelAverage | None
+    gradient_clipping_threshold: float | None
+    async_lagged_grad_discard_ratio: float
+    batch_size: int | None
 
 
 class Optimizer:
@@ -78,9 +97,9 @@ class Optimizer:
             raise UsageTypeError(
                 f"model_average takes paddle.optimizer.ModelAverage(...), got {model_average!r}"
             )
-        if gradient_clipping_threshold is not None and gradient_clipping_threshold < 0:
+        if gradient_clipping_threshold is not None and not 0 <= gradient_clipping_threshold < math.inf:
             raise UsageError(
-                f"gradient_clipping_threshold must not be negative, got {gradient_clipping_threshold}"
+                f"gradient_clipping_threshold must be finite and not negative, got {gradient_clipping_threshold}"
             )
         self.spec = OptimizerSpec(
             rule=self.rule,
@@ -112,10 +131,14 @@ class Momentum(Optimizer):
 
     rule = "momentum"
 
-    def __init__(self, momentum: float | None = None, sparse: bool = False, **common: object) -> None:
+    def __init__(
+        self, momentum: float | None = None, sparse: bool = False, **common: Unpack[CommonArguments]
+    ) -> None:
+        if momentum is not None and not 0 <= momentum < math.inf:
+            raise UsageError(f"Momentum: momentum expects a finite number of 0 or more, got {momentum}")
         if sparse:
             self.rule = "sparse_momentum"
-        super().__init__(**common)  # type: ignore[arg-type]
+        super().__init__(**_known(self, common))
         if momentum is not None:
             model.current().defaults.momentum = float(momentum)
 
@@ -126,10 +149,14 @@ class Adam(Optimizer):
     rule = "adam"
 
     def __init__(
-        self, beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-8, **common: object
+        self,
+        beta1: float = 0.9,
+        beta2: float = 0.999,
+        epsilon: float = 1e-8,
+        **common: Unpack[CommonArguments],
     ) -> None:
         self._hyper = {"beta1": beta1, "beta2": beta2, "epsilon": epsilon}
-        super().__init__(**common)  # type: ignore[arg-type]
+        super().__init__(**_known(self, common))
 
     def hyper(self) -> dict[str, float]:
         """beta1, beta2, epsilon."""
@@ -141,9 +168,9 @@ class Adamax(Optimizer):
 
     rule = "adamax"
 
-    def __init__(self, beta1: float = 0.9, beta2: float = 0.999, **common: object) -> None:
+    def __init__(self, beta1: float = 0.9, beta2: float = 0.999, **common: Unpack[CommonArguments]) -> None:
         self._hyper = {"beta1": beta1, "beta2": beta2}
-        super().__init__(**common)  # type: ignore[arg-type]
+        super().__init__(**_known(self, common))
 
     def hyper(self) -> dict[str, float]:
         """beta1, beta2."""
@@ -155,14 +182,14 @@ class AdaGrad(Optimizer):
 
     rule = "adagrad"
 
-    def __init__(self, **common: object) -> None:
-        super().__init__(**common)  # type: ignore[arg-type]
+    def __init__(self, **common: Unpack[CommonArguments]) -> None:
+        super().__init__(**_known(self, common))
 
 
 class _Rho(Optimizer):
-    def __init__(self, rho: float = 0.95, epsilon: float = 1e-6, **common: object) -> None:
+    def __init__(self, rho: float = 0.95, epsilon: float = 1e-6, **common: Unpack[CommonArguments]) -> None:
         self._hyper = {"rho": rho, "epsilon": epsilon}
-        super().__init__(**common)  # type: ignore[arg-type]
+        super().__init__(**_known(self, common))
 
     def hyper(self) -> dict[str, float]:
         """rho, epsilon."""
@@ -185,6 +212,18 @@ class RMSProp(_Rho):
     """Step sizes from the moving variance of the gradients."""
 
     rule = "rmsprop"
+
+
+def _known(optimizer: Optimizer, given: CommonArguments) -> CommonArguments:
+    """Refuse a name that no optimizer takes; Python would blame the base class for it."""
+    for name in given:
+        if name not in CommonArguments.__annotations__:
+            near = difflib.get_close_matches(name, CommonArguments.__annotations__, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise UsageTypeError(
+                f"paddle.optimizer.{type(optimizer).__name__} takes no argument {name!r}{hint}"
+            )
+    return given
 
 
 __all__ = [
