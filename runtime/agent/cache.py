@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files by their digest under ROOT_DIR, so that a file travels to a node once.
 
-A file is there whole or not at all: it is written aside, its digest is checked, and it appears by rename.
-Only the login's user can read it.
+A file is there whole or not at all: it is written aside, its digest is checked, and it appears by rename. It
+is checked again before each use: a crash of the node or a dying disk can leave the right size with wrong bytes.
 """
 
 from __future__ import annotations
@@ -12,12 +12,15 @@ import errno
 import hashlib
 import os
 import re
-import time
-from typing import Iterator
+from typing import Iterator, Set
+
+from agent import disk
 
 DIGEST_SIZE = 32  # bytes of blake2b
 STALE_S = 24 * 3600.0
+UNUSED_S = 30 * 24 * 3600.0
 COPY_SIZE = 8 << 20
+HASH_SIZE = 1 << 20
 _DIGEST = re.compile("[0-9a-f]{%d}" % (2 * DIGEST_SIZE))
 _ZERO_SIZE = 1 << 16
 
@@ -32,33 +35,64 @@ class Cache:
     def __init__(self, folder: str) -> None:
         self._folder = folder
         self._aside = folder + "/incoming"
-        self._count = 0
+        self._sound: Set[str] = set()
 
     def prepare(self) -> None:
-        """Make the folders, and remove what interrupted transfers left a day ago."""
-        os.makedirs(self._aside, mode=0o700, exist_ok=True)
-        os.chmod(self._folder, 0o700)
-        oldest = time.time() - STALE_S
-        for entry in os.scandir(self._aside):
-            if entry.stat(follow_symlinks=False).st_mtime < oldest:
-                os.unlink(entry.path)
+        """Make the folders, and remove what interrupted transfers left a day ago.
+
+        Raises:
+            OSError: a folder cannot be made, or is somebody else's.
+        """
+        for folder in (self._folder, self._aside):
+            disk.own_folder(folder)
+        for path in disk.older_than(self._aside, STALE_S):
+            _remove(path)
 
     def path(self, digest: str) -> str:
         """Where a file is or would be."""
         return "%s/%s/%s" % (self._folder, digest[:2], digest)
 
     def has(self, digest: str, size: int) -> bool:
-        """Whether it is there; a wrong size, which a crash of the node can leave, counts as absent."""
+        """Whether it is there, by its size."""
         try:
             return os.stat(self.path(digest), follow_symlinks=False).st_size == size
         except OSError:
             return False
 
+    def check(self, digest: str, size: int) -> Iterator[None]:
+        """Read a file, a step at a time, and remove it if it is damaged; a good one counts as used now."""
+        if digest in self._sound or not self.has(digest, size):
+            return
+        path = self.path(digest)
+        found = hashlib.blake2b(digest_size=DIGEST_SIZE)
+        try:
+            with open(path, "rb", buffering=0) as file:
+                piece = file.read(HASH_SIZE)
+                while piece:
+                    found.update(piece)
+                    yield
+                    piece = file.read(HASH_SIZE)
+                os.utime(file.fileno())
+        except OSError:
+            found.update(b"unreadable")  # removed meanwhile, or on a bad block
+        if found.hexdigest() == digest:
+            self._sound.add(digest)
+        else:
+            _remove(path)
+
+    def prune(self) -> Iterator[None]:
+        """Remove, a folder at a time, the files that nobody has used for UNUSED_S."""
+        with contextlib.suppress(OSError):  # a cache that cannot be pruned serves as well
+            for name in os.listdir(self._folder):
+                if len(name) == 2:
+                    for path in disk.older_than(self._folder + "/" + name, UNUSED_S):
+                        _remove(path)
+                    yield
+
     def incoming(self, digest: str) -> Incoming:
         """Begin to receive one file."""
-        self._count += 1
-        aside = "%s/%d-%d" % (self._aside, os.getpid(), self._count)
-        return Incoming(digest, aside, self.path(digest))
+        # no pid in the name: after a restart of a container the next agent has the same one
+        return Incoming(digest, self._aside + "/" + os.urandom(16).hex(), self.path(digest))
 
 
 class Incoming:
@@ -111,13 +145,17 @@ class Incoming:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(self._aside)
+        _remove(self._aside)
 
 
 def is_digest(text: str) -> bool:
     """Whether a text has the form of a digest, so that it can be part of a path."""
     return _DIGEST.fullmatch(text) is not None
+
+
+def _remove(path: str) -> None:
+    with contextlib.suppress(FileNotFoundError):  # another agent was faster
+        os.unlink(path)
 
 
 def copy(source: str, target: int) -> Iterator[None]:

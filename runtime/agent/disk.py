@@ -3,16 +3,18 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import stat
-from typing import Optional
+import time
+from typing import List, Optional
 
 
 def deepest(path: str) -> str:
     """The deepest directory on the way to `path` that is there."""
-    while not os.path.isdir(path):
-        path = os.path.dirname(path)
+    while path != "/" and not os.path.isdir(path):
+        path = os.path.dirname(path) or "/"
     return path
 
 
@@ -22,10 +24,42 @@ def free_bytes(path: str) -> int:
     return status.f_bavail * status.f_frsize
 
 
+def own_folder(path: str) -> None:
+    """Make a directory, its parents too, that nobody but this user can read or change.
+
+    Raises:
+        PermissionError: a link or somebody else's directory is there: what lies in it cannot be trusted.
+    """
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    try:
+        os.mkdir(path, 0o700)
+    except FileExistsError:
+        status = os.lstat(path)
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
+            text = "is a link, or not this user's: remove it, or set another ROOT_DIR"
+            raise PermissionError(errno.EPERM, text, path) from None
+        if stat.S_IMODE(status.st_mode) != 0o700:
+            os.chmod(path, 0o700)
+
+
+def older_than(folder: str, age_s: float) -> List[str]:
+    """Paths in a directory that were not changed for so long; another agent may remove some meanwhile."""
+    oldest = time.time() - age_s
+    found = []
+    for name in os.listdir(folder):
+        try:
+            if os.lstat(folder + "/" + name).st_mtime < oldest:
+                found.append(folder + "/" + name)
+        except FileNotFoundError:
+            continue
+    return found
+
+
 def write_text(path: str, content: str) -> None:
     """Write a small file, its folders too; a link of that name is refused, not followed."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK  # a named pipe would block
+    fd = os.open(path, flags, 0o644)
     with os.fdopen(fd, "wb") as file:
         file.write(content.encode("utf-8", "surrogateescape"))
 

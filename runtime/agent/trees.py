@@ -10,8 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-import time
-from typing import Any, Callable, Dict, Iterator, List
+from typing import Any, Callable, Dict, Iterator, List, Set
 
 from agent import disk
 from agent.cache import STALE_S, Cache, DigestError, Incoming, copy, is_digest
@@ -58,9 +57,12 @@ class Trees:
         self._root_dir = root_dir
         self._send = send
         self._committed = committed
-        self._cache = Cache(root_dir + "/.paddle/cache")
+        self._own = root_dir + "/.paddle"
+        self._building = self._own + "/building"
+        self._cache = Cache(self._own + "/cache")
         self._trees: Dict[str, Tree] = {}
         self._incoming: Dict[str, Incoming] = {}
+        self._asides: Set[str] = set()
 
     def manifest(self, fields: Fields, body: bytes) -> None:
         """Take a part of a manifest; after the final one answer what is lacking."""
@@ -114,6 +116,11 @@ class Trees:
 
     def drop(self) -> None:
         """Forget what is half done."""
+        self._drop_incoming()
+        for aside in self._asides:
+            shutil.rmtree(aside, ignore_errors=True)
+
+    def _drop_incoming(self) -> None:
         for incoming in self._incoming.values():
             incoming.drop()
         self._incoming.clear()
@@ -125,8 +132,13 @@ class Trees:
             self._fail_on_disk(tree, request, name, error)
         except ManifestError as error:
             self._fail(tree, request, name, "path", str(error))
+        except ValueError as error:  # a name that no file can have
+            self._fail(tree, request, name, "value", str(error))
 
     def _compare(self, name: str, tree: Tree) -> Iterator[None]:
+        for folder in (self._own, self._building):
+            disk.own_folder(folder)
+        self._cache.prepare()
         there = self._root_dir + "/" + tree.dest
         if os.path.isdir(there):  # a runtime is shared; a job's own was published before a connection broke
             tree.there = True
@@ -134,12 +146,13 @@ class Trees:
                 "lacking", tree=name, digests=[], cached_files=len(tree.entries), have_tree=True, final=True
             )
             return
-        os.makedirs(self._root_dir, exist_ok=True)
-        self._cache.prepare()
-        self._remove_stale()
+        for path in disk.older_than(self._building, STALE_S):
+            shutil.rmtree(path, ignore_errors=True)
+            yield
         lacking = []
         files = tree.files()
         for digest, size in files.items():
+            yield from self._cache.check(digest, size)
             if not self._cache.has(digest, size):
                 lacking.append(digest)
             yield
@@ -175,9 +188,10 @@ class Trees:
             self._done(name, final, tree, collect)
             return
         parent, base = os.path.split(final)
-        aside = "%s/.%s.%d.tmp" % (parent, base, os.getpid())
+        aside = "%s/%s.%s" % (self._building, base, os.urandom(8).hex())
         os.makedirs(parent, exist_ok=True)
         os.mkdir(aside)
+        self._asides.add(aside)
         try:
             yield from self._fill(aside, tree)
             for folder in collect:
@@ -193,7 +207,9 @@ class Trees:
                     raise
         finally:
             shutil.rmtree(aside, ignore_errors=True)
+            self._asides.discard(aside)
         self._done(name, final, tree, collect)
+        yield from self._cache.prune()
 
     def _fill(self, aside: str, tree: Tree) -> Iterator[None]:
         for path, entry in sorted(tree.entries.items()):
@@ -229,25 +245,11 @@ class Trees:
         self._committed(name, path, collect)
         self._send("committed", tree=name, job_dir=path, files=len(tree.entries), bytes=tree.size())
 
-    def _remove_stale(self) -> None:
-        oldest = time.time() - STALE_S
-        for folder in (self._root_dir, self._root_dir + "/.paddle/runtime"):
-            if not os.path.isdir(folder):
-                continue
-            for entry in os.scandir(folder):
-                mine = (
-                    entry.name.startswith(".")
-                    and entry.name.endswith(".tmp")
-                    and entry.is_dir(follow_symlinks=False)
-                )
-                if mine and entry.stat(follow_symlinks=False).st_mtime < oldest:
-                    shutil.rmtree(entry.path, ignore_errors=True)
-
     def _fail_on_disk(self, tree: Tree, request: str, name: str, error: OSError) -> None:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             self._fail(tree, request, name, "files", str(error))
             return
-        self.drop()
+        self._drop_incoming()
         free = disk.free_bytes(self._root_dir)
         files = tree.files()
         lacking = sum(size for digest, size in files.items() if not self._cache.has(digest, size))
@@ -257,7 +259,7 @@ class Trees:
 
     def _fail(self, tree: Tree, request: str, name: str, reason: str, detail: str, **more: Any) -> None:
         tree.failed = True
-        self.drop()
+        self._drop_incoming()
         self._send("failed", request=request, tree=name, reason=reason, detail=detail, **more)
 
 

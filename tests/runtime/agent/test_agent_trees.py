@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.runtime.agent.node import Node
+from tests.runtime.agent.node import Node, eventually
 
 CONTENT = b"content"
 DIGEST = hashlib.blake2b(CONTENT, digest_size=32).hexdigest()
@@ -86,11 +86,15 @@ def send_blob(node: Node, *pieces: tuple[int, bytes, bool], digest: str = DIGEST
         node.link.send("blob", body, tree="workspace", digest=digest, offset=offset, last=last)
 
 
+def commit(node: Node) -> None:
+    node.link.send("commit", tree="workspace", dest="JOB1", files={}, collect=[])
+
+
 def test_setuid_setgid_and_sticky_bits_are_stripped(idle: Node) -> None:
     offer(idle, [file("x", 0o7755), ["d", "d", 0o7755]])
     idle.expect("lacking")
     send_blob(idle, (0, CONTENT, True))
-    idle.link.send("commit", tree="workspace", dest="JOB1", files={}, collect=[])
+    commit(idle)
     idle.expect("committed")
     assert (idle.root / "JOB1/x").stat().st_mode & 0o7777 == 0o755
     assert (idle.root / "JOB1/d").stat().st_mode & 0o7777 == 0o755
@@ -126,7 +130,7 @@ def test_a_digest_that_is_a_path_is_refused(idle: Node) -> None:
 def test_a_commit_whose_files_never_came_fails_and_leaves_nothing(idle: Node) -> None:
     offer(idle, [file("x")])
     idle.expect("lacking")
-    idle.link.send("commit", tree="workspace", dest="JOB1", files={}, collect=[])
+    commit(idle)
     idle.expect("failed", request="commit")
     assert [path.name for path in idle.root.iterdir()] == [".paddle"]
 
@@ -145,21 +149,103 @@ def test_a_cached_file_of_a_wrong_size_is_asked_for_again(idle: Node) -> None:
     assert idle.expect("lacking").fields["digests"] == [DIGEST]
 
 
+def test_a_cached_file_that_the_disk_damaged_is_asked_for_again(idle: Node) -> None:
+    cached = idle.root / ".paddle/cache" / DIGEST[:2] / DIGEST
+    cached.parent.mkdir(parents=True)
+    cached.write_bytes(bytes(len(CONTENT)))
+    offer(idle, [file("x")])
+    assert idle.expect("lacking").fields["digests"] == [DIGEST]
+    send_blob(idle, (0, CONTENT, True))
+    commit(idle)
+    idle.expect("committed")
+    assert (idle.root / "JOB1/x").read_bytes() == CONTENT
+
+
+def test_files_that_no_job_used_for_a_month_leave_the_cache(idle: Node) -> None:
+    cached = idle.root / ".paddle/cache" / DIGEST[:2] / DIGEST
+    unused, recent = cached.with_name("0" * 64), cached.with_name("1" * 64)
+    cached.parent.mkdir(parents=True)
+    for path, days in ((cached, 31), (unused, 31), (recent, 29)):
+        path.write_bytes(CONTENT)
+        then = time.time() - days * 24 * 3600
+        os.utime(path, (then, then))
+    offer(idle, [file("x")])
+    assert idle.expect("lacking").fields["digests"] == []
+    commit(idle)
+    idle.expect("committed")
+    eventually(lambda: not unused.exists(), "what was not used is gone")
+    assert cached.exists()
+    assert recent.exists()
+
+
+def test_what_is_kept_between_jobs_is_closed_to_other_users(idle: Node) -> None:
+    own = idle.root / ".paddle"
+    own.mkdir(parents=True)
+    own.chmod(0o777)
+    offer(idle, [file("x")])
+    idle.expect("lacking")
+    for folder in (own, own / "cache", own / "cache/incoming", own / "building"):
+        assert folder.stat().st_mode & 0o777 == 0o700, folder
+
+
+def test_a_cache_behind_a_link_is_refused(idle: Node, tmp_path: Path) -> None:
+    idle.root.mkdir()
+    (tmp_path / "theirs").mkdir()
+    (idle.root / ".paddle").symlink_to(tmp_path / "theirs")
+    offer(idle, [file("x")])
+    assert ".paddle" in idle.expect("failed", request="manifest").fields["detail"]
+    assert list((tmp_path / "theirs").iterdir()) == []
+
+
+def test_a_name_that_no_file_can_have_fails_its_tree_alone(idle: Node) -> None:
+    offer(idle, [file("x"), ["\ud800", "d", 0o755]])
+    idle.expect("lacking")
+    send_blob(idle, (0, CONTENT, True))
+    commit(idle)
+    idle.expect("failed", request="commit")
+    assert os.listdir(idle.root / ".paddle/building") == []
+    idle.link.send("ping", seq=1)
+    idle.expect("pong")
+
+
+def test_a_tree_that_is_half_built_when_the_launcher_goes_is_removed(idle: Node) -> None:
+    offer(idle, [file(f"{index % 100}/{index}") for index in range(3000)])
+    idle.expect("lacking")
+    send_blob(idle, (0, CONTENT, True))
+    commit(idle)
+    building = idle.root / ".paddle/building"
+    eventually(lambda: any(building.glob("*/*")), "the tree is being built")
+    idle.stream.close()
+    idle.expect_lost()
+    assert list(building.iterdir()) == []
+
+
+def test_a_named_pipe_in_place_of_a_file_does_not_hang_the_agent(idle: Node) -> None:
+    job = idle.root / "job"
+    job.mkdir(parents=True)
+    os.mkfifo(job / "nodefile")
+    idle.link.send("commit", tree="workspace", dest=str(job), files={"nodefile": "0\n"}, collect=[])
+    idle.expect("failed", request="commit")
+
+
 def test_what_interrupted_transfers_left_is_removed_after_a_day_and_nothing_else(idle: Node) -> None:
     incoming = idle.root / ".paddle/cache/incoming"
+    building = idle.root / ".paddle/building"
     incoming.mkdir(parents=True)
     old = time.time() - 25 * 3600
-    folders = [idle.root / ".JOB0.123.tmp", idle.root / ".mine", idle.root / "JOB0.tmp"]
+    left, young = building / "JOB0.a", building / "JOB0.b"
+    users = [idle.root / ".JOB0.123.tmp", idle.root / ".mine.tmp", idle.root / "JOB0.tmp"]
     for path in (incoming / "1-1", incoming / "2-2"):
         path.touch()
-    for folder in folders:
+    for folder in (left, young, *users):
         (folder / "x").mkdir(parents=True)
-    for path in (incoming / "1-1", *folders):
+    for path in (incoming / "1-1", left, *users):
         os.utime(path, (old, old))
     offer(idle, [file("x")])
     idle.expect("lacking")
     assert os.listdir(incoming) == ["2-2"]
-    assert [folder.exists() for folder in folders] == [False, True, True]
+    assert os.listdir(building) == ["JOB0.b"]
+    assert all(folder.exists() for folder in users)
 
 
 def test_a_manifest_may_come_in_parts(idle: Node) -> None:
@@ -169,7 +255,7 @@ def test_a_manifest_may_come_in_parts(idle: Node) -> None:
         idle.link.send("manifest", body, **fields)
     idle.expect("lacking")
     send_blob(idle, (0, CONTENT, True))
-    idle.link.send("commit", tree="workspace", dest="JOB1", files={}, collect=[])
+    commit(idle)
     assert idle.expect("committed").fields["files"] == 3
 
 
@@ -177,7 +263,7 @@ def test_a_long_build_does_not_keep_the_agent_from_answering(idle: Node) -> None
     offer(idle, [file(f"{index % 100}/{index}") for index in range(3000)])
     idle.expect("lacking")
     send_blob(idle, (0, CONTENT, True))
-    idle.link.send("commit", tree="workspace", dest="JOB1", files={}, collect=[])
+    commit(idle)
     idle.link.send("ping", seq=5)
     idle.until(lambda event: event.kind in ("pong", "committed"), 60, "pong")
     assert idle.seen[-1].kind == "pong"
