@@ -42,8 +42,9 @@ def claimed(directory: Path, job_id: str) -> Iterator[None]:
             raise UsageError(
                 f"{holder} is collecting into {directory}; wait for it, or submit a copy of the workspace"
             )
-        os.ftruncate(fd, 0)
-        os.write(fd, f"{job_id} (pid {os.getpid()})\n".encode())
+        with contextlib.suppress(OSError):  # on a full disk the claim stays without a name
+            os.ftruncate(fd, 0)
+            os.write(fd, f"{job_id} (pid {os.getpid()})\n".encode())
         yield
     finally:
         if fd is not None:

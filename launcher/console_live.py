@@ -64,6 +64,7 @@ class LiveView:
         if not self._started:
             self._started = True
             self._live.start()
+            self._rich.show_cursor(True)  # who stops or kills us would be left without one
         self._dirty, self._drawn_at = False, now
         self._live.update(self._picture(), refresh=True)
 

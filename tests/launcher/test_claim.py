@@ -69,3 +69,10 @@ def test_a_file_in_the_place_of_a_directory_is_named(name: str, tmp_path: Path) 
     (tmp_path / name).touch()
     with pytest.raises(UsageError, match=f"{name} must be a directory"), claimed(tmp_path, "JOB1"):
         pass
+
+
+def test_a_full_disk_does_not_hinder_a_claim(tmp_path: Path) -> None:
+    (tmp_path / "log").mkdir()
+    (tmp_path / "log" / ".lock").symlink_to("/dev/full")
+    with claimed(tmp_path, "JOB1"):
+        assert (tmp_path / "log").is_dir()

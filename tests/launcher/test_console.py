@@ -257,6 +257,14 @@ def test_on_a_terminal_nodes_stay_below_and_lines_scroll_above(terminal: Termina
     assert "\x1b[?25h" in terminal.text()  # the cursor is back
 
 
+def test_whoever_is_killed_or_suspended_leaves_a_terminal_with_a_cursor(terminal: Terminal) -> None:
+    console = Console(terminal.stream)
+    console.node_state(0, "running")
+    seen = until(terminal, "running")
+    assert seen.rfind("\x1b[?25h") >= seen.rfind("\x1b[?25l")
+    console.close(DEADLINE_S)
+
+
 def test_a_dumb_terminal_gets_plain_lines(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "dumb")
     console = Console(terminal.stream)
