@@ -7,6 +7,7 @@ that and cleans.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -23,12 +24,14 @@ from agent.supervisor import supervise
 CLEAN_S = 5.0
 POLL_S = 0.05
 STOPPED_S = 5.0  # how long somebody may stop the supervisor
-_STRAY_DESCRIPTORS = 256
 
 
 def guard(nonce: str) -> int:
     """Run the supervisor as a child and return this process's exit code."""
-    os.closerange(3, _STRAY_DESCRIPTORS)  # whatever the login left open must not reach a job
+    os.closerange(3, _first_free())  # whatever the login left open must not reach a job
+    # ignored, children would be gone before anybody could wait for them
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
     become_subreaper()
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
@@ -39,12 +42,17 @@ def guard(nonce: str) -> int:
         _run_supervisor(nonce, its)
     its.close()
     _let_go_of_the_stream()
-    signal.signal(signal.SIGTERM, lambda *_: os.kill(pid, signal.SIGTERM))
+    signal.signal(signal.SIGTERM, lambda *_: _pass_on(pid))
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
     status = _wait(pid)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the pid is free for others now
     _clean(_marks(mine))
     return _explain(status)
+
+
+def _first_free() -> int:
+    """A number above those of all open descriptors."""
+    return 1 + max(int(name) for name in os.listdir("/proc/self/fd"))
 
 
 def _run_supervisor(nonce: str, guard_socket: socket.socket) -> None:
@@ -59,6 +67,11 @@ def _run_supervisor(nonce: str, guard_socket: socket.socket) -> None:
         sys.stderr.flush()
     finally:
         os._exit(code)
+
+
+def _pass_on(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):  # it ended just now: there is still its job to clean
+        os.kill(pid, signal.SIGTERM)
 
 
 def _let_go_of_the_stream() -> None:
@@ -91,7 +104,10 @@ def _marks(supervisor: socket.socket) -> Dict[str, str]:
         text = supervisor.recv(1 << 16)
     except OSError:
         return {}
-    return dict(json.loads(text.decode())) if text else {}
+    try:
+        return dict(json.loads(text.decode())) if text else {}
+    except ValueError:
+        return {}  # it was killed while it wrote: the tree alone tells then
 
 
 def _clean(marks: Dict[str, str]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import platform
-import pwd
 import socket
 import time
 from typing import Any, Dict, Optional
@@ -34,10 +33,8 @@ def login_address() -> Optional[str]:
 
 
 def _user() -> str:
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        return str(os.getuid())
+    # not from the user database, which may be on the network: the login has asked it already
+    return os.environ.get("LOGNAME") or os.environ.get("USER") or str(os.getuid())
 
 
 def _age_s() -> float:

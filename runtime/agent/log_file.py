@@ -61,7 +61,8 @@ class LogFile:
 
     def _open(self) -> Optional[int]:
         try:
-            return os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o644)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK  # no named pipe
+            return os.open(self._path, flags, 0o644)
         except OSError as error:
             self._complain(error.strerror or str(error))
             return None

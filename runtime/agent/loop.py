@@ -14,6 +14,7 @@ import signal
 import time
 from typing import Callable, Dict, Iterator, List, Optional, Tuple
 
+LONGEST_WAIT_S = 3600.0  # poll counts milliseconds in 32 bits
 SLICE_S = 0.01  # what long work may take before the loop looks around again
 
 Callback = Callable[[], object]
@@ -124,7 +125,9 @@ class Loop:
             return 0.0
         while self._timers and self._timers[0][2].callback is None:
             heapq.heappop(self._timers)
-        return max(0.0, self._timers[0][0] - time.monotonic()) if self._timers else None
+        if not self._timers:
+            return None
+        return min(max(0.0, self._timers[0][0] - time.monotonic()), LONGEST_WAIT_S)
 
     def _fire(self) -> None:
         now = time.monotonic()

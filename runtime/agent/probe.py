@@ -97,7 +97,7 @@ class Probe:
         def answered(status: int, output: bytes) -> None:
             try:
                 version, versions = json.loads(output.splitlines()[-1].decode())
-            except (ValueError, IndexError):
+            except (ValueError, IndexError, TypeError):
                 said = output.decode("utf-8", "replace").strip()[-300:]
                 problems.append(["python", "%s %s and said %r" % (self._python, _how(status), said)])
                 version, versions = None, {}
@@ -152,9 +152,9 @@ class Reach:
         self._done = done
         self._results: Dict[int, Tuple[bool, str]] = {}
         self._trying: Dict[int, socket.socket] = {}
-        checked = _peers(peers)
+        checked = {node_id: (address, port) for node_id, address, port in _peers(peers)}
         self._timer = loop.after(REACH_S, self._give_up)
-        for node_id, address, port in checked:
+        for node_id, (address, port) in checked.items():
             self._try(node_id, address, port)
         self._finish()
 
@@ -210,8 +210,10 @@ def _peers(value: Any) -> List[Tuple[int, str, int]]:
     for item in value:
         try:
             node_id, address, port = item
+            if not 0 <= int(port) <= 65535:
+                raise ValueError("no port")
             found.append((int(node_id), str(ipaddress.ip_address(address)), int(port)))
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             raise ValueError("%.80r is no [node_id, address, port]: %s" % (item, error)) from error
     return found
 
@@ -220,7 +222,7 @@ def _choose_address(
     given: Optional[str], nic: Optional[str], nics: Dict[str, List[str]], problems: Problems
 ) -> str:
     if given:
-        return given
+        return str(ipaddress.ip_address(given))  # a name would be looked up, which can take long
     if nic:
         if nics.get(nic):
             return nics[nic][0]

@@ -13,6 +13,7 @@ import select
 import signal
 from typing import Dict, List, Optional
 
+FAILURE_LIMIT = 4096  # bytes that a pipe takes at once
 START_LIMIT_S = 10.0  # a hung file system must not hang the agent
 
 _PR_SET_PDEATHSIG = 1
@@ -54,7 +55,8 @@ def spawn(argv: List[str], env: Dict[str, str], cwd: str, output: int, report: O
     finally:
         os.close(failure_read)
     if problem is not None:
-        os.waitpid(pid, 0)
+        if not isinstance(problem, TimeoutError):  # else it hangs in the kernel; the loop reaps it some day
+            os.waitpid(pid, 0)
         raise problem
     return pid
 
@@ -82,11 +84,10 @@ def _become(
             os.set_inheritable(report, True)
         os.chdir(cwd)
         os.execvpe(argv[0], argv, env)  # noqa: S606 - no shell is what we want
-    except OSError as error:
-        os.write(
-            failure,
-            ("%d %s" % (error.errno or errno.EINVAL, error.filename or argv[0])).encode("utf-8", "replace"),
-        )
+    except (OSError, ValueError) as error:
+        number = getattr(error, "errno", None) or errno.EINVAL
+        name = getattr(error, "filename", None) or argv[0]
+        os.write(failure, ("%d %s" % (number, name)).encode("utf-8", "replace")[:FAILURE_LIMIT])
     finally:
         os._exit(127)
 
@@ -104,7 +105,7 @@ def _read_failure(fd: int, pid: int) -> Optional[OSError]:
     if not select.select([fd], [], [], START_LIMIT_S)[0]:
         os.kill(pid, signal.SIGKILL)
         return TimeoutError(errno.ETIMEDOUT, "no exec after %.0f s" % START_LIMIT_S)
-    text = os.read(fd, 8192).decode("utf-8", "replace")
+    text = os.read(fd, FAILURE_LIMIT).decode("utf-8", "replace")
     if not text:
         return None
     number, name = text.split(" ", 1)

@@ -16,7 +16,7 @@ from typing import Callable, Dict, List, Optional
 
 from agent import family
 from agent.family import Found
-from agent.fields import number, relative_path, text, texts, whole
+from agent.fields import job_id, relative_path, seconds, text, texts, whole
 from agent.identity import describe_node
 from agent.loop import Loop, Timer
 from agent.outbox import Outbox
@@ -31,6 +31,7 @@ FIRST_LEASE_S = 30.0  # until `hello` says
 ALONE_GRACE_S = 1.0  # what processes get after TERM when the launcher is gone
 FAREWELL_S = 2.0
 READ_SIZE = 1 << 18
+NAME_LIMIT = 1 << 10
 POLL_S = 0.05
 
 
@@ -116,21 +117,28 @@ class Supervisor:
         fields = message.fields
         try:
             self._handlers[message.kind](fields, message.body)
-        except (ValueError, OSError) as error:
+        except (ValueError, OSError, ProtocolError) as error:
             reason = "os" if isinstance(error, OSError) else "value"
-            known = {name: fields[name] for name in ("proc", "tree") if isinstance(fields.get(name), str)}
+            known = {
+                name: fields[name][:NAME_LIMIT]
+                for name in ("proc", "tree")
+                if isinstance(fields.get(name), str)
+            }
             self._outbox.send("failed", request=message.kind, reason=reason, detail=str(error), **known)
 
     def _on_hello(self, fields: Fields, _body: bytes) -> None:
+        if self._trees is not None:
+            raise ValueError("hello came already")
         root_dir = os.path.expanduser(text(fields, "root_dir"))
         if not os.path.isabs(root_dir):
             raise ValueError("root_dir must be absolute or begin with ~, got %r" % root_dir)
-        self._lease_s = number(fields, "lease_s")
-        self._watch_lease()
-        self._python = os.path.expanduser(text(fields, "python"))
-        self._marks["PADDLE_JOB_ID"] = text(fields, "job_id")
+        marks = {"PADDLE_JOB_ID": job_id(fields, "job_id")}
         if fields.get("node_id") is not None:
-            self._marks["PADDLE_NODE_ID"] = str(whole(fields, "node_id"))
+            marks["PADDLE_NODE_ID"] = str(whole(fields, "node_id"))
+        self._python = os.path.expanduser(text(fields, "python"))
+        self._lease_s = seconds(fields, "lease_s")
+        self._watch_lease()
+        self._marks.update(marks)
         self._guard.send(json.dumps(self._marks).encode())
         self._trees = Trees(self._loop, root_dir.rstrip("/"), self._outbox.send, self._tree_committed)
         self._probe = Probe(self._loop, root_dir, self._python)
@@ -153,15 +161,15 @@ class Supervisor:
 
     def _on_stop(self, fields: Fields, _body: bytes) -> None:
         procs = None if fields.get("procs") is None else texts(fields, "procs")
-        self._stop(procs, number(fields, "grace_s"), lambda: None)
+        self._stop(procs, seconds(fields, "grace_s"), lambda: None)
 
     def _on_ack(self, fields: Fields, _body: bytes) -> None:
         if self._tailer is not None:
             self._tailer.acked(whole(fields, "bytes"))
 
     def _on_bye(self, fields: Fields, _body: bytes) -> None:
-        drain_s = number(fields, "drain_s", 10.0)
-        self._stop(None, number(fields, "grace_s", 5.0), lambda: self._drain(time.monotonic() + drain_s))
+        drain_s = seconds(fields, "drain_s", 10.0)
+        self._stop(None, seconds(fields, "grace_s", 5.0), lambda: self._drain(time.monotonic() + drain_s))
 
     def _stop(self, procs: Optional[List[str]], grace_s: float, then: Callable[[], None]) -> None:
         def done(left: List[Found], killed: int) -> None:

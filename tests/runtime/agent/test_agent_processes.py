@@ -251,3 +251,16 @@ def test_a_log_file_that_is_removed_is_begun_anew(node: Node) -> None:
     node.expect("exited", code=0)
     assert log.read_bytes() == b"two\n"
     assert any("removed or replaced" in event.fields["text"] for event in node.messages("notice"))
+
+
+def test_a_variable_that_cannot_be_one_fails_the_start(node: Node) -> None:
+    node.link.send(
+        "start", proc="p", argv=["true"], env={"a=b": "c"}, cwd=str(node.root), log="log/x", secret_env={}
+    )
+    node.expect("failed", request="start", proc="p")
+
+
+def test_a_named_pipe_in_place_of_a_log_does_not_hang_the_agent(node: Node) -> None:
+    os.mkfifo(node.root / "job/log/pipe")
+    node.start(["echo", "hello"], log="log/pipe")
+    node.expect("exited", code=0)

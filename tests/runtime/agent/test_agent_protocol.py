@@ -20,9 +20,12 @@ VALUES: list[Any] = [
     "",
     "x",
     "../..",
+    "\ud800",
     -1,
     0,
     1e308,
+    10**400,
+    float("inf"),
     True,
     [],
     [[]],
@@ -55,7 +58,7 @@ def test_bytes_of_another_protocol_are_an_error(data: bytes) -> None:
 def test_mutated_frames_give_messages_or_a_protocol_error_and_nothing_else() -> None:
     generator = random.Random(11)
     good = b"".join(frame(kind, {"proc": "p", "n": [1, None]}, b"body") for kind in sorted(LAUNCHER_KINDS))
-    for _ in range(5000):
+    for _ in range(20_000):
         data = bytearray(good)
         for _ in range(generator.randrange(1, 6)):
             data[generator.randrange(len(data))] = generator.randrange(256)
@@ -100,9 +103,17 @@ def test_frames_with_wrong_fields_fail_one_by_one_and_the_agent_lives(
         "log",
         "peers",
         "bytes",
+        "lease_s",
+        "grace_s",
+        "address",
+        "ports",
+        "collect",
+        "files",
+        "first",
+        "final",
     )
-    for _ in range(400):
-        kind = generator.choice(sorted(LAUNCHER_KINDS - {"bye", "hello", "ping"}))
+    for _ in range(4000):
+        kind = generator.choice(sorted(LAUNCHER_KINDS - {"bye", "probe", "hello", "ping"}))
         fields = {
             name: generator.choice(VALUES)
             for name in generator.sample(names, generator.randrange(len(names)))
@@ -110,9 +121,48 @@ def test_frames_with_wrong_fields_fail_one_by_one_and_the_agent_lives(
         body = json.dumps(generator.choice(VALUES)).encode()
         node.link.send(kind, body, **fields)
     node.link.send("ping", seq=77)
-    node.expect("pong", seq=77)
+    node.expect("pong", timeout_s=60, seq=77)
     if not greeted:
         node.greet()
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields"),
+    [
+        ("reach", {"peers": [[1, "127.0.0.1", 70_000]]}),
+        ("reach", {"peers": [[float("inf"), "127.0.0.1", 1]]}),
+        ("probe", {"address": "a.name.that.is.looked.up"}),
+        ("probe", {"address": "127.0.0.1", "need_bytes": 10**400}),
+        ("stop", {"procs": None, "grace_s": 10**400}),
+        ("start", {"proc": "x" * (1 << 20)}),
+        ("manifest", {"tree": "workspace", "dest": "a/" * (1 << 20) + "a"}),
+        ("hello", {"job_id": "other", "lease_s": 30, "root_dir": "/tmp/x", "python": "python3"}),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_request_that_cannot_be_is_refused_and_the_agent_lives(
+    node: Node, kind: str, fields: dict[str, Any]
+) -> None:
+    node.link.send(kind, **fields)
+    node.expect("failed", request=kind)
+    node.link.send("ping", seq=1)
+    node.expect("pong")
+
+
+def test_two_peers_of_one_number_are_tried_once(node: Node) -> None:
+    node.link.send("reach", peers=[[1, "127.0.0.1", 1], [1, "127.0.0.1", 2]])
+    assert len(node.expect("reached").fields["results"]) == 1
+    node.link.send("ping", seq=1)
+    node.expect("pong")
+
+
+def test_the_longest_wait_that_can_be_asked_for_is_no_error(make_node: Callable[..., Node]) -> None:
+    node = make_node()
+    node.greet(lease_s=1e15)
+    node.adopt()
+    node.start(["sleep", "600"])
+    node.link.send("stop", procs=None, grace_s=1e15)
+    node.expect("stopped")
 
 
 def test_a_hello_with_wrong_fields_is_refused(make_node: Callable[..., Node]) -> None:
@@ -129,6 +179,10 @@ def test_a_hello_with_wrong_fields_is_refused(make_node: Callable[..., Node]) ->
         ("lease_s", -1),
         ("lease_s", "x"),
         ("job_id", None),
+        ("job_id", ""),
+        ("job_id", "a=b"),
+        ("job_id", "\ud800"),
+        ("lease_s", 1e300),
         ("node_id", "a"),
     ]:
         node.link.send("hello", **{**right, name: value})

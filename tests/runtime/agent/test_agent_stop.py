@@ -306,3 +306,22 @@ def test_an_agent_that_somebody_stops_goes_on(node: Node) -> None:
     os.kill(agent, signal.SIGSTOP)
     node.link.send("ping", seq=77)
     node.expect("pong", seq=77)
+
+
+def test_a_guard_that_was_started_with_children_ignored_cleans_all_the_same(
+    make_node: Callable[..., Node],
+) -> None:
+    """As `trap "" CHLD` in a login script leaves it."""
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        node = make_node()
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+    node.greet()
+    node.adopt()
+    node.python(DEAF)
+    node.until(lambda _: b"ready" in node.text(), 20, "ready")
+    _, agent = node.pids()
+    os.kill(agent, signal.SIGKILL)
+    assert "ended by signal 9" in node.expect_lost()
+    assert marked(node.job_id) == []
