@@ -19,6 +19,7 @@ MAX_OPEN = 64
 LOG = "log"
 OUTPUT = "output"
 OUTPUT_NODE = 0
+LARGEST = 1 << 62  # bytes of a file
 
 
 class Collector:
@@ -46,8 +47,10 @@ class Collector:
             A sentence for the user when something is lost for the first time, else nothing.
 
         Raises:
-            ProtocolError: the path leads elsewhere.
+            ProtocolError: the path leads elsewhere, or the offset is none.
         """
+        if not 0 <= offset < LARGEST:
+            raise ProtocolError(f"node {node_id}", f"it sent {path!r} at {offset}")
         target, whole_only = self._place(node_id, path)
         copy = self._copies.get(target)
         if copy is None or reset:
@@ -83,7 +86,7 @@ class Collector:
     def _place(self, node_id: int, path: str) -> tuple[Path, bool]:
         """Where a node's file goes here, and whether it may appear only whole."""
         top, *rest = path.split("/")
-        if not rest or any(part in ("", ".", "..") or "\0" in part for part in rest):
+        if not (rest and _is_name(path)) or any(part in ("", ".", "..") or "\0" in part for part in rest):
             raise ProtocolError(f"node {node_id}", f"it sent a file of the name {path!r}")
         if top == LOG:
             return self._root.joinpath(LOG, f"node_{node_id}", *rest), False
@@ -96,6 +99,15 @@ class Collector:
         self._open.move_to_end(target)
         while len(self._open) > MAX_OPEN:
             self._open.popitem(last=False)[1].close()
+
+
+def _is_name(path: str) -> bool:
+    """Whether a file can have this name: a lone surrogate is no byte."""
+    try:
+        os.fsencode(path)
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 class _Copy:

@@ -98,7 +98,8 @@ class Dispatch:
         return True
 
     def _on_lacking(self, fields: Mapping[str, Any]) -> None:
-        self._lacking += fields["digests"]
+        digests = fields.get("digests")
+        self._lacking += [str(digest) for digest in digests] if isinstance(digests, list) else [repr(digests)]
         if self._package is None or not fields.get("final", True):
             return
         files = self._package.by_digest

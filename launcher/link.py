@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import queue
 import threading
+import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -211,13 +212,15 @@ class Link:
     def _read_frames(self, decoder: Decoder) -> str:
         """Post frames until the stream ends; returns what was wrong, or nothing."""
         waited_s = 0.0
+        start_by = time.monotonic() + START_LIMIT_S
         while True:
+            # a login script may go on talking
+            if not decoder.started and time.monotonic() >= start_by:
+                return f"no node agent started within {START_LIMIT_S:.0f} s"
             try:
                 data = self._stream.read(READ_SIZE, READ_TURN_S)
             except TimeoutError:
                 waited_s += READ_TURN_S
-                if not decoder.started and waited_s >= START_LIMIT_S:
-                    return f"no node agent started within {START_LIMIT_S:.0f} s"
                 if self._closing.is_set() and waited_s >= JOIN_S:
                     return ""
                 continue

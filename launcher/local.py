@@ -72,8 +72,11 @@ class LocalStream:
             while view:
                 if self._closing.is_set():
                     raise ConnectionError("the stream was closed")
-                if selector.select(0.5):
-                    view = view[self._in.write(view) or 0 :]
+                try:
+                    if selector.select(0.5):
+                        view = view[self._in.write(view) or 0 :]
+                except ValueError:  # closed by the other thread just now
+                    raise ConnectionError("the stream was closed") from None
 
     def close(self) -> None:
         """End both directions; the agent then stops everything and goes."""

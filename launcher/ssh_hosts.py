@@ -75,10 +75,14 @@ class KnownLine:
         return f"{self.path}:{self.number}"
 
     def matches(self, name: str) -> bool:
-        """Whether it is about a host, given as `host` or `[host]:port`."""
+        """Whether it is about a host, given as `host` or `[host]:port`; case does not matter."""
+        name = name.lower()
         if self.names.startswith("|1|"):
-            return bool(HostKeys.hash_host(name, self.names) == self.names)
-        patterns = self.names.split(",")
+            try:
+                return bool(HostKeys.hash_host(name, self.names) == self.names)
+            except (ValueError, AssertionError):  # a damaged line is about no host
+                return False
+        patterns = self.names.lower().split(",")
         if any(pattern[:1] == "!" and _fits(name, pattern[1:]) for pattern in patterns):
             return False
         return any(_fits(name, pattern) for pattern in patterns)

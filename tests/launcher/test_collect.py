@@ -129,3 +129,9 @@ def test_half_a_model_never_appears_on_a_full_disk(tmp_path: Path) -> None:
         collector.close()
     finally:
         subprocess.run(["umount", str(tmp_path)], check=True)
+
+
+@pytest.mark.parametrize(("path", "offset"), [("log/\ud800", 0), ("output/w", -1), ("output/w", 1 << 70)])
+def test_what_no_file_can_be_is_refused(collector: Collector, path: str, offset: int) -> None:
+    with pytest.raises(ProtocolError):
+        collector.store(0, path, offset, True, b"x")

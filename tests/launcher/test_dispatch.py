@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from launcher.dispatch import RUNTIME, WORKSPACE, Dispatch, DispatchState
-from launcher.link import Frame, Link
+from launcher.link import Frame, Link, MessageEvent
 from launcher.package import Package, runtime_package, workspace_package
 from tests.runtime.agent.node import Node, eventually
 
@@ -325,3 +325,15 @@ def test_a_link_in_the_users_directory_is_never_followed(
     dispatch = to_workspace(greeted(make_node), None, dest=str(job_dir))
     assert dispatch.state is DispatchState.FAILED
     assert (precious / "file").read_text() == "kept"
+
+
+@pytest.mark.parametrize("digests", [None, "abc", [["x"]], [{}], {"a": 1}, ["0" * 64]])
+def test_a_node_that_asks_for_what_was_not_offered_fails_alone(
+    root: Path, make_node: Callable[..., Node], digests: Any
+) -> None:
+    node = greeted(make_node)
+    dispatch = Dispatch(node.link, workspace_package(root), tree=WORKSPACE, dest="JOB1")
+    fields = {"tree": WORKSPACE, "digests": digests, "final": True}
+    assert dispatch.handle(MessageEvent(0, "lacking", fields, b""))
+    assert dispatch.state is DispatchState.FAILED
+    assert "not offered" in str(dispatch.error)
