@@ -85,7 +85,8 @@ class SshStream:
         self.close()
         said = self._stderr.decode("utf-8", "replace").strip()
         reason = f"the node agent ended with status {code}" if code >= 0 else "the connection ended"
-        return reason + (f" ({lost})" if lost and code < 0 else "") + (f": {said}" if said else "")
+        cause = str(lost or "") if code < 0 else ""  # an EOFError says nothing
+        return reason + (f" ({cause})" if cause else "") + (f": {said}" if said else "")
 
     def _read_stderr(self) -> None:
         # it shares the channel's window: unread, it would stop the stream

@@ -389,6 +389,7 @@ def test_a_connection_that_is_cut_is_an_event_and_cleans_the_node(
     while not isinstance(event := events.get(timeout=20), LinkLost):
         pass
     assert "connection ended" in event.reason
+    assert "()" not in event.reason
     link.close()
     deadline = time.monotonic() + 10
     while Path(f"/proc/{pid}").exists():
