@@ -16,7 +16,9 @@ ROOT = Path(__file__).resolve().parent.parent
 SOLE_IMPORTERS = {
     "fabric": {"launcher/ssh.py"},
     "paramiko": {"launcher/ssh.py", "launcher/ssh_errors.py", "launcher/ssh_hosts.py"},
-    "zmq": {"runtime/paddle/pserver/transport.py"},
+    "zmq": {
+        f"runtime/paddle/pserver/{name}.py" for name in ("doorbells", "keys", "link", "links", "transport")
+    },
     "cupy": {"runtime/paddle/backend.py"},
 }
 # folder -> what its modules must never import

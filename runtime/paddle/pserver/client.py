@@ -17,18 +17,18 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from paddle.errors import ConfigError, PserverError, WireError
+from paddle.errors import ConfigError, PserverError
 from paddle.optim.spec import OptimizerSpec, ParameterSpec, RowGradient
 from paddle.pserver.configuration import Configuration
 from paddle.pserver.exchange import Exchange, Network
+from paddle.pserver.keys import WireKeys
 from paddle.pserver.layout import Array, Layout
+from paddle.pserver.links import Links
 from paddle.pserver.message import Message, Section, Verb
-from paddle.pserver.placement import RowShare
-from paddle.pserver.transport import Links, WireKeys
+from paddle.pserver.tables import Tables, reply_array
 
 _log = logging.getLogger(__name__)
 
-_CHUNK_BYTES = 32 << 20
 _LEAVE_S = 2.0
 
 
@@ -52,6 +52,7 @@ class Client:
         """
         self._network = network
         self._exchange = Exchange(network, trainer_id, timeout_s)
+        self._tables = Tables(self._exchange, network.endpoints)
         self._trainer = trainer_id
         self._num_sparse = num_sparse
         self._everyone = range(len(network.endpoints))
@@ -144,7 +145,7 @@ class Client:
         )
         for index in missing:
             for share in self._layout.shares[index].tables:
-                self._send_table(index, share, flat[share.parameter.name])
+                self._tables.send(index, share, flat[share.parameter.name])
         self._exchange.run({i: Message(Verb.READY) for i in missing})
 
     def start_pass(self) -> None:
@@ -202,7 +203,7 @@ class Client:
             self._scatter(self._exchange.run({i: Message(Verb.PULL) for i in self._everyone}), views)
         for name in out:
             if self._layout.parameter(name).sparse:
-                self._pull_table(name, out[name])
+                self._tables.pull(self._layout.tables(name), out[name])
 
     def pull_rows(self, name: str, ids: npt.NDArray[np.int64]) -> Array:
         """Return rows (n, width) float32 of a sparse parameter for ids (n,) int64; ids may repeat."""
@@ -229,7 +230,7 @@ class Client:
         )
         for index, reply in replies.items():
             shape = (len(places[index]), parameter.shape[1])
-            found[places[index]] = self._reply_array(index, reply, name, shape)
+            found[places[index]] = reply_array(reply, self._network.endpoints[index], name, shape)
         return found
 
     def close(self) -> None:
@@ -271,38 +272,7 @@ class Client:
                 sections += [Section(name, rows[name].rows[mine]), Section(name, rows[name].values[mine])]
         return Message(Verb.PUSH_PULL, value=num_samples, sections=tuple(sections))
 
-    def _send_table(self, index: int, share: RowShare, flat: Array) -> None:
-        whole = flat.reshape(share.parameter.shape)
-        step = max(_CHUNK_BYTES // (4 * share.width), 1)
-        for start in range(0, share.height, step):
-            part = np.ascontiguousarray(whole[share.span(start, min(start + step, share.height))])
-            section = Section(share.parameter.name, part)
-            self._exchange.run({index: Message(Verb.SET_VALUES, extra=start, sections=(section,))})
-
-    def _pull_table(self, name: str, out: Array) -> None:
-        whole = out.reshape(self._layout.parameter(name).shape)
-        for index, share in self._layout.tables(name):
-            step = max(_CHUNK_BYTES // (4 * share.width), 1)
-            for start in range(0, share.height, step):
-                stop = min(start + step, share.height)
-                request = Message(
-                    Verb.PULL_TABLE, value=start, extra=stop - start, sections=(Section.text("name", name),)
-                )
-                reply = self._exchange.run({index: request})[index]
-                whole[share.span(start, stop)] = self._reply_array(
-                    index, reply, "", (stop - start, share.width)
-                )
-
     def _scatter(self, replies: Mapping[int, Message], views: Mapping[str, Array]) -> None:
         for index, reply in replies.items():
-            slab = self._reply_array(index, reply, "", self._layout.slabs[index].shape)
+            slab = reply_array(reply, self._network.endpoints[index], "", self._layout.slabs[index].shape)
             self._layout.scatter(index, slab, views)
-
-    def _reply_array(self, index: int, reply: Message, name: str, shape: tuple[int, ...]) -> Array:
-        array = reply.section(name).array
-        if array.shape != shape or array.dtype != np.float32:
-            endpoint = self._network.endpoints[index]
-            raise WireError(
-                f"pserver {endpoint}: expected {shape} float32, got {array.shape} {array.dtype}", endpoint
-            )
-        return array

@@ -15,8 +15,10 @@ from typing import NamedTuple
 
 from paddle.errors import PaddleError
 from paddle.pserver.message import Message, Section, Verb, error_message
+from paddle.pserver.options import EngineOptions
 from paddle.pserver.session import Session, Sessions
-from paddle.pserver.training import EngineOptions, Training, Waiting
+from paddle.pserver.sync import Waiting
+from paddle.pserver.training import Training
 
 _log = logging.getLogger(__name__)
 

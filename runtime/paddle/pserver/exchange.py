@@ -13,11 +13,10 @@ import secrets
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from paddle.errors import PserverError, PserverLost, WireError
 from paddle.pserver.message import Message, Verb
-from paddle.pserver.transport import Incoming
 
 _log = logging.getLogger(__name__)
 
@@ -25,6 +24,13 @@ _ASK_AFTER_S = 5.0
 _TELL_EVERY_S = 30.0
 _MAX_REPEATS = 20
 _REFUSALS: Mapping[Verb, type[PserverError]] = {Verb.ERROR: PserverError, Verb.STATE_LOST: PserverLost}
+
+
+class Incoming(NamedTuple):
+    """What `Network.receive` found: a message of a server, or None when a request must be sent to it again."""
+
+    server: int
+    message: Message | None
 
 
 class Network(Protocol):

@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 
 from paddle.errors import PserverLost
 from paddle.pserver.engine import Engine, Reply
+from paddle.pserver.exchange import Incoming
 from paddle.pserver.message import Message, decode, encode
-from paddle.pserver.transport import Incoming
 
 
 class InprocServers:
@@ -79,7 +79,7 @@ class InprocServers:
 
 
 class InprocLinks:
-    """One client's connections; the twin of `transport.Links`."""
+    """One client's connections; the twin of `links.Links`."""
 
     def __init__(self, servers: InprocServers, endpoints: Sequence[str]) -> None:
         self.endpoints = tuple(endpoints)

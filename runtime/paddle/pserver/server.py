@@ -21,10 +21,12 @@ from paddle.errors import ConfigError, PaddleError, PortBusy, PserverError
 from paddle.flags import MAX_PORT, PSERVER_FLAGS, parse_arguments, read_flags
 from paddle.pserver.address import bind_addresses, owner_of, published
 from paddle.pserver.engine import Engine
+from paddle.pserver.keys import Context, WireKeys
+from paddle.pserver.links import Links
 from paddle.pserver.message import Message, Verb
+from paddle.pserver.options import EngineOptions
 from paddle.pserver.port import Port
-from paddle.pserver.training import EngineOptions
-from paddle.pserver.transport import Context, Links, Router, WireKeys
+from paddle.pserver.transport import Router
 from paddle.report import Reporter
 
 _log = logging.getLogger(__name__)

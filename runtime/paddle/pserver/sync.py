@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection
-from typing import Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 T = TypeVar("T")
 
@@ -47,6 +47,14 @@ class Barrier(Generic[T]):
         items = sorted(self._arrived.items())
         self._arrived = {}
         return items
+
+
+class Waiting(NamedTuple):
+    """A barrier at which somebody waits."""
+
+    what: str
+    barrier: Barrier[Any]
+    missing: list[int]
 
 
 class LagGate:

@@ -10,38 +10,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from paddle.errors import ConfigError, PaddleError, PserverError, WireError
 from paddle.pserver.configuration import Configuration
 from paddle.pserver.gradient import Gradient, read_gradient
 from paddle.pserver.message import Message, Section, Verb, error_message
+from paddle.pserver.options import EngineOptions
 from paddle.pserver.store import Store
-from paddle.pserver.sync import Barrier, LagGate, lag_ratio
+from paddle.pserver.sync import Barrier, LagGate, Waiting, lag_ratio
 
 _log = logging.getLogger(__name__)
 
 _NO_VALUES = "trainer 0 left before it gave the parameters their values; see its log"
-
-
-@dataclass(frozen=True, slots=True)
-class EngineOptions:
-    """What `paddle pserver` was told, as far as an engine needs it."""
-
-    num_trainers: int
-    barrier_timeout_s: float = 60.0
-    lag_ratio_min: float = 1.0
-    lag_ratio_default: float = 1.5
-    log_period: int = 500
-
-
-class Waiting(NamedTuple):
-    """A barrier at which somebody waits."""
-
-    what: str
-    barrier: Barrier[Any]
-    missing: list[int]
 
 
 class Training:

@@ -13,7 +13,7 @@ from paddle.optim.spec import OptimizerSpec, ParameterSpec
 from paddle.pserver.client import Client
 from paddle.pserver.engine import Engine
 from paddle.pserver.inproc import InprocServers
-from paddle.pserver.training import EngineOptions
+from paddle.pserver.options import EngineOptions
 
 DEADLINE_S = 30.0
 

@@ -12,7 +12,7 @@ from paddle.optim.spec import OptimizerSpec
 from paddle.pserver.client import Client
 from paddle.pserver.engine import Engine
 from paddle.pserver.message import Message, Verb
-from paddle.pserver.training import EngineOptions
+from paddle.pserver.options import EngineOptions
 from tests.cluster.deadline import wait_for
 from tests.runtime.pserver.in_process_job import SGD, InProcessJob, Model
 

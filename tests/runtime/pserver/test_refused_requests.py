@@ -16,7 +16,7 @@ from paddle.pserver.client import Client
 from paddle.pserver.configuration import Configuration
 from paddle.pserver.engine import Engine
 from paddle.pserver.message import Message, Section, Verb
-from paddle.pserver.training import EngineOptions
+from paddle.pserver.options import EngineOptions
 from tests.runtime.pserver.in_process_job import SGD, InProcessJob, Model
 
 MODEL = Model({"fc.w": (40, 50), "fc.b": (50,), "emb": (20, 3)}, sparse=["emb"])

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What both ends of the wire have in common: the limits of their sockets, and waiting for several of them.
+
+Waiting goes by the sockets' descriptors: one system call, where zmq_poll makes some for each socket. A
+descriptor tells of news once. Whoever hears of them must take until nothing is left, and look again after
+sending, since that may swallow them; so a socket stays rung until a `take` finds it empty.
+"""
+
+from __future__ import annotations
+
+import math
+import select
+from typing import Any
+
+import zmq
+
+from paddle.pserver.message import MAX_FRAME_BYTES
+
+LINGER_MS = 500
+_HANDSHAKE_MS = 5000
+_QUEUE = 64
+
+
+class Doorbells:
+    """Sockets of one thread, and which of them may have something to take. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self._poll = select.poll()
+        self._sockets: dict[int, Any] = {}
+        self._rung: set[Any] = set()
+
+    def add(self, sock: Any) -> None:
+        """Listen for a socket; it counts as rung."""
+        descriptor = sock.getsockopt(zmq.FD)
+        self._poll.register(descriptor, select.POLLIN)
+        self._sockets[descriptor] = sock
+        self._rung.add(sock)
+
+    def remove(self, sock: Any) -> None:
+        """Forget a socket; call it before that is closed."""
+        descriptor = sock.getsockopt(zmq.FD)
+        self._poll.unregister(descriptor)
+        del self._sockets[descriptor]
+        self._rung.discard(sock)
+
+    def ring(self, sock: Any) -> None:
+        """Have the next `take` look at a socket, whatever its descriptor says."""
+        self._rung.add(sock)
+
+    def has_rung(self, sock: Any) -> bool:
+        """Return whether a socket may have something to take."""
+        return sock in self._rung
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait until a socket may have something to take, at most `timeout_s`."""
+        if not self._rung:
+            for descriptor, _ in self._poll.poll(math.ceil(timeout_s * 1000)):
+                self._rung.add(self._sockets[descriptor])
+
+    def take(self, sock: Any) -> list[zmq.Frame] | None:
+        """Return the next message of a socket, not copied, or None; does not wait."""
+        if sock not in self._rung:
+            return None
+        try:
+            parts: list[zmq.Frame] = sock.recv_multipart(zmq.NOBLOCK, copy=False)
+        except zmq.Again:
+            self._rung.discard(sock)
+            return None
+        return parts
+
+
+def prepare(sock: Any) -> None:
+    """Set what both ends have in common: limits, no address family left out."""
+    sock.setsockopt(zmq.IPV6, 1)
+    sock.setsockopt(zmq.HANDSHAKE_IVL, _HANDSHAKE_MS)
+    sock.setsockopt(zmq.MAXMSGSIZE, MAX_FRAME_BYTES)
+    sock.setsockopt(zmq.SNDHWM, _QUEUE)
+    sock.setsockopt(zmq.RCVHWM, _QUEUE)
+    sock.setsockopt(zmq.TCP_KEEPALIVE, 1)
