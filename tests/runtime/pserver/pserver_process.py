@@ -9,6 +9,7 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -17,6 +18,18 @@ ROOT = Path(__file__).resolve().parents[3]
 KEY = "5a" * 32
 START_S = 20.0
 STOP_S = 10.0
+# Dies with the test runner (PR_SET_PDEATHSIG), however that ends; the runner may have died before the call.
+# The kernel means the thread that started it, so only a start from the main thread can be tied to the process.
+_MORTAL = """
+import ctypes, os, runpy, sys
+parent, *flags = sys.argv[1:]
+if parent:
+    ctypes.CDLL(None).prctl(1, 9)
+    if os.getppid() != int(parent):
+        sys.exit("the test runner is gone")
+sys.argv = ["paddle", "pserver", *flags]
+runpy.run_module("paddle", run_name="__main__", alter_sys=True)
+"""
 
 
 class PserverProcess:
@@ -44,7 +57,7 @@ class PserverProcess:
     def start(self) -> None:
         self._report, theirs = os.pipe()
         self.process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "paddle", "pserver", *self.flags],
+            [sys.executable, "-P", "-c", _MORTAL, self._parent(), *self.flags],
             env=self.env | {"PADDLE_REPORT_FD": str(theirs)},
             pass_fds=[theirs],
             cwd=self.cwd,
@@ -56,6 +69,10 @@ class PserverProcess:
         event = self._read_report()
         assert event.get("event") == "ready", f"not ready: {self.process.communicate(timeout=STOP_S)[0]}"
         self.endpoints, self.sparse_endpoints = event["endpoints"], event["sparse_endpoints"]
+
+    @staticmethod
+    def _parent() -> str:
+        return str(os.getpid()) if threading.current_thread() is threading.main_thread() else ""
 
     def _read_report(self) -> dict[str, Any]:
         if not select.select([self._report], [], [], START_S)[0]:
