@@ -2,7 +2,8 @@
 """The one loop that owns a job's state: takes events from the queue, keeps leases alive, notices silence.
 
 Links and the engine post events from their threads; nothing else touches the roster. A handler that raises ends
-the wait: errors travel up to the job, which decides what to stop.
+the wait: errors travel up to the job, which decides what to stop. What a node says is not trusted: a message
+that a handler cannot read is an error of that node.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from launcher.errors import ProtocolError
 from launcher.link import MessageEvent
 from launcher.roster import NodeRecord, Roster
 
@@ -83,8 +85,14 @@ class Loop:
         if record.hear():
             self._handlers.back(record)
         handler = self._handlers.messages.get(event.kind)
-        if handler is not None:
+        if handler is None:
+            return
+        try:
             handler(record, event)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise ProtocolError(
+                record.name, f"its {event.kind!r} message cannot be read: {error!r}"
+            ) from error
 
     def _beat(self, now: float) -> None:
         if now >= self._next_ping:

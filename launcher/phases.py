@@ -22,11 +22,14 @@ class PhaseClock:
     """Names the phase a job is in and keeps what the finished ones took."""
 
     def __init__(self) -> None:
-        self._started = time.monotonic() - process_age_s()
+        age_s = process_age_s()
+        self._started = time.monotonic() - age_s
         self._since = self._started
         self._current = ""
         self._first_step: float | None = None
-        self._times: dict[str, float] = {}
+        self._times: dict[str, float] = {
+            "start": age_s
+        }  # the interpreter, its imports, a set-up that became it
 
     @property
     def current(self) -> str:

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The loop: events in, handlers called, deadlines kept, nodes distrusted."""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launcher.errors import ProtocolError
+from launcher.hosts import parse_host
+from launcher.link import MessageEvent
+from launcher.loop import Handlers, Loop
+from launcher.plan import Node
+from launcher.roster import NodeRecord, Roster
+
+
+def make_loop(
+    messages: dict[str, Callable[[NodeRecord, MessageEvent], None]],
+    back: Callable[[NodeRecord], None] = print,
+) -> tuple[Loop, queue.SimpleQueue[Any], Roster]:
+    node = Node(0, parse_host("node-a"), "/root", "/root/JOB1", "python3", None)
+    roster = Roster({0: NodeRecord(node)}, Path("ws"))
+    events: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    handlers = Handlers(events={}, messages=messages, silence=print, back=back, lease=print)
+    return Loop(events, roster, 30.0, handlers), events, roster
+
+
+def test_a_message_reaches_the_handler_of_its_kind() -> None:
+    seen: list[str] = []
+    loop, events, _ = make_loop({"notice": lambda record, event: seen.append(event.fields["text"])})
+    events.put(MessageEvent(0, "notice", {"text": "hello"}, b""))
+    assert loop.until(lambda: bool(seen), 5)
+    assert seen == ["hello"]
+
+
+@pytest.mark.parametrize("fields", [{}, {"text": None}, {"text": 7}])
+def test_a_message_that_cannot_be_read_is_an_error_of_its_node(fields: dict[str, Any]) -> None:
+    loop, events, _ = make_loop({"notice": lambda record, event: event.fields["text"].upper()})
+    events.put(MessageEvent(0, "notice", fields, b""))
+    with pytest.raises(ProtocolError, match="node-a: its 'notice' message cannot be read"):
+        loop.until(lambda: False, 5)
+
+
+def test_a_wait_ends_at_its_deadline() -> None:
+    loop, _, _ = make_loop({})
+    began = time.monotonic()
+    assert not loop.until(lambda: False, 0.05)
+    assert time.monotonic() - began >= 0.05
+
+
+def test_a_silent_node_that_speaks_again_is_told() -> None:
+    returned: list[str] = []
+    loop, events, roster = make_loop({}, back=lambda record: returned.append(record.name))
+    roster.nodes[0].silent = True
+    events.put(MessageEvent(0, "pong", {}, b""))
+    assert loop.until(lambda: bool(returned), 5)
+    assert returned == ["node-a"]
+    assert not roster.nodes[0].silent
