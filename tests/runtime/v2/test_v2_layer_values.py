@@ -476,7 +476,7 @@ def test_infer_stacks_outputs_and_gives_fields_in_order() -> None:
     np.testing.assert_allclose(paddle.infer([a, b], parameters, samples), np.concatenate([ROWS, 2 * ROWS]))
     assert paddle.infer(a, parameters, []) == []
     with pytest.raises(TypeError, match="list or tuple of samples, got generator"):
-        paddle.infer(a, parameters, (sample for sample in samples))
+        paddle.infer(a, parameters, (sample for sample in samples))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="differ in width"):
         paddle.infer([a, c], parameters, samples)
     inference = paddle.inference.Inference(parameters, [a, c])
