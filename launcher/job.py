@@ -61,11 +61,7 @@ def run(settings: Settings, console: Console) -> ExitCode:
 def collected_in(plan: Plan) -> Path:
     """The directory that gets log/ and output/: the workspace, or one named after a job that lies on the nodes."""
     settings = plan.settings
-    return (
-        settings.package
-        if settings.package is not None
-        else Path(Path(settings.workspace or plan.job_id).name)
-    )
+    return settings.package or Path(Path(settings.workspace or plan.job_id).name)
 
 
 class Job:
@@ -113,14 +109,11 @@ class Job:
             code = stop.event.exit_code
             self._console.note(f"stopping: {stop}")
         except JobFailed:
-            code = first_cause(self._roster.failures).exit_code
+            code, lines = first_cause(self._roster.failures).exit_code, report(self._roster.failures)
         except LauncherError as error:
             code, lines = error.exit_code, f"FIRST ERROR: {error}".splitlines()
         undone = self._shutdown.run()
-        if code in (ExitCode.PROCESS_FAILED, ExitCode.LOST):
-            lines = report(self._roster.failures)
-        else:
-            code = self._weigh(code, undone)
+        code = self._weigh(code, undone)
         self._console.times(self._clock.times())
         self._console.summary(
             job_id=self._plan.job_id,
@@ -132,8 +125,8 @@ class Job:
         return code
 
     def _weigh(self, code: ExitCode, undone: Undone) -> ExitCode:
-        """The exit code after the shutdown, for a job in which nothing failed."""
-        if code in (ExitCode.PREFLIGHT, ExitCode.DISPATCH):
+        """The exit code after the shutdown; a job that failed keeps the code of its failure."""
+        if code not in (ExitCode.DONE, ExitCode.INTERRUPTED, ExitCode.TERMINATED, ExitCode.HANGUP):
             return code
         if undone.unclean:
             return ExitCode.NOT_CLEAN

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -113,3 +114,23 @@ def test_run_sh_hands_its_arguments_on() -> None:
     output = command("sh", ROOT / "run.sh", "--dry_run", "--num_passes=7", cwd=Path("/"))
     assert output.count("--num_passes=7") >= 3
     assert "pserver-2" in output
+
+
+def test_a_node_that_talks_nonsense_ends_the_job_as_lost(conf: Path, tmp_path: Path) -> None:
+    for name in ("launcher", "runtime"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "paddle.py", tmp_path)
+    agent = tmp_path / "runtime" / "agent" / "processes.py"
+    honest = agent.read_text()
+    agent.write_text(honest.replace('"started", proc=name', '"started", proc=7'))
+    assert agent.read_text() != honest
+    workspace = tmp_path / "ws"
+    workspace.mkdir()
+    (workspace / "train.py").write_text("import time\ntime.sleep(60)\n")
+    argv = [f"--job_dispatch_package={workspace}", f"--conf={conf}", "--mode=collective"]
+    done = subprocess.run(
+        [sys.executable, tmp_path / "paddle.py", *argv], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 5, done.stdout + done.stderr
+    assert re.search(r"FIRST ERROR: local-\d: its 'started' message cannot be read", done.stdout)
+    assert "Traceback" not in done.stdout + done.stderr
