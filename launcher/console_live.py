@@ -27,7 +27,6 @@ class LiveView:
             file=cast("IO[str]", sink), force_terminal=True, highlight=False, markup=False, emoji=False
         )
         self._facts: dict[int, dict[str, str]] = {}
-        self._phase = ""
         self._dirty = False
         self._drawn_at = 0.0
         self._live = Live(
@@ -46,9 +45,7 @@ class LiveView:
             self._rich.print(Text(line, style=style), soft_wrap=True)
 
     def phase(self, name: str) -> None:
-        """Shown below, and as a line."""
-        self._phase = name
-        self._dirty = True
+        """A line of its own."""
         self.lines([f"== {name}"], style="bold")
 
     def node(self, node_id: int, **facts: str) -> None:
