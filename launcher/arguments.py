@@ -9,7 +9,7 @@ paddle.init. After `--` nothing is read at all.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -19,6 +19,7 @@ from launcher.options import OPTIONS, Mode, Option, Wire
 from launcher.spelling import near_miss
 
 DEFAULT_ENTRY = "train.py"
+LARGEST_COUNT = 100_000
 
 _LONG = {option.name: option for option in OPTIONS}
 _SHORT = {option.short: option for option in OPTIONS if option.short}
@@ -41,6 +42,8 @@ class Arguments:
         package: --job_dispatch_package, or None.
         workspace: --job_workspace, or None. Exactly one of the two is given unless help or version is.
         conf: --conf, or None.
+        env, env_files: --env and --env_file in their order, not yet read.
+        min_trainers: --min_trainers, or None: every trainer is needed.
         passthrough: tokens for the trainers, UTF-8 with surrogate escapes whatever the locale.
         flags: the flags among them before `--`, in order; a later one wins.
     """
@@ -51,6 +54,12 @@ class Arguments:
     entry: str = DEFAULT_ENTRY
     mode: Mode = Mode.V2
     wire: Wire | None = None
+    nproc_per_node: int = 1
+    env: tuple[str, ...] = ()
+    env_files: tuple[str, ...] = ()
+    max_restarts: int = 0
+    min_trainers: int | None = None
+    detach: bool = False
     shard_dirs: tuple[str, ...] = ()
     dry_run: bool = False
     accept_new_host_keys: bool = False
@@ -79,15 +88,22 @@ def parse(argv: Sequence[str]) -> Arguments:
     if "version" in given:
         return Arguments(version=True)
     _check_job_options(given)
-    wire = given.get("wire")
+    last = {name: values[-1] for name, values in given.items()}
+    wire = last.get("wire")
     return Arguments(
-        package=given.get("job_dispatch_package"),
-        workspace=given.get("job_workspace"),
-        conf=given.get("conf"),
-        entry=given.get("entry", DEFAULT_ENTRY),
-        mode=Mode(given.get("mode", Mode.V2)),
+        package=last.get("job_dispatch_package"),
+        workspace=last.get("job_workspace"),
+        conf=last.get("conf"),
+        entry=last.get("entry", DEFAULT_ENTRY),
+        mode=Mode(last.get("mode", Mode.V2)),
         wire=Wire(wire) if wire else None,
-        shard_dirs=_split_dirs(given.get("shard_dirs", "")),
+        nproc_per_node=_count(last, "nproc_per_node", 1, least=1) or 1,
+        env=tuple(_utf8(text) for text in given.get("env", ())),
+        env_files=tuple(given.get("env_file", ())),
+        max_restarts=_count(last, "max_restarts", 0) or 0,
+        min_trainers=_count(last, "min_trainers", None, least=1),
+        detach="detach" in given,
+        shard_dirs=_split_dirs(last.get("shard_dirs", "")),
         dry_run="dry_run" in given,
         accept_new_host_keys="accept_new_host_keys" in given,
         allow_mismatch="allow_mismatch" in given,
@@ -96,9 +112,9 @@ def parse(argv: Sequence[str]) -> Arguments:
     )
 
 
-def _take_own(tokens: Sequence[str]) -> tuple[dict[str, str], list[list[str]]]:
-    """Our options by name, and the other tokens in runs that were adjacent on the command line."""
-    given: dict[str, str] = {}
+def _take_own(tokens: Sequence[str]) -> tuple[dict[str, list[str]], list[list[str]]]:
+    """The values of our options by name, and the other tokens in runs that were adjacent on the command line."""
+    given: dict[str, list[str]] = {}
     runs: list[list[str]] = [[]]
     position = 0
     while position < len(tokens):
@@ -112,9 +128,9 @@ def _take_own(tokens: Sequence[str]) -> tuple[dict[str, str], list[list[str]]]:
         if option.metavar and value is None and position < len(tokens):
             value = tokens[position]
             position += 1
-        if option.name in given:
+        if option.name in given and not option.repeats:
             raise UsageError(f"--{option.name} is given twice; give it once")
-        given[option.name] = _check_value(option, value)
+        given.setdefault(option.name, []).append(_check_value(option, value))
         runs.append([])
     return given, runs
 
@@ -138,7 +154,7 @@ def _check_value(option: Option, value: str | None) -> str:
     return value
 
 
-def _check_job_options(given: dict[str, str]) -> None:
+def _check_job_options(given: dict[str, list[str]]) -> None:
     package, workspace = "job_dispatch_package" in given, "job_workspace" in given
     if package and workspace:
         raise UsageError(
@@ -152,6 +168,15 @@ def _check_job_options(given: dict[str, str]) -> None:
         )
     if workspace and "shard_dirs" in given:
         raise UsageError("--shard_dirs says what to send where: it goes with --job_dispatch_package only")
+
+
+def _count(given: Mapping[str, str], name: str, default: int | None, least: int = 0) -> int | None:
+    text = given.get(name)
+    if text is None:
+        return default
+    if not (text.isascii() and text.isdigit()) or not least <= int(text) <= LARGEST_COUNT:
+        raise UsageError(f"--{name}: expected a whole number from {least} to {LARGEST_COUNT}, got {text!r}")
+    return int(text)
 
 
 def _split_dirs(text: str) -> tuple[str, ...]:

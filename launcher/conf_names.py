@@ -60,5 +60,9 @@ CONF_NAMES: Mapping[str, ConfName] = MappingProxyType(
         "STOP_GRACE_S": ConfName(5, values.seconds(0, _DAY_S)),
         "COLLECT_TIMEOUT_S": ConfName(30, _seconds),
         "LEASE_S": ConfName(30, values.seconds(1, _DAY_S)),
+        "HEARTBEAT_TIMEOUT_S": ConfName(10, values.seconds(1, _DAY_S)),
+        "STEP_TIMEOUT_S": ConfName(600, values.seconds(0, _DAY_S)),
+        "RESTART_BACKOFF_S": ConfName(1, values.seconds(0, _DAY_S)),
+        "LOG_LIMIT_MB": ConfName(256, values.integer(1, 1 << 20)),
     }
 )

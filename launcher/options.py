@@ -23,12 +23,13 @@ class Wire(StrEnum):
 
 
 class Option(NamedTuple):
-    """One option of the launcher itself; without a metavar it is a switch."""
+    """One option of the launcher itself; without a metavar it is a switch, with `repeats` it may come again."""
 
     name: str
     metavar: str = ""
     short: str = ""
     choices: tuple[str, ...] = ()
+    repeats: bool = False
 
 
 OPTIONS = (
@@ -38,6 +39,12 @@ OPTIONS = (
     Option("dry_run"),
     Option("entry", "FILE"),
     Option("mode", "MODE", choices=tuple(Mode)),
+    Option("nproc_per_node", "N"),
+    Option("env", "NAME[=VALUE]", repeats=True),
+    Option("env_file", "FILE", repeats=True),
+    Option("max_restarts", "N"),
+    Option("min_trainers", "N"),
+    Option("detach"),
     Option("shard_dirs", "DIR[,DIR]"),
     Option("wire", "WIRE", choices=tuple(Wire)),
     Option("accept_new_host_keys"),

@@ -17,7 +17,24 @@ NOISE_KEPT = 500
 MAX_NOISE = 1 << 20  # what a login shell may say before the agent does
 
 LAUNCHER_KINDS = frozenset(
-    ("hello", "probe", "reach", "manifest", "blob", "commit", "start", "stop", "ack", "ping", "bye")
+    (
+        "hello",
+        "probe",
+        "reach",
+        "manifest",
+        "blob",
+        "commit",
+        "start",
+        "stop",
+        "ack",
+        "ping",
+        "bye",
+        "relay",
+        "fetch",
+        "stacks",
+        "jobs",
+        "end_job",
+    )
 )
 AGENT_KINDS = frozenset(
     (
@@ -37,6 +54,12 @@ AGENT_KINDS = frozenset(
         "notice",
         "pong",
         "goodbye",
+        "relaying",
+        "stalled",
+        "recovered",
+        "moved",
+        "jobs_found",
+        "job_ended",
     )
 )
 

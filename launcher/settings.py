@@ -43,6 +43,13 @@ class Settings:
         entry: the script that trainers run, relative to the workspace.
         passthrough: tokens for the trainers' argv, byte for byte.
         flags: the same tokens read as flags; a later one wins.
+        nproc_per_node: trainers on each trainer node.
+        max_restarts: how often each process may be started again after it failed.
+        min_trainers: how many trainers must remain when nodes are lost; None: all.
+        heartbeat_timeout_s: a process of ours that is silent for so long is taken for frozen.
+        step_timeout_s: a trainer that told of steps and then of none for so long hangs; 0: never.
+        restart_backoff_s: the wait before the first restart; each one after it doubles it.
+        log_limit_mb: a log that grows beyond it is rotated.
         threads: thread variables that the user's own environment sets; they hold for every process.
     """
 
@@ -78,6 +85,14 @@ class Settings:
     passthrough: tuple[str, ...]
     flags: tuple[Flag, ...]
     threads: tuple[tuple[str, str], ...]
+    nproc_per_node: int
+    max_restarts: int
+    min_trainers: int | None
+    detach: bool
+    heartbeat_timeout_s: float
+    step_timeout_s: float
+    restart_backoff_s: float
+    log_limit_mb: int
     allow_mismatch: bool
     dry_run: bool
 
@@ -215,6 +230,14 @@ def _settle(
         passthrough=arguments.passthrough,
         flags=arguments.flags,
         threads=tuple((name, environ[name]) for name in THREAD_VARIABLES if environ.get(name)),
+        nproc_per_node=arguments.nproc_per_node,
+        max_restarts=arguments.max_restarts,
+        min_trainers=arguments.min_trainers,
+        detach=arguments.detach,
+        heartbeat_timeout_s=read["HEARTBEAT_TIMEOUT_S"],
+        step_timeout_s=read["STEP_TIMEOUT_S"],
+        restart_backoff_s=read["RESTART_BACKOFF_S"],
+        log_limit_mb=read["LOG_LIMIT_MB"],
         allow_mismatch=arguments.allow_mismatch,
         dry_run=arguments.dry_run,
     )

@@ -15,7 +15,24 @@ MAX_HEADER = 16 << 20
 MAX_BODY = 4 << 20
 
 LAUNCHER_KINDS = frozenset(
-    ("hello", "probe", "reach", "manifest", "blob", "commit", "start", "stop", "ack", "ping", "bye")
+    (
+        "hello",
+        "probe",
+        "reach",
+        "manifest",
+        "blob",
+        "commit",
+        "start",
+        "stop",
+        "ack",
+        "ping",
+        "bye",
+        "relay",
+        "fetch",
+        "stacks",
+        "jobs",
+        "end_job",
+    )
 )
 AGENT_KINDS = frozenset(
     (
@@ -35,6 +52,12 @@ AGENT_KINDS = frozenset(
         "notice",
         "pong",
         "goodbye",
+        "relaying",
+        "stalled",
+        "recovered",
+        "moved",
+        "jobs_found",
+        "job_ended",
     )
 )
 
