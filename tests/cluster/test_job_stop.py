@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import os
-import random
 import signal
 
 import pytest
@@ -199,14 +198,3 @@ def test_a_node_that_is_cut_off_cleans_itself_within_its_lease(
     wait_for("node-c to clean itself", lambda: not host.job_processes(job_id), 15)
     host.rejoin(cluster.gate_address)  # its sshd learns now that nobody is there
     oracle.check_clean(within_s=40)
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_ctrl_c_at_a_random_moment_leaves_nothing(
-    seed: int, cluster: Cluster, job: JobRunner, oracle: Oracle
-) -> None:
-    moment_s = random.Random(seed).uniform(0.2, 4.0)
-    launch = job.start("--act=hold")
-    wait_for(f"{moment_s:.3f} s", lambda: launch.age_s >= moment_s, 10, every_s=0.005)
-    launch.interrupt()
-    oracle.check(launch, 130, within_s=20)
