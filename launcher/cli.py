@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from datetime import datetime
 
-from launcher import arguments, plan, plan_text, settings, signals, workspace
+from launcher import arguments, commands, plan, plan_text, settings, signals, workspace
 from launcher.console import Console, show
 from launcher.errors import ExitCode, LauncherError, UsageError
 from launcher.help_text import HELP
@@ -27,17 +27,32 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     try:
         with signals.raised():
-            return int(_run(sys.argv[1:] if argv is None else argv))
+            return int(_with_packages(sys.argv[1:] if argv is None else argv))
     except LauncherError as error:
         lines = str(error).splitlines()
         show("\n".join(f"paddle.py: {line}" for line in lines), sys.stderr)
         return int(error.exit_code)
     except signals.StopRequest as stop:
-        show(f"paddle.py: stopped by {stop} before the job began", sys.stderr)
+        show(f"paddle.py: ended by {stop}", sys.stderr)
         return int(stop.event.exit_code)
 
 
+def _with_packages(argv: Sequence[str]) -> ExitCode:
+    """Run, and tell what to do when this Python lacks a package."""
+    try:
+        return _run(argv)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith("launcher"):
+            raise
+        raise UsageError(
+            f"this Python has no {error.name}; `sh run.sh` sets up .venv, then run .venv/bin/python paddle.py"
+        ) from error
+
+
 def _run(argv: Sequence[str]) -> ExitCode:
+    command = commands.named(argv)
+    if command is not None:
+        return commands.run(command, argv[1:])
     given = arguments.parse(argv)
     if given.help or given.version:
         show(HELP if given.help else f"paddle.py {VERSION}")
@@ -52,14 +67,8 @@ def _run(argv: Sequence[str]) -> ExitCode:
 
 
 def _run_job(resolved: settings.Settings) -> ExitCode:
-    try:
-        from launcher import job  # brings fabric, which --help and --dry_run do without
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.startswith("launcher"):
-            raise
-        raise UsageError(
-            f"this Python has no {error.name}; `sh run.sh` sets up .venv, then run .venv/bin/python paddle.py"
-        ) from error
+    from launcher import job  # brings fabric, which --help and --dry_run do without
+
     console = Console()
     try:
         return job.run(resolved, console)
