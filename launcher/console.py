@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Protocol, TextIO
@@ -88,8 +88,21 @@ class Console:
     def __init__(self, stream: TextIO | None = None) -> None:
         self._sink = Sink(sys.stdout if stream is None else stream)
         self._view, self._on_terminal = _choose_view(self._sink)
+        self._mirrors: list[View] = []
         self._gone_noted = False
         self._outlet = Outlet(self._tick, self._note_dropped)
+
+    def mirror(self, view: View) -> None:
+        """Show everything from now on here too; the view is called in the callers' threads and must not wait."""
+        self._mirrors.append(view)
+
+    def rendered(self, lines: Sequence[str], style: str = "") -> None:
+        """Lines as another console's mirror got them."""
+        self._post_lines(lines, style)
+
+    def facts(self, node_id: int, facts: Mapping[str, str]) -> None:
+        """Facts on a node as another console's mirror got them."""
+        self._post_node(node_id, **facts)
 
     def nodes(self, labels: Mapping[int, str]) -> None:
         """Name the nodes, by id."""
@@ -98,7 +111,8 @@ class Console:
 
     def phase(self, name: str) -> None:
         """The job enters a phase."""
-        self._outlet.post(lambda: self._view.phase(console_text.visible(name)))
+        shown = console_text.visible(name)
+        self._show(lambda view: view.phase(shown))
 
     def note(self, text: str) -> None:
         """Something the user should know; may hold several lines."""
@@ -114,6 +128,9 @@ class Console:
         label = f"{process.replace('-', ' ', 1)} {node}"
         lines = console_text.process_lines(label, data, self._on_terminal)
         self._outlet.post(lambda: self._view.lines(lines), droppable=True)
+        if self._mirrors:  # they may end on a terminal wherever this console writes to
+            harmless = console_text.process_lines(label, data, on_terminal=True)
+            self._reflect(lambda view: view.lines(harmless))
 
     def node_state(self, node_id: int, state: str) -> None:
         """What a node is doing."""
@@ -163,11 +180,19 @@ class Console:
     def _post_lines(self, lines: Iterable[str], style: str = "") -> None:
         shown = [console_text.visible(line) for line in lines]
         if shown:
-            self._outlet.post(lambda: self._view.lines(shown, style))
+            self._show(lambda view: view.lines(shown, style))
 
     def _post_node(self, node_id: int, **facts: str) -> None:
         shown = {name: console_text.visible(fact) for name, fact in facts.items()}
-        self._outlet.post(lambda: self._view.node(node_id, **shown), droppable="label" not in facts)
+        self._show(lambda view: view.node(node_id, **shown), droppable="label" not in facts)
+
+    def _show(self, act: Callable[[View], None], droppable: bool = False) -> None:
+        self._outlet.post(lambda: act(self._view), droppable)
+        self._reflect(act)
+
+    def _reflect(self, act: Callable[[View], None]) -> None:
+        for mirror in self._mirrors:
+            act(mirror)
 
     def _note_dropped(self, count: int) -> None:
         self._view.lines(
