@@ -11,15 +11,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from launcher.collect import Collector
-from launcher.console import Console
 from launcher.dispatch import WORKSPACE
-from launcher.engines.ssh import SshEngine
 from launcher.errors import ConnectError, LauncherError
 from launcher.loop import Loop
-from launcher.reactions import Reactions
-from launcher.roster import NodeRecord, Roster
-from launcher.settings import Settings
+from launcher.reactions_nodes import NodeReactions
+from launcher.roster import NodeRecord
+from launcher.situation import Situation
 
 MARGIN_S = 3.0  # what a node may take beyond the deadline it was given
 FORCED_STOP_S = 1.0  # after a second request: for the word that everything was killed
@@ -49,33 +46,24 @@ class Shutdown:
     """
 
     def __init__(
-        self,
-        settings: Settings,
-        roster: Roster,
-        loop: Loop,
-        reactions: Reactions,
-        engine: SshEngine,
-        collector: Collector,
-        console: Console,
-        enter: Callable[[str], None],
+        self, situation: Situation, loop: Loop, nodes: NodeReactions, enter: Callable[[str], None]
     ) -> None:
-        self._settings = settings
-        self._roster = roster
+        self._situation = situation
+        self._settings = situation.settings
+        self._roster = situation.roster
+        self._collector = situation.collector
         self._loop = loop
-        self._reactions = reactions
-        self._engine = engine
-        self._collector = collector
-        self._console = console
+        self._nodes = nodes
         self._enter = enter
 
     def run(self) -> Undone:
         """Stop everything, collect the rest, close every connection."""
-        self._reactions.stopping = True
+        self._situation.stopping = True
         self._enter("stop")
         self._stop()
         self._enter("collect")
         self._collect()
-        self._engine.close()
+        self._situation.engine.close()
         records = self._roster.all()
         return Undone(
             tuple(line for record in records for line in self._unclean(record)),
@@ -88,7 +76,7 @@ class Shutdown:
             record.send("stop", procs=None, grace_s=settings.stop_grace_s)
         lost = [record for record in self._roster.all() if record.used and record.link is None]
         for record in lost:
-            self._reactions.connect(record)
+            self._nodes.connect(record)
         self._wait(
             lambda: all(r.stopped for r in self._roster.live()) and all(r.stopped or r.error for r in lost),
             max(settings.stop_grace_s, settings.connect_timeout_s if lost else 0.0) + MARGIN_S,
@@ -112,14 +100,14 @@ class Shutdown:
             record.drop(ConnectError(record.name, "the node agent did not say goodbye"))
 
     def _say_bye(self, drain_s: float) -> None:
-        grace_s = 0.0 if self._reactions.forced else self._settings.stop_grace_s
+        grace_s = 0.0 if self._situation.forced else self._settings.stop_grace_s
         for record in self._roster.live():
             record.send("bye", grace_s=grace_s, drain_s=drain_s)
 
     def _wait(self, done: Callable[[], bool], timeout_s: float, forced_s: float) -> None:
         """Wait for `done` for `timeout_s`, once the user has asked again for `forced_s`."""
-        self._until(lambda: done() or self._reactions.forced, timeout_s)
-        if self._reactions.forced:
+        self._until(lambda: done() or self._situation.forced, timeout_s)
+        if self._situation.forced:
             self._until(done, forced_s)
 
     def _until(self, done: Callable[[], bool], timeout_s: float) -> None:
@@ -128,7 +116,7 @@ class Shutdown:
             try:
                 self._loop.until(done, deadline - time.monotonic())
             except LauncherError as error:
-                self._console.note(str(error))
+                self._situation.console.note(str(error))
 
     def _unclean(self, record: NodeRecord) -> list[str]:
         lines = [f"NOT CLEANED on {record.name}: pid {pid} {command}" for pid, command in record.left]

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the job does when a process starts, is ready, gets on, ends, or cannot be started."""
+
+from __future__ import annotations
+
+from launcher.errors import ConnectError
+from launcher.failure import describe_exit
+from launcher.link import MessageEvent
+from launcher.plan import Endpoints, Role
+from launcher.reactions_dispatch import DispatchReactions
+from launcher.roster import NodeRecord, ProcessState
+from launcher.situation import Situation
+
+
+class ProcessReactions:
+    """The life of the job's processes."""
+
+    def __init__(self, situation: Situation, dispatch: DispatchReactions) -> None:
+        self._situation = situation
+        self._roster = situation.roster
+        self._dispatch = dispatch
+
+    def failed(self, record: NodeRecord, event: MessageEvent) -> None:
+        """A request could not be carried out: of a tree, of a process, or of the node."""
+        fields = event.fields
+        if fields.get("tree"):
+            self._dispatch.answered(record, event)
+            return
+        process = self._roster.processes.get(str(fields.get("proc")))
+        if process is not None:
+            process.state = ProcessState.EXITED
+            self._roster.fail_process(process, f"could not be started: {fields['detail']}")
+        elif record.probed is None:
+            record.drop(ConnectError(record.name, f"refused {fields['request']}: {fields['detail']}"))
+        else:
+            self._roster.fail_node(record, f"refused {fields['request']}: {fields['detail']}")
+
+    def started(self, record: NodeRecord, event: MessageEvent) -> None:
+        """The process is there."""
+        self._roster.processes[event.fields["proc"]].state = ProcessState.RUNNING
+        self._situation.node_state(record, "running")
+
+    def ready(self, record: NodeRecord, event: MessageEvent) -> None:
+        """A pserver answered on all its ports."""
+        process = self._roster.processes[event.fields["proc"]]
+        process.endpoints = Endpoints(
+            tuple(event.fields["endpoints"]), tuple(event.fields["sparse_endpoints"])
+        )
+
+    def progress(self, record: NodeRecord, event: MessageEvent) -> None:
+        """A trainer made a step."""
+        fields = event.fields
+        self._situation.clock.note_first_step()
+        self._situation.console.progress(
+            record.node.node_id,
+            fields["pass_id"],
+            fields["batch_id"],
+            fields["cost"],
+            fields["samples_per_s"],
+        )
+
+    def exited(self, record: NodeRecord, event: MessageEvent) -> None:
+        """The process is gone; only a trainer may end by itself, and only with 0."""
+        fields = event.fields
+        process = self._roster.processes[fields["proc"]]
+        process.state = ProcessState.EXITED
+        is_trainer = process.process.role is Role.TRAINER
+        if self._situation.stopping or (is_trainer and fields["code"] == 0):
+            return
+        self._roster.fail_process(
+            process, describe_exit(fields["code"], fields["signal"]), tuple(fields["tail"].splitlines())
+        )
