@@ -14,15 +14,16 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tests.cluster import network, sshd
+from tests.cluster import addresses, network, sshd
 from tests.cluster.deadline import wait_for
 from tests.cluster.namespaces import Namespaces
 from tests.cluster.processes import HostProcess, listening_ports, processes_of
 
 HOME = "/root"
+SSHD_S = 20.0
 PRIVATE_DIRS = ("/root", "/tmp")  # what a host does not share with this machine
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 KINDS = ("--net", "--mount", "--pid", "--uts", "--ipc")
@@ -52,12 +53,10 @@ class HostFiles:
 class Host:
     """A machine of the test cluster; see `Cluster` for how to get one."""
 
-    def __init__(
-        self, name: str, index: int, subnet: int, state: Path, gate: Namespaces, key: sshd.KeyPair
-    ) -> None:
-        self.name = name
+    def __init__(self, index: int, cluster: int, state: Path, gate: Namespaces, key: sshd.KeyPair) -> None:
+        self.name = addresses.host_name(index)
         self.index = index
-        self.address = network.host_address(subnet, index)
+        self.address = addresses.host_address(cluster, index)
         self.port = 22
         self.user = "root"
         self.files = HostFiles(state)
@@ -65,46 +64,76 @@ class Host:
         self._gate = gate
         self._boots = 0
         self._inside: Namespaces | None = None
-        self._cable = network.Port("", "", self.address)
+        self._cable = network.Port("", addresses.host_mac(index), self.address)
 
     def __repr__(self) -> str:
         return f"Host({self.name} {self.address} {'on' if self.alive else 'off'})"
 
     # -- power
 
-    def boot(self) -> None:
-        """Begins to start the host; `finish_boot` completes it. Several hosts boot beside each other so."""
+    def boot(self, pinned: Sequence[network.Port] = ()) -> None:
+        """Begins to start the host, which `cable`, `bring_up` and `wait_for_sshd` complete.
+
+        Several hosts boot beside each other so.
+
+        Args:
+            pinned: other hosts whose hardware addresses it never has to ask for.
+        """
         assert not self.alive, f"{self.name} is on"
         (self.files.fs / "root").mkdir(parents=True, exist_ok=True)
         (self.files.fs / "tmp").mkdir(exist_ok=True)
         (self.files.fs / "tmp").chmod(0o1777)
         (self.files.etc / "sshd.log").write_text("")
+        (self.files.etc / "network").write_text(network.host_commands(self._cable, pinned))
         argv = ["sh", str(INIT), str(self.files.state), self.name, *_kept_dirs()]
         self._inside = Namespaces(KINDS, argv)
         self._boots += 1
-        # The address of the hardware stays, as with a real machine: neighbours still have it in their caches.
-        mac = f"02:77:00:00:00:{self.index + 1:02x}"
-        self._cable = network.Port(f"p{self.index}b{self._boots}", mac, self.address)
+        self._cable = replace(self._cable, device=f"p{self.index}b{self._boots}")
 
-    def finish_boot(self) -> None:
-        """Waits until the host is up, on the network, and its sshd listens."""
+    def cable(self) -> tuple[Namespaces, network.Port]:
+        """Waits until the host is there to be plugged in, and returns what goes where."""
         self.inside.wait_ready()
-        network.plug_in(self._gate, self.inside, self._cable)
-        wait_for(f"sshd of {self.name}", lambda: 22 in self.listening(), 10)
+        return self.inside, self._cable
+
+    def bring_up(self) -> None:
+        """Tells the host that its cable is in: network first, then sshd."""
+        self.inside.say("plugged in")
+
+    def wait_for_sshd(self) -> None:
+        """Waits until the host can be logged in to."""
+        wait_for(f"sshd of {self.name}", lambda: 22 in self.listening(), SSHD_S)
 
     def start(self) -> None:
         """Switches the host on and waits until its sshd listens."""
         self.boot()
-        self.finish_boot()
+        network.plug_in(self._gate, [self.cable()])
+        self.bring_up()
+        self.wait_for_sshd()
 
     def kill(self) -> None:
         """Cuts the power: every process ends at once, nothing is said to anybody."""
         if self._inside is not None:
             # First the cable: the kernel takes its time to remove a network, and until then it would answer
             # for a host that is gone.
-            network.unplug(self._gate, self._cable)
-            self._inside.kill()
+            network.unplug(self._gate, [self.plug])
+            self.strike()
+            self.wait_off()
+
+    def strike(self) -> None:
+        """Ends the host's processes; the cable stays, and `wait_off` has to follow."""
+        if self._inside is not None:
+            self._inside.strike()
+
+    def wait_off(self) -> None:
+        """Waits until none of the host's processes is left."""
+        if self._inside is not None:
+            self._inside.close()
             self._inside = None
+
+    @property
+    def plug(self) -> network.Port:
+        """Where it is plugged in, or was the last time."""
+        return self._cable
 
     def wipe(self) -> None:
         """Gives the host, while it is off, an empty /root and /tmp."""

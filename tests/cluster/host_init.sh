@@ -3,8 +3,9 @@
 # Process 1 of a test host: host_init.sh STATE NAME [KEPT_DIR ...]
 #
 # Runs in fresh mount, pid, uts, ipc and network namespaces. STATE holds etc/ (passwd, hosts, sshd_config, keys) and fs/
-# (what the host sees as /root and /tmp). Says "ready", then lives until its standard input closes; the kernel
-# kills every process of the host with it. As process 1 it also reaps orphans, which dash does while it waits.
+# (what the host sees as /root and /tmp). Says "ready", brings up network and sshd when a line says that the cable is in,
+# then lives until its standard input closes; the kernel kills every process of the host with it. As process 1
+# it also reaps orphans, which dash does while it waits.
 set -eu
 state=$1
 name=$2
@@ -30,6 +31,8 @@ mount --rbind "$state/fs/root" /root
 mount --rbind "$state/fs/tmp" /tmp
 cd /
 
-/usr/sbin/sshd -D -E /run/host/sshd.log -f /run/host/sshd_config </dev/null >/dev/null 2>&1 &
 echo ready
+read -r _
+ip -batch /run/host/network
+/usr/sbin/sshd -D -E /run/host/sshd.log -f /run/host/sshd_config </dev/null >/dev/null 2>&1 &
 cat >/dev/null

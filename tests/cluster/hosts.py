@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
-from tests.cluster import network, sshd, state
+from tests.cluster import addresses, limits, network, sshd, state
 from tests.cluster.host import HOME, PATH, Host
 from tests.cluster.launch import Launch
 from tests.cluster.namespaces import Namespaces
@@ -28,7 +28,11 @@ from tests.cluster.processes import HostProcess
 ROOT = Path(__file__).resolve().parents[2]
 GATE_INIT = Path(__file__).with_name("gate_init.sh")
 TOOLS = ("unshare", "nsenter", "ip", "tc", "mount", "ssh", "ssh-keygen", "/usr/sbin/sshd")
-_subnets = itertools.cycle(range(1, 255))
+BOOT_AT_ONCE = 32
+# Beyond so many, all hosts asking each other for their hardware addresses would overflow the neighbour table, which
+# Linux has one of for all namespaces: they know each other from the start then, and only the gate asks.
+ASK_UP_TO = 26
+_numbers = itertools.cycle(addresses.CLUSTERS)
 
 
 def missing_tools() -> str:
@@ -46,6 +50,9 @@ def missing_tools() -> str:
 class Cluster:
     """`count` hosts named node-a, node-b, ... on a network of their own, and the gate where launchers run.
 
+    Raises:
+        RuntimeError: the kernel's limits do not allow so many, or a host did not come up.
+
     Attributes:
         hosts: the machines, in order.
         state: temporary directory of the cluster; removed by `close`.
@@ -57,30 +64,28 @@ class Cluster:
 
     def __init__(self, count: int) -> None:
         state.sweep()
-        subnet = next(_subnets)
+        if lacking := limits.shortfall(count):
+            raise RuntimeError(lacking)
+        number = next(_numbers)
         self.state = state.make_state_dir(os.getpid())
         self.ssh_config = self.state / "ssh_config"
         self.known_hosts = self.state / "known_hosts"
         self.identity = self.state / "id_ed25519"
-        self.gate_address = network.gate_address(subnet)
+        self.gate_address = addresses.gate_address(number)
         self._launches: list[Launch] = []
-        names = [
-            f"node-{letter}" for letter, _ in zip("abcdefghijklmnopqrstuvwxyz", range(count), strict=False)
-        ]
-        addresses = [network.host_address(subnet, index) for index in range(count)]
-        self._etc_hosts = self._write_etc_hosts(zip(addresses, names, strict=True))
+        self._etc_hosts = self._write_etc_hosts(number, count)
         self._gate = Namespaces(("--net", "--mount"), ["sh", str(GATE_INIT), str(self._etc_hosts)])
         self.hosts: list[Host] = []
         try:
             self._identity_key = sshd.make_key(self.identity, "launcher")
-            for index, name in enumerate(names):
-                directory = self.state / name
-                key = sshd.make_key(directory / "etc/ssh_host_ed25519_key", name)
-                self.hosts.append(Host(name, index, subnet, directory, self._gate, key))
+            for index in range(count):
+                name = addresses.host_name(index)
+                key = sshd.make_key(self.state / name / "etc/ssh_host_ed25519_key", name)
+                self.hosts.append(Host(index, number, self.state / name, self._gate, key))
                 self._furnish(self.hosts[-1])
             self._write_client_files()
             self._gate.wait_ready()
-            network.make_bridge(self._gate, subnet)
+            network.make_bridge(self._gate, self.gate_address)
             self._boot_all()
         except BaseException:
             self.close()
@@ -102,8 +107,9 @@ class Cluster:
     def reset(self) -> None:
         """Ends all launches and power-cycles every host with an empty /root and /tmp."""
         self.end_launches()
+        network.unplug(self._gate, [host.plug for host in self.hosts if host.alive])
+        self._end_hosts()
         for host in self.hosts:
-            host.kill()
             host.wipe()
         self._write_client_files()
         self._boot_all()
@@ -111,8 +117,7 @@ class Cluster:
     def close(self) -> None:
         """Ends everything and removes the cluster's directory."""
         self.end_launches()
-        for host in self.hosts:
-            host.kill()
+        self._end_hosts()
         self._gate.close()
         shutil.rmtree(self.state, ignore_errors=True)
 
@@ -209,18 +214,36 @@ class Cluster:
     # -- making
 
     def _boot_all(self) -> None:
-        for host in self.hosts:
-            authorized = host.files.fs / "root/.ssh/authorized_keys"
-            authorized.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            authorized.write_text(self._identity_key.public_line + "\n")
-            authorized.chmod(0o600)
-            host.boot()
-        for host in self.hosts:
-            host.finish_boot()
+        pinned = [host.plug for host in self.hosts] if len(self.hosts) > ASK_UP_TO else []
+        for first in range(0, len(self.hosts), BOOT_AT_ONCE):
+            group = self.hosts[first : first + BOOT_AT_ONCE]
+            for host in group:
+                self._authorize(host)
+                host.boot(pinned)
+            network.plug_in(self._gate, [host.cable() for host in group])
+            for host in group:
+                host.bring_up()
+            for host in group:
+                host.wait_for_sshd()
 
-    def _write_etc_hosts(self, pairs: zip[tuple[str, str]]) -> Path:
+    def _end_hosts(self) -> None:
+        for host in self.hosts:
+            host.strike()
+        for host in self.hosts:
+            host.wait_off()
+
+    def _authorize(self, host: Host) -> None:
+        authorized = host.files.fs / "root/.ssh/authorized_keys"
+        authorized.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        authorized.write_text(self._identity_key.public_line + "\n")
+        authorized.chmod(0o600)
+
+    def _write_etc_hosts(self, number: int, count: int) -> Path:
         path = self.state / "hosts"
-        lines = "".join(f"{address} {name}\n" for address, name in pairs)
+        lines = "".join(
+            f"{addresses.host_address(number, index)} {addresses.host_name(index)}\n"
+            for index in range(count)
+        )
         path.write_text(f"127.0.0.1 localhost\n{self.gate_address} gate\n{lines}")
         return path
 

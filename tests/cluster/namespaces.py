@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 START_S = 20.0
+END_S = 10.0
 
 
 class Namespaces:
@@ -75,6 +76,12 @@ class Namespaces:
             children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text()
             self._pid = int(children.split()[0])
 
+    def say(self, line: str) -> None:
+        """Writes a line to the holder's standard input."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(line.encode() + b"\n")
+        self._process.stdin.flush()
+
     def command(self, argv: Sequence[str], kinds: Sequence[str] = ()) -> list[str]:
         """Returns the argv that runs `argv` inside these namespaces."""
         return ["nsenter", "--target", str(self.pid), *(kinds or self._entered), "--", *argv]
@@ -104,22 +111,22 @@ class Namespaces:
             raise RuntimeError(f"{list(argv)!r} ended with {done.returncode}: {done.stdout}{done.stderr}")
         return done
 
-    def kill(self) -> None:
-        """Ends the holder at once, as a power cut would, and waits until all of its processes are gone."""
+    def strike(self) -> None:
+        """Ends the holder at once, as a power cut would; `close` waits until all of its processes are gone."""
         if self._own_pids and self._pid and self.alive:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._pid, signal.SIGKILL)
-        self.close()
 
     def close(self) -> None:
         """Ends the holder and what runs inside; never raises for a holder that has ended."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.close()
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
         try:
-            self._process.wait(timeout=5)
+            self._process.wait(timeout=END_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            self._process.wait(timeout=5)
+            self._process.wait(timeout=END_S)
         self._process.stdout.close()
         self._errors.close()

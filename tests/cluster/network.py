@@ -7,8 +7,10 @@ allows 15 characters; they cannot clash, as every cluster has a bridge namespace
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
+from tests.cluster.addresses import PREFIX_LENGTH
 from tests.cluster.namespaces import Namespaces
 
 BRIDGE = "br0"
@@ -31,40 +33,46 @@ class Port:
     address: str
 
 
-def gate_address(subnet: int) -> str:
-    """Address of the launcher's side."""
-    return f"10.77.{subnet}.1"
-
-
-def host_address(subnet: int, index: int) -> str:
-    """Address of host `index`."""
-    return f"10.77.{subnet}.{11 + index}"
-
-
-def make_bridge(gate: Namespaces, subnet: int) -> None:
+def make_bridge(gate: Namespaces, address: str) -> None:
     """Makes the bridge; the gate itself is reachable on it."""
     ip(
         gate,
         "link set lo up",
         f"link add {BRIDGE} type bridge stp_state 0 forward_delay 0",
-        f"addr add {gate_address(subnet)}/24 dev {BRIDGE}",
+        f"addr add {address}/{PREFIX_LENGTH} dev {BRIDGE}",
         f"link set {BRIDGE} up",
     )
 
 
-def plug_in(gate: Namespaces, host: Namespaces, port: Port) -> None:
-    """Connects a host to the bridge and gives it its address."""
+def plug_in(gate: Namespaces, cables: Iterable[tuple[Namespaces, Port]]) -> None:
+    """Connects hosts to the bridge; each brings up its own end with `host_commands`."""
     ip(
         gate,
-        f"link add {port.device} type veth peer name {NIC} address {port.mac} netns {host.pid}",
-        f"link set {port.device} master {BRIDGE} up",
+        *(
+            command
+            for host, port in cables
+            for command in (
+                f"link add {port.device} type veth peer name {NIC} address {port.mac} netns {host.pid}",
+                f"link set {port.device} master {BRIDGE} up",
+            )
+        ),
     )
-    ip(host, "link set lo up", f"addr add {port.address}/24 dev {NIC}", f"link set {NIC} up")
 
 
-def unplug(gate: Namespaces, port: Port) -> None:
-    """Removes a host's cable, both ends; it may not have been plugged in."""
-    ip(gate, f"link del {port.device}", check=False)
+def host_commands(port: Port, pinned: Iterable[Port] = ()) -> str:
+    """What a host gives to `ip -batch` once its cable is in.
+
+    Args:
+        pinned: neighbours that it knows for good, see `pin_neighbour`.
+    """
+    lines = ["link set lo up", f"addr add {port.address}/{PREFIX_LENGTH} dev {NIC}", f"link set {NIC} up"]
+    lines += [f"neigh add {to.address} lladdr {to.mac} nud permanent dev {NIC}" for to in pinned]
+    return "\n".join(lines) + "\n"
+
+
+def unplug(gate: Namespaces, ports: Iterable[Port]) -> None:
+    """Removes hosts' cables, both ends; they may not have been plugged in."""
+    ip(gate, *(f"link del {port.device}" for port in ports), check=False)
 
 
 def set_link(gate: Namespaces, port: Port, state: str) -> None:
@@ -92,8 +100,9 @@ def set_rate(gate: Namespaces, host: Namespaces, port: Port, mbit: float | None)
 
 
 def ip(where: Namespaces, *commands: str, check: bool = True) -> None:
-    """Runs ip(8) commands in a network namespace as one batch."""
-    where.run(["ip", "-batch", "-"], kinds=("--net",), input="\n".join(commands) + "\n", check=check)
+    """Runs ip(8) commands in a network namespace as one batch; without `check` each is tried."""
+    force = [] if check else ["-force"]
+    where.run(["ip", *force, "-batch", "-"], kinds=("--net",), input="\n".join(commands) + "\n", check=check)
 
 
 def _tc(where: Namespaces, command: str, check: bool = True) -> None:

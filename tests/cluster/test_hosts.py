@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -12,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster import state
+from tests.cluster import addresses, state
 from tests.cluster.deadline import wait_for
 from tests.cluster.hosts import Cluster
 from tests.cluster.processes import HostProcess
@@ -186,8 +188,8 @@ def test_two_clusters_run_beside_each_other(cluster: Cluster) -> None:
 
 def test_hosts_die_with_a_killed_test_process_and_its_directory_is_swept(tmp_path: Path) -> None:
     code = (
-        "import time\nfrom tests.cluster.hosts import Cluster\nc = Cluster(1)\n"
-        "print(c.state, c.hosts[0].inside.pid, flush=True)\ntime.sleep(1000)\n"
+        "import time\nfrom tests.cluster.hosts import Cluster\nc = Cluster(3)\n"
+        "print(c.state, c.hosts[0].inside.pid, c.hosts[2].inside.pid, flush=True)\ntime.sleep(1000)\n"
     )
     root = Path(__file__).resolve().parents[2]
     with subprocess.Popen(
@@ -197,14 +199,63 @@ def test_hosts_die_with_a_killed_test_process_and_its_directory_is_swept(tmp_pat
         stdout=subprocess.PIPE,
     ) as owner:
         assert owner.stdout is not None
-        directory, pid = owner.stdout.readline().decode().split()
-        assert Path(f"/proc/{pid}").exists()
+        directory, *pids = owner.stdout.readline().decode().split()
+        spaces = {os.readlink(f"/proc/{pid}/ns/{kind}") for pid in pids for kind in ("mnt", "net", "pid")}
+        assert len(spaces) == 6
         owner.send_signal(signal.SIGKILL)
         owner.wait(timeout=5)
-    wait_for("the end of the host", lambda: not Path(f"/proc/{pid}").exists(), 5)
+    wait_for("the end of the hosts", lambda: not spaces & namespaces_in_use(), 5)
     assert Path(directory).exists()
     assert Path(directory) in state.sweep()
     assert not Path(directory).exists()
+
+
+def namespaces_in_use() -> set[str]:
+    found = set()
+    for process in Path("/proc").glob("[0-9]*"):
+        for kind in ("mnt", "net", "pid"):
+            with contextlib.suppress(OSError):
+                found.add(os.readlink(process / "ns" / kind))
+    return found
+
+
+def test_more_hosts_than_letters_have_names_and_addresses_of_their_own_and_know_each_other() -> None:
+    count = 30
+    with Cluster(count) as many:
+        names = [host.name for host in many.hosts]
+        assert names[25:28] == ["node-z", "node-27", "node-28"]
+        assert len({host.address for host in many.hosts}) == count
+        code = "import socket; print(socket.create_connection(('node-28', 22), 5).recv(4).decode())"
+        assert many["node-a"].run([sys.executable, "-c", code]).stdout == "SSH-\n"
+        assert many.ssh(many["node-28"], "cat", "/proc/sys/kernel/hostname").stdout == "node-28\n"
+        holders = {host.inside.pid for host in many.hosts}
+    assert [pid for pid in holders if Path(f"/proc/{pid}").exists()] == []
+    assert not many.state.exists()
+
+
+@pytest.mark.parametrize("index", [0, 199, 200, 255, 256, addresses.MOST - 1])
+def test_addresses_differ_at_every_seam_of_the_plan(index: int) -> None:
+    others = [other for other in range(addresses.MOST) if other != index]
+    assert addresses.host_address(1, index) not in {addresses.host_address(1, other) for other in others}
+    assert addresses.host_mac(index) not in {addresses.host_mac(other) for other in others}
+    assert addresses.host_name(index) not in {addresses.host_name(other) for other in others}
+
+
+def test_a_cluster_that_the_kernel_has_no_room_for_is_refused_with_the_limit_and_its_remedy() -> None:
+    with pytest.raises(
+        RuntimeError, match=r"1024 hosts need 1024 ports of a bridge, here 1000 are allowed: make a smaller"
+    ):
+        Cluster(1024)
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (100, most))
+    try:
+        with pytest.raises(
+            RuntimeError, match=r"open files \(ulimit -n\), here 100 are allowed: ulimit -n \d+"
+        ):
+            Cluster(20)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 def test_the_test_process_keeps_its_own_network(cluster: Cluster) -> None:
