@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from launcher import cli
+from launcher.commands import COMMANDS
 from launcher.conf_names import CONF_NAMES, REQUIRED
 from launcher.errors import ExitCode
 from launcher.options import OPTIONS
@@ -81,14 +83,22 @@ def run(package: Path) -> Run:
     return run_command
 
 
-def test_help_fits_a_screen_and_names_every_option(run: Run) -> None:
+def test_help_fits_a_screen_and_leads_to_the_pages(run: Run) -> None:
     done = run("--help")
     lines = done.stdout.decode().splitlines()
     assert done.returncode == 0
     assert len(lines) <= 24
     assert max(map(len, lines)) <= 80
-    for option in OPTIONS:
-        assert f"--{option.name}" in done.stdout.decode()
+    for topic in re.findall(r"help ([a-z]+-?[a-z]+)(?=[ ,]|$)", done.stdout.decode()):
+        assert (ROOT / "docs" / f"{topic}.md").is_file(), topic
+    for command in COMMANDS:
+        assert command in lines[1]
+
+
+def test_help_names_no_option_that_there_is_not(run: Run) -> None:
+    named = set(re.findall(r"--([a-z_]+)", run("--help").stdout.decode()))
+    assert named - {"flag"} <= {option.name for option in OPTIONS}
+    assert {"job_dispatch_package", "job_workspace", "env", "nproc_per_node"} <= named
 
 
 def test_version_is_that_of_the_project(run: Run) -> None:

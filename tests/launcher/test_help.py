@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`paddle.py help`: the pages of docs/ as plain text, and single rows of their tables."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from launcher.commands import COMMANDS
+from launcher.commands.help import run
+from launcher.conf_names import CONF_NAMES
+from launcher.errors import ExitCode, UsageError
+from launcher.options import OPTIONS
+from launcher.plain_markdown import plain
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+TOPICS = sorted(path.stem for path in DOCS.glob("*.md"))
+
+
+@pytest.fixture(autouse=True)
+def eighty_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+
+
+def shown(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
+    assert run(argv) is ExitCode.DONE
+    return capsys.readouterr().out
+
+
+def test_help_lists_every_page_and_command(capsys: pytest.CaptureFixture[str]) -> None:
+    text = shown(capsys)
+    for word in (*TOPICS, *COMMANDS):
+        assert re.search(rf"^  {word}  +\S", text, re.MULTILINE), word
+
+
+@pytest.mark.parametrize("topic", TOPICS)
+def test_a_page_fits_the_terminal_but_for_its_code(capsys: pytest.CaptureFixture[str], topic: str) -> None:
+    lines = shown(capsys, topic).splitlines()
+    assert lines[1] == "=" * len(lines[0])
+    too_long = [line for line in lines if len(line) > 80 and not line.startswith("    ")]
+    assert [line for line in too_long if " " in line.strip()] == []
+
+
+@pytest.mark.parametrize("option", [option.name for option in OPTIONS])
+def test_an_option_can_be_asked_for_with_and_without_dashes(
+    capsys: pytest.CaptureFixture[str], option: str
+) -> None:
+    text = shown(capsys, f"--{option}")
+    assert re.match(rf"--{option}\b", text)
+    assert "(more: paddle.py help command-line)" in text
+
+
+@pytest.mark.parametrize("name", CONF_NAMES)
+def test_a_name_of_conf_can_be_asked_for(capsys: pytest.CaptureFixture[str], name: str) -> None:
+    text = shown(capsys, name)
+    assert re.search(rf"^{name}\n    default: ", text, re.MULTILINE)
+
+
+def test_an_unknown_word_is_refused_with_the_nearest_one() -> None:
+    with pytest.raises(UsageError, match="did you mean configuration"):
+        run(["configuraton"])
+    with pytest.raises(UsageError, match="lists the pages"):
+        run(["qqqqqq"])
+    with pytest.raises(UsageError, match="takes one word"):
+        run(["data", "design"])
+
+
+def test_markdown_becomes_plain_text() -> None:
+    text = """# A *title*
+
+One paragraph with `code`, **bold** text and a [link](other-page.md#part),
+on two lines.
+
+- first item that is long enough to be filled onto a second line of the list
+- second
+  goes on
+
+| a | b |
+|---|---|
+| `x \\| y` | 1 &lt; 2 |
+
+    code | stays   as it is
+
+## Part
+
+1. one
+"""
+    assert plain(text, 44).splitlines() == [
+        "A *title*",
+        "=========",
+        "",
+        "One paragraph with code, bold text and a",
+        "link (help other-page), on two lines.",
+        "",
+        "- first item that is long enough to be",
+        "  filled onto a second line of the list",
+        "- second goes on",
+        "",
+        "a      b",
+        "-----  -----",
+        "x | y  1 < 2",
+        "",
+        "    code | stays   as it is",
+        "",
+        "Part",
+        "----",
+        "",
+        "1. one",
+    ]
+
+
+def test_a_table_that_is_too_wide_becomes_a_list() -> None:
+    text = "| name | default | meaning |\n|---|---|---|\n| `A_NAME` | `1` | " + "word " * 20 + "|\n"
+    lines = plain(text, 50).splitlines()
+    assert lines[:3] == ["A_NAME", "    default: 1", "    meaning: word word word word word word word"]
+    assert max(map(len, lines)) <= 50
