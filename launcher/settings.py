@@ -21,6 +21,7 @@ from launcher.hosts import Host
 from launcher.options import Mode, Wire
 from launcher.roles import check_cluster, select_nodes
 from launcher.spelling import nearest
+from launcher.state_dir import StatePlaces, places
 
 CONF_VARIABLE = "PADDLE_CLUSTER_CONF"
 DEFAULT_CONF = Path(__file__).resolve().parent.parent / "conf.py"
@@ -50,6 +51,8 @@ class Settings:
         step_timeout_s: a trainer that told of steps and then of none for so long hangs; 0: never.
         restart_backoff_s: the wait before the first restart; each one after it doubles it.
         log_limit_mb: a log that grows beyond it is rotated.
+        conf: the conf.py that was read, absolute.
+        state: where jobs keep their state on this machine.
         threads: thread variables that the user's own environment sets; they hold for every process.
     """
 
@@ -95,6 +98,8 @@ class Settings:
     log_limit_mb: int
     allow_mismatch: bool
     dry_run: bool
+    conf: Path
+    state: StatePlaces
 
 
 class _Problems:
@@ -113,13 +118,18 @@ class _Problems:
         raise ConfError(where, "\n".join([first, *(f"{place}: {message}" for place, message in more)]))
 
 
+def conf_path(arguments: Arguments, environ: Mapping[str, str]) -> Path:
+    """Which conf.py counts."""
+    return Path(arguments.conf or environ.get(CONF_VARIABLE) or DEFAULT_CONF)
+
+
 def resolve(arguments: Arguments, environ: Mapping[str, str]) -> Settings:
     """Reads conf.py and puts the three layers together.
 
     Raises:
         ConfError: everything that is wrong in the three, one line each, with file:line, variable or option.
     """
-    conf = read_conf(Path(arguments.conf or environ.get(CONF_VARIABLE) or DEFAULT_CONF))
+    conf = read_conf(conf_path(arguments, environ))
     problems = _Problems()
     _refuse_unknown(conf, problems)
     read = {
@@ -240,4 +250,6 @@ def _settle(
         log_limit_mb=read["LOG_LIMIT_MB"],
         allow_mismatch=arguments.allow_mismatch,
         dry_run=arguments.dry_run,
+        conf=conf_path(arguments, environ).absolute(),
+        state=places(environ),
     )
