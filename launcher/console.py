@@ -1,13 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """The only place that prints: plain lines, or on a terminal log lines above and one line a node below.
 
+What is told is apart from how it is drawn: every method makes an event of `screen_events`, a frozen value, and
+`show` draws it. So others can watch (`watch` takes a tap that gets each event too: the merged log, a client in
+another terminal), and a console in another process shows the same by `show(from_fields(...))`.
+
 No method ever waits for the reader or fails because of it. `close` writes what is left; it comes last.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from pathlib import Path
@@ -16,8 +22,24 @@ from typing import Protocol, TextIO
 from launcher import console_text
 from launcher.errors import ExitCode
 from launcher.outlet import Outlet, Sink
+from launcher.screen_events import (
+    Ended,
+    Event,
+    Failed,
+    NodesNamed,
+    NodeState,
+    Noted,
+    PhaseEntered,
+    Printed,
+    Progressed,
+    Tabled,
+    Timed,
+    Unsent,
+)
 
 CLOSE_S = 2.0
+
+Tap = Callable[[Event], None]
 
 
 def show(text: str, stream: TextIO | None = None) -> None:
@@ -78,6 +100,17 @@ def _choose_view(sink: Sink) -> tuple[View, bool]:
     return LiveView(sink), True
 
 
+def _cost(event: Event) -> tuple[int, int]:
+    """Lines and bytes of an event that may be left out when the reader is slow; 0, 0: it may not."""
+    match event:
+        case Printed():
+            return event.data.count(b"\n") + event.partial, len(event.data)
+        case NodeState() | Progressed():
+            return 1, 0
+        case _:
+            return 0, 0
+
+
 class Console:
     """What the job tells its user.
 
@@ -88,88 +121,90 @@ class Console:
     def __init__(self, stream: TextIO | None = None) -> None:
         self._sink = Sink(sys.stdout if stream is None else stream)
         self._view, self._on_terminal = _choose_view(self._sink)
-        self._mirrors: list[View] = []
         self._gone_noted = False
+        self._taps: tuple[Tap, ...] = ()
         self._outlet = Outlet(self._tick, self._note_dropped)
 
-    def mirror(self, view: View) -> None:
-        """Show everything from now on here too; the view is called in the callers' threads and must not wait."""
-        self._mirrors.append(view)
+    def watch(self, tap: Tap) -> None:
+        """Have every event from now on given to `tap` too, in the caller's thread; it may not wait or raise."""
+        self._taps = (*self._taps, tap)
 
-    def rendered(self, lines: Sequence[str], style: str = "") -> None:
-        """Lines as another console's mirror got them."""
-        self._post_lines(lines, style)
+    def unwatch(self, tap: Tap) -> None:
+        """Give it no more events."""
+        self._taps = tuple(other for other in self._taps if other != tap)
 
-    def facts(self, node_id: int, facts: Mapping[str, str]) -> None:
-        """Facts on a node as another console's mirror got them."""
-        self._post_node(node_id, **facts)
+    def show(self, event: Event) -> None:
+        """Show an event, of this job or of one that another process runs."""
+        for tap in self._taps:
+            tap(event)
+        self._outlet.post(functools.partial(self._draw, event), *_cost(event))
 
     def nodes(self, labels: Mapping[int, str]) -> None:
         """Name the nodes, by id."""
-        for node_id, label in labels.items():
-            self._post_node(node_id, label=label)
+        self.show(NodesNamed(tuple(labels.items())))
 
     def phase(self, name: str) -> None:
         """The job enters a phase."""
-        shown = console_text.visible(name)
-        self._show(lambda view: view.phase(shown))
+        self.show(PhaseEntered(name))
 
     def note(self, text: str) -> None:
         """Something the user should know; may hold several lines."""
-        self._post_lines(text.split("\n"))
+        self.show(Noted(text))
 
-    def process_line(self, process: str, node: str, data: bytes) -> None:
-        """Whole lines that a process wrote.
+    def process_line(
+        self, process: str, node: str, data: bytes, *, partial: bool = False, at: float | None = None
+    ) -> None:
+        """Lines that a process wrote.
 
         Args:
             process: its name, such as "trainer-2".
             node: how the screen names its node.
+            partial: the last line is still open.
+            at: when, on this machine's wall clock; now when it is left out.
         """
-        label = f"{process.replace('-', ' ', 1)} {node}"
-        lines = console_text.process_lines(label, data, self._on_terminal)
-        self._outlet.post(lambda: self._view.lines(lines), droppable=True)
-        if self._mirrors:  # they may end on a terminal wherever this console writes to
-            harmless = console_text.process_lines(label, data, on_terminal=True)
-            self._reflect(lambda view: view.lines(harmless))
+        self.show(Printed(str(process), node, data, partial, time.time() if at is None else at))
+
+    def unsent(self, process: str, node: str, size: int, log: str) -> None:
+        """So many bytes of a process's output did not come, but `log` on its node has them."""
+        self.show(Unsent(str(process), node, int(size), str(log)))
 
     def node_state(self, node_id: int, state: str) -> None:
         """What a node is doing."""
-        self._post_node(node_id, state=state)
+        self.show(NodeState(node_id, state))
 
-    def progress(self, node_id: int, pass_id: int, batch_id: int, cost: float, samples_per_s: float) -> None:
-        """How far the trainer of a node is."""
-        self._post_node(
-            node_id,
-            progress=f"pass {pass_id} batch {batch_id}",
-            cost=f"{cost:.5g}",
-            speed=f"{samples_per_s:,.0f} samples/s",
+    def progress(
+        self,
+        node_id: int,
+        pass_id: int,
+        batch_id: int,
+        cost: float,
+        samples_per_s: float,
+        *,
+        process: str = "",
+    ) -> None:
+        """How far a trainer is."""
+        self.show(
+            Progressed(node_id, str(process), int(pass_id), int(batch_id), float(cost), float(samples_per_s))
         )
 
     def table(self, headers: Sequence[str], rows: Sequence[Sequence[str]], red: AbstractSet[int]) -> None:
         """A table whose rows at the indices in `red` are wrong."""
-        head, *lines = console_text.table(headers, rows, red)
-        self._post_lines([head])
-        for index, line in enumerate(lines):
-            self._post_lines([line], style="red" if index in red else "")
+        shown = tuple(tuple(str(cell) for cell in row) for row in rows)
+        self.show(Tabled(tuple(headers), shown, tuple(sorted(red))))
 
     def failure(self, lines: Iterable[str]) -> None:
         """What went wrong first, with the end of its log."""
-        self._post_lines(lines, style="bold red")
+        self.show(Failed(tuple(lines)))
 
     def times(self, phases: Mapping[str, float]) -> None:
         """How long each phase took, in seconds."""
-        self._post_lines([console_text.times(phases)])
+        self.show(Timed(tuple(phases.items())))
 
     def summary(
         self, *, job_id: str, code: ExitCode, logs: Path | None, output: Path | None, lines: Iterable[str]
     ) -> None:
         """The last screen: what is left to say, where the results are, how it ended."""
-        places = {"logs": logs, "output": output}
-        self.failure(lines)
-        self._post_lines(f"{what}: {path}" for what, path in places.items() if path is not None)
-        self._post_lines(
-            [console_text.outcome(job_id, code)], style="bold" if code is ExitCode.DONE else "bold red"
-        )
+        self.show(Ended(job_id, code, str(logs or ""), str(output or ""), tuple(lines)))
 
     def close(self, timeout_s: float = CLOSE_S) -> None:
         """Write what waits, for at most `timeout_s`, and leave the terminal as it was."""
@@ -177,22 +212,30 @@ class Console:
         self._outlet.close(timeout_s)
         self._tell_gone()
 
-    def _post_lines(self, lines: Iterable[str], style: str = "") -> None:
-        shown = [console_text.visible(line) for line in lines]
-        if shown:
-            self._show(lambda view: view.lines(shown, style))
+    def _draw(self, event: Event) -> None:
+        """Show an event; in the outlet's thread."""
+        view = self._view
+        match event:
+            case Printed():
+                view.lines(self._lines_of(event))
+            case Unsent():
+                view.lines([console_text.unsent(event)])
+            case NodesNamed():
+                for node_id, label in event.labels:
+                    view.node(node_id, label=console_text.visible(label))
+            case NodeState():
+                view.node(event.node_id, state=console_text.visible(event.state))
+            case Progressed():
+                view.node(event.node_id, **console_text.progress(event))
+            case PhaseEntered():
+                view.phase(console_text.visible(event.name))
+            case _:
+                for text, style in console_text.told(event):
+                    view.lines([console_text.visible(text)], style)
 
-    def _post_node(self, node_id: int, **facts: str) -> None:
-        shown = {name: console_text.visible(fact) for name, fact in facts.items()}
-        self._show(lambda view: view.node(node_id, **shown), droppable="label" not in facts)
-
-    def _show(self, act: Callable[[View], None], droppable: bool = False) -> None:
-        self._outlet.post(lambda: act(self._view), droppable)
-        self._reflect(act)
-
-    def _reflect(self, act: Callable[[View], None]) -> None:
-        for mirror in self._mirrors:
-            act(mirror)
+    def _lines_of(self, event: Printed) -> list[str]:
+        label = console_text.label(event.process, event.node)
+        return console_text.process_lines(label, event.data, self._on_terminal)
 
     def _note_dropped(self, count: int) -> None:
         self._view.lines(

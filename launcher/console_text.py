@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 from launcher.errors import ExitCode
+from launcher.screen_events import Ended, Event, Failed, Noted, Progressed, Tabled, Timed, Unsent
 
 MAX_LINE = 2000
 
@@ -39,6 +40,55 @@ def _visible_character(character: str) -> str:
     if character.isprintable() or unicodedata.category(character) == "Zs":
         return character
     return character.encode("unicode_escape").decode("ascii")
+
+
+def label(process: str, node: str) -> str:
+    """ "trainer 2 node-c": who wrote a line."""
+    return f"{process.replace('-', ' ', 1)} {node}"
+
+
+def unsent(event: Unsent) -> str:
+    """What stands for output that did not come."""
+    who = visible(label(event.process, event.node))
+    return (
+        f"[{who}] ({event.size} bytes are not shown, it writes faster than the link takes; "
+        f"{visible(event.log)} has them)"
+    )
+
+
+def progress(event: Progressed) -> dict[str, str]:
+    """The facts of a node that a step changes."""
+    return {
+        "progress": f"pass {event.pass_id} batch {event.batch_id}",
+        "cost": f"{event.cost:.5g}",
+        "speed": f"{event.samples_per_s:,.0f} samples/s",
+    }
+
+
+def told(event: Event) -> list[tuple[str, str]]:
+    """The lines of an event in which the launcher itself speaks, each with its style."""
+    match event:
+        case Noted():
+            return [(line, "") for line in event.text.split("\n")]
+        case Tabled():
+            head, *lines = table(event.headers, event.rows, frozenset(event.red))
+            return [
+                (head, ""),
+                *((line, "red" if row in event.red else "") for row, line in enumerate(lines)),
+            ]
+        case Failed():
+            return [(line, "bold red") for line in event.lines]
+        case Timed():
+            return [(times(dict(event.phases)), "")]
+        case Ended():
+            places = {"logs": event.logs, "output": event.output}
+            return [
+                *((line, "bold red") for line in event.lines),
+                *((f"{what}: {path}", "") for what, path in places.items() if path),
+                (outcome(event.job_id, event.code), "bold" if event.code is ExitCode.DONE else "bold red"),
+            ]
+        case _:
+            return []
 
 
 def process_lines(label: str, data: bytes, on_terminal: bool) -> list[str]:

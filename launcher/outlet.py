@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import TextIO
 
 BACKLOG = 2000
+BACKLOG_SIZE = 4 << 20  # bytes
 TICK_S = 0.2
 
 
@@ -80,12 +81,13 @@ class Outlet:
 
     Args:
         on_tick: called after every job, and every TICK_S while there is none.
-        on_dropped: called with a number of jobs that were dropped, once the reader keeps up again.
+        on_dropped: called with a number of lines that were dropped, once the reader keeps up again.
     """
 
     def __init__(self, on_tick: Callable[[], None], on_dropped: Callable[[int], None]) -> None:
-        self._jobs: deque[Callable[[], None]] = deque()
+        self._jobs: deque[tuple[Callable[[], None], int]] = deque()
         self._wake = threading.Condition()
+        self._size = 0
         self._dropped = 0
         self._closing = False
         self._on_tick = on_tick
@@ -93,15 +95,21 @@ class Outlet:
         self._thread = threading.Thread(target=self._work, name="console", daemon=True)
         self._thread.start()
 
-    def post(self, job: Callable[[], None], droppable: bool = False) -> None:
-        """Have a job run soon; never blocks. A droppable one is left out when too much is waiting."""
+    def post(self, job: Callable[[], None], lines: int = 0, size: int = 0) -> None:
+        """Have a job run soon; never blocks.
+
+        Args:
+            lines: what it would show; if there are any, the job is left out and they are counted when too much waits.
+            size: the bytes it holds.
+        """
         with self._wake:
             if self._closing:
                 return
-            if droppable and len(self._jobs) >= BACKLOG:
-                self._dropped += 1
+            if lines and (len(self._jobs) >= BACKLOG or self._size + size > BACKLOG_SIZE):
+                self._dropped += lines
                 return
-            self._jobs.append(job)
+            self._jobs.append((job, size))
+            self._size += size
             self._wake.notify()
 
     def close(self, timeout_s: float) -> bool:
@@ -117,7 +125,8 @@ class Outlet:
             with self._wake:
                 if not (self._jobs or self._dropped or self._closing):
                     self._wake.wait(TICK_S)
-                job = self._jobs.popleft() if self._jobs else None
+                job, size = self._jobs.popleft() if self._jobs else (None, 0)
+                self._size -= size
                 dropped = 0
                 if job is None:
                     dropped, self._dropped = self._dropped, 0

@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a job tells its user, as plain values: each can be drawn by a console of this or of another process.
+
+Every event is frozen and holds only text, numbers, bytes and tuples of them. `to_fields` turns one into a JSON
+object and `from_fields` back. `Backdrop` keeps what somebody who begins to watch in the middle has to know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from launcher.errors import ExitCode
+
+
+@dataclass(frozen=True)
+class NodesNamed:
+    """The nodes of the job: (id, label) each."""
+
+    labels: tuple[tuple[int, str], ...]
+
+
+@dataclass(frozen=True)
+class PhaseEntered:
+    """The job enters a phase."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Noted:
+    """Something the user should know; may hold several lines."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Printed:
+    """What a process wrote.
+
+    Attributes:
+        process: its name, such as "trainer-2".
+        node: how the screen names its node.
+        data: whole lines; with `partial` the last one is still open.
+        at: when, in seconds since the epoch on the launcher's clock.
+    """
+
+    process: str
+    node: str
+    data: bytes
+    partial: bool
+    at: float
+
+
+@dataclass(frozen=True)
+class Unsent:
+    """Output that an agent did not send, because its process wrote faster than the link takes.
+
+    Attributes:
+        log: the file on the node that has it, relative to the job directory.
+    """
+
+    process: str
+    node: str
+    size: int
+    log: str
+
+
+@dataclass(frozen=True)
+class NodeState:
+    """What a node is doing."""
+
+    node_id: int
+    state: str
+
+
+@dataclass(frozen=True)
+class Progressed:
+    """How far a trainer is.
+
+    Attributes:
+        process: its name, such as "trainer-0".
+    """
+
+    node_id: int
+    process: str
+    pass_id: int
+    batch_id: int
+    cost: float
+    samples_per_s: float
+
+
+@dataclass(frozen=True)
+class Tabled:
+    """A table whose rows at the indices in `red` are wrong."""
+
+    headers: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    red: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Failed:
+    """What went wrong first, with the end of its log."""
+
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Timed:
+    """How long each phase took: (name, seconds) each."""
+
+    phases: tuple[tuple[str, float], ...]
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How the job ended and where its results are; logs and output may be empty."""
+
+    job_id: str
+    code: ExitCode
+    logs: str
+    output: str
+    lines: tuple[str, ...]
+
+
+Event = (
+    NodesNamed
+    | PhaseEntered
+    | Noted
+    | Printed
+    | Unsent
+    | NodeState
+    | Progressed
+    | Tabled
+    | Failed
+    | Timed
+    | Ended
+)
+KINDS: Mapping[str, type[Event]] = {
+    kind.__name__: kind
+    for kind in (
+        NodesNamed,
+        PhaseEntered,
+        Noted,
+        Printed,
+        Unsent,
+        NodeState,
+        Progressed,
+        Tabled,
+        Failed,
+        Timed,
+        Ended,
+    )
+}
+
+
+def to_fields(event: Event) -> dict[str, Any]:
+    """An event as a JSON object; bytes that are no UTF-8 become lone surrogates."""
+    found = {
+        name: value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else value
+        for name, value in asdict(event).items()
+    }
+    return {"event": type(event).__name__, **found}
+
+
+def from_fields(given: Mapping[str, Any]) -> Event:
+    """The event that `to_fields` made, also after a way through JSON.
+
+    Raises:
+        ValueError: it is none.
+    """
+    kind = KINDS.get(str(given.get("event")))
+    if kind is None:
+        raise ValueError(f"no event is called {given.get('event')!r}")
+    try:
+        values = {field.name: _value(field.type, given[field.name]) for field in fields(kind)}
+        return kind(**values)
+    except (KeyError, TypeError, UnicodeEncodeError) as error:
+        raise ValueError(f"a {kind.__name__} without its fields: {error!r}") from error
+
+
+def _value(declared: object, value: Any) -> Any:
+    if declared == "bytes":
+        return value.encode("utf-8", "surrogateescape")
+    if declared == "ExitCode":
+        return ExitCode(value)
+    return _frozen(value)
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value
+
+
+class Backdrop:
+    """The events that describe how things are now: what a newcomer is shown first. Bounded by nodes and processes."""
+
+    def __init__(self) -> None:
+        self._named: NodesNamed | None = None
+        self._phase: PhaseEntered | None = None
+        self._states: dict[int, NodeState] = {}
+        self._progress: dict[str, Progressed] = {}
+        self._end: dict[type[Event], Event] = {}
+
+    def take(self, event: Event) -> None:
+        """Remember an event if it is still true later; a tap for `Console.watch`."""
+        match event:
+            case NodesNamed():
+                self._named = event
+            case PhaseEntered():
+                self._phase = event
+            case NodeState():
+                self._states[event.node_id] = event
+            case Progressed():
+                self._progress[event.process or str(event.node_id)] = event
+            case Timed() | Ended():
+                self._end[type(event)] = event
+            case _:
+                pass
+
+    def events(self) -> tuple[Event, ...]:
+        """What to show first, in order."""
+        first = tuple(event for event in (self._named, self._phase) if event is not None)
+        return (*first, *self._states.values(), *self._progress.values(), *self._end.values())
