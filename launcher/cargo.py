@@ -65,8 +65,9 @@ class Cargo:
         if self._workspace is None:
             return None
         # scripts choose their shard by trainer rank; a node without a trainer needs none
-        ranks = {node_id: rank for rank, node_id in enumerate(self._plan.trainer_nodes)}
-        return shard(self._workspace, self._plan.settings.shard_dirs, ranks.get(node.node_id, -1), len(ranks))
+        trainer_nodes = self._plan.trainer_nodes
+        ranks = {rank for rank, node_id in enumerate(trainer_nodes) if node_id == node.node_id}
+        return shard(self._workspace, self._plan.settings.shard_dirs, ranks, len(trainer_nodes))
 
 
 def _checked(package: Package, plan: Plan) -> Package:

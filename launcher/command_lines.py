@@ -25,7 +25,7 @@ def of_pserver(settings: Settings, python: str, job_id: str, address: str) -> tu
         "port": str(settings.port),
         "ports_num": str(settings.ports_num),
         "ports_num_for_sparse": str(settings.ports_num_for_sparse),
-        "num_gradient_servers": str(len(settings.trainers)),
+        "num_gradient_servers": str(settings.num_trainers),
         "nics": settings.nic,
         "comment": job_id,
         "bind": address,

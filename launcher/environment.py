@@ -6,21 +6,17 @@ Nothing secret passes through here: the agent adds PADDLE_JOB_KEY itself.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice
 
 from launcher.flags import INIT_FLAGS
 from launcher.options import Mode
+from launcher.seats import Seat, share
+from launcher.service_ports import trainer_port
 from launcher.settings import THREAD_VARIABLES, Settings
 
-ADDED_ON_NODE = ("PADDLE_JOB_DIR", "PADDLE_JOB_KEY", "PADDLE_REPORT_FD", "PYTHONPATH")
-
-# Below the usual ephemeral range, so that no outgoing connection takes such a port in between.
-_FIRST_SERVICE_PORT = 20000
-_SERVICE_PORTS = 12000
+ADDED_ON_NODE = ("PADDLE_JOB_DIR", "PADDLE_JOB_KEY", "PADDLE_PROC", "PADDLE_REPORT_FD", "PYTHONPATH")
 
 
 @dataclass(frozen=True)
@@ -37,8 +33,9 @@ class JobFacts:
 
     Attributes:
         addresses: node id -> address for the job's traffic.
-        pserver_nodes, trainer_nodes: node id by rank.
-        pserver_ports: ports that pservers are configured for.
+        pserver_nodes: node id by rank.
+        seats: the trainers' places, by rank.
+        service_port: first port of the run for the trainers: the master port.
         endpoints: node id of a pserver -> its endpoints.
     """
 
@@ -46,23 +43,16 @@ class JobFacts:
     settings: Settings
     addresses: Mapping[int, str]
     pserver_nodes: tuple[int, ...]
-    trainer_nodes: tuple[int, ...]
-    pserver_ports: range
+    seats: tuple[Seat, ...]
+    service_port: int
     endpoints: Mapping[int, Endpoints]
-
-    @cached_property
-    def service_ports(self) -> tuple[int, int]:
-        """Master and trainer port, outside the pservers' range; other jobs most likely get others."""
-        digest = hashlib.sha256(self.job_id.encode()).digest()
-        port = _FIRST_SERVICE_PORT + int.from_bytes(digest[:4], "big") % _SERVICE_PORTS
-        master, trainer = islice((at for at in range(port, 65536) if at not in self.pserver_ports), 2)
-        return master, trainer
 
     @cached_property
     def trainer_endpoints(self) -> tuple[str, ...]:
         """One endpoint a trainer, by rank."""
         return tuple(
-            endpoint(self.addresses[node_id], self.service_ports[1]) for node_id in self.trainer_nodes
+            endpoint(self.addresses[seat.node_id], trainer_port(self.service_port, seat))
+            for seat in self.seats
         )
 
     @cached_property
@@ -72,7 +62,7 @@ class JobFacts:
             "PADDLE_JOB_ID": self.job_id,
             "PADDLE_WIRE": str(self.settings.wire),
             "PADDLE_CLUSTER_TRAIN": "True",
-            "PADDLE_TRAINERS_NUM": str(len(self.trainer_nodes)),
+            "PADDLE_TRAINERS_NUM": str(len(self.seats)),
             "PADDLE_TRAINER_ENDPOINTS": ",".join(self.trainer_endpoints),
             "GLOG_logtostderr": "0",
             "GLOG_log_dir": "./log",
@@ -96,7 +86,7 @@ class JobFacts:
     @cached_property
     def for_trainers(self) -> Mapping[str, str]:
         """What is the same for every trainer. The plan's own values win over passed-through flags."""
-        settings, size = self.settings, str(len(self.trainer_nodes))
+        settings, size = self.settings, str(len(self.seats))
         env = {f"PADDLE_INIT_{name.upper()}": value for name, value in settings.flags if name in INIT_FLAGS}
         env.setdefault("PADDLE_INIT_TRAINER_COUNT", "1")
         env["PADDLE_INIT_USE_GPU"] = str(settings.use_gpu)
@@ -108,8 +98,8 @@ class JobFacts:
             env["PADDLE_INIT_PORTS_NUM_FOR_SPARSE"] = str(settings.ports_num_for_sparse)
             env["PADDLE_INIT_PSERVERS"] = ",".join(self.addresses[node_id] for node_id in self.pserver_nodes)
         env["OMPI_COMM_WORLD_SIZE"] = env["WORLD_SIZE"] = size
-        env["MASTER_ADDR"] = self.addresses[self.trainer_nodes[0]]
-        env["MASTER_PORT"] = str(self.service_ports[0])
+        env["MASTER_ADDR"] = self.addresses[self.seats[0].node_id]
+        env["MASTER_PORT"] = str(self.service_port)
         return env
 
     def _base_port(self) -> int:
@@ -130,26 +120,46 @@ def of_pserver(job: JobFacts, node_id: int, rank: int) -> dict[str, str]:
     return {**job.for_all, **lists, **_own(job, node_id, "PSERVER", rank, own_endpoint)}
 
 
-def of_trainer(job: JobFacts, node_id: int, rank: int) -> dict[str, str]:
-    """A trainer's environment; there is one trainer a node, so its rank is its node's too."""
-    number = str(rank)
-    return {
+def of_trainer(job: JobFacts, seat: Seat) -> dict[str, str]:
+    """A trainer's environment; its ranks under every name that scripts look for."""
+    rank, local_rank, local_size = str(seat.rank), str(seat.local_rank), str(seat.local_size)
+    env = {
         **job.for_all,
         **job.for_trainers,
-        **_own(job, node_id, "TRAINER", rank, job.trainer_endpoints[rank]),
-        "PADDLE_INIT_TRAINER_ID": number,
-        "OMPI_COMM_WORLD_RANK": number,
-        "RANK": number,
-        "NODE_RANK": number,
-        "LOCAL_RANK": "0",
-        "LOCAL_WORLD_SIZE": "1",
+        **_own(job, seat.node_id, "TRAINER", seat.rank, job.trainer_endpoints[seat.rank]),
+        "PADDLE_INIT_TRAINER_ID": rank,
+        "OMPI_COMM_WORLD_RANK": rank,
+        "OMPI_COMM_WORLD_LOCAL_RANK": local_rank,
+        "OMPI_COMM_WORLD_LOCAL_SIZE": local_size,
+        "OMPI_COMM_WORLD_NODE_RANK": local_rank,  # Open MPI's word for the rank within a node
+        "RANK": rank,
+        "NODE_RANK": str(seat.node_rank),
+        "LOCAL_RANK": local_rank,
+        "LOCAL_WORLD_SIZE": local_size,
     }
+    if seat.local_size > 1:  # each its own link paddle_trainer.INFO
+        env["GLOG_log_dir"] = f"./log/trainer_{local_rank}"
+    return env
 
 
-def trainer_ports(job: JobFacts, rank: int) -> tuple[int, ...]:
+def trainer_ports(job: JobFacts, seat: Seat) -> tuple[int, ...]:
     """Ports a trainer may listen on: its endpoint's, and on rank 0 the master port."""
-    master, own = job.service_ports
-    return (own, master) if rank == 0 else (own,)
+    own = trainer_port(job.service_port, seat)
+    return (own, job.service_port) if seat.rank == 0 else (own,)
+
+
+def gpus(count: int, seat: Seat) -> dict[str, str]:
+    """Which of a machine's GPUs a trainer sees; nothing is said where it has the machine to itself.
+
+    FLAGS_selected_gpus counts among those that the process sees.
+    """
+    own = share(count, seat) if seat.slots > 1 else range(0)
+    if not own:
+        return {}
+    return {
+        "CUDA_VISIBLE_DEVICES": ",".join(str(number) for number in own),
+        "FLAGS_selected_gpus": ",".join(str(number) for number in range(len(own))),
+    }
 
 
 def threads(count: int, given: Iterable[tuple[str, str]]) -> dict[str, str]:

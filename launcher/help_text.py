@@ -23,5 +23,5 @@ All other arguments reach the trainers as they are, those after a lone -- even
 unread; flags of paddle.init become PADDLE_INIT_<NAME> too.
 
 More: paddle.py help command-line (every option, exit codes), help configuration
-(conf.py), help any-script (PyTorch, ...), help WORD. A lone help lists all.
+(conf.py), help any-script (PyTorch, ...), help WORD. Alone, it lists all.
 """

@@ -13,7 +13,7 @@ import json
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -132,8 +132,8 @@ def runtime_package(root: Path) -> Package:
     return Package(tuple(entry for entry in package.entries if entry.path in wanted | folders))
 
 
-def shard(package: Package, shard_dirs: Iterable[str], node_index: int, nodes: int) -> Package:
-    """What one node gets: of the files `*-NNNNN` under `shard_dirs` those with NNNNN mod nodes == node_index.
+def shard(package: Package, shard_dirs: Iterable[str], ranks: Collection[int], trainers: int) -> Package:
+    """What one node gets: of the files `*-NNNNN` under `shard_dirs` those with NNNNN mod `trainers` in its `ranks`.
 
     A suffix may follow the number, as in `train-00003.txt`.
     """
@@ -145,7 +145,7 @@ def shard(package: Package, shard_dirs: Iterable[str], node_index: int, nodes: i
         number = _SHARD_NUMBER.search(entry.path.rpartition("/")[2].partition(".")[0])
         if entry.is_dir or number is None or not entry.path.startswith(prefixes):
             return True
-        return int(number[1]) % nodes == node_index
+        return int(number[1]) % trainers in ranks
 
     return Package(tuple(entry for entry in package.entries if is_here(entry)))
 

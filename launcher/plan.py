@@ -18,13 +18,15 @@ from functools import cached_property
 from launcher import command_lines, environment
 from launcher.environment import Endpoints, endpoint
 from launcher.hosts import Host
+from launcher.machines import Machines
 from launcher.options import Mode
+from launcher.seats import Seat, seats
+from launcher.service_ports import ServicePorts
 from launcher.settings import Settings
 
-__all__ = ["Endpoints", "Node", "Plan", "Process", "Role", "build", "endpoint", "new_job_id"]
+__all__ = ["Endpoints", "Machines", "Node", "Plan", "Process", "Role", "build", "endpoint", "new_job_id"]
 
 SERVER_LOG = "log/server.log"
-TRAINER_LOG = "log/train.log"
 ENTROPY_BYTES = 3
 
 
@@ -88,7 +90,7 @@ class Plan:
 
     Attributes:
         nodes: those of HOSTS that have a role, in that order; `node()` finds one by id.
-        pserver_nodes, trainer_nodes: node id by rank.
+        pserver_nodes, trainer_nodes: node id by rank; a node with several trainers comes as often.
     """
 
     job_id: str
@@ -109,6 +111,18 @@ class Plan:
     @cached_property
     def _by_id(self) -> dict[int, Node]:
         return {node.node_id: node for node in self.nodes}
+
+    @cached_property
+    def seats(self) -> tuple[Seat, ...]:
+        """The trainers' places, by rank."""
+        return seats(self.trainer_nodes, one_machine=self.settings.hosts[0].is_local)
+
+    @cached_property
+    def service_ports(self) -> ServicePorts:
+        """The ports that trainers may listen on."""
+        reserved = self.pserver_ports()
+        reach = range(reserved.start, reserved.stop + command_lines.PORT_TRIES)
+        return ServicePorts(self.job_id, self.seats, reach)
 
     def pserver_ports(self) -> range:
         """The ports every pserver is configured to listen on, dense ones first."""
@@ -131,7 +145,8 @@ def build(settings: Settings, job_id: str) -> Plan:
     """The plan of one job."""
     used = sorted({*settings.pservers, *settings.trainers})
     nodes = tuple(_node(settings, job_id, node_id) for node_id in used)
-    return Plan(job_id, settings, nodes, settings.pservers, settings.trainers)
+    trainer_nodes = tuple(node_id for node_id in settings.trainers for _ in range(settings.nproc_per_node))
+    return Plan(job_id, settings, nodes, settings.pservers, trainer_nodes)
 
 
 def _node(settings: Settings, job_id: str, node_id: int) -> Node:
@@ -165,16 +180,17 @@ def planned_endpoints(plan: Plan, addresses: Mapping[int, str]) -> dict[int, End
 
 
 def pserver_processes(
-    plan: Plan, addresses: Mapping[int, str], cpus: Mapping[int, int] | None = None
+    plan: Plan, addresses: Mapping[int, str], machines: Machines | None = None
 ) -> tuple[Process, ...]:
     """The pservers by rank.
 
     Args:
         addresses: node id -> address for the job's traffic.
-        cpus: node id -> cores of its machine; 1 where it is not known.
+        machines: what else the nodes told.
     """
-    job = _job_facts(plan, addresses, planned_endpoints(plan, addresses))
-    threads = _threads(plan, addresses, cpus or {})
+    machines = machines or Machines()
+    job = _job_facts(plan, addresses, planned_endpoints(plan, addresses), machines)
+    threads = _threads(plan, addresses, machines.cpus)
     return tuple(
         Process(
             name=f"pserver-{rank}",
@@ -196,42 +212,52 @@ def trainer_processes(
     plan: Plan,
     addresses: Mapping[int, str],
     endpoints: Mapping[int, Endpoints],
-    cpus: Mapping[int, int] | None = None,
+    machines: Machines | None = None,
 ) -> tuple[Process, ...]:
     """The trainers by rank.
 
     Args:
         addresses: node id -> address for the job's traffic.
         endpoints: node id of a pserver -> the endpoints it has; empty in collective mode.
-        cpus: node id -> cores of its machine; 1 where it is not known.
+        machines: what else the nodes told.
     """
-    job = _job_facts(plan, addresses, endpoints)
-    threads = _threads(plan, addresses, cpus or {})
+    machines = machines or Machines()
+    job = _job_facts(plan, addresses, endpoints, machines)
+    threads = _threads(plan, addresses, machines.cpus)
     return tuple(
         Process(
-            name=f"trainer-{rank}",
+            name=f"trainer-{seat.rank}",
             role=Role.TRAINER,
-            rank=rank,
-            node_id=node_id,
-            argv=command_lines.of_script(plan.settings, plan.node(node_id).python),
-            env=environment.of_trainer(job, node_id, rank) | threads[node_id],
-            log=TRAINER_LOG,
-            ports=environment.trainer_ports(job, rank) if plan.mode is Mode.COLLECTIVE else (),
+            rank=seat.rank,
+            node_id=seat.node_id,
+            argv=command_lines.of_script(plan.settings, plan.node(seat.node_id).python),
+            env={
+                **environment.of_trainer(job, seat),
+                **environment.gpus(machines.gpus.get(seat.node_id, 0), seat),
+                **threads[seat.node_id],
+            },
+            log=trainer_log(seat),
+            ports=environment.trainer_ports(job, seat) if plan.mode is Mode.COLLECTIVE else (),
         )
-        for rank, node_id in enumerate(plan.trainer_nodes)
+        for seat in plan.seats
     )
 
 
+def trainer_log(seat: Seat) -> str:
+    """The log of a trainer; its number is in the name where a node has several."""
+    return "log/train.log" if seat.local_size == 1 else f"log/train.{seat.local_rank}.log"
+
+
 def _job_facts(
-    plan: Plan, addresses: Mapping[int, str], endpoints: Mapping[int, Endpoints]
+    plan: Plan, addresses: Mapping[int, str], endpoints: Mapping[int, Endpoints], machines: Machines
 ) -> environment.JobFacts:
     return environment.JobFacts(
         plan.job_id,
         plan.settings,
         addresses,
         plan.pserver_nodes,
-        plan.trainer_nodes,
-        plan.pserver_ports(),
+        plan.seats,
+        plan.service_ports.runs[0] if machines.service_port is None else machines.service_port,
         endpoints,
     )
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from launcher import preflight
+from launcher import machines, preflight
 from launcher.engines.ssh import Connected, ConnectFailed
 from launcher.errors import ConnectError, DispatchError
 from launcher.link import Link, LinkLost, MessageEvent
@@ -59,7 +59,10 @@ class NodeReactions:
         return {
             "nic": self._settings.nic or None,
             "address": record.node.local_address,
-            "ports": list(self._plan.pserver_ports()) if is_pserver else [],
+            "ports": [
+                *(self._plan.pserver_ports() if is_pserver else ()),
+                *self._plan.service_ports.asked(record.node.node_id),
+            ],
             "modules": list(preflight.needed_modules(self._plan.mode)),
             "need_bytes": self._situation.cargo.bytes_for(record.node),
             "workspace": record.node.job_dir if self._settings.workspace is not None else None,
@@ -101,7 +104,7 @@ class NodeReactions:
 
     def probed(self, record: NodeRecord, event: MessageEvent) -> None:
         """What preflight will judge."""
-        record.probed = event.fields
+        record.probed = machines.set_ports_apart(event.fields, self._plan.pserver_ports())
 
     def reached(self, record: NodeRecord, event: MessageEvent) -> None:
         """Which peers the node can connect to."""

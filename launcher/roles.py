@@ -9,6 +9,7 @@ from typing import Any
 
 from launcher.arguments import Arguments
 from launcher.hosts import LOCAL, Host
+from launcher.service_ports import MOST_A_MACHINE
 from launcher.spelling import nearest
 from launcher.values import ValueMismatchError, mismatch
 
@@ -71,6 +72,9 @@ def check_cluster(
             f"PADDLE_PORTS_NUM_FOR_SPARSE {read['PADDLE_PORTS_NUM_FOR_SPARSE']} ends at {last_port}; "
             "expected at most 65535",
         )
+    on_one = arguments.nproc_per_node * (len(hosts) if hosts[0].is_local else 1)
+    if on_one > MOST_A_MACHINE:
+        yield "HOSTS", f"expected at most {MOST_A_MACHINE} trainers on a machine, got {on_one} (--nproc_per_node)"
     if len(hosts) > 1 and hosts[0].is_local and (arguments.workspace or "").startswith(("/", "~")):
         yield (
             "HOSTS",

@@ -101,6 +101,11 @@ class Settings:
     conf: Path
     state: StatePlaces
 
+    @property
+    def num_trainers(self) -> int:
+        """How many trainer processes the job has."""
+        return len(self.trainers) * self.nproc_per_node
+
 
 class _Problems:
     """Everything found wrong, so that one run reports all of it."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 
+from launcher import machines
 from launcher import plan as planning
 from launcher.dispatch import RUNTIME, WORKSPACE
 from launcher.loop import ALARM_S, Loop
@@ -50,7 +51,7 @@ class Watch:
         self._watch()
 
     def _start_pservers(self) -> None:
-        processes = planning.pserver_processes(self._plan, self._addresses(), self._cpus())
+        processes = planning.pserver_processes(self._plan, self._addresses(), self._machines())
         if not processes:
             return
         self._enter("pservers")
@@ -70,7 +71,7 @@ class Watch:
             for record in self._roster.processes.values()
             if record.endpoints is not None
         }
-        processes = planning.trainer_processes(self._plan, self._addresses(), endpoints, self._cpus())
+        processes = planning.trainer_processes(self._plan, self._addresses(), endpoints, self._machines())
         records = self._start(processes)
         self._loop.until(
             lambda: bool(self._roster.failures) or all(r.state is not ProcessState.STARTING for r in records)
@@ -125,5 +126,7 @@ class Watch:
     def _addresses(self) -> dict[int, str]:
         return {r.node.node_id: str((r.probed or {})["address"]) for r in self._roster.all()}
 
-    def _cpus(self) -> dict[int, int]:
-        return {r.node.node_id: int((r.probed or {}).get("cpus") or 1) for r in self._roster.all()}
+    def _machines(self) -> machines.Machines:
+        return machines.read(
+            self._plan.service_ports, {r.node.node_id: r.probed or {} for r in self._roster.all()}
+        )

@@ -211,7 +211,7 @@ def test_shards_are_dealt_to_the_nodes_and_everything_else_goes_to_all(root: Pat
     (root / "data" / "dict.txt").write_text("x")
     (root / "other-00001").write_text("x")
     package = workspace_package(root)
-    shares = [shard(package, ["data"], node, nodes) for node in range(nodes)]
+    shares = [shard(package, ["data"], {node}, nodes) for node in range(nodes)]
     for node, share in enumerate(shares):
         numbers = sorted(int(path.split("-")[1][:5]) for path in paths(share) if path.startswith("data/t"))
         assert numbers == sorted(2 * [index for index in range(7) if index % nodes == node])
@@ -221,7 +221,7 @@ def test_shards_are_dealt_to_the_nodes_and_everything_else_goes_to_all(root: Pat
 def test_without_shard_dirs_every_node_gets_everything(root: Path) -> None:
     (root / "part-00001").write_text("x")
     package = workspace_package(root)
-    assert shard(package, [], 0, 2) is package
+    assert shard(package, [], {0}, 2) is package
 
 
 def test_the_runtime_is_the_python_files_of_paddle() -> None:

@@ -5,16 +5,19 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 
 import pytest
 
 from launcher.arguments import parse
+from launcher.errors import PreflightError
 from launcher.plan import (
     Endpoints,
+    Machines,
     Plan,
+    Process,
     Role,
     build,
     new_job_id,
@@ -143,7 +146,7 @@ def test_the_environment_of_a_trainer(planned: Planned) -> None:
         0: Endpoints(("10.0.0.1:7164",), ("10.0.0.1:7165",)),
         2: Endpoints(("[fd00::7]:7170",), ("[fd00::7]:7171",)),
     }
-    env = dict(trainer_processes(plan, ADDRESSES, endpoints, {1: 8, 2: 8})[1].env)
+    env = dict(trainer_processes(plan, ADDRESSES, endpoints, Machines({1: 8, 2: 8}))[1].env)
     (trainer_port,) = {int(text.rpartition(":")[2]) for text in env["PADDLE_TRAINER_ENDPOINTS"].split(",")}
     master_port = int(env.pop("MASTER_PORT"))
     assert trainer_port != master_port
@@ -174,6 +177,9 @@ def test_the_environment_of_a_trainer(planned: Planned) -> None:
         "OMPI_COMM_WORLD_SIZE": "2",
         "RANK": "1",
         "WORLD_SIZE": "2",
+        "OMPI_COMM_WORLD_LOCAL_RANK": "0",
+        "OMPI_COMM_WORLD_LOCAL_SIZE": "1",
+        "OMPI_COMM_WORLD_NODE_RANK": "0",
         "LOCAL_RANK": "0",
         "LOCAL_WORLD_SIZE": "1",
         "NODE_RANK": "1",
@@ -240,6 +246,122 @@ def test_the_ports_of_a_job_lie_outside_its_pservers_range(planned: Planned) -> 
         assert max(ports) < 32768
 
 
+def all_processes(plan: Plan, machines: Machines | None = None) -> list[Process]:
+    endpoints = planned_endpoints(plan, ADDRESSES)
+    return [
+        *pserver_processes(plan, ADDRESSES, machines),
+        *trainer_processes(plan, ADDRESSES, endpoints, machines),
+    ]
+
+
+def column(processes: Sequence[Process], name: str) -> list[str | None]:
+    return [process.env.get(name) for process in processes if process.role is Role.TRAINER]
+
+
+def test_several_trainers_on_a_node_have_node_major_ranks(planned: Planned) -> None:
+    plan = planned(THREE + "TRAINERS = [0, 2]", "--nproc_per_node=2", "--mode=collective")
+    processes = all_processes(plan)
+    assert [process.name for process in processes] == [f"trainer-{rank}" for rank in range(4)]
+    assert [process.node_id for process in processes] == [0, 0, 2, 2]
+    expected = {
+        ("RANK", "PADDLE_TRAINER_ID", "PADDLE_INIT_TRAINER_ID", "OMPI_COMM_WORLD_RANK"): "0123",
+        ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_NODE_RANK"): "0101",
+        ("NODE_RANK",): "0011",
+        ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PADDLE_TRAINERS_NUM"): "4444",
+        ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"): "2222",
+        ("PADDLE_INIT_NUM_GRADIENT_SERVERS",): "4444",
+    }
+    for names, values in expected.items():
+        for name in names:
+            assert column(processes, name) == list(values), name
+    assert set(column(processes, "MASTER_ADDR")) == {"10.0.0.1"}
+
+
+def test_several_trainers_on_a_node_have_logs_and_ports_of_their_own(planned: Planned) -> None:
+    first, second, third, fourth = all_processes(
+        planned(THREE + "TRAINERS = [0, 2]", "--nproc_per_node=2", "--mode=collective")
+    )
+    assert [p.log for p in (first, second, third)] == [
+        "log/train.0.log",
+        "log/train.1.log",
+        "log/train.0.log",
+    ]
+    assert column([first, second], "GLOG_log_dir") == ["./log/trainer_0", "./log/trainer_1"]
+    master = int(first.env["MASTER_PORT"])
+    assert (first.ports, second.ports, fourth.ports) == ((master + 1, master), (master + 2,), (master + 2,))
+    endpoints = [process.env["PADDLE_CURRENT_ENDPOINT"] for process in (first, second, third, fourth)]
+    assert endpoints[3] == f"[fd00::7]:{master + 2}"
+    assert first.env["PADDLE_TRAINER_ENDPOINTS"] == ",".join(endpoints)
+
+
+def test_pservers_wait_for_every_trainer_of_every_node(planned: Planned) -> None:
+    pserver, *_ = all_processes(planned(THREE, "--nproc_per_node=4"))
+    assert "--num_gradient_servers=12" in pserver.argv
+
+
+def test_embedded_nodes_have_no_port_in_common(planned: Planned) -> None:
+    plan = planned(LOCAL, "--nproc_per_node=2", "--mode=collective")
+    processes = trainer_processes(plan, planned_addresses(plan), {})
+    ports = [port for process in processes for port in process.ports]
+    assert len(ports) == len(set(ports)) == 7
+
+
+@pytest.mark.parametrize(
+    ("gpus", "visible", "selected"),
+    [
+        (8, ["0,1,2,3", "4,5,6,7"], ["0,1,2,3", "0,1,2,3"]),
+        (3, ["0", "1,2"], ["0", "0,1"]),
+        (1, ["0", "0"], ["0", "0"]),
+        (0, [None, None], [None, None]),
+    ],
+)
+def test_the_gpus_of_a_node_are_split_among_its_trainers(
+    planned: Planned, gpus: int, visible: list[str], selected: list[str]
+) -> None:
+    processes = all_processes(
+        planned(THREE + "TRAINERS = [1]", "--nproc_per_node=2"), Machines(gpus={0: 8, 1: gpus})
+    )
+    assert column(processes, "CUDA_VISIBLE_DEVICES") == visible
+    assert column(processes, "FLAGS_selected_gpus") == selected
+
+
+def test_embedded_nodes_share_the_gpus_of_this_machine(planned: Planned) -> None:
+    plan = planned(LOCAL, "--mode=collective")
+    trainers = trainer_processes(plan, planned_addresses(plan), {}, Machines(gpus=dict.fromkeys(range(3), 6)))
+    assert column(trainers, "CUDA_VISIBLE_DEVICES") == ["0,1", "2,3", "4,5"]
+
+
+def test_a_lone_trainer_sees_all_gpus_of_its_machine(planned: Planned) -> None:
+    processes = all_processes(planned(THREE), Machines(gpus=dict.fromkeys(range(3), 8)))
+    assert set(column(processes, "CUDA_VISIBLE_DEVICES")) == {None}
+
+
+def test_cores_are_shared_by_the_trainers_of_a_node(planned: Planned) -> None:
+    plan = planned(THREE, "--nproc_per_node=4", "--mode=collective")
+    processes = all_processes(plan, Machines(cpus={0: 16, 1: 8, 2: 2}))
+    assert column(processes, "OMP_NUM_THREADS") == [*"4444", *"2222", *"1111"]
+
+
+def test_a_taken_port_moves_the_ports_of_all_trainers(planned: Planned) -> None:
+    plan = planned(THREE, "--nproc_per_node=2", "--mode=collective")
+    ports = plan.service_ports
+    best, *others = ports.runs
+    assert ports.choose({}) == best
+    assert ports.choose({2: [(best, "nginx")]}) == best  # the master port matters on the node of rank 0 alone
+    assert ports.choose({0: [(best, "nginx")]}) == others[0]
+    assert ports.choose({1: [(best + 2, "nginx")], 0: [(others[0] + 1, "nginx")]}) == others[1]
+    assert all(port in ports.asked(0) for port in (best, best + 1, best + 2))
+    assert best not in ports.asked(1)
+    everything = {node_id: [(port, "pid 7: hog") for port in ports.asked(node_id)] for node_id in range(3)}
+    with pytest.raises(
+        PreflightError, match=r"node 0: port \d+, meant for the trainers, is in use by pid 7: hog"
+    ):
+        ports.choose(everything)
+    moved = trainer_processes(plan, ADDRESSES, {}, Machines(service_port=others[0]))
+    assert {process.env["MASTER_PORT"] for process in moved} == {str(others[0])}
+    assert moved[1].ports == (others[0] + 2,)
+
+
 def test_two_jobs_get_different_ports(planned: Planned) -> None:
     settings = planned().settings
     plans = [build(settings, new_job_id(datetime(2026, 1, 1), bytes([0, 0, n]))) for n in range(20)]
@@ -252,7 +374,8 @@ def test_two_jobs_get_different_ports(planned: Planned) -> None:
 def test_cores_are_shared_by_the_processes_of_a_machine(planned: Planned) -> None:
     def threads(plan: Plan, addresses: dict[int, str], cpus: dict[int, int]) -> list[str]:
         endpoints = planned_endpoints(plan, addresses)
-        return [t.env["OMP_NUM_THREADS"] for t in trainer_processes(plan, addresses, endpoints, cpus)]
+        trainers = trainer_processes(plan, addresses, endpoints, Machines(cpus))
+        return [t.env["OMP_NUM_THREADS"] for t in trainers]
 
     apart, local = planned(THREE + "PSERVERS = [0]"), planned(LOCAL)
     assert threads(apart, ADDRESSES, {0: 16, 1: 16, 2: 1}) == ["8", "16", "1"]
