@@ -38,9 +38,12 @@ def claimed(directory: Path, job_id: str) -> Iterator[None]:
         raise UsageError(f"{log} must be writable, logs are collected there: {error.strerror}") from error
     try:
         if fd is None:
-            holder = (log / LOCK_FILE).read_text(encoding="utf-8", errors="replace").strip() or "another job"
+            holder = (log / LOCK_FILE).read_text(encoding="utf-8", errors="replace").strip()
+            job = holder.partition(" ")[0]
+            end_it = f"end it with `paddle.py stop {job}`" if job else "wait for it"
             raise UsageError(
-                f"{holder} is collecting into {directory}; wait for it, or submit a copy of the workspace"
+                f"{holder or 'another job'} is collecting into {directory}; {end_it}, or submit a copy of the "
+                "workspace"
             )
         with contextlib.suppress(OSError):  # on a full disk the claim stays without a name
             os.ftruncate(fd, 0)

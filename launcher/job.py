@@ -11,6 +11,7 @@ import os
 import queue
 import secrets
 import shutil
+import socket
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from launcher.cargo import TREES, Cargo
 from launcher.claim import claimed
 from launcher.collect import Collector
 from launcher.console import Console
+from launcher.control import Control
 from launcher.engines.ssh import SshEngine
 from launcher.errors import ExitCode, LauncherError
 from launcher.failure import first_cause, report
@@ -40,8 +42,11 @@ from launcher.situation import Situation
 from launcher.watch import JobFailed, Watch
 
 
-def run(settings: Settings, console: Console) -> ExitCode:
+def run(settings: Settings, console: Console, first: socket.socket | None = None) -> ExitCode:
     """Run one job from its settings to its last screen.
+
+    Args:
+        first: a connection of somebody who looks on from the start, or None.
 
     Raises:
         WorkspaceError: the workspace cannot be dispatched; no connection was made.
@@ -52,8 +57,13 @@ def run(settings: Settings, console: Console) -> ExitCode:
     plan = planning.build(settings, planning.new_job_id(datetime.now(), os.urandom(planning.ENTROPY_BYTES)))
     cargo = Cargo(plan)
     events: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    with claimed(collected_in(plan), plan.job_id), signals.posted_to(events):
-        return Job(plan, cargo, events, console, clock).run()
+    collected = collected_in(plan)
+    with (
+        claimed(collected, plan.job_id),
+        signals.posted_to(events),
+        Control(plan, collected, events, console, first) as control,
+    ):
+        return Job(plan, cargo, events, console, clock, control).run()
 
 
 def collected_in(plan: Plan) -> Path:
@@ -66,13 +76,20 @@ class Job:
     """One run of a plan."""
 
     def __init__(
-        self, plan: Plan, cargo: Cargo, events: queue.SimpleQueue[Any], console: Console, clock: PhaseClock
+        self,
+        plan: Plan,
+        cargo: Cargo,
+        events: queue.SimpleQueue[Any],
+        console: Console,
+        clock: PhaseClock,
+        control: Control,
     ) -> None:
         self._plan = plan
         self._settings = plan.settings
         self._cargo = cargo
         self._console = console
         self._clock = clock
+        self._control = control
         self._key = secrets.token_hex(32)
         self._collected = collected_in(plan)
         self._collector = Collector(self._collected)
@@ -85,6 +102,7 @@ class Job:
         self._to_nodes = NodeReactions(self._situation, self._to_dispatch)
         to_processes = ProcessReactions(self._situation, self._to_dispatch)
         table = handlers(self._situation, self._to_nodes, self._to_dispatch, to_processes)
+        table = control.observe(table, self._roster)
         self._loop = Loop(events, self._roster, self._settings.lease_s, table)
         self._shutdown = Shutdown(self._situation, self._loop, self._to_nodes, self._enter)
 
@@ -113,6 +131,7 @@ class Job:
             output=self._collected / "output" if self._collector.has_output else None,
             lines=[*undone.unclean, *undone.missing, *lines],
         )
+        self._control.end(code, (*undone.unclean, *undone.missing), lines)
         return code
 
     def _weigh(self, code: ExitCode, undone: Undone) -> ExitCode:

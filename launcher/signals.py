@@ -28,15 +28,21 @@ LEAVE_AT_ONCE = 3
 
 @dataclass(frozen=True)
 class SignalEvent:
-    """The `count`-th request of this process's user to stop."""
+    """The `count`-th request of this process's user to stop.
+
+    Attributes:
+        by: who asked, when it was no signal.
+    """
 
     signum: int
     count: int
+    by: str = ""
 
     @property
     def name(self) -> str:
-        """ "SIGINT" and the like."""
-        return signal.Signals(self.signum).name
+        """ "SIGINT", "SIGTERM, asked by paddle.py stop"."""
+        name = signal.Signals(self.signum).name
+        return f"{name}, asked by {self.by}" if self.by else name
 
     @property
     def exit_code(self) -> ExitCode:

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a running job lets others see and do: its state directory and its control socket.
+
+Nothing here can fail or slow the job. The job's loop owns the state and gives a picture of it when asked by an event;
+a request to stop is posted as the event that a signal posts.
+"""
+
+from __future__ import annotations
+
+import queue
+import socket
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, TextIO, cast
+
+from launcher import job_record, job_status, known_jobs
+from launcher.console import Console
+from launcher.control_server import ControlServer
+from launcher.errors import ExitCode
+from launcher.job_status import Ask, Observer, Outcome
+from launcher.loop import Handlers
+from launcher.plan import Plan
+from launcher.roster import Roster
+from launcher.screen import Screen
+from launcher.screen_file import ScreenFile
+from launcher.signals import SignalEvent
+from launcher.state_dir import SCREEN_FILE, make_job_dir, socket_paths
+from launcher.state_writer import StateWriter
+
+
+class Control:
+    """Shows one job to others; a context manager around its life.
+
+    Args:
+        collected: where log/ and output/ come.
+        events: the queue of the job's loop.
+        first: a connection of somebody who looks on from the start, or None.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        collected: Path,
+        events: queue.SimpleQueue[Any],
+        console: Console,
+        first: socket.socket | None = None,
+    ) -> None:
+        self._events = events
+        self._console = console
+        self._screen = Screen()
+        self._observer = Observer()
+        self._roster: Roster | None = None
+        self._asked = False
+        self._requests = 0
+        self._record = job_record.of_plan(plan, collected)
+        self._status: dict[str, Any] = {}
+        self._outcome = Outcome(int(ExitCode.PROCESS_FAILED), (), ("the launcher itself failed",))
+        self._writer: StateWriter | None = None
+        self._screen_log: Console | None = None
+        console.watch(self._screen.take)
+        where = plan.settings.state
+        paths = [where.short / f"{plan.job_id}.sock"]
+        try:
+            directory = make_job_dir(where, plan.job_id)
+        except OSError as error:
+            console.note(
+                f"the job's state cannot be kept in {where.jobs} ({error.strerror}): other terminals see less "
+                "of it; the job goes on"
+            )
+        else:
+            paths = socket_paths(where, directory, plan.job_id)
+            self._screen_log = Console(cast("TextIO", ScreenFile(directory / SCREEN_FILE)))
+            console.watch(self._screen_log.show)
+            self._writer = StateWriter(
+                directory,
+                record=lambda: self._record.as_json(),
+                status=lambda: self._status,
+                refresh=self._refresh,
+                failure=collected / "log" / "failure.json",
+                prune=lambda: known_jobs.prune(where),
+                tell=console.note,
+            )
+        welcome = {
+            "job_id": plan.job_id,
+            "launcher": self._record.launcher.as_json(),
+            "lease_s": plan.settings.lease_s,
+        }
+        self._server = ControlServer(
+            paths, first, welcome, self._screen, lambda: self._status, self._post_stop
+        )
+        self._record = job_record.with_socket(self._record, self._server.path)
+
+    def __enter__(self) -> Control:
+        self._server.start()
+        if self._writer is not None:
+            self._writer.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        outcome = self._outcome
+        self._console.unwatch(self._screen.take)
+        self._status = job_status.ended(self._status, outcome)
+        if self._screen_log is not None:
+            self._console.unwatch(self._screen_log.show)
+            self._screen_log.close()
+        if self._writer is not None:
+            self._writer.close()
+        self._server.close(outcome.exit_code, outcome.left)
+
+    def observe(self, handlers: Handlers, roster: Roster) -> Handlers:
+        """The job's handlers, with an eye on what they handle."""
+        self._roster = roster
+        return self._observer.beside(handlers)
+
+    def end(self, code: ExitCode, left: Iterable[str], why: Iterable[str]) -> None:
+        """Note how the job ended; called on the loop's thread.
+
+        Args:
+            left: what could not be cleaned or collected.
+            why: the last screen's account of what went wrong first.
+        """
+        self._picture()
+        self._outcome = Outcome(int(code), tuple(left), tuple(why))
+
+    def _post_stop(self, number: int, force: bool, by: str) -> None:
+        """On the server's thread: what Ctrl+C does, twice when nothing shall be waited for."""
+        for _ in range(2 if force and not self._requests else 1):
+            self._requests += 1
+            self._events.put(SignalEvent(number, self._requests, by))
+
+    def _refresh(self) -> None:
+        """On the writer's thread: ask the loop for a picture; one question at a time."""
+        if not self._asked:
+            self._asked = True
+            self._events.put(Ask(self._picture))
+
+    def _picture(self) -> None:
+        self._asked = False
+        if self._roster is not None:
+            self._status = job_status.take(self._record.job_id, self._screen, self._roster, self._observer)
