@@ -2,8 +2,8 @@
 """The only place that prints: plain lines, or on a terminal log lines above and one line a node below.
 
 What is told is apart from how it is drawn: every method makes an event of `screen_events`, a frozen value, and
-`show` draws it. So others can watch (`watch` takes a tap that gets each event too: the merged log, a client in
-another terminal), and a console in another process shows the same by `show(from_fields(...))`.
+`show` draws it. So others can watch: `watch` takes a tap that gets each event too, `mirror` a view that gets what
+is drawn; and a console in another process shows the same by `show(from_fields(...))`, or by `rendered` and `facts`.
 
 No method ever waits for the reader or fails because of it. `close` writes what is left; it comes last.
 """
@@ -17,9 +17,10 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from pathlib import Path
-from typing import Protocol, TextIO
+from typing import TextIO
 
 from launcher import console_text
+from launcher.drawing import Drawer, View
 from launcher.errors import ExitCode
 from launcher.outlet import Outlet, Sink
 from launcher.screen_events import (
@@ -46,25 +47,6 @@ def show(text: str, stream: TextIO | None = None) -> None:
     """Write a text at once, for commands that end with it; a reader that has gone is no error."""
     sink = Sink(sys.stdout if stream is None else stream)
     sink.write(text if text.endswith("\n") else text + "\n")
-
-
-class View(Protocol):
-    """How lines and the state of nodes appear; called in the outlet's thread only."""
-
-    def lines(self, lines: Sequence[str], style: str = "") -> None:
-        """Lines that stay."""
-
-    def phase(self, name: str) -> None:
-        """What the job does from now on."""
-
-    def node(self, node_id: int, **facts: str) -> None:
-        """New facts on a node: label, state, progress, cost, speed."""
-
-    def tick(self) -> None:
-        """A moment to redraw."""
-
-    def finish(self) -> None:
-        """Leave the screen as it should stay."""
 
 
 class PlainView:
@@ -123,6 +105,7 @@ class Console:
         self._view, self._on_terminal = _choose_view(self._sink)
         self._gone_noted = False
         self._taps: tuple[Tap, ...] = ()
+        self._drawer = Drawer(self._view, self._on_terminal)
         self._outlet = Outlet(self._tick, self._note_dropped)
 
     def watch(self, tap: Tap) -> None:
@@ -133,11 +116,25 @@ class Console:
         """Give it no more events."""
         self._taps = tuple(other for other in self._taps if other != tap)
 
+    def mirror(self, view: View) -> None:
+        """Draw everything from now on here too, as on a terminal, in the callers' threads; it may not wait."""
+        self.watch(Drawer(view, on_terminal=True).take)
+
+    def rendered(self, lines: Sequence[str], style: str = "") -> None:
+        """Lines as another console's mirror got them."""
+        shown = [console_text.visible(line) for line in lines]
+        self._outlet.post(lambda: self._view.lines(shown, style))
+
+    def facts(self, node_id: int, facts: Mapping[str, str]) -> None:
+        """Facts on a node as another console's mirror got them."""
+        shown = {name: console_text.visible(fact) for name, fact in facts.items()}
+        self._outlet.post(lambda: self._view.node(node_id, **shown))
+
     def show(self, event: Event) -> None:
         """Show an event, of this job or of one that another process runs."""
         for tap in self._taps:
             tap(event)
-        self._outlet.post(functools.partial(self._draw, event), *_cost(event))
+        self._outlet.post(functools.partial(self._drawer.take, event), *_cost(event))
 
     def nodes(self, labels: Mapping[int, str]) -> None:
         """Name the nodes, by id."""
@@ -208,34 +205,10 @@ class Console:
 
     def close(self, timeout_s: float = CLOSE_S) -> None:
         """Write what waits, for at most `timeout_s`, and leave the terminal as it was."""
+        self._outlet.post(self._drawer.finish)
         self._outlet.post(self._view.finish)
         self._outlet.close(timeout_s)
         self._tell_gone()
-
-    def _draw(self, event: Event) -> None:
-        """Show an event; in the outlet's thread."""
-        view = self._view
-        match event:
-            case Printed():
-                view.lines(self._lines_of(event))
-            case Unsent():
-                view.lines([console_text.unsent(event)])
-            case NodesNamed():
-                for node_id, label in event.labels:
-                    view.node(node_id, label=console_text.visible(label))
-            case NodeState():
-                view.node(event.node_id, state=console_text.visible(event.state))
-            case Progressed():
-                view.node(event.node_id, **console_text.progress(event))
-            case PhaseEntered():
-                view.phase(console_text.visible(event.name))
-            case _:
-                for text, style in console_text.told(event):
-                    view.lines([console_text.visible(text)], style)
-
-    def _lines_of(self, event: Printed) -> list[str]:
-        label = console_text.label(event.process, event.node)
-        return console_text.process_lines(label, event.data, self._on_terminal)
 
     def _note_dropped(self, count: int) -> None:
         self._view.lines(
@@ -243,6 +216,7 @@ class Console:
         )
 
     def _tick(self) -> None:
+        self._drawer.tick()
         self._view.tick()
         self._tell_gone()
 

@@ -100,22 +100,26 @@ def process_lines(label: str, data: bytes, on_terminal: bool) -> list[str]:
     lines = data.decode("utf-8", "backslashreplace").split("\n")
     if lines and not lines[-1]:
         lines.pop()
-    return [f"[{label}] {_bounded(_shown(line, on_terminal))}" for line in lines]
+    return [f"[{label}] {_shown(line, on_terminal)}" for line in lines]
+
+
+def last_lines(data: bytes, count: int) -> tuple[bytes, int]:
+    """The last `count` lines of what a process wrote, and how many came before them."""
+    lines = data.count(b"\n") + (not data.endswith(b"\n"))
+    if lines <= count:
+        return data, 0
+    start = len(data) - data.endswith(b"\n")
+    for _ in range(count):
+        start = data.rfind(b"\n", 0, start)
+    return data[start + 1 :], lines - count
 
 
 def _shown(line: str, on_terminal: bool) -> str:
     line = line.rstrip("\r")
-    if not on_terminal:
-        return line
-    return visible(
-        line.rpartition("\r")[2]
-    )  # a progress bar draws over itself: its last state is what counts
-
-
-def _bounded(line: str) -> str:
-    if len(line) <= MAX_LINE:
-        return line
-    return f"{line[:MAX_LINE]} ... ({len(line) - MAX_LINE} more characters in the log file)"
+    if on_terminal:
+        line = line.rpartition("\r")[2]  # a progress bar draws over itself: its last state is what counts
+    more = f" ... ({len(line) - MAX_LINE} more characters in the log file)" if len(line) > MAX_LINE else ""
+    return (visible(line[:MAX_LINE]) if on_terminal else line[:MAX_LINE]) + more
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]], red: AbstractSet[int]) -> list[str]:

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Turns events into lines and facts for a view; each drawer belongs to one view and one thread."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from launcher import console_text
+from launcher.open_lines import OpenLines
+from launcher.screen_events import (
+    Event,
+    NodesNamed,
+    NodeState,
+    PhaseEntered,
+    Printed,
+    Progressed,
+    Unsent,
+)
+
+BURST_LINES = 200  # of one event on a terminal: nobody reads more at once
+
+
+class View(Protocol):
+    """How lines and the state of nodes appear."""
+
+    def lines(self, lines: Sequence[str], style: str = "") -> None:
+        """Lines that stay."""
+
+    def phase(self, name: str) -> None:
+        """What the job does from now on."""
+
+    def node(self, node_id: int, **facts: str) -> None:
+        """New facts on a node: label, state, progress, cost, speed; some are text of numbers, see `console_text`."""
+
+    def tick(self) -> None:
+        """A moment to redraw."""
+
+    def finish(self) -> None:
+        """Leave the screen as it should stay."""
+
+
+class Drawer:
+    """Draws events on a view.
+
+    Args:
+        on_terminal: control characters must not act, and a burst of lines is cut.
+    """
+
+    def __init__(self, view: View, on_terminal: bool) -> None:
+        self._view = view
+        self._on_terminal = on_terminal
+        self._open = OpenLines()
+
+    def take(self, event: Event) -> None:
+        """Draw one event."""
+        view = self._view
+        self.tick()
+        match event:
+            case Printed():
+                who = console_text.label(event.process, event.node)
+                self._print(who, self._open.take(who, event.data, event.partial))
+            case Unsent():
+                view.lines([console_text.unsent(event)])
+            case NodesNamed():
+                for node_id, label in event.labels:
+                    view.node(node_id, label=console_text.visible(label))
+            case NodeState():
+                view.node(event.node_id, state=console_text.visible(event.state))
+            case Progressed():
+                view.node(event.node_id, **console_text.progress(event))
+            case PhaseEntered():
+                view.phase(console_text.visible(event.name))
+            case _:
+                for text, style in console_text.told(event):
+                    view.lines([console_text.visible(text)], style)
+
+    def tick(self) -> None:
+        """Show lines that stay open for long as they are."""
+        for who, data in self._open.overdue():
+            self._print(str(who), data)
+
+    def finish(self) -> None:
+        """Show what is still open."""
+        for who, data in self._open.overdue(everything=True):
+            self._print(str(who), data)
+
+    def _print(self, who: str, data: bytes) -> None:
+        if not data:
+            return
+        left_out = 0
+        if self._on_terminal:
+            data, left_out = console_text.last_lines(data, BURST_LINES)
+        shown = console_text.process_lines(who, data, self._on_terminal)
+        if left_out:
+            shown.insert(0, f"[{console_text.visible(who)}] ({left_out} lines not shown; its log has them)")
+        self._view.lines(shown)
