@@ -6,5 +6,7 @@
 set -eu
 mount --bind "$1" /etc/hosts
 mount -t sysfs sysfs /sys
+# The bridge and the gate's own cable are devices of one namespace: only the cable may answer for its address.
+echo 1 >/proc/sys/net/ipv4/conf/all/arp_ignore
 echo ready
 cat >/dev/null

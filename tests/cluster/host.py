@@ -211,7 +211,7 @@ class Host:
 
     def blackhole(self, viewers: Sequence[Host] = ()) -> None:
         """Pulls the cable while the gate and `viewers` go on sending: packets vanish, nobody is told."""
-        network.pin_neighbour(self._gate, network.BRIDGE, self.address, self._cable.mac)
+        network.pin_neighbour(self._gate, network.GATE_NIC, self.address, self._cable.mac)
         for viewer in viewers:
             network.pin_neighbour(viewer.inside, network.NIC, self.address, self._cable.mac)
         self.cut()
@@ -219,7 +219,7 @@ class Host:
     def heal(self, viewers: Sequence[Host] = ()) -> None:
         """Plugs the cable in again and undoes `blackhole` and `slow`."""
         network.set_link(self._gate, self._cable, "up")
-        network.forget_neighbour(self._gate, network.BRIDGE, self.address)
+        network.forget_neighbour(self._gate, network.GATE_NIC, self.address)
         for viewer in viewers:
             network.forget_neighbour(viewer.inside, network.NIC, self.address)
         network.set_rate(self._gate, self.inside, self._cable, None)
@@ -232,8 +232,8 @@ class Host:
         """Undoes `part`."""
         network.forget_neighbour(self.inside, network.NIC, address)
 
-    def slow(self, mbit: float) -> None:
-        """Limits the host's cable to so many Mbit/s in each direction."""
+    def slow(self, mbit: float | None) -> None:
+        """Limits the host's cable to so many Mbit/s in each direction; None lifts the limit."""
         network.set_rate(self._gate, self.inside, self._cable, mbit)
 
     # -- faults: disk

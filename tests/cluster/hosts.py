@@ -204,7 +204,17 @@ class Cluster:
         path.write_text(text, encoding="utf-8")
         return path
 
+    def gate_bytes(self) -> tuple[int, int]:
+        """Bytes that left and reached the launcher's side since the cluster was made."""
+        return network.gate_bytes(self._gate)
+
     # -- all hosts at once
+
+    def slow(self, mbit: float | None) -> None:
+        """Limits every cable, the gate's too, to so many Mbit/s in each direction; None lifts the limits."""
+        network.set_gate_rate(self._gate, mbit)
+        for host in self.hosts:
+            host.slow(mbit)
 
     def job_processes(self, job_id: str) -> dict[str, list[HostProcess]]:
         """Returns the processes of a job by host, hosts without any left out."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The network of a test cluster: a bridge in the gate's namespace and one veth pair per host.
+"""The network of a test cluster: a bridge in the gate's namespace, a veth pair per host and one for the gate.
 
 Nothing here touches the network namespace of the test process. Names of devices are short because Linux
 allows 15 characters; they cannot clash, as every cluster has a bridge namespace of its own.
@@ -15,6 +15,8 @@ from tests.cluster.namespaces import Namespaces
 
 BRIDGE = "br0"
 NIC = "eth0"
+GATE_NIC = "gate0"  # the gate's own cable: what the launcher sends and gets goes through it
+_GATE_PORT = "gateport"
 NOWHERE = "02:00:00:00:00:01"  # a hardware address that nobody has
 
 
@@ -34,13 +36,16 @@ class Port:
 
 
 def make_bridge(gate: Namespaces, address: str) -> None:
-    """Makes the bridge; the gate itself is reachable on it."""
+    """Makes the bridge and plugs the gate in."""
     ip(
         gate,
         "link set lo up",
         f"link add {BRIDGE} type bridge stp_state 0 forward_delay 0",
-        f"addr add {address}/{PREFIX_LENGTH} dev {BRIDGE}",
         f"link set {BRIDGE} up",
+        f"link add {_GATE_PORT} type veth peer name {GATE_NIC}",
+        f"link set {_GATE_PORT} master {BRIDGE} up",
+        f"addr add {address}/{PREFIX_LENGTH} dev {GATE_NIC}",
+        f"link set {GATE_NIC} up",
     )
 
 
@@ -92,11 +97,28 @@ def forget_neighbour(viewer: Namespaces, device: str, address: str) -> None:
 
 def set_rate(gate: Namespaces, host: Namespaces, port: Port, mbit: float | None) -> None:
     """Limits a host's cable in both directions, or lifts the limit with None."""
-    for side, device in ((gate, port.device), (host, NIC)):
-        if mbit is None:
-            _tc(side, f"qdisc del dev {device} root", check=False)
-        else:
-            _tc(side, f"qdisc replace dev {device} root tbf rate {mbit}mbit burst 64kb limit 512kb")
+    _limit(gate, port.device, mbit)
+    _limit(host, NIC, mbit)
+
+
+def set_gate_rate(gate: Namespaces, mbit: float | None) -> None:
+    """Limits the gate's cable in both directions, or lifts the limit with None."""
+    _limit(gate, GATE_NIC, mbit)
+    _limit(gate, _GATE_PORT, mbit)
+
+
+def gate_bytes(gate: Namespaces) -> tuple[int, int]:
+    """Bytes that left and reached the gate over its cable since it was made."""
+    files = [f"/sys/class/net/{GATE_NIC}/statistics/{way}_bytes" for way in ("tx", "rx")]
+    sent, received = gate.run(["cat", *files]).stdout.split()
+    return int(sent), int(received)
+
+
+def _limit(side: Namespaces, device: str, mbit: float | None) -> None:
+    if mbit is None:
+        _tc(side, f"qdisc del dev {device} root", check=False)
+    else:
+        _tc(side, f"qdisc replace dev {device} root tbf rate {mbit}mbit burst 64kb limit 512kb")
 
 
 def ip(where: Namespaces, *commands: str, check: bool = True) -> None:

@@ -146,6 +146,19 @@ def test_a_slow_host_is_slow(cluster: Cluster) -> None:
     assert times["node-b"] < times["node-a"]
 
 
+def test_a_slow_gate_is_slow_to_all_and_what_leaves_it_is_counted(cluster: Cluster) -> None:
+    host = cluster.hosts[0]
+    sent_before, received_before = cluster.gate_bytes()
+    cluster.slow(2)
+    begun = time.monotonic()
+    assert cluster.ssh(host, "head", "-c", "500000", "/dev/zero").stdout == "\0" * 500_000
+    assert time.monotonic() - begun > 1.5  # 4 Mbit at 2 Mbit/s take 2 s
+    cluster.slow(None)
+    sent, received = cluster.gate_bytes()
+    assert 500_000 < received - received_before < 800_000
+    assert sent - sent_before < 200_000
+
+
 def test_a_full_disk_refuses_and_a_read_only_one_too(cluster: Cluster) -> None:
     host = cluster.hosts[0]
     host.small_disk("/root/paddle", "1m")
@@ -260,4 +273,6 @@ def test_a_cluster_that_the_kernel_has_no_room_for_is_refused_with_the_limit_and
 
 def test_the_test_process_keeps_its_own_network(cluster: Cluster) -> None:
     devices = {path.name for path in Path("/sys/class/net").iterdir()}
-    assert not {name for name in devices if name.startswith(("p0b", "p1b", "p2b")) or name == "br0"}
+    assert not {
+        name for name in devices if name.startswith(("p0b", "p1b", "p2b")) or name in ("br0", "gate0")
+    }
