@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a node remembers of the jobs on it: one small file a job and node id, so that a job can be found and ended
+from anywhere, even when the machine that submitted it is lost.
+
+A record is written when the job's directory is there, and marked when the agent leaves. Whether an agent lives is
+told by its pid, start time and boot together. A disk that cannot be written costs the record and nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from typing import Any, Callable, Dict, List, NamedTuple, Optional
+
+from agent import disk, family
+
+FOLDER = "/.paddle/jobs"
+RECORD_LIMIT = 1 << 16
+LISTED = 200
+KEPT_ENDED = 50
+KEPT_S = 30 * 86400.0
+JOB_MARK = "PADDLE_JOB_ID"
+_SUBMITTER = ("user", "host", "pid", "start", "boot_id", "collected")
+_TEXT_LIMIT = 4096
+
+Fields = Dict[str, Any]
+
+
+class Registry:
+    """The record of this agent's own job.
+
+    Args:
+        marks: the job's marks, known after `hello`.
+        notice: tells the launcher something.
+    """
+
+    def __init__(
+        self, root_dir: str, marks: Dict[str, str], submitter: Any, notice: Callable[[str], None]
+    ) -> None:
+        self._folder = root_dir + FOLDER
+        name = "%s.%s.json" % (marks[JOB_MARK], marks.get("PADDLE_NODE_ID", "x"))
+        self._path = self._folder + "/" + name
+        self._notice = notice
+        self._told = False
+        me = family.look(os.getpid())
+        self._record: Fields = {
+            "job_id": marks[JOB_MARK],
+            "node_id": int(marks.get("PADDLE_NODE_ID", 0)),
+            "submitter": _submitter(submitter),
+            "processes": [],
+            "job_dir": "",
+            "root_dir": root_dir,
+            "agent": {"pid": os.getpid(), "start": me.start if me is not None else 0, "boot_id": boot_id()},
+            "hostname": socket.gethostname(),
+            "since": time.time(),
+            "ended": None,
+        }
+        self._begun = False
+
+    def begin(self, job_dir: str) -> None:
+        """The job's directory is there: from now on the node knows of the job."""
+        self._record["job_dir"] = job_dir
+        self._begun = True
+        self._save()
+        prune(self._folder)
+
+    def add(self, name: str, role: str, rank: int) -> None:
+        """A process was started."""
+        processes: List[Fields] = self._record["processes"]
+        if not any(one["name"] == name for one in processes):
+            processes.append({"name": name[:200], "role": role[:200], "rank": rank})
+            self._save()
+
+    def end(self, how: str) -> None:
+        """This agent leaves; the job is over here."""
+        self._record["ended"] = {"at": time.time(), "how": how}
+        self._save()
+
+    def _save(self) -> None:
+        if not self._begun:
+            return
+        try:
+            disk.own_folder(os.path.dirname(self._folder))
+            disk.own_folder(self._folder)
+            write(self._path, self._record)
+        except OSError as error:
+            if not self._told:
+                self._told = True
+                self._notice(
+                    "%s cannot be written (%s): other machines cannot find the job here"
+                    % (self._path, error.strerror)
+                )
+
+
+class Known(NamedTuple):
+    """A job's record as it lies on the disk.
+
+    Attributes:
+        agent: the job's agent if it lives.
+    """
+
+    record: Fields
+    agent: Optional[family.Found]
+
+
+def known(root_dir: str, job_id: Optional[str] = None) -> List[Known]:
+    """The records below a root directory, or those of one job; what cannot be read is left out."""
+    folder = root_dir + FOLDER
+    found = []
+    try:
+        names = sorted(os.listdir(folder), reverse=True)
+    except OSError:
+        return []
+    for name in names:
+        record = read(folder + "/" + name) if name.endswith(".json") and not name.startswith(".") else None
+        if record is not None and job_id in (None, record["job_id"]):
+            found.append(Known(record, _living(record)))
+    return found
+
+
+def describe(root_dir: str) -> List[Fields]:
+    """The jobs of this node for `jobs_found`: records, and processes that carry a job's id without a record."""
+    marked: Dict[str, List[List[Any]]] = {}
+    for one in family.snapshot().values():
+        name = job_of(one.pid)
+        if name and one.state not in ("Z", "X"):
+            marked.setdefault(name, []).append([one.pid, family.command(one.pid)])
+    found = []
+    for known_job in known(root_dir)[:LISTED]:
+        record = known_job.record
+        found.append(
+            dict(record, alive=known_job.agent is not None, running=marked.get(record["job_id"], [])[:LISTED])
+        )
+    recorded = {record["job_id"] for record in found}
+    for name, processes in list(marked.items())[:LISTED]:
+        if name not in recorded:
+            found.append({"job_id": name, "alive": False, "running": processes[:LISTED], "unrecorded": True})
+    return found
+
+
+def job_of(pid: int) -> str:
+    """The job id in a process's environment, or nothing; only this user's processes can be read."""
+    prefix = (JOB_MARK + "=").encode()
+    try:
+        with open("/proc/%d/environ" % pid, "rb") as file:
+            environ = file.read()
+    except OSError:
+        return ""
+    values = [entry[len(prefix) :] for entry in environ.split(b"\0") if entry.startswith(prefix)]
+    return values[0].decode("utf-8", "replace")[:200] if values else ""
+
+
+def read(path: str) -> Optional[Fields]:
+    """A record, or None where there is none that can be read."""
+    try:
+        with open(path, "rb") as file:
+            record = json.loads(file.read(RECORD_LIMIT).decode())
+    except (OSError, ValueError, RecursionError):
+        return None
+    agent = record.get("agent") if isinstance(record, dict) else None
+    ok = isinstance(agent, dict) and isinstance(record.get("job_id"), str)
+    return record if ok else None
+
+
+def write(path: str, record: Fields) -> None:
+    """Replace a file; readers see the old one or the new one."""
+    temporary = "%s/.%s.%d" % (os.path.dirname(path), os.path.basename(path), os.getpid())
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+    try:
+        with open(os.open(temporary, flags, 0o600), "wb") as file:
+            file.write(json.dumps(record).encode())
+        os.replace(temporary, path)
+    except OSError:
+        if os.path.lexists(temporary):
+            os.unlink(temporary)
+        raise
+
+
+def prune(folder: str) -> None:
+    """Remove the records of jobs that ended long ago, or that many ended after."""
+    names = sorted((name for name in os.listdir(folder) if name.endswith(".json")), reverse=True)
+    over = 0
+    for name in names:
+        path = folder + "/" + name
+        record = read(path)
+        if record is not None and _living(record) is not None:
+            continue
+        over += 1
+        try:
+            if over > KEPT_ENDED or os.stat(path).st_mtime < time.time() - KEPT_S:
+                os.unlink(path)
+        except OSError:
+            continue
+
+
+def boot_id() -> str:
+    """Names this boot of the machine."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
+def _living(record: Fields) -> Optional[family.Found]:
+    agent = record["agent"]
+    pid = agent.get("pid")
+    if not isinstance(pid, int) or pid <= 1 or agent.get("boot_id") != boot_id():
+        return None
+    found = family.look(pid)
+    return (
+        found if found is not None and found.start == agent.get("start") and found.state not in "ZX" else None
+    )
+
+
+def _submitter(given: Any) -> Fields:
+    if not isinstance(given, dict):
+        return {}
+    kept = {name: given[name] for name in _SUBMITTER if isinstance(given.get(name), (str, int))}
+    return {name: value[:_TEXT_LIMIT] if isinstance(value, str) else value for name, value in kept.items()}
