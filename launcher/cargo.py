@@ -6,10 +6,10 @@ Listed and digested once, before any connection; a workspace that cannot travel 
 
 from __future__ import annotations
 
-import posixpath
 from pathlib import Path
 
 from launcher.dispatch import RUNTIME, WORKSPACE, Dispatch
+from launcher.entry import files
 from launcher.errors import WorkspaceError
 from launcher.link import Link
 from launcher.package import Package, runtime_package, shard, workspace_package
@@ -31,7 +31,9 @@ class Cargo:
         self._plan = plan
         self._runtime = runtime_package(RUNTIME_DIR)
         package = plan.settings.package
-        self._workspace = None if package is None else _checked(workspace_package(package), plan)
+        self._workspace = (
+            None if package is None else _checked(workspace_package(package, _withheld(plan)), plan)
+        )
 
     def describe(self) -> str:
         """What travels, for the screen."""
@@ -44,10 +46,21 @@ class Cargo:
         share = self._share(node)
         return 2 * (self._runtime.total_bytes + (share.total_bytes if share else 0))
 
-    def offer(self, node: Node, link: Link) -> dict[str, Dispatch]:
-        """Begin to bring both trees to a node; the dispatches by tree."""
+    def offer(self, node: Node, link: Link, hold: bool = False) -> dict[str, Dispatch]:
+        """Begin to bring both trees to a node; the dispatches by tree.
+
+        Args:
+            hold: files are sent only when a dispatch is told so.
+        """
         dispatches = (
-            Dispatch(link, self._runtime, tree=RUNTIME, dest=f".paddle/runtime/{self._runtime.digest[:32]}"),
+            Dispatch(
+                link,
+                self._runtime,
+                tree=RUNTIME,
+                dest=f".paddle/runtime/{self._runtime.digest[:32]}",
+                brief=True,
+                hold=hold,
+            ),
             Dispatch(
                 link,
                 self._share(node),
@@ -55,6 +68,7 @@ class Cargo:
                 dest=self._plan.job_id if self._workspace is not None else node.job_dir,
                 files={"nodefile": f"{node.node_id}\n"},
                 collect=["log", "output"] if node.node_id == OUTPUT_NODE else ["log"],
+                hold=hold,
             ),
         )
         for dispatch in dispatches:
@@ -70,12 +84,23 @@ class Cargo:
         return shard(self._workspace, self._plan.settings.shard_dirs, ranks, len(trainer_nodes))
 
 
+def _withheld(plan: Plan) -> frozenset[str]:
+    """Files of variables inside the workspace, relative to it: what they hold may be secret, and the nodes get it."""
+    root = plan.settings.package
+    found = [form for path in plan.settings.env_files for form in (path.absolute(), path.resolve())]
+    roots = [root.absolute(), root.resolve()] if root is not None else []
+    return frozenset(
+        str(path.relative_to(top)) for path in found for top in roots if path.is_relative_to(top)
+    )
+
+
 def _checked(package: Package, plan: Plan) -> Package:
     """The package, if what trainers run is in it."""
-    entry = posixpath.normpath(plan.settings.entry)
-    if all(one.path != entry for one in package.entries):
+    root = plan.settings.package
+    names = files(plan.settings.entry, root) if root is not None else ()
+    if names and not {one.path for one in package.entries}.intersection(names):
         raise WorkspaceError(
-            f"{entry} is not sent to the nodes: .paddleignore names it, "
+            f"{names[0]} is not sent to the nodes: .paddleignore names it, "
             f"or it lies in log/ or output/, which never travel"
         )
     return package

@@ -100,8 +100,15 @@ class Package:
             state.update(part)
         return state.hexdigest()
 
-    def manifest_parts(self) -> Iterator[bytes]:
+    def manifest_parts(self) -> tuple[bytes, ...]:
         """The manifest as JSON lists, each small enough for a frame; at least one."""
+        return self._parts
+
+    @cached_property
+    def _parts(self) -> tuple[bytes, ...]:
+        return tuple(self._make_parts())
+
+    def _make_parts(self) -> Iterator[bytes]:
         items: list[str] = []
         size = 0
         for entry in self.entries:
@@ -115,13 +122,16 @@ class Package:
             yield f"[{','.join(items)}]".encode()
 
 
-def workspace_package(root: Path) -> Package:
+def workspace_package(root: Path, withheld: Collection[str] = ()) -> Package:
     """Walk and hash the user's workspace.
+
+    Args:
+        withheld: files that do not travel, relative to `root`.
 
     Raises:
         WorkspaceError: something in it cannot travel; names it.
     """
-    return _package(root, _read_ignored(root), shadows=_SHADOWS)
+    return _package(root, _read_ignored(root), shadows=_SHADOWS, withheld=withheld)
 
 
 def runtime_package(root: Path) -> Package:
@@ -171,10 +181,14 @@ def _read_ignored(root: Path) -> pathspec.GitIgnoreSpec:
     return pathspec.GitIgnoreSpec.from_lines(lines)
 
 
-def _package(root: Path, ignored: pathspec.GitIgnoreSpec, shadows: Iterable[str]) -> Package:
+def _package(
+    root: Path, ignored: pathspec.GitIgnoreSpec, shadows: Iterable[str], withheld: Collection[str] = ()
+) -> Package:
     problems: list[str] = []
     entries: dict[str, Entry] = {}
     for path, found in _walk(root, ignored, problems):
+        if path in withheld:
+            continue
         if path in shadows:
             problems.append(f"{path} hides the paddle package on the nodes; rename it")
         entry = _entry(path, found, problems)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from launcher import machines, preflight
+from launcher import introductions
 from launcher.engines.ssh import Connected, ConnectFailed
 from launcher.errors import ConnectError, DispatchError
 from launcher.link import Link, LinkLost, MessageEvent
@@ -52,29 +52,17 @@ class NodeReactions:
         if situation.stopping:
             record.send("stop", procs=None, grace_s=0.0 if situation.forced else self._settings.stop_grace_s)
         elif record.probed is None:
-            record.send("probe", **self._probe_of(record))
-
-    def _probe_of(self, record: NodeRecord) -> dict[str, Any]:
-        is_pserver = record.node.node_id in self._plan.pserver_nodes
-        return {
-            "nic": self._settings.nic or None,
-            "address": record.node.local_address,
-            "ports": [
-                *(self._plan.pserver_ports() if is_pserver else ()),
-                *self._plan.service_ports.asked(record.node.node_id),
-            ],
-            "modules": list(preflight.needed_modules(self._plan.mode)),
-            "need_bytes": self._situation.cargo.bytes_for(record.node),
-            "workspace": record.node.job_dir if self._settings.workspace is not None else None,
-        }
+            need = situation.cargo.bytes_for(record.node)
+            record.send("probe", **introductions.probe_of(self._plan, record.node, need))
 
     def connect_failed(self, event: ConnectFailed) -> None:
         """There is no way to the node."""
         record = self._roster.nodes[event.node_id]
         record.error = event.error
         self._situation.node_state(record, "failed")
-        if self._situation.clock.current == "dispatch":
-            raise DispatchError(record.name, f"the connection broke, and a second one failed: {event.error}")
+        if self._situation.clock.current == "dispatch" and not self._situation.stopping:
+            reason = f"the connection broke, and a second one failed: {event.error}"
+            self._dispatch.give_up(record, DispatchError(record.name, reason))
 
     def link_lost(self, event: LinkLost) -> None:
         """A connection broke: once during dispatch it is made again, later the node has failed."""
@@ -90,27 +78,24 @@ class NodeReactions:
             self._console.note(f"{record.name}: the connection broke ({event.reason}); connecting once more")
             self.connect(record)
         elif in_dispatch:
-            raise DispatchError(record.name, f"the connection broke twice: {event.reason}")
+            reason = f"the connection broke twice: {event.reason}"
+            self._dispatch.give_up(record, DispatchError(record.name, reason))
         elif record.trees:
             self._roster.fail_node(record, f"lost: {event.reason}")
 
     def hello(self, record: NodeRecord, event: MessageEvent) -> None:
         """The agent speaks; after a broken dispatch the cargo is offered again."""
-        record.login_s = time.monotonic() - record.connecting_since
-        record.hostname = str(event.fields.get("hostname") or "")
-        record.clock_offset_s = float(event.fields.get("clock") or time.time()) - time.time()
+        introductions.hello(record, event)
         if not self._situation.stopping and record.probed is not None:
             self._dispatch.offer(record)
 
     def probed(self, record: NodeRecord, event: MessageEvent) -> None:
         """What preflight will judge."""
-        record.probed = machines.set_ports_apart(event.fields, self._plan.pserver_ports())
+        introductions.probed(record, event, self._plan)
 
     def reached(self, record: NodeRecord, event: MessageEvent) -> None:
         """Which peers the node can connect to."""
-        record.reached = tuple(
-            (int(node_id), bool(ok), str(text)) for node_id, ok, text in event.fields["results"]
-        )
+        introductions.reached(record, event)
 
     def silent(self, record: NodeRecord) -> None:
         """No word for ALARM_S: tell it."""
@@ -132,7 +117,9 @@ class NodeReactions:
                 " after the login: no node agent started; see what ~/.bashrc does there without a terminal"
             )
         record.drop(ConnectError(record.name, reason))
+        if self._situation.stopping:
+            return
         if self._situation.clock.current == "dispatch":
-            raise DispatchError(record.name, reason)
-        if not self._situation.stopping:
+            self._dispatch.give_up(record, DispatchError(record.name, reason))
+        else:
             self._roster.fail_node(record, reason)

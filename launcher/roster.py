@@ -10,8 +10,10 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from launcher.answers import Way
+from launcher.clock import ClockEstimate
 from launcher.dispatch import Dispatch
-from launcher.errors import LauncherError
+from launcher.errors import DispatchError, LauncherError
 from launcher.failure import Failure, Kind
 from launcher.link import Link
 from launcher.plan import Endpoints, Node, Process, Role
@@ -48,8 +50,11 @@ class NodeRecord:
         heard_at: monotonic time of its last frame.
         login_s: seconds to the agent's first word; 0 until then.
         hostname: what the node calls itself.
+        reached: what came of its tries to reach other nodes.
+        neighbours: ids of nodes whose marks lie in its ROOT_DIR.
         used: a process was started there, so something may need cleaning.
         trees: tree name -> absolute path on the node, once committed.
+        dispatch_error: why the trees cannot get there.
         left: (pid, command) of what could not be stopped.
         filed_at: monotonic time of the last chunk of a file it sent.
         complete: it said goodbye after it had sent all of log/ and output/.
@@ -68,9 +73,12 @@ class NodeRecord:
     hostname: str = ""
     clock_offset_s: float = 0.0
     probed: Mapping[str, Any] | None = None
-    reached: tuple[tuple[int, bool, str], ...] | None = None
+    reached: tuple[Way, ...] | None = None
+    neighbours: tuple[int, ...] = ()
+    clock: ClockEstimate = field(default_factory=ClockEstimate)
     dispatches: dict[str, Dispatch] = field(default_factory=dict)
     trees: dict[str, str] = field(default_factory=dict)
+    dispatch_error: DispatchError | None = None
     bytes_sent: int = 0
     stopped: bool = False
     left: tuple[tuple[int, str], ...] = ()

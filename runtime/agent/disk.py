@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import shutil
 import stat
 import time
-from typing import List, Optional
+from typing import List, Optional, Union
 
 
 def deepest(path: str) -> str:
@@ -86,3 +87,21 @@ def ready_folder(path: str, empty: bool) -> None:
                 shutil.rmtree(entry.path)
             else:
                 os.unlink(entry.path)
+
+
+def write_at(fd: int, data: Union[bytes, memoryview], offset: int) -> None:
+    """Write all of `data` at an offset."""
+    written = os.pwrite(fd, data, offset)
+    if written == len(data):
+        return
+    view = memoryview(data)[written:]
+    while view:
+        offset += written
+        written = os.pwrite(fd, view, offset)
+        view = view[written:]
+
+
+def remove(path: str) -> None:
+    """Remove a file; another agent may have been faster."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)

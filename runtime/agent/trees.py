@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Receives trees of files and publishes each by one rename, so that nobody ever sees half of one.
+"""Receives trees of files, from the launcher or from other nodes, and has each published at once.
 
 Long work runs in slices of the loop. What fails leaves no files behind except whole ones in the cache, from
 which a later try goes on.
@@ -10,33 +10,44 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from typing import Any, Callable, Dict, Iterator, List, Set
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, Set
 
 from agent import disk
-from agent.cache import STALE_S, Cache, DigestError, Incoming, copy, is_digest
+from agent.arrivals import Arrivals, DigestError
+from agent.building import Builder
+from agent.cache import STALE_S, Cache, is_digest
 from agent.fields import names_and_texts, relative_path, text, texts, whole
 from agent.loop import Loop
-from agent.manifest import Entry, File, Folder, ManifestError, Symlink, add, check_tree, parse
+from agent.manifest import Entry, File, ManifestError, add, check_tree, parse
 from agent.protocol import Fields
+from agent.runtimes import Runtimes
+
+if TYPE_CHECKING:
+    from agent.relay import Relay
 
 LOG_DIR = "log"
 DIGESTS_A_FRAME = 50_000
+STEP = 64  # files that are looked at without a look around
 
 Send = Callable[..., None]
 
 
 class Tree:
-    """One tree between its manifest and its commit."""
+    """One tree between its manifest and its commit.
+
+    Attributes:
+        files: sizes by digest; known once the manifest is complete.
+        missing: what other nodes are asked for and has not come.
+        there: the node has it already.
+    """
 
     def __init__(self, dest: str) -> None:
         self.dest = dest
         self.entries: Dict[str, Entry] = {}
+        self.files: Dict[str, int] = {}
+        self.missing: Set[str] = set()
         self.failed = False
-        self.there = False  # the node has it already
-
-    def files(self) -> Dict[str, int]:
-        """Sizes by digest."""
-        return {entry.digest: entry.size for entry in self.entries.values() if isinstance(entry, File)}
+        self.there = False
 
     def size(self) -> int:
         """Bytes of all files."""
@@ -60,9 +71,12 @@ class Trees:
         self._own = root_dir + "/.paddle"
         self._building = self._own + "/building"
         self._cache = Cache(self._own + "/cache")
+        self._arrivals = Arrivals(self._cache)
+        self._builder = Builder(self._building, self._cache)
+        self._runtimes = Runtimes(self._own + "/runtime", self._building)
         self._trees: Dict[str, Tree] = {}
-        self._incoming: Dict[str, Incoming] = {}
-        self._asides: Set[str] = set()
+        self._offered: Dict[str, int] = {}  # every file of the job's manifests
+        self._relay: Optional[Relay] = None
 
     def manifest(self, fields: Fields, body: bytes) -> None:
         """Take a part of a manifest; after the final one answer what is lacking."""
@@ -71,6 +85,9 @@ class Trees:
         if tree is None or fields.get("first", False):
             tree = self._trees[name] = Tree(relative_path(text(fields, "dest")))
         if tree.failed:
+            return
+        if fields.get("brief", False):
+            self._loop.work(self._guarded("manifest", name, tree, self._look(name, tree)))
             return
         try:
             for path, entry in parse(body).items():
@@ -84,16 +101,15 @@ class Trees:
             self._loop.work(self._guarded("manifest", name, tree, self._compare(name, tree)))
 
     def blob(self, fields: Fields, body: bytes) -> None:
-        """Take a piece of a file."""
-        digest = text(fields, "digest")
-        if not is_digest(digest):
-            raise ValueError("%.80r is no digest" % digest)
+        """Take a piece of a file, or several small files."""
         name = text(fields, "tree")
+        pieces = _pieces(fields, body)
         tree = self._trees.get(name)
         if tree is None or tree.failed:
             return  # the rest of a stream whose failure was told
         try:
-            self._store(digest, whole(fields, "offset"), body, bool(fields.get("last", True)))
+            for digest, offset, data, last in pieces:
+                self._store(digest, offset, data, last)
         except DigestError as error:
             self._fail(tree, "blob", name, "digest", str(error))
         except OSError as error:
@@ -102,28 +118,89 @@ class Trees:
     def commit(self, fields: Fields) -> None:
         """Build a tree and publish it, or take a directory that is there (`dest`, without a manifest)."""
         name = text(fields, "tree")
-        tree = self._trees.pop(name, None)
+        tree = self._trees.get(name)
         files = {relative_path(path): content for path, content in names_and_texts(fields, "files").items()}
         collect = [relative_path(path) for path in texts(fields, "collect")]
         if tree is None:
             tree = Tree(text(fields, "dest"))
             steps = self._adopt(name, tree, files, collect)
         elif tree.failed:
+            self._forget(name, tree)
             return
         else:
             steps = self._build(name, tree, files, collect)
         self._loop.work(self._guarded("commit", name, tree, steps))
 
+    def relay(self, fields: Fields) -> None:
+        """Open the way to other nodes, or close it."""
+        if self._relay is not None:
+            self._relay.close()
+            self._relay = None
+        if fields.get("open", True):
+            from agent.relay import Relay  # with TLS, which most jobs can do without
+
+            self._relay = Relay(self._loop, self._arrivals, self, self._send)
+            self._relay.open(fields)
+
+    def fetch(self, fields: Fields) -> None:
+        """Get what every tree lacks from other nodes."""
+        if self._relay is None:
+            raise ValueError("relay comes first")
+        wanted: Dict[str, int] = {}
+        for tree in list(self._trees.values()):
+            if tree.failed or tree.there:
+                continue
+            tree.missing = {
+                digest for digest, size in tree.files.items() if not self._cache.has(digest, size)
+            }
+            wanted.update((digest, size) for digest, size in tree.files.items() if digest in tree.missing)
+        self._relay.fetch(fields, wanted)
+
+    # What the relay asks and tells
+
+    def size_of(self, digest: str) -> Optional[int]:
+        """Bytes of a file that this job was offered, or None."""
+        return self._offered.get(digest)
+
+    def path_of(self, digest: str) -> Optional[str]:
+        """Where a file of this job lies whole, or None."""
+        size = self._offered.get(digest)
+        return self._cache.path(digest) if size is not None and self._cache.has(digest, size) else None
+
+    def expects(self, digest: str) -> bool:
+        """Whether a file that is not here will yet come."""
+        return any(digest in tree.files for tree in self._trees.values() if not tree.failed)
+
+    def arrived(self, digest: str) -> None:
+        """Another node gave a file."""
+        for name, tree in list(self._trees.items()):
+            if digest in tree.missing:
+                tree.missing.discard(digest)
+                if not tree.missing:
+                    self._say_lacking(name, tree, [])
+
+    def fetched(self) -> None:
+        """Other nodes gave what they could."""
+        for name, tree in list(self._trees.items()):
+            if tree.missing and not tree.failed:
+                lacking = [digest for digest in tree.files if digest in tree.missing]
+                tree.missing = set()
+                self._say_lacking(name, tree, lacking)
+
+    def not_stored(self, error: OSError) -> None:
+        """What another node gave could not be written."""
+        for name, tree in list(self._trees.items()):
+            if tree.missing and not tree.failed:
+                self._fail_on_disk(tree, "fetch", name, error)
+
     def drop(self) -> None:
         """Forget what is half done."""
-        self._drop_incoming()
-        for aside in self._asides:
-            shutil.rmtree(aside, ignore_errors=True)
+        if self._relay is not None:
+            self._relay.close()
+        self._arrivals.drop_all()
+        self._builder.drop()
 
-    def _drop_incoming(self) -> None:
-        for incoming in self._incoming.values():
-            incoming.drop()
-        self._incoming.clear()
+    # Steps
 
     def _guarded(self, request: str, name: str, tree: Tree, steps: Iterator[None]) -> Iterator[None]:
         try:
@@ -135,100 +212,85 @@ class Trees:
         except ValueError as error:  # a name that no file can have
             self._fail(tree, request, name, "value", str(error))
 
-    def _compare(self, name: str, tree: Tree) -> Iterator[None]:
+    def _prepare(self) -> None:
         for folder in (self._own, self._building):
             disk.own_folder(folder)
         self._cache.prepare()
-        there = self._root_dir + "/" + tree.dest
-        if os.path.isdir(there):  # a runtime is shared; a job's own was published before a connection broke
+
+    def _look(self, name: str, tree: Tree) -> Iterator[None]:
+        self._prepare()
+        tree.there = self._runtimes.hold(self._root_dir + "/" + tree.dest)
+        if not tree.there:
+            del self._trees[name]
+        self._send("lacking", tree=name, digests=[], cached_files=0, have_tree=tree.there, final=True)
+        yield
+
+    def _compare(self, name: str, tree: Tree) -> Iterator[None]:
+        self._prepare()
+        # a runtime is shared; a job's own tree was published before a connection broke
+        if self._runtimes.hold(self._root_dir + "/" + tree.dest):
             tree.there = True
-            self._send(
-                "lacking", tree=name, digests=[], cached_files=len(tree.entries), have_tree=True, final=True
-            )
+            self._say_lacking(name, tree, [])
             return
         for path in disk.older_than(self._building, STALE_S):
             shutil.rmtree(path, ignore_errors=True)
             yield
+        tree.files = {entry.digest: entry.size for entry in tree.entries.values() if isinstance(entry, File)}
+        self._offered.update(tree.files)
         lacking = []
-        files = tree.files()
-        for digest, size in files.items():
-            yield from self._cache.check(digest, size)
-            if not self._cache.has(digest, size):
-                lacking.append(digest)
-            yield
-        need = sum(files[digest] for digest in lacking) + tree.size()
+        for count, (digest, size) in enumerate(tree.files.items()):
+            if not self._cache.is_sound(digest, size):
+                yield from self._cache.check(digest, size)
+                if not self._cache.has(digest, size):
+                    lacking.append(digest)
+            if count % STEP == 0:
+                yield
+        need = sum(tree.files[digest] for digest in lacking) + tree.size()
         free = disk.free_bytes(self._root_dir)
         if need > free:
             message = "%s has %d bytes free, %d are needed" % (self._root_dir, free, need)
             self._fail(tree, "manifest", name, "disk", message, missing_bytes=need - free)
             return
-        cached = len(files) - len(lacking)
+        self._say_lacking(name, tree, lacking)
+
+    def _say_lacking(self, name: str, tree: Tree, lacking: List[str]) -> None:
+        common = {"tree": name, "cached_files": len(tree.files) - len(lacking), "have_tree": tree.there}
+        relayed = self._relay.received(tree.files) if self._relay is not None else 0
         for start in range(0, max(1, len(lacking)), DIGESTS_A_FRAME):
             part = lacking[start : start + DIGESTS_A_FRAME]
-            final = start + DIGESTS_A_FRAME >= len(lacking)
-            self._send("lacking", tree=name, digests=part, cached_files=cached, have_tree=False, final=final)
+            offsets = {digest: self._arrivals.size_of(digest) for digest in part}
+            self._send(
+                "lacking",
+                digests=part,
+                offsets={digest: offset for digest, offset in offsets.items() if offset},
+                relayed=relayed,
+                final=start + DIGESTS_A_FRAME >= len(lacking),
+                **common,
+            )
 
-    def _store(self, digest: str, offset: int, body: bytes, last: bool) -> None:
+    def _store(self, digest: str, offset: int, data: memoryview, last: bool) -> None:
+        incoming = self._arrivals.get(digest)
         if offset == 0:
-            stale = self._incoming.pop(digest, None)
-            if stale is not None:
-                stale.drop()
-            self._incoming[digest] = self._cache.incoming(digest)
-        incoming = self._incoming.get(digest)
+            if last:
+                self._arrivals.put(digest, data)
+                return
+            incoming = self._arrivals.begin(digest)
         if incoming is None:
             raise DigestError("%s: its first bytes never arrived" % digest)
-        incoming.write(offset, body)
+        self._arrivals.write(incoming, offset, data)
         if last:
-            incoming.publish()
-            del self._incoming[digest]
+            self._arrivals.publish(incoming)
 
     def _build(self, name: str, tree: Tree, files: Dict[str, str], collect: List[str]) -> Iterator[None]:
         final = self._root_dir + "/" + tree.dest
-        if tree.there:
-            self._done(name, final, tree, collect)
-            return
-        parent, base = os.path.split(final)
-        aside = "%s/%s.%s" % (self._building, base, os.urandom(8).hex())
-        os.makedirs(parent, exist_ok=True)
-        os.mkdir(aside)
-        self._asides.add(aside)
-        try:
-            yield from self._fill(aside, tree)
-            for folder in collect:
-                os.makedirs(aside + "/" + folder, exist_ok=True)
-            for path, content in files.items():
-                disk.write_text(aside + "/" + path, content)
-            _set_modes(aside, tree)
-            try:
-                os.rename(aside, final)
-            except OSError as error:
-                # another agent published the same tree meanwhile
-                if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
-                    raise
-        finally:
-            shutil.rmtree(aside, ignore_errors=True)
-            self._asides.discard(aside)
+        if not tree.there:
+            yield from self._builder.build(final, tree.entries, files, collect)
+            self._runtimes.hold(final)
+            self._cache.save()
         self._done(name, final, tree, collect)
-        yield from self._cache.prune()
-
-    def _fill(self, aside: str, tree: Tree) -> Iterator[None]:
-        for path, entry in sorted(tree.entries.items()):
-            target = aside + "/" + path
-            os.makedirs(target if isinstance(entry, Folder) else os.path.dirname(target), exist_ok=True)
-            if isinstance(entry, File):
-                fd = os.open(
-                    target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
-                )
-                try:
-                    yield from copy(self._cache.path(entry.digest), fd)
-                    os.fchmod(fd, entry.mode)
-                finally:
-                    os.close(fd)
-            yield
-        # last, so that nothing is ever written through one
-        for path, entry in tree.entries.items():
-            if isinstance(entry, Symlink):
-                os.symlink(entry.target, aside + "/" + path)
+        if not tree.there:
+            yield from self._cache.prune()
+            yield from self._runtimes.prune()
 
     def _adopt(self, name: str, tree: Tree, files: Dict[str, str], collect: List[str]) -> Iterator[None]:
         job_dir = os.path.join(self._root_dir, os.path.expanduser(tree.dest))
@@ -242,29 +304,48 @@ class Trees:
         self._done(name, job_dir, tree, collect)
 
     def _done(self, name: str, path: str, tree: Tree, collect: List[str]) -> None:
+        self._forget(name, tree)
         self._committed(name, path, collect)
         self._send("committed", tree=name, job_dir=path, files=len(tree.entries), bytes=tree.size())
+
+    def _forget(self, name: str, tree: Tree) -> None:
+        if self._trees.get(name) is tree:
+            del self._trees[name]
 
     def _fail_on_disk(self, tree: Tree, request: str, name: str, error: OSError) -> None:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             self._fail(tree, request, name, "files", str(error))
             return
-        self._drop_incoming()
+        self._arrivals.drop_all()
         free = disk.free_bytes(self._root_dir)
-        files = tree.files()
-        lacking = sum(size for digest, size in files.items() if not self._cache.has(digest, size))
+        lacking = sum(size for digest, size in tree.files.items() if not self._cache.has(digest, size))
         missing = max(1, lacking + tree.size() - free)
         text = "%s is full: %d bytes free, %d more are needed" % (self._root_dir, free, missing)
         self._fail(tree, request, name, "disk", text, missing_bytes=missing)
 
     def _fail(self, tree: Tree, request: str, name: str, reason: str, detail: str, **more: Any) -> None:
         tree.failed = True
-        self._drop_incoming()
+        self._arrivals.drop_all()
+        self._arrivals.wake()  # who waits for a file of this tree must look elsewhere
         self._send("failed", request=request, tree=name, reason=reason, detail=detail, **more)
 
 
-def _set_modes(aside: str, tree: Tree) -> None:
-    """Directories last and deepest first: one may forbid to write into it."""
-    for path, entry in sorted(tree.entries.items(), reverse=True):
-        if isinstance(entry, Folder):
-            os.chmod(aside + "/" + path, entry.mode)
+def _pieces(fields: Fields, body: bytes) -> "List[tuple[str, int, memoryview, bool]]":
+    """What a `blob` brings: (digest, offset, bytes, last) for each file."""
+    view = memoryview(body)
+    if fields.get("files") is None:
+        found = [(text(fields, "digest"), whole(fields, "offset"), view, bool(fields.get("last", True)))]
+    else:
+        found, start = [], 0
+        for item in fields["files"] if isinstance(fields["files"], list) else [None]:
+            if not isinstance(item, list) or len(item) != 2:
+                raise ValueError("%.80r is no [digest, size]" % (item,))
+            digest, size = text({"digest": item[0]}, "digest"), whole({"size": item[1]}, "size")
+            found.append((digest, 0, view[start : start + size], True))
+            start += size
+        if start != len(body):
+            raise ValueError("files of %d bytes in a body of %d" % (start, len(body)))
+    for digest, _, _, _ in found:
+        if not is_digest(digest):
+            raise ValueError("%.80r is no digest" % digest)
+    return found

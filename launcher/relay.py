@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who gets which bytes from whom: a pure plan of the ways between nodes, so that one copy leaves the launcher.
+
+Nodes form a chain, or a tree of few branches where there are many nodes and few bytes. A node passes on what it
+receives while it receives it; every node knows some nodes further up, so that a dead one is gone round.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+LEAST_TAKERS = 2  # fewer are served directly
+LEAST_BYTES = 4 << 20  # that would leave the launcher once more; below that the set-up costs more
+SOURCES = 3  # the parent and those above it
+
+# What the shape is chosen for; another network is served too, at some other speed.
+LINK_BYTES_S = 125e6
+CHUNK_BYTES = 256 << 10
+HOP_S = 0.002
+MOST_BRANCHES = 4
+
+
+@dataclass(frozen=True)
+class Member:
+    """A node that has said what it lacks.
+
+    Attributes:
+        lacking: bytes by digest.
+        offered: digests of everything that will be there in the end.
+    """
+
+    node_id: int
+    lacking: Mapping[str, int]
+    offered: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Way:
+    """How one node gets what it lacks.
+
+    Attributes:
+        direct: digests that the launcher sends.
+        sources: nodes to ask for the rest, the best first; empty: everything is direct.
+    """
+
+    node_id: int
+    direct: frozenset[str]
+    sources: tuple[int, ...]
+
+
+Reaches = Callable[[int, int], bool]
+
+
+def ways(members: Sequence[Member], reaches: Reaches) -> list[Way]:
+    """Plan for nodes that have answered.
+
+    Args:
+        reaches: whether the first node can connect to the second.
+
+    Returns:
+        One way a node that lacks something, in the order of the chain.
+    """
+    shared = frozenset.intersection(*(member.offered for member in members)) if members else frozenset()
+    sizes = {member.node_id: _bytes(member, shared) for member in members}
+    order = sorted(members, key=lambda member: (sizes[member.node_id], member.node_id))
+    full = sum(size == 0 for size in sizes.values())
+    roots = max(1, full)
+    takers = [member for member in order[roots:] if member.lacking]
+    relayed = sum(sizes[member.node_id] for member in takers)
+    if len(takers) < LEAST_TAKERS or relayed < LEAST_BYTES:
+        return [_direct(member) for member in order if member.lacking]
+    most = max(sizes.values())
+    branches = shape(most, len(takers) / roots)
+    found = []
+    for place, member in enumerate(order):
+        if not member.lacking:
+            continue
+        sources = () if place < roots else _above(place, roots, branches)
+        reachable = tuple(
+            order[above].node_id for above in sources if reaches(member.node_id, order[above].node_id)
+        )
+        direct = frozenset(member.lacking) - shared if reachable else frozenset(member.lacking)
+        found.append(Way(member.node_id, direct, reachable))
+    return found
+
+
+def late(member: Member, order: Sequence[Member], reaches: Reaches) -> Way:
+    """The way of a node that answers after the others were planned: behind the last of them.
+
+    Args:
+        order: who gets or has the files already, in the order of `ways`.
+    """
+    shared = member.offered.intersection(*(other.offered for other in order[-SOURCES:]))
+    sources = tuple(
+        other.node_id
+        for other in reversed(order[-SOURCES:])
+        if other.node_id != member.node_id and reaches(member.node_id, other.node_id)
+    )
+    if not sources or _bytes(member, shared) == 0:
+        return _direct(member)
+    return Way(member.node_id, frozenset(member.lacking) - shared, sources)
+
+
+def shape(size: int, nodes: float) -> int:
+    """How many nodes one node gives to: 1 is a chain.
+
+    Args:
+        size: bytes that each node gets.
+        nodes: how many get them.
+    """
+    return min(range(1, MOST_BRANCHES + 1), key=lambda branches: duration_s(size, nodes, branches))
+
+
+def duration_s(size: int, nodes: float, branches: int, link_bytes_s: float = LINK_BYTES_S) -> float:
+    """About how long it takes until the last node has everything.
+
+    A node's link carries the files once for each node it gives to; the first chunk takes one step a level.
+    """
+    levels = nodes if branches == 1 else math.log(nodes * (branches - 1) + 1, branches)
+    return branches * size / link_bytes_s + levels * (branches * CHUNK_BYTES / link_bytes_s + HOP_S)
+
+
+def _above(place: int, roots: int, branches: int) -> tuple[int, ...]:
+    """Places of the parent and those above it, the root last."""
+    found: list[int] = []
+    while place >= roots:
+        place = (place - roots) // branches
+        found.append(place)
+    return tuple(dict.fromkeys((*found[:SOURCES], found[-1])))
+
+
+def _bytes(member: Member, shared: frozenset[str]) -> int:
+    return sum(size for digest, size in member.lacking.items() if digest in shared)
+
+
+def _direct(member: Member) -> Way:
+    return Way(member.node_id, frozenset(member.lacking), ())

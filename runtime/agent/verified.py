@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which cached files were read and found right since the machine started, so that they are not read again.
+
+A file counts as unchanged while inode, size, mtime and ctime are what they were. After a restart of the machine
+nothing counts: what a crash left on the disk may differ from what was in memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import Dict
+
+_BOOT_ID = "/proc/sys/kernel/random/boot_id"
+_FORM = "verified-1"
+
+
+class Verified:
+    """The record of one cache; `save` keeps it for the next job.
+
+    Args:
+        path: a file in a folder that only this user can write to.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._head = ""
+        self._marks: Dict[str, str] = {}
+        self._changed = False
+
+    def load(self) -> None:
+        """Read what earlier jobs verified; a record of another boot, or one that cannot be read, is empty."""
+        self._head = "%s %s" % (_FORM, _boot_id())
+        self._marks, self._changed = {}, False
+        with contextlib.suppress(OSError, ValueError):
+            with open(self._path, encoding="ascii") as file:
+                head, *lines = file.read().splitlines()
+            if head == self._head and " " in head.strip():
+                self._marks = dict(line.split(" ", 1) for line in lines)
+
+    def holds(self, digest: str, status: os.stat_result) -> bool:
+        """Whether this file was verified and has not been touched since."""
+        return self._marks.get(digest) == _mark(status)
+
+    def note(self, digest: str, status: os.stat_result) -> None:
+        """This file has the bytes of this digest."""
+        self._marks[digest] = _mark(status)
+        self._changed = True
+
+    def forget(self, digest: str) -> None:
+        """This file is gone."""
+        if self._marks.pop(digest, None) is not None:
+            self._changed = True
+
+    def save(self) -> None:
+        """Keep the record; one that cannot be kept costs the next job time, nothing else."""
+        if not self._changed:
+            return
+        aside = "%s.%s" % (self._path, os.urandom(8).hex())
+        with contextlib.suppress(OSError):
+            fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            try:
+                with os.fdopen(fd, "w", encoding="ascii") as file:
+                    file.write(self._head + "\n")
+                    file.writelines("%s %s\n" % item for item in self._marks.items())
+                os.rename(aside, self._path)
+            except OSError:
+                os.unlink(aside)
+        self._changed = False
+
+
+def _mark(status: os.stat_result) -> str:
+    return "%d %d %d %d" % (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+
+
+def _boot_id() -> str:
+    try:
+        with open(_BOOT_ID, encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
