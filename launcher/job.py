@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from launcher import plan as planning
-from launcher import preflight, signals
+from launcher import signals
 from launcher.arrival import Arrival
-from launcher.cargo import TREES, Cargo
+from launcher.cargo import Cargo
 from launcher.claim import claimed
 from launcher.collect import Collector
 from launcher.console import Console
@@ -153,14 +153,10 @@ class Job:
 
     def _dispatch(self) -> None:
         self._enter("dispatch")
-        nodes = self._roster.all()
-        for record in nodes:
+        for record in self._roster.all():
             self._to_dispatch.offer(record)
-        self._loop.until(lambda: all(record.trees.keys() == TREES for record in nodes))
-        sent = sum(dispatch.bytes_sent for record in nodes for dispatch in record.dispatches.values())
-        self._console.note(
-            f"{self._cargo.describe()}: on {len(nodes)} nodes, {preflight.megabytes(sent)} sent"
-        )
+        self._loop.until(self._to_dispatch.is_over)
+        self._console.note(self._to_dispatch.finish())
         for earlier in (self._collected / "log").glob("node_*"):  # of a job that may have had more nodes
             if earlier.name.removeprefix("node_").isdigit():
                 shutil.rmtree(earlier, ignore_errors=True)
