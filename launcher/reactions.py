@@ -39,6 +39,7 @@ def handlers(
             "reached": nodes.reached,
             "lacking": dispatch.answered,
             "committed": dispatch.answered,
+            "relaying": dispatch.relaying,
             "failed": processes.failed,
             "started": processes.started,
             "ready": processes.ready,

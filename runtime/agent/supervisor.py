@@ -69,6 +69,8 @@ class Supervisor:
             "manifest": lambda fields, body: self._need_trees().manifest(fields, body),
             "blob": lambda fields, body: self._need_trees().blob(fields, body),
             "commit": lambda fields, body: self._need_trees().commit(fields),
+            "relay": lambda fields, body: self._need_trees().relay(fields),
+            "fetch": lambda fields, body: self._need_trees().fetch(fields),
             "start": self._on_start,
             "stop": self._on_stop,
             "ack": self._on_ack,
