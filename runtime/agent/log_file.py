@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A log file that takes whatever comes: a full disk costs bytes, counted and told, and never the job.
 
-When somebody removes or renames the file, writing goes on in a new one of the same name.
+When somebody removes or renames the file, writing goes on in a new one of the same name. A file that grows over its
+limit becomes NAME.1, the one before NAME.2, and what was NAME.2 is dropped, counted and told. Lines are not
+parted, unless one is longer than LINE_ROOM. Several may append to one file: whoever finds it rotated follows.
 """
 
 from __future__ import annotations
@@ -12,6 +14,8 @@ from typing import Callable, Optional
 
 CHECK_S = 1.0
 TELL_S = 10.0
+KEPT = 2
+LINE_ROOM = 1 << 20
 
 
 class LogFile:
@@ -21,17 +25,25 @@ class LogFile:
         path: where it is; made if it is not there.
         name: what the user calls it.
         tell: takes a sentence for the user.
-        written: called after every write.
+        written: called after every write, and before and after parts are renamed.
+        limit: bytes at which it is rotated; 0: never.
     """
 
     def __init__(
-        self, path: str, name: str, tell: Callable[[str], None], written: Callable[[], None]
+        self,
+        path: str,
+        name: str,
+        tell: Callable[[str], None],
+        written: Callable[[bool], None],
+        limit: int = 0,
     ) -> None:
         self._path = path
         self._name = name
         self._tell = tell
         self._written = written
+        self._limit = limit
         self._lost = 0
+        self._dropped = 0
         self._told_at = 0.0
         self._checked_at = time.monotonic()
         self._fd: Optional[int] = self._open()
@@ -39,25 +51,68 @@ class LogFile:
     def write(self, data: bytes) -> None:
         """Append; what does not fit is lost and counted."""
         self._reopen_if_moved()
-        view = memoryview(data)
-        try:
-            while view and self._fd is not None:
-                view = view[os.write(self._fd, view) :]
-            problem = "it cannot be opened"
-        except OSError as error:
-            problem = error.strerror or str(error)
-        if view:
-            self._lost += len(view)
-            self._complain(problem)
-        self._written()
+        if self._limit and self._fd is not None:
+            room = self._limit - os.fstat(self._fd).st_size
+            if len(data) > room:
+                end = data.rfind(b"\n", 0, max(0, room)) + 1 or data.find(b"\n") + 1
+                if end or room < -LINE_ROOM:
+                    self._append(data[:end])
+                    self._rotate()
+                    data = data[end:]
+        self._append(data)
+        self._written(False)
 
     def close(self) -> None:
         """Close it and tell the sum of what was lost."""
         if self._lost:
             self._tell("%d bytes of output are missing in %s" % (self._lost, self._name))
+        if self._dropped:
+            self._tell(
+                "the oldest %d bytes of %s were dropped; its last parts are %s.%d to %s"
+                % (self._dropped, self._name, self._name, KEPT, self._name)
+            )
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
+
+    def _append(self, data: bytes) -> None:
+        view = memoryview(data)
+        problem = "it cannot be opened"
+        try:
+            while view and self._fd is not None:
+                view = view[os.write(self._fd, view) :]
+        except OSError as error:
+            problem = error.strerror or str(error)
+        if view:
+            self._lost += len(view)
+            self._complain(problem)
+
+    def _rotate(self) -> None:
+        """Begin a new file; the older ones move on by one, unless somebody else has done it."""
+        if self._fd is None or not self._is_mine(self._fd):
+            self._checked_at = 0.0
+            self._reopen_if_moved()
+            return
+        self._written(True)
+        last = "%s.%d" % (self._path, KEPT)
+        try:
+            size = os.stat(last, follow_symlinks=False).st_size
+        except OSError:
+            size = 0
+        try:
+            for number in range(KEPT - 1, 0, -1):
+                if os.path.lexists("%s.%d" % (self._path, number)):
+                    os.replace("%s.%d" % (self._path, number), "%s.%d" % (self._path, number + 1))
+            os.replace(self._path, self._path + ".1")
+        except OSError as error:
+            self._complain("it cannot be rotated: %s" % (error.strerror or error))
+            return
+        if size and not self._dropped:
+            self._tell("%s goes on growing; the oldest of its %d parts is dropped" % (self._name, KEPT + 1))
+        self._dropped += size
+        os.close(self._fd)
+        self._fd = self._open()
+        self._written(True)
 
     def _open(self) -> Optional[int]:
         try:
@@ -73,16 +128,21 @@ class LogFile:
             return
         self._checked_at = now
         if self._fd is not None:
-            mine = os.fstat(self._fd)
-            try:
-                there = os.stat(self._path, follow_symlinks=False)
-                if (there.st_dev, there.st_ino) == (mine.st_dev, mine.st_ino):
-                    return
-            except OSError:
-                pass
+            if self._is_mine(self._fd):
+                return
+            if not self._is_mine(self._fd, ".1"):
+                self._tell("%s was removed or replaced; a new one was begun" % self._name)
             os.close(self._fd)
-            self._tell("%s was removed or replaced; a new one was begun" % self._name)
         self._fd = self._open()
+
+    def _is_mine(self, fd: int, suffix: str = "") -> bool:
+        """Whether the file of the name is the open one."""
+        mine = os.fstat(fd)
+        try:
+            there = os.stat(self._path + suffix, follow_symlinks=False)
+        except OSError:
+            return False
+        return (there.st_dev, there.st_ino) == (mine.st_dev, mine.st_ino)
 
     def _complain(self, problem: str) -> None:
         now = time.monotonic()

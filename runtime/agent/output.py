@@ -6,7 +6,9 @@ A line that stays open for FLUSH_S (a progress bar, a prompt) or grows over LINE
 
 from __future__ import annotations
 
+import fcntl
 import os
+import time
 from typing import Callable, Optional
 
 from agent.log_file import LogFile
@@ -14,8 +16,10 @@ from agent.loop import Loop, Timer
 
 FLUSH_S = 0.2
 LINE_LIMIT = 1 << 16
-READ_SIZE = 1 << 16
+READ_SIZE = 1 << 18
+PIPE_SIZE = 1 << 20  # a process that prints in bursts does not wait for the agent
 DRAIN_LIMIT = 1 << 20  # an orphan may go on writing when its process has ended
+F_SETPIPE_SZ = 1031  # Linux; fcntl names it from Python 3.10 on
 TAIL_LINES = 40
 TAIL_BYTES = 8 << 10
 
@@ -24,10 +28,11 @@ class Output:
     """Reads one pipe until nobody holds its other end.
 
     Args:
-        show: called with bytes for the screen, and whether they stop inside a line.
+        show: called with bytes for the screen, whether they stop inside a line, and the wall clock's time of the
+            read that brought them.
     """
 
-    def __init__(self, loop: Loop, fd: int, log: LogFile, show: Callable[[bytes, bool], None]) -> None:
+    def __init__(self, loop: Loop, fd: int, log: LogFile, show: Callable[[bytes, bool, float], None]) -> None:
         self._loop = loop
         self._fd = fd
         self._log = log
@@ -36,6 +41,8 @@ class Output:
         self._tail = b""
         self._timer: Optional[Timer] = None
         self._open = True
+        self._read_at = time.time()
+        _widen(fd)
         os.set_blocking(fd, False)
         loop.on_readable(fd, self._read)
 
@@ -72,7 +79,8 @@ class Output:
             self.close()
             return 0
         self._log.write(data)
-        self._tail = (self._tail + data)[-TAIL_BYTES:]
+        self._tail = data[-TAIL_BYTES:] if len(data) >= TAIL_BYTES else (self._tail + data)[-TAIL_BYTES:]
+        self._read_at = time.time()
         self._cut(data)
         return len(data)
 
@@ -80,7 +88,7 @@ class Output:
         end = data.rfind(b"\n") + 1
         if end:
             whole, self._line = self._line + data[:end], data[end:]
-            self._show(whole, False)
+            self._show(whole, False, self._read_at)
         else:
             self._line += data
         if len(self._line) > LINE_LIMIT:
@@ -94,4 +102,11 @@ class Output:
             self._timer = None
         if self._line:
             line, self._line = self._line, b""
-            self._show(line, True)
+            self._show(line, True, self._read_at)
+
+
+def _widen(fd: int) -> None:
+    try:
+        fcntl.fcntl(fd, F_SETPIPE_SZ, PIPE_SIZE)
+    except OSError:
+        return  # the user has as many pages in pipes as allowed: it works with the usual size

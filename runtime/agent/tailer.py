@@ -1,68 +1,50 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sends the files of the collected directories as they grow.
 
-A file that shrinks, is replaced, or is rewritten in place is sent again from its start (`reset`). A symlink
-to a file inside the job directory is sent under the link's name, and the file it points to is then not sent
-twice. Never more than WINDOW bytes travel unacknowledged.
+A log that was renamed is known by its inode and the digests of what was sent: `moved` tells the new name, and
+sending goes on where it was. Any other file that is replaced, shrinks, or is rewritten in place is sent again from
+its start (`reset`). A symlink to a file inside the job directory is sent under the link's name, and the file it
+points to is then not sent twice. Never more than WINDOW bytes travel unacknowledged. What went away before it
+was sent is counted and told.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
 import stat
 import time
 from collections import deque
-from typing import Callable, Deque, Dict, Iterator, List, Optional, Tuple
+from typing import Deque, Dict, List, Optional
 
 from agent.loop import Loop, Timer
+from agent.outbox import Outbox
 from agent.protocol import encode
+from agent.renames import in_order
+from agent.sent_files import Tailed, identity, listing
 
 CHUNK = 1 << 16
-WINDOW = 4 << 20
+WINDOW = 2 << 20  # as much as SSH lets travel
 SCAN_S = 0.25
 IDLE_SCAN_S = 1.0
 SCAN_SHARE = 10  # a scan may take one tenth of the time
 POKE_S = 0.03
-SAMPLE = 4 << 10
+TELL_S = 10.0
 LOG_DIR = "log"
-
-
-class Tailed:
-    """How far one file was sent.
-
-    Attributes:
-        head, last: digests of up to SAMPLE bytes at the start and before `offset`, to notice a rewrite.
-    """
-
-    def __init__(self, status: os.stat_result) -> None:
-        self.identity = (status.st_dev, status.st_ino)
-        self.changed = status.st_mtime_ns
-        self.offset = 0
-        self.reset = True
-        self.head = b""
-        self.last = b""
-
-    def restart(self, status: os.stat_result) -> None:
-        """Send it again from its start."""
-        self.__init__(status)  # type: ignore[misc]
 
 
 class Tailer:
     """Watches the collected directories of one job directory.
 
     Args:
-        wake: called when there is something to send.
-        tell: takes a sentence for the user.
+        outbox: asks for chunks, and takes what has to be told.
     """
 
-    def __init__(
-        self, loop: Loop, job_dir: str, wake: Callable[[], None], tell: Callable[[str], None]
-    ) -> None:
+    def __init__(self, loop: Loop, job_dir: str, outbox: Outbox) -> None:
         self._loop = loop
         self._job_dir = os.path.realpath(job_dir)
-        self._wake = wake
-        self._tell = tell
+        self._outbox = outbox
+        self._lost: Dict[str, int] = {}
+        self._lost_told_at = 0.0
         self._dirs: List[str] = []
         self._files: Dict[str, Tailed] = {}
         self._queue: Deque[str] = deque()
@@ -76,7 +58,7 @@ class Tailer:
     def watch(self, dirs: List[str]) -> None:
         """Begin; files that are there already count as known and are sent only once they change."""
         self._dirs = dirs
-        for path, status in self._listing():
+        for path, status in listing(self._job_dir, self._dirs):
             tailed = Tailed(status)
             tailed.offset = status.st_size
             self._files[path] = tailed
@@ -91,17 +73,20 @@ class Tailer:
     def acked(self, count: int) -> None:
         """The launcher has stored so many bytes."""
         self._unacked = max(0, self._unacked - count)
-        self._wake()
+        self._outbox.pump()
 
     def settled(self) -> bool:
         """Look now; True when everything was sent."""
         self.scan()
-        return not self._queue
+        self._tell_lost(now=True)
+        return not self._queued
 
     def next_chunk(self) -> Optional[bytes]:
         """The next `file` frame, or None when there is nothing or no credit."""
         while self._queue and self._unacked + CHUNK <= WINDOW:
             path = self._queue.popleft()
+            if path not in self._queued:
+                continue  # renamed meanwhile
             del self._queued[path]
             frame = self._chunk(path)
             if frame is not None:
@@ -110,17 +95,71 @@ class Tailer:
 
     def scan(self) -> bool:
         """Look at every file; True when something changed."""
+        listed = dict(listing(self._job_dir, self._dirs))
+        self._follow(listed)
         changed = False
-        seen = set()
-        for path, status in self._listing():
-            seen.add(path)
+        for path, status in listed.items():
             changed = self._compare(path, status) or changed
-        for path in [path for path in self._files if path not in seen]:
-            del self._files[path]
-            self._tell_of_log(path, "was removed; what was sent of it stays")
+        for path in [path for path in self._files if path not in listed]:
+            self._tell_of_log(path, "was removed; what was sent of it stays" + _unsent(self._forget(path)))
+        self._tell_lost()
         if changed:
-            self._wake()
+            self._outbox.soon()
         return changed
+
+    def _follow(self, listed: Dict[str, os.stat_result]) -> None:
+        """Find out which logs were renamed, and pass that on before anything else is sent of them."""
+        places = {identity(status): path for path, status in listed.items() if _is_log(path)}
+        moves = {}
+        for path, tailed in self._files.items():
+            there = listed.get(path)
+            if not _is_log(path) or (there is not None and identity(there) == tailed.identity):
+                continue
+            to = places.get(tailed.identity)
+            if to is not None and self._is_same(to, tailed, listed[to]):
+                moves[path] = to
+        for path, to in in_order(moves):
+            self._move(path, to)
+
+    def _is_same(self, path: str, tailed: Tailed, status: os.stat_result) -> bool:
+        """Whether a file of the same inode is the same file: numbers are given out again."""
+        if status.st_size < tailed.offset:
+            return False
+        return tailed.offset == 0 or tailed.is_beginning_of(self._absolute(path)) is True
+
+    def _move(self, path: str, to: str) -> None:
+        if to in self._files:
+            self._lost[to] = self._lost.get(to, 0) + self._forget(to)
+        tailed = self._files[to] = self._files.pop(path)
+        if path in self._queued:
+            del self._queued[path]
+            self._enqueue(to)
+        if not tailed.reset:
+            self._outbox.send("moved", path=path, to=to)
+
+    def _forget(self, path: str) -> int:
+        """Follow a file no longer; returns how many bytes of it were not sent."""
+        tailed = self._files.pop(path)
+        self._queued.pop(path, None)
+        return max(0, tailed.size - tailed.offset)
+
+    def _enqueue(self, path: str) -> None:
+        if path not in self._queued:
+            self._queued[path] = None
+            self._queue.append(path)
+
+    def _tell_lost(self, now: bool = False) -> None:
+        moment = time.monotonic()
+        if not now and self._lost_told_at and moment - self._lost_told_at < TELL_S:
+            return
+        for path, size in self._lost.items():
+            if size:
+                self._lost_told_at = moment
+                self._outbox.notice(
+                    "%s: %d bytes were dropped before they were sent; it grows faster than the link takes"
+                    % (path, size)
+                )
+        self._lost.clear()
 
     def _scan_again(self) -> None:
         began = time.monotonic()
@@ -137,52 +176,21 @@ class Tailer:
                 status = os.stat(self._absolute(path), follow_symlinks=False)
             except OSError:
                 continue
-            if stat.S_ISREG(status.st_mode):
+            tailed = self._files.get(path)
+            if tailed is not None and tailed.identity != identity(status):
+                self.scan()  # it may have got another name
+            elif stat.S_ISREG(status.st_mode):
                 self._compare(path, status)
-        self._wake()
-
-    def _listing(self) -> Iterator[Tuple[str, os.stat_result]]:
-        """Every file to send, once: relative path and status."""
-        plain: Dict[str, Tuple[str, os.stat_result]] = {}
-        linked = set()
-        todo = list(self._dirs)
-        while todo:
-            relative = todo.pop()
-            try:
-                entries = list(os.scandir(self._absolute(relative)))
-            except OSError:
-                continue  # not made yet, or removed meanwhile
-            for entry in entries:
-                path = relative + "/" + entry.name
-                try:
-                    if entry.is_dir(follow_symlinks=False):
-                        todo.append(path)
-                    elif entry.is_symlink():
-                        target = self._inside(entry.path)
-                        if target is not None:
-                            linked.add(target)
-                            yield path, os.stat(target)
-                    elif entry.is_file(follow_symlinks=False):
-                        plain[entry.path] = (path, entry.stat(follow_symlinks=False))
-                except OSError:
-                    continue  # removed meanwhile
-        for absolute, listed in plain.items():
-            if absolute not in linked:
-                yield listed
-
-    def _inside(self, link: str) -> Optional[str]:
-        target = os.path.realpath(link)
-        if not target.startswith(self._job_dir + "/"):
-            return None
-        return target if stat.S_ISREG(os.stat(target).st_mode) else None
+        self._outbox.soon()
 
     def _compare(self, path: str, status: os.stat_result) -> bool:
         tailed = self._files.get(path)
         if tailed is None:
             self._files[path] = Tailed(status)
-        elif tailed.identity != (status.st_dev, status.st_ino):
+        elif tailed.identity != identity(status):
+            rest = _unsent(tailed.size - tailed.offset)
             tailed.restart(status)
-            self._tell_of_log(path, "was replaced; the new one is sent from its start")
+            self._tell_of_log(path, "was replaced; the new one is sent from its start" + rest)
         elif status.st_size < tailed.offset:
             tailed.restart(status)
             self._tell_of_log(path, "was truncated; it is sent again from its start")
@@ -194,26 +202,16 @@ class Tailer:
             tailed.changed = status.st_mtime_ns
             return False
         tailed = self._files[path]
-        tailed.changed = status.st_mtime_ns
-        if path not in self._queued:
-            self._queued[path] = None
-            self._queue.append(path)
+        tailed.changed, tailed.size = status.st_mtime_ns, status.st_size
+        self._enqueue(path)
         return True
 
     def _was_rewritten(self, path: str, tailed: Tailed, status: os.stat_result) -> bool:
-        in_log = path.startswith(LOG_DIR + "/")
-        if tailed.offset == 0 or (in_log and status.st_size > tailed.offset and tailed.head):
+        if tailed.offset == 0 or (_is_log(path) and status.st_size > tailed.offset and tailed.has_samples):
             return False  # logs grow; reading them again at each line would cost too much
-        if not in_log and status.st_size == tailed.offset:
+        if not _is_log(path) and status.st_size == tailed.offset:
             return True  # same size, written again: nothing short of reading it all would tell
-        try:
-            with open(self._absolute(path), "rb") as file:
-                head = file.read(min(SAMPLE, tailed.offset))
-                file.seek(max(0, tailed.offset - SAMPLE))
-                last = file.read(min(SAMPLE, tailed.offset))
-        except OSError:
-            return False
-        return (_digest(head), _digest(last)) != (tailed.head, tailed.last)
+        return tailed.is_beginning_of(self._absolute(path)) is False
 
     def _chunk(self, path: str) -> Optional[bytes]:
         tailed = self._files.get(path)
@@ -225,39 +223,37 @@ class Tailer:
             return None
         try:
             status = os.fstat(fd)
-            if (status.st_dev, status.st_ino) != tailed.identity or not stat.S_ISREG(status.st_mode):
+            if identity(status) != tailed.identity or not stat.S_ISREG(status.st_mode):
                 return None  # replaced since: the next scan sees it
-            body = os.pread(fd, CHUNK, tailed.offset)
-            end = tailed.offset + len(body)
-            self._sample(fd, tailed, end)
+            offset = tailed.offset
+            body = os.pread(fd, CHUNK, offset)
+            end = offset + len(body)
+            tailed.sent(fd, end)
         except OSError as error:
-            self._tell("%s cannot be read: %s" % (path, error.strerror))
+            self._outbox.notice("%s cannot be read: %s" % (path, error.strerror))
             return None
         finally:
             os.close(fd)
         if not body and not tailed.reset:
             return None
-        fields = {"path": path, "offset": tailed.offset, "reset": tailed.reset, "eof": end >= status.st_size}
-        tailed.offset, tailed.reset = end, False
+        fields = {"path": path, "offset": offset, "reset": tailed.reset, "eof": end >= status.st_size}
+        tailed.reset = False
         self._unacked += len(body)
         if not fields["eof"]:
-            self._queued[path] = None
-            self._queue.append(path)
+            self._enqueue(path)
         return encode("file", fields, body)
-
-    def _sample(self, fd: int, tailed: Tailed, end: int) -> None:
-        if tailed.offset < SAMPLE:
-            tailed.head = _digest(os.pread(fd, min(SAMPLE, end), 0))
-        start = max(0, end - SAMPLE)
-        tailed.last = _digest(os.pread(fd, end - start, start))
 
     def _absolute(self, path: str) -> str:
         return self._job_dir + "/" + path
 
     def _tell_of_log(self, path: str, what: str) -> None:
-        if path.startswith(LOG_DIR + "/"):
-            self._tell("%s %s" % (path, what))
+        if _is_log(path):
+            self._outbox.notice("%s %s" % (path, what))
 
 
-def _digest(data: bytes) -> bytes:
-    return hashlib.blake2b(data, digest_size=16).digest()
+def _is_log(path: str) -> bool:
+    return path.startswith(LOG_DIR + "/")
+
+
+def _unsent(size: int) -> str:
+    return " (%d bytes of it were not sent)" % size if size > 0 else ""

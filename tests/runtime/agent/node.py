@@ -105,6 +105,8 @@ class Node:
             self.seen.append(event)
             if isinstance(event, MessageEvent) and event.kind == "file":
                 self._keep(event)
+            if isinstance(event, MessageEvent) and event.kind == "moved":
+                self.files[event.fields["to"]] = self.files.pop(event.fields["path"])
             if fits(event):
                 return event
 

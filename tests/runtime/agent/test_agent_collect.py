@@ -11,7 +11,7 @@ import pytest
 
 from tests.runtime.agent.node import Node
 
-WINDOW = 4 << 20
+WINDOW = 2 << 20
 
 
 @pytest.fixture
