@@ -57,6 +57,7 @@ AGENT_KINDS = frozenset(
         "relaying",
         "stalled",
         "recovered",
+        "stacks",
         "moved",
         "jobs_found",
         "job_ended",

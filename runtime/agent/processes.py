@@ -4,27 +4,33 @@
 from __future__ import annotations
 
 import os
+import signal
+import time
 from typing import Any, Callable, Dict, Optional, Set
 
 from agent import environment
-from agent.fields import names_and_texts, text, texts
-from agent.log_file import LogFile
+from agent.fields import names_and_texts, seconds, text, text_or_none, texts, whole
+from agent.health import Health, Patient
 from agent.loop import Loop
 from agent.outbox import Outbox
 from agent.output import Output
 from agent.protocol import Fields
+from agent.pulse import Limits, Pulse
 from agent.report import Report
 from agent.spawn import spawn
+from agent.stacks import SIGNAL, SIGNAL_VARIABLE
 from agent.stopper import PROC_MARK
+from agent.tapped_log import TappedLog
 
 
 class Running:
     """One process that was started and has not been reaped."""
 
-    def __init__(self, pid: int, output: Output, report: Report) -> None:
-        self.pid = pid
+    def __init__(self, output: Output, report: Report, patient: Patient) -> None:
+        self.pid = patient.pid
         self.output = output
         self.report = report
+        self.patient = patient
 
 
 class Processes:
@@ -32,11 +38,11 @@ class Processes:
 
     Args:
         marks: variables that every process gets, by which it is found again.
-        logged: called with a log's name whenever something was written to it.
+        logged: called with a log's name whenever something was written to it, and whether it was rotated.
     """
 
     def __init__(
-        self, loop: Loop, outbox: Outbox, marks: Dict[str, str], logged: Callable[[str], None]
+        self, loop: Loop, outbox: Outbox, marks: Dict[str, str], logged: Callable[[str, bool], None]
     ) -> None:
         self._loop = loop
         self._outbox = outbox
@@ -44,6 +50,9 @@ class Processes:
         self._logged = logged
         self._running: Dict[str, Running] = {}
         self._sessions: Dict[str, Set[int]] = {}
+        self._health = Health(
+            loop, outbox, lambda: {name: running.patient for name, running in self._running.items()}
+        )
 
     def leaders(self) -> Set[int]:
         """Pids of processes that have not been reaped: nobody else can have these numbers."""
@@ -67,11 +76,15 @@ class Processes:
         if not argv:
             raise ValueError("argv is empty")
         log_name = text(fields, "log")
+        limit = 0 if fields.get("log_limit") is None else whole(fields, "log_limit")
         given = dict(names_and_texts(fields, "env"), **names_and_texts(fields, "secret_env"))
+        limits = Limits(seconds(fields, "heartbeat_timeout_s", 0.0), seconds(fields, "step_timeout_s", 0.0))
+        banner = text_or_none(fields, "banner")
         output_read, output_write = os.pipe()
         report_read, report_write = os.pipe()
         given.update(self._marks, PADDLE_REPORT_FD=str(report_write))
         given[PROC_MARK] = name
+        given[SIGNAL_VARIABLE] = str(SIGNAL)
         try:
             env = environment.complete(os.environ, given)
             pid = spawn(argv, env, text(fields, "cwd"), output_write, report_write)
@@ -82,30 +95,45 @@ class Processes:
         finally:
             os.close(output_write)
             os.close(report_write)
-        log = LogFile(log_path, log_name, self._outbox.notice, lambda: self._logged(log_name))
+        log = TappedLog(
+            log_path, log_name, self._outbox.notice, lambda rotated: self._logged(log_name, rotated), limit
+        )
+        if banner is not None:
+            log.write(banner.encode("utf-8", "replace") + b"\n")
         output = Output(
             self._loop,
             output_read,
             log,
-            lambda body, partial: self._outbox.line(name, body, log_name, partial),
+            lambda body, partial, moment: self._outbox.line(name, body, log_name, partial, moment),
         )
-        running = Running(pid, output, self._listen(name, report_read))
-        self._running[name] = running
+        pulse = Pulse(limits, time.monotonic())
+        report = self._listen(name, report_read, pulse)
+        self._running[name] = Running(output, report, Patient(pid, log, pulse))
         self._sessions.setdefault(name, set()).add(pid)
+        self._health.begin()
         self._outbox.send("started", proc=name, pid=pid)
         self._loop.on_exit(pid, lambda status: self._ended(name, status))
 
-    def _listen(self, name: str, fd: int) -> Report:
+    def ask_stacks(self, fields: Fields) -> None:
+        """Carry out a `stacks`: one reply a process that runs."""
+        names = self._running if fields.get("procs") is None else texts(fields, "procs")
+        for name in list(names):
+            if name in self._running:
+                self._health.ask_stacks(name)
+
+    def _listen(self, name: str, fd: int, pulse: Pulse) -> Report:
         return Report(
             self._loop,
             fd,
             ready=lambda fields: self._outbox.send("ready", **dict(fields, proc=name)),
             progress=lambda fields: self._outbox.progress(name, fields),
+            pulse=pulse,
             tell=lambda sentence: self._outbox.notice("%s: %s" % (name, sentence)),
         )
 
     def _ended(self, name: str, status: int) -> None:
         running = self._running.pop(name)
+        self._health.forget(name)
         running.report.drain()
         running.output.drain()
         code: Optional[int] = None
@@ -115,4 +143,5 @@ class Processes:
         else:
             code = os.WEXITSTATUS(status)
         fields: Dict[str, Any] = {"proc": name, "code": code, "signal": number, "tail": running.output.tail()}
+        fields["out_of_memory"] = self._health.kills.recent() if number == signal.SIGKILL else ""
         self._outbox.send("exited", **fields)

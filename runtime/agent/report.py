@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the JSON lines a process reports: `ready` and `progress`, nothing else, nothing unbounded."""
+"""Reads the JSON lines a process reports: `ready`, `progress`, `alive`, nothing else, nothing unbounded."""
 
 from __future__ import annotations
 
 import json
 import os
+import time
 from typing import Any, Callable, Dict, Optional
 
 from agent.loop import Loop, Timer
+from agent.pulse import Pulse
 
 LINE_LIMIT = 1 << 16
 PROGRESS_S = 0.25
@@ -20,6 +22,7 @@ class Report:
     Args:
         ready: called with the fields of `ready`.
         progress: called with the newest fields of `progress`, at most 4 times a second.
+        pulse: learns of signs of life and steps.
         tell: called once, with a sentence, when the process writes something else.
     """
 
@@ -29,12 +32,14 @@ class Report:
         fd: int,
         ready: Callable[[Dict[str, Any]], None],
         progress: Callable[[Dict[str, Any]], None],
+        pulse: Pulse,
         tell: Callable[[str], None],
     ) -> None:
         self._loop = loop
         self._fd = fd
         self._ready = ready
         self._progress = progress
+        self._pulse = pulse
         self._tell: Optional[Callable[[str], None]] = tell
         self._buffer = b""
         self._newest: Optional[Dict[str, Any]] = None
@@ -88,7 +93,10 @@ class Report:
             and _texts(event.get("sparse_endpoints", []))
         ):
             self._ready({name: event.get(name, []) for name in ("endpoints", "sparse_endpoints")})
+        elif kind == "alive":
+            self._pulse.beat(time.monotonic())
         elif kind == "progress":
+            self._pulse.step(time.monotonic())
             self._newest = {
                 name: event[name] for name in _NUMBERS if isinstance(event.get(name), (int, float))
             }

@@ -18,6 +18,8 @@ from paddle.env import JobEnvironment
 
 _MIN_INTERVAL_S = 0.25
 _READY_TIMEOUT_S = 5.0
+_ALIVE_S = 1.0
+_ALIVE = b'{"event": "alive"}\n'
 
 
 class Reporter:
@@ -39,8 +41,10 @@ class Reporter:
 
     @classmethod
     def from_environment(cls, environment: JobEnvironment | None = None) -> Reporter:
-        """Return a reporter on the descriptor in PADDLE_REPORT_FD."""
-        return cls((environment or JobEnvironment.read()).report_fd)
+        """Return a reporter on the descriptor in PADDLE_REPORT_FD, which tells from now on that the process lives."""
+        reporter = cls((environment or JobEnvironment.read()).report_fd)
+        reporter._begin_to_live()
+        return reporter
 
     def ready(self, endpoints: Sequence[str], sparse_endpoints: Sequence[str]) -> None:
         """Say that a parameter server answers on all its ports; waits up to 5 s for room in the pipe."""
@@ -76,6 +80,22 @@ class Reporter:
         """Write the newest progress if it is not out yet; waits up to 5 s for room in the pipe."""
         with self._lock:
             self._write_pending(_READY_TIMEOUT_S)
+
+    def _begin_to_live(self) -> None:
+        """Write a sign of life about once a second, until the process ends or nobody reads any more.
+
+        It comes from a Python thread: a process that cannot run Python any more is silent.
+        """
+        if self._descriptor is not None:
+            threading.Thread(target=self._live, name="alive", daemon=True).start()
+
+    def _live(self) -> None:
+        while True:
+            with self._lock:
+                self._write(_ALIVE, 0.0)
+                if self._descriptor is None:
+                    return
+            time.sleep(_ALIVE_S)
 
     def _write_pending(self, timeout_s: float) -> None:
         if self._pending is not None and self._write(self._pending, timeout_s):

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The hook that every Python of a job loads: it answers the signal and hides nobody else's sitecustomize."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HOOKS = Path(__file__).resolve().parents[2] / "runtime" / "paddle" / "hooks"
+SIGNAL = signal.SIGRTMIN + 7
+RAISE = f"import os\nos.kill(os.getpid(), {SIGNAL})\nprint('lives on')"
+
+
+def python(code: str, *path: Path, number: str | None = str(SIGNAL)) -> subprocess.CompletedProcess[str]:
+    env = {"PATH": os.environ["PATH"], "PYTHONPATH": os.pathsep.join(map(str, (HOOKS, *path)))}
+    if number is not None:
+        env["PADDLE_STACKS_SIGNAL"] = number
+    return subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=30)
+
+
+def test_the_signal_brings_the_stacks_and_the_process_lives_on() -> None:
+    done = python(RAISE)
+    assert done.stdout == "lives on\n"
+    assert "most recent call first" in done.stderr
+    assert 'File "<string>", line 2' in done.stderr
+
+
+@pytest.mark.parametrize("number", [None, "", "no number", "9", "999999999999"])
+def test_without_a_signal_that_can_be_caught_the_process_starts_as_ever(number: str | None) -> None:
+    done = python("print('lives')", number=number)
+    assert (done.stdout, done.stderr) == ("lives\n", "")
+
+
+def test_a_sitecustomize_of_the_user_is_loaded_too(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("MARK = 'the user was here'\nprint(__name__)\n")
+    done = python("import sitecustomize; print(sitecustomize.MARK)", tmp_path)
+    assert done.stdout == "sitecustomize\nthe user was here\n"
+
+
+def test_a_broken_sitecustomize_of_the_user_fails_as_it_would_alone(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("raise RuntimeError('the user errs')\n")
+    done = python("print('lives')", tmp_path)
+    assert done.returncode == 0
+    assert done.stdout == "lives\n"
+    assert "the user errs" in done.stderr
