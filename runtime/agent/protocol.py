@@ -55,6 +55,7 @@ AGENT_KINDS = frozenset(
         "relaying",
         "stalled",
         "recovered",
+        "stacks",
         "moved",
         "jobs_found",
         "job_ended",

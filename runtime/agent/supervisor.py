@@ -73,6 +73,7 @@ class Supervisor:
             "fetch": lambda fields, body: self._need_trees().fetch(fields),
             "start": self._on_start,
             "stop": self._on_stop,
+            "stacks": lambda fields, body: self._processes.ask_stacks(fields),
             "ack": self._on_ack,
             "ping": lambda fields, body: self._outbox.send("pong", seq=whole(fields, "seq")),
             "bye": self._on_bye,
