@@ -37,5 +37,5 @@ def of_pserver(settings: Settings, python: str, job_id: str, address: str) -> tu
 
 
 def of_script(settings: Settings, python: str) -> tuple[str, ...]:
-    """The argv of a process that runs the entry script, the passed-through tokens as they were given."""
-    return (python, "-u", settings.entry, *settings.passthrough)
+    """The argv of a process that runs the entry, the passed-through tokens as they were given."""
+    return (*settings.entry.argv(python), *settings.passthrough)

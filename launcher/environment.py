@@ -15,6 +15,7 @@ from launcher.options import Mode
 from launcher.seats import Seat, share
 from launcher.service_ports import trainer_port
 from launcher.settings import THREAD_VARIABLES, Settings
+from launcher.variables import Variables
 
 ADDED_ON_NODE = ("PADDLE_JOB_DIR", "PADDLE_JOB_KEY", "PADDLE_PROC", "PADDLE_REPORT_FD", "PYTHONPATH")
 
@@ -148,23 +149,26 @@ def trainer_ports(job: JobFacts, seat: Seat) -> tuple[int, ...]:
     return (own, job.service_port) if seat.rank == 0 else (own,)
 
 
-def gpus(count: int, seat: Seat) -> dict[str, str]:
-    """Which of a machine's GPUs a trainer sees; nothing is said where it has the machine to itself.
+def gpus(given: Variables, count: int, seat: Seat) -> dict[str, str]:
+    """Which of a machine's GPUs a trainer is to use; nothing is said where it has the machine to itself.
 
-    FLAGS_selected_gpus counts among those that the process sees.
+    It sees its own alone, unless the user lets it see all. FLAGS_selected_gpus counts among those that it sees.
     """
     own = share(count, seat) if seat.slots > 1 else range(0)
-    if not own:
+    if not own or (given.rules_gpus and not given.all_gpus):
         return {}
-    return {
-        "CUDA_VISIBLE_DEVICES": ",".join(str(number) for number in own),
-        "FLAGS_selected_gpus": ",".join(str(number) for number in range(len(own))),
-    }
+    if given.all_gpus:
+        return {"FLAGS_selected_gpus": _numbers(own)}
+    return {"CUDA_VISIBLE_DEVICES": _numbers(own), "FLAGS_selected_gpus": _numbers(range(len(own)))}
 
 
 def threads(count: int, given: Iterable[tuple[str, str]]) -> dict[str, str]:
     """The thread variables: `count`, unless the user's environment sets them."""
     return dict.fromkeys(THREAD_VARIABLES, str(count)) | dict(given)
+
+
+def _numbers(numbers: Iterable[int]) -> str:
+    return ",".join(str(number) for number in numbers)
 
 
 def _own(job: JobFacts, node_id: int, role: str, rank: int, own_endpoint: str) -> dict[str, str]:

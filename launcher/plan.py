@@ -200,7 +200,11 @@ def pserver_processes(
             argv=command_lines.of_pserver(
                 plan.settings, plan.node(node_id).python, plan.job_id, addresses[node_id]
             ),
-            env=environment.of_pserver(job, node_id, rank) | threads[node_id],
+            env={
+                **environment.of_pserver(job, node_id, rank),
+                **threads[node_id],
+                "PADDLE_PYTHON": plan.node(node_id).python,
+            },
             log=SERVER_LOG,
             ports=tuple(plan.pserver_ports()),
         )
@@ -233,8 +237,9 @@ def trainer_processes(
             argv=command_lines.of_script(plan.settings, plan.node(seat.node_id).python),
             env={
                 **environment.of_trainer(job, seat),
-                **environment.gpus(machines.gpus.get(seat.node_id, 0), seat),
+                **environment.gpus(plan.settings.variables, machines.gpus.get(seat.node_id, 0), seat),
                 **threads[seat.node_id],
+                "PADDLE_PYTHON": plan.node(seat.node_id).python,
             },
             log=trainer_log(seat),
             ports=environment.trainer_ports(job, seat) if plan.mode is Mode.COLLECTIVE else (),

@@ -16,12 +16,17 @@ from launcher import values
 from launcher.arguments import Arguments, Flag
 from launcher.conf_file import ConfFile, read_conf
 from launcher.conf_names import CONF_NAMES, REQUIRED, ConfName
+from launcher.entry import Entry
+from launcher.entry import read as read_entry
 from launcher.errors import ConfError
 from launcher.hosts import Host
 from launcher.options import Mode, Wire
 from launcher.roles import check_cluster, select_nodes
 from launcher.spelling import nearest
 from launcher.state_dir import StatePlaces, places
+from launcher.variables import Variables
+from launcher.variables import files as variable_files
+from launcher.variables import read as read_variables
 
 CONF_VARIABLE = "PADDLE_CLUSTER_CONF"
 DEFAULT_CONF = Path(__file__).resolve().parent.parent / "conf.py"
@@ -41,7 +46,9 @@ class Settings:
         python: as configured; empty for the default of the node's kind.
         package: directory to dispatch, or None; then `workspace` is a directory that nodes already have:
             absolute, beginning with ~, or relative to each node's root directory.
-        entry: the script that trainers run, relative to the workspace.
+        entry: what trainers run.
+        variables: what the user adds to the environment of every process.
+        env_files: the files they were read from.
         passthrough: tokens for the trainers' argv, byte for byte.
         flags: the same tokens read as flags; a later one wins.
         nproc_per_node: trainers on each trainer node.
@@ -83,7 +90,7 @@ class Settings:
     mode: Mode
     package: Path | None
     workspace: str | None
-    entry: str
+    entry: Entry
     shard_dirs: tuple[str, ...]
     passthrough: tuple[str, ...]
     flags: tuple[Flag, ...]
@@ -91,6 +98,8 @@ class Settings:
     nproc_per_node: int
     max_restarts: int
     min_trainers: int | None
+    variables: Variables
+    env_files: tuple[Path, ...]
     detach: bool
     heartbeat_timeout_s: float
     step_timeout_s: float
@@ -240,7 +249,7 @@ def _settle(
         mode=arguments.mode,
         package=Path(arguments.package) if arguments.package else None,
         workspace=arguments.workspace,
-        entry=os.path.normpath(arguments.entry),
+        entry=read_entry(arguments.entry),
         shard_dirs=tuple(os.path.normpath(directory) for directory in arguments.shard_dirs),
         passthrough=arguments.passthrough,
         flags=arguments.flags,
@@ -248,6 +257,8 @@ def _settle(
         nproc_per_node=arguments.nproc_per_node,
         max_restarts=arguments.max_restarts,
         min_trainers=arguments.min_trainers,
+        variables=read_variables(arguments, environ),
+        env_files=variable_files(arguments),
         detach=arguments.detach,
         heartbeat_timeout_s=read["HEARTBEAT_TIMEOUT_S"],
         step_timeout_s=read["STEP_TIMEOUT_S"],

@@ -117,7 +117,10 @@ class Watch:
                 rank=process.rank,
                 argv=list(process.argv),
                 env={**process.env, "PADDLE_JOB_DIR": job_dir, "PYTHONPATH": node.trees[RUNTIME]},
-                secret_env={"PADDLE_JOB_KEY": self._key},
+                secret_env={
+                    **self._settings.variables.revealed(node.trees[RUNTIME]),
+                    "PADDLE_JOB_KEY": self._key,
+                },
                 cwd=job_dir,
                 log=process.log,
             )

@@ -10,6 +10,8 @@ import os
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
+from launcher import entry as entries
+from launcher.entry import Entry
 from launcher.errors import UsageError, WorkspaceError
 from launcher.settings import Settings
 
@@ -23,7 +25,6 @@ def check_workspace(settings: Settings) -> None:
         UsageError: an option cannot mean what it says.
         WorkspaceError: the package is missing or cannot run.
     """
-    _check_relative("--entry", settings.entry)
     for directory in settings.shard_dirs:
         _check_relative("--shard_dirs", directory)
     if settings.package is not None:
@@ -38,7 +39,7 @@ def _check_relative(option: str, text: str) -> None:
         raise UsageError(f"{option}: expected a path inside the workspace, got {text!r}")
 
 
-def _check_package(package: Path, entry: str, shard_dirs: Iterable[str]) -> None:
+def _check_package(package: Path, entry: Entry, shard_dirs: Iterable[str]) -> None:
     if not package.exists():
         raise WorkspaceError(
             f"--job_dispatch_package: {package} does not exist; give the directory to dispatch"
@@ -55,16 +56,15 @@ def _check_package(package: Path, entry: str, shard_dirs: Iterable[str]) -> None
             f"--job_dispatch_package: {package} cannot be read: {error.strerror}; make it readable for you"
         ) from error
     if not names:
-        raise WorkspaceError(f"--job_dispatch_package: {package} is empty; put {entry} and its data into it")
+        raise WorkspaceError(
+            f"--job_dispatch_package: {package} is empty; put {entry.text} and its data into it"
+        )
     for name in _SHADOWS:
         if name in names:
             raise WorkspaceError(
-                f"{package / name} would hide the paddle package from {entry} on the nodes; rename it"
+                f"{package / name} would hide the paddle package from {entry.text} on the nodes; rename it"
             )
-    if not (package / entry).is_file():
-        raise WorkspaceError(
-            f"{package} has no file {entry}; add it, or name another script with --entry=FILE"
-        )
+    entries.check(entry, package)
     for directory in shard_dirs:
         if not (package / directory).is_dir():
             raise WorkspaceError(f"--shard_dirs: {package} has no directory {directory}")

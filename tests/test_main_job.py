@@ -112,7 +112,7 @@ def test_a_second_run_sends_no_file_and_gives_the_same_bits(
 
 def test_run_sh_hands_its_arguments_on() -> None:
     output = command("sh", ROOT / "run.sh", "--dry_run", "--num_passes=7", cwd=Path("/"))
-    assert output.count("--num_passes=7") >= 3
+    assert "train.py --num_passes=7" in output
     assert "pserver-2" in output
 
 

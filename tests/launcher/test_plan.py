@@ -153,6 +153,7 @@ def test_the_environment_of_a_trainer(planned: Planned) -> None:
     assert env == {
         "PADDLE_JOB_ID": JOB,
         "PADDLE_NODE_ID": "2",
+        "PADDLE_PYTHON": "python3",
         "PADDLE_WIRE": "curve",
         "PADDLE_CLUSTER_TRAIN": "True",
         "TRAINING_ROLE": "TRAINER",
@@ -403,7 +404,7 @@ def test_no_plan_holds_a_secret(planned: Planned) -> None:
 
 def test_the_description_names_every_process_with_quoted_argv(planned: Planned) -> None:
     text = describe(planned(LOCAL, "--name=a b", "--x=$(id)", "--shard_dirs=data"))
-    assert re.findall(r"^(\S+) on node (\d)", text, re.M) == [
+    assert re.findall(r"^  (\S+) on node (\d)", text, re.M) == [
         ("pserver-0", "0"),
         ("pserver-1", "1"),
         ("pserver-2", "2"),
@@ -413,5 +414,41 @@ def test_the_description_names_every_process_with_quoted_argv(planned: Planned) 
     ]
     assert "-u train.py '--name=a b' '--x=$(id)'" in text
     assert "env    PADDLE_PSERVERS_IP_PORT_LIST=127.0.0.2:7164,127.0.0.3:7164,127.0.0.4:7164" in text
+    assert re.search(r"pserver .* --bind=<bind> .*\n", text)
+    assert re.search(r"^  process +<bind> .*\n  pserver-0 on node 0 \(local-0\) +127\.0\.0\.2 ", text, re.M)
     assert "by shard: data" in text
     assert "no connection was made" in text
+
+
+def test_what_all_processes_have_is_described_once(planned: Planned) -> None:
+    text = describe(planned(LOCAL, "--mode=collective", "--nproc_per_node=2", "--seed=7"))
+    assert text.count("--seed=7") == 1
+    assert text.count("WORLD_SIZE=6") == 2  # under Open MPI's name too
+    assert "  RANK is also OMPI_COMM_WORLD_RANK, PADDLE_INIT_TRAINER_ID, PADDLE_TRAINER_ID\n" in text
+    rows = [line.split() for line in text.splitlines() if line.startswith("  trainer-")]
+    assert [(row[0], row[3], row[5], row[6]) for row in rows] == [
+        (f"trainer-{rank}", str(rank // 2), str(rank), str(rank % 2)) for rank in range(6)
+    ]
+    assert [row[-1] for row in rows] == ["log/train.0.log", "log/train.1.log"] * 3
+
+
+def test_three_hundred_processes_take_a_line_each(planned: Planned) -> None:
+    text = describe(
+        planned("HOSTS = [f'n{i}' for i in range(100)]", "--mode=collective", "--nproc_per_node=3")
+    )
+    lines = text.splitlines()
+    assert sum(line.startswith("  trainer-") for line in lines) == 300
+    assert len(lines) < 300 + 100 + 60
+    assert max(map(len, lines)) < 200
+    assert "... 295 more ..." in text
+
+
+def test_programs_and_modules_are_started_as_such(planned: Planned) -> None:
+    def argv(entry: str) -> tuple[str, ...]:
+        plan = planned(THREE, "--mode=collective", f"--entry={entry}", "--lr=1")
+        return trainer_processes(plan, ADDRESSES, {})[0].argv
+
+    assert argv("sub/go.py") == ("python3", "-u", "sub/go.py", "--lr=1")
+    assert argv("./run.sh") == ("./run.sh", "--lr=1")
+    assert argv("bin/solver") == ("./bin/solver", "--lr=1")
+    assert argv("-mpkg.train") == argv("-m pkg.train") == ("python3", "-u", "-m", "pkg.train", "--lr=1")

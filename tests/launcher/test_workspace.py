@@ -23,9 +23,8 @@ def check(tmp_path: Path) -> Check:
     conf.write_text("HOSTS = ['a']")
 
     def refusal(*argv: str) -> str:
-        settings = resolve(parse([*argv, f"--conf={conf}"]), {})
         try:
-            check_workspace(settings)
+            check_workspace(resolve(parse([*argv, f"--conf={conf}"]), {}))
         except LauncherError as error:
             return f"{int(error.exit_code)} {error}"
         return ""
@@ -71,15 +70,13 @@ def test_an_empty_directory_is_refused(check: Check, package: Path) -> None:
 
 def test_a_package_without_the_entry_is_refused_with_the_option(check: Check, package: Path) -> None:
     (package / "train.py").rename(package / "main.py")
-    assert "has no file train.py; add it, or name another script with --entry=FILE" in check(
-        "-p", str(package)
-    )
+    assert "has no file train.py; add it, or name another one with --entry=FILE" in check("-p", str(package))
     assert check("-p", str(package), "--entry=main.py") == ""
 
 
 def test_an_entry_that_is_a_directory_is_refused(check: Check, package: Path) -> None:
     (package / "d.py").mkdir()
-    assert "has no file d.py" in check("-p", str(package), "--entry=d.py")
+    assert "d.py is a directory; give a file in it" in check("-p", str(package), "--entry=d.py")
 
 
 @pytest.mark.parametrize("entry", ["/etc/passwd", "../train.py", "a/../../x", ".", "-c", "a\nb"])

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""--entry: Python files, modules and programs, and what is wrong with them before any connection."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from launcher.entry import Entry, check, files, read
+from launcher.errors import LauncherError, UsageError
+
+
+def made(path: Path, content: bytes = b"", mode: int = 0o644) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    path.chmod(mode)
+    return path
+
+
+def refused(text: str, package: Path) -> str:
+    with pytest.raises(LauncherError) as caught:
+        check(read(text), package)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "entry"),
+    [
+        ("train.py", Entry(path="train.py")),
+        ("./a//b.py", Entry(path="a/b.py")),
+        ("run.sh", Entry(path="run.sh")),
+        ("-mpkg.train", Entry(module="pkg.train")),
+        ("-m pkg.train", Entry(module="pkg.train")),
+    ],
+)
+def test_an_entry_reads_as_after_the_word_python(text: str, entry: Entry) -> None:
+    assert read(text) == entry
+    assert read(read(text).text) == entry
+
+
+@pytest.mark.parametrize(
+    "text", ["-m", "-m pkg/train.py", "-m.x", "-m pkg train", "-mpkg;id", "-x", "/bin/sh", "../a"]
+)
+def test_what_is_neither_path_nor_module_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="--entry: expected"):
+        read(text)
+
+
+def test_a_program_has_to_be_executable_and_one_that_linux_runs(tmp_path: Path) -> None:
+    script = made(tmp_path / "run.sh", b"#!/bin/sh\necho hi\n")
+    assert "run.sh is not executable; chmod +x it (a Python file ends in .py)" in refused("run.sh", tmp_path)
+    script.chmod(0o755)
+    check(read("./run.sh"), tmp_path)
+    made(tmp_path / "text", b"echo hi\n", 0o755)
+    assert "text cannot be run: it is no program of Linux and does not begin with #!" in refused(
+        "text", tmp_path
+    )
+    made(tmp_path / "dos.sh", b"#!/bin/sh\r\necho hi\r\n", 0o755)
+    assert "its lines end in CR LF" in refused("dos.sh", tmp_path)
+    made(tmp_path / "python", Path(sys.executable).resolve().read_bytes()[:4096], 0o755)
+    check(read("python"), tmp_path)
+
+
+def test_a_python_file_needs_no_execute_bit(tmp_path: Path) -> None:
+    made(tmp_path / "train.py")
+    check(read("train.py"), tmp_path)
+
+
+def test_a_module_of_the_workspace_must_be_there(tmp_path: Path) -> None:
+    made(tmp_path / "pkg/train.py")
+    made(tmp_path / "pkg/tool/__main__.py")
+    made(tmp_path / "alone.py")
+    for text in ("-mpkg.train", "-mpkg.tool", "-malone"):
+        check(read(text), tmp_path)
+    assert "has neither pkg/trian.py nor pkg/trian/__main__.py" in refused("-mpkg.trian", tmp_path)
+    assert files(read("-mpkg.train"), tmp_path) == ("pkg/train.py", "pkg/train/__main__.py")
+
+
+def test_a_module_that_is_not_in_the_workspace_is_left_to_the_nodes(tmp_path: Path) -> None:
+    check(read("-mxgboost_job.main"), tmp_path)
+    assert files(read("-mxgboost_job.main"), tmp_path) == ()

@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""--env, --env_file and the workspace's .env: who wins, what is refused, and that no value is ever shown."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from launcher import plan as planning
+from launcher.arguments import parse
+from launcher.cargo import Cargo
+from launcher.errors import ConfError, ExitCode
+from launcher.machines import Machines
+from launcher.own_argv import spans
+from launcher.plan_text import describe
+from launcher.settings import Settings, resolve
+from launcher.variable_names import REPLACEABLE, refusal
+
+ROOT = Path(__file__).resolve().parents[2]
+ADDRESSES = {0: "10.0.0.1", 1: "10.0.0.2"}
+SECRET = "s3cret-value"
+
+Resolve = Callable[..., Settings]
+
+
+@pytest.fixture
+def configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Resolve:
+    """The settings for a workspace `ws` with these arguments and environment."""
+    monkeypatch.chdir(tmp_path)
+    Path("conf.py").write_text("HOSTS = ['a', 'b']\n")
+    Path("ws").mkdir()
+    Path("ws/train.py").touch()
+
+    def settings(*argv: str, **environ: str) -> Settings:
+        return resolve(parse(["--conf=conf.py", "-p", "ws", *argv]), environ)
+
+    return settings
+
+
+def refused(configured: Resolve, *argv: str, **environ: str) -> str:
+    with pytest.raises(ConfError) as caught:
+        configured(*argv, **environ)
+    assert caught.value.exit_code is ExitCode.USAGE
+    assert SECRET not in str(caught.value)
+    return str(caught.value)
+
+
+def test_the_last_source_wins(configured: Resolve) -> None:
+    Path("ws/.env").write_text("A=ws\nB=ws\nC=ws\nD=ws\n")
+    Path("one.env").write_text("B=one\nC=one\nD=one\n")
+    Path("two.env").write_text("C=two\nD=two\n")
+    argv = ["--env", "D=first", "--env_file=one.env", "--env=D=last", "--env_file=two.env", "--env", "E"]
+    variables = configured(*argv, E="mine", F="not asked for").variables
+    assert variables.revealed("/runtime") == {"A": "ws", "B": "one", "C": "two", "D": "last", "E": "mine"}
+
+
+def test_a_value_keeps_everything_after_the_first_sign(configured: Resolve) -> None:
+    variables = configured("--env", "A=b=c d$(id)\n", "--env=B=").variables
+    assert variables.revealed("/runtime") == {"A": "b=c d$(id)\n", "B": ""}
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["--env", "TOKEN"], "--env TOKEN: TOKEN is not in your environment; export it first"),
+        (
+            ["--env", f"1A={SECRET}"],
+            "--env: expected NAME or NAME=VALUE with a name of letters, digits and _, got '1A'",
+        ),
+        (["--env", f"={SECRET}"], "--env: expected NAME or NAME=VALUE"),
+        (["--env", f"{SECRET}!"], "is it a value without its NAME=?"),
+        (["--env", f"RANK={SECRET}"], "RANK cannot be given: it follows from PSERVERS, TRAINERS and"),
+        (
+            ["--env", "PADDLE_JOB_KEY=x"],
+            "PADDLE_JOB_KEY cannot be given: by it the job's processes are found",
+        ),
+        (["--env", "PADDLE_INIT_SEED=1"], "give the flag --seed=VALUE instead"),
+        (["--env", "PADDLE_WIRE=plain"], "give --wire instead"),
+        (["--env", "BIG=" + SECRET * 20_000], "BIG: expected at most 131071 bytes with its name, got 240004"),
+        (["--env_file", "none.env"], "none.env: no such file"),
+        (["--env_file", "bad.env"], "bad.env:2: expected NAME=VALUE"),
+        (["--env_file", "rank.env"], "rank.env:3: LOCAL_RANK cannot be given"),
+    ],
+)
+def test_a_wrong_variable_is_refused_with_its_place(configured: Resolve, argv: list[str], words: str) -> None:
+    Path("bad.env").write_text(f"A=1\n{SECRET}\n")
+    Path("rank.env").write_text(f"\n\nLOCAL_RANK={SECRET}\n")
+    assert words in refused(configured, *argv)
+
+
+def test_a_wrong_line_in_the_workspaces_file_is_told(configured: Resolve) -> None:
+    Path("ws/.env").write_text("MASTER_PORT=1\n")
+    assert "ws/.env:1: MASTER_PORT cannot be given: it follows from HOSTS" in refused(configured)
+
+
+@pytest.mark.parametrize("mode", ["v2", "fluid", "collective"])
+def test_whatever_a_plan_sets_is_refused_or_may_be_replaced(configured: Resolve, mode: str) -> None:
+    settings = configured(f"--mode={mode}", "--nproc_per_node=2", "--seed=1")
+    plan = planning.build(settings, "JOB1")
+    endpoints = planning.planned_endpoints(plan, ADDRESSES)
+    machines = Machines(gpus={0: 8, 1: 8})
+    processes = [
+        *planning.pserver_processes(plan, ADDRESSES, machines),
+        *planning.trainer_processes(plan, ADDRESSES, endpoints, machines),
+    ]
+    names = {name for process in processes for name in process.env} - REPLACEABLE
+    assert {name for name in names if not refusal(name)} == set()
+    assert {name for name in REPLACEABLE if refusal(name)} == set()
+
+
+def test_a_python_path_of_the_user_comes_after_the_runtime(configured: Resolve) -> None:
+    assert configured("--env=PYTHONPATH=/a:/b").variables.revealed("/rt") == {"PYTHONPATH": "/rt:/a:/b"}
+    assert configured("--env=PYTHONPATH=").variables.revealed("/rt") == {"PYTHONPATH": "/rt"}
+
+
+@pytest.mark.parametrize(
+    ("value", "planned", "sent"),
+    [("2,3", [None, None], {"CUDA_VISIBLE_DEVICES": "2,3"}), ("all", ["0,1", "2,3"], {})],
+)
+def test_a_user_who_rules_the_gpus_is_left_to_it(
+    configured: Resolve, value: str, planned: list[str | None], sent: dict[str, str]
+) -> None:
+    settings = configured("--nproc_per_node=2", "--mode=collective", f"--env=CUDA_VISIBLE_DEVICES={value}")
+    plan = planning.build(settings, "JOB1")
+    first, second, *_ = planning.trainer_processes(plan, ADDRESSES, {}, Machines(gpus={0: 4, 1: 4}))
+    assert "CUDA_VISIBLE_DEVICES" not in first.env
+    assert [process.env.get("FLAGS_selected_gpus") for process in (first, second)] == planned
+    assert settings.variables.revealed("/rt") == sent
+
+
+def test_no_value_is_in_what_is_shown_or_can_be_written_down(configured: Resolve) -> None:
+    settings = configured(f"--env=TOKEN={SECRET}", "--env", "OTHER", OTHER=SECRET)
+    plan = planning.build(settings, "JOB1")
+    text = describe(plan)
+    assert "TOKEN=***" in text
+    assert "OTHER=***" in text
+    for shown in (text, repr(settings), repr(plan), str(settings.variables), f"{settings.variables}"):
+        assert SECRET not in shown
+    with pytest.raises(TypeError):
+        json.dumps(dataclasses.asdict(settings)["variables"])
+
+
+def test_files_of_variables_do_not_travel(configured: Resolve) -> None:
+    for name in ("ws/.env", "ws/prod.env", "ws/other.env"):
+        Path(name).write_text(f"TOKEN={SECRET}\n")
+    Path("ws/deep").mkdir()
+    Path("ws/deep/.env").write_text("A=1\n")
+    plan = planning.build(configured("--env_file=ws/prod.env"), "JOB1")
+    package = Cargo(plan)._workspace
+    assert package is not None
+    assert {entry.path for entry in package.files} == {"train.py", "other.env", "deep/.env"}
+
+
+def test_a_directory_called_env_is_no_file_of_variables(configured: Resolve) -> None:
+    Path("ws/.env").mkdir()
+    Path("ws/.env/pyvenv.cfg").touch()
+    assert configured().variables.names == ()
+
+
+def test_values_are_found_on_a_command_line() -> None:
+    words = [
+        "python",
+        "p.py",
+        "--env=A=one",
+        "--env",
+        "B=two",
+        "--env",
+        "C",
+        "--env_file=D=x",
+        "--",
+        "--env=E=five",
+    ]
+    line = "".join(word + "\0" for word in words).encode()
+    assert [line[at : at + size] for at, size in spans(line, (b"--env",))] == [b"one", b"two"]
+
+
+def test_a_value_on_the_command_line_is_soon_hidden(configured: Resolve) -> None:
+    code = (
+        f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
+        "from launcher.cli import main\n"
+        "code = main()\n"
+        "print(open('/proc/self/cmdline').read().split('\\0')[-4:])\n"
+    )
+    argv = [
+        "--dry_run",
+        "-p",
+        "ws",
+        "--conf=conf.py",
+        f"--env=TOKEN={SECRET}",
+        "--env",
+        f"B={SECRET}",
+        "--seed=1",
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", code, *argv], capture_output=True, text=True, timeout=60, env=dict(os.environ)
+    )
+    stars = "*" * len(SECRET)
+    assert f"['--env', 'B={stars}', '--seed=1', '']" in done.stdout
+    assert SECRET not in done.stdout + done.stderr
