@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from datetime import datetime
 
-from launcher import arguments, commands, plan, plan_text, settings, signals, workspace
+from launcher import arguments, commands, own_argv, plan, plan_text, settings, signals, workspace
 from launcher.console import Console, show
 from launcher.errors import ExitCode, LauncherError, UsageError
 from launcher.help_text import HELP
@@ -53,6 +53,7 @@ def _run(argv: Sequence[str]) -> ExitCode:
     command = commands.named(argv)
     if command is not None:
         return commands.run(command, argv[1:])
+    own_argv.hide_values()
     given = arguments.parse(argv)
     if given.help or given.version:
         show(HELP if given.help else f"paddle.py {VERSION}")
