@@ -65,7 +65,7 @@ class Cargo:
                 link,
                 self._share(node),
                 tree=WORKSPACE,
-                dest=self._plan.job_id if self._workspace is not None else node.job_dir,
+                dest=node.job_dir if self._workspace is None else _below(node),
                 files={"nodefile": f"{node.node_id}\n"},
                 collect=["log", "output"] if node.node_id == OUTPUT_NODE else ["log"],
                 hold=hold,
@@ -82,6 +82,11 @@ class Cargo:
         trainer_nodes = self._plan.trainer_nodes
         ranks = {rank for rank, node_id in enumerate(trainer_nodes) if node_id == node.node_id}
         return shard(self._workspace, self._plan.settings.shard_dirs, ranks, len(trainer_nodes))
+
+
+def _below(node: Node) -> str:
+    """The job directory relative to ROOT_DIR; nodes that share ROOT_DIR have one each."""
+    return node.job_dir.removeprefix(node.root_dir.rstrip("/") + "/")
 
 
 def _withheld(plan: Plan) -> frozenset[str]:

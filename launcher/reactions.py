@@ -8,6 +8,7 @@ to the roster's failures.
 
 from __future__ import annotations
 
+from launcher import introductions
 from launcher.engines.ssh import Connected, ConnectFailed
 from launcher.link import LinkLost
 from launcher.loop import Handlers
@@ -37,6 +38,7 @@ def handlers(
             "hello": nodes.hello,
             "probed": nodes.probed,
             "reached": nodes.reached,
+            "pong": introductions.pong,
             "lacking": dispatch.answered,
             "committed": dispatch.answered,
             "relaying": dispatch.relaying,

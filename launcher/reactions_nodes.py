@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 from launcher import introductions
 from launcher.engines.ssh import Connected, ConnectFailed

@@ -171,7 +171,7 @@ class RelayRun:
 
     def _reaches(self, node_id: int, other: int) -> bool:
         results = self._roster.nodes[node_id].reached
-        return all(ok for peer, ok, _ in results or () if peer == other)
+        return all(way.ok for way in results or () if way.peer == other)
 
 
 def _held(record: NodeRecord) -> list[Dispatch]:

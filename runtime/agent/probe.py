@@ -1,281 +1,241 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Looks at a node before a job changes anything there, and tries the ways between nodes.
+"""Looks at a node before a job changes anything there.
 
-Leaves nothing behind: one temporary file is made and removed, and no directory is made.
+Everything that may take time or hang runs at once, beside the loop, with a deadline of its own; the answer goes out
+when the last of it is in. Leaves nothing behind: a temporary file, and a mark in ROOT_DIR that `close` removes.
 """
 
 from __future__ import annotations
 
 import errno
-import ipaddress
-import json
 import os
-import socket
-import tempfile
 import time
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from functools import partial
+from typing import Any, Callable, Dict, List, Optional
 
-from agent import disk, environment, network
-from agent.capture import Capture
-from agent.fields import number, text_or_none, texts, whole_numbers
+from agent import gpus, limits, network, storage
+from agent.addresses import placed
+from agent.aside import Aside
+from agent.ask_python import ask_python
+from agent.candidates import candidates
+from agent.fields import number, relative_path, seconds, text_or_none, texts, whole, whole_numbers
 from agent.identity import login_address
+from agent.listeners import Listeners
 from agent.loop import Loop
 from agent.protocol import Fields
 
 PYTHON_LIMIT_S = 30.0
-REACH_S = 2.0
-BACKLOG = 1024
-LOOPBACK = "127.0.0.1"
-
-# Runs in the job's own Python. Not isolated (-I): a job sees packages of the user's site directory too.
-_ASK_PYTHON = """
-import importlib, json, platform, sys
-sys.path = [entry for entry in sys.path if entry]
-found = {}
-for name in sys.argv[1:]:
-    try:
-        found[name] = str(getattr(importlib.import_module(name), "__version__", "unknown version"))
-    except Exception as error:
-        found[name] = None
-print("\\n" + json.dumps([platform.python_version(), found]))
-"""
+CHECK_S = 6.0  # a check that runs beside the loop
 
 Problems = List[List[str]]
+Done = Callable[[Dict[str, Any]], None]
 
 
 class Probe:
-    """What `probe` asks for; holds the listener that peers try to reach, until `close`."""
+    """What `probe` asks for; holds the listeners that peers try to reach, and the mark, until `close`."""
 
     def __init__(self, loop: Loop, root_dir: str, python: str) -> None:
         self._loop = loop
         self._root_dir = root_dir
         self._python = python
-        self._listener: Optional[socket.socket] = None
+        self._listeners = Listeners(loop)
+        self._mark = ""
 
-    def run(self, fields: Fields, done: Callable[[Dict[str, Any]], None]) -> None:
+    def run(self, fields: Fields, done: Done) -> None:
         """Carry out a `probe`; `done` gets the fields of `probed`.
 
         Raises:
             ValueError: a field is not what it should be.
         """
         problems: Problems = []
-        nics = network.interfaces()
-        address = _choose_address(
-            text_or_none(fields, "address"), text_or_none(fields, "nic"), nics, problems
+        token, node_id = text_or_none(fields, "token"), whole(fields, "node_id") if "node_id" in fields else 0
+        have = placed()
+        chosen = candidates(
+            text_or_none(fields, "address"), text_or_none(fields, "nic"), login_address(), have
         )
-        free = disk.free_bytes(self._root_dir)
-        found = {
+        ports, modules = whole_numbers(fields, "ports"), texts(fields, "modules")
+        entry = text_or_none(fields, "entry")
+        workspace = _workspace(text_or_none(fields, "workspace"), self._root_dir)
+        need, limit_s = number(fields, "need_bytes", 0), seconds(fields, "limit_s", PYTHON_LIMIT_S)
+        if entry is not None:
+            relative_path(entry)
+        if chosen.problem:
+            problems.append(["nic", chosen.problem])
+        listen_ports = self._listeners.listen(chosen.addresses, problems)
+        address = chosen.addresses[0]
+        found: Dict[str, Any] = {
             "root_dir": self._root_dir,
-            "free_bytes": free,
-            "writable": _check_root_dir(self._root_dir, problems),
-            "nics": nics,
+            "nics": network.interfaces(),
+            "networks": [list(one) for one in have if one.address in listen_ports],
+            "login_address": login_address(),
             "address": address,
-            "busy_ports": _busy_ports(address, whole_numbers(fields, "ports"), problems),
+            "listen_port": listen_ports.get(address, 0),
+            "listen_ports": listen_ports,
             "cpus": len(os.sched_getaffinity(0)),
             "clock": time.time(),
-            "listen_port": self._listen(address, problems),
-            "problems": problems,
         }
-        _check_room(free, number(fields, "need_bytes", 0), self._root_dir, problems)
-        _check_workspace(text_or_none(fields, "workspace"), self._root_dir, problems)
-        self._ask_python(texts(fields, "modules"), found, problems, done)
+        look = _Look(self._loop, found, problems, done)
+        look.expect(
+            "python", "root_dir", "disks", "machine", "ports", "gpus", *(["workspace"] if workspace else [])
+        )
+        marked = workspace or self._root_dir
+        look.aside(
+            "root_dir",
+            partial(_root_dir, self._root_dir, marked, token, node_id),
+            self._root_dir_seen(look, need),
+        )
+        look.aside("disks", partial(_disks, ("/tmp", os.path.expanduser("~"))), look.keep)  # noqa: S108 - only looked at
+        look.aside("machine", limits.look, look.keep)
+        look.aside("ports", partial(_busy_ports, list(listen_ports), ports), look.ports)
+        look.aside("gpus", gpus.ask if fields.get("gpus") else gpus.look, look.gpus)
+        if workspace:
+            look.aside("workspace", partial(_workspace_problem, workspace, entry), look.trouble)
+        begun = time.monotonic()
+
+        def python_answered(version: Optional[str], versions: Dict[str, Any], problem: str) -> None:
+            if problem:
+                problems.append(["python", problem])
+            found.update(python_version=version, modules=versions)
+            look.finish("python", begun)
+
+        ask_python(self._loop, self._python, modules, limit_s, python_answered)
+
+    def neighbours(self, done: Callable[[List[int]], None]) -> None:
+        """Which other nodes have left their marks in our folder; `done` gets their ids."""
+        if not self._mark:
+            done([])
+            return
+        Aside(
+            self._loop,
+            partial(storage.marks_of_others, self._mark),
+            CHECK_S,
+            lambda found, problem: done(found or []),
+        )
 
     def close(self) -> None:
-        """Close the listener."""
-        if self._listener is not None:
-            self._loop.on_readable(self._listener.fileno(), None)
-            self._listener.close()
-            self._listener = None
+        """Close the listeners and remove the mark."""
+        self._listeners.close()
+        if self._mark:
+            storage.remove_mark(self._mark)
+            self._mark = ""
 
-    def _ask_python(
-        self,
-        modules: List[str],
-        found: Dict[str, Any],
-        problems: Problems,
-        done: Callable[[Dict[str, Any]], None],
-    ) -> None:
-        def answered(status: int, output: bytes) -> None:
-            try:
-                version, versions = json.loads(output.splitlines()[-1].decode())
-            except (ValueError, IndexError, TypeError):
-                said = output.decode("utf-8", "replace").strip()[-300:]
-                problems.append(["python", "%s %s and said %r" % (self._python, _how(status), said)])
-                version, versions = None, {}
-            done(dict(found, python_version=version, modules=versions))
+    def _root_dir_seen(self, look: "_Look", need: float) -> Callable[[str, Any], None]:
+        def seen(name: str, facts: Any) -> None:
+            problem = facts.pop("write_problem")
+            self._mark = facts.pop("mark")
+            free = facts["free_bytes"]
+            if problem:
+                text = "%s cannot be written: %s (%d bytes free)" % (facts["parent"], problem, free)
+                look.problems.append(["root_dir", text])
+            if free < need:
+                text = "%s has %d bytes free, %d are needed" % (self._root_dir, free, need)
+                look.problems.append(["disk", text])
+            look.found.update(free_bytes=free, writable=problem is None)
+            look.keep(name, facts)
 
-        env = environment.base(os.environ)
-        try:
-            Capture(self._loop, [self._python, "-c", _ASK_PYTHON, *modules], env, PYTHON_LIMIT_S, answered)
-        except (OSError, ValueError) as error:
-            problems.append(
-                ["python", "%s cannot be run: %s (PYTHON in conf.py)" % (self._python, _why(error))]
-            )
-            done(dict(found, python_version=None, modules={}))
-
-    def _listen(self, address: str, problems: Problems) -> int:
-        self.close()
-        listener = socket.socket(network.family_of(address), socket.SOCK_STREAM)
-        try:
-            listener.bind((address, 0))
-            listener.listen(BACKLOG)
-        except OSError as error:
-            listener.close()
-            problems.append(["address", "%s cannot be bound: %s" % (address, error.strerror)])
-            return 0
-        listener.setblocking(False)
-        self._listener = listener
-        self._loop.on_readable(listener.fileno(), self._accept)
-        return int(listener.getsockname()[1])
-
-    def _accept(self) -> None:
-        if self._listener is None:
-            return
-        try:
-            self._listener.accept()[0].close()
-        except OSError:
-            return  # the peer was content already
+        return seen
 
 
-class Reach:
-    """Tries a TCP connection to every peer at once.
+class _Look:
+    """One probe under way: what is still expected, what is known, how long each part took."""
 
-    Args:
-        peers: [[node_id, address, port], ...].
-        done: called once, after REACH_S at most, with [[node_id, ok, text], ...].
-
-    Raises:
-        ValueError: peers has another form.
-    """
-
-    def __init__(self, loop: Loop, peers: Any, done: Callable[[List[List[Any]]], None]) -> None:
+    def __init__(self, loop: Loop, found: Dict[str, Any], problems: Problems, done: Done) -> None:
+        self.found = found
+        self.problems = problems
         self._loop = loop
         self._done = done
-        self._results: Dict[int, Tuple[bool, str]] = {}
-        self._trying: Dict[int, socket.socket] = {}
-        checked = {node_id: (address, port) for node_id, address, port in _peers(peers)}
-        self._timer = loop.after(REACH_S, self._give_up)
-        for node_id, (address, port) in checked.items():
-            self._try(node_id, address, port)
-        self._finish()
+        self._open: List[str] = []
+        self._steps: Dict[str, float] = {}
+        found.update(problems=problems, remarks=[], steps=self._steps, busy_ports=[], busy_at={}, facts={})
+        found.update(free_bytes=0, writable=False)
 
-    def _try(self, node_id: int, address: str, port: int) -> None:
-        peer = socket.socket(network.family_of(address), socket.SOCK_STREAM)
-        peer.setblocking(False)
-        code = peer.connect_ex((address, port))
-        if code == errno.EINPROGRESS:
-            self._trying[node_id] = peer
-            self._loop.on_writable(peer.fileno(), lambda: self._answered(node_id))
-        else:
-            peer.close()
-            self._results[node_id] = (code == 0, "" if code == 0 else os.strerror(code))
+    def expect(self, *names: str) -> None:
+        """Parts that `finish` will be called for."""
+        self._open += names
 
-    def _answered(self, node_id: int) -> None:
-        peer = self._trying.pop(node_id)
-        self._loop.on_writable(peer.fileno(), None)
-        code = peer.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-        peer.close()
-        self._results[node_id] = (code == 0, "" if code == 0 else os.strerror(code))
-        self._finish()
+    def finish(self, name: str, begun: float) -> None:
+        """One part is in."""
+        self._steps[name] = round(time.monotonic() - begun, 4)
+        self._open.remove(name)
+        if not self._open:
+            self._done(self.found)
 
-    def _give_up(self) -> None:
-        for node_id, peer in self._trying.items():
-            self._loop.on_writable(peer.fileno(), None)
-            peer.close()
-            self._results[node_id] = (False, "no answer within %.0f s" % REACH_S)
-        self._trying.clear()
-        self._finish()
+    def aside(self, name: str, work: Callable[[], Any], use: Callable[[str, Any], None]) -> None:
+        """Run one part beside the loop; without an answer it is a remark, of ROOT_DIR a problem."""
+        begun = time.monotonic()
 
-    def _finish(self) -> None:
-        if not self._trying:
-            self._timer.cancel()
-            done, self._done = self._done, lambda results: None
-            done([[node_id, ok, text] for node_id, (ok, text) in sorted(self._results.items())])
+        def answered(answer: Any, problem: str) -> None:
+            if problem:
+                kind = "problems" if name in ("root_dir", "workspace") else "remarks"
+                where = {"root_dir": self.found["root_dir"] + ": ", "disks": "a disk beside it: "}
+                self.found[kind].append([name, where.get(name, "") + problem])
+            else:
+                use(name, answer)
+            self.finish(name, begun)
 
+        Aside(self._loop, work, CHECK_S, answered)
 
-def _how(status: int) -> str:
-    """How a process ended, from its wait status."""
-    if os.WIFSIGNALED(status):
-        return "was ended by signal %d" % os.WTERMSIG(status)
-    return "ended with status %d" % os.WEXITSTATUS(status)
+    def keep(self, name: str, facts: Any) -> None:
+        """Hand facts on as they are."""
+        self.found["facts"][name] = facts
 
+    def ports(self, _name: str, answer: Any) -> None:
+        """{address: [[port, owner]]} and the ports that cannot be had at all."""
+        busy_at, problems = answer
+        self.found.update(busy_at=busy_at, busy_ports=busy_at.get(self.found["address"], []))
+        self.problems += problems
 
-def _why(error: Exception) -> str:
-    return (isinstance(error, OSError) and error.strerror) or str(error)
+    def gpus(self, _name: str, answer: Any) -> None:
+        """The GPUs."""
+        self.found["gpus"] = answer
+
+    def trouble(self, name: str, problem: Any) -> None:
+        """A problem, or None."""
+        if problem:
+            self.problems.append([name, problem])
 
 
-def _peers(value: Any) -> List[Tuple[int, str, int]]:
-    if not isinstance(value, list):
-        raise ValueError("peers must be a list, got %.80r" % (value,))
-    found = []
-    for item in value:
-        try:
-            node_id, address, port = item
-            if not 0 <= int(port) <= 65535:
-                raise ValueError("no port")
-            found.append((int(node_id), str(ipaddress.ip_address(address)), int(port)))
-        except (TypeError, ValueError, OverflowError) as error:
-            raise ValueError("%.80r is no [node_id, address, port]: %s" % (item, error)) from error
+def _root_dir(root_dir: str, marked: str, token: Optional[str], node_id: int) -> Dict[str, Any]:
+    found = storage.look(root_dir, write=True)
+    found["mark"] = storage.leave_mark(marked, token, node_id) if token else ""
     return found
 
 
-def _choose_address(
-    given: Optional[str], nic: Optional[str], nics: Dict[str, List[str]], problems: Problems
-) -> str:
-    if given:
-        return str(ipaddress.ip_address(given))  # a name would be looked up, which can take long
-    if nic:
-        if nics.get(nic):
-            return nics[nic][0]
-        has = ", ".join(
-            "%s (%s)" % (name, " ".join(addresses) or "no address") for name, addresses in nics.items()
-        )
-        what = "has no address" if nic in nics else "is not there"
-        problems.append(["nic", "%s %s; this node has %s" % (nic, what, has)])
-    login = login_address()
-    if login:
-        return login
-    every = [address for addresses in nics.values() for address in addresses]
-    return next((address for address in every if not ipaddress.ip_address(address).is_loopback), LOOPBACK)
+def _disks(paths: Any) -> List[Any]:
+    found = []
+    for path in dict.fromkeys(paths):
+        try:
+            found.append(storage.look(path, write=False))
+        except OSError as error:
+            found.append({"path": path, "problem": error.strerror or str(error)})
+    return found
 
 
-def _busy_ports(address: str, ports: List[int], problems: Problems) -> List[List[Any]]:
-    busy = []
-    for port in ports:
-        code = network.bind_problem(address, port) if port <= 65535 else errno.EINVAL
-        if code == errno.EADDRINUSE:
-            busy.append([port, network.owner_of(address, port)])
-        elif code == errno.EADDRNOTAVAIL:
-            break  # told once, by the listener
-        elif code is not None:
-            problems.append(["port", "%s:%d cannot be bound: %s" % (address, port, os.strerror(code))])
-    return busy
+def _busy_ports(addresses: List[str], ports: List[int]) -> List[Any]:
+    busy: Dict[str, List[List[Any]]] = {}
+    problems: Problems = []
+    for address in addresses:
+        busy[address] = []
+        for port in ports:
+            code = network.bind_problem(address, port) if port <= 65535 else errno.EINVAL
+            if code == errno.EADDRINUSE:
+                busy[address].append([port, network.owner_of(address, port)])
+            elif code == errno.EADDRNOTAVAIL:
+                break  # told once, by the listener
+            elif code is not None:
+                problems.append(["port", "%s:%d cannot be bound: %s" % (address, port, os.strerror(code))])
+    return [busy, problems]
 
 
-def _check_root_dir(root_dir: str, problems: Problems) -> bool:
-    parent = disk.deepest(root_dir)
-    try:
-        with tempfile.NamedTemporaryFile(dir=parent, prefix=".paddle-probe-") as file:
-            file.write(b"x")
-            file.flush()
-    except OSError as error:
-        free = disk.free_bytes(parent)
-        problems.append(
-            ["root_dir", "%s cannot be written: %s (%d bytes free)" % (parent, error.strerror, free)]
-        )
-        return False
-    return True
+def _workspace(workspace: Optional[str], root_dir: str) -> str:
+    return "" if workspace is None else os.path.join(root_dir, os.path.expanduser(workspace))
 
 
-def _check_room(free: int, need: float, root_dir: str, problems: Problems) -> None:
-    if free < need:
-        problems.append(["disk", "%s has %d bytes free, %d are needed" % (root_dir, free, need)])
-
-
-def _check_workspace(workspace: Optional[str], root_dir: str, problems: Problems) -> None:
-    if workspace is None:
-        return
-    path = os.path.join(root_dir, os.path.expanduser(workspace))
+def _workspace_problem(path: str, entry: Optional[str]) -> Optional[str]:
     if not os.path.isdir(path):
-        problems.append(["workspace", "%s is no directory on this node" % path])
-    elif not os.access(path, os.W_OK | os.X_OK):
-        problems.append(["workspace", "%s cannot be written by this user" % path])
+        return "%s is no directory on this node" % path
+    if not os.access(path, os.W_OK | os.X_OK):
+        return "%s cannot be written by this user" % path
+    if entry is not None and not os.path.isfile(path + "/" + entry):
+        return "%s/%s is not there: trainers run it (--entry names another script)" % (path, entry)
+    return None

@@ -12,7 +12,7 @@ import os
 import signal
 import socket
 import time
-from typing import Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional
 
 from agent import family
 from agent.family import Found
@@ -20,9 +20,10 @@ from agent.fields import job_id, relative_path, seconds, text, texts, whole
 from agent.identity import describe_node
 from agent.loop import Loop, Timer
 from agent.outbox import Outbox
-from agent.probe import Probe, Reach
+from agent.probe import Probe
 from agent.processes import Processes
 from agent.protocol import Decoder, Fields, Message, ProtocolError, marker
+from agent.reach import Reach
 from agent.stopper import Scope, Stop
 from agent.tailer import Tailer
 from agent.trees import Trees
@@ -75,7 +76,7 @@ class Supervisor:
             "stop": self._on_stop,
             "stacks": lambda fields, body: self._processes.ask_stacks(fields),
             "ack": self._on_ack,
-            "ping": lambda fields, body: self._outbox.send("pong", seq=whole(fields, "seq")),
+            "ping": self._on_ping,
             "bye": self._on_bye,
         }
 
@@ -93,6 +94,8 @@ class Supervisor:
         self._loop.run()
         if self._trees is not None:
             self._trees.drop()
+        if self._probe is not None:
+            self._probe.close()
 
     def _read(self) -> None:
         try:
@@ -153,7 +156,18 @@ class Supervisor:
         self._probe.run(fields, lambda found: self._outbox.send("probed", **found))
 
     def _on_reach(self, fields: Fields, _body: bytes) -> None:
-        Reach(self._loop, fields.get("peers"), lambda results: self._outbox.send("reached", results=results))
+        def reached(results: List[List[Any]]) -> None:
+            if self._probe is None:
+                self._outbox.send("reached", results=results, neighbours=[])
+            else:
+                self._probe.neighbours(
+                    lambda ids: self._outbox.send("reached", results=results, neighbours=ids)
+                )
+
+        Reach(self._loop, fields.get("peers"), reached)
+
+    def _on_ping(self, fields: Fields, _body: bytes) -> None:
+        self._outbox.send("pong", seq=whole(fields, "seq"), clock=time.time())
 
     def _on_start(self, fields: Fields, _body: bytes) -> None:
         if not self._job_dir:
@@ -237,4 +251,6 @@ class Supervisor:
     def _need_trees(self) -> Trees:
         if self._trees is None:
             raise ValueError("hello comes first")
+        if self._probe is not None:
+            self._probe.close()  # every node has looked by now
         return self._trees

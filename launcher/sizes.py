@@ -1,0 +1,16 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Numbers as a person reads them."""
+
+from __future__ import annotations
+
+
+def megabytes(count: float) -> str:
+    """Bytes."""
+    return f"{count / (1 << 30):.1f} GB" if count >= 1 << 30 else f"{count / (1 << 20):.1f} MB"
+
+
+def duration(seconds: float) -> str:
+    """A time span, exact enough to compare."""
+    if abs(seconds) < 0.1:
+        return f"{seconds * 1000:.1f} ms"
+    return f"{seconds:.2f} s" if abs(seconds) < 100 else f"{seconds:.0f} s"

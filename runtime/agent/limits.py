@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What this machine allows a user's processes: limits, control groups, memory, cores, load; from /proc and /sys."""
+
+from __future__ import annotations
+
+import os
+import platform
+import resource
+from typing import Any, Dict, List, Optional
+
+_LIMITS = {
+    "nofile": resource.RLIMIT_NOFILE,
+    "nproc": resource.RLIMIT_NPROC,
+    "memlock": resource.RLIMIT_MEMLOCK,
+    "core": resource.RLIMIT_CORE,
+}
+_GROUPS = "/sys/fs/cgroup"
+_HUGE = 1 << 60  # version 1 says "no limit" with a number near 2**63
+
+
+def look() -> Dict[str, Any]:
+    """The facts by name; what the kernel does not tell is None."""
+    memory = _memory()
+    return {
+        "kernel": platform.release(),
+        "machine": platform.machine(),
+        "cores": len(os.sched_getaffinity(0)),
+        "load": round(os.getloadavg()[0], 2),
+        "memory_bytes": memory.get("MemTotal"),
+        "memory_free_bytes": memory.get("MemAvailable"),
+        "limits": {name: _limit(which) for name, which in _LIMITS.items()},
+        "threads_of_user": _threads_of_user(os.getuid()),
+        "may_pass_nproc": os.geteuid() == 0,
+        "cgroup": _cgroup(),
+    }
+
+
+def _limit(which: int) -> Optional[int]:
+    """The soft limit, or None for no limit."""
+    soft = resource.getrlimit(which)[0]
+    return None if soft == resource.RLIM_INFINITY else soft
+
+
+def _memory() -> Dict[str, int]:
+    found = {}
+    for line in _text("/proc/meminfo").splitlines():
+        words = line.replace(":", " ").split()
+        if len(words) == 3 and words[2] == "kB":
+            found[words[0]] = int(words[1]) * 1024
+    return found
+
+
+def _threads_of_user(uid: int) -> int:
+    """What RLIMIT_NPROC counts: threads, not processes."""
+    count = 0
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        try:
+            if os.stat("/proc/" + name).st_uid != uid:
+                continue
+            with open("/proc/%s/stat" % name, encoding="utf-8", errors="replace") as file:
+                count += int(file.read().rpartition(")")[2].split()[17])  # field 20, num_threads; proc(5)
+        except (OSError, IndexError, ValueError):
+            continue  # it has ended
+    return count
+
+
+def _cgroup() -> Dict[str, Optional[float]]:
+    """The tightest limits of our control groups, version 2 or 1: cores, bytes, processes and those used."""
+    paths = {}
+    for line in _text("/proc/self/cgroup").splitlines():
+        _, names, path = line.split(":", 2)
+        for name in names.split(","):
+            paths[name] = path
+    if "" in paths and os.path.exists(_GROUPS + "/cgroup.controllers"):
+        folders = _upwards(_GROUPS, paths[""])
+        return {
+            "cores": _least([_quota_v2(_text(folder + "/cpu.max")) for folder in folders]),
+            "memory_bytes": _least([_number(_text(folder + "/memory.max")) for folder in folders]),
+            "pids": _least([_number(_text(folder + "/pids.max")) for folder in folders]),
+            "pids_used": _number(_text(folders[0] + "/pids.current")),
+        }
+    cpu, memory, pids = (
+        _upwards("%s/%s" % (_GROUPS, name), paths.get(name, "/")) for name in ("cpu", "memory", "pids")
+    )
+    return {
+        "cores": _least([_quota_v1(folder) for folder in cpu]),
+        "memory_bytes": _least([_number(_text(folder + "/memory.limit_in_bytes")) for folder in memory]),
+        "pids": _least([_number(_text(folder + "/pids.max")) for folder in pids]),
+        "pids_used": _number(_text(pids[0] + "/pids.current")),
+    }
+
+
+def _upwards(root: str, path: str) -> List[str]:
+    """A group's folder and those above it; a container sees its own group as the root."""
+    path = os.path.normpath("/" + path.lstrip("/"))  # two slashes would stay two
+    folders = []
+    while path != "/":
+        folders.append(root + path)
+        path = os.path.dirname(path)
+    return [*folders, root]
+
+
+def _quota_v2(text: str) -> Optional[float]:
+    words = text.split()
+    if len(words) != 2 or not words[0].isdigit() or not int(words[1]):
+        return None
+    return int(words[0]) / int(words[1])
+
+
+def _quota_v1(folder: str) -> Optional[float]:
+    quota, period = (
+        _number(_text(folder + "/cpu.cfs_quota_us")),
+        _number(_text(folder + "/cpu.cfs_period_us")),
+    )
+    return quota / period if quota and period else None
+
+
+def _number(text: str) -> Optional[int]:
+    text = text.strip()
+    return int(text) if text.isdigit() and int(text) < _HUGE else None
+
+
+def _least(found: List[Any]) -> Optional[float]:
+    return min((one for one in found if one is not None), default=None)
+
+
+def _text(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""
