@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How fast jobs start, dispatch and stop, side by side with other tools, on hosts made for the occasion.
+
+    python -m benchmarks.launch [--hosts 16 64] [--json FILE] [--quick] [--only NAME,...]
+
+Needs root. docs/benchmarks.md says what each figure means.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from benchmarks import machine
+from benchmarks.launching import dispatch, relay, rivals, start, stop
+from benchmarks.launching.run import Run
+from tests.cluster.hosts import missing_tools
+
+PACKAGES = ("fabric", "paramiko", "cryptography")
+
+
+def _starts(run: Run, hosts: Sequence[int]) -> None:
+    for count in hosts:
+        start.measure(run, count)
+
+
+# name -> what it does, given the numbers of hosts; all but the first use the smallest of them
+MEASUREMENTS: Mapping[str, Callable[[Run, Sequence[int]], None]] = {
+    "start": _starts,
+    "dispatch": lambda run, hosts: dispatch.measure(run, min(hosts)),
+    "relay": lambda run, hosts: relay.measure(run, min(hosts)),
+    "stop": lambda run, hosts: stop.measure(run, min(hosts)),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure, print, write."""
+    given = _parse(argv)
+    if reason := missing_tools():
+        print(f"benchmarks.launch: {reason}", file=sys.stderr)
+        return 2
+    facts = machine.describe(PACKAGES, rivals.TOOLS)
+    with tempfile.TemporaryDirectory(prefix="paddle-benchmark-") as scratch:
+        quick = given.quick
+        run = Run(
+            turns=1 if quick else 7,
+            long_turns=1 if quick else 3,
+            scale=0.02 if quick else 1.0,
+            settle_s=1.0 if quick else 5.0,
+            scratch=Path(scratch),
+        )
+        for name in given.only:
+            print(f"benchmarks.launch: {name} ...", file=sys.stderr, flush=True)
+            try:
+                MEASUREMENTS[name](run, given.hosts)
+            except (RuntimeError, AssertionError) as error:  # the other measurements are worth having
+                run.report.lack(name, f"broke off: {str(error)[-500:]}")
+        print(run.report.text(facts))
+        if given.json:
+            run.report.write(given.json, facts)
+    return 0
+
+
+def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.launch", description=__doc__.splitlines()[0] if __doc__ else None
+    )
+    parser.add_argument("--hosts", type=int, nargs="+", default=[16, 64], metavar="N")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write figures and ratios there too")
+    parser.add_argument("--quick", action="store_true", help="little work, once: to see that it runs")
+    parser.add_argument(
+        "--only",
+        type=_names,
+        default=list(MEASUREMENTS),
+        metavar="NAME,...",
+        help=f"of {', '.join(MEASUREMENTS)}",
+    )
+    return parser.parse_args(argv)
+
+
+def _names(text: str) -> list[str]:
+    names = text.split(",")
+    for name in names:
+        if name not in MEASUREMENTS:
+            raise argparse.ArgumentTypeError(f"{name!r}: expected one of {', '.join(MEASUREMENTS)}")
+    return names
+
+
+if __name__ == "__main__":
+    sys.exit(main())

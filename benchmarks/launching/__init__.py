@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What benchmarks.launch measures, one module a question, each beside the tools that people use today."""

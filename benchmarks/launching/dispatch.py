@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How long a workspace takes to all hosts, and what leaves the launcher's machine for it.
+
+Each side is timed as its user sees it, from the command to the files being there. Ours: paddle.py from its start to
+the end of its dispatch phase: imports, workspace digests, logins, preflight, the runtime beside the workspace, checked
+and published as a new directory. Theirs: one command that logs in and writes into a directory. Every turn is cold
+(hosts that have nothing), unchanged (sent before) or changed (one file differs). The bytes are those of the
+launcher's network device.
+"""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.launching.our_jobs import OurJobs
+from benchmarks.launching.rivals import Rivals, lacking
+from benchmarks.launching.run import IDLE_SCRIPT, Run, fill
+from benchmarks.launching.start import timed
+from benchmarks.timing import Contender, Samples, interleave
+from tests.cluster.hosts import Cluster
+
+OURS = "ours"
+COLD, UNCHANGED, CHANGED = "cold", "unchanged", "changed"
+HUGE_HOSTS = 4  # what one host gets does not depend on the others, and sixteen would need 32 GB of disk
+MB = 1_000_000
+
+NOTES = {
+    OURS: "paddle.py from its start to the end of its dispatch phase",
+    "openssh_tar": "tar once; xargs -P: ssh 'tar x'",
+    "rsync": "xargs -P: rsync -a over ssh",
+    "pdcp": "pdcp -R ssh -r",
+    "fabric_put": "ThreadingGroup.put of each file, once, for the record",
+}
+
+Command = Callable[[Path, str], list[str]]  # what puts a directory into a directory of the hosts
+
+
+@dataclass(frozen=True)
+class Payload:
+    """What is sent.
+
+    Attributes:
+        name: in the names of figures.
+        files: file name -> bytes at full scale; the last one is what changes.
+    """
+
+    name: str
+    files: dict[str, int]
+
+
+SMALL = Payload("2MB", {f"part-{index:03d}": 10_000 for index in range(200)})
+BIG = Payload("100MB", {"model.bin": 100 * MB, "settings.txt": 1_000})
+HUGE = Payload("1GB", {**{f"data-{index}": 250 * MB for index in range(4)}, "settings.txt": 1_000})
+
+
+def measure(run: Run, count: int) -> None:
+    """Send every payload to `count` hosts in every way there is."""
+    with Cluster(count) as cluster:
+        field = _Field(run, cluster, SMALL)
+        tools: dict[str, Command] = {"openssh_tar": field.tar, "rsync": field.rivals.rsync}
+        field.cold({**tools, "pdcp": field.rivals.pdcp})
+        field.once("fabric_put", field.rivals.fabric_put)
+        field.again(UNCHANGED, tools)
+        field.again(CHANGED, tools)
+        field.close()
+        field = _Field(run, cluster, BIG)
+        tools = {"openssh_tar": field.tar, "rsync": field.rivals.rsync}
+        for case, chosen in ((COLD, tools), (UNCHANGED, tools), (CHANGED, tools)):
+            if case == COLD:
+                field.cold(chosen)
+            else:
+                field.again(case, chosen)
+        field.close()
+    with Cluster(min(count, HUGE_HOSTS)) as cluster:
+        field = _Field(run, cluster, HUGE, turns=1)
+        field.again(CHANGED, {"rsync": field.rivals.rsync})
+        field.close()
+    compare = run.report.compare
+    small, big = f"{count}_{SMALL.name}", f"{count}_{BIG.name}"
+    compare(f"cold_{count}_vs_openssh_tar", f"cold_{small}_ours", f"cold_{small}_openssh_tar")
+    compare(f"unchanged_{count}_vs_rsync", f"unchanged_{small}_ours", f"unchanged_{small}_rsync")
+    compare(f"changed_{count}_vs_rsync", f"changed_{small}_ours", f"changed_{small}_rsync")
+    compare(f"dispatch_100MB_{count}_vs_openssh", f"cold_{big}_ours", f"cold_{big}_openssh_tar")
+    compare(f"unchanged_100MB_{count}_vs_rsync", f"unchanged_{big}_ours", f"unchanged_{big}_rsync")
+
+
+class _Field:
+    """One payload on one cluster: the same tree twice, since a launch leaves logs in its workspace."""
+
+    def __init__(self, run: Run, cluster: Cluster, payload: Payload, turns: int = 0) -> None:
+        self.rivals = Rivals(cluster)
+        self._run = run
+        self._cluster = cluster
+        self._payload = payload
+        self._turns = turns or run.long_turns
+        self._jobs = OurJobs(cluster, run.scratch)
+        self._sent: dict[str, list[float]] = {}
+        self._whole: list[float] = []
+        self._trees = {
+            side: run.workspace(f"{payload.name}-{side}", IDLE_SCRIPT) for side in ("ours", "theirs")
+        }
+        for index, (name, size) in enumerate(payload.files.items()):
+            for tree in self._trees.values():
+                fill(tree / name, run.size(size), index)
+
+    def tar(self, source: Path, target: str) -> list[str]:
+        """The command of OpenSSH and tar."""
+        return self.rivals.tar(source, target, self._run.scratch)
+
+    def cold(self, tools: dict[str, Command]) -> None:
+        """Every turn into directories that are not there."""
+        self._turn_about(COLD, self._available(COLD, tools))
+
+    def again(self, case: str, tools: dict[str, Command]) -> None:
+        """Every turn into directories that hold what was sent before."""
+        available = self._available(case, tools)
+        self._jobs.run(self._trees["ours"])
+        for name, tool in available.items():
+            self._make_target(name)
+            self._cluster.run(tool(self._trees["theirs"], _target(name)), timeout_s=600)
+        self._turn_about(case, available)
+
+    def once(self, name: str, tool: Command) -> None:
+        """One cold turn, for the record."""
+        self._make_target(name)
+        figure = self._figure(COLD, name)
+        try:
+            self._run.report.add(figure, self._time(figure, tool, name), "s", NOTES[name])
+        except RuntimeError as error:
+            self._run.report.lack(figure, str(error)[-300:])
+
+    def close(self) -> None:
+        """Removes what was sent, on both ends."""
+        for name in NOTES:
+            self._jobs.forget(name)
+        for tree in self._trees.values():
+            shutil.rmtree(tree)
+
+    def _available(self, case: str, tools: dict[str, Command]) -> dict[str, Command]:
+        programs = {"openssh_tar": "tar"}
+        whys = {name: lacking(programs.get(name, name)) for name in tools}
+        for name, why in whys.items():
+            if why:
+                self._run.report.lack(self._figure(case, name), why)
+        return {name: tool for name, tool in tools.items() if not whys[name]}
+
+    def _turn_about(self, case: str, tools: dict[str, Command]) -> None:
+        self._sent.clear()
+        self._whole.clear()
+        contenders = [self._contender(case, name, tool) for name, tool in {OURS: None, **tools}.items()]
+        found, failed = interleave(contenders, self._turns)
+        report = self._run.report
+        notes = {self._figure(case, name): note for name, note in NOTES.items()}
+        report.add_all(found, failed, "s", notes)
+        for figure, sent in self._sent.items():
+            if figure in found:
+                report.add(
+                    f"{figure}_sent", statistics.median(sent) / MB, "MB", "left the launcher's machine"
+                )
+        if self._whole:
+            report.add(
+                f"{self._figure(case, OURS)}_whole_job",
+                Samples(tuple(self._whole)),
+                "s",
+                "to the prompt again",
+            )
+
+    def _contender(self, case: str, name: str, tool: Command | None) -> Contender:
+        figure = self._figure(case, name)
+
+        def run(turn: int) -> float:
+            return self._time_ours(figure) if tool is None else self._time(figure, tool, name)
+
+        return Contender(figure, run, lambda turn: self._prepare(case, name, turn))
+
+    def _prepare(self, case: str, name: str, turn: int) -> None:
+        if case == COLD:
+            self._jobs.forget(name)
+        if name == OURS:
+            self._jobs.forget_jobs(OURS)
+        else:
+            self._make_target(name)
+        if case == CHANGED:
+            changing, size = list(self._payload.files.items())[-1]
+            tree = self._trees["ours" if name == OURS else "theirs"]
+            fill(tree / changing, size, seed=1000 + turn + (len(name) << 10))
+
+    def _make_target(self, name: str) -> None:
+        for host in self._cluster.hosts:
+            (host.files.fs / "root" / name).mkdir(exist_ok=True)
+
+    def _time_ours(self, figure: str) -> float:
+        times = self._jobs.run(self._trees["ours"])
+        self._sent.setdefault(figure, []).append(times.gate_sent)
+        self._whole.append(times.wall_s)
+        return times.dispatched_s
+
+    def _time(self, figure: str, tool: Command, name: str) -> float:
+        before, _ = self._cluster.gate_bytes()
+        took_s = timed(self._cluster, tool(self._trees["theirs"], _target(name)))
+        after, _ = self._cluster.gate_bytes()
+        self._sent.setdefault(figure, []).append(after - before)
+        return took_s
+
+    def _figure(self, case: str, name: str) -> str:
+        return f"{case}_{len(self._cluster.hosts)}_{self._payload.name}_{name}"
+
+
+def _target(name: str) -> str:
+    return f"/root/{name}"

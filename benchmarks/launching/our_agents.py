@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A program: starts our agents on every host of a conf.py and prints as JSON how long that took.
+
+our_agents.py CONF WORKSPACE; run it from the repository's root. The clock runs from the first connection
+to the last agent's hello, in a process that has imported what it needs.
+"""
+
+from __future__ import annotations
+
+import time
+
+BEGUN = time.monotonic()
+
+import json  # noqa: E402 - the imports are what is measured
+import queue  # noqa: E402
+import sys  # noqa: E402
+from typing import Any  # noqa: E402
+
+from launcher import arguments, cli, job, plan, settings, ssh  # noqa: E402, F401 - all that paddle.py imports
+from launcher.engines.ssh import Connected, SshEngine  # noqa: E402
+from launcher.link import Link, MessageEvent  # noqa: E402
+
+IMPORTED = time.monotonic()
+LIMIT_S = 120.0
+
+
+def main(conf: str, workspace: str) -> None:
+    """Start them, tell how long it took, end them."""
+    given = arguments.parse([f"--conf={conf}", f"--job_dispatch_package={workspace}", "--mode=collective"])
+    resolved = settings.resolve(given, {})
+    planned = plan.build(resolved, "JOB20260101000000-bec0de")
+    events: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    engine = SshEngine(planned, events)
+    begun = time.monotonic()
+    for node in planned.nodes:
+        engine.connect(node)
+    links: list[Link] = []
+    greeted: set[int] = set()
+    while len(greeted) < len(planned.nodes):
+        event = events.get(timeout=LIMIT_S)
+        if isinstance(event, Connected):
+            node = planned.node(event.node_id)
+            links.append(Link(node.node_id, node.label, event.stream, events))
+            links[-1].send(
+                "hello",
+                job_id=planned.job_id,
+                node_id=node.node_id,
+                lease_s=resolved.lease_s,
+                root_dir=node.root_dir,
+                python=node.python,
+            )
+        elif isinstance(event, MessageEvent) and event.kind == "hello":
+            greeted.add(event.node_id)
+        else:
+            raise RuntimeError(f"an agent did not start: {event}")
+    ended = time.monotonic()
+    print(json.dumps({"import_s": IMPORTED - BEGUN, "start_s": ended - begun}))
+    engine.close()
+    for link in links:
+        link.close()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

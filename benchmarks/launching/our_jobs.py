@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs paddle.py on a test cluster as a user does and reads the times that it prints at the end."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.cluster.host import HOME
+from tests.cluster.hosts import Cluster
+from tests.cluster.launch import Launch
+
+TIMES = re.compile(r"^times: (.*)$", re.MULTILINE)
+PHASE = re.compile(r"([a-z ]+) ([\d.]+) s")
+TO_THE_DISPATCH = ("start", "config", "connect", "preflight", "dispatch")
+LIMIT_S = 900.0
+# Many hosts share few cores here: what a real machine answers in a second may take a minute.
+PATIENCE: dict[str, object] = {"CONNECT_TIMEOUT_S": 120, "PREFLIGHT_TIMEOUT_S": 180, "LEASE_S": 120}
+
+
+@dataclass(frozen=True)
+class JobTimes:
+    """How long one whole command took.
+
+    Attributes:
+        wall_s: from the command to its end.
+        phases: seconds by phase, as paddle.py says.
+        gate_sent: bytes that left the launcher's machine.
+    """
+
+    wall_s: float
+    phases: dict[str, float]
+    gate_sent: int
+
+    @property
+    def dispatched_s(self) -> float:
+        """From the command to the workspace being published on every node; nothing before or between is left out.
+
+        The phases after it are subtracted from the wall clock rather than those before it added up, so that what no
+        phase counts is in it too.
+        """
+        known = sum(self.phases[name] for name in TO_THE_DISPATCH)
+        return self.wall_s - (self.phases["total"] - known)
+
+
+class OurJobs:
+    """Starts collective jobs on all hosts of a cluster."""
+
+    def __init__(self, cluster: Cluster, scratch: Path) -> None:
+        self._cluster = cluster
+        self._scratch = scratch
+
+    def start(self, workspace: Path, *args: str, root: str = "ours") -> Launch:
+        """Starts a job.
+
+        Args:
+            root: directory below the hosts' /root that is ROOT_DIR.
+        """
+        conf = self._cluster.write_conf(self._scratch / "conf.py", ROOT_DIR=f"{HOME}/{root}", **PATIENCE)
+        command = [f"--conf={conf}", f"--job_dispatch_package={workspace}", "--mode=collective", *args]
+        return self._cluster.launch(command, cwd=self._scratch)
+
+    def run(self, workspace: Path, *args: str, root: str = "ours") -> JobTimes:
+        """Runs a job to its end.
+
+        Raises:
+            RuntimeError: it failed; the message ends with what it said.
+        """
+        sent_before, _ = self._cluster.gate_bytes()
+        launch = self.start(workspace, *args, root=root)
+        code = launch.wait(LIMIT_S)
+        wall_s = launch.age_s
+        sent, _ = self._cluster.gate_bytes()
+        said = TIMES.search(launch.output)
+        if code != 0 or said is None:
+            raise RuntimeError(f"paddle.py ended with {code}: {launch.output}")
+        phases = {name.strip(): float(seconds) for name, seconds in PHASE.findall(said.group(1))}
+        return JobTimes(wall_s, phases, sent - sent_before)
+
+    def forget(self, root: str) -> None:
+        """Removes a ROOT_DIR from every host."""
+        for host in self._cluster.hosts:
+            shutil.rmtree(host.files.fs / "root" / root, ignore_errors=True)
+
+    def forget_jobs(self, root: str) -> None:
+        """Removes the job directories of a ROOT_DIR from every host; what is cached there stays."""
+        for host in self._cluster.hosts:
+            for directory in (host.files.fs / "root" / root).glob("JOB*"):
+                shutil.rmtree(directory, ignore_errors=True)

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Other people's tools on a test cluster, each as its experienced user would call it."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.cluster.hosts import Cluster
+
+# One curve, one key type, one hardware cipher, no question asked: what can be tuned without giving up safety.
+TUNED = (
+    "-T",
+    *("-c", "aes128-gcm@openssh.com"),
+    *("-o", "KexAlgorithms=curve25519-sha256"),
+    *("-o", "HostKeyAlgorithms=ssh-ed25519"),
+    *("-o", "PubkeyAcceptedAlgorithms=ssh-ed25519"),
+    *("-o", "PreferredAuthentications=publickey"),
+    *("-o", "GSSAPIAuthentication=no"),
+    *("-o", "ControlMaster=no"),
+    *("-o", "ControlPath=none"),
+    *("-o", "Compression=no"),
+    *("-o", "UpdateHostKeys=no"),
+    *("-o", "BatchMode=yes"),
+    *("-o", "LogLevel=ERROR"),
+)
+TOOLS = {
+    "openssh": ("ssh", "-V"),
+    "rsync": ("rsync", "--version"),
+    "pdsh": ("pdsh", "-V"),
+    "parallel-ssh": ("parallel-ssh", "--version"),
+    "mpirun": ("mpirun", "--version"),
+}
+# The options hold no blank, so that $ssh may be split into words; what can be exec'ed costs no shell of its own.
+_TO_EACH_HOST = 'ssh=$1 command=$2; shift 2; printf "%s\\n" "$@" | xargs -P $# -I{} $ssh {} "$command"'
+_TAR = (
+    'ssh=$1 from=$2 to=$3 tar=$4; shift 4; tar cf "$tar" -C "$from" . && printf "%s\\n" "$@" | '
+    "xargs -P $# -I{} sh -c \"exec $ssh {} 'mkdir -p $to && tar x -C $to' < $tar\""
+)
+_RSYNC = (
+    'ssh=$1 from=$2 to=$3; shift 3; printf "%s\\n" "$@" | '
+    'xargs -P $# -I{} rsync -a -e "$ssh" "$from/" "{}:$to/"'
+)
+
+
+class Rivals:
+    """Command lines of other tools for the hosts of one cluster."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._names = [host.name for host in cluster.hosts]
+        self._options = ["-F", str(cluster.ssh_config), *TUNED]
+        self._ssh = shlex.join(["ssh", *self._options])
+
+    def xargs_ssh(self, command: str) -> list[str]:
+        """OpenSSH's client, one process for each host, all at once."""
+        return ["sh", "-c", _TO_EACH_HOST, "sh", self._ssh, command, *self._names]
+
+    def pdsh(self, command: str) -> list[str]:
+        """LLNL's parallel shell over OpenSSH."""
+        return [
+            *self._pdsh_env(),
+            "pdsh",
+            "-R",
+            "ssh",
+            "-f",
+            str(len(self._names)),
+            *self._pdsh_to(),
+            command,
+        ]
+
+    def parallel_ssh(self, command: str) -> list[str]:
+        """The parallel-ssh of Debian's pssh, over OpenSSH."""
+        names = " ".join(self._names)
+        extra = shlex.join(self._options)
+        return ["parallel-ssh", "-t", "0", "-p", str(len(self._names)), "-H", names, "-x", extra, command]
+
+    def mpirun(self, argv: Sequence[str]) -> list[str]:
+        """Open MPI's launcher, its daemons started over OpenSSH."""
+        hosts = ["-H", ",".join(self._names), "-n", str(len(self._names))]
+        return ["mpirun", "--allow-run-as-root", "--mca", "plm_rsh_agent", self._ssh, *hosts, *argv]
+
+    def tar(self, source: Path, target: str, scratch: Path) -> list[str]:
+        """One tar file, made once, through OpenSSH to a `tar x` on each host."""
+        where = [self._ssh, str(source), target, str(scratch / "rival.tar")]
+        return ["sh", "-c", _TAR, "sh", *where, *self._names]
+
+    def rsync(self, source: Path, target: str) -> list[str]:
+        """`rsync -a` over OpenSSH, one for each host, all at once."""
+        return ["sh", "-c", _RSYNC, "sh", self._ssh, str(source), target, *self._names]
+
+    def pdcp(self, source: Path, target: str) -> list[str]:
+        """pdsh's copy; its other half has to be installed on the hosts."""
+        copy = ["pdcp", "-R", "ssh", "-f", str(len(self._names)), *self._pdsh_to(), "-r"]
+        return [*self._pdsh_env(), *copy, *sorted(str(path) for path in source.iterdir()), target]
+
+    def fabric_put(self, source: Path, target: str) -> list[str]:
+        """Fabric's `put`, file by file, a thread for each host."""
+        script = str(Path(__file__).with_name("fabric_put.py"))
+        return [sys.executable, script, str(self._cluster.ssh_config), str(source), target, *self._names]
+
+    def one_copy(self, source: Path, target: str) -> list[str]:
+        """One file through OpenSSH to the first host."""
+        script = f'exec {self._ssh} "$1" "cat > $3" < "$2"'
+        return ["sh", "-c", script, "sh", self._names[0], str(source), target]
+
+    def _pdsh_env(self) -> list[str]:
+        return ["env", f"PDSH_SSH_ARGS_APPEND={shlex.join(self._options)}"]
+
+    def _pdsh_to(self) -> list[str]:
+        return ["-w", ",".join(self._names)]
+
+
+def lacking(tool: str) -> str:
+    """Why a tool cannot take part, or an empty string."""
+    return "" if shutil.which(tool) else f"{tool} is not installed"

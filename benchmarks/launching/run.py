@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One run of benchmarks.launch: how much work, where scratch files go, and the report that everything ends in."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from benchmarks.report import Report
+
+ROOT = Path(__file__).resolve().parents[2]
+SEED = 20261121
+IDLE_SCRIPT = "print('here')\n"
+
+
+@dataclass(frozen=True)
+class Run:
+    """What the measurements share.
+
+    Attributes:
+        turns: repetitions of what takes a second or so.
+        long_turns: repetitions of what takes longer.
+        scale: payloads have this share of their full size.
+        settle_s: how long others get to end their processes after Ctrl+C.
+        scratch: a directory that is removed at the end.
+    """
+
+    turns: int
+    long_turns: int
+    scale: float
+    settle_s: float
+    scratch: Path
+    report: Report = field(default_factory=Report)
+    root: Path = ROOT
+
+    def workspace(self, name: str, script: str = IDLE_SCRIPT) -> Path:
+        """A directory with a train.py."""
+        directory = self.scratch / name
+        directory.mkdir(exist_ok=True)
+        (directory / "train.py").write_text(script)
+        return directory
+
+    def size(self, full: int) -> int:
+        """Bytes of a payload that is `full` at full scale."""
+        return max(1, int(full * self.scale))
+
+
+def fill(path: Path, size: int, seed: int) -> None:
+    """Writes bytes that do not compress; the same seed gives the same bytes."""
+    source = random.Random(f"{SEED}-{seed}")
+    with path.open("wb") as file:
+        for begin in range(0, size, 1 << 22):
+            file.write(source.randbytes(min(1 << 22, size - begin)))

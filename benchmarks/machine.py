@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a benchmark ran on: a figure without its machine means nothing."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+Facts = dict[str, str | int | float]
+VERSION = re.compile(r"\d+\.\d+[\w.]*")
+
+
+def describe(packages: tuple[str, ...] = (), tools: Mapping[str, tuple[str, ...]] | None = None) -> Facts:
+    """Facts about this machine.
+
+    Args:
+        packages: installed Python packages whose versions matter.
+        tools: a name for each program and the argv that prints its version.
+    """
+    facts: Facts = {
+        "cpu": _cpu(),
+        "cores": os.cpu_count() or 1,
+        "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1),
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+        "load_before": round(os.getloadavg()[0], 2),
+    }
+    for name in packages:
+        try:
+            facts[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    for name, argv in (tools or {}).items():
+        if shutil.which(argv[0]):
+            facts[name] = _version(argv)
+    return facts
+
+
+def text(facts: Facts) -> str:
+    """One line."""
+    return ", ".join(f"{name} {value}" for name, value in facts.items())
+
+
+def _cpu() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()
+
+
+def _version(argv: tuple[str, ...]) -> str:
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=10, check=False)
+    found = VERSION.search(done.stdout + done.stderr)
+    return found.group(0) if found else "unknown"

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Figures, ratios and what could not be measured, as a table and as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.machine import Facts
+from benchmarks.machine import text as machine_text
+from benchmarks.timing import Samples
+
+
+@dataclass
+class Report:
+    """What a benchmark found, in the order in which it was found.
+
+    Attributes:
+        figures: name -> (samples, unit, what exactly was measured).
+        ratios: name -> (value, the two figures it is made of); below 1 ours is the smaller one.
+        missing: name -> why there is no such figure.
+    """
+
+    figures: dict[str, tuple[Samples, str, str]] = field(default_factory=dict)
+    ratios: dict[str, tuple[float, str]] = field(default_factory=dict)
+    missing: dict[str, str] = field(default_factory=dict)
+
+    def add(self, name: str, values: Samples | float, unit: str, note: str = "") -> None:
+        """Take one figure."""
+        samples = values if isinstance(values, Samples) else Samples((values,))
+        self.figures[name] = (samples, unit, note)
+
+    def add_all(
+        self,
+        found: Mapping[str, Samples],
+        failed: Mapping[str, str],
+        unit: str,
+        notes: Mapping[str, str] | None = None,
+    ) -> None:
+        """Take what `timing.interleave` returned."""
+        for name, samples in found.items():
+            self.add(name, samples, unit, (notes or {}).get(name, ""))
+        for name, why in failed.items():
+            self.lack(name, why)
+
+    def lack(self, name: str, why: str) -> None:
+        """Note that a figure could not be had."""
+        self.missing[name] = " ".join(why.split())
+
+    def compare(self, name: str, ours: str, theirs: str) -> None:
+        """Add the ratio of two figures' medians, if both are there."""
+        absent = [figure for figure in (ours, theirs) if figure not in self.figures]
+        if absent:
+            self.lack(name, f"there is no {', no '.join(absent)}")
+            return
+        value = self.figures[ours][0].median / self.figures[theirs][0].median
+        self.ratios[name] = (value, f"{ours} / {theirs}")
+
+    def text(self, machine: Facts) -> str:
+        """Everything, for the screen."""
+        parts = [machine_text(machine)]
+        if self.figures:
+            rows = [_row(name, *figure) for name, figure in self.figures.items()]
+            parts.append(_table(("figure", "median", "least", "most", "n", "unit", "what"), rows))
+        if self.ratios:
+            ratios = [(name, f"{value:.3g}", of) for name, (value, of) in self.ratios.items()]
+            parts.append(_table(("ratio", "value", "of"), ratios))
+        if self.missing:
+            parts.append(_table(("not measured", "why"), list(self.missing.items())))
+        return "\n\n".join(parts)
+
+    def write(self, path: Path, machine: Facts) -> None:
+        """Write {"machine", "figures", "ratios"}; a figure that is missing has a null median and says why."""
+        figures: dict[str, dict[str, Any]] = {
+            name: {
+                "median": samples.median,
+                "low": samples.low,
+                "high": samples.high,
+                "n": len(samples.values),
+                "unit": unit,
+                "what": note,
+            }
+            for name, (samples, unit, note) in self.figures.items()
+        }
+        figures |= {name: {"median": None, "why": why} for name, why in self.missing.items()}
+        ratios = {name: round(value, 4) for name, (value, _) in self.ratios.items()}
+        everything = {"machine": machine, "figures": figures, "ratios": ratios}
+        path.write_text(json.dumps(everything, indent=1) + "\n", encoding="utf-8")
+
+
+def _row(name: str, samples: Samples, unit: str, note: str) -> tuple[str, ...]:
+    spread = [f"{value:.4g}" for value in (samples.median, samples.low, samples.high)]
+    return (name, *spread, str(len(samples.values)), unit, note)
+
+
+def _table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [headers, *rows]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(headers))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in lines
+    )
