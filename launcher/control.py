@@ -16,7 +16,7 @@ from typing import Any, TextIO, cast
 from launcher import job_record, job_status, known_jobs
 from launcher.console import Console
 from launcher.control_server import ControlServer
-from launcher.errors import ExitCode
+from launcher.errors import ExitCode, LauncherError
 from launcher.job_status import Ask, Observer, Outcome
 from launcher.loop import Handlers
 from launcher.plan import Plan
@@ -54,7 +54,7 @@ class Control:
         self._requests = 0
         self._record = job_record.of_plan(plan, collected)
         self._status: dict[str, Any] = {}
-        self._outcome = Outcome(int(ExitCode.PROCESS_FAILED), (), ("the launcher itself failed",))
+        self._outcome = Outcome(int(ExitCode.PROCESS_FAILED), (), ())
         self._writer: StateWriter | None = None
         self._screen_log: Console | None = None
         console.watch(self._screen.take)
@@ -96,7 +96,9 @@ class Control:
             self._writer.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if error is not None:
+            self._outcome = _failed(error)
         outcome = self._outcome
         self._console.unwatch(self._screen.take)
         self._status = job_status.ended(self._status, outcome)
@@ -105,7 +107,7 @@ class Control:
             self._screen_log.close()
         if self._writer is not None:
             self._writer.close()
-        self._server.close(outcome.exit_code, outcome.left)
+        self._server.close(outcome.exit_code, outcome.left, outcome.why if error is not None else ())
 
     def observe(self, handlers: Handlers, roster: Roster) -> Handlers:
         """The job's handlers, with an eye on what they handle."""
@@ -138,3 +140,9 @@ class Control:
         self._asked = False
         if self._roster is not None:
             self._status = job_status.take(self._record.job_id, self._screen, self._roster, self._observer)
+
+
+def _failed(error: BaseException) -> Outcome:
+    if isinstance(error, LauncherError):
+        return Outcome(int(error.exit_code), (), tuple(str(error).splitlines()))
+    return Outcome(int(ExitCode.PROCESS_FAILED), (), (f"the launcher failed: {error!r}",))

@@ -7,6 +7,7 @@ import contextlib
 import queue
 import socket
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,11 +38,18 @@ class ControlClient:
     Args:
         connection: owned from now on.
         events: gets every `Frame`, and one `Gone` at the end.
+        on_welcome: gets the fields of the welcome in place of the queue, on the reading thread.
     """
 
-    def __init__(self, connection: socket.socket, events: queue.SimpleQueue[Any]) -> None:
+    def __init__(
+        self,
+        connection: socket.socket,
+        events: queue.SimpleQueue[Any],
+        on_welcome: Callable[[dict[str, Any]], None] | None = None,
+    ) -> None:
         self._connection = connection
         self._events = events
+        self._on_welcome = on_welcome
         connection.settimeout(None)
         self._thread = threading.Thread(target=self._read, name="control client", daemon=True)
         self._thread.start()
@@ -67,10 +75,16 @@ class ControlClient:
         try:
             while data := self._connection.recv(READ_SIZE):
                 for frame in decoder.feed(data):
-                    self._events.put(frame)
+                    self._take(frame)
         except (OSError, ControlError) as error:
             reason = str(error)
         self._events.put(Gone(reason))
+
+    def _take(self, frame: Frame) -> None:
+        if frame.kind == "welcome" and self._on_welcome is not None:
+            self._on_welcome(frame.fields)
+        else:
+            self._events.put(frame)
 
 
 def connect(path: Path, events: queue.SimpleQueue[Any]) -> tuple[ControlClient, dict[str, Any]]:

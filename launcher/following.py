@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Follows files that grow, by name as `tail -F` does: a file may come later, be cut, rotated or replaced."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+CHUNK = 1 << 20
+
+
+@dataclass
+class Followed:
+    """One file and how far it was read.
+
+    Attributes:
+        label: goes before each of its lines; empty for none.
+    """
+
+    path: Path
+    label: str
+    offset: int = 0
+    inode: tuple[int, int] | None = None
+    rest: bytes = b""
+
+    def seek_tail(self, lines: int) -> None:
+        """Begin so many lines before the end; a file that is not there begins at its start."""
+        with contextlib.suppress(OSError), self.path.open("rb") as file:
+            status = os.fstat(file.fileno())
+            self.inode = (status.st_dev, status.st_ino)
+            self.offset = _tail_offset(file.fileno(), status.st_size, lines)
+
+    def read(self) -> list[str]:
+        """The whole lines that came since the last call, with the label."""
+        try:
+            descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return []
+        try:
+            status = os.fstat(descriptor)
+            inode = (status.st_dev, status.st_ino)
+            if inode != self.inode or status.st_size < self.offset:
+                self.inode, self.offset, self.rest = inode, 0, b""
+            data = os.pread(descriptor, CHUNK, self.offset)
+        finally:
+            os.close(descriptor)
+        self.offset += len(data)
+        *whole, self.rest = (self.rest + data).split(b"\n")
+        return [self._shown(line) for line in whole]
+
+    def finish(self) -> list[str]:
+        """The last line, when it has no end."""
+        rest, self.rest = self.rest, b""
+        return [self._shown(rest)] if rest else []
+
+    def _shown(self, line: bytes) -> str:
+        text = line.decode("utf-8", "backslashreplace").rstrip("\r")
+        return f"[{self.label}] {text}" if self.label else text
+
+
+def _tail_offset(descriptor: int, size: int, lines: int) -> int:
+    """Where the last `lines` lines begin."""
+    if lines <= 0 or not size:
+        return size
+    wanted = lines + (os.pread(descriptor, 1, size - 1) == b"\n")
+    position = size
+    while position > 0:
+        step = min(CHUNK, position)
+        position -= step
+        data = os.pread(descriptor, step, position)
+        at = len(data)
+        while (at := data.rfind(b"\n", 0, at)) >= 0:
+            wanted -= 1
+            if not wanted:
+                return position + at + 1
+    return 0
