@@ -13,10 +13,10 @@ from typing import Any
 from launcher import job_record, process_id
 from launcher.console_text import visible
 from launcher.job_record import JobRecord, Login, NodeEntry
+from launcher.node_visit import Answer, visit
 from launcher.process_id import ProcessId
 from launcher.settings import Settings
 from launcher.state_dir import JOB_FILE, StatePlaces, is_job_id, make_job_dir, write_json
-from launcher.visit import Answer, visit
 
 END_S = 30.0
 GRACE_S = 2.0

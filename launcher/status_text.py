@@ -9,7 +9,7 @@ from typing import Any
 from launcher.console_text import table, visible
 from launcher.known_jobs import KnownJob
 from launcher.node_jobs import NodeJob
-from launcher.visit import Answer
+from launcher.node_visit import Answer
 
 STALE_S = 15.0
 _SHOWN_LINE = 100
