@@ -93,7 +93,8 @@ class Relay:
             wanted,
             arrived=self._depot.arrived,
             broken=self._depot.not_stored,
-            ended=self._taken,
+            left=self._left,
+            ended=self._depot.fetched,
         )
         self._taker.start()
 
@@ -115,10 +116,8 @@ class Relay:
             self._taker.close()
         self._identity = None
 
-    def _taken(self, left: List[str]) -> None:
-        for line in left:
-            self._send("notice", text="went on without a relay: %s" % line)
-        self._depot.fetched()
+    def _left(self, what: str) -> None:
+        self._send("notice", text="went on without a relay: %s" % what)
 
     def _accept(self) -> None:
         if self._listener is None or self._identity is None:

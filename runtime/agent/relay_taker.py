@@ -33,7 +33,8 @@ class Taker:
         wanted: sizes by digest, in the order in which they are asked for.
         arrived: called with each digest whose file is in the cache now.
         broken: called once when a file cannot be written; nothing follows.
-        ended: called once with why each source was left, when there is nothing more to get.
+        left: called when a source is given up, with a sentence.
+        ended: called once, when there is nothing more to get.
 
     Attributes:
         received: bytes of whole files by digest.
@@ -49,7 +50,8 @@ class Taker:
         *,
         arrived: Callable[[str], None],
         broken: Callable[[OSError], None],
-        ended: Callable[[List[str]], None],
+        left: Callable[[str], None],
+        ended: Callable[[], None],
     ) -> None:
         self.received: Dict[str, int] = {}
         self._loop = loop
@@ -57,7 +59,7 @@ class Taker:
         self._arrivals = arrivals
         self._sources = deque(sources)
         self._sizes = wanted
-        self._arrived, self._broken, self._ended = arrived, broken, ended
+        self._arrived, self._broken, self._left, self._ended = arrived, broken, left, ended
         self._to_ask: Deque[str] = deque(wanted)  # not yet asked of this source
         self._due: Deque[str] = deque()  # asked, in the order in which they come
         self._elsewhere: List[str] = []  # this source does not have them
@@ -66,7 +68,6 @@ class Taker:
         self._channel: Optional[Channel] = None
         self._reader = WordReader()
         self._stall: Optional[Timer] = None
-        self._left: List[str] = []
         self._here = ""
         self._over = False
 
@@ -91,7 +92,7 @@ class Taker:
         if self._over:
             return
         if reason:
-            self._left.append("%s: %s" % (self._here, reason))
+            self._left("%s: %s" % (self._here, reason))
         self._hang_up()
         self._to_ask = deque([*self._due, *self._to_ask, *self._elsewhere])
         self._due.clear()
@@ -99,7 +100,7 @@ class Taker:
         self._clean = self._incoming is None
         if not self._to_ask or not self._sources:
             self._over = True
-            self._ended(self._left)
+            self._ended()
             return
         address, port = self._sources.popleft()
         self._here = "%s:%d" % (address, port)

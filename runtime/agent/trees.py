@@ -136,24 +136,32 @@ class Trees:
         if self._relay is not None:
             self._relay.close()
             self._relay = None
-        if fields.get("open", True):
-            from agent.relay import Relay  # with TLS, which most jobs can do without
+        if not fields.get("open", True):
+            return
+        try:
+            from agent.relay import Relay  # with TLS, which many jobs can do without
 
-            self._relay = Relay(self._loop, self._arrivals, self, self._send)
-            self._relay.open(fields)
+            relay = Relay(self._loop, self._arrivals, self, self._send)
+            relay.open(fields)
+        except (ImportError, OSError, ValueError) as error:  # the launcher finds another way
+            self._send("relaying", address="", port=0, problem=str(error))
+            return
+        self._relay = relay
 
     def fetch(self, fields: Fields) -> None:
-        """Get what every tree lacks from other nodes."""
+        """Get what some trees lack from other nodes."""
         if self._relay is None:
             raise ValueError("relay comes first")
         wanted: Dict[str, int] = {}
-        for tree in list(self._trees.values()):
-            if tree.failed or tree.there:
+        for name in texts(fields, "trees"):
+            tree = self._trees.get(name)
+            if tree is None or tree.failed:
                 continue
-            tree.missing = {
-                digest for digest, size in tree.files.items() if not self._cache.has(digest, size)
-            }
-            wanted.update((digest, size) for digest, size in tree.files.items() if digest in tree.missing)
+            lacking = [digest for digest, size in tree.files.items() if not self._cache.has(digest, size)]
+            tree.missing = set(lacking)
+            wanted.update((digest, tree.files[digest]) for digest in lacking)
+            if not lacking:
+                self._say_lacking(name, tree, [])
         self._relay.fetch(fields, wanted)
 
     # What the relay asks and tells
