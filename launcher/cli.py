@@ -70,6 +70,10 @@ def _run(argv: Sequence[str]) -> ExitCode:
 def _run_job(resolved: settings.Settings) -> ExitCode:
     from launcher import job  # brings fabric, which --help and --dry_run do without
 
+    if resolved.detach:
+        from launcher import detach
+
+        return detach.run(lambda console, first: job.run(resolved, console, first), resolved.state)
     console = Console()
     try:
         return job.run(resolved, console)
