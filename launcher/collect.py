@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes the file chunks that agents send into <workspace>/log/node_<id>/ and <workspace>/output/.
 
-Logs grow in place. Under output/ a file appears whole: it is written beside as `.NAME.part` until a chunk
-reaches its end. A full disk costs bytes, which are counted and told, and never the job. Not thread-safe: one
-loop calls it.
+Logs grow in place; one that was rotated on its node is renamed here, so that here is what is there. Under output/
+a file appears whole: it is written beside as `.NAME.part` until a chunk reaches its end. A full disk costs bytes,
+which are counted and told, and never the job. `check` and `check_move` may be called from any thread, the rest
+from one.
 """
 
 from __future__ import annotations
@@ -49,9 +50,7 @@ class Collector:
         Raises:
             ProtocolError: the path leads elsewhere, or the offset is none.
         """
-        if not 0 <= offset < LARGEST:
-            raise ProtocolError(f"node {node_id}", f"it sent {path!r} at {offset}")
-        target, whole_only = self._place(node_id, path)
+        target, whole_only = self.check(node_id, path, offset)
         copy = self._copies.get(target)
         if copy is None or reset:
             if copy is not None:
@@ -65,6 +64,44 @@ class Collector:
         if copy.lost and not told:
             return f"{target}: {copy.problem}; bytes of it are lost here, the node still has them"
         return ""
+
+    def check(self, node_id: int, path: str, offset: int = 0) -> tuple[Path, bool]:
+        """Where a node's file goes here, and whether it may appear only whole.
+
+        Raises:
+            ProtocolError: the path leads elsewhere, or the offset is none.
+        """
+        if not 0 <= offset < LARGEST:
+            raise ProtocolError(f"node {node_id}", f"it sent {path!r} at {offset}")
+        return self._place(node_id, path)
+
+    def check_move(self, node_id: int, path: str, to: str) -> tuple[Path, Path]:
+        """Where a log is here and where it goes.
+
+        Raises:
+            ProtocolError: it is no log, or a path leads elsewhere.
+        """
+        (source, source_whole), (target, target_whole) = self.check(node_id, path), self.check(node_id, to)
+        if source_whole or target_whole:
+            raise ProtocolError(f"node {node_id}", f"it renamed {path!r} to {to!r}, which is no log")
+        return source, target
+
+    def move(self, node_id: int, path: str, to: str) -> None:
+        """Rename the copy of a log; what had the new name is gone."""
+        source, target = self.check_move(node_id, path, to)
+        copy = self._copies.pop(source, None)
+        for name in (source, target):
+            known = self._open.pop(name, None)
+            if known is not None:
+                known.close()
+        if copy is None:
+            return
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            os.replace(source, target)
+        except OSError as error:
+            copy.lost, copy.problem = copy.lost + 1, error.strerror or str(error)
+        self._copies[target] = copy.renamed(target)
 
     @property
     def has_output(self) -> bool:
@@ -148,6 +185,12 @@ class _Copy:
             self.lost += len(view)
             self._gap = True
             self._broken = self._whole_only
+
+    def renamed(self, target: Path) -> _Copy:
+        """The same copy at another place."""
+        self.close()
+        self._target, self.partial = target, target.with_name(f".{target.name}.part")
+        return self
 
     def publish(self) -> None:
         """Let a file that is whole appear under its name."""

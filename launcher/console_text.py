@@ -48,12 +48,13 @@ def label(process: str, node: str) -> str:
 
 
 def unsent(event: Unsent) -> str:
-    """What stands for output that did not come."""
-    who = visible(label(event.process, event.node))
-    return (
-        f"[{who}] ({event.size} bytes are not shown, it writes faster than the link takes; "
-        f"{visible(event.log)} has them)"
-    )
+    """The line that stands for output that did not come."""
+    return f"[{visible(label(event.process, event.node))}] {unsent_text(event)}"
+
+
+def unsent_text(event: Unsent) -> str:
+    """How much output did not come, and where it is."""
+    return f"({event.size} bytes are not shown: it writes faster than the link takes; {visible(event.log)} has them)"
 
 
 def progress(event: Progressed) -> dict[str, str]:

@@ -58,7 +58,7 @@ class Drawer:
         self.tick()
         match event:
             case Printed():
-                who = console_text.label(event.process, event.node)
+                who = console_text.visible(console_text.label(event.process, event.node))
                 self._print(who, self._open.take(who, event.data, event.partial))
             case Unsent():
                 view.lines([console_text.unsent(event)])
@@ -93,5 +93,5 @@ class Drawer:
             data, left_out = console_text.last_lines(data, BURST_LINES)
         shown = console_text.process_lines(who, data, self._on_terminal)
         if left_out:
-            shown.insert(0, f"[{console_text.visible(who)}] ({left_out} lines not shown; its log has them)")
+            shown.insert(0, f"[{who}] ({left_out} lines not shown; its log has them)")
         self._view.lines(shown)
