@@ -76,6 +76,8 @@ def choose(answers: Mapping[int, Answer], ways: Mapping[int, Sequence[Way]], nic
     common = common_networks(answers)[:TRIED]
     if not common:
         own = f"the first one of {nic}" if nic else "the one that its login came in on"
+        if not any(answer.placed for answer in answers.values()):
+            own = "its own"  # embedded nodes
         return Choice(by_itself, f"no network has an address of every node: each has {own}")
     judged = sorted(common, key=lambda one: _rank(one, answers, ways))
     best = judged[0]

@@ -14,3 +14,11 @@ def duration(seconds: float) -> str:
     if abs(seconds) < 0.1:
         return f"{seconds * 1000:.1f} ms"
     return f"{seconds:.2f} s" if abs(seconds) < 100 else f"{seconds:.0f} s"
+
+
+def count(number: float) -> str:
+    """A large number, short enough for a column."""
+    for size, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
+        if number >= size:
+            return f"{number / (1e3 if unit == 'k' else size):.1f} {unit}"
+    return f"{number:.0f}"

@@ -1,181 +1,124 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Short visits to nodes: an agent is started on each, asked one thing, and leaves. For who is not a job's launcher.
+"""A visit to the nodes of a plan that changes nothing there: agents come, answer, and go again.
 
-All nodes at once, each with its own deadline; what a node says is read with care, and its failure is its own.
+The connections are those of a job; what a job does with its nodes afterwards has no place here.
 """
 
 from __future__ import annotations
 
 import contextlib
 import queue
-import secrets
-import threading
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from launcher import local
-from launcher.errors import ConnectError, LauncherError
-from launcher.hosts import parse_host
-from launcher.job_record import Login, NodeEntry
-from launcher.link import Link, LinkLost, MessageEvent, Stream
+from launcher import introductions
+from launcher.engines.ssh import Connected, ConnectFailed, SshEngine
+from launcher.errors import ConnectError, ProtocolError
+from launcher.examination import Examination, Examined
+from launcher.link import Link, LinkLost, MessageEvent
+from launcher.loop import Handlers, Loop
+from launcher.plan import Plan
+from launcher.roster import NodeRecord, Roster
 
-AT_ONCE = 32
-MARGIN_S = 35.0  # for the start of an agent (30 s at most) and its answer, after the login
-LEASE_S = 30.0
-PING_S = 5.0
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What one node said.
-
-    Attributes:
-        fields: its answer, or None.
-        error: why there is none, or empty.
-    """
-
-    node: NodeEntry
-    fields: dict[str, Any] | None
-    error: str = ""
-    hostname: str = ""
+LEAVE_S = 2.0
 
 
-@dataclass(frozen=True)
-class _Arrived:
-    """A login succeeded (stream) or failed (error)."""
-
-    index: int
-    stream: Stream | None
-    error: str
-
-
-def visit(
-    nodes: Sequence[NodeEntry], login: Login, request: str, answer: str, patience_s: float, **fields: Any
-) -> list[Answer]:
-    """Ask every node one thing; blocks until all have answered, failed, or let their time pass.
+def examine(plan: Plan, enter: Callable[[str], None]) -> Examined:
+    """Examine the nodes of a plan; whatever ends it, the agents are let go.
 
     Args:
-        request: the kind of frame to send after `hello`.
-        answer: the kind of the frame that answers it.
-        patience_s: what the answer may take beyond login and start.
-        fields: of the request.
+        enter: called with the name of each phase.
+
+    Raises:
+        ProtocolError: a node talks nonsense.
     """
-    return _Round(nodes, login, (request, fields), answer, patience_s).run()
+    with _visit(plan) as visit:
+        examination = Examination(plan, visit.roster, visit.loop, visit.connect, enter)
+        return examination.run()
 
 
-class _Round:
-    """One question to many nodes; everything but the logins happens on the caller's thread."""
+@contextlib.contextmanager
+def _visit(plan: Plan) -> Iterator[_Visit]:
+    visit = _Visit(plan)
+    try:
+        yield visit
+    finally:
+        visit.leave()
 
-    def __init__(
-        self,
-        nodes: Sequence[NodeEntry],
-        login: Login,
-        request: tuple[str, dict[str, Any]],
-        answer: str,
-        patience_s: float,
-    ) -> None:
-        self._nodes = nodes
-        self._login = login
-        self._request = request
-        self._answer = answer
-        self._limit_s = login.connect_timeout_s + MARGIN_S + patience_s
+
+class _Visit:
+    """Connections to the nodes, and what happens on them."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
         self._events: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._links: dict[int, Link] = {}
-        self._answers: dict[int, Answer] = {}
-        self._hostnames: dict[int, str] = {}
-        self._room = threading.Semaphore(AT_ONCE)
+        self._engine = SshEngine(plan, self._events)
+        self.roster = Roster({node.node_id: NodeRecord(node) for node in plan.nodes}, Path())
+        self.loop = Loop(self._events, self.roster, plan.settings.lease_s, self._handlers())
 
-    def run(self) -> list[Answer]:
-        threading.Thread(target=self._log_in, name="visit", daemon=True).start()
-        deadline = time.monotonic() + self._limit_s * (1 + len(self._nodes) // AT_ONCE)
-        pinged_at = time.monotonic()
-        try:
-            while len(self._answers) < len(self._nodes) and time.monotonic() < deadline:
-                with contextlib.suppress(queue.Empty):
-                    self._handle(self._events.get(timeout=0.25))
-                if time.monotonic() - pinged_at >= PING_S:
-                    pinged_at = time.monotonic()
-                    for link in self._links.values():
-                        link.send("ping", seq=1)
-        finally:
-            for link in self._links.values():
-                link.close()
-        late = f"it did not answer within {self._limit_s:.0f} s"
-        return [self._answers.get(index, Answer(node, None, late)) for index, node in enumerate(self._nodes)]
+    def connect(self, record: NodeRecord) -> None:
+        """Begin to connect to a node."""
+        record.connecting_since = time.monotonic()
+        self._engine.connect(record.node)
 
-    def _log_in(self) -> None:
-        for index in range(len(self._nodes)):
-            self._room.acquire()
-            threading.Thread(target=self._arrive, args=(index,), name="visit", daemon=True).start()
+    def leave(self) -> None:
+        """Let the agents go; those that do not say goodbye in time go by themselves when the connection ends."""
+        self._engine.close()
+        for record in self.roster.live():
+            record.send("bye", grace_s=0.0, drain_s=0.0)
+        with contextlib.suppress(ProtocolError):  # the verdict stands already
+            self.loop.until(lambda: not self.roster.live(), LEAVE_S)
+        for record in self.roster.live():
+            record.drop(None)
 
-    def _arrive(self, index: int) -> None:
-        stream, error = None, ""
-        try:
-            stream = _open(self._nodes[index], self._login)
-        except LauncherError as refused:
-            error = refused.reason if isinstance(refused, ConnectError) else str(refused)
-        except Exception as broken:  # noqa: BLE001 - a thread's end must be an event, whatever ended it
-            error = f"{type(broken).__name__}: {broken}"
-        finally:
-            self._room.release()
-        self._events.put(_Arrived(index, stream, error))
-
-    def _handle(self, event: Any) -> None:
-        if isinstance(event, _Arrived):
-            self._greet(event)
-        elif isinstance(event, LinkLost):
-            self._note(event.node_id, None, f"the connection ended: {event.reason}")
-        elif isinstance(event, MessageEvent):
-            self._hear(event)
-
-    def _greet(self, event: _Arrived) -> None:
-        node = self._nodes[event.index]
-        if event.stream is None:
-            self._note(event.index, None, event.error)
-            return
-        link = self._links[event.index] = Link(event.index, node.name, event.stream, self._events)
-        link.send(
-            "hello",
-            job_id=f"VISIT-{secrets.token_hex(6)}",  # no process carries it: leaving ends nothing
-            node_id=node.node_id,
-            lease_s=LEASE_S,
-            root_dir=node.root_dir,
-            python=node.python,
+    def _handlers(self) -> Handlers:
+        return Handlers(
+            events={
+                Connected: self._connected,
+                ConnectFailed: self._connect_failed,
+                LinkLost: self._link_lost,
+            },
+            messages={
+                "hello": introductions.hello,
+                "pong": introductions.pong,
+                "probed": lambda record, event: introductions.probed(record, event, self._plan),
+                "reached": introductions.reached,
+                "failed": _failed,
+                "goodbye": lambda record, event: record.drop(None),
+            },
+            silence=lambda record: None,
+            back=lambda record: None,
+            lease=self._lease_over,
         )
-        kind, fields = self._request
-        link.send(kind, **fields)
 
-    def _hear(self, event: MessageEvent) -> None:
-        if event.kind == "hello":
-            self._hostnames[event.node_id] = str(event.fields.get("hostname") or "")
-        elif event.kind == "failed":
-            self._note(event.node_id, None, f"it refused: {event.fields.get('detail')}")
-        elif event.kind == self._answer:
-            self._note(event.node_id, event.fields, "")
-        else:
-            return
-        if event.node_id in self._answers:
-            self._links[event.node_id].send("bye", grace_s=0.0, drain_s=0.0)
+    def _connected(self, event: Connected) -> None:
+        record = self.roster.nodes[event.node_id]
+        record.link = Link(event.node_id, record.name, event.stream, self._events)
+        record.heard_at = time.monotonic()
+        record.send(
+            "hello",
+            job_id=self._plan.job_id,
+            node_id=event.node_id,
+            lease_s=self._plan.settings.lease_s,
+            root_dir=record.node.root_dir,
+            python=record.node.python,
+        )
+        record.send("probe", **introductions.probe_of(self._plan, record.node, need_bytes=0, gpus=True))
 
-    def _note(self, index: int, fields: dict[str, Any] | None, error: str) -> None:
-        hostname = self._hostnames.get(index, "")
-        self._answers.setdefault(index, Answer(self._nodes[index], fields, error, hostname))
+    def _connect_failed(self, event: ConnectFailed) -> None:
+        self.roster.nodes[event.node_id].error = event.error
+
+    def _link_lost(self, event: LinkLost) -> None:
+        record = self.roster.nodes[event.node_id]
+        if record.link is not None:
+            record.drop(ConnectError(record.name, event.reason))
+
+    def _lease_over(self, record: NodeRecord) -> None:
+        record.drop(ConnectError(record.name, f"no word for {self._plan.settings.lease_s:g} s"))
 
 
-def _open(node: NodeEntry, login: Login) -> Stream:
-    host = parse_host(node.host)
-    if host.is_local:
-        return local.connect(node.name)
-    from launcher import ssh  # brings fabric, which embedded nodes do without
-
-    options = ssh.SshOptions(
-        config=Path(login.config),
-        known_hosts=Path(login.known_hosts),
-        identity_files=tuple(map(Path, login.identity_files)),
-        jump=login.jump,
-        connect_timeout_s=login.connect_timeout_s,
-    )
-    return ssh.connect(host, options, node.python)
+def _failed(record: NodeRecord, event: MessageEvent) -> None:
+    fields = event.fields
+    record.drop(ConnectError(record.name, f"refused {fields['request']}: {fields['detail']}"))

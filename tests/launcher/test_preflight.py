@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from launcher.answers import Way
+from launcher.needs import Need
 from launcher.preflight import HEADERS, Demands, Reply, judge
 
 DEMANDS = Demands(modules=("numpy", "zmq"), port_is_explicit=False, allow_mismatch=False, python="python3")
@@ -24,6 +26,10 @@ GOOD = {
 
 def reply(name: str = "node-a", **changes: Any) -> Reply:
     return Reply(name, probed={**GOOD, **changes})
+
+
+def machine(**changes: Any) -> dict[str, Any]:
+    return {"facts": {"machine": {"cores": 8, "limits": {"nofile": 1024, "nproc": 4096}, **changes}}}
 
 
 def demands(**changes: Any) -> Demands:
@@ -51,6 +57,7 @@ def test_good_nodes_give_a_full_table_and_no_problem() -> None:
         ),
         ({"writable": False}, ["/root/jobs is not writable"]),
         ({"problems": [["nic", "no interface eth9, there are lo, eth0"]]}, ["no interface eth9"]),
+        ({"facts": {"root_dir": {"path": "/root/jobs", "free_inodes": 0}}}, ["room for 0 more files"]),
     ],
 )
 def test_a_shortcoming_is_named_with_its_node(change: dict[str, Any], words: list[str]) -> None:
@@ -79,15 +86,63 @@ def test_versions_that_differ_from_most_nodes_are_a_problem_unless_allowed() -> 
 def test_a_busy_port_is_a_remark_unless_the_port_was_asked_for() -> None:
     busy = reply(busy_ports=[[7164, "pid 12 (python3)"]])
     assert judge([busy], DEMANDS).problems == ()
-    assert "port 7164 is in use by pid 12 (python3)" in judge([busy], DEMANDS).remarks[0]
+    assert "port: 7164 is in use by pid 12 (python3); the next free" in judge([busy], DEMANDS).remarks[0]
     assert judge([busy], demands(port_is_explicit=True)).problems == (
         "node-a: port: 7164 is in use by pid 12 (python3)",
     )
 
 
-def test_a_missing_route_names_the_peer() -> None:
-    verdict = judge([Reply("node-a", probed=GOOD, unreachable=("node-b: timed out",))], DEMANDS)
-    assert verdict.problems == ("node-a: route: cannot reach node-b: timed out",)
+def test_many_busy_ports_on_many_nodes_are_one_line() -> None:
+    replies = [
+        reply(f"node-{n}", busy_ports=[[port, f"pid {n}: nginx"] for port in (7164, 7165, 7166)])
+        for n in range(50)
+    ]
+    (line,) = judge(replies, demands(port_is_explicit=True)).problems
+    assert line == "all 50 nodes: port: 7164-7166 are in use by nginx"
+
+
+def test_a_missing_route_names_the_peer_and_the_direction() -> None:
+    replies = [
+        Reply("node-a", probed=GOOD, node_id=0, ways=(Way(1, False, "timed out", "10.0.0.2", 2.0),)),
+        Reply(
+            "node-b",
+            probed={**GOOD, "address": "10.0.0.2"},
+            node_id=1,
+            ways=(Way(0, True, "", "10.0.0.1", 0.001),),
+        ),
+    ]
+    (problem,) = judge(replies, DEMANDS).problems
+    assert problem.startswith(
+        "node-a: route: cannot reach node-b at 10.0.0.2: timed out (the other direction works)"
+    )
+
+
+def test_a_node_that_nobody_reaches_is_one_line_and_not_one_a_peer() -> None:
+    def node(node_id: int) -> Reply:
+        ways = tuple(
+            Way(
+                peer, 2 not in (peer,), "no answer within 2 s" if peer == 2 else "", f"10.0.0.{peer + 1}", 0.1
+            )
+            for peer in range(4)
+            if peer != node_id
+        )
+        return Reply(
+            f"node-{node_id}", probed={**GOOD, "address": f"10.0.0.{node_id + 1}"}, node_id=node_id, ways=ways
+        )
+
+    (problem,) = judge([node(n) for n in range(4)], DEMANDS).problems
+    assert problem.startswith(
+        "node-2: route: none of 3 other nodes reaches it at 10.0.0.3: no answer within 2 s"
+    )
+
+
+def test_a_try_at_an_address_that_the_job_does_not_take_counts_for_nothing() -> None:
+    ways = (Way(1, False, "timed out", "192.168.0.2", 2.0),)
+    replies = [
+        Reply("node-a", probed=GOOD, ways=ways),
+        Reply("node-b", probed={**GOOD, "address": "10.0.0.2"}, node_id=1),
+    ]
+    assert judge(replies, DEMANDS).problems == ()
 
 
 def test_a_job_without_the_runtime_needs_no_modules() -> None:
@@ -96,9 +151,14 @@ def test_a_job_without_the_runtime_needs_no_modules() -> None:
 
 
 def test_a_clock_that_is_off_is_a_remark() -> None:
-    late = Reply("node-a", probed=GOOD, clock_offset_s=-3600.0)
+    late = Reply("node-a", probed=GOOD, clock_offset_s=-3600.0, clock_error_s=0.001)
     assert judge([late], DEMANDS).problems == ()
     assert "-3600 s" in judge([late], DEMANDS).remarks[0]
+
+
+def test_a_clock_that_may_be_right_is_no_remark() -> None:
+    far = Reply("node-a", probed=GOOD, clock_offset_s=7.0, clock_error_s=4.0)
+    assert judge([far], DEMANDS).remarks == ()
 
 
 def test_a_machine_that_is_listed_under_two_names_is_refused_with_both() -> None:
@@ -110,3 +170,82 @@ def test_a_machine_that_is_listed_under_two_names_is_refused_with_both() -> None
     (problem,) = verdict.problems
     assert problem.startswith("10.0.0.1: host: the same machine as node-a")
     assert not judge([named("x@node-a", "a"), named("y@node-a", "a", root_dir="/home/y")], DEMANDS).red
+
+
+def sharing(*groups: tuple[int, ...]) -> list[Reply]:
+    return [
+        Reply(f"node-{n}", probed=GOOD, node_id=n, hostname=f"h{n}", neighbours=group)
+        for n, group in enumerate(groups)
+    ]
+
+
+def test_a_root_dir_that_nodes_share_is_a_remark_since_each_gets_a_directory_in_it() -> None:
+    verdict = judge(sharing((1,), (), ()), DEMANDS)
+    assert verdict.problems == ()
+    assert verdict.remarks == (
+        "root_dir: node-0, node-1 share /root/jobs; each gets a job directory of its own in /root/jobs/node_<id>/",
+    )
+
+
+def test_a_deployed_directory_that_nodes_share_is_refused() -> None:
+    (problem,) = judge(sharing((1, 2), (2,), ()), demands(deployed=True)).problems
+    assert problem.startswith("workspace: node-0, node-1, node-2 have the same directory")
+
+
+@pytest.mark.parametrize(
+    ("facts", "words"),
+    [
+        (
+            machine(limits={"nofile": 256}),
+            "256 open files are allowed, a process of this job needs about 500",
+        ),
+        (machine(limits={"nproc": 40}, threads_of_user=20), "may have 40 threads and has 20"),
+        (machine(cgroup={"pids": 50, "pids_used": 30}), "the control group allows 50 threads and has 30"),
+    ],
+)
+def test_limits_that_the_plan_would_break_are_problems(facts: dict[str, Any], words: str) -> None:
+    tight = Reply("node-a", probed={**GOOD, **facts}, need=Need(processes=2, files=500, threads=32))
+    (problem,) = judge([tight], DEMANDS).problems
+    assert words in problem
+
+
+@pytest.mark.parametrize(
+    ("facts", "words"),
+    [
+        (machine(memory_free_bytes=100 << 20), "100.0 MB are free; 2 processes take about 512.0 MB"),
+        (machine(cgroup={"cores": 1.5}), "allows 1.5 of 8 cores"),
+        ({"facts": {"root_dir": {"path": "/jobs", "noexec": True}}}, "/jobs is mounted noexec"),
+        ({"facts": {"disks": [{"path": "/root", "free_bytes": 1000}]}}, "home: /root has room for 0.0 MB"),
+        ({"remarks": [["gpus", "nvidia-smi gave no answer within 5 s"]]}, "no answer within 5 s"),
+    ],
+)
+def test_what_only_may_hurt_is_a_remark(facts: dict[str, Any], words: str) -> None:
+    tight = Reply("node-a", probed={**GOOD, **facts}, need=Need(processes=2, memory_bytes=512 << 20))
+    verdict = judge([tight], DEMANDS)
+    assert verdict.problems == ()
+    assert words in verdict.remarks[0]
+
+
+def test_root_is_not_bound_by_the_limit_of_threads() -> None:
+    free = machine(limits={"nproc": 40}, threads_of_user=39, may_pass_nproc=True)
+    assert judge([Reply("a", probed={**GOOD, **free}, need=Need(threads=32))], DEMANDS).problems == ()
+
+
+def test_a_variable_that_no_process_could_get_is_told_before_any_start() -> None:
+    (problem,) = judge(
+        [reply()], demands(longest_variable=("PADDLE_PSERVERS_IP_PORT_LIST", 150_000))
+    ).problems
+    assert "PADDLE_PSERVERS_IP_PORT_LIST would be 150000 bytes long" in problem
+    assert "fewer PSERVERS" in problem
+
+
+def test_a_job_without_a_gpu_where_it_wants_one_is_a_remark() -> None:
+    verdict = judge([reply(gpus={"count": 0, "driver": "", "names": []})], demands(use_gpu=True))
+    assert "no NVIDIA GPU" in verdict.remarks[0]
+
+
+def test_of_many_nodes_the_table_lists_those_that_are_wrong() -> None:
+    replies = [reply(f"node-{n}", hostname=None) for n in range(49)] + [reply("node-49", writable=False)]
+    verdict = judge(replies, DEMANDS)
+    assert [row[0] for row in verdict.rows] == ["node-49"]
+    assert verdict.red == {0}
