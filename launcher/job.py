@@ -21,12 +21,13 @@ from launcher import signals
 from launcher.arrival import Arrival
 from launcher.cargo import Cargo
 from launcher.claim import claimed
-from launcher.collect import Collector
+from launcher.collection import Collection
 from launcher.console import Console
 from launcher.control import Control
 from launcher.engines.ssh import SshEngine
 from launcher.errors import ExitCode, LauncherError
 from launcher.failure import first_cause, report
+from launcher.job_log import JobLog
 from launcher.loop import Loop
 from launcher.phases import PhaseClock
 from launcher.plan import Plan
@@ -92,7 +93,9 @@ class Job:
         self._control = control
         self._key = secrets.token_hex(32)
         self._collected = collected_in(plan)
-        self._collector = Collector(self._collected)
+        self._collector = Collection(self._collected, events)
+        self._job_log = JobLog(self._settings.log_limit_mb << 20)
+        console.watch(self._job_log.take)
         self._roster = Roster({node.node_id: NodeRecord(node) for node in plan.nodes}, self._collected)
         self._engine = SshEngine(plan, events)
         self._situation = Situation(
@@ -131,6 +134,7 @@ class Job:
             output=self._collected / "output" if self._collector.has_output else None,
             lines=[*undone.unclean, *undone.missing, *lines],
         )
+        self._job_log.close()
         self._control.end(code, (*undone.unclean, *undone.missing), lines)
         return code
 
@@ -160,3 +164,4 @@ class Job:
         for earlier in (self._collected / "log").glob("node_*"):  # of a job that may have had more nodes
             if earlier.name.removeprefix("node_").isdigit():
                 shutil.rmtree(earlier, ignore_errors=True)
+        self._job_log.begin(self._collected / "log" / "job.log")

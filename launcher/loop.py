@@ -75,6 +75,7 @@ class Loop:
         """Ask every live node for a word now."""
         self._seq += 1
         for record in self._roster.live():
+            record.node_time.asked(self._seq)
             record.send("ping", seq=self._seq)
 
     def _handle(self, event: Any) -> None:

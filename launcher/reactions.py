@@ -9,6 +9,7 @@ to the roster's failures.
 from __future__ import annotations
 
 from launcher import introductions
+from launcher.collection import Stored
 from launcher.engines.ssh import Connected, ConnectFailed
 from launcher.link import LinkLost
 from launcher.loop import Handlers
@@ -32,13 +33,14 @@ def handlers(
             Connected: nodes.connected,
             ConnectFailed: nodes.connect_failed,
             LinkLost: nodes.link_lost,
+            Stored: files.stored,
             SignalEvent: stop.signal,
         },
         messages={
             "hello": nodes.hello,
             "probed": nodes.probed,
             "reached": nodes.reached,
-            "pong": introductions.pong,
+            "pong": files.pong,
             "lacking": dispatch.answered,
             "committed": dispatch.answered,
             "relaying": dispatch.relaying,
@@ -49,6 +51,7 @@ def handlers(
             "exited": processes.exited,
             "line": files.line,
             "file": files.file,
+            "moved": files.moved,
             "notice": files.notice,
             "stopped": stop.stopped,
             "goodbye": stop.goodbye,

@@ -15,6 +15,7 @@ from launcher.clock import ClockEstimate
 from launcher.dispatch import Dispatch
 from launcher.errors import DispatchError, LauncherError
 from launcher.failure import Failure, Kind
+from launcher.job_time import NodeTime
 from launcher.link import Link
 from launcher.plan import Endpoints, Node, Process, Role
 
@@ -50,6 +51,7 @@ class NodeRecord:
         heard_at: monotonic time of its last frame.
         login_s: seconds to the agent's first word; 0 until then.
         hostname: what the node calls itself.
+        node_time: how its clock compares with ours, kept up to date.
         reached: what came of its tries to reach other nodes.
         neighbours: ids of nodes whose marks lie in its ROOT_DIR.
         used: a process was started there, so something may need cleaning.
@@ -72,6 +74,7 @@ class NodeRecord:
     login_s: float = 0.0
     hostname: str = ""
     clock_offset_s: float = 0.0
+    node_time: NodeTime = field(default_factory=NodeTime)
     probed: Mapping[str, Any] | None = None
     reached: tuple[Way, ...] | None = None
     neighbours: tuple[int, ...] = ()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from launcher.cargo import Cargo
-from launcher.collect import Collector
+from launcher.collection import Collection
 from launcher.console import Console
 from launcher.engines.ssh import SshEngine
 from launcher.phases import PhaseClock
@@ -33,7 +33,7 @@ class Situation:
     roster: Roster
     engine: SshEngine
     events: queue.SimpleQueue[Any]
-    collector: Collector
+    collector: Collection
     console: Console
     clock: PhaseClock
     stopping: bool = False

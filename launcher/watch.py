@@ -123,6 +123,7 @@ class Watch:
                 },
                 cwd=job_dir,
                 log=process.log,
+                log_limit=self._settings.log_limit_mb << 20,
             )
         return records
 

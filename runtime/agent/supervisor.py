@@ -240,12 +240,14 @@ class Supervisor:
     def _tree_committed(self, name: str, path: str, collect: List[str]) -> None:
         if name == "workspace":
             self._job_dir = path
-            self._tailer = Tailer(self._loop, path, self._outbox.pump, self._outbox.notice)
+            self._tailer = Tailer(self._loop, path, self._outbox)
             self._outbox.next_chunk = self._tailer.next_chunk
             self._tailer.watch(collect)
 
-    def _logged(self, log: str) -> None:
-        if self._tailer is not None:
+    def _logged(self, log: str, rotated: bool) -> None:
+        if self._tailer is not None and rotated:
+            self._tailer.scan()
+        elif self._tailer is not None:
             self._tailer.poke(log)
 
     def _need_trees(self) -> Trees:
