@@ -116,9 +116,8 @@ def last_lines(data: bytes, count: int) -> tuple[bytes, int]:
 
 
 def _shown(line: str, on_terminal: bool) -> str:
-    line = line.rstrip("\r")
-    if on_terminal:
-        line = line.rpartition("\r")[2]  # a progress bar draws over itself: its last state is what counts
+    # a progress bar draws over itself: its last state is what counts
+    line = line.rstrip("\r").rpartition("\r")[2]
     more = f" ... ({len(line) - MAX_LINE} more characters in the log file)" if len(line) > MAX_LINE else ""
     return (visible(line[:MAX_LINE]) if on_terminal else line[:MAX_LINE]) + more
 

@@ -78,6 +78,7 @@ class Tailer:
     def settled(self) -> bool:
         """Look now; True when everything was sent."""
         self.scan()
+        self._outbox.pump()
         self._tell_lost(now=True)
         return not self._queued
 

@@ -206,10 +206,10 @@ def test_any_bytes_of_a_process_become_one_line_each(data: bytes) -> None:
         assert all("\n" not in line for line in lines)
 
 
-def test_a_progress_bar_is_shown_in_its_last_state_on_a_terminal() -> None:
+@pytest.mark.parametrize("on_terminal", [True, False])
+def test_a_progress_bar_is_shown_in_its_last_state(on_terminal: bool) -> None:
     data = b"10%\r50%\r100%\r\n"
-    assert console_text.process_lines("t", data, on_terminal=True) == ["[t] 100%"]
-    assert console_text.process_lines("t", data, on_terminal=False) == ["[t] 10%\r50%\r100%"]
+    assert console_text.process_lines("t", data, on_terminal) == ["[t] 100%"]
 
 
 class Pipe:
