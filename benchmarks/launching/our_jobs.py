@@ -70,14 +70,10 @@ class OurJobs:
         """
         sent_before, _ = self._cluster.gate_bytes()
         launch = self.start(workspace, *args, root=root)
-        code = launch.wait(LIMIT_S)
+        launch.wait(LIMIT_S)
         wall_s = launch.age_s
         sent, _ = self._cluster.gate_bytes()
-        said = TIMES.search(launch.output)
-        if code != 0 or said is None:
-            raise RuntimeError(f"paddle.py ended with {code}: {launch.output}")
-        phases = {name.strip(): float(seconds) for name, seconds in PHASE.findall(said.group(1))}
-        return JobTimes(wall_s, phases, sent - sent_before)
+        return JobTimes(wall_s, times_of(launch), sent - sent_before)
 
     def forget(self, root: str) -> None:
         """Removes a ROOT_DIR from every host."""
@@ -89,3 +85,15 @@ class OurJobs:
         for host in self._cluster.hosts:
             for directory in (host.files.fs / "root" / root).glob("JOB*"):
                 shutil.rmtree(directory, ignore_errors=True)
+
+
+def times_of(launch: Launch) -> dict[str, float]:
+    """Seconds by phase of a job that is done.
+
+    Raises:
+        RuntimeError: it failed; the message ends with what it said.
+    """
+    said = TIMES.search(launch.output)
+    if launch.poll() != 0 or said is None:
+        raise RuntimeError(f"paddle.py ended with {launch.poll()}: {launch.output[-4000:]}")
+    return {name.strip(): float(seconds) for name, seconds in PHASE.findall(said.group(1))}

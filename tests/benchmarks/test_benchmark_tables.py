@@ -14,7 +14,11 @@ def test_contenders_take_turns_after_a_round_that_does_not_count() -> None:
     seen: list[str] = []
 
     def turn_of(name: str) -> Contender:
-        return Contender(name, lambda turn: float(seen.append(f"{name}{turn}") is None), lambda turn: None)
+        def run(turn: int) -> float:
+            seen.append(f"{name}{turn}")
+            return 1.0
+
+        return Contender(name, run)
 
     found, failed = interleave([turn_of("a"), turn_of("b")], turns=2, warm_up=True)
     assert seen == ["a-1", "b-1", "a0", "b0", "a1", "b1"]

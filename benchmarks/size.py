@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One job on hundreds of hosts: how long it takes to start, what the launcher needs, whether every line arrives.
+
+    python -m benchmarks.size [--hosts 256] [--seconds 60] [--json FILE]
+
+Needs root. Every host's script prints ten lines a second, then ends. All hosts share this machine, so the start is that
+of hundreds of logins, agents and interpreters on its few cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks import machine
+from benchmarks.launching.our_jobs import OurJobs, times_of
+from benchmarks.report import Report
+from benchmarks.usage import Usage
+from tests.cluster.hosts import Cluster, missing_tools
+
+LINES_A_SECOND = 10
+SCRIPT = f"""\
+import os, sys, time
+rank, count = os.environ["PADDLE_TRAINER_ID"], int(sys.argv[1].partition("=")[2]) * {LINES_A_SECOND}
+begun = time.monotonic()
+for number in range(count):
+    time.sleep(max(0.0, begun + number / {LINES_A_SECOND} - time.monotonic()))
+    print(f"rank {{rank}} line {{number}}", flush=True)
+"""
+LINE = re.compile(r"^rank (\d+) line (\d+)$")
+SHOWN = re.compile(r"\] rank \d+ line \d+$", re.MULTILINE)
+BEFORE_THE_RUN = ("start", "config", "connect", "preflight", "dispatch", "trainers")
+PATIENCE_S = 900.0  # beyond the script's own time
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one job showed.
+
+    Attributes:
+        phases: seconds by phase, as paddle.py says.
+        usage: of the launcher.
+        run_cores: cores that the launcher kept busy while all scripts ran.
+        whole_cores: the same from its start to its end.
+        expected: lines that the scripts wrote.
+        lost: lines that are not in the collected logs.
+        extra: lines there that are of no script, or are there twice.
+        shown: lines that the screen showed.
+        host_mb: memory of one host with its part of the job.
+    """
+
+    hosts: int
+    phases: dict[str, float]
+    usage: Usage
+    run_cores: float
+    whole_cores: float
+    expected: int
+    lost: int
+    extra: int
+    shown: int
+    host_mb: float
+
+    @property
+    def start_s(self) -> float:
+        """From the command until every script was started."""
+        return sum(self.phases.get(name, 0.0) for name in BEFORE_THE_RUN)
+
+
+def measure(cluster: Cluster, scratch: Path, seconds: int) -> Outcome:
+    """Run one job on all hosts of a cluster.
+
+    Raises:
+        RuntimeError: it failed or did not end in time; the message ends with what it said.
+    """
+    workspace = scratch / "size"
+    workspace.mkdir()
+    (workspace / "train.py").write_text(SCRIPT)
+    free_before = _available_mb()
+    least_free = [free_before]
+    launch = OurJobs(cluster, scratch).start(workspace, f"--seconds={seconds}")
+    usage = Usage()
+
+    def is_over() -> bool:
+        least_free.append(_available_mb())
+        return launch.poll() is not None
+
+    if not usage.watch(launch.pid, is_over, seconds + PATIENCE_S):
+        raise RuntimeError(f"the job did not end: {launch.output[-2000:]}")
+    phases = times_of(launch)
+    count = len(cluster.hosts)
+    found = _collected(workspace / "log")
+    wanted = {(rank, number) for rank in range(count) for number in range(seconds * LINES_A_SECOND)}
+    began = usage.samples[0].at
+    run_begins = began + sum(phases.get(name, 0.0) for name in BEFORE_THE_RUN)
+    return Outcome(
+        hosts=count,
+        phases=phases,
+        usage=usage,
+        run_cores=usage.cores(run_begins, run_begins + phases["run"]),
+        whole_cores=usage.cores(began, began + phases["total"]),
+        expected=len(wanted),
+        lost=len(wanted - found.keys()),
+        extra=sum(found.values()) - len(wanted & found.keys()),
+        shown=len(SHOWN.findall(launch.output)),
+        host_mb=(free_before - min(least_free)) / count,
+    )
+
+
+def report_of(outcome: Outcome) -> Report:
+    """The figures of a job."""
+    report, count, usage = Report(), outcome.hosts, outcome.usage
+    first = usage.samples[0]
+    name = f"size_{count}"
+    report.add(f"{name}_start", outcome.start_s, "s", "from the command until every script was started")
+    for phase, took_s in outcome.phases.items():
+        report.add(f"{name}_phase_{phase.replace(' ', '_')}", took_s, "s", "as paddle.py says")
+    report.add(f"{name}_peak", usage.peak_mb, "MB", "the launcher's memory at its most")
+    report.add(f"{name}_cores", outcome.run_cores, "cores", "the launcher's, while all scripts ran")
+    report.add(f"{name}_cores_whole", outcome.whole_cores, "cores", "the launcher's, from start to end")
+    report.add(f"{name}_threads", usage.most_threads, "threads", "the launcher's at its most")
+    report.add(f"{name}_threads_a_node", (usage.most_threads - first.threads) / count, "threads", "")
+    report.add(f"{name}_fds", usage.most_fds, "files", "the launcher's at its most")
+    report.add(f"{name}_fds_a_node", (usage.most_fds - first.fds) / count, "files", "")
+    report.add(f"{name}_lines", outcome.expected, "lines", "that the scripts wrote")
+    report.add(f"{name}_lost", outcome.lost, "lines", "missing in the collected logs")
+    report.add(f"{name}_shown", outcome.shown, "lines", "that the screen showed")
+    report.add(f"{name}_host", outcome.host_mb, "MB", "one host's share of memory, at the most")
+    return report
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure, print, write."""
+    given = _parse(argv)
+    if reason := missing_tools():
+        print(f"benchmarks.size: {reason}", file=sys.stderr)
+        return 2
+    facts = machine.describe(("fabric", "paramiko", "cryptography"))
+    with (
+        tempfile.TemporaryDirectory(prefix="paddle-benchmark-") as scratch,
+        Cluster(given.hosts) as cluster,
+    ):
+        outcome = measure(cluster, Path(scratch), given.seconds)
+    report = report_of(outcome)
+    print(report.text(facts))
+    if given.json:
+        report.write(given.json, facts)
+    return 1 if outcome.lost or outcome.extra else 0
+
+
+def _collected(logs: Path) -> Counter[tuple[int, int]]:
+    """How often each (rank, line) is in the collected logs; what is no script's line counts as (-1, -1)."""
+    found: Counter[tuple[int, int]] = Counter()
+    for path in logs.glob("node_*/train.log"):
+        for line in path.read_text(errors="replace").splitlines():
+            match = LINE.match(line)
+            found[(int(match[1]), int(match[2])) if match else (-1, -1)] += 1
+    return found
+
+
+def _available_mb() -> float:
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) / 1024
+    return 0.0
+
+
+def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.size")
+    parser.add_argument("--hosts", type=int, default=256, metavar="N")
+    parser.add_argument("--seconds", type=int, default=60, metavar="S", help="how long every script prints")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
+    return parser.parse_args(argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
