@@ -6,6 +6,7 @@ import platform
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -170,7 +171,9 @@ def test_nodes_reach_each_others_listener(make_node: Callable[..., Node]) -> Non
     for node in nodes:
         node.link.send("reach", peers=peers)
     for node in nodes:
-        assert node.expect("reached").fields["results"] == [[0, True, ""], [1, True, ""], [2, True, ""]]
+        results = node.expect("reached").fields["results"]
+        assert [result[:4] for result in results] == [[n, True, "", f"127.0.0.{2 + n}"] for n in range(3)]
+        assert all(0 <= seconds < 2 for *_, seconds in results)
 
 
 def test_a_peer_that_cannot_be_reached_is_told_with_the_reason(idle: Node) -> None:
@@ -179,7 +182,7 @@ def test_a_peer_that_cannot_be_reached_is_told_with_the_reason(idle: Node) -> No
         port = closed.getsockname()[1]
         idle.link.send("reach", peers=[[1, "127.0.0.1", port], [2, "::1", port], [3, "127.0.0.1", 1]])
         results = idle.expect("reached").fields["results"]
-    assert [ok for _, ok, _ in results] == [False, False, False]
+    assert [ok for _, ok, *_ in results] == [False, False, False]
     assert results[0][2] == "Connection refused"
 
 
@@ -194,9 +197,166 @@ def test_peers_of_another_form_are_refused(idle: Node, peers: Any) -> None:
     idle.expect("failed", request="reach")
 
 
+def test_a_peer_may_be_tried_at_several_addresses(idle: Node) -> None:
+    port = probe(idle)["listen_port"]
+    idle.link.send("reach", peers=[[1, "127.0.0.9", port], [1, "127.0.0.1", port]])
+    results = idle.expect("reached").fields["results"]
+    assert [(ok, address) for _, ok, _, address, _ in results] == [(False, "127.0.0.9"), (True, "127.0.0.1")]
+
+
+def test_a_silent_peer_is_given_up_in_bounded_time(idle: Node) -> None:
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as full:
+        port = full.getsockname()[1]
+        with socket.create_connection(
+            ("127.0.0.1", port)
+        ):  # its queue is full now: the next one gets no answer
+            idle.link.send("reach", peers=[[1, "127.0.0.1", port]])
+            ((_, ok, text, _, _),) = idle.expect("reached", timeout_s=10).fields["results"]
+    assert not ok
+    assert "no answer within" in text
+
+
 def test_the_listener_is_gone_once_a_process_starts(idle: Node) -> None:
     port = probe(idle)["listen_port"]
     idle.adopt()
     idle.start(["true"])
     with pytest.raises(ConnectionRefusedError), socket.create_connection(("127.0.0.1", port), 5):
         pass
+
+
+def test_nodes_that_would_make_the_same_directory_see_each_others_marks(
+    make_node: Callable[..., Node], tmp_path: Path
+) -> None:
+    nodes = [make_node(node_id=index) for index in range(3)]
+    for node, root in zip(nodes, ("shared/jobs", "shared/jobs", "shared/other"), strict=True):
+        node.root = tmp_path / root
+        node.greet()
+        probe(node, token="JOB-1", node_id=node.node_id)
+    for node in nodes:
+        node.link.send("reach", peers=[])
+    assert [node.expect("reached").fields["neighbours"] for node in nodes] == [[1], [0], []]
+    for node in nodes:
+        node.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_mark_of_another_launch_is_no_neighbour(make_node: Callable[..., Node], tmp_path: Path) -> None:
+    nodes = [make_node(node_id=index) for index in range(2)]
+    for node in nodes:
+        node.root = tmp_path / "shared"
+        node.greet()
+        probe(node, token=f"JOB-{node.node_id}", node_id=node.node_id)
+    nodes[1].link.send("reach", peers=[])
+    assert nodes[1].expect("reached").fields["neighbours"] == []
+
+
+def test_every_candidate_address_is_listened_on_and_asked_for_its_ports(
+    make_node: Callable[..., Node], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSH_CONNECTION", "127.0.0.9 4000 127.0.0.5 22")
+    node = make_node()
+    node.greet()
+    found = probe(node, address=None, ports=[1])
+    assert found["address"] == "127.0.0.5"
+    assert found["listen_ports"]["127.0.0.5"] == found["listen_port"]
+    assert set(found["busy_at"]) == set(found["listen_ports"])
+    for address, port in found["listen_ports"].items():
+        socket.create_connection((address, port), 5).close()
+
+
+def test_the_first_of_several_interfaces_that_is_there_gives_the_address(idle: Node) -> None:
+    found = probe(idle, address=None, nic="ib0,lo")
+    assert found["address"] == "127.0.0.1"
+    assert ["lo", "127.0.0.1", 8] in found["networks"]
+    assert found["problems"] == []
+
+
+def test_limits_memory_and_disks_are_told(idle: Node) -> None:
+    found = probe(idle)
+    machine = found["facts"]["machine"]
+    assert machine["cores"] == len(os.sched_getaffinity(0))
+    assert set(machine["limits"]) == {"nofile", "nproc", "memlock", "core"}
+    assert machine["memory_bytes"] > machine["memory_free_bytes"] > 0
+    assert machine["threads_of_user"] > 0
+    assert {disk["path"] for disk in found["facts"]["disks"]} >= {"/tmp", os.path.expanduser("~")}
+    assert found["facts"]["root_dir"]["kind"]
+    assert set(found["steps"]) == {"python", "root_dir", "disks", "machine", "ports", "gpus"}
+
+
+def fake_program(folder: Path, name: str, script: str) -> None:
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text("#!/bin/sh\n" + script)
+    (folder / name).chmod(0o755)
+
+
+def with_nvidia_smi(
+    make_node: Callable[..., Node], monkeypatch: pytest.MonkeyPatch, folder: Path, script: str
+) -> dict[str, Any]:
+    fake_program(folder, "nvidia-smi", script)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    node = make_node()
+    node.greet()
+    return probe(node, gpus=True)
+
+
+def test_gpus_are_counted_as_nvidia_smi_tells(
+    make_node: Callable[..., Node], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    script = "echo '550.54.15, NVIDIA H100'; echo '550.54.15, NVIDIA H100'\n"
+    found = with_nvidia_smi(make_node, monkeypatch, tmp_path / "bin", script)
+    assert found["gpus"] == {"count": 2, "driver": "550.54.15", "names": ["NVIDIA H100"]}
+
+
+def test_a_broken_nvidia_smi_is_a_remark(
+    make_node: Callable[..., Node], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    found = with_nvidia_smi(
+        make_node, monkeypatch, tmp_path / "bin", "echo 'Failed to initialize NVML'; exit 9\n"
+    )
+    assert found["problems"] == []
+    ((name, text),) = found["remarks"]
+    assert name == "gpus"
+    assert "Failed to initialize NVML" in text
+
+
+def test_a_hanging_nvidia_smi_delays_nothing_else_and_becomes_a_remark(
+    make_node: Callable[..., Node], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    found = with_nvidia_smi(make_node, monkeypatch, tmp_path / "bin", "exec sleep 600\n")
+    assert found["problems"] == []
+    assert "no answer within" in found["remarks"][0][1]
+    assert found["python_version"]
+    assert found["steps"]["machine"] < found["steps"]["gpus"]
+
+
+def test_pings_are_answered_while_checks_run_with_the_nodes_clock(
+    make_node: Callable[..., Node], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    fake_program(tmp_path / "bin", "nvidia-smi", "exec sleep 600\n")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    node = make_node()
+    node.greet()
+    node.link.send("probe", address="127.0.0.1", gpus=True)
+    node.link.send("ping", seq=7)
+    pong = node.expect("pong", seq=7).fields
+    assert abs(pong["clock"] - time.time()) < 60
+    assert not [event for event in node.seen if getattr(event, "kind", "") == "probed"]
+
+
+def test_a_deployed_directory_without_its_entry_is_a_problem(idle: Node, tmp_path: Path) -> None:
+    assert what(probe(idle, workspace=str(tmp_path), entry="train.py")) == ["workspace"]
+    (tmp_path / "train.py").write_text("")
+    assert what(probe(idle, workspace=str(tmp_path), entry="train.py")) == []
+    assert what(probe(idle, workspace=str(tmp_path), entry=None)) == []
+
+
+def test_a_python_that_takes_too_long_is_told_with_its_limit(
+    make_node: Callable[..., Node], tmp_path: Path
+) -> None:
+    fake_program(tmp_path / "bin", "slow", "exec sleep 600\n")
+    node = make_node()
+    python = str(tmp_path / "bin" / "slow")
+    node.link.send("hello", job_id="j", node_id=0, lease_s=30, root_dir=str(node.root), python=python)
+    found = probe(node, limit_s=0.2)
+    assert what(found) == ["python"]
+    assert "it has 0.2 s" in found["problems"][0][1]
