@@ -97,7 +97,9 @@ class ControlServer:
         self._thread.start()
 
     def close(self, exit_code: int, left: tuple[str, ...], lines: tuple[str, ...] = ()) -> None:
-        """Show clients the rest, tell them the end and go; takes CLOSE_S at most."""
+        """Show clients the rest, tell them the end and go; takes CLOSE_S at most. Once is enough."""
+        if self._closing.is_set():
+            return
         self._end = encode("end", exit_code=exit_code, left=list(left), lines=list(lines))
         self._closing.set()
         self._wake.send(b"x")

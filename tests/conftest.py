@@ -41,6 +41,12 @@ def pytest_runtest_makereport(
     return report
 
 
+@pytest.fixture(scope="session", autouse=True)
+def jobs_apart(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Jobs of tests keep their state away from those of the person who runs them."""
+    os.environ["PADDLE_STATE_DIR"] = str(tmp_path_factory.mktemp("jobs"))
+
+
 @pytest.fixture(scope="session")
 def three_hosts() -> Iterator[Cluster]:
     """Three hosts for the whole session, as the last test left them; most tests want `cluster`."""
