@@ -1,26 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which of the things that went wrong was the first cause, and how it is told.
-
-When one process dies, others die of it: a killed pserver makes every trainer fail, a lost node makes both fail
-elsewhere. So failures that arrive together are ranked by what causes what, and only then by arrival.
-"""
+"""One thing that went wrong in a job, as a value. Which of several was the cause is decided in `causes`."""
 
 from __future__ import annotations
 
 import signal
-from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import IntEnum
+from enum import StrEnum
 
 from launcher.errors import ExitCode
 
 
-class Kind(IntEnum):
-    """What failed; a lower kind causes the higher ones, never the reverse."""
+class Kind(StrEnum):
+    """What happened; the words of `failure.json`."""
 
-    NODE_LOST = 0
-    PSERVER = 1
-    TRAINER = 2
+    NODE_LOST = "lost node"
+    FROZEN = "frozen"  # it lives and does nothing, and its time to recover is over
+    STALLED = "stalled"  # frozen too, but it might have recovered
+    HUNG = "hung"  # no step for too long
+    EXIT = "exit"
+    NOT_STARTED = "not started"
+    NOT_READY = "not ready"
+    REFUSED = "refused"
 
 
 @dataclass(frozen=True)
@@ -28,10 +28,16 @@ class Failure:
     """One thing that went wrong.
 
     Attributes:
-        process: "trainer-2", or empty when the node itself was lost.
-        what: "exit code 3", "signal 9 (SIGKILL)", "no word for 10 s".
+        node: how the screen names the node; for embedded nodes it is no host.
+        process: "trainer-2", or empty when it was the node itself.
+        what: for people: "exit code 3", "signal 9 (SIGKILL)", "no word for 10 s".
         tail: the last lines of the process's log.
         log: where the whole log lies on the submitting machine, or empty.
+        code, signal: how it ended, where it ended.
+        at: seconds since 1970 by this machine's clock, when it was learned.
+        addresses: where others reach it, without ports.
+        stacks: where it was, if somebody could find out.
+        late: it came after the job was told to stop.
     """
 
     kind: Kind
@@ -40,43 +46,55 @@ class Failure:
     what: str
     tail: tuple[str, ...] = ()
     log: str = ""
+    node_id: int = -1
+    code: int | None = None
+    signal: int | None = None
+    at: float = 0.0
+    addresses: frozenset[str] = frozenset()
+    stacks: str = ""
+    late: bool = False
+
+    @property
+    def role(self) -> str:
+        """ "pserver", "trainer", or "node"."""
+        return self.process.partition("-")[0] or "node"
+
+    @property
+    def rank(self) -> int | None:
+        """The rank of the process; None of a node."""
+        rank = self.process.partition("-")[2]
+        return int(rank) if rank.isdigit() else None
 
     @property
     def exit_code(self) -> ExitCode:
         """5 for a node or pserver, 1 for a trainer."""
-        return ExitCode.PROCESS_FAILED if self.kind is Kind.TRAINER else ExitCode.LOST
+        return ExitCode.PROCESS_FAILED if self.role == "trainer" else ExitCode.LOST
+
+    def name(self) -> str:
+        """ "trainer 2 on node-c", "node node-c"."""
+        if not self.process:
+            return f"node {self.node}"
+        return f"{self.process.replace('-', ' ', 1)} on {self.node}"
 
     def headline(self) -> str:
         """One line: who failed, where and how."""
-        if not self.process:
-            return f"node {self.node}: {self.what}"
-        role, _, rank = self.process.partition("-")
-        return f"{role} {rank} on {self.node}: {self.what}"
+        return f"{self.name()}: {self.what}"
 
 
-def first_cause(failures: Sequence[Failure]) -> Failure:
-    """The failure that explains the others; failures are in order of arrival, at least one."""
-    return min(failures, key=lambda failure: failure.kind)
+def describe_exit(code: int | None, signal_number: int | None, out_of_memory: str = "") -> str:
+    """ "exit code 3", "signal 11 (SIGSEGV)".
 
-
-def describe_exit(code: int | None, signal_number: int | None) -> str:
-    """ "exit code 3", "signal 11 (SIGSEGV)"."""
-    if signal_number:
-        try:
-            return f"signal {signal_number} ({signal.Signals(signal_number).name})"
-        except ValueError:
-            return f"signal {signal_number}"
-    return f"exit code {code}"
-
-
-def report(failures: Sequence[Failure]) -> list[str]:
-    """The last lines of the screen: the first cause, the end of its log, and what followed from it."""
-    cause = first_cause(failures)
-    lines = [f"FIRST ERROR: {cause.headline()}"]
-    if cause.tail:
-        lines += ["  the end of its log:", *(f"    {line}" for line in cause.tail)]
-    if cause.log:
-        lines.append(f"  the whole log: {cause.log}")
-    echoes = [failure for failure in failures if failure is not cause]
-    lines += [f"  followed by: {echo.headline()}" for echo in echoes]
-    return lines
+    Args:
+        out_of_memory: whose counter of kills for lack of memory rose: "cgroup", "machine", or empty.
+    """
+    if not signal_number:
+        return f"exit code {code}"
+    try:
+        text = f"signal {signal_number} ({signal.Signals(signal_number).name})"
+    except ValueError:
+        return f"signal {signal_number}"
+    if out_of_memory == "cgroup":
+        return f"{text}, by the kernel for lack of memory"
+    if out_of_memory:
+        return f"{text}, while the kernel of that machine killed for lack of memory"
+    return text

@@ -16,17 +16,17 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from launcher import ending, signals
 from launcher import plan as planning
-from launcher import signals
 from launcher.arrival import Arrival
 from launcher.cargo import Cargo
+from launcher.causes import first_cause
 from launcher.claim import claimed
 from launcher.collection import Collection
 from launcher.console import Console
 from launcher.control import Control
 from launcher.engines.ssh import SshEngine
 from launcher.errors import ExitCode, LauncherError
-from launcher.failure import first_cause, report
 from launcher.job_log import JobLog
 from launcher.loop import Loop
 from launcher.phases import PhaseClock
@@ -36,11 +36,12 @@ from launcher.reactions_dispatch import DispatchReactions
 from launcher.reactions_nodes import NodeReactions
 from launcher.reactions_processes import ProcessReactions
 from launcher.reactions_stop import Stopped
+from launcher.recovery import JobFailed
 from launcher.roster import NodeRecord, Roster
 from launcher.settings import Settings
 from launcher.shutdown import Shutdown, Undone
 from launcher.situation import Situation
-from launcher.watch import JobFailed, Watch
+from launcher.watch import Watch
 
 
 def run(settings: Settings, console: Console, first: socket.socket | None = None) -> ExitCode:
@@ -111,7 +112,7 @@ class Job:
 
     def run(self) -> ExitCode:
         """Run all phases; every way out goes through the shutdown."""
-        code, lines = ExitCode.DONE, []
+        code, lines, has_failed = ExitCode.DONE, list[str](), False
         self._console.nodes({record.node.node_id: record.name for record in self._roster.all()})
         try:
             Arrival(self._situation, self._loop, self._to_nodes, self._enter).run()
@@ -121,10 +122,14 @@ class Job:
             code = stop.event.exit_code
             self._console.note(f"stopping: {stop}")
         except JobFailed:
-            code, lines = first_cause(self._roster.failures).exit_code, report(self._roster.failures)
+            code, has_failed = first_cause(self._roster.failures).exit_code, True
         except LauncherError as error:
-            code, lines = error.exit_code, f"FIRST ERROR: {error}".splitlines()
+            code, lines = error.exit_code, ending.explain_error(error, self._roster, self._plan.job_id)
         undone = self._shutdown.run()
+        if has_failed:  # the shutdown brings news of who died with it
+            lines = ending.explain(self._roster, self._plan.job_id, code)
+        else:
+            lines += ending.warnings(self._roster)
         code = self._weigh(code, undone)
         self._console.times(self._clock.times())
         self._console.summary(
@@ -132,7 +137,7 @@ class Job:
             code=code,
             logs=self._collected / "log" if any(r.used for r in self._roster.all()) else None,
             output=self._collected / "output" if self._collector.has_output else None,
-            lines=[*undone.unclean, *undone.missing, *lines],
+            lines=[*undone.excused, *undone.unclean, *undone.missing, *lines],
         )
         self._job_log.close()
         self._control.end(code, (*undone.unclean, *undone.missing), lines)
@@ -161,6 +166,7 @@ class Job:
             self._to_dispatch.offer(record)
         self._loop.until(self._to_dispatch.is_over)
         self._console.note(self._to_dispatch.finish())
+        ending.forget_earlier(self._collected / "log")
         for earlier in (self._collected / "log").glob("node_*"):  # of a job that may have had more nodes
             if earlier.name.removeprefix("node_").isdigit():
                 shutil.rmtree(earlier, ignore_errors=True)

@@ -8,7 +8,6 @@ to the roster's failures.
 
 from __future__ import annotations
 
-from launcher import introductions
 from launcher.collection import Stored
 from launcher.engines.ssh import Connected, ConnectFailed
 from launcher.link import LinkLost
@@ -17,6 +16,7 @@ from launcher.reactions_dispatch import DispatchReactions
 from launcher.reactions_files import FileReactions
 from launcher.reactions_nodes import NodeReactions
 from launcher.reactions_processes import ProcessReactions
+from launcher.reactions_stalls import StallReactions
 from launcher.reactions_stop import StopReactions
 from launcher.signals import SignalEvent
 from launcher.situation import Situation
@@ -28,6 +28,7 @@ def handlers(
     """Which method handles what."""
     files = FileReactions(situation)
     stop = StopReactions(situation)
+    stalls = StallReactions(situation)
     return Handlers(
         events={
             Connected: nodes.connected,
@@ -49,6 +50,9 @@ def handlers(
             "ready": processes.ready,
             "progress": processes.progress,
             "exited": processes.exited,
+            "stalled": stalls.stalled,
+            "recovered": stalls.recovered,
+            "stacks": stalls.stacks,
             "line": files.line,
             "file": files.file,
             "moved": files.moved,

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from launcher.errors import ConnectError
-from launcher.failure import describe_exit
+from launcher.failure import Kind, describe_exit
 from launcher.link import MessageEvent
 from launcher.plan import Endpoints, Role
 from launcher.reactions_dispatch import DispatchReactions
@@ -29,16 +29,17 @@ class ProcessReactions:
         process = self._roster.processes.get(str(fields.get("proc")))
         if process is not None:
             process.state = ProcessState.EXITED
-            self._roster.fail_process(process, f"could not be started: {fields['detail']}")
+            self._roster.fail_process(process, f"could not be started: {fields['detail']}", Kind.NOT_STARTED)
         elif record.probed is None:
             record.drop(ConnectError(record.name, f"refused {fields['request']}: {fields['detail']}"))
         else:
-            self._roster.fail_node(record, f"refused {fields['request']}: {fields['detail']}")
+            self._roster.fail_node(record, f"refused {fields['request']}: {fields['detail']}", Kind.REFUSED)
 
     def started(self, record: NodeRecord, event: MessageEvent) -> None:
         """The process is there."""
-        self._roster.processes[event.fields["proc"]].state = ProcessState.RUNNING
-        self._situation.node_state(record, "running")
+        if event.fields["proc"] not in self._roster.messengers:
+            self._roster.processes[event.fields["proc"]].state = ProcessState.RUNNING
+            self._situation.node_state(record, "running")
 
     def ready(self, record: NodeRecord, event: MessageEvent) -> None:
         """A pserver answered on all its ports."""
@@ -62,11 +63,23 @@ class ProcessReactions:
     def exited(self, record: NodeRecord, event: MessageEvent) -> None:
         """The process is gone; only a trainer may end by itself, and only with 0."""
         fields = event.fields
+        how = describe_exit(fields["code"], fields["signal"], str(fields.get("out_of_memory") or ""))
+        errand = self._roster.messengers.pop(fields["proc"], None)
+        if errand is not None:
+            if fields["code"] != 0 and not self._situation.stopping:
+                self._roster.fail_node(record, f"{errand}: {how}", Kind.REFUSED)
+            return
         process = self._roster.processes[fields["proc"]]
-        process.state = ProcessState.EXITED
+        process.state, process.stall = ProcessState.EXITED, None
         is_trainer = process.process.role is Role.TRAINER
-        if self._situation.stopping or (is_trainer and fields["code"] == 0):
+        if process.ending or (is_trainer and fields["code"] == 0):
             return
         self._roster.fail_process(
-            process, describe_exit(fields["code"], fields["signal"]), tuple(fields["tail"].splitlines())
+            process,
+            how,
+            Kind.EXIT,
+            tail=tuple(fields["tail"].splitlines()),
+            code=fields["code"],
+            signal=fields["signal"],
+            late=self._situation.stopping,
         )

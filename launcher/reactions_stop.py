@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from launcher.failure import Kind
 from launcher.link import MessageEvent
 from launcher.roster import NodeRecord
 from launcher.signals import SignalEvent
@@ -34,6 +35,11 @@ class StopReactions:
 
     def stopped(self, record: NodeRecord, event: MessageEvent) -> None:
         """All that was asked for is gone there, but for what is left."""
+        if event.fields.get("procs") is not None:
+            record.parting = max(0, record.parting - 1)
+            for pid, command in event.fields["left"]:
+                self._situation.roster.fail_node(record, f"pid {pid} {command} cannot be ended", Kind.REFUSED)
+            return
         record.stopped = True
         record.left = tuple((int(pid), str(command)) for pid, command in event.fields["left"])
         self._situation.node_state(record, "stopped")

@@ -15,6 +15,7 @@ from launcher.clock import ClockEstimate
 from launcher.dispatch import Dispatch
 from launcher.errors import DispatchError, LauncherError
 from launcher.failure import Failure, Kind
+from launcher.incidents import Incident
 from launcher.job_time import NodeTime
 from launcher.link import Link
 from launcher.plan import Endpoints, Node, Process, Role
@@ -34,11 +35,33 @@ class ProcessRecord:
 
     Attributes:
         endpoints: what a pserver reported when it answered on all its ports.
+        restarts: how often it was started again.
+        ending: we end it, to start it again or to go on without it.
+        stall: why it does not get on just now, if it does not.
+        stacks: where it was when somebody asked.
     """
 
     process: Process
     state: ProcessState = ProcessState.STARTING
     endpoints: Endpoints | None = None
+    restarts: int = 0
+    ending: bool = False
+    stall: Stall | None = None
+    stacks: str = ""
+
+
+@dataclass(frozen=True)
+class Stall:
+    """A process that lives and does not get on.
+
+    Attributes:
+        what: for people: "stopped by a signal (state T) for 3 s".
+        since: monotonic time.
+    """
+
+    what: str
+    stacks: str
+    since: float
 
 
 @dataclass
@@ -61,6 +84,8 @@ class NodeRecord:
         filed_at: monotonic time of the last chunk of a file it sent.
         complete: it said goodbye after it had sent all of log/ and output/.
         cut_off: a link broke after a process was started; another link only cleans.
+        parting: requests to stop some of its processes that it has not answered yet.
+        left_out: it was lost, and the job went on without it.
     """
 
     node: Node
@@ -88,6 +113,8 @@ class NodeRecord:
     filed_at: float = 0.0
     complete: bool = False
     cut_off: bool = False
+    parting: int = 0
+    left_out: bool = False
 
     @property
     def name(self) -> str:
@@ -120,12 +147,19 @@ class Roster:
 
     Attributes:
         collected: directory on this machine that gets log/ and output/.
+        failures: what failed and has not been dealt with, in order of arrival.
+        late: what ended since the job is being stopped.
+        incidents: what the job went on after.
+        messengers: processes that tell pservers who is gone: what each is to tell, by name.
     """
 
     nodes: dict[int, NodeRecord]
     collected: Path
     processes: dict[str, ProcessRecord] = field(default_factory=dict)
     failures: list[Failure] = field(default_factory=list)
+    late: list[Failure] = field(default_factory=list)
+    incidents: list[Incident] = field(default_factory=list)
+    messengers: dict[str, str] = field(default_factory=dict)
 
     def all(self) -> list[NodeRecord]:
         """Every node, in the order of their ids."""
@@ -139,14 +173,47 @@ class Roster:
         """Trainers by rank."""
         return [record for record in self.processes.values() if record.process.role is Role.TRAINER]
 
-    def fail_process(self, record: ProcessRecord, what: str, tail: tuple[str, ...] = ()) -> None:
-        """Note that a process failed."""
-        process = record.process
-        kind = Kind.PSERVER if process.role is Role.PSERVER else Kind.TRAINER
-        log = self.collected / "log" / f"node_{process.node_id}" / Path(process.log).name
-        node = self.nodes[process.node_id].name
-        self.failures.append(Failure(kind, node, process.name, what, tail, str(log)))
+    def pservers(self) -> list[ProcessRecord]:
+        """Pservers by rank."""
+        return [record for record in self.processes.values() if record.process.role is Role.PSERVER]
 
-    def fail_node(self, record: NodeRecord, what: str) -> None:
-        """Note that a node failed or was lost."""
-        self.failures.append(Failure(Kind.NODE_LOST, record.name, "", what))
+    def fail_process(self, record: ProcessRecord, what: str, kind: Kind, **known: Any) -> None:
+        """Note that a process failed; `known` are further fields of the Failure."""
+        failure = self.failure_of(record, what, kind, **known)
+        (self.late if failure.late else self.failures).append(failure)
+
+    def failure_of(self, record: ProcessRecord, what: str, kind: Kind, **known: Any) -> Failure:
+        """A failure of a process, with all that is known of the process itself."""
+        process = record.process
+        log = self.collected / "log" / f"node_{process.node_id}" / Path(process.log).name
+        endpoints = () if record.endpoints is None else (*record.endpoints.dense, *record.endpoints.sparse)
+        addresses = {
+            process.env.get("POD_IP", ""),
+            *(text.rpartition(":")[0].strip("[]") for text in endpoints),
+        }
+        return Failure(
+            kind,
+            self.nodes[process.node_id].name,
+            process.name,
+            what,
+            log=str(log),
+            node_id=process.node_id,
+            at=time.time(),
+            addresses=frozenset(addresses - {""}),
+            **known,
+        )
+
+    def fail_node(self, record: NodeRecord, what: str, kind: Kind = Kind.NODE_LOST) -> None:
+        """Note that a node was lost, or failed otherwise."""
+        address = str((record.probed or {}).get("address") or "")
+        self.failures.append(
+            Failure(
+                kind,
+                record.name,
+                "",
+                what,
+                node_id=record.node.node_id,
+                at=time.time(),
+                addresses=frozenset({address} - {""}),
+            )
+        )

@@ -32,10 +32,12 @@ class Undone:
     Attributes:
         unclean: processes that may still run.
         missing: files that did not come back whole.
+        excused: both, of nodes that the job went on without.
     """
 
     unclean: tuple[str, ...]
     missing: tuple[str, ...]
+    excused: tuple[str, ...] = ()
 
 
 class Shutdown:
@@ -64,10 +66,12 @@ class Shutdown:
         self._enter("collect")
         self._collect()
         self._situation.engine.close()
-        records = self._roster.all()
+        records = [record for record in self._roster.all() if not record.left_out]
+        left_out = [record for record in self._roster.all() if record.left_out]
         return Undone(
             tuple(line for record in records for line in self._unclean(record)),
             (*self._collector.close(), *(line for record in records for line in _missing(record))),
+            tuple(line for record in left_out for line in (*self._unclean(record), *_missing(record))),
         )
 
     def _stop(self) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The middle of a job: start the pservers, then the trainers, and watch until all trainers are done or something fails.
+"""The middle of a job: start the pservers, then the trainers, and watch until all trainers are done or the job failed.
 
 Failures that arrive together are weighed together, so that the cause is told and not its echo.
 """
@@ -7,21 +7,20 @@ Failures that arrive together are weighed together, so that the cause is told an
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
-from launcher import machines
-from launcher import plan as planning
-from launcher.dispatch import RUNTIME, WORKSPACE
+from launcher.causes import broken_line
+from launcher.failure import Failure, Kind
 from launcher.loop import ALARM_S, Loop
-from launcher.plan import Process
+from launcher.recovery import JobFailed, Recovery
 from launcher.roster import ProcessRecord, ProcessState
 from launcher.situation import Situation
+from launcher.starter import Starter
 
 SETTLE_S = 0.3  # failures that arrive within this time are weighed together
-
-
-class JobFailed(Exception):
-    """Something of the job failed; the roster holds the failures."""
+ECHO_S = 2.0  # if all of them sound like echoes, for so long the cause may still come
+STACKS_S = 3.0
+_OF_A_HANG = frozenset((Kind.FROZEN, Kind.STALLED, Kind.HUNG))
 
 
 class Watch:
@@ -37,100 +36,107 @@ class Watch:
         self._settings = situation.settings
         self._roster = situation.roster
         self._loop = loop
-        self._key = key
+        self._starter = Starter(situation, key)
+        self._recovery = Recovery(situation, loop, self._starter)
         self._enter = enter
 
     def run(self) -> None:
         """Run the processes until all trainers are done.
 
         Raises:
-            JobFailed: something of the job failed.
+            JobFailed: something of the job failed, and it does not go on after that.
         """
         self._start_pservers()
         self._start_trainers()
         self._watch()
 
     def _start_pservers(self) -> None:
-        processes = planning.pserver_processes(self._plan, self._addresses(), self._machines())
+        processes = self._starter.pservers()
         if not processes:
             return
         self._enter("pservers")
-        records = self._start(processes)
+        records = self._starter.start(processes)
         timeout_s = self._settings.ready_timeout_s
         self._loop.until(lambda: bool(self._roster.failures) or all(r.endpoints for r in records), timeout_s)
         if not self._roster.failures:
             for record in records:
                 if record.endpoints is None:
-                    self._roster.fail_process(record, f"did not answer on its ports within {timeout_s:g} s")
-        self._raise_failures()
+                    what = f"did not answer on its ports within {timeout_s:g} s"
+                    self._roster.fail_process(record, what, Kind.NOT_READY)
+        if self._roster.failures:
+            self._settle()
+            raise JobFailed
 
     def _start_trainers(self) -> None:
         self._enter("trainers")
-        endpoints = {
-            record.process.node_id: record.endpoints
-            for record in self._roster.processes.values()
-            if record.endpoints is not None
-        }
-        processes = planning.trainer_processes(self._plan, self._addresses(), endpoints, self._machines())
-        records = self._start(processes)
+        records = self._starter.start(self._starter.trainers(self._plan))
         self._loop.until(
             lambda: bool(self._roster.failures) or all(r.state is not ProcessState.STARTING for r in records)
         )
-        self._raise_failures()
 
     def _watch(self) -> None:
         self._enter("run")
-        trainers = self._roster.trainers()
-        self._loop.until(
-            lambda: bool(self._roster.failures) or all(r.state is ProcessState.EXITED for r in trainers)
-        )
-        self._raise_failures()
+        while True:
+            self._loop.until(lambda: self._has_failed() or self._recovery.is_due() or self._is_done())
+            if self._roster.failures:
+                self._settle()
+                self._recovery.absorb()
+            elif self._recovery.is_due():
+                self._recovery.start_due()
+            else:
+                return
 
-    def _raise_failures(self) -> None:
+    def _is_done(self) -> bool:
+        return self._recovery.is_idle() and all(
+            record.state is ProcessState.EXITED for record in self._roster.trainers()
+        )
+
+    def _has_failed(self) -> bool:
+        now = time.monotonic()
+        for record in self._roster.processes.values():
+            stall = record.stall
+            if stall is not None and now - stall.since >= self._settings.lease_s:
+                record.stall = None
+                what = f"frozen: {stall.what}, and for {self._settings.lease_s:g} s more"
+                self._roster.fail_process(record, what, Kind.FROZEN, stacks=stall.stacks)
+        return bool(self._roster.failures)
+
+    def _settle(self) -> None:
         """Wait for what fails together, so that the cause is told and not its echo.
 
-        Every node is asked for a word; one that stays silent for ALARM_S is itself the likeliest cause.
+        Every node is asked for a word; one that stays silent for ALARM_S is itself the likeliest cause. So is a
+        process that was frozen already when others failed.
         """
-        if not self._roster.failures:
-            return
+        failures = self._roster.failures
         asked_at = time.monotonic()
         self._loop.ping()
         self._loop.until(lambda: False, SETTLE_S)
+        if not self._stalls():
+            self._loop.until(lambda: any(not broken_line(failure) for failure in failures), ECHO_S)
         self._loop.until(lambda: all(r.heard_at > asked_at for r in self._roster.live()), ALARM_S)
-        for record in self._roster.live():
-            if record.heard_at <= asked_at:
-                self._roster.fail_node(record, f"no word for {time.monotonic() - record.heard_at:.0f} s")
-        raise JobFailed
+        for node in self._roster.live():
+            if node.heard_at <= asked_at:
+                self._roster.fail_node(node, f"no word for {time.monotonic() - node.heard_at:.0f} s")
+        failures += self._stalls()
+        if any(failure.kind in _OF_A_HANG for failure in failures):
+            self._ask_for_stacks()
 
-    def _start(self, processes: Iterable[Process]) -> list[ProcessRecord]:
-        records = []
-        for process in processes:
-            node = self._roster.nodes[process.node_id]
-            node.used = True
-            record = self._roster.processes[process.name] = ProcessRecord(process)
-            records.append(record)
-            job_dir = node.trees[WORKSPACE]
-            node.send(
-                "start",
-                proc=process.name,
-                role=process.role.value,
-                rank=process.rank,
-                argv=list(process.argv),
-                env={**process.env, "PADDLE_JOB_DIR": job_dir, "PYTHONPATH": node.trees[RUNTIME]},
-                secret_env={
-                    **self._settings.variables.revealed(node.trees[RUNTIME]),
-                    "PADDLE_JOB_KEY": self._key,
-                },
-                cwd=job_dir,
-                log=process.log,
-                log_limit=self._settings.log_limit_mb << 20,
+    def _stalls(self) -> list[Failure]:
+        return [
+            self._roster.failure_of(
+                record, f"frozen: {record.stall.what}", Kind.STALLED, stacks=record.stall.stacks
             )
-        return records
+            for record in self._roster.processes.values()
+            if record.stall is not None
+        ]
 
-    def _addresses(self) -> dict[int, str]:
-        return {r.node.node_id: str((r.probed or {})["address"]) for r in self._roster.all()}
-
-    def _machines(self) -> machines.Machines:
-        return machines.read(
-            self._plan.service_ports, {r.node.node_id: r.probed or {} for r in self._roster.all()}
+    def _ask_for_stacks(self) -> None:
+        """Where is everybody? The answers go into the logs, and so a deadlock can be understood."""
+        asked: list[ProcessRecord] = []
+        for record in self._roster.processes.values():
+            if record.state is ProcessState.RUNNING and not record.stacks:
+                self._roster.nodes[record.process.node_id].send("stacks", procs=[record.process.name])
+                asked.append(record)
+        self._loop.until(
+            lambda: all(record.stacks or record.state is ProcessState.EXITED for record in asked), STACKS_S
         )

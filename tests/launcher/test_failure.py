@@ -1,27 +1,57 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The first cause: what is told when several things fail at once."""
+"""The first cause: what is told when several things fail at once, on the screen and in failure.json."""
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
+from launcher import failure_file
+from launcher.causes import first_cause, judge, last_error
 from launcher.errors import ExitCode
-from launcher.failure import Failure, Kind, describe_exit, first_cause, report
+from launcher.failure import Failure, Kind, describe_exit
+from launcher.failure_report import report
+from launcher.incidents import RESTART, Incident
 
-NODE = Failure(Kind.NODE_LOST, "node-b", "", "no word for 10 s")
-PSERVER = Failure(Kind.PSERVER, "node-c", "pserver-2", "signal 9 (SIGKILL)", ("bye",))
-TRAINER = Failure(
-    Kind.TRAINER, "node-a", "trainer-0", "exit code 3", ("Traceback", "ValueError"), "ws/log/train.log"
+
+def trainer(rank: int, what: str = "exit code 1", *tail: str, late: bool = False) -> Failure:
+    return Failure(
+        Kind.EXIT, f"node-{'abc'[rank % 3]}", f"trainer-{rank}", what, tail, f"ws/log/node_{rank}/train.log",
+        node_id=rank % 3, code=1, addresses=frozenset({f"10.0.0.{rank % 3 + 5}"}), late=late,
+    )  # fmt: skip
+
+
+NODE = Failure(Kind.NODE_LOST, "node-b", "", "no word for 10 s", node_id=1, addresses=frozenset({"10.0.0.6"}))
+PSERVER = Failure(
+    Kind.EXIT, "node-c", "pserver-2", "signal 9 (SIGKILL)", ("bye",), node_id=2, signal=9,
+    addresses=frozenset({"10.0.0.7"}),
+)  # fmt: skip
+FROZEN = replace(PSERVER, kind=Kind.FROZEN, what="frozen: state T", signal=None, stacks="pid 7: state T")
+STALLED = replace(FROZEN, kind=Kind.STALLED)
+ERROR = trainer(0, "exit code 1", "Traceback (most recent call last):", '  File "x"', "ValueError: no")
+LATER = trainer(1, "exit code 3", "last words")
+ECHO = trainer(
+    1, "exit code 1", "Traceback (most recent call last):", "PserverLost: 10.0.0.7:7164 did not answer"
 )
-LATER = Failure(Kind.TRAINER, "node-b", "trainer-1", "exit code 1")
+RESET = trainer(0, "exit code 1", "ConnectionResetError: [Errno 104] Connection reset by peer")
+HUNG = replace(trainer(1, "hung: no step for 600 s"), kind=Kind.HUNG, code=None)
 
 # (what failed, in order of arrival; the cause; the exit code)
 HISTORIES = [
-    ([TRAINER], TRAINER, ExitCode.PROCESS_FAILED),
-    ([TRAINER, LATER], TRAINER, ExitCode.PROCESS_FAILED),
-    ([LATER, TRAINER], LATER, ExitCode.PROCESS_FAILED),
-    ([TRAINER, PSERVER], PSERVER, ExitCode.LOST),
-    ([TRAINER, PSERVER, LATER, NODE], NODE, ExitCode.LOST),
+    ([ERROR], ERROR, ExitCode.PROCESS_FAILED),
+    ([ERROR, LATER], ERROR, ExitCode.PROCESS_FAILED),
+    ([LATER, ERROR], LATER, ExitCode.PROCESS_FAILED),
+    ([ERROR, PSERVER], PSERVER, ExitCode.LOST),
+    ([ERROR, PSERVER, LATER, NODE], NODE, ExitCode.LOST),
+    ([RESET, LATER], LATER, ExitCode.PROCESS_FAILED),  # the echo arrived first
+    ([ECHO, STALLED], STALLED, ExitCode.LOST),  # it did not even exit
+    ([LATER, STALLED], LATER, ExitCode.PROCESS_FAILED),  # these are no words of somebody's victim
+    ([ERROR, FROZEN], FROZEN, ExitCode.LOST),
+    ([HUNG], HUNG, ExitCode.PROCESS_FAILED),
+    ([replace(PSERVER, late=True), ERROR], ERROR, ExitCode.PROCESS_FAILED),  # we ended that one
 ]
 
 
@@ -30,32 +60,149 @@ def test_the_cause_is_what_explains_the_others(
     failures: list[Failure], cause: Failure, code: ExitCode
 ) -> None:
     assert first_cause(failures) is cause
-    assert first_cause(failures).exit_code is code
+    assert judge(failures).cause is cause
+    assert cause.exit_code is code
 
 
-def test_the_report_begins_with_the_cause_and_ends_with_its_echoes() -> None:
-    assert report([TRAINER, LATER]) == [
-        "FIRST ERROR: trainer 0 on node-a: exit code 3",
+def test_the_report_begins_with_the_cause_and_names_echoes_as_such() -> None:
+    ended = trainer(2, "signal 15 (SIGTERM)", late=True)
+    assert report(judge([ECHO, PSERVER, LATER, replace(ended, signal=15)])) == [
+        "FIRST ERROR: pserver 2 on node-c: signal 9 (SIGKILL)",
         "  the end of its log:",
-        "    Traceback",
-        "    ValueError",
-        "  the whole log: ws/log/train.log",
-        "  followed by: trainer 1 on node-b: exit code 1",
+        "    bye",
+        "  failed too: trainer 1 on node-b: exit code 3",
+        "  echo: trainer 1 on node-b: exit code 1: connection to 10.0.0.7:7164 lost",
+        "  ended by us: trainer 2 on node-c",
     ]
 
 
-def test_a_lost_node_is_told_without_a_process() -> None:
-    assert report([NODE]) == ["FIRST ERROR: node node-b: no word for 10 s"]
+def test_a_broken_connection_to_somebody_who_did_not_fail_is_no_echo() -> None:
+    elsewhere = trainer(0, "exit code 1", "PserverLost: pserver 10.9.9.9:80 did not answer for 60 s")
+    verdict = judge([elsewhere, PSERVER])
+    assert verdict.echoes == ()
+    assert verdict.others == (elsewhere,)
 
 
 @pytest.mark.parametrize(
-    ("code", "number", "text"),
+    "words",
     [
-        (3, None, "exit code 3"),
-        (None, 11, "signal 11 (SIGSEGV)"),
-        (None, 63, "signal 63"),
-        (0, None, "exit code 0"),
+        "ConnectionResetError: [Errno 104] Connection reset by peer",
+        "ConnectionRefusedError: [Errno 111] Connection refused",
+        "BrokenPipeError: [Errno 32] Broken pipe",
+        "TimeoutError: timed out",
+        "RuntimeError: [../gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.7]:4141",
+        "paddle.errors.PserverLost: pserver 10.0.0.7:7164 did not answer for 60 s; the connection is broken",
+        "torch.distributed.DistBackendError: NCCL error: unhandled system error",
     ],
 )
-def test_an_exit_is_told_by_code_or_signal(code: int | None, number: int | None, text: str) -> None:
-    assert describe_exit(code, number) == text
+def test_last_words_of_a_broken_connection_make_an_echo(words: str) -> None:
+    assert [echo.failure.process for echo in judge([trainer(0, "exit code 1", words), PSERVER]).echoes] == [
+        "trainer-0"
+    ]
+
+
+def test_what_ran_on_a_lost_node_is_its_echo() -> None:
+    (echo,) = judge([trainer(1, "signal 9"), NODE]).echoes
+    assert echo.why == "it ran on the lost node"
+
+
+def test_64_times_the_same_traceback_is_told_once() -> None:
+    tail = (
+        "Traceback (most recent call last):",
+        '  File "train.py"',
+        "ModuleNotFoundError: No module named 'x'",
+    )
+    crowd = [trainer(rank, "exit code 1", *tail, late=rank > 5) for rank in range(64)]
+    lines = report(judge(crowd))
+    assert sum("ModuleNotFoundError" in line for line in lines) == 1
+    assert any(
+        line.startswith("  and 63 more with the same last line: trainer 1 on node-b") for line in lines
+    )
+    assert len(lines) < 10
+
+
+def test_the_report_is_one_screen_whatever_happened() -> None:
+    tail = tuple(f"line {number} " + "x" * 5000 for number in range(40))
+    crowd = [replace(trainer(rank, f"exit code {rank}", *tail), code=rank) for rank in range(500)]
+    lines = report(judge(crowd), [f"restart {number}" for number in range(100)])
+    assert len(lines) < 50
+    assert max(map(len, lines)) < 500
+
+
+def test_a_lost_node_is_told_without_a_process() -> None:
+    assert report(judge([NODE])) == ["FIRST ERROR: node node-b: no word for 10 s"]
+
+
+def test_a_frozen_process_is_told_with_where_it_was() -> None:
+    assert report(judge([FROZEN]))[:3] == [
+        "FIRST ERROR: pserver 2 on node-c: frozen: state T",
+        "  where it was:",
+        "    pid 7: state T",
+    ]
+
+
+def test_the_error_of_a_log_is_the_last_line_of_its_last_traceback() -> None:
+    tail = ("Traceback (most recent call last):", "  ...", "KeyError: 1", "", "During handling ...",
+            "Traceback (most recent call last):", "  ...", "ValueError: 2", "trailing output")  # fmt: skip
+    assert last_error(trainer(0, "exit code 1", *tail)) == "ValueError: 2"
+    assert last_error(trainer(0, "exit code 1", "no traceback")) == ""
+
+
+@pytest.mark.parametrize(
+    ("code", "number", "memory", "text"),
+    [
+        (3, None, "", "exit code 3"),
+        (None, 11, "", "signal 11 (SIGSEGV)"),
+        (None, 63, "", "signal 63"),
+        (0, None, "", "exit code 0"),
+        (None, 9, "cgroup", "signal 9 (SIGKILL), by the kernel for lack of memory"),
+        (
+            None,
+            9,
+            "machine",
+            "signal 9 (SIGKILL), while the kernel of that machine killed for lack of memory",
+        ),
+    ],
+)
+def test_an_exit_is_told_by_code_or_signal(
+    code: int | None, number: int | None, memory: str, text: str
+) -> None:
+    assert describe_exit(code, number, memory) == text
+
+
+def test_failure_json_holds_what_the_screen_says(tmp_path: Path) -> None:
+    cause = replace(PSERVER, at=1_700_000_000.0, log="ws/log/node_2/server.log")
+    problem = failure_file.write(
+        tmp_path / "log",
+        job_id="JOB1",
+        code=ExitCode.LOST,
+        verdict=judge([ECHO, cause]),
+        incidents=[Incident(RESTART, "trainer 0 is started again", at=1_600_000_000.0)],
+        stacks={"trainer-1": "Thread 0x1"},
+    )
+    assert problem == ""
+    content = json.loads((tmp_path / "log" / "failure.json").read_text())
+    assert (content["schema_version"], content["job_id"], content["exit_code"]) == (1, "JOB1", 5)
+    first = content["first_cause"]
+    assert (first["node"], first["role"], first["rank"], first["process"]) == (
+        "node-c",
+        "pserver",
+        2,
+        "pserver-2",
+    )
+    assert (first["what"], first["signal"], first["code"]) == ("signal 9 (SIGKILL)", 9, None)
+    assert (first["time"], first["log_end"]) == ("2023-11-14T22:13:20.000+00:00", ["bye"])
+    assert first["log"] == "ws/log/node_2/server.log"
+    (echo,) = content["echoes"]
+    assert (echo["process"], echo["why"]) == ("trainer-1", "connection to 10.0.0.7:7164 lost")
+    assert echo["error"] == "PserverLost: 10.0.0.7:7164 did not answer"
+    assert content["incidents"][0]["kind"] == "restart"
+    assert content["stacks"] == {"trainer-1": "Thread 0x1"}
+
+
+def test_a_log_directory_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text("a file")
+    problem = failure_file.write(
+        tmp_path / "log", job_id="J", code=ExitCode.LOST, verdict=judge([NODE]), incidents=[], stacks={}
+    )
+    assert "failure.json cannot be written" in problem

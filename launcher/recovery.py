@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Goes on after a failure, if the policy says so: starts trainers again, or leaves them out."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Collection
+from dataclasses import replace
+
+from launcher import incidents
+from launcher.causes import first_cause
+from launcher.failure import Failure
+from launcher.incidents import Incident
+from launcher.loop import Loop
+from launcher.messenger import send_word_of
+from launcher.options import Mode
+from launcher.policy import Policy, Trainer, backoff_s, decide
+from launcher.roster import ProcessRecord, ProcessState
+from launcher.situation import Situation
+from launcher.starter import Starter
+
+KILL_S = 8.0  # what an agent may take beyond the grace until killed processes are gone
+
+
+class JobFailed(Exception):
+    """Something of the job failed; the roster holds the failures."""
+
+
+class Recovery:
+    """Carries out a policy on the roster."""
+
+    def __init__(self, situation: Situation, loop: Loop, starter: Starter) -> None:
+        settings = situation.settings
+        self._situation = situation
+        self._settings = settings
+        self._roster = situation.roster
+        self._loop = loop
+        self._starter = starter
+        self._plan = situation.plan
+        self._due: dict[str, float] = {}
+        together = settings.mode is Mode.COLLECTIVE
+        self._policy = Policy(together, settings.max_restarts, settings.min_trainers)
+        self._jitter = random.Random(situation.plan.job_id)  # noqa: S311 - it spreads retries, nothing secret
+
+    def is_idle(self) -> bool:
+        """Whether no restart is waiting for its time."""
+        return not self._due
+
+    def is_due(self) -> bool:
+        """Whether the time of a restart has come."""
+        return any(at <= time.monotonic() for at in self._due.values())
+
+    def absorb(self) -> None:
+        """Deal with the failures of the roster.
+
+        Raises:
+            JobFailed: the job does not go on; the failures stay.
+        """
+        if self._policy.is_stop:
+            raise JobFailed
+        failures = self._roster.failures
+        trainers = [
+            Trainer(record.process.name, record.process.node_id, record.restarts)
+            for record in self._roster.trainers()
+        ]
+        decision = decide(self._policy, trainers, self._plan.pserver_nodes, failures)
+        if decision.refusal:
+            self._note(f"the job ends: {decision.refusal}")
+            raise JobFailed
+        cause = first_cause(failures)
+        told = list(failures)
+        failures.clear()
+        if decision.leave_out:
+            self._leave_out(decision.leave_out, told)
+        self._part([*decision.restart, *decision.leave_out])
+        if decision.restart:
+            self._schedule(decision.restart, cause)
+        if decision.leave_out:
+            self._forget(decision.leave_out)
+
+    def start_due(self) -> None:
+        """Start what is due."""
+        now = time.monotonic()
+        due = [name for name, at in self._due.items() if at <= now]
+        for name in due:
+            del self._due[name]
+        if not self._policy.together:
+            for name in due:
+                record = self._roster.processes[name]
+                self._starter.again(record.process, record.restarts + 1)
+            return
+        restarts = max(self._roster.processes[name].restarts for name in due) + 1
+        for record in self._roster.trainers():
+            del self._roster.processes[record.process.name]
+        for process in self._starter.trainers(self._plan):
+            self._starter.again(process, restarts)
+
+    def _schedule(self, names: Collection[str], cause: Failure) -> None:
+        number = 1 + max(self._roster.processes[name].restarts for name in names)
+        wait_s = backoff_s(self._settings.restart_backoff_s, number, self._jitter.random())
+        at = time.monotonic() + wait_s
+        self._due.update(dict.fromkeys(names, at))
+        who = f"all {len(names)} trainers are" if self._policy.together else f"{_listed(names)} is"
+        limit = f" of {self._policy.max_restarts}" if self._policy.max_restarts else ""
+        text = f"{cause.headline()}; {who} started again in {wait_s:.1f} s (restart {number}{limit})"
+        self._roster.incidents.append(Incident(incidents.RESTART, text))
+        self._note(text)
+
+    def _leave_out(self, names: Collection[str], failures: list[Failure]) -> None:
+        remaining = len(self._roster.trainers()) - len(names)
+        nodes = {failure.node_id: failure for failure in failures if not failure.process}
+        by_process = {failure.process: failure for failure in failures}
+        for name in sorted(names):
+            process = self._roster.processes[name].process
+            why = by_process.get(name) or nodes[process.node_id]
+            who = f"{name.replace('-', ' ', 1)} on {self._roster.nodes[process.node_id].name}"
+            text = f"{who} is left out: {why.what}; the job goes on with {remaining} trainers"
+            self._roster.incidents.append(Incident(incidents.LEFT_OUT, text))
+            self._note(text)
+        for node_id in nodes:
+            self._roster.nodes[node_id].left_out = True
+
+    def _part(self, names: Collection[str]) -> None:
+        """End processes, and what they left behind, so that their names and ports are free."""
+        by_node: dict[int, list[str]] = {}
+        records: list[ProcessRecord] = []
+        for name in names:
+            record = self._roster.processes[name]
+            self._due.pop(name, None)
+            node = self._roster.nodes[record.process.node_id]
+            if node.link is None:
+                record.state = ProcessState.EXITED
+                continue
+            record.ending, record.stall = True, None
+            records.append(record)
+            by_node.setdefault(record.process.node_id, []).append(name)
+        for node_id, stopping in by_node.items():
+            self._roster.nodes[node_id].parting += 1
+            self._roster.nodes[node_id].send(
+                "stop", procs=sorted(stopping), grace_s=self._settings.stop_grace_s
+            )
+        parting = [self._roster.nodes[node_id] for node_id in by_node]
+        self._loop.until(
+            lambda: all(node.parting == 0 or node.link is None for node in parting),
+            self._settings.stop_grace_s + KILL_S,
+        )
+        for record in records:
+            record.state = ProcessState.EXITED
+
+    def _forget(self, names: Collection[str]) -> None:
+        """The job is smaller from now on: others must know."""
+        gone = [self._roster.processes.pop(name).process for name in sorted(names)]
+        if self._policy.together:
+            ranks = {process.rank for process in gone}
+            nodes = tuple(n for rank, n in enumerate(self._plan.trainer_nodes) if rank not in ranks)
+            self._plan = replace(self._plan, trainer_nodes=nodes)
+            return
+        for process in gone:
+            send_word_of(process, self._plan, self._roster, self._starter)
+
+    def _note(self, text: str) -> None:
+        self._situation.console.note(text)
+
+
+def _listed(names: Collection[str]) -> str:
+    return ", ".join(name.replace("-", " ", 1) for name in sorted(names))

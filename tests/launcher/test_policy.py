@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether a job goes on: failures and policy in, a decision out."""
+
+from __future__ import annotations
+
+import pytest
+
+from launcher.failure import Failure, Kind
+from launcher.policy import NOBODY_LEFT_OUT, PSERVER, Policy, Trainer, backoff_s, decide
+
+PSERVER_NODES = (9,)
+
+
+def exit_of(name: str, *tail: str) -> Failure:
+    return Failure(Kind.EXIT, "n", name, "exit code 1", tail, node_id=0, code=1)
+
+
+def lost(node_id: int) -> Failure:
+    return Failure(Kind.NODE_LOST, f"n{node_id}", "", "no word", node_id=node_id)
+
+
+def crew(*restarts: int) -> list[Trainer]:
+    return [Trainer(f"trainer-{rank}", rank, count) for rank, count in enumerate(restarts)]
+
+
+def names(*ranks: int) -> frozenset[str]:
+    return frozenset(f"trainer-{rank}" for rank in ranks)
+
+
+ALONE = Policy(together=False, max_restarts=2, min_trainers=None)
+ALONE_ELASTIC = Policy(together=False, max_restarts=1, min_trainers=2)
+TOGETHER = Policy(together=True, max_restarts=2, min_trainers=None)
+ELASTIC = Policy(together=True, max_restarts=0, min_trainers=2)
+RESET = "ConnectionResetError: Connection reset by peer"
+
+# policy, restarts so far by rank, failures; refused (part of the text), restarted, left out
+CASES = {
+    "alone, first": (ALONE, (0, 0, 0), [exit_of("trainer-1")], "", names(1), names()),
+    "alone, two": (ALONE, (0, 0, 0), [exit_of("trainer-1"), exit_of("trainer-2")], "", names(1, 2), names()),
+    "alone, used up": (ALONE, (0, 2, 0), [exit_of("trainer-1")], "used up", names(), names()),
+    "alone, one of two used up": (
+        ALONE,
+        (0, 2, 0),
+        [exit_of("trainer-0"), exit_of("trainer-1")],
+        "used up",
+        names(),
+        names(),
+    ),
+    "a node without permission": (ALONE, (0, 0, 0), [lost(1)], NOBODY_LEFT_OUT, names(), names()),
+    "left out when used up": (ALONE_ELASTIC, (0, 1, 0), [exit_of("trainer-1")], "", names(), names(1)),
+    "a node is left out": (ALONE_ELASTIC, (0, 0, 0), [lost(2)], "", names(), names(2)),
+    "a node, and an echo": (
+        ALONE_ELASTIC,
+        (0, 0, 0),
+        [exit_of("trainer-0", RESET), lost(2)],
+        "",
+        names(0),
+        names(2),
+    ),
+    "too few remain": (ALONE_ELASTIC, (0, 0), [lost(1)], "1 trainers remain", names(), names()),
+    "a pserver": (ALONE, (0, 0), [exit_of("pserver-0")], PSERVER, names(), names()),
+    "a pserver's node": (ALONE_ELASTIC, (0, 0, 0), [lost(9)], PSERVER, names(), names()),
+    "all start again": (TOGETHER, (0, 0, 0), [exit_of("trainer-1")], "", names(0, 1, 2), names()),
+    "all, used up": (TOGETHER, (2, 2, 2), [exit_of("trainer-1")], "used up", names(), names()),
+    "fewer start again": (ELASTIC, (0, 0, 0), [lost(1)], "", names(0, 2), names(1)),
+    "only the guilty is left out": (
+        ELASTIC,
+        (0, 0, 0),
+        [exit_of("trainer-0", RESET), exit_of("trainer-1")],
+        "",
+        names(0, 2),
+        names(1),
+    ),
+    "all are guilty": (
+        ELASTIC,
+        (0, 0, 0),
+        [exit_of(f"trainer-{rank}", "Traceback (most recent call last):", "E: x") for rank in range(3)],
+        "0 trainers remain",
+        names(),
+        names(),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_decision(case: str) -> None:
+    policy, restarts, failures, refusal, restart, leave_out = CASES[case]
+    decision = decide(policy, crew(*restarts), PSERVER_NODES, failures)
+    assert refusal in decision.refusal
+    assert bool(refusal) == bool(decision.refusal)
+    assert (decision.restart, decision.leave_out) == (restart, leave_out)
+
+
+def test_one_that_might_recover_counts_only_when_others_died_of_it() -> None:
+    stalled = Failure(Kind.STALLED, "n", "trainer-0", "frozen", node_id=0)
+    assert decide(ALONE, crew(0, 0), (), [exit_of("trainer-1"), stalled]).restart == names(1)
+    assert decide(ALONE, crew(0, 0), (), [exit_of("trainer-1", RESET), stalled]).restart == names(0, 1)
+
+
+def test_the_wait_doubles_and_is_bounded() -> None:
+    assert [backoff_s(1.0, restart, 0.5) for restart in (1, 2, 3, 6, 7, 10**6)] == [1, 2, 4, 30, 30, 30]
+    assert backoff_s(8.0, 1, 0.0) == 6.0
+    assert backoff_s(8.0, 1, 1.0) == 10.0
+    assert backoff_s(0.0, 5, 1.0) == 0.0
