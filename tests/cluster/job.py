@@ -33,14 +33,17 @@ class JobRunner:
         self._scratch = scratch
         self._count = 0
 
-    def start(self, *args: str, package: bool = True, env: dict[str, str] | None = None) -> Launch:
-        """Starts a job; without `package` the arguments must say what runs."""
+    def start(
+        self, *args: str, package: bool = True, env: dict[str, str] | None = None, command: str = ""
+    ) -> Launch:
+        """Starts a job, or a command such as "doctor"; without `package` the arguments must say what runs."""
         self._count += 1
         conf = self._cluster.write_conf(self._scratch / f"conf_{self._count}.py", **self.conf)
         with conf.open("a") as file:
             file.write(self.conf_tail)
         given = [f"--job_dispatch_package={self.workspace}"] if package else []
-        return self._cluster.launch([f"--conf={conf}", *given, *args], cwd=self._scratch, env=env)
+        words = [command] if command else []
+        return self._cluster.launch([*words, f"--conf={conf}", *given, *args], cwd=self._scratch, env=env)
 
     def processes(self, role: str) -> dict[str, HostProcess]:
         """Returns the job's process of a role ("PSERVER", "TRAINER") by host name."""
