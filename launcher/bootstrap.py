@@ -1,30 +1,51 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The agent on its way to a node: text for `python3 -c`, and the modules that follow on standard input."""
+"""The agent on its way to a node: text for `python3 -c`, and the modules that follow on standard input.
+
+Each module travels as source and as code of this interpreter, so that a node with the same Python compiles
+nothing. All is packed once and the same for every node but for its nonce.
+"""
 
 from __future__ import annotations
 
 import base64
-import json
+import importlib.util
+import marshal
 import secrets
 import zlib
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 AGENT_DIR = Path(__file__).resolve().parent.parent / "runtime" / "agent"
 OLDEST_PYTHON = (3, 8)
+TOO_OLD = 78  # exit status of an interpreter that is
 
 # -I: no module of the user's home directory is taken for one of the library; utf8: file names stay the
 # bytes they are
 FLAGS = ("-X", "utf8", "-I", "-S")
 
-# A buffer of one byte reads exactly so many bytes: what follows belongs to the agent. No quote of a shell's here.
+# What an agent needs to say its first word; the rest stays packed until then.
+FIRST = ("agent", "agent.bootstrap", "agent.guard", "agent.greeting", "agent.identity", "agent.opening")
+FIRST += ("agent.subreaper",)
+LOADER = "agent.bootstrap"
+NONCE_BYTES = 16
+_MARSHAL = 2  # a form that every Python 3 reads
+
+# The first line is read by any Python from 2.7 on, and must not say more than that. A buffer of one byte reads
+# exactly so many bytes: what follows belongs to the agent. Neither an apostrophe nor a line end in here.
 _CODE = (
-    "import base64,io,json,zlib;"
+    "import sys;v=sys.version_info[:2];"
+    "v<{oldest} and sys.exit(len(sys.argv)<2 and {too_old} or "
+    '"this is Python %d.%d; the node agent needs {oldest_text} or newer"%v);'
+    "import binascii,io,marshal,zlib;"
     "b=io.BufferedReader(io.FileIO(0,closefd=False),1).read({size});"
-    "b=json.loads(zlib.decompress(base64.b64decode(b)));"
+    "f,r=marshal.loads(binascii.a2b_base64(b[:-{tail}]));"
+    "m,f=marshal.loads(zlib.decompress(f));"
     "g=dict(__name__=str());"
-    "exec(b[0],g);"
-    "g[b[1]](*b[2:])"
+    'i=sys.modules.get("_frozen_importlib_external");'
+    's,c=f["{loader}"];'
+    'exec(marshal.loads(c) if getattr(i,"MAGIC_NUMBER",0)==m else s,g);'
+    'g["boot"](m,f,r,b[-{tail}:-1].decode())'
 )
 
 
@@ -34,7 +55,8 @@ class Bootstrap:
 
     Attributes:
         nonce: makes its first line one that nothing else says.
-        payload: what goes to its standard input first.
+        payload: what goes to its standard input first: one word in letters and digits, so that a login script
+            that hands the input to another shell runs none of it.
     """
 
     nonce: str
@@ -42,18 +64,35 @@ class Bootstrap:
 
     @property
     def code(self) -> str:
-        """The argument of `python3 -c`; holds no quote and no line end."""
-        return _CODE.format(size=len(self.payload))
+        """The argument of `python3 -c`; holds no apostrophe and no line end."""
+        return _CODE.format(
+            oldest=OLDEST_PYTHON,
+            oldest_text=".".join(map(str, OLDEST_PYTHON)),
+            too_old=TOO_OLD,
+            size=len(self.payload),
+            tail=2 * NONCE_BYTES + 1,
+            loader=LOADER,
+        )
 
 
 def agent_bootstrap(agent_dir: Path = AGENT_DIR) -> Bootstrap:
-    """Read the agent's sources and make a new nonce."""
-    nonce = secrets.token_hex(16)
-    sources = {
-        "agent" if path.stem == "__init__" else f"agent.{path.stem}": path.read_text(encoding="utf-8")
-        for path in sorted(agent_dir.glob("*.py"))
-    }
-    loader = sources.pop("agent.bootstrap")
-    text = json.dumps([loader, "boot", sources, nonce]).encode()
-    # one word in letters and digits: a login script that hands the input to another shell must not run any of it
-    return Bootstrap(nonce, base64.b64encode(zlib.compress(text)) + b"\n")
+    """The agent's modules and a new nonce."""
+    nonce = secrets.token_hex(NONCE_BYTES)
+    return Bootstrap(nonce, b"%b%b\n" % (packed_agent(agent_dir), nonce.encode()))
+
+
+@cache
+def packed_agent(agent_dir: Path) -> bytes:
+    """All modules of an agent, for `boot` in agent.bootstrap; read and compiled once in a launcher's life."""
+    modules = {}
+    for path in sorted(agent_dir.glob("*.py")):
+        name = "agent" if path.stem == "__init__" else f"agent.{path.stem}"
+        source = path.read_bytes()
+        # level 2: without docstrings
+        code = compile(source, f"{name.replace('.', '/')}.py", "exec", dont_inherit=True, optimize=2)
+        modules[name] = (source, marshal.dumps(code))
+    first = {name: modules.pop(name) for name in FIRST}
+    parts = ((importlib.util.MAGIC_NUMBER, first), modules)
+    return base64.b64encode(
+        marshal.dumps(tuple(zlib.compress(marshal.dumps(part, _MARSHAL)) for part in parts), _MARSHAL)
+    )

@@ -1,41 +1,45 @@
 # SPDX-License-Identifier: Apache-2.0
 """The only place that quotes or writes shell text: the one command line that a login shell ever gets.
 
-It is read alike by sh, bash, dash, zsh, ksh and fish. Everything else a node is told travels in frames.
+It is read alike by sh, bash, dash, zsh, ksh, fish and tcsh: they start /bin/sh and quote words for it. Everything
+else a node is told travels in frames.
 """
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
 
-from launcher.bootstrap import FLAGS, OLDEST_PYTHON, Bootstrap
+from launcher.bootstrap import FLAGS, TOO_OLD, Bootstrap
 
 AGENT_PYTHON = "python3"
+
+# Statuses of a Python that is not there, cannot be run, cannot start, or is too old. An agent never ends with one.
+_NO_PYTHON = (1, 2, TOO_OLD, 126, 127)
+
+# $0 is the agent's code, $1 the other interpreter. The word `last` makes that one say what is wrong with it.
+_SCRIPT = (
+    'if command -v {python} >/dev/null 2>&1; then {python} {flags} -c "$0"; s=$?; '
+    "case $s in {statuses});; *) exit $s;; esac; fi; "
+    'exec "$1" {flags} -c "$0" last'
+)
 
 
 def agent_argv(bootstrap: Bootstrap, python: str) -> list[str]:
     """What starts an agent without a shell."""
-    return [python, *FLAGS, "-c", bootstrap.code]
+    return [python, *FLAGS, "-c", bootstrap.code, "last"]
 
 
 def agent_command(bootstrap: Bootstrap, fallback_python: str) -> str:
-    """What starts an agent on a node.
+    """What starts an agent on a node, where only one interpreter is started if the first one will do.
 
     Args:
         fallback_python: the job's interpreter (PYTHON in conf.py); runs the agent too where the node has no
             `python3` of 3.8 or newer. A leading ~/ stands for the home directory.
     """
-    oldest = ",".join(map(str, OLDEST_PYTHON))
-    check = [AGENT_PYTHON, *FLAGS, "-c", f"import sys;sys.exit(sys.version_info<({oldest}))"]
-    return (
-        f"{_join(check)} 2>/dev/null && exec {_join(agent_argv(bootstrap, AGENT_PYTHON))}"
-        f" || exec {_join(agent_argv(bootstrap, fallback_python))}"
+    script = _SCRIPT.format(
+        python=AGENT_PYTHON, flags=" ".join(FLAGS), statuses="|".join(map(str, _NO_PYTHON))
     )
-
-
-def _join(argv: Sequence[str]) -> str:
-    return " ".join(_quote(part) for part in argv)
+    return f"exec /bin/sh -c {_quote(script)} {_quote(bootstrap.code)} {_quote(fallback_python)}"
 
 
 def _quote(text: str) -> str:

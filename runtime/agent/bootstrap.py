@@ -1,45 +1,76 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes the agent's modules importable from memory and starts it: nothing is installed on a node.
 
-The launcher's command line runs this text with `exec` and calls `boot`.
+The launcher's command line runs this with `exec` and calls `boot`. It imports nothing that the interpreter has
+not imported already.
 """
 
-from __future__ import annotations
-
-import importlib.abc
-import importlib.machinery
+import marshal
 import sys
-from types import ModuleType
-from typing import Any, Dict, Optional
+import zlib
+
+START_FAILED = 70  # also how every failed agent ends: the command line must not take it for a Python too old
+
+ModuleSpec = type(sys.__spec__)  # type: ignore[name-defined,unused-ignore]
 
 
-class MemoryImporter(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
-    """Imports modules whose sources were sent; tracebacks can show their lines."""
+class MemoryImporter:
+    """Imports modules that were sent; tracebacks can show their lines.
 
-    def __init__(self, sources: Dict[str, str]) -> None:
-        self._sources = sources
+    Args:
+        magic: of the interpreter that the code is for.
+        first: name -> (source, code) of the modules that an agent's first word needs.
+        rest: the same of all others, packed; unpacked when one of them is asked for.
+    """
 
-    def find_spec(
-        self, fullname: str, path: Any = None, target: Optional[ModuleType] = None
-    ) -> Optional[importlib.machinery.ModuleSpec]:
+    def __init__(self, magic: bytes, first: "dict[str, tuple[bytes, bytes]]", rest: bytes) -> None:
+        bytecode = sys.modules.get("_frozen_importlib_external")
+        self._code_fits = getattr(bytecode, "MAGIC_NUMBER", None) == magic
+        self._modules = first
+        self._rest = rest
+
+    def find_spec(self, fullname: str, path: object = None, target: object = None) -> "ModuleSpec | None":
         """Part of importlib's protocol."""
-        if fullname not in self._sources:
+        if fullname != "agent" and not fullname.startswith("agent."):
             return None
-        is_package = self.is_package(fullname)
-        return importlib.machinery.ModuleSpec(fullname, self, origin="<sent>", is_package=is_package)
+        if fullname not in self._modules and not self._unpack(fullname):
+            return None
+        return ModuleSpec(fullname, self, origin="<sent>", is_package=fullname == "agent")
 
-    def is_package(self, fullname: str) -> bool:
+    def create_module(self, spec: object) -> None:
         """Part of importlib's protocol."""
-        return any(name.startswith(fullname + ".") for name in self._sources)
+
+    def exec_module(self, module: object) -> None:
+        """Part of importlib's protocol."""
+        name = module.__name__  # type: ignore[attr-defined,unused-ignore]
+        source, code = self._modules[name]
+        if self._code_fits:
+            body = marshal.loads(code)  # noqa: S302 - it comes with the command that runs us
+        else:
+            body = compile(source, name.replace(".", "/") + ".py", "exec", dont_inherit=True)
+        exec(body, vars(module))  # noqa: S102 - how a module is imported
 
     def get_source(self, fullname: str) -> str:
         """Part of importlib's protocol."""
-        return self._sources[fullname]
+        return self._modules[fullname][0].decode()
+
+    def _unpack(self, fullname: str) -> bool:
+        rest, self._rest = self._rest, b""
+        if rest:
+            self._modules.update(marshal.loads(zlib.decompress(rest)))  # noqa: S302 - as above
+        return fullname in self._modules
 
 
-def boot(sources: Dict[str, str], nonce: str) -> None:
-    """Import the agent from `sources` and run it until the launcher lets it go."""
-    sys.meta_path.insert(0, MemoryImporter(sources))
-    from agent.guard import guard
+def boot(magic: bytes, first: "dict[str, tuple[bytes, bytes]]", rest: bytes, nonce: str) -> None:
+    """Import the agent from memory and run it until the launcher lets it go."""
+    sys.meta_path.insert(0, MemoryImporter(magic, first, rest))  # type: ignore[arg-type,unused-ignore]
+    try:
+        from agent.guard import guard
 
-    sys.exit(guard(nonce))
+        code = guard(nonce)
+    except Exception:  # noqa: BLE001 - the last resort of a process: the launcher shows what is on stderr
+        import traceback
+
+        traceback.print_exc()
+        code = START_FAILED
+    sys.exit(code)

@@ -5,25 +5,18 @@ It holds no state and does nothing else, so that nothing but a signal can end it
 that and cleans.
 """
 
-from __future__ import annotations
-
-import contextlib
-import json
+import _signal as signal  # `signal` itself brings more modules than all the rest of an agent's first word
 import os
-import signal
-import socket
 import sys
 import time
-import traceback
-from typing import Dict
 
-from agent import family
-from agent.spawn import become_subreaper
-from agent.supervisor import supervise
+from agent.greeting import greet
+from agent.subreaper import become_subreaper
 
 CLEAN_S = 5.0
 POLL_S = 0.05
 STOPPED_S = 5.0  # how long somebody may stop the supervisor
+FAILED = 70  # not 1, which is what a Python that cannot start ends with
 
 
 def guard(nonce: str) -> int:
@@ -35,18 +28,21 @@ def guard(nonce: str) -> int:
     become_subreaper()
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    mine, its = socket.socketpair()
+    alive_read, alive_write = os.pipe()  # ends when this process does
+    marks_read, marks_write = os.pipe()
     pid = os.fork()
     if pid == 0:
-        mine.close()
-        _run_supervisor(nonce, its)
-    its.close()
+        os.close(alive_write)
+        os.close(marks_read)
+        _run_supervisor(nonce, alive_read, marks_write)
+    os.close(alive_read)
+    os.close(marks_write)
     _let_go_of_the_stream()
     signal.signal(signal.SIGTERM, lambda *_: _pass_on(pid))
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
     status = _wait(pid)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the pid is free for others now
-    _clean(_marks(mine))
+    _clean(_marks(marks_read))
     return _explain(status)
 
 
@@ -55,14 +51,19 @@ def _first_free() -> int:
     return 1 + max(int(name) for name in os.listdir("/proc/self/fd"))
 
 
-def _run_supervisor(nonce: str, guard_socket: socket.socket) -> None:
+def _run_supervisor(nonce: str, guard_alive: int, marks: int) -> None:
     """The child's side of fork: never returns."""
-    code = 1
+    code = FAILED
     try:
         become_subreaper()
-        supervise(nonce, guard_socket)
+        received = greet(nonce, 0, 1)
+        from agent.supervisor import supervise
+
+        supervise(received, guard_alive, marks)
         code = 0
     except Exception:  # noqa: BLE001 - the last resort of a process: the launcher shows what is on stderr
+        import traceback
+
         traceback.print_exc()
         sys.stderr.flush()
     finally:
@@ -70,8 +71,10 @@ def _run_supervisor(nonce: str, guard_socket: socket.socket) -> None:
 
 
 def _pass_on(pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError):  # it ended just now: there is still its job to clean
+    try:
         os.kill(pid, signal.SIGTERM)
+    except ProcessLookupError:
+        return  # it ended just now: there is still its job to clean
 
 
 def _let_go_of_the_stream() -> None:
@@ -97,20 +100,21 @@ def _wait(pid: int) -> int:
         os.kill(pid, signal.SIGCONT)  # stopped, it could neither end a job nor notice that it has to
 
 
-def _marks(supervisor: socket.socket) -> Dict[str, str]:
-    """The job's marks, which the supervisor wrote when it learned them."""
-    supervisor.setblocking(False)
+def _marks(pipe: int) -> "dict[str, str]":
+    """The job's marks, which the supervisor wrote when it learned them; NAME=value, a NUL byte behind each."""
+    os.set_blocking(pipe, False)
     try:
-        text = supervisor.recv(1 << 16)
+        text = os.read(pipe, 1 << 16)
     except OSError:
         return {}
-    try:
-        return dict(json.loads(text.decode())) if text else {}
-    except ValueError:
-        return {}  # it was killed while it wrote: the tree alone tells then
+    # killed while it wrote: the tree alone tells then
+    whole = text.decode("utf-8", "surrogateescape").split("\0")[:-1]
+    return dict(mark.split("=", 1) for mark in whole)
 
 
-def _clean(marks: Dict[str, str]) -> None:
+def _clean(marks: "dict[str, str]") -> None:
+    from agent import family  # there is time now
+
     deadline = time.monotonic() + CLEAN_S
     while time.monotonic() < deadline:
         found = family.members(marks, os.getpid())
@@ -139,5 +143,5 @@ def _explain(status: int) -> int:
         sys.stderr.write(
             "the node agent was ended by signal %d; the job's processes here were killed\n" % number
         )
-        return 70
+        return FAILED
     return os.WEXITSTATUS(status)

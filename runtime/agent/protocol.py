@@ -10,7 +10,8 @@ import json
 import struct
 from typing import Any, Dict, List, NamedTuple, Optional
 
-PROTOCOL_VERSION = 1
+from agent.opening import PROTOCOL_VERSION as PROTOCOL_VERSION
+
 MAX_HEADER = 16 << 20
 MAX_BODY = 4 << 20
 
@@ -77,11 +78,6 @@ class Message(NamedTuple):
     kind: str
     fields: Fields
     body: bytes
-
-
-def marker(nonce: str) -> bytes:
-    """The line that parts a login shell's noise from the frames."""
-    return ("PADDLE-AGENT-%d %s\n" % (PROTOCOL_VERSION, nonce)).encode()
 
 
 def encode(kind: str, fields: Fields, body: bytes = b"") -> bytes:

@@ -17,14 +17,7 @@ FAILURE_LIMIT = 4096  # bytes that a pipe takes at once
 START_LIMIT_S = 10.0  # a hung file system must not hang the agent
 
 _PR_SET_PDEATHSIG = 1
-_PR_SET_CHILD_SUBREAPER = 36
 _LIBC = ctypes.CDLL(None, use_errno=True)
-
-
-def become_subreaper() -> None:
-    """Orphans below this process become its children, not init's."""
-    if _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER) failed")
 
 
 def spawn(argv: List[str], env: Dict[str, str], cwd: str, output: int, report: Optional[int] = None) -> int:

@@ -7,22 +7,19 @@ TERM) ends the job's processes first and this process after them.
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import socket
 import time
 from typing import Any, Callable, Dict, List, Optional
 
 from agent import family
 from agent.family import Found
 from agent.fields import job_id, relative_path, seconds, text, texts, whole
-from agent.identity import describe_node
 from agent.loop import Loop, Timer
 from agent.outbox import Outbox
 from agent.probe import Probe
 from agent.processes import Processes
-from agent.protocol import Decoder, Fields, Message, ProtocolError, marker
+from agent.protocol import Decoder, Fields, Message, ProtocolError
 from agent.reach import Reach
 from agent.stopper import Scope, Stop
 from agent.tailer import Tailer
@@ -36,19 +33,25 @@ NAME_LIMIT = 1 << 10
 POLL_S = 0.05
 
 
-def supervise(nonce: str, guard: socket.socket) -> None:
-    """Serve the launcher on descriptors 0 and 1 until it lets go, then return."""
-    Supervisor(nonce, guard, 0, 1).run()
+def supervise(received: bytes, guard_alive: int, marks: int) -> None:
+    """Serve the launcher on descriptors 0 and 1 until it lets go, then return.
+
+    Args:
+        received: what came before, the launcher's `hello` first; ours was sent.
+        guard_alive: becomes readable when the guard is gone.
+        marks: gets the job's marks, for the guard.
+    """
+    Supervisor(guard_alive, marks, 0, 1).run(received)
 
 
 class Supervisor:
     """All state of one node's agent; lives on one thread."""
 
-    def __init__(self, nonce: str, guard: socket.socket, stdin: int, stdout: int) -> None:
+    def __init__(self, guard_alive: int, guard_marks: int, stdin: int, stdout: int) -> None:
         self._stdin = stdin
         self._stdout = stdout
-        self._nonce = nonce
-        self._guard = guard
+        self._guard_alive = guard_alive
+        self._guard_marks = guard_marks
         self._loop = Loop()
         self._decoder = Decoder()
         self._outbox = Outbox(self._loop, stdout, self._abandon)
@@ -80,17 +83,17 @@ class Supervisor:
             "bye": self._on_bye,
         }
 
-    def run(self) -> None:
-        """Serve until the job is over."""
-        os.write(self._stdout, marker(self._nonce))
-        for fd in (self._stdin, self._stdout, self._guard.fileno()):
+    def run(self, received: bytes) -> None:
+        """Serve until the job is over; `received` was read already."""
+        for fd in (self._stdin, self._stdout, self._guard_alive):
             os.set_blocking(fd, False)
         self._loop.on_readable(self._stdin, self._read)
-        self._loop.on_readable(self._guard.fileno(), self._guard_died)
+        self._loop.on_readable(self._guard_alive, self._guard_died)
         for ignored in (signal.SIGINT, signal.SIGHUP):
             signal.signal(ignored, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, lambda *_: self._loop.after(0, self._abandon) and None)
         self._watch_lease()
+        self._take(received)
         self._loop.run()
         if self._trees is not None:
             self._trees.drop()
@@ -108,6 +111,9 @@ class Supervisor:
             self._loop.on_readable(self._stdin, None)
             self._abandon()
             return
+        self._take(data)
+
+    def _take(self, data: bytes) -> None:
         self._heard_at = time.monotonic()
         try:
             messages = self._decoder.feed(data)
@@ -145,10 +151,10 @@ class Supervisor:
         self._lease_s = seconds(fields, "lease_s")
         self._watch_lease()
         self._marks.update(marks)
-        self._guard.send(json.dumps(self._marks).encode())
+        text_of_marks = "".join("%s=%s\0" % mark for mark in self._marks.items())
+        os.write(self._guard_marks, os.fsencode(text_of_marks))
         self._trees = Trees(self._loop, root_dir.rstrip("/"), self._outbox.send, self._tree_committed)
         self._probe = Probe(self._loop, root_dir, self._python)
-        self._outbox.send("hello", **describe_node())
 
     def _on_probe(self, fields: Fields, _body: bytes) -> None:
         if self._probe is None:
@@ -233,7 +239,7 @@ class Supervisor:
             self._lease_timer = self._loop.after(self._lease_s - quiet_s, self._watch_lease)
 
     def _guard_died(self) -> None:
-        self._loop.on_readable(self._guard.fileno(), None)
+        self._loop.on_readable(self._guard_alive, None)
         self._outbox.notice("the node agent's guard is gone: the job is stopped here")
         self._abandon()
 

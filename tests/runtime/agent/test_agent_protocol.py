@@ -187,4 +187,8 @@ def test_a_hello_with_wrong_fields_is_refused(make_node: Callable[..., Node]) ->
     ]:
         node.link.send("hello", **{**right, name: value})
         assert name in node.expect("failed", request="hello").fields["detail"]
-    node.greet()
+    refused = len(node.messages("failed"))
+    node.link.send("hello", **right)
+    node.link.send("ping", seq=1)
+    node.expect("pong", seq=1)
+    assert len(node.messages("failed")) == refused
