@@ -17,6 +17,7 @@ from pathlib import Path
 from benchmarks import machine
 from benchmarks.launching import dispatch, relay, rivals, start, stop
 from benchmarks.launching.run import Run
+from benchmarks.report import Report, tell
 from tests.cluster.hosts import missing_tools
 
 PACKAGES = ("fabric", "paramiko", "cryptography")
@@ -51,16 +52,15 @@ def main(argv: Sequence[str] | None = None) -> int:
             scale=0.02 if quick else 1.0,
             settle_s=1.0 if quick else 5.0,
             scratch=Path(scratch),
+            report=Report(tell=tell),
         )
         for name in given.only:
-            print(f"benchmarks.launch: {name} ...", file=sys.stderr, flush=True)
+            tell(f"benchmarks.launch: {name} ...")
             try:
                 MEASUREMENTS[name](run, given.hosts)
             except (RuntimeError, AssertionError) as error:  # the other measurements are worth having
                 run.report.lack(name, f"broke off: {str(error)[-500:]}")
-        print(run.report.text(facts))
-        if given.json:
-            run.report.write(given.json, facts)
+        run.report.show(facts, given.json)
     return 0
 
 

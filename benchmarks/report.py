@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,16 +23,19 @@ class Report:
         figures: name -> (samples, unit, what exactly was measured).
         ratios: name -> (value, the two figures it is made of); below 1 ours is the smaller one.
         missing: name -> why there is no such figure.
+        tell: called with each figure as it is found: a long run says what it is at.
     """
 
     figures: dict[str, tuple[Samples, str, str]] = field(default_factory=dict)
     ratios: dict[str, tuple[float, str]] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
+    tell: Callable[[str], None] = lambda line: None
 
     def add(self, name: str, values: Samples | float, unit: str, note: str = "") -> None:
         """Take one figure."""
         samples = values if isinstance(values, Samples) else Samples((values,))
         self.figures[name] = (samples, unit, note)
+        self.tell(f"{name} {samples.median:.4g} {unit}")
 
     def add_all(
         self,
@@ -49,6 +53,7 @@ class Report:
     def lack(self, name: str, why: str) -> None:
         """Note that a figure could not be had."""
         self.missing[name] = " ".join(why.split())
+        self.tell(f"{name} not measured: {self.missing[name]}")
 
     def compare(self, name: str, ours: str, theirs: str) -> None:
         """Add the ratio of two figures' medians, if both are there."""
@@ -71,6 +76,12 @@ class Report:
         if self.missing:
             parts.append(_table(("not measured", "why"), list(self.missing.items())))
         return "\n\n".join(parts)
+
+    def show(self, facts: Facts, path: Path | None) -> None:
+        """Print everything; with a path, write it there too."""
+        print(self.text(facts))
+        if path is not None:
+            self.write(path, facts)
 
     def write(self, path: Path, machine: Facts) -> None:
         """Write {"machine", "figures", "ratios"}; a figure that is missing has a null median and says why."""
@@ -103,3 +114,8 @@ def _table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
         "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
         for line in lines
     )
+
+
+def tell(line: str) -> None:
+    """Says on standard error what a long run is at."""
+    print(line, file=sys.stderr, flush=True)

@@ -146,10 +146,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         Cluster(given.hosts) as cluster,
     ):
         outcome = measure(cluster, Path(scratch), given.seconds)
-    report = report_of(outcome)
-    print(report.text(facts))
-    if given.json:
-        report.write(given.json, facts)
+    report_of(outcome).show(facts, given.json)
     return 1 if outcome.lost or outcome.extra else 0
 
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.report import Report
@@ -31,7 +31,7 @@ class Run:
     scale: float
     settle_s: float
     scratch: Path
-    report: Report = field(default_factory=Report)
+    report: Report
     root: Path = ROOT
 
     def workspace(self, name: str, script: str = IDLE_SCRIPT) -> Path:

@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.mark.cluster
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_a_quick_run_fills_the_table_and_the_file(tmp_path: Path) -> None:
     target = tmp_path / "figures.json"
     done = subprocess.run(
@@ -22,7 +23,7 @@ def test_a_quick_run_fills_the_table_and_the_file(tmp_path: Path) -> None:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=280,
         check=False,
     )
     assert done.returncode == 0, done.stderr
