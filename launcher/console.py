@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TextIO
 
 from launcher import console_text
+from launcher.console_live import LiveView
 from launcher.drawing import Drawer, View
 from launcher.errors import ExitCode
 from launcher.outlet import Outlet, Sink
@@ -77,20 +78,7 @@ def _choose_view(sink: Sink) -> tuple[View, bool]:
     on_terminal = sink.isatty()
     if not on_terminal or os.environ.get("TERM", "dumb") == "dumb":
         return PlainView(sink), on_terminal
-    from launcher.console_live import LiveView  # rich: not for --help, --dry_run or a pipe
-
     return LiveView(sink), True
-
-
-def _cost(event: Event) -> tuple[int, int]:
-    """Lines and bytes of an event that may be left out when the reader is slow; 0, 0: it may not."""
-    match event:
-        case Printed():
-            return event.data.count(b"\n") + event.partial, len(event.data)
-        case NodeState() | Progressed():
-            return 1, 0
-        case _:
-            return 0, 0
 
 
 class Console:
@@ -134,7 +122,17 @@ class Console:
         """Show an event, of this job or of one that another process runs."""
         for tap in self._taps:
             tap(event)
-        self._outlet.post(functools.partial(self._drawer.take, event), *_cost(event))
+        draw = functools.partial(self._drawer.take, event)
+        match event:
+            case NodeState():
+                self._outlet.post_latest(event.node_id, draw)
+            case Progressed():
+                self._outlet.post_latest((event.node_id, event.process), draw)
+            case Printed():
+                lines = event.data.count(b"\n") + event.partial
+                self._outlet.post(draw, max(1, lines), len(event.data))
+            case _:
+                self._outlet.post(draw)
 
     def nodes(self, labels: Mapping[int, str]) -> None:
         """Name the nodes, by id."""
@@ -211,9 +209,7 @@ class Console:
         self._tell_gone()
 
     def _note_dropped(self, count: int) -> None:
-        self._view.lines(
-            [f"({count} lines or updates not shown: the reader was too slow; the logs have all lines)"]
-        )
+        self._view.lines([f"({count} lines not shown: the reader was too slow; the logs have all lines)"])
 
     def _tick(self) -> None:
         self._drawer.tick()

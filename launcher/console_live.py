@@ -1,87 +1,132 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The screen on a terminal: log lines scroll above, below stays one line a node. The only import of rich."""
+"""The screen on a terminal: log lines scroll above, below stays what the job does now.
+
+Up to half a screen of nodes has a line each; more of them are summed up, and only those in trouble are listed. Draws
+in one thread, a few times a second, each time with one write that takes the lower part off, adds the lines and
+puts it back. Never hides the cursor: who kills or suspends us gets a usable terminal. NO_COLOR is respected.
+"""
 
 from __future__ import annotations
 
+import os
 import time
-from collections import Counter
 from collections.abc import Sequence
-from typing import IO, cast
 
-from rich.console import Console as RichConsole
-from rich.live import Live
-from rich.table import Table
-from rich.text import Text
-
+from launcher.drawing import PROCESS_STYLE
+from launcher.job_facts import JobFacts
 from launcher.outlet import Sink
+from launcher.terminal_text import cells, crop, row
 
-REDRAW_S = 0.2
+FLUSH_S = 0.1
+REDRAW_S = 0.5
+LINES_A_FLUSH = 100
+COLUMN_LIMIT = 40
 _COLUMNS = ("label", "state", "progress", "cost", "speed")
+_STYLES = {"bold": "\x1b[1m", "red": "\x1b[31m", "bold red": "\x1b[1;31m"}
+_PLAIN = "\x1b[0m"
 
 
 class LiveView:
-    """Draws in one thread, and only there: no thread of rich's own, a stopped terminal stops only us."""
+    """Draws on a terminal.
+
+    Args:
+        sink: the terminal.
+    """
 
     def __init__(self, sink: Sink) -> None:
-        self._rich = RichConsole(
-            file=cast("IO[str]", sink), force_terminal=True, highlight=False, markup=False, emoji=False
-        )
-        self._facts: dict[int, dict[str, str]] = {}
+        self._sink = sink
+        self._colours = not os.environ.get("NO_COLOR")
+        self._facts = JobFacts()
+        self._waiting: list[tuple[str, str]] = []
+        self._left_out = 0
+        self._droppable = 0
+        self._drawn: list[str] = []
         self._dirty = False
         self._drawn_at = 0.0
-        self._live = Live(
-            console=self._rich,
-            auto_refresh=False,
-            transient=True,
-            redirect_stdout=False,
-            redirect_stderr=False,
-            vertical_overflow="crop",
-        )
-        self._started = False
+        self._finished = False
 
     def lines(self, lines: Sequence[str], style: str = "") -> None:
-        """Lines that scroll away above the nodes."""
-        for line in lines:
-            self._rich.print(Text(line, style=style), soft_wrap=True)
+        """Lines that scroll away above; of those of processes the last ones, when there are too many to read."""
+        self._waiting.extend((line, style) for line in lines)
+        if style == PROCESS_STYLE:
+            self._droppable += len(lines)
+            if self._droppable > 2 * LINES_A_FLUSH:
+                self._thin_out()
 
     def phase(self, name: str) -> None:
         """A line of its own."""
-        self.lines([f"== {name}"], style="bold")
+        self._facts.enter(name)
+        self._waiting.append((f"== {name}", "bold"))
+        self._dirty = True
 
     def node(self, node_id: int, **facts: str) -> None:
         """Remembered until the next redraw."""
-        self._facts.setdefault(node_id, {"label": f"node {node_id}"}).update(facts)
+        self._facts.note(node_id, facts)
         self._dirty = True
 
     def tick(self) -> None:
-        """Redraw when something changed, a few times a second."""
-        now = time.monotonic()
-        if not self._dirty or now - self._drawn_at < REDRAW_S:
+        """Write what waits, a few times a second; redraw also when only time has passed."""
+        if self._finished:
             return
-        if not self._started:
-            self._started = True
-            self._live.start()
-            self._rich.show_cursor(True)  # who stops or kills us would be left without one
-        self._dirty, self._drawn_at = False, now
-        self._live.update(self._picture(), refresh=True)
+        now = time.monotonic()
+        since = now - self._drawn_at
+        if since >= REDRAW_S or (since >= FLUSH_S and (self._waiting or self._dirty)):
+            self._drawn_at = now
+            self._draw(self._picture())
 
     def finish(self) -> None:
-        """Take the nodes off the screen and give the cursor back."""
-        self._dirty = False
-        if self._started:
-            self._started = False
-            self._live.stop()
+        """Leave the lines and take the rest off the screen."""
+        self._draw([])
+        self._finished = True
 
-    def _picture(self) -> Table:
-        """Nodes by id, as many as half the screen holds; the rest as counts."""
-        picture = Table.grid(padding=(0, 2))
-        room = max(3, self._rich.size.height // 2)
-        order = sorted(self._facts)
-        for node_id in order[:room]:
-            facts = self._facts[node_id]
-            picture.add_row(*(Text(facts.get(column, ""), no_wrap=True) for column in _COLUMNS))
-        rest = Counter(self._facts[node_id].get("state", "") for node_id in order[room:])
-        if rest:
-            counts = ", ".join(f"{count} {state}" for state, count in sorted(rest.items()))
-            picture.add_row(Text(f"and {rest.total()} more", no_wrap=True), Text(counts, no_wrap=True))
-        return picture
+    def _draw(self, picture: list[str]) -> None:
+        if not self._waiting and picture == self._drawn:
+            return
+        self._thin_out()
+        above = [self._styled(line, style) for line, style in self._waiting]
+        if self._left_out:
+            above.insert(0, f"({self._left_out} lines not shown: too many to read; the logs have them)")
+        text = self._take_off() + "".join(f"{line}\n" for line in above) + "\n".join(picture)
+        self._waiting, self._drawn, self._dirty = [], picture, False
+        self._droppable = self._left_out = 0
+        self._sink.write(text)
+
+    def _take_off(self) -> str:
+        """Back to where the lower part begins; a terminal that got narrower has broken its lines."""
+        if not self._drawn:
+            return ""
+        width, _ = self._sink.size()
+        up = sum(max(1, -(-cells(line) // width)) for line in self._drawn) - 1
+        return "\r" + (f"\x1b[{up}A" if up else "") + "\x1b[J"
+
+    def _thin_out(self) -> None:
+        """Keep the last lines of processes, and everything that the launcher says."""
+        too_many = self._droppable - LINES_A_FLUSH
+        if too_many <= 0:
+            return
+        kept = []
+        for line, style in self._waiting:
+            if style == PROCESS_STYLE and too_many > 0:
+                too_many -= 1
+                self._left_out += 1
+            else:
+                kept.append((line, style))
+        self._waiting, self._droppable = kept, LINES_A_FLUSH
+
+    def _styled(self, line: str, style: str) -> str:
+        code = _STYLES.get(style, "") if self._colours else ""
+        return f"{code}{line}{_PLAIN}" if code else line
+
+    def _picture(self) -> list[str]:
+        """The lower part: a summary, then nodes, as many lines as half the screen holds."""
+        if not self._facts.nodes:
+            return []
+        width, height = self._sink.size()
+        room = max(3, height // 2)
+        lines = self._facts.summary()
+        listed = self._facts.nodes if len(self._facts.nodes) <= room - len(lines) else self._facts.troubled()
+        order = sorted(listed)[: max(0, room - len(lines))]
+        table = [[self._facts.nodes[node_id].get(name, "") for name in _COLUMNS] for node_id in order]
+        widths = [min(COLUMN_LIMIT, max(map(cells, column))) for column in zip(*table, strict=True)]
+        lines += [row(line, widths) for line in table]
+        return [crop(line, width - 1) for line in lines[: height - 1]]

@@ -63,6 +63,10 @@ def progress(event: Progressed) -> dict[str, str]:
         "progress": f"pass {event.pass_id} batch {event.batch_id}",
         "cost": f"{event.cost:.5g}",
         "speed": f"{event.samples_per_s:,.0f} samples/s",
+        "process": event.process,
+        "pass_id": str(event.pass_id),
+        "batch_id": str(event.batch_id),
+        "rate": f"{event.samples_per_s:g}",
     }
 
 

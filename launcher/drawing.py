@@ -18,6 +18,7 @@ from launcher.screen_events import (
     Unsent,
 )
 
+PROCESS_STYLE = "process"  # of lines that a view may leave out when there are more than can be read
 BURST_LINES = 200  # of one event on a terminal: nobody reads more at once
 
 
@@ -31,7 +32,7 @@ class View(Protocol):
         """What the job does from now on."""
 
     def node(self, node_id: int, **facts: str) -> None:
-        """New facts on a node: label, state, progress, cost, speed; some are text of numbers, see `console_text`."""
+        """New facts on a node: label, state, and what `console_text.progress` gives."""
 
     def tick(self) -> None:
         """A moment to redraw."""
@@ -93,5 +94,5 @@ class Drawer:
             data, left_out = console_text.last_lines(data, BURST_LINES)
         shown = console_text.process_lines(who, data, self._on_terminal)
         if left_out:
-            shown.insert(0, f"[{who}] ({left_out} lines not shown; its log has them)")
-        self._view.lines(shown)
+            self._view.lines([f"[{who}] ({left_out} lines not shown; its log has them)"])
+        self._view.lines(shown, PROCESS_STYLE)

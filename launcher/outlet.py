@@ -13,7 +13,7 @@ import os
 import select
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import TextIO
 
 BACKLOG = 2000
@@ -60,6 +60,14 @@ class Sink:
     def flush(self) -> None:
         """Nothing is ever held back."""
 
+    def size(self) -> tuple[int, int]:
+        """Columns and rows of the terminal as it is now; 80 by 24 where it does not say."""
+        columns, rows = 0, 0
+        if self._descriptor is not None:
+            with contextlib.suppress(OSError):
+                columns, rows = os.get_terminal_size(self._descriptor)
+        return columns or 80, rows or 24
+
     def isatty(self) -> bool:
         """Whether a person may be looking."""
         with contextlib.suppress(ValueError):
@@ -87,6 +95,7 @@ class Outlet:
     def __init__(self, on_tick: Callable[[], None], on_dropped: Callable[[int], None]) -> None:
         self._jobs: deque[tuple[Callable[[], None], int]] = deque()
         self._wake = threading.Condition()
+        self._latest: dict[Hashable, Callable[[], None]] = {}
         self._size = 0
         self._dropped = 0
         self._closing = False
@@ -112,6 +121,13 @@ class Outlet:
             self._size += size
             self._wake.notify()
 
+    def post_latest(self, key: Hashable, job: Callable[[], None]) -> None:
+        """Have a job run soon instead of one with the same key that still waits."""
+        with self._wake:
+            if not self._closing:
+                self._latest[key] = job
+                self._wake.notify()
+
     def close(self, timeout_s: float) -> bool:
         """Write what waits, for at most `timeout_s`; False when the reader did not take it all."""
         with self._wake:
@@ -123,14 +139,17 @@ class Outlet:
     def _work(self) -> None:
         while True:
             with self._wake:
-                if not (self._jobs or self._dropped or self._closing):
+                if not (self._jobs or self._latest or self._dropped or self._closing):
                     self._wake.wait(TICK_S)
+                latest, self._latest = self._latest, {}
                 job, size = self._jobs.popleft() if self._jobs else (None, 0)
                 self._size -= size
                 dropped = 0
                 if job is None:
                     dropped, self._dropped = self._dropped, 0
                 ended = self._closing and job is None and not dropped
+            for replaceable in latest.values():
+                replaceable()
             if ended:
                 return
             if job is not None:

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is known of a job's nodes and trainers right now, summed up for a screen of any size."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping
+
+FIRST_TRAINER = "trainer-0"
+_WELL = frozenset(("running", "stopped", "dispatch", "connecting", ""))
+
+
+class JobFacts:
+    """Facts by node and by trainer.
+
+    Attributes:
+        nodes: node id -> fact -> text.
+    """
+
+    def __init__(self) -> None:
+        self.nodes: dict[int, dict[str, str]] = {}
+        self._trainers: dict[str, tuple[int, int, float, int, str]] = {}  # pass, batch, rate, node, cost
+        self._phase = ""
+        self._began = time.monotonic()
+
+    def enter(self, phase: str) -> None:
+        """The job is in another phase."""
+        self._phase = phase
+
+    def note(self, node_id: int, facts: Mapping[str, str]) -> None:
+        """New facts of a node; with `process` they are those of one of its trainers."""
+        self.nodes.setdefault(node_id, {"label": f"node {node_id}"}).update(facts)
+        if "process" in facts and "rate" in facts:
+            self._trainers[facts["process"] or f"node {node_id}"] = (
+                int(facts["pass_id"]),
+                int(facts["batch_id"]),
+                float(facts["rate"]),
+                node_id,
+                facts["cost"],
+            )
+
+    def troubled(self) -> list[int]:
+        """Ids of nodes that are not as they should be."""
+        return [node_id for node_id, facts in self.nodes.items() if facts.get("state", "") not in _WELL]
+
+    def summary(self) -> list[str]:
+        """Up to three lines: phase and states; how training gets on; who is last."""
+        states = Counter(facts.get("state") or "waiting" for facts in self.nodes.values())
+        counts = ", ".join(f"{count} {state}" for state, count in states.most_common())
+        nodes = f"{len(self.nodes)} node{'s' if len(self.nodes) > 1 else ''}"
+        lines = [f"{self._phase or 'start'} {_clock(time.monotonic() - self._began)}  {nodes}: {counts}"]
+        if self._trainers:
+            lines += self._training()
+        return lines
+
+    def _training(self) -> list[str]:
+        first = self._trainers.get(FIRST_TRAINER) or next(iter(self._trainers.values()))
+        name = "trainer 0" if FIRST_TRAINER in self._trainers else "a trainer"
+        total = sum(rate for _, _, rate, _, _ in self._trainers.values())
+        lines = [f"{name}: pass {first[0]} batch {first[1]} cost {first[4]}  all: {total:,.0f} samples/s"]
+        if len(self._trainers) > 1:
+            slowest = min(self._trainers.values(), key=lambda trainer: trainer[:3])
+            label = self.nodes[slowest[3]].get("label", "")
+            lines.append(
+                f"slowest: {label}  pass {slowest[0]} batch {slowest[1]}  {slowest[2]:,.0f} samples/s"
+            )
+        return lines
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
