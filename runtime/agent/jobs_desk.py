@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an agent does about jobs as such: keeps its own job's record, tells which jobs this node knows, ends one.
+
+Asked by short-lived visitors as well as by a job's launcher; nothing of the visitor's own is ever recorded.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Optional
+
+from agent import family, registry
+from agent.ending import End
+from agent.family import Found
+from agent.fields import job_id, seconds, text, whole
+from agent.loop import Loop
+from agent.outbox import Outbox
+from agent.protocol import Fields
+from agent.registry import Registry
+
+
+class JobsDesk:
+    """One agent's dealings with jobs; opened by `hello`."""
+
+    def __init__(self, loop: Loop, outbox: Outbox) -> None:
+        self._loop = loop
+        self._outbox = outbox
+        self._root_dir: Optional[str] = None
+        self._registry: Optional[Registry] = None
+        self._how = ""
+
+    def open(self, root_dir: str, marks: Dict[str, str], submitter: Any) -> None:
+        """`hello` came: whose agent this is."""
+        self._root_dir = root_dir
+        self._registry = Registry(root_dir, marks, submitter, self._outbox.notice)
+
+    def begin(self, job_dir: str) -> None:
+        """The job's directory is there."""
+        if self._registry is not None:
+            self._registry.begin(job_dir)
+
+    def started(self, fields: Fields) -> None:
+        """A `start` was carried out."""
+        if self._registry is not None:
+            self._registry.add(text(fields, "proc"), text(fields, "role"), whole(fields, "rank"))
+
+    def leaving(self, how: str) -> None:
+        """The agent begins to leave; the first reason counts."""
+        self._how = self._how or how
+
+    def close(self) -> None:
+        """The agent leaves: nothing of the job is left here."""
+        if self._registry is not None:
+            self._registry.end(self._how or "its agent ended")
+
+    def jobs(self, _fields: Fields, _body: bytes) -> None:
+        """Carry out a `jobs`."""
+        self._outbox.send("jobs_found", jobs=registry.describe(self._root()))
+
+    def end_job(self, fields: Fields, _body: bytes) -> None:
+        """Carry out an `end_job`."""
+        name = job_id(fields, "job_id")
+
+        def done(told: List[str], left: List[Found]) -> None:
+            named = [[one.pid, family.command(one.pid)] for one in left]
+            self._outbox.send("job_ended", job_id=name, told=told, left=named)
+
+        End(self._loop, self._root(), name, seconds(fields, "grace_s", 2.0), done)
+
+    def _root(self) -> str:
+        if self._root_dir is None:
+            raise ValueError("hello comes first")
+        return self._root_dir
