@@ -125,6 +125,11 @@ def of_plan(plan: Plan, collected: Path) -> JobRecord:
     )
 
 
+def submitter(collected: Path) -> dict[str, Any]:
+    """What nodes remember of who submitted a job, so that it can be found without this machine's state."""
+    return {"user": user_name(), "collected": str(collected.absolute()), **process_id.own().as_json()}
+
+
 def login_of(settings: Settings) -> Login:
     """How a configuration logs in."""
     return Login(

@@ -8,6 +8,7 @@ import time
 from launcher import introductions
 from launcher.engines.ssh import Connected, ConnectFailed
 from launcher.errors import ConnectError, DispatchError
+from launcher.job_record import submitter
 from launcher.link import Link, LinkLost, MessageEvent
 from launcher.loop import ALARM_S
 from launcher.reactions_dispatch import DispatchReactions
@@ -47,6 +48,7 @@ class NodeReactions:
             lease_s=self._settings.lease_s,
             root_dir=record.node.root_dir,
             python=record.node.python,
+            submitter=submitter(self._roster.collected),
         )
         if situation.stopping:
             record.send("stop", procs=None, grace_s=0.0 if situation.forced else self._settings.stop_grace_s)
