@@ -345,7 +345,7 @@ def test_few_nodes_have_a_line_each_below_the_lines_that_scroll(terminal: Termin
     console.phase("run")
     console.progress(0, 3, 17, 5.125, 1234.0, process="trainer-0")
     console.progress(2, 3, 16, 5.25, 1000.0, process="trainer-1")
-    picture = drawn(terminal, "slowest", "3 running", "1,000 samples/s")
+    picture = drawn(terminal, "slowest", "run 0:", "1,000 samples/s")
     state, training, slowest, *nodes = picture[-6:]
     assert re.match(r"run \d+:\d\d  3 nodes: 3 running$", state)
     assert training == "trainer 0: pass 3 batch 17 cost 5.125  all: 2,234 samples/s"
