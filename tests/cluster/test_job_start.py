@@ -74,16 +74,42 @@ def remove_python(cluster: Cluster, host: Host, job: JobRunner) -> None:
 
 def hide_module(cluster: Cluster, host: Host, job: JobRunner, module: str = "zmq") -> None:
     """PYTHON is a script on each host; that of node-b cannot import a module, or is not there."""
+    change_python(cluster, host, job, f"import sys; sys.modules[{module!r}] = None")
+    if not module:
+        host.path("/root/python").unlink()
+
+
+def other_version(cluster: Cluster, host: Host, job: JobRunner) -> None:
+    change_python(cluster, host, job, "import numpy; numpy.__version__ = '1.26.0'")
+
+
+def old_python(cluster: Cluster, host: Host, job: JobRunner) -> None:
+    change_python(cluster, host, job, "import platform; platform.python_version = lambda: '3.9.2'")
+
+
+def change_python(cluster: Cluster, host: Host, job: JobRunner, start: str) -> None:
+    """PYTHON is a script on each host; that of node-b runs `start` first."""
     for each in cluster.hosts:
-        block = f"import sys; sys.modules[{module!r}] = None" if each is host else ""
+        block = start if each is host else ""
         each.path("/root/hidden").mkdir()
         each.path("/root/hidden/sitecustomize.py").write_text(block)
         script = each.path("/root/python")
         script.write_text(f'#!/bin/sh\nPYTHONPATH=/root/hidden:$PYTHONPATH exec {sys.executable} "$@"\n')
         script.chmod(0o755)
-    if not module:
-        host.path("/root/python").unlink()
     job.conf["PYTHON"] = "/root/python"
+
+
+def forbid_programs(cluster: Cluster, host: Host, job: JobRunner) -> None:
+    """PYTHON lies below ROOT_DIR, which node-b mounts noexec."""
+    for each in cluster.hosts:
+        each.run(["mkdir", "/root/jobs"])
+        if each is host:
+            each.run(["mount", "-t", "tmpfs", "-o", "noexec,size=64m,mode=755", "tmpfs", "/root/jobs"])
+        script = each.path("/root/jobs/python")
+        script.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+        script.chmod(0o755)
+    job.conf["ROOT_DIR"] = "/root/jobs"
+    job.conf["PYTHON"] = "/root/jobs/python"
 
 
 FAULTS = {
@@ -102,6 +128,11 @@ FAULTS = {
     "disk full": Fault(fill_home, (r"node-b.*/root/jobs",)),
     "module missing": Fault(hide_module, (r"node-b.*zmq", r"pyzmq")),
     "python missing": Fault(remove_python, (r"node-b.*/root/python",)),
+    "python too old": Fault(old_python, (r"node-b.*/root/python is 3\.9\.2", r"3\.11 or newer")),
+    "module of another version": Fault(
+        other_version, (r"node-b.*numpy is 1\.26\.0, most nodes have", r"--allow_mismatch")
+    ),
+    "programs forbidden": Fault(forbid_programs, (r"node-b.*/root/jobs is mounted noexec",)),
 }
 
 
@@ -190,6 +221,11 @@ def test_a_host_that_is_no_host_is_refused_unread(
     job.conf["HOSTS"] = ["root@node-a", host]
     oracle.check(job.start(), 2, r"conf_1\.py:1\b.*HOSTS\[1\]|HOSTS\[1\]")
     assert not Path("/tmp/owned").exists()
+
+
+def test_versions_may_differ_when_that_is_allowed(cluster: Cluster, job: JobRunner, oracle: Oracle) -> None:
+    other_version(cluster, cluster["node-b"], job)
+    oracle.check(job.start("--allow_mismatch"), 0)
 
 
 def test_a_deployed_directory_that_is_not_there_is_named(
