@@ -122,8 +122,8 @@ class Decoder:
         end = body_at + body_size
         if len(self._buffer) < end:
             return None
-        header = bytes(self._buffer[_PREFIX.size : body_at])
-        body = bytes(self._buffer[body_at:end])
+        with memoryview(self._buffer) as view:  # a slice of the buffer itself would be one copy more
+            header, body = bytes(view[_PREFIX.size : body_at]), bytes(view[body_at:end])
         del self._buffer[:end]
         return _message(header, body)
 

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import socket
 import ssl
-from typing import Callable
+from typing import Any, Callable
 
 from agent.loop import Loop
 from agent.relay_tls import Identity
 
-READ_SIZE = 1 << 18  # bytes a turn
+READ_SIZE = 1 << 18  # bytes a turn, at most
 HANDSHAKE_S = 5.0
-
-_RECORD = 1 << 14
 
 
 class Channel:
@@ -25,7 +23,7 @@ class Channel:
     Args:
         peer: a socket that is connected or just connecting, non-blocking.
         opened: called once the peer is known.
-        received: called with what came, a piece at a time.
+        received: called with what came; the bytes stay the same until it returns.
         room: called while `wants_room` is set and nothing waits to be sent.
         closed: called once, with the reason, unless `close` was called first.
 
@@ -41,7 +39,7 @@ class Channel:
         *,
         is_server: bool,
         opened: Callable[[], None],
-        received: Callable[[bytes], None],
+        received: Callable[[memoryview], None],
         room: Callable[[], None],
         closed: Callable[[str], None],
     ) -> None:
@@ -53,6 +51,7 @@ class Channel:
         self._certificate = identity.certificate
         self._opened, self._received, self._room, self._closed = opened, received, room, closed
         self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._sealed, self._plain = memoryview(b""), memoryview(b"")  # buffers, from the first use on
         context = identity.server if is_server else identity.client
         self._tls = context.wrap_bio(self._in, self._out, server_side=is_server)
         self._unsent = memoryview(b"")
@@ -100,17 +99,19 @@ class Channel:
             self._closed(reason)
 
     def _readable(self) -> None:
+        if not self._sealed:
+            self._sealed = memoryview(bytearray(READ_SIZE))
         try:
-            data = self._peer.recv(READ_SIZE)
+            size = self._peer.recv_into(self._sealed)
         except (BlockingIOError, InterruptedError):
             return
         except OSError as error:
             self._end(error.strerror or str(error))
             return
-        if not data:
+        if not size:
             self._end("it closed the connection")
             return
-        self._in.write(data)
+        self._in.write(self._sealed[:size])
         self._advance()
 
     def _advance(self) -> None:
@@ -118,23 +119,37 @@ class Channel:
         try:
             if not self.known and not self._shake():
                 return
-            while self.is_open:
-                piece = self._tls.read(_RECORD)
-                if not piece:
-                    self._end("it closed the connection")
-                    return
-                self._received(piece)
-        except ssl.SSLWantReadError:
-            return
+            if not self._plain:
+                self._plain = memoryview(bytearray(READ_SIZE))
+            more = True
+            while more and self.is_open:
+                size, more = self._decrypt()
+                if size:
+                    self._received(self._plain[:size])
         except ssl.SSLError as error:
             self._end("TLS: %s" % (error.reason or error))
         except OSError as error:
             self._end(error.strerror or str(error))
 
+    def _decrypt(self) -> "tuple[int, bool]":
+        """Fill the buffer; returns how far, and whether there is more."""
+        size = 0
+        while size < READ_SIZE:
+            try:
+                got: Any = self._tls.read(READ_SIZE - size, self._plain[size:])  # into the buffer: a count
+            except ssl.SSLWantReadError:
+                return size, False
+            if not got:
+                raise ConnectionError("it closed the connection")
+            size += got
+        return size, True
+
     def _shake(self) -> bool:
         """Go on with the handshake; True once the peer is known."""
         try:
             self._tls.do_handshake()
+        except ssl.SSLWantReadError:
+            return False
         finally:
             self._flush()
         if self._tls.getpeercert(binary_form=True) != self._certificate:

@@ -86,7 +86,7 @@ class Giver:
         self.close()
         self._ended(self, reason)
 
-    def _asked(self, data: bytes) -> None:
+    def _asked(self, data: memoryview) -> None:
         try:
             self._pending.extend(self._reader.feed(data))
         except WireError as error:

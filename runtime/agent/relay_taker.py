@@ -150,7 +150,7 @@ class Taker:
                 self._due.append(digest)
             self._channel.send(wants(batch))
 
-    def _heard(self, data: bytes) -> None:
+    def _heard(self, data: memoryview) -> None:
         self._listen()
         try:
             for kind, piece in self._reader.feed(data):

@@ -46,7 +46,7 @@ class WantReader:
     def __init__(self) -> None:
         self._buffer = bytearray()
 
-    def feed(self, data: bytes) -> List[Want]:
+    def feed(self, data: memoryview) -> List[Want]:
         """Take bytes and return what they complete.
 
         Raises:
@@ -73,13 +73,12 @@ class WordReader:
         self._head = b""
         self._left = 0  # bytes of a DATA that are still to come
 
-    def feed(self, data: bytes) -> List[Tuple[int, memoryview]]:
+    def feed(self, view: memoryview) -> List[Tuple[int, memoryview]]:
         """Take bytes and return the words, or parts of DATA, that they hold.
 
         Raises:
             WireError: they are no words.
         """
-        view = memoryview(data)
         found: List[Tuple[int, memoryview]] = []
         while view:
             if self._left:

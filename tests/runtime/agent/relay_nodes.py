@@ -50,10 +50,11 @@ def fetch(node: Node, sources: Sequence[Address], tree: str = "workspace") -> No
 def send(node: Node, content: bytes, start: int = 0, end: int | None = None) -> None:
     """Send a file, or a part of it, as the launcher does."""
     stop = len(content) if end is None else end
+    digest = digest_of(content)
     for offset in range(start, max(stop, start + 1), CHUNK):
         part = content[offset : min(offset + CHUNK, stop)]
         last = offset + len(part) == len(content)
-        node.link.send("blob", part, tree="workspace", digest=digest_of(content), offset=offset, last=last)
+        node.link.send("blob", part, tree="workspace", digest=digest, offset=offset, last=last)
 
 
 def commit(node: Node) -> Path:
