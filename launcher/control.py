@@ -22,6 +22,7 @@ from launcher.loop import Handlers
 from launcher.plan import Plan
 from launcher.roster import Roster
 from launcher.screen import Screen
+from launcher.screen_events import Event, PhaseEntered
 from launcher.screen_file import ScreenFile
 from launcher.signals import SignalEvent
 from launcher.state_dir import SCREEN_FILE, make_job_dir, socket_paths
@@ -80,6 +81,7 @@ class Control:
                 prune=lambda: known_jobs.prune(where),
                 tell=console.note,
             )
+            console.watch(self._poke_writer)
         welcome = {
             "job_id": plan.job_id,
             "launcher": self._record.launcher.as_json(),
@@ -100,7 +102,8 @@ class Control:
         if error is not None:
             self._outcome = _failed(error)
         outcome = self._outcome
-        self._console.unwatch(self._screen.take)
+        for tap in (self._screen.take, self._poke_writer):
+            self._console.unwatch(tap)
         self._status = job_status.ended(self._status, outcome)
         if self._screen_log is not None:
             self._console.unwatch(self._screen_log.show)
@@ -135,6 +138,10 @@ class Control:
         if not self._asked:
             self._asked = True
             self._events.put(Ask(self._picture))
+
+    def _poke_writer(self, event: Event) -> None:
+        if isinstance(event, PhaseEntered) and self._writer is not None:
+            self._writer.poke()
 
     def _picture(self) -> None:
         self._asked = False

@@ -59,7 +59,7 @@ class KnownJob:
             return _outcome(self.exit_code)
         phase = str(self.status.get("phase") or "starting")
         if self.running is None:
-            return f"{phase}, on {self.record.launcher.host}"
+            return f"{phase}, led from {self.record.launcher.host or 'an unknown machine'}"
         if self.running:
             return phase
         return "launcher gone"

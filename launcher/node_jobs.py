@@ -96,14 +96,14 @@ def end(job_id: str, nodes: Sequence[NodeEntry], login: Login, grace_s: float = 
 
 
 def rebuild(where: StatePlaces, jobs: Sequence[NodeJob], login: Login, conf: str) -> list[JobRecord]:
-    """Write a job.json for every job that nodes tell of; what cannot be written is not.
+    """Write a job.json for every job that nodes have a record of; what cannot be written is not.
 
     Args:
         jobs: of all nodes, mixed.
     """
     records = []
-    for job_id in dict.fromkeys(job.job_id for job in jobs if is_job_id(job.job_id)):
-        mine = [job for job in jobs if job.job_id == job_id]
+    for job_id in dict.fromkeys(job.job_id for job in jobs if job.since):
+        mine = [job for job in jobs if job.job_id == job_id and job.since]
         record = _record(mine, login, conf)
         records.append(record)
         try:

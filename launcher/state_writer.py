@@ -9,13 +9,14 @@ from __future__ import annotations
 import contextlib
 import shutil
 import threading
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from launcher.state_dir import FAILURE_FILE, JOB_FILE, STATUS_FILE, own_directory, write_json
 
-FIRST_S = 0.1
+SETTLE_S = 0.05
 EVERY_S = 1.0
 CLOSE_S = 3.0
 FAILURE_LIMIT = 4 << 20
@@ -53,27 +54,34 @@ class StateWriter:
         self._tell = tell
         self._told = False
         self._written: Mapping[str, Any] = {}
-        self._closing = threading.Event()
+        self._identity: tuple[int, int] = (-1, -1)  # of the job.json that was written here
+        self._closing = False
+        self._wake = threading.Event()
         self._thread = threading.Thread(target=self._work, name="state", daemon=True)
 
     def start(self) -> None:
         """Begin to write."""
         self._thread.start()
 
+    def poke(self) -> None:
+        """Something changed that should be seen soon; never blocks."""
+        self._wake.set()
+
     def close(self) -> None:
         """Write the last state; waits for the disk for CLOSE_S at most."""
-        self._closing.set()
+        self._closing = True
+        self._wake.set()
         self._thread.join(CLOSE_S)
 
     def _work(self) -> None:
         self._attempt(self._write)
         self._attempt(self._prune)
-        wait_s = FIRST_S
-        while not self._closing.is_set():
+        while not self._closing:
+            self._wake.clear()
             self._refresh()
-            self._closing.wait(wait_s)
+            time.sleep(SETTLE_S)  # for the loop's answer; what pokes meanwhile is seen in the next round
             self._attempt(self._write)
-            wait_s = EVERY_S
+            self._wake.wait(EVERY_S)
         self._attempt(self._write)
         self._attempt(self._keep_failure)
 
@@ -89,9 +97,11 @@ class StateWriter:
                 )
 
     def _write(self) -> None:
-        if not (self._directory / JOB_FILE).exists():
+        job = self._directory / JOB_FILE
+        if self._identity != _identity(job):  # not there, or somebody rebuilt it
             own_directory(self._directory)
-            write_json(self._directory / JOB_FILE, self._record())
+            write_json(job, self._record())
+            self._identity = _identity(job)
             self._written = {}
         status = self._status()
         if status is not self._written and status:
@@ -104,3 +114,11 @@ class StateWriter:
                 kept = self._directory / FAILURE_FILE
                 shutil.copyfile(self._failure, kept)
                 kept.chmod(0o600)
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return (0, 0)
+    return (status.st_ino, status.st_mtime_ns)

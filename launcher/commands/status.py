@@ -61,8 +61,7 @@ def _ask_nodes(where: StatePlaces, given: Given) -> ExitCode:
         jobs = [job for job in jobs if job.job_id.startswith(job_id) or job.job_id.endswith(job_id)]
         if not jobs and not failed:
             raise UsageError(f"no node knows a job {job_id!r}")
-    rebuilt = [job for job in jobs if not job.over or job.since]
-    node_jobs.rebuild(where, rebuilt, login, conf)
+    node_jobs.rebuild(where, jobs, login, conf)
     if "--json" in given.switches:
         answer: dict[str, Any] = {
             "jobs": [asdict(job) for job in jobs],
