@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # ruff: noqa: T201  a script talks to its user
-"""Data-parallel linear regression in numpy alone: every process has a share of the data, gradients are summed in a ring.
+"""Data-parallel linear regression in numpy alone: each process has a share of the data; gradients go round in a ring.
 
 No MPI and no parameter server: the processes find each other through PADDLE_TRAINER_ENDPOINTS, which paddle.py sets.
 

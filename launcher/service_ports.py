@@ -48,8 +48,11 @@ class ServicePorts:
             if at >= self.reserved.stop or at + size <= self.reserved.start
         ]
         digest = hashlib.sha256(self.job_id.encode()).digest()
-        start = int.from_bytes(digest[:4], "big") % len(places)
-        return tuple((places[start:] + places[:start])[:TRIES])
+        start = int.from_bytes(digest[:4], "big")
+        tried = (
+            start + number * len(places) // TRIES for number in range(TRIES)
+        )  # far apart: a neighbour is large
+        return tuple(dict.fromkeys(places[at % len(places)] for at in tried))
 
     def asked(self, node_id: int) -> list[int]:
         """The ports that a node is asked about."""
@@ -71,7 +74,7 @@ class ServicePorts:
         node_id, port = next(place for place in self._run(self.runs[0]) if place in taken)
         raise PreflightError(
             f"node {node_id}: port {port}, meant for the trainers, is in use by {taken[node_id, port]}, and "
-            f"{TRIES - 1} other runs of ports have a taken one too; submit again to try others"
+            f"{len(self.runs) - 1} other runs of ports have a taken one too; submit again to try others"
         )
 
     def _run(self, first: int) -> Iterator[tuple[int, int]]:

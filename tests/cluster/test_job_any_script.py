@@ -1,0 +1,248 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs of any script on real hosts: several processes a node, programs and modules, secrets, ports, two examples."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.deadline import wait_for
+from tests.cluster.host import Host
+from tests.cluster.hosts import ROOT, Cluster
+from tests.cluster.job import JobRunner
+from tests.cluster.oracle import CANARY_ID, Oracle
+
+pytestmark = pytest.mark.cluster
+
+FIRST_PORT, MIDDLE_PORT = 20000, 26384
+SECRET = "s3ntinel-b4f1c0de-value"
+ENVIRONMENT = "import os, json; print('seen', json.dumps(dict(os.environ)))\n"
+LISTENS = """
+import os, signal, socket
+port = int(os.environ["MASTER_PORT"])
+print("master port", port, flush=True)
+if os.environ["RANK"] == "0":
+    server = socket.create_server((os.environ["MASTER_ADDR"], port))
+print("holding", flush=True)
+signal.pause()
+"""
+
+
+def put(job: JobRunner, name: str, text: str, mode: int = 0o644) -> Path:
+    path = job.workspace / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(mode)
+    return path
+
+
+def test_numpy_processes_in_a_ring_find_the_weights_of_one_process(
+    cluster: Cluster, job: JobRunner, oracle: Oracle, tmp_path: Path
+) -> None:
+    shutil.copy(ROOT / "examples" / "numpy_allreduce.py", job.workspace)
+    alone = subprocess.run(
+        [sys.executable, job.workspace / "numpy_allreduce.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    ).stdout
+    launch = job.start("--entry=numpy_allreduce.py", "--mode=collective", "--nproc_per_node=2")
+    oracle.check(launch, 0, r"process 5 of 6: 1000 of 6000 samples")
+
+    def weights(text: str) -> list[float]:
+        return [float(word) for word in re.findall(r"^weights (.*)$", text, re.MULTILINE)[0].split()]
+
+    found = [weights(job.log(node_id, f"train.{local}.log")) for node_id in range(3) for local in range(2)]
+    assert all(one == found[0] for one in found)  # bit for bit
+    expected = weights(alone)
+    assert max(abs(got - want) for got, want in zip(found[0], expected, strict=True)) < 1e-6
+    saved = (job.workspace / "output/weights.txt").read_text().split()
+    assert [float(text) for text in saved] == found[0]
+
+
+def test_two_trainers_a_node_train_with_pservers(cluster: Cluster, job: JobRunner, oracle: Oracle) -> None:
+    oracle.check(job.start("--nproc_per_node=2"), 0)
+    for node_id in range(3):
+        for local in range(2):
+            rank = 2 * node_id + local
+            assert f"trainer {rank} is done" in job.log(node_id, f"train.{local}.log")
+
+
+def test_a_program_and_a_module_run_as_they_are(cluster: Cluster, job: JobRunner, oracle: Oracle) -> None:
+    put(job, "run.sh", '#!/bin/sh\nexec "$PADDLE_PYTHON" -m pkg.work "$@"\n', 0o755)
+    put(
+        job, "pkg/work.py", "import os, sys\nprint('worked', os.environ['RANK'], sys.argv[1:], __package__)\n"
+    )
+    for entry in ("./run.sh", "-mpkg.work"):
+        oracle.check(job.start(f"--entry={entry}", "--mode=collective", "--name=a b", "--x=$(id)"), 0)
+        for node_id in range(3):
+            line = f"worked {node_id} ['--name=a b', '--x=$(id)'] pkg"
+            assert line in job.log(node_id, "train.log"), entry
+
+
+def test_taken_ports_make_the_trainers_use_others(cluster: Cluster, job: JobRunner, oracle: Oracle) -> None:
+    put(job, "listens.py", LISTENS)
+    squatter = squat(
+        cluster.hosts[0], range(FIRST_PORT, MIDDLE_PORT)
+    )  # half of the ports that a job may take
+    try:
+        for _ in range(3):
+            launch = job.start("--entry=listens.py", "--mode=collective")
+            job.wait_until_holding(launch)
+            (port,) = set(re.findall(r"master port (\d+)", launch.output))
+            assert int(port) >= MIDDLE_PORT
+            launch.interrupt()
+            assert launch.wait(30) == 130
+    finally:
+        cluster.hosts[0].end(squatter)
+    oracle.check_clean()
+
+
+def test_two_jobs_on_the_same_nodes_have_ports_of_their_own(
+    cluster: Cluster, job: JobRunner, oracle: Oracle, tmp_path: Path
+) -> None:
+    put(job, "listens.py", LISTENS)
+    arguments = ("--entry=listens.py", "--mode=collective")
+    copy = shutil.copytree(job.workspace, tmp_path / "copy")
+    launches = [
+        job.start(*arguments),
+        job.start(f"--job_dispatch_package={copy}", *arguments, package=False),
+    ]
+    for launch in launches:
+        job.wait_until_holding(launch)
+    ports = [set(re.findall(r"master port (\d+)", launch.output)) for launch in launches]
+    assert all(len(one) == 1 for one in ports)
+    assert ports[0] != ports[1]
+    for launch in launches:
+        launch.interrupt()
+        assert launch.wait(30) == 130
+    oracle.check_clean()
+
+
+def secret_places(cluster: Cluster, tmp_path: Path) -> Iterator[Path]:
+    yield tmp_path
+    yield cluster.state / "launcher_home"
+    for host in cluster.hosts:
+        yield from (host.path(place) for place in ("/root", "/tmp", "/run", "/dev/shm"))
+
+
+def holding_file(place: Path, secret: bytes, but: set[Path]) -> Path | None:
+    for path in place.rglob("*"):
+        if path.is_file() and not path.is_symlink() and path not in but and secret in path.read_bytes():
+            return path
+    return None
+
+
+def in_a_command_line(secret: bytes) -> str | None:
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            line = entry.read_bytes()
+        except OSError:
+            continue
+        if secret in line:
+            return line.replace(b"\0", b" ").decode(errors="replace")
+    return None
+
+
+def test_a_secret_reaches_the_processes_and_nothing_else(
+    cluster: Cluster, job: JobRunner, oracle: Oracle, tmp_path: Path
+) -> None:
+    mine = {tmp_path / "prod.env", put(job, ".env", f"WORKSPACE_TOKEN='{SECRET}'\n")}
+    (tmp_path / "prod.env").write_text(f'export FILE_TOKEN="{SECRET}"\nGREETING="two\\nlines"\n')
+    put(job, "hold.py", "import signal\nprint('holding', flush=True)\nsignal.pause()\n")
+    launch = job.start(
+        "--entry=hold.py",
+        "--env=OWN_TOKEN",
+        f"--env_file={tmp_path / 'prod.env'}",
+        "--env",
+        "PYTHONPATH=/opt/mine",
+        env={"OWN_TOKEN": SECRET, "OTHER": "stays here"},
+    )
+    job.wait_until_holding(launch)
+    for role in ("TRAINER", "PSERVER"):
+        for process in job.wait_for_role(role).values():
+            for name in ("WORKSPACE_TOKEN", "FILE_TOKEN", "OWN_TOKEN"):
+                assert process.environ[name] == SECRET, role
+            assert process.environ["GREETING"] == "two\nlines"
+            assert process.environ["PYTHONPATH"].endswith(":/opt/mine")
+            assert "OTHER" not in process.environ
+    secret = SECRET.encode()
+    assert in_a_command_line(secret) is None
+    for place in secret_places(cluster, tmp_path):
+        assert holding_file(place, secret, mine) is None
+    for host in cluster.hosts:
+        assert not (job.job_dir(host) / ".env").exists()
+        for process in host.processes():  # the agent was told, but does not have it in its own environment
+            if process.job_id is None:
+                assert SECRET not in process.environ.values()
+    launch.interrupt()
+    end = oracle.check(launch, 130)
+    assert SECRET not in end.output
+    for place in secret_places(cluster, tmp_path):
+        assert holding_file(place, secret, mine) is None
+
+
+def test_a_value_on_the_launchers_command_line_is_hidden_from_ps(
+    cluster: Cluster, job: JobRunner, oracle: Oracle
+) -> None:
+    put(job, "hold.py", "import signal\nprint('holding', flush=True)\nsignal.pause()\n")
+    launch = job.start("--entry=hold.py", "--mode=collective", f"--env=TOKEN={SECRET}")
+    job.wait_until_holding(launch)
+    assert {p.environ["TOKEN"] for p in job.wait_for_role("TRAINER").values()} == {SECRET}
+    line = Path(f"/proc/{launcher_pid(launch.pid)}/cmdline").read_bytes()
+    assert b"--env=TOKEN=***" in line
+    assert SECRET.encode() not in line
+    launch.interrupt()
+    oracle.check(launch, 130)
+
+
+def launcher_pid(pid: int) -> int:
+    """The paddle.py below setpriv and nsenter, which may or may not have stayed."""
+    line = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    if Path(line[0].decode()).name.startswith("python"):
+        return pid
+    (child,) = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return launcher_pid(int(child))
+
+
+def test_a_variable_of_the_job_is_refused_before_any_connection(
+    cluster: Cluster, job: JobRunner, oracle: Oracle
+) -> None:
+    oracle.check(job.start("--env=RANK=0"), 2, r"--env RANK: RANK cannot be given: it follows from")
+    assert not [path for path in cluster.hosts[0].path("/root").glob("JOB*") if path.name != CANARY_ID]
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("torch") is None,
+    reason="torch is not installed: it is gigabytes, too much for the lock",
+)
+@pytest.mark.timeout(300)
+def test_a_plain_ddp_script_trains_on_three_hosts(cluster: Cluster, job: JobRunner, oracle: Oracle) -> None:
+    shutil.copy(ROOT / "examples" / "torch_ddp.py", job.workspace)
+    launch = job.start("--entry=torch_ddp.py", "--mode=collective", "--nproc_per_node=2")
+    end = oracle.check(launch, 0, within_s=240)
+    found = re.findall(r"process \d: test accuracy ([\d.]+), model (\w+)", end.output)
+    assert len(found) == 6
+    assert len({model for _, model in found}) == 1
+    assert all(float(accuracy) > 0.95 for accuracy, _ in found)
+
+
+def squat(host: Host, ports: range) -> subprocess.Popen[bytes]:
+    code = (
+        "import resource, signal, socket\n"
+        f"resource.setrlimit(resource.RLIMIT_NOFILE, ({len(ports) + 100}, {len(ports) + 100}))\n"
+        f"kept = [socket.create_server(('', port)) for port in range({ports.start}, {ports.stop})]\n"
+        "signal.pause()\n"
+    )
+    squatter = host.popen([sys.executable, "-c", code])
+    wait_for("the squatter", lambda: ports[-1] in host.listening(), 20)
+    return squatter
