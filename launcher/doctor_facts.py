@@ -65,11 +65,13 @@ def _memory(reply: Reply) -> str:
     return megabytes(total) if total else ""
 
 
-def _disk(disk: Disk | None) -> str:
-    if disk is None or disk.problem:
-        return "" if disk is None else disk.problem
-    inodes = "" if disk.free_inodes is None else f", {count(disk.free_inodes)} inodes"
-    return f"{megabytes(disk.free_bytes)}{inodes}"
+def _free(disk: Disk | None) -> str:
+    return "" if disk is None else disk.problem or megabytes(disk.free_bytes)
+
+
+def _inodes(reply: Reply) -> str:
+    root = reply.answer.root
+    return "" if root is None or root.free_inodes is None else count(root.free_inodes)
 
 
 def _other_disk(reply: Reply) -> Disk | None:
@@ -92,9 +94,10 @@ FACTS: Mapping[str, Fact] = MappingProxyType(
         "login": Fact(lambda reply: duration(reply.login_s), lambda reply: reply.login_s),
         "address": Fact(lambda reply: reply.answer.address, lambda reply: None),
         "clock": Fact(preflight.clock, lambda reply: reply.clock_offset_s),
-        "free": Fact(lambda reply: _disk(reply.answer.root), lambda reply: reply.answer.free_bytes),
+        "free": Fact(lambda reply: _free(reply.answer.root), lambda reply: reply.answer.free_bytes),
+        "inodes": Fact(_inodes, lambda reply: root.free_inodes if (root := reply.answer.root) else None),
         "tmp free": Fact(
-            lambda reply: _disk(_other_disk(reply)),
+            lambda reply: _free(_other_disk(reply)),
             lambda reply: disk.free_bytes if (disk := _other_disk(reply)) else None,
         ),
         "load": Fact(

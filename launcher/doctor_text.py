@@ -83,10 +83,13 @@ def _columns(
     bad: set[str],
     noted: set[str],
 ) -> tuple[list[str], list[str]]:
-    """Columns that fit, in the order of FACTS, those that differ first; and the rest."""
+    """Columns that differ and fit: those that should be alike, then the others; and what did not fit."""
     room = width - 2 - max((len(reply.name) for reply in listed), default=4)
     room -= 2 + max(len(_result(reply, bad, noted)) for reply in listed) if listed else 0
     differing = [name for name, found in values.items() if len(set(found.values())) > 1]
+    differing.sort(
+        key=lambda name: name != "address" and FACTS[name].measure is not None
+    )  # what is odd first
     chosen, below = [], []
     for name in differing:
         size = 2 + max(len(name), *(len(values[name].get(reply.name, "")) for reply in listed), 0)
