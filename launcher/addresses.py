@@ -85,7 +85,7 @@ def choose(answers: Mapping[int, Answer], ways: Mapping[int, Sequence[Way]], nic
     reasons = [f"every node has an address in {best.network}"]
     if nic:
         reasons.insert(0, f"PADDLE_NIC {nic}")
-    reasons.append(f"{tried - failed} of {tried} tried ways work, {latency_s * 1000:.1f} ms on average")
+    reasons.append(f"{tried - failed} of {tried} tried ways work, typically in {latency_s * 1000:.1f} ms")
     if _logins(best, answers) == len(answers):
         reasons.append("the logins came in on it")
     if len(judged) > 1:
