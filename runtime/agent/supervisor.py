@@ -15,6 +15,7 @@ from typing import Any, Callable, Dict, List, Optional
 from agent import family
 from agent.family import Found
 from agent.fields import job_id, relative_path, seconds, text, texts, whole
+from agent.jobs_desk import JobsDesk
 from agent.loop import Loop, Timer
 from agent.outbox import Outbox
 from agent.probe import Probe
@@ -66,6 +67,7 @@ class Supervisor:
         self._lease_timer: Optional[Timer] = None
         self._heard_at = time.monotonic()
         self._alone = False
+        self._desk = JobsDesk(self._loop, self._outbox)
         self._handlers: Dict[str, Callable[[Fields, bytes], None]] = {
             "hello": self._on_hello,
             "probe": self._on_probe,
@@ -81,6 +83,8 @@ class Supervisor:
             "ack": self._on_ack,
             "ping": self._on_ping,
             "bye": self._on_bye,
+            "jobs": self._desk.jobs,
+            "end_job": self._desk.end_job,
         }
 
     def run(self, received: bytes) -> None:
@@ -95,6 +99,7 @@ class Supervisor:
         self._watch_lease()
         self._take(received)
         self._loop.run()
+        self._desk.close()
         if self._trees is not None:
             self._trees.drop()
         if self._probe is not None:
@@ -151,6 +156,7 @@ class Supervisor:
         self._lease_s = seconds(fields, "lease_s")
         self._watch_lease()
         self._marks.update(marks)
+        self._desk.open(root_dir.rstrip("/"), self._marks, fields.get("submitter"))
         text_of_marks = "".join("%s=%s\0" % mark for mark in self._marks.items())
         os.write(self._guard_marks, os.fsencode(text_of_marks))
         self._trees = Trees(self._loop, root_dir.rstrip("/"), self._outbox.send, self._tree_committed)
@@ -181,6 +187,7 @@ class Supervisor:
         if self._probe is not None:
             self._probe.close()
         self._processes.start(fields, self._job_dir + "/" + relative_path(text(fields, "log")))
+        self._desk.started(fields)
 
     def _on_stop(self, fields: Fields, _body: bytes) -> None:
         procs = None if fields.get("procs") is None else texts(fields, "procs")
@@ -191,6 +198,7 @@ class Supervisor:
             self._tailer.acked(whole(fields, "bytes"))
 
     def _on_bye(self, fields: Fields, _body: bytes) -> None:
+        self._desk.leaving("its launcher ended it")
         drain_s = seconds(fields, "drain_s", 10.0)
         self._stop(None, seconds(fields, "grace_s", 5.0), lambda: self._drain(time.monotonic() + drain_s))
 
@@ -226,6 +234,7 @@ class Supervisor:
         """The launcher is gone: stop everything, tell whoever may still listen, leave."""
         if not self._alone:
             self._alone = True
+            self._desk.leaving("its launcher was gone, or it was told to end here")
             self._stop(None, ALONE_GRACE_S, self._loop.stop)
 
     def _watch_lease(self) -> None:
@@ -246,6 +255,7 @@ class Supervisor:
     def _tree_committed(self, name: str, path: str, collect: List[str]) -> None:
         if name == "workspace":
             self._job_dir = path
+            self._desk.begin(path)
             self._tailer = Tailer(self._loop, path, self._outbox)
             self._outbox.next_chunk = self._tailer.next_chunk
             self._tailer.watch(collect)
