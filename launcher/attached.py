@@ -26,7 +26,7 @@ from launcher.signals import SignalEvent
 
 TURN_S = 0.5
 SILENT_S = 15.0
-KEYS = "Ctrl+C asks the job to stop, a second one kills at once; Ctrl+\\ or closing the terminal only lets go"
+KEYS = "Ctrl+C stops the job (twice: at once), Ctrl+\\ or closing the terminal lets go"
 
 
 class Parting(Enum):

@@ -189,6 +189,8 @@ class ControlServer:
         if frame.kind == "attach":
             client.position = self._screen.tail(max(0, int(frame.fields.get("lines", 0))))
             client.version = 0
+            for event in self._screen.phase_before(client.position):
+                client.send("shown", **to_fields(event))
         elif frame.kind == "look":
             client.send("status", status=self._status())
         elif frame.kind == "stop":

@@ -44,12 +44,18 @@ class Screen:
         self._dropped: deque[tuple[int, int]] = deque(maxlen=KEPT)  # (position, lines) of those that are not
         self._now: dict[tuple[type[Event], object], tuple[int, Event]] = {}
         self._version = 0
-        self._phase = ""
+        self._phase = PhaseEntered("")
+        self._phase_at = 0
 
     @property
     def phase(self) -> str:
         """The phase the job is in."""
-        return self._phase
+        return self._phase.name
+
+    def phase_before(self, position: int) -> list[Event]:
+        """The phase the job is in, if it began before a position; to be shown to who begins to look there."""
+        with self._lock:
+            return [self._phase] if self._phase.name and self._phase_at < position else []
 
     def take(self, event: Event) -> None:
         """A tap for `Console.watch`: states and progress replace their last one, the rest is kept in order."""
@@ -62,7 +68,8 @@ class Screen:
                 case NodesNamed():
                     self._replace(event, None)
                 case PhaseEntered():
-                    self._phase = event.name
+                    self._phase = event
+                    self._phase_at = self._first + len(self._events)
                     self._add(event)
                 case _:
                     self._add(event)

@@ -109,6 +109,16 @@ def test_who_attaches_late_gets_the_state_of_every_node_once(
     }
 
 
+def test_who_attaches_within_a_phase_is_told_which(
+    job: Job, attach: Callable[[int], queue.SimpleQueue[Any]]
+) -> None:
+    job.screen.take(PhaseEntered("run"))
+    for number in range(5):
+        job.screen.take(said(f"{number}\n"))
+    assert [frame.fields["event"] for frame in take(attach(1), 2)] == ["PhaseEntered", "Printed"]
+    assert [frame.fields["event"] for frame in take(attach(9), 2)] == ["PhaseEntered", "Printed"]
+
+
 def test_two_who_attach_both_see_everything_and_the_end(
     job: Job, attach: Callable[[int], queue.SimpleQueue[Any]]
 ) -> None:
