@@ -40,7 +40,7 @@ def lines(examined: Examined, took_s: float, width: int) -> list[str]:
     columns, below = _columns(listed, values, width, bad, noted)
     said += _table(listed, columns, values, bad, noted)
     if len(listed) < len(replies):
-        said += _wrapped(_rest([r for r in answered if r not in listed]), width)
+        said += _wrapped(_rest([r for r in answered if r not in listed], bool(listed)), width)
     said += _wrapped(_common(answered, values, usual, columns), width)
     for name in below:
         odd = [(reply.name, values[name][reply.name]) for reply in answered]
@@ -126,9 +126,10 @@ def _result(reply: Reply, bad: set[str], noted: set[str]) -> str:
     return "remark" if reply.name in noted else "ok"
 
 
-def _rest(others: Sequence[Reply]) -> str:
+def _rest(others: Sequence[Reply], some_listed: bool) -> str:
     ranges = [text for name, fact in FACTS.items() if (text := _range(name, fact, others))]
-    return f"{len(others)} other nodes are ok and alike: {', '.join(ranges)}"
+    who = f"{len(others)} other nodes" if some_listed else f"all {len(others)} nodes"
+    return f"{who} are ok and alike: {', '.join(ranges)}"
 
 
 def _range(name: str, fact: Fact, replies: Sequence[Reply]) -> str:
