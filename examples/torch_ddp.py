@@ -55,7 +55,7 @@ def digest(model):
 def main():
     """Trains, tests, and checks that every process has the same model."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--epochs", type=int, default=40)
+    parser.add_argument("--epochs", type=int, default=30)
     parser.add_argument("--samples", type=int, default=8192)
     parser.add_argument("--batch_size", type=int, default=512, help="of all processes together")
     args = parser.parse_args()

@@ -36,6 +36,33 @@ def test_every_option_of_ours_is_read() -> None:
     )
 
 
+def test_options_that_repeat_keep_their_order_and_bytes() -> None:
+    arguments = parse(
+        [
+            PACKAGE,
+            "--env=A=1",
+            "--env",
+            "B",
+            "--env_file=x",
+            "--env=A= 2=\udcff",
+            "--env_file",
+            "y",
+            "--nproc_per_node=4",
+        ]
+    )
+    assert arguments.env == ("A=1", "B", "A= 2=\udcff")
+    assert arguments.env_files == ("x", "y")
+    assert arguments.nproc_per_node == 4
+    assert arguments.passthrough == ()
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "1.5", "two", "100001", "١"])
+def test_a_count_that_is_none_is_refused(value: str) -> None:
+    assert "--nproc_per_node: expected a whole number from 1 to" in refused(
+        PACKAGE, f"--nproc_per_node={value}"
+    )
+
+
 @pytest.mark.parametrize(
     "argv",
     [["-j", "ws"], ["--job_workspace", "ws"], ["--job_workspace=ws"], ["--job_workspace=ws", "--dry_run"]],
