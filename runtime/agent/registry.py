@@ -106,7 +106,7 @@ class Known(NamedTuple):
 
 
 def known(root_dir: str, job_id: Optional[str] = None) -> List[Known]:
-    """The records below a root directory, or those of one job; what cannot be read is left out."""
+    """This machine's records below a root directory, or those of one job; what cannot be read is left out."""
     folder = root_dir + FOLDER
     found = []
     try:
@@ -115,7 +115,7 @@ def known(root_dir: str, job_id: Optional[str] = None) -> List[Known]:
         return []
     for name in names:
         record = read(folder + "/" + name) if name.endswith(".json") and not name.startswith(".") else None
-        if record is not None and job_id in (None, record["job_id"]):
+        if record is not None and _is_here(record) and job_id in (None, record["job_id"]):
             found.append(Known(record, _living(record)))
     return found
 
@@ -185,7 +185,7 @@ def prune(folder: str) -> None:
     for name in names:
         path = folder + "/" + name
         record = read(path)
-        if record is not None and _living(record) is not None:
+        if record is not None and (not _is_here(record) or _living(record) is not None):
             continue
         over += 1
         try:
@@ -202,6 +202,11 @@ def boot_id() -> str:
             return file.read().strip()
     except OSError:
         return ""
+
+
+def _is_here(record: Fields) -> bool:
+    """Several machines may share a root directory."""
+    return record.get("hostname") == socket.gethostname()
 
 
 def _living(record: Fields) -> Optional[family.Found]:
