@@ -124,19 +124,19 @@ class Tailer:
 
     def _is_same(self, path: str, tailed: Tailed, status: os.stat_result) -> bool:
         """Whether a file of the same inode is the same file: numbers are given out again."""
-        if status.st_size < tailed.offset:
+        if status.st_size < max(tailed.size, tailed.offset):
             return False
         return tailed.offset == 0 or tailed.is_beginning_of(self._absolute(path)) is True
 
     def _move(self, path: str, to: str) -> None:
+        if not self._files[path].reset:
+            self._outbox.send("moved", path=path, to=to)  # before any chunk can go out under the new name
         if to in self._files:
             self._lost[to] = self._lost.get(to, 0) + self._forget(to)
-        tailed = self._files[to] = self._files.pop(path)
+        self._files[to] = self._files.pop(path)
         if path in self._queued:
             del self._queued[path]
             self._enqueue(to)
-        if not tailed.reset:
-            self._outbox.send("moved", path=path, to=to)
 
     def _forget(self, path: str) -> int:
         """Follow a file no longer; returns how many bytes of it were not sent."""

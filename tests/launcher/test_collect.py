@@ -2,13 +2,16 @@
 from __future__ import annotations
 
 import os
+import queue
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from launcher.collect import MAX_OPEN, Collector
+from launcher.collection import ACK_SIZE, Collection, Stored
 from launcher.errors import ProtocolError
 
 
@@ -129,6 +132,56 @@ def test_half_a_model_never_appears_on_a_full_disk(tmp_path: Path) -> None:
         collector.close()
     finally:
         subprocess.run(["umount", str(tmp_path)], check=True)
+
+
+def test_a_log_that_was_rotated_on_its_node_is_rotated_here(collector: Collector, tmp_path: Path) -> None:
+    folder = tmp_path / "log/node_0"
+    for turn in range(5):
+        collector.store(0, "log/train.log", 0, True, b"%d-" % turn)
+        collector.move(0, "log/train.log.1", "log/train.log.2")  # the first time there is none
+        collector.move(0, "log/train.log", "log/train.log.1")
+        collector.store(0, "log/train.log.1", 2, False, b"rest of %d" % turn)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == {
+        "train.log.1": b"4-rest of 4",
+        "train.log.2": b"3-rest of 3",
+    }
+    assert collector.close() == []
+
+
+@pytest.mark.parametrize(
+    ("path", "to"), [("log/a", "output/a"), ("output/a", "log/a"), ("log/a", "log/../a")]
+)
+def test_a_rename_that_leads_elsewhere_is_refused(collector: Collector, path: str, to: str) -> None:
+    with pytest.raises(ProtocolError, match="node 0"):
+        collector.check_move(0, path, to)
+
+
+def test_chunks_are_acknowledged_in_large_pieces_once_they_are_on_disk(tmp_path: Path) -> None:
+    events: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    collection = Collection(tmp_path, events)
+    for index in range(100):
+        collection.store(3, "log/train.log", index * 10_000, index == 0, b"x" * 10_000, True)
+    assert collection.close() == []
+    acked = [events.get_nowait() for _ in range(events.qsize())]
+    assert {(event.node_id, event.problem) for event in acked} == {(3, "")}
+    assert 1_000_000 - ACK_SIZE <= sum(event.size for event in acked) <= 1_000_000
+    assert len(acked) < 5
+    assert (tmp_path / "log/node_3/train.log").stat().st_size == 1_000_000
+
+
+def test_a_disk_that_stalls_holds_up_nobody_and_nothing_is_acknowledged(tmp_path: Path) -> None:
+    """The log is a named pipe that nobody reads: opening it blocks, as on a dead network disk."""
+    fifo = tmp_path / "log/node_0/train.log"
+    fifo.parent.mkdir(parents=True)
+    os.mkfifo(fifo)
+    events: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    collection = Collection(tmp_path, events)
+    collection.store(0, "log/train.log", 0, False, b"x" * 2 * ACK_SIZE, True)
+    assert any("did not take everything" in sentence for sentence in collection.close(0.2))
+    assert events.empty()
+    with fifo.open("rb") as reader:  # now the disk answers again
+        assert len(reader.read(2 * ACK_SIZE)) == 2 * ACK_SIZE
+    assert events.get(timeout=20) == Stored(0, 2 * ACK_SIZE, "")
 
 
 @pytest.mark.parametrize(("path", "offset"), [("log/\ud800", 0), ("output/w", -1), ("output/w", 1 << 70)])
