@@ -17,7 +17,15 @@ from launcher.service_ports import trainer_port
 from launcher.settings import THREAD_VARIABLES, Settings
 from launcher.variables import Variables
 
-ADDED_ON_NODE = ("PADDLE_JOB_DIR", "PADDLE_JOB_KEY", "PADDLE_PROC", "PADDLE_REPORT_FD", "PYTHONPATH")
+ADDED_ON_NODE = (
+    "PADDLE_JOB_DIR",
+    "PADDLE_JOB_KEY",
+    "PADDLE_PROC",
+    "PADDLE_REPORT_FD",
+    "PADDLE_RESTART_COUNT",
+    "PADDLE_STACKS_SIGNAL",
+    "PYTHONPATH",
+)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -16,6 +17,7 @@ import pytest
 from launcher import plan as planning
 from launcher.arguments import parse
 from launcher.cargo import Cargo
+from launcher.environment import ADDED_ON_NODE
 from launcher.errors import ConfError, ExitCode
 from launcher.machines import Machines
 from launcher.own_argv import spans
@@ -113,6 +115,15 @@ def test_whatever_a_plan_sets_is_refused_or_may_be_replaced(configured: Resolve,
     names = {name for process in processes for name in process.env} - REPLACEABLE
     assert {name for name in names if not refusal(name)} == set()
     assert {name for name in REPLACEABLE if refusal(name)} == set()
+
+
+def test_whatever_is_added_to_a_process_later_is_refused_and_in_the_dry_run() -> None:
+    sources = [ROOT / "launcher/starter.py", *(ROOT / "runtime/agent").glob("*.py")]
+    named = {name for path in sources for name in re.findall(r'"(PADDLE_[A-Z_]+)"', path.read_text())}
+    named |= {name for path in sources for name in re.findall(r"\b(PADDLE_[A-Z_]+)=", path.read_text())}
+    assert len(named) > 4
+    assert {name for name in named if not refusal(name)} == set()
+    assert named - {"PADDLE_JOB_ID", "PADDLE_NODE_ID"} <= set(ADDED_ON_NODE)
 
 
 def test_a_python_path_of_the_user_comes_after_the_runtime(configured: Resolve) -> None:
