@@ -92,6 +92,8 @@ def _columns(
     )  # what is odd first
     chosen, below = [], []
     for name in differing:
+        if not any(values[name].get(reply.name) for reply in listed):
+            continue
         size = 2 + max(len(name), *(len(values[name].get(reply.name, "")) for reply in listed), 0)
         if size <= room:
             chosen.append(name)

@@ -75,16 +75,17 @@ class Probe:
             "clock": time.time(),
         }
         look = _Look(self._loop, found, problems, done)
-        look.expect(
-            "python", "root_dir", "disks", "machine", "ports", "gpus", *(["workspace"] if workspace else [])
-        )
+        other_disks = {"home": os.path.expanduser("~"), "/tmp": "/tmp"}  # noqa: S108 - only looked at
+        look.expect("python", "root_dir", "machine", "ports", "gpus", *other_disks)
+        look.expect(*(["workspace"] if workspace else []))
         marked = workspace or self._root_dir
         look.aside(
             "root_dir",
             partial(_root_dir, self._root_dir, marked, token, node_id),
             self._root_dir_seen(look, need),
         )
-        look.aside("disks", partial(_disks, ("/tmp", os.path.expanduser("~"))), look.keep)  # noqa: S108 - only looked at
+        for name, path in other_disks.items():
+            look.aside(name, partial(storage.look, path, write=False), look.disk)
         look.aside("machine", limits.look, look.keep)
         look.aside("ports", partial(_busy_ports, list(listen_ports), ports), look.ports)
         look.aside("gpus", gpus.ask if fields.get("gpus") else gpus.look, look.gpus)
@@ -146,7 +147,9 @@ class _Look:
         self._done = done
         self._open: List[str] = []
         self._steps: Dict[str, float] = {}
-        found.update(problems=problems, remarks=[], steps=self._steps, busy_ports=[], busy_at={}, facts={})
+        found.update(
+            problems=problems, remarks=[], steps=self._steps, busy_ports=[], busy_at={}, facts={"disks": []}
+        )
         found.update(free_bytes=0, writable=False)
 
     def expect(self, *names: str) -> None:
@@ -167,8 +170,8 @@ class _Look:
         def answered(answer: Any, problem: str) -> None:
             if problem:
                 kind = "problems" if name in ("root_dir", "workspace") else "remarks"
-                where = {"root_dir": self.found["root_dir"] + ": ", "disks": "a disk beside it: "}
-                self.found[kind].append([name, where.get(name, "") + problem])
+                where = self.found["root_dir"] + ": " if name == "root_dir" else ""
+                self.found[kind].append([name, where + problem])
             else:
                 use(name, answer)
             self.finish(name, begun)
@@ -178,6 +181,10 @@ class _Look:
     def keep(self, name: str, facts: Any) -> None:
         """Hand facts on as they are."""
         self.found["facts"][name] = facts
+
+    def disk(self, _name: str, facts: Any) -> None:
+        """A disk beside ROOT_DIR's."""
+        self.found["facts"]["disks"].append(facts)
 
     def ports(self, _name: str, answer: Any) -> None:
         """{address: [[port, owner]]} and the ports that cannot be had at all."""
@@ -198,16 +205,6 @@ class _Look:
 def _root_dir(root_dir: str, marked: str, token: Optional[str], node_id: int) -> Dict[str, Any]:
     found = storage.look(root_dir, write=True)
     found["mark"] = storage.leave_mark(marked, token, node_id) if token else ""
-    return found
-
-
-def _disks(paths: Any) -> List[Any]:
-    found = []
-    for path in dict.fromkeys(paths):
-        try:
-            found.append(storage.look(path, write=False))
-        except OSError as error:
-            found.append({"path": path, "problem": error.strerror or str(error)})
     return found
 
 

@@ -4,7 +4,10 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,6 +31,16 @@ import os, sys
 late = "import time as t; now = t.time; t.time = lambda: now() - 7200\\n"
 argv = [late + one if before == "-c" else one for before, one in zip(sys.argv, sys.argv[1:])]
 os.execv({python!r}, ["python3", *argv])
+"""
+
+HUNG_MOUNT = """
+import ctypes, os, signal, sys
+server = os.open("/dev/fuse", os.O_RDWR)
+options = b"fd=%d,rootmode=40000,user_id=0,group_id=0" % server
+libc = ctypes.CDLL(None, use_errno=True)
+if libc.mount(b"gone", sys.argv[1].encode(), b"fuse", 0, options):
+    sys.exit(os.strerror(ctypes.get_errno()))
+signal.pause()
 """
 
 
@@ -165,6 +178,38 @@ def test_ports_that_the_same_program_keeps_on_all_hosts_are_one_line(
     lines = [line for line in launch.output.splitlines() if line.startswith("PROBLEM")]
     assert len(lines) == 1
     assert "root@node-a, root@node-b, root@node-c: port: 7300-7301 are in use by" in lines[0]
+    oracle.check_clean()
+
+
+def hang(host: Host, path: str) -> subprocess.Popen[bytes]:
+    """Mounts a file system at `path` whose server never answers; it ends with the process."""
+    host.run(["mkdir", "-p", path])
+    child = host.popen([sys.executable, "-c", HUNG_MOUNT, path])
+    wait_for("the mount", lambda: f" {path} fuse" in host.run(["cat", "/proc/mounts"]).stdout, 10)
+    return child
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/fuse"), reason="needs /dev/fuse for a mount that hangs")
+@pytest.mark.parametrize(
+    ("path", "code", "says"),
+    [
+        ("/root/jobs", 3, r"PROBLEM: root@node-b: root_dir: /root/jobs: no answer within"),
+        ("/tmp", 0, r"remark: root@node-b: /tmp: no answer within"),
+    ],
+)
+def test_a_file_server_that_is_gone_delays_nothing_else(
+    path: str, code: int, says: str, cluster: Cluster, job: JobRunner, oracle: Oracle
+) -> None:
+    host = cluster["node-b"]
+    job.conf["ROOT_DIR"] = "/root/jobs"
+    server = hang(host, path)
+    try:
+        launch = doctor(job, env={"COLUMNS": "400"})
+        assert launch.wait(30) == code, launch.output
+        assert re.search(says, launch.output), launch.output
+        assert "3 of 3 nodes answered" in launch.output
+    finally:
+        host.end(server)
     oracle.check_clean()
 
 

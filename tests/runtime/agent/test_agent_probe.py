@@ -280,7 +280,7 @@ def test_limits_memory_and_disks_are_told(idle: Node) -> None:
     assert machine["threads_of_user"] > 0
     assert {disk["path"] for disk in found["facts"]["disks"]} >= {"/tmp", os.path.expanduser("~")}
     assert found["facts"]["root_dir"]["kind"]
-    assert set(found["steps"]) == {"python", "root_dir", "disks", "machine", "ports", "gpus"}
+    assert set(found["steps"]) == {"python", "root_dir", "home", "/tmp", "machine", "ports", "gpus"}
 
 
 def fake_program(folder: Path, name: str, script: str) -> None:
