@@ -57,6 +57,17 @@ def _pserver(arguments: Sequence[str]) -> int:
         return 0
 
 
+def _pserver_leave(arguments: Sequence[str]) -> int:
+    log = glog.open_log(glog.PSERVER, echo=True)
+    try:
+        from paddle.pserver import leave
+
+        return leave.run(JobEnvironment.read())
+    except PaddleError as error:
+        log.error("%s", error)
+        return 1
+
+
 def _absent(command: str) -> Callable[[Sequence[str]], int]:
     def refuse(arguments: Sequence[str]) -> int:
         sys.stderr.write(_NOT_HERE.format(command) + "\n")
@@ -69,6 +80,7 @@ _COMMANDS: Mapping[str, Callable[[Sequence[str]], int]] = MappingProxyType(
     {
         "version": _version,
         "pserver": _pserver,
+        "pserver-leave": _pserver_leave,
         **{name: _absent(name) for name in ("train", "merge_model", "dump_config", "make_diagram")},
     }
 )

@@ -29,6 +29,7 @@ class JobEnvironment:
         wire: "curve", "plain", or empty when nobody decided.
         role: "TRAINER", "PSERVER" or empty.
         trainer_id: rank of this trainer, or None.
+        restart_count: how often this process was started again.
         endpoints: "ip:port" of each server port for dense parameters, node-major, then port.
         sparse_endpoints: the same for sparse parameters.
         init_flags: PADDLE_INIT_* without the prefix, lower-cased, as text.
@@ -48,6 +49,7 @@ class JobEnvironment:
     current_endpoint: str = ""
     trainer_id: int | None = None
     num_trainers: int | None = None
+    restart_count: int = 0
     trainer_endpoints: tuple[str, ...] = ()
     endpoints: tuple[str, ...] = ()
     sparse_endpoints: tuple[str, ...] = ()
@@ -77,6 +79,7 @@ class JobEnvironment:
             current_endpoint=env.get("PADDLE_CURRENT_ENDPOINT", ""),
             trainer_id=_number(env, "PADDLE_TRAINER_ID"),
             num_trainers=_number(env, "PADDLE_TRAINERS_NUM"),
+            restart_count=_number(env, "PADDLE_RESTART_COUNT") or 0,
             trainer_endpoints=_list(env, "PADDLE_TRAINER_ENDPOINTS"),
             endpoints=_list(env, "PADDLE_PSERVERS_IP_PORT_LIST"),
             sparse_endpoints=_list(env, "PADDLE_PSERVERS_SPARSE_IP_PORT_LIST"),

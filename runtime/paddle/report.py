@@ -90,12 +90,10 @@ class Reporter:
             threading.Thread(target=self._live, name="alive", daemon=True).start()
 
     def _live(self) -> None:
-        while True:
+        while self._descriptor is not None:
+            time.sleep(_ALIVE_S)
             with self._lock:
                 self._write(_ALIVE, 0.0)
-                if self._descriptor is None:
-                    return
-            time.sleep(_ALIVE_S)
 
     def _write_pending(self, timeout_s: float) -> None:
         if self._pending is not None and self._write(self._pending, timeout_s):

@@ -148,6 +148,22 @@ class Client:
                 self._tables.send(index, share, flat[share.parameter.name])
         self._exchange.run({i: Message(Verb.READY) for i in missing})
 
+    def rejoin(self) -> int:
+        """Take up the place of an earlier process of this trainer; return how many passes are over.
+
+        That process may have told one server of the end of a pass and not the next: those that are behind hear
+        it again, or the others would wait for it for ever.
+        """
+        passes = {
+            i: reply.extra
+            for i, reply in self._exchange.run({i: Message(Verb.PULL) for i in self._everyone}).items()
+        }
+        behind = [i for i, number in passes.items() if number < max(passes.values())]
+        for verb in (Verb.START_PASS, Verb.FINISH_PASS):
+            if behind:
+                self._exchange.run({i: Message(verb) for i in behind})
+        return max(passes.values())
+
     def start_pass(self) -> None:
         """Wait until every trainer starts a pass."""
         self._exchange.run({i: Message(Verb.START_PASS) for i in self._everyone})
@@ -235,14 +251,23 @@ class Client:
 
     def close(self) -> None:
         """Leave: other trainers no longer wait for this one. Waits at most 2 s; safe to call twice."""
+        try:
+            self.leave(_LEAVE_S)
+        except PserverError as error:
+            _log.info("leaving: %s", error)
+
+    def leave(self, timeout_s: float) -> None:
+        """Close, and be sure that every server knows; safe to call twice.
+
+        Raises:
+            PserverError: one did not hear of it within `timeout_s`.
+        """
         if self._closed:
             return
         self._closed = True
         atexit.unregister(self.close)
         try:
-            self._exchange.leave(_LEAVE_S)
-        except PserverError as error:
-            _log.info("leaving: %s", error)
+            self._exchange.leave(timeout_s)
         finally:
             self._network.close()
 

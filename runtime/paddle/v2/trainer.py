@@ -128,6 +128,8 @@ class SGD:
         updater = self._start_updater()
         try:
             for pass_id in range(num_passes):
+                if updater.is_over():
+                    continue
                 self._train_pass(pass_id, reader, feeder, updater, handler)
         finally:
             self._reporter.flush()

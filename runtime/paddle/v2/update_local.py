@@ -37,6 +37,10 @@ class LocalUpdater:
             else:
                 self._dense[name] = DenseUpdater(optimizer, spec, config.size)
 
+    def is_over(self) -> bool:
+        """Never: weights that only this process has begin anew with it."""
+        return False
+
     def start_pass(self, pass_id: int) -> None:
         """Begin a pass."""
         self._pass_id = pass_id

@@ -52,11 +52,17 @@ class RemoteUpdater:
         try:
             specs = [parameter_spec(config, sparse=config.sparse_remote_update) for config in trained]
             self._client.configure(specs, optimizer, self._first_values(settings))
+            self._passes_over = self._client.rejoin() if settings.environment.restart_count else 0
             self._client.pull(self._dense)
             self._take()
         except BaseException:
             self._client.close()
             raise
+
+    def is_over(self) -> bool:
+        """A trainer that was started again goes on with the pass that the others are in."""
+        self._passes_over -= 1
+        return self._passes_over >= 0
 
     def start_pass(self, pass_id: int) -> None:
         """Meet the other trainers."""

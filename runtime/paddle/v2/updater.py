@@ -18,6 +18,9 @@ from paddle.v2.parameter_config import ParameterConfig
 class Updater(Protocol):
     """The life of a training run: passes, and batches within a pass."""
 
+    def is_over(self) -> bool:
+        """Whether the next pass was over before this process was started; each answer is about the pass after."""
+
     def start_pass(self, pass_id: int) -> None:
         """Begin a pass."""
 
