@@ -180,7 +180,10 @@ def write(path: str, record: Fields) -> None:
 
 def prune(folder: str) -> None:
     """Remove the records of jobs that ended long ago, or that many ended after."""
-    names = sorted((name for name in os.listdir(folder) if name.endswith(".json")), reverse=True)
+    try:
+        names = sorted((name for name in os.listdir(folder) if name.endswith(".json")), reverse=True)
+    except OSError:
+        return  # it could not be made, which was told
     over = 0
     for name in names:
         path = folder + "/" + name

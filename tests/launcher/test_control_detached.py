@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import stat
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -249,6 +251,35 @@ def test_a_state_directory_on_a_full_disk_stops_no_job_and_is_told_once(bench: B
     child.send_signal(signal.SIGINT)
     assert child.wait(LIMIT_S) == 130
     assert (bench.place / "out").read_text().count(told) == 1
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to mount a small disk")
+def test_a_disk_that_is_really_full_stops_no_job(bench: Bench) -> None:
+    (bench.place / "state").mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=16k,nr_inodes=5", "tmpfs", str(bench.place / "state")]
+    script = f'{shlex.join(command)}; head -c 20k /dev/zero > {bench.place}/state/filler || true; exec "$@"'
+    done = subprocess.run(
+        [
+            "unshare",
+            "--mount",
+            "sh",
+            "-c",
+            script,
+            "sh",
+            *bench.argv("-p", "ws", "--conf=conf.py", "--mode=collective"),
+        ],
+        cwd=bench.place,
+        env=bench.env,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "done (exit 0)" in done.stdout
+    assert done.stdout.count("the job's state cannot be kept") == 1
+    assert "No space left" in done.stdout
 
 
 def test_a_path_that_is_too_long_for_a_socket_gets_a_short_one(bench: Bench) -> None:
