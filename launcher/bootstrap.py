@@ -25,8 +25,15 @@ TOO_OLD = 78  # exit status of an interpreter that is
 FLAGS = ("-X", "utf8", "-I", "-S")
 
 # What an agent needs to say its first word; the rest stays packed until then.
-FIRST = ("agent", "agent.bootstrap", "agent.guard", "agent.greeting", "agent.identity", "agent.opening")
-FIRST += ("agent.subreaper",)
+FIRST = (
+    "agent",
+    "agent.bootstrap",
+    "agent.guard",
+    "agent.greeting",
+    "agent.identity",
+    "agent.opening",
+    "agent.subreaper",
+)
 LOADER = "agent.bootstrap"
 NONCE_BYTES = 16
 _MARSHAL = 2  # a form that every Python 3 reads

@@ -74,7 +74,10 @@ def check_cluster(
         )
     on_one = arguments.nproc_per_node * (len(hosts) if hosts[0].is_local else 1)
     if on_one > MOST_A_MACHINE:
-        yield "HOSTS", f"expected at most {MOST_A_MACHINE} trainers on a machine, got {on_one} (--nproc_per_node)"
+        yield (
+            "HOSTS",
+            f"expected at most {MOST_A_MACHINE} trainers on a machine, got {on_one} (--nproc_per_node)",
+        )
     if len(hosts) > 1 and hosts[0].is_local and (arguments.workspace or "").startswith(("/", "~")):
         yield (
             "HOSTS",

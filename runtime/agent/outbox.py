@@ -156,10 +156,10 @@ class Outbox:
             proc = next(iter(self._progress))
             return encode("progress", dict(self._progress.pop(proc), proc=proc))
         self._lines_turn = not self._lines_turn
-        if self._lines_turn:
-            frame = self._next_line() or self.next_chunk()
-        else:
-            frame = self.next_chunk() or self._next_line()
+        first, second = self._next_line, self.next_chunk
+        if not self._lines_turn:
+            first, second = second, first
+        frame = first() or second()
         if frame is not None:
             self._data_at = time.monotonic()
         return frame
