@@ -10,7 +10,8 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from launcher.package import DIGEST_SIZE, Entry
+from launcher.digests import DIGEST_SIZE
+from launcher.package import Entry
 
 CHUNK = 1 << 20  # bytes of a large file in one frame
 SMALL = 1 << 16  # a file of so many bytes travels together with others

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from launcher.digests import Digests, memory_of
 from launcher.dispatch import RUNTIME, WORKSPACE, Dispatch
 from launcher.entry import files
 from launcher.errors import WorkspaceError
@@ -29,10 +30,12 @@ class Cargo:
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
-        self._runtime = runtime_package(RUNTIME_DIR)
         package = plan.settings.package
+        self._runtime = runtime_package(RUNTIME_DIR, _digests(RUNTIME_DIR, plan))
         self._workspace = (
-            None if package is None else _checked(workspace_package(package, _withheld(plan)), plan)
+            None
+            if package is None
+            else _checked(workspace_package(package, _withheld(plan), _digests(package, plan)), plan)
         )
 
     def describe(self) -> str:
@@ -87,6 +90,10 @@ class Cargo:
 def _below(node: Node) -> str:
     """The job directory relative to ROOT_DIR; nodes that share ROOT_DIR have one each."""
     return node.job_dir.removeprefix(node.root_dir.rstrip("/") + "/")
+
+
+def _digests(root: Path, plan: Plan) -> Digests:
+    return Digests(memory_of(root, plan.settings.state.jobs))
 
 
 def _withheld(plan: Plan) -> frozenset[str]:

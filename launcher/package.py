@@ -14,19 +14,18 @@ import os
 import re
 import stat
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
 import pathspec
 
+from launcher.digests import DIGEST_SIZE, Digests
 from launcher.errors import WorkspaceError
 from launcher.tree_links import link_problem
 
 IGNORE_FILE = ".paddleignore"
-DIGEST_SIZE = 32  # bytes of blake2b
 MANIFEST_PART = 1 << 20  # bytes of JSON in one frame, about
-CHUNK = 1 << 20
 LISTED = 20  # problems that an error names
 
 _PERMISSIONS = 0o777
@@ -122,21 +121,24 @@ class Package:
             yield f"[{','.join(items)}]".encode()
 
 
-def workspace_package(root: Path, withheld: Collection[str] = ()) -> Package:
+def workspace_package(root: Path, withheld: Collection[str] = (), digests: Digests | None = None) -> Package:
     """Walk and hash the user's workspace.
 
     Args:
         withheld: files that do not travel, relative to `root`.
+        digests: remembers files that have not changed; without it every file is read.
 
     Raises:
         WorkspaceError: something in it cannot travel; names it.
     """
-    return _package(root, _read_ignored(root), shadows=_SHADOWS, withheld=withheld)
+    return _package(root, _read_ignored(root), _SHADOWS, withheld, digests)
 
 
-def runtime_package(root: Path) -> Package:
+def runtime_package(root: Path, digests: Digests | None = None) -> Package:
     """Walk and hash what jobs import: the Python files under `root`/paddle."""
-    package = _package(root, pathspec.GitIgnoreSpec.from_lines(["/*", "!/paddle/"]), shadows=())
+    package = _package(
+        root, pathspec.GitIgnoreSpec.from_lines(["/*", "!/paddle/"]), shadows=(), digests=digests
+    )
     wanted = {entry.path for entry in package.files if entry.path.endswith(".py")}
     folders = {str(parent) for path in wanted for parent in Path(path).parents}
     return Package(tuple(entry for entry in package.entries if entry.path in wanted | folders))
@@ -160,17 +162,6 @@ def shard(package: Package, shard_dirs: Iterable[str], ranks: Collection[int], t
     return Package(tuple(entry for entry in package.entries if is_here(entry)))
 
 
-def file_digest(path: str) -> tuple[str, int]:
-    """Digest and size of a file's bytes as they are now."""
-    state = hashlib.blake2b(digest_size=DIGEST_SIZE)
-    size = 0
-    with open(path, "rb", buffering=0) as file:
-        while data := file.read(CHUNK):
-            state.update(data)
-            size += len(data)
-    return state.hexdigest(), size
-
-
 def _read_ignored(root: Path) -> pathspec.GitIgnoreSpec:
     try:
         lines = (root / IGNORE_FILE).read_text(encoding="utf-8", errors="surrogateescape").splitlines()
@@ -182,18 +173,30 @@ def _read_ignored(root: Path) -> pathspec.GitIgnoreSpec:
 
 
 def _package(
-    root: Path, ignored: pathspec.GitIgnoreSpec, shadows: Iterable[str], withheld: Collection[str] = ()
+    root: Path,
+    ignored: pathspec.GitIgnoreSpec,
+    shadows: Iterable[str],
+    withheld: Collection[str] = (),
+    digests: Digests | None = None,
 ) -> Package:
     problems: list[str] = []
     entries: dict[str, Entry] = {}
+    files: dict[str, os.stat_result] = {}
     for path, found in _walk(root, ignored, problems):
         if path in withheld:
             continue
         if path in shadows:
             problems.append(f"{path} hides the paddle package on the nodes; rename it")
-        entry = _entry(path, found, problems)
+        entry = _entry(path, found, files, problems)
         if entry is not None:
             entries[path] = entry
+    hashed = (digests or Digests(None)).of((entries[path].source, status) for path, status in files.items())
+    for path in files:
+        result = hashed[entries[path].source]
+        if isinstance(result, OSError):
+            problems.append(f"{path} cannot be read: {result.strerror}")
+        else:
+            entries[path] = replace(entries[path], digest=result.digest, size=result.size)
     links = {path: entry.target for path, entry in entries.items() if entry.target}
     for path in links:
         problem = link_problem(path, links, entries)
@@ -232,7 +235,9 @@ def _walk(
                 todo.append(path)
 
 
-def _entry(path: str, found: os.DirEntry[str], problems: list[str]) -> Entry | None:
+def _entry(
+    path: str, found: os.DirEntry[str], files: dict[str, os.stat_result], problems: list[str]
+) -> Entry | None:
     try:
         status = found.stat(follow_symlinks=False)
         mode = stat.S_IMODE(status.st_mode) & _PERMISSIONS
@@ -241,8 +246,8 @@ def _entry(path: str, found: os.DirEntry[str], problems: list[str]) -> Entry | N
         if stat.S_ISDIR(status.st_mode):
             return Entry(path, mode, is_dir=True)
         if stat.S_ISREG(status.st_mode):
-            digest, size = file_digest(found.path)
-            return Entry(path, mode, size, digest, found.path)
+            files[path] = status
+            return Entry(path, mode, source=found.path)  # its digest comes later, with all others
     except OSError as error:
         problems.append(f"{path} cannot be read: {error.strerror}")
         return None
