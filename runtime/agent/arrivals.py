@@ -51,8 +51,11 @@ class Incoming:
         if offset != self.size:
             raise DigestError("%s: bytes at %d arrived, %d were expected" % (self.digest, offset, self.size))
         self._hash.update(data)
-        for start in range(0, len(data), _ZERO_SIZE):
-            piece = data[start : start + _ZERO_SIZE]
+        starts = range(0, len(data), _ZERO_SIZE)
+        if all(data[start] for start in starts):  # nothing in it is all zeros
+            starts = range(0, len(data), max(1, len(data)))
+        for start in starts:
+            piece = data[start : start + starts.step]
             if piece[0] or bytes(piece) != _ZEROS[: len(piece)]:  # what is all zeros stays a hole
                 disk.write_at(self._fd, piece, offset + start)
         self.size += len(data)

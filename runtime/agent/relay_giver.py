@@ -19,6 +19,7 @@ from agent.relay_tls import Identity
 from agent.relay_wire import AGAIN, CHUNK, DATA, MISSING, WAIT, Want, WantReader, WireError, word
 
 WAIT_S = 1.0
+LEAST = 1 << 17  # bytes of a file that is still arriving that are worth a word
 PENDING_LIMIT = 1 << 14  # wants; an honest peer asks for far fewer ahead
 
 
@@ -200,6 +201,8 @@ class _Open:
         end = self.size
         if self._incoming is not None and not self._incoming.published:
             end = min(self._incoming.size, self.size - 1)
+            if end - offset < min(LEAST, self.size - 1 - offset):
+                return b""
         wanted = max(0, min(limit, end - offset))
         data = os.pread(self._fd, wanted, offset) if wanted else b""
         # the end of a file that arrives may be a hole that nobody has written yet

@@ -18,6 +18,7 @@ from launcher.relay_certificate import Certificate
 from tests.runtime.agent.node import PATIENCE_S, Node, eventually
 
 CHUNK = 1 << 18
+LEAST = 1 << 17  # less than that may wait on each node while a file arrives there
 DATA, MISSING, AGAIN, WAIT = 1, 2, 3, 4
 Address = tuple[str, int]
 

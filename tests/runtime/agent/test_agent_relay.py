@@ -8,6 +8,8 @@ import random
 import signal
 import socket
 from collections.abc import Callable, Iterator
+from typing import Any
+from typing import Any
 
 import pytest
 
@@ -95,7 +97,7 @@ def test_a_node_passes_on_a_file_that_is_still_arriving(make_chain: Callable[...
     nodes = make_chain(3, [BIG])
     chain.send(nodes[0], BIG, 0, HALF)
     for node in nodes:
-        chain.await_bytes(node, HALF)
+        chain.await_bytes(node, HALF - 3 * chain.LEAST)
     chain.send(nodes[0], BIG, HALF)
     for node in nodes[1:]:
         assert chain.fetched(node) == []
@@ -108,7 +110,7 @@ def test_a_node_that_dies_is_gone_round_at_the_byte_where_it_stopped(
     nodes = make_chain(4, [BIG])
     chain.send(nodes[0], BIG, 0, HALF)
     for node in nodes:
-        chain.await_bytes(node, HALF)
+        chain.await_bytes(node, HALF - 3 * chain.LEAST)
     guard, agent = nodes[1].pids()
     for pid in (guard, agent):
         os.kill(pid, signal.SIGKILL)
@@ -125,7 +127,7 @@ def test_a_node_that_freezes_is_gone_round_by_its_child_alone(make_chain: Callab
     nodes = make_chain(4, [BIG])
     chain.send(nodes[0], BIG, 0, HALF)
     for node in nodes:
-        chain.await_bytes(node, HALF)
+        chain.await_bytes(node, HALF - 3 * chain.LEAST)
     frozen = nodes[1].pids()
     for pid in frozen:
         os.kill(pid, signal.SIGSTOP)
@@ -369,11 +371,11 @@ def test_the_listener_is_closed_when_dispatch_is_over(lone: tuple[Node, Address]
     ],
 )
 def test_a_relay_that_cannot_open_is_told_and_costs_the_job_nothing(
-    make_node: Callable[..., Node], certificate: Certificate, fields: dict[str, str]
+    make_node: Callable[..., Node], certificate: Certificate, fields: dict[str, Any]
 ) -> None:
     node = make_node()
     node.greet()
-    given = {"certificate": certificate.certificate, "key": certificate.key, **fields}
+    given: dict[str, Any] = {"certificate": certificate.certificate, "key": certificate.key, **fields}
     node.link.send("relay", open=True, **given)
     answer = node.expect("relaying").fields
     assert answer["port"] == 0
