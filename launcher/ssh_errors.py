@@ -19,6 +19,7 @@ from paramiko.ssh_exception import (
 
 from launcher.errors import ConnectError
 from launcher.ssh_hosts import ChangedHostKeyError, RevokedHostKeyError, UnknownHostKeyError, fingerprint
+from launcher.ssh_names import NameTimeoutError
 
 BROKEN = (OSError, EOFError, SSHException)  # what the library raises on a connection that is gone
 
@@ -81,6 +82,11 @@ def _reason(error: Exception, attempt: Attempt) -> tuple[str, str]:
         return _refused(attempt, "a private key is encrypted", "Add it to your ssh agent: ssh-add KEY.")
     if isinstance(error, AuthenticationException):
         return _refused(attempt, str(error), "Put a public key into its ~/.ssh/authorized_keys: ssh-copy-id.")
+    if isinstance(error, NameTimeoutError):
+        return (
+            f"the name {attempt.host} is not resolved: {error}.",
+            "Check the name servers (/etc/resolv.conf), or write an address.",
+        )
     if isinstance(error, socket.gaierror):
         return (
             f"the name {attempt.host} is not resolved: {error.strerror}.",

@@ -11,7 +11,7 @@ from __future__ import annotations
 import fnmatch
 import os
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -89,29 +89,32 @@ class KnownLine:
 
 
 class KnownHosts:
-    """Some known_hosts files, as the SSH library's policy: every host key comes here.
+    """What known_hosts files say; each is read once, and again when it changed. Any thread may ask.
 
     Args:
-        paths: files to read; a missing one counts as empty.
         accept_new: append keys of hosts that none of the files names to the first file.
     """
 
-    def __init__(self, paths: Iterable[Path], accept_new: bool) -> None:
-        self._paths = tuple(dict.fromkeys(paths))
+    def __init__(self, accept_new: bool) -> None:
         self._accept_new = accept_new
+        self._lock = threading.Lock()
+        self._files: dict[Path, _KnownFile] = {}
 
-    def key_types(self, name: str) -> list[str]:
+    def key_types(self, paths: Sequence[Path], name: str) -> list[str]:
         """Types of the keys that are known of a host: a server has to show one of these."""
-        return [line.key_type for line in self._lines() if not line.marker and line.matches(name)]
+        return [line.key_type for line in self._about(paths, name) if not line.marker]
 
-    def missing_host_key(self, _client: paramiko.SSHClient, name: str, key: paramiko.PKey) -> None:
-        """Part of the library's protocol: judge the key that a host presented.
+    def check(self, paths: Sequence[Path], name: str, key: paramiko.PKey) -> None:
+        """Judge the key that a host presented.
+
+        Args:
+            paths: files to read; a missing one counts as empty.
 
         Raises:
             HostKeyError: it is not accepted.
             OSError: a file cannot be read or written.
         """
-        lines = [line for line in self._lines() if line.matches(name)]
+        lines = self._about(paths, name)
         same = [line for line in lines if line.key == key.get_base64()]
         known = [line for line in lines if not line.marker]
         for line in same:
@@ -123,17 +126,51 @@ class KnownHosts:
             raise ChangedHostKeyError(name, key, known)
         if not self._accept_new:
             raise UnknownHostKeyError(name, key)
-        _append(self._paths[0], f"{name} {key.get_name()} {key.get_base64()}\n")
+        _append(paths[0], f"{name} {key.get_name()} {key.get_base64()}\n")
 
-    def _lines(self) -> Iterator[KnownLine]:
-        for path in self._paths:
-            if path.exists():
-                text = path.read_text(encoding="utf-8", errors="replace")
-                for number, line in enumerate(text.splitlines(), 1):
-                    words = line.split()
-                    marker = words.pop(0) if words and words[0].startswith("@") else ""
-                    if len(words) >= 3 and not words[0].startswith("#"):
-                        yield KnownLine(path, number, marker, *words[:3])
+    def _about(self, paths: Sequence[Path], name: str) -> list[KnownLine]:
+        found = []
+        for path in dict.fromkeys(paths):
+            try:
+                status = path.stat()
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            version = (status.st_ino, status.st_size, status.st_mtime_ns)
+            with self._lock:
+                known = self._files.get(path)
+                if known is None or known.version != version:
+                    known = self._files[path] = _KnownFile(path, version)
+            found += known.about(name)
+        return found
+
+
+class _KnownFile:
+    """The lines of one file, those with plain names by name: with thousands of nodes a search is too slow."""
+
+    def __init__(self, path: Path, version: tuple[int, int, int]) -> None:
+        self.version = version
+        self._plain: dict[str, list[KnownLine]] = {}
+        self._others: list[KnownLine] = []
+        for line in _lines(path):
+            if line.names.startswith("|") or any(character in line.names for character in "*?!"):
+                self._others.append(line)
+            else:
+                for name in set(line.names.lower().split(",")):
+                    self._plain.setdefault(name, []).append(line)
+
+    def about(self, name: str) -> list[KnownLine]:
+        """Lines about a host, in their order."""
+        found = [*self._plain.get(name.lower(), ()), *(line for line in self._others if line.matches(name))]
+        return sorted(found, key=lambda line: line.number)
+
+
+def _lines(path: Path) -> Iterator[KnownLine]:
+    text = path.read_text(encoding="utf-8", errors="replace")
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.split()
+        marker = words.pop(0) if words and words[0].startswith("@") else ""
+        if len(words) >= 3 and not words[0].startswith("#"):
+            yield KnownLine(path, number, marker, *words[:3])
 
 
 def fingerprint(key: paramiko.PKey) -> str:

@@ -14,8 +14,10 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # module prefix -> the only files that may import it
 SOLE_IMPORTERS = {
-    "fabric": {"launcher/ssh.py"},
-    "paramiko": {"launcher/ssh.py", "launcher/ssh_errors.py", "launcher/ssh_hosts.py"},
+    "fabric": {"launcher/ssh_route.py"},
+    "paramiko": {
+        f"launcher/ssh{name}.py" for name in ("", "_errors", "_hosts", "_keys", "_route", "_transport")
+    },
     "zmq": {
         f"runtime/paddle/pserver/{name}.py" for name in ("doorbells", "keys", "link", "links", "transport")
     },

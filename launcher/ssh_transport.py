@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One SSH connection: the cheapest algorithms that both sides have, and next to no work while it is idle.
+
+The library's own wakes ten times a second to see whether it was closed; this one sleeps until bytes come, and
+is woken by the end of its socket. The library's thread that times a handshake is not needed: the login has
+deadlines of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import socket
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import paramiko
+from paramiko.packet import Packetizer
+
+QUIET_S = 15.0  # after so long without a byte a connection asks whether there is still somebody
+STACK_SIZE = 512 << 10
+JOIN_S = 1.0
+
+# Authenticated and in hardware: they cost a third of what the library's first choice with its MAC does.
+CIPHERS = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com", "aes128-ctr")
+KEX = ("curve25519-sha256", "curve25519-sha256@libssh.org")
+# An RSA key signs in more than one way; the first way, with SHA-1, is no longer accepted.
+SIGNATURES = {"ssh-rsa": ("rsa-sha2-512", "rsa-sha2-256")}
+
+_stack_size = threading.Lock()
+
+# the library's threads would else print their tracebacks on the terminal; and each line costs, shown or not
+logging.getLogger("paramiko").addHandler(logging.NullHandler())
+logging.getLogger("paramiko").setLevel(logging.CRITICAL)
+
+
+class _Packets(Packetizer):  # type: ignore[misc]
+    """Packets without a timer thread for each handshake."""
+
+    def start_handshake(self, timeout: float) -> None:
+        """Nothing: `Transport.start_client` has a deadline."""
+
+
+class QuietTransport(paramiko.Transport):  # type: ignore[misc]
+    """A connection whose thread sleeps while nothing happens.
+
+    Args:
+        sock: what it runs over: a socket, or a channel of a jump host.
+        key_types: types of host key to ask for first, because these are known.
+        timeout_s: for each step of the login.
+
+    Attributes:
+        let_go: called once when the connection was closed.
+    """
+
+    def __init__(self, sock: Any, key_types: Sequence[str], timeout_s: float) -> None:
+        super().__init__(sock, packetizer_class=_Packets)
+        self.let_go: Callable[[], None] = _nothing
+        self.banner_timeout = self.auth_timeout = self.channel_timeout = timeout_s
+        security = self.get_security_options()
+        security.ciphers = _first(CIPHERS, security.ciphers)
+        security.kex = _first(KEX, security.kex)
+        wanted = [algorithm for name in key_types for algorithm in SIGNATURES.get(name, (name,))]
+        security.key_types = _first(wanted, security.key_types)
+
+    def start(self) -> None:
+        """Start the thread, with the little stack that it needs: there may be thousands."""
+        with _stack_size:
+            before = threading.stack_size(STACK_SIZE)
+            try:
+                super().start()
+            finally:
+                threading.stack_size(before)
+
+    def be_quiet(self) -> None:
+        """The login is over: wake only for bytes, or after QUIET_S to ask for some."""
+        self.sock.settimeout(QUIET_S)
+        self.set_keepalive(int(QUIET_S))
+
+    def close(self) -> None:
+        """End the connection and its thread; what was sent still arrives."""
+        with contextlib.suppress(OSError, EOFError):
+            if isinstance(self.sock, socket.socket):
+                self.sock.shutdown(socket.SHUT_RDWR)  # wakes the thread
+            else:
+                self.sock.close()
+        super().close()
+        if self.is_alive() and self is not threading.current_thread():
+            self.join(JOIN_S)
+        self.sock.close()
+        let_go, self.let_go = self.let_go, _nothing
+        let_go()
+
+
+def _first(wanted: Sequence[str], offered: Sequence[str]) -> list[str]:
+    chosen = [name for name in dict.fromkeys(wanted) if name in offered]
+    return [*chosen, *(name for name in offered if name not in chosen)]
+
+
+def _nothing() -> None:
+    pass
