@@ -75,6 +75,7 @@ class JobFacts:
             "PADDLE_TRAINER_ENDPOINTS": ",".join(self.trainer_endpoints),
             "GLOG_logtostderr": "0",
             "GLOG_log_dir": "./log",
+            "GLOG_max_log_size": str(self.settings.log_limit_mb),
             "PYTHONUNBUFFERED": "1",
             "PYTHONFAULTHANDLER": "1",
         }

@@ -58,6 +58,7 @@ class ProcessReactions:
             fields["batch_id"],
             fields["cost"],
             fields["samples_per_s"],
+            process=fields["proc"],
         )
 
     def exited(self, record: NodeRecord, event: MessageEvent) -> None:

@@ -37,6 +37,7 @@ RESERVED: Mapping[str, str] = MappingProxyType(
 
 REPLACEABLE = frozenset(
     (
+        "GLOG_max_log_size",
         "PYTHONPATH",
         "PYTHONUNBUFFERED",
         "PYTHONFAULTHANDLER",

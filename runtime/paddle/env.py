@@ -17,6 +17,7 @@ from types import MappingProxyType
 from paddle.errors import ConfigError
 from paddle.flags import parse_bool
 
+GLOG_MAX_LOG_SIZE = 1800  # glog's own default, megabytes
 _INIT_PREFIX = "PADDLE_INIT_"
 
 
@@ -36,6 +37,7 @@ class JobEnvironment:
         report_fd: descriptor of the pipe to the agent, or None.
         glog_to_stderr: None when GLOG_logtostderr is not set.
         glog_log_dir: folder for log files, or None.
+        glog_max_log_size: megabytes of a log file before the next is begun.
     """
 
     job_id: str = ""
@@ -57,6 +59,7 @@ class JobEnvironment:
     report_fd: int | None = None
     glog_to_stderr: bool | None = None
     glog_log_dir: Path | None = None
+    glog_max_log_size: int = GLOG_MAX_LOG_SIZE
 
     @classmethod
     def read(cls, environ: Mapping[str, str] | None = None) -> JobEnvironment:
@@ -93,6 +96,7 @@ class JobEnvironment:
             report_fd=_number(env, "PADDLE_REPORT_FD"),
             glog_to_stderr=_truth(env, "GLOG_logtostderr"),
             glog_log_dir=Path(log_dir) if log_dir else None,
+            glog_max_log_size=max(1, _number(env, "GLOG_max_log_size") or GLOG_MAX_LOG_SIZE),
         )
 
 

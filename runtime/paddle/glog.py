@@ -3,6 +3,8 @@
 
 With GLOG_logtostderr set to 0, lines go to `<GLOG_log_dir>/<program>.<host>.<user>.log.INFO.<time>.<pid>`,
 found through the symlink `<program>.INFO`, and errors also to stderr; without it everything goes to stderr.
+A file that reaches GLOG_max_log_size megabytes is followed by another, as in glog; of those a process keeps the
+last three.
 A log that cannot be written never stops the program: lost lines are counted and told once writing works
 again.
 """
@@ -24,6 +26,8 @@ from paddle.env import JobEnvironment
 
 TRAINER = "paddle_trainer"
 PSERVER = "paddle_pserver2"
+
+FILES_KEPT = 3
 
 _LOGGER = "paddle"
 _LETTERS = ((logging.CRITICAL, "F"), (logging.ERROR, "E"), (logging.WARNING, "W"), (logging.NOTSET, "I"))
@@ -62,10 +66,13 @@ class _LineHandler(logging.Handler):
         if self._lost:
             line = f"{line}\n{self._lost} log lines before this one could not be written"
         try:
-            os.write(self._descriptor, line.encode("utf-8", "backslashreplace") + b"\n")
+            self._append(line.encode("utf-8", "backslashreplace") + b"\n")
             self._lost = 0
         except OSError:
             self._lost += 1
+
+    def _append(self, data: bytes) -> None:
+        os.write(self._descriptor, data)
 
     def close(self) -> None:
         """Close the descriptor if this handler opened it."""
@@ -73,6 +80,39 @@ class _LineHandler(logging.Handler):
             self._owned = False
             os.close(self._descriptor)
         super().close()
+
+
+class _FileHandler(_LineHandler):
+    """Writes to the file that the symlink names, and begins another when it is `limit` bytes long."""
+
+    def __init__(self, folder: Path, program: str, limit: int) -> None:
+        self._folder = folder
+        self._program = program
+        self._limit = limit
+        self._size = 0
+        path, descriptor = _create(folder, program)
+        self._paths = [path]
+        super().__init__(descriptor, owned=True)
+
+    def _append(self, data: bytes) -> None:
+        super()._append(data)
+        self._size += len(data)
+        if self._size >= self._limit:
+            self._begin_another()
+
+    def _begin_another(self) -> None:
+        try:
+            path, descriptor = _create(self._folder, self._program)
+        except OSError:  # it goes on in the same file
+            return
+        if path == self._paths[-1]:  # names differ by the second: it goes on in the same file until then
+            os.close(descriptor)
+            return
+        os.close(self._descriptor)
+        self._descriptor, self._size = descriptor, 0
+        self._paths.append(path)
+        while len(self._paths) > FILES_KEPT:
+            self._paths.pop(0).unlink(missing_ok=True)
 
 
 def open_log(
@@ -101,8 +141,9 @@ def open_log(
     logger.addHandler(stderr)
     if environment.glog_to_stderr is not False:
         return logger
+    folder = environment.glog_log_dir or Path(tempfile.gettempdir())
     try:
-        descriptor = _create(environment.glog_log_dir or Path(tempfile.gettempdir()), program)
+        file = _FileHandler(folder.absolute(), program, environment.glog_max_log_size << 20)
     except OSError as error:
         logger.warning("log file of %s cannot be made, logging to stderr: %s", program, error)
         return logger
@@ -111,7 +152,7 @@ def open_log(
         logger.addHandler(_LineHandler(_descriptor_of(sys.stdout, 1), owned=False))
     else:
         stderr.setLevel(logging.ERROR)
-    logger.addHandler(_LineHandler(descriptor, owned=True))
+    logger.addHandler(file)
     return logger
 
 
@@ -128,8 +169,8 @@ def _descriptor_of(stream: TextIO | None, default: int) -> int:
         return default
 
 
-def _create(folder: Path, program: str) -> int:
-    """Create the log file with its header, point the symlink at it, and return its descriptor."""
+def _create(folder: Path, program: str) -> tuple[Path, int]:
+    """Create the log file with its header and point the symlink at it; returns its path and descriptor."""
     folder.mkdir(parents=True, exist_ok=True)
     host = socket.gethostname()
     now = time.localtime()
@@ -140,13 +181,15 @@ def _create(folder: Path, program: str) -> int:
         f"Running on machine: {host}\n"
         "Log line format: [IWEF]mmdd hh:mm:ss.uuuuuu threadid file:line] msg\n"
     )
+    if os.fstat(descriptor).st_size:
+        return folder / name, descriptor  # of this process and second
     os.write(descriptor, header.encode())
     link = folder / f"{program}.INFO"
     fresh = folder / f".{program}.INFO.{os.getpid()}"
     fresh.unlink(missing_ok=True)
     fresh.symlink_to(name)
     fresh.replace(link)
-    return descriptor
+    return folder / name, descriptor
 
 
 def _user() -> str:

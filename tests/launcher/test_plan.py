@@ -187,6 +187,7 @@ def test_the_environment_of_a_trainer(planned: Planned) -> None:
         "MASTER_ADDR": "10.0.0.2",
         "GLOG_logtostderr": "0",
         "GLOG_log_dir": "./log",
+        "GLOG_max_log_size": "256",
         "PYTHONUNBUFFERED": "1",
         "PYTHONFAULTHANDLER": "1",
         "LD_LIBRARY_PATH": "/cuda",

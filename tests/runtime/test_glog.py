@@ -7,6 +7,7 @@ import logging
 import os
 import re
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -92,6 +93,32 @@ def test_opening_again_replaces_the_file_behind_the_symlink(tmp_path: Path) -> N
     glog.open_log(glog.TRAINER, to_files(tmp_path / "b")).info("second")
     assert "second" not in (tmp_path / "a" / "paddle_trainer.INFO").read_text()
     assert "second" in (tmp_path / "b" / "paddle_trainer.INFO").read_text()
+
+
+def test_a_full_file_is_followed_by_another_and_the_last_three_are_kept(tmp_path: Path) -> None:
+    log = glog.open_log(
+        glog.TRAINER,
+        JobEnvironment.read(
+            {"GLOG_logtostderr": "0", "GLOG_log_dir": str(tmp_path), "GLOG_max_log_size": "1"}
+        ),
+    )
+    seen: set[Path] = set()
+    deadline = time.monotonic() + 30
+    number = 0
+    while len(seen) < 5:
+        assert time.monotonic() < deadline
+        for _ in range(300):
+            number += 1
+            log.info("%d %s", number, "x" * 1000)
+        seen |= set(tmp_path.glob("*.log.INFO.*"))
+        time.sleep(0.1)  # names differ by the second
+    files = sorted(tmp_path.glob("*.log.INFO.*"))
+    assert files == sorted(seen)[-3:]
+    assert (tmp_path / "paddle_trainer.INFO").resolve() == files[-1]
+    texts = [path.read_text() for path in files]
+    assert all(text.startswith("Log file created at: ") for text in texts)
+    numbers = [int(line.split("] ")[1].split()[0]) for text in texts for line in text.splitlines()[3:]]
+    assert numbers == list(range(numbers[0], number + 1))
 
 
 def test_a_folder_that_cannot_be_made_is_told_on_stderr(
