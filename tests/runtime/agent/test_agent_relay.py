@@ -9,7 +9,6 @@ import signal
 import socket
 from collections.abc import Callable, Iterator
 from typing import Any
-from typing import Any
 
 import pytest
 
