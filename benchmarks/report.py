@@ -21,13 +21,14 @@ class Report:
 
     Attributes:
         figures: name -> (samples, unit, what exactly was measured).
-        ratios: name -> (value, the two figures it is made of); below 1 ours is the smaller one.
+        ratios: name -> (that of the medians, that of the least values, the two figures); below 1 ours is the
+            smaller one. On a machine that others use too, the least values have met the least of it.
         missing: name -> why there is no such figure.
         tell: called with each figure as it is found: a long run says what it is at.
     """
 
     figures: dict[str, tuple[Samples, str, str]] = field(default_factory=dict)
-    ratios: dict[str, tuple[float, str]] = field(default_factory=dict)
+    ratios: dict[str, tuple[float, float, str]] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
     tell: Callable[[str], None] = lambda line: None
 
@@ -61,8 +62,12 @@ class Report:
         if absent:
             self.lack(name, f"there is no {', no '.join(absent)}")
             return
-        value = self.figures[ours][0].median / self.figures[theirs][0].median
-        self.ratios[name] = (value, f"{ours} / {theirs}")
+        of_ours, of_theirs = self.figures[ours][0], self.figures[theirs][0]
+        self.ratios[name] = (
+            of_ours.median / of_theirs.median,
+            of_ours.low / of_theirs.low,
+            f"{ours} / {theirs}",
+        )
 
     def text(self, machine: Facts) -> str:
         """Everything, for the screen."""
@@ -71,8 +76,11 @@ class Report:
             rows = [_row(name, *figure) for name, figure in self.figures.items()]
             parts.append(_table(("figure", "median", "least", "most", "n", "unit", "what"), rows))
         if self.ratios:
-            ratios = [(name, f"{value:.3g}", of) for name, (value, of) in self.ratios.items()]
-            parts.append(_table(("ratio", "value", "of"), ratios))
+            ratios = [
+                (name, f"{value:.3g}", f"{at_best:.3g}", of)
+                for name, (value, at_best, of) in self.ratios.items()
+            ]
+            parts.append(_table(("ratio", "of medians", "of the least", "figures"), ratios))
         if self.missing:
             parts.append(_table(("not measured", "why"), list(self.missing.items())))
         return "\n\n".join(parts)
@@ -97,7 +105,7 @@ class Report:
             for name, (samples, unit, note) in self.figures.items()
         }
         figures |= {name: {"median": None, "why": why} for name, why in self.missing.items()}
-        ratios = {name: round(value, 4) for name, (value, _) in self.ratios.items()}
+        ratios = {name: round(value, 4) for name, (value, _, _) in self.ratios.items()}
         everything = {"machine": machine, "figures": figures, "ratios": ratios}
         path.write_text(json.dumps(everything, indent=1) + "\n", encoding="utf-8")
 
