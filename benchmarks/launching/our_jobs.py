@@ -17,7 +17,7 @@ PHASE = re.compile(r"([a-z ]+) ([\d.]+) s")
 TO_THE_DISPATCH = ("start", "config", "connect", "preflight", "dispatch")
 LIMIT_S = 900.0
 # Many hosts share few cores here: what a real machine answers in a second may take a minute.
-PATIENCE: dict[str, object] = {"CONNECT_TIMEOUT_S": 120, "PREFLIGHT_TIMEOUT_S": 180, "LEASE_S": 120}
+PATIENCE: dict[str, object] = {"CONNECT_TIMEOUT_S": 120, "PREFLIGHT_TIMEOUT_S": 180, "LEASE_S": 50}
 
 
 @dataclass(frozen=True)
