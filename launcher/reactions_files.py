@@ -37,7 +37,7 @@ class FileReactions:
     def line(self, record: NodeRecord, event: MessageEvent) -> None:
         """Lines of a process, or how many bytes of them did not come."""
         fields = event.fields
-        name = self._roster.processes[fields["proc"]].process.name
+        name = self._roster.known(fields["proc"])
         if fields.get("unsent"):
             self._console.unsent(name, record.name, int(fields["unsent"]), str(fields.get("log", "its log")))
             return

@@ -70,7 +70,9 @@ class ProcessReactions:
             if fields["code"] != 0 and not self._situation.stopping:
                 self._roster.fail_node(record, f"{errand}: {how}", Kind.REFUSED)
             return
-        process = self._roster.processes[fields["proc"]]
+        process = self._roster.processes.get(self._roster.known(fields["proc"]))
+        if process is None:  # the job goes on without it
+            return
         process.state, process.stall = ProcessState.EXITED, None
         is_trainer = process.process.role is Role.TRAINER
         if process.ending or (is_trainer and fields["code"] == 0):

@@ -153,8 +153,9 @@ class Recovery:
         gone = [self._roster.processes.pop(name).process for name in sorted(names)]
         if self._policy.together:
             ranks = {process.rank for process in gone}
-            nodes = tuple(n for rank, n in enumerate(self._plan.trainer_nodes) if rank not in ranks)
-            self._plan = replace(self._plan, trainer_nodes=nodes)
+            seated = tuple(n for rank, n in enumerate(self._plan.trainer_nodes) if rank not in ranks)
+            nodes = tuple(node for node in self._plan.nodes if node.node_id in seated)
+            self._plan = replace(self._plan, nodes=nodes, trainer_nodes=seated)
             return
         for process in gone:
             send_word_of(process, self._plan, self._roster, self._starter)

@@ -151,6 +151,7 @@ class Roster:
         late: what ended since the job is being stopped.
         incidents: what the job went on after.
         messengers: processes that tell pservers who is gone: what each is to tell, by name.
+        names: of all processes that were ever asked for.
     """
 
     nodes: dict[int, NodeRecord]
@@ -160,6 +161,7 @@ class Roster:
     late: list[Failure] = field(default_factory=list)
     incidents: list[Incident] = field(default_factory=list)
     messengers: dict[str, str] = field(default_factory=dict)
+    names: set[str] = field(default_factory=set)
 
     def all(self) -> list[NodeRecord]:
         """Every node, in the order of their ids."""
@@ -172,6 +174,16 @@ class Roster:
     def trainers(self) -> list[ProcessRecord]:
         """Trainers by rank."""
         return [record for record in self.processes.values() if record.process.role is Role.TRAINER]
+
+    def known(self, name: object) -> str:
+        """The name of a process as a node says it.
+
+        Raises:
+            KeyError: no such process was ever asked for.
+        """
+        if name not in self.names:
+            raise KeyError(name)
+        return str(name)
 
     def pservers(self) -> list[ProcessRecord]:
         """Pservers by rank."""

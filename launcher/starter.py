@@ -66,6 +66,7 @@ class Starter:
         """Send the `start` of a process, with what only its node and this run know."""
         node = self._roster.nodes[process.node_id]
         node.used = True
+        self._roster.names.add(process.name)
         job_dir, runtime = node.trees[WORKSPACE], node.trees[RUNTIME]
         python_path = f"{runtime}/{HOOKS}:{runtime}"
         node.send(

@@ -25,6 +25,8 @@ from paddle.pserver.keys import WireKeys
 from paddle.pserver.layout import Array, Layout
 from paddle.pserver.links import Links
 from paddle.pserver.message import Message, Section, Verb
+from paddle.pserver.rejoining import rejoin
+from paddle.pserver.session import TAKES_OVER
 from paddle.pserver.tables import Tables, reply_array
 
 _log = logging.getLogger(__name__)
@@ -43,8 +45,12 @@ class Client:
         trainer_id: int,
         num_trainers: int,
         timeout_s: float = 60.0,
+        takes_over: bool = False,
     ) -> None:
         """Start a session on links to the dense servers and then the `num_sparse` sparse ones.
+
+        Args:
+            takes_over: the trainer's earlier process is known to be dead, even if servers did not notice.
 
         Raises:
             PserverLost: a server did not answer within `timeout_s`.
@@ -59,7 +65,7 @@ class Client:
         self._closed = False
         self._layout = Layout([], len(self._everyone) - num_sparse, num_sparse)
         try:
-            self._exchange.hello(num_trainers)
+            self._exchange.hello(num_trainers, TAKES_OVER if takes_over else 0)
         except BaseException:
             network.close()
             raise
@@ -76,6 +82,7 @@ class Client:
         job_key: str | None,
         wire: str,
         timeout_s: float = 60.0,
+        takes_over: bool = False,
     ) -> Self:
         """Connect to all servers; they may still be starting.
 
@@ -87,6 +94,7 @@ class Client:
             job_key: secret of the job; needed for wire "curve".
             wire: "curve" or "plain".
             timeout_s: how long a server may be silent.
+            takes_over: see `__init__`.
 
         Raises:
             ConfigError: an argument is wrong.
@@ -110,6 +118,7 @@ class Client:
             trainer_id=trainer_id,
             num_trainers=num_trainers,
             timeout_s=timeout_s,
+            takes_over=takes_over,
         )
 
     def configure(
@@ -149,20 +158,8 @@ class Client:
         self._exchange.run({i: Message(Verb.READY) for i in missing})
 
     def rejoin(self) -> int:
-        """Take up the place of an earlier process of this trainer; return how many passes are over.
-
-        That process may have told one server of the end of a pass and not the next: those that are behind hear
-        it again, or the others would wait for it for ever.
-        """
-        passes = {
-            i: reply.extra
-            for i, reply in self._exchange.run({i: Message(Verb.PULL) for i in self._everyone}).items()
-        }
-        behind = [i for i, number in passes.items() if number < max(passes.values())]
-        for verb in (Verb.START_PASS, Verb.FINISH_PASS):
-            if behind:
-                self._exchange.run({i: Message(verb) for i in behind})
-        return max(passes.values())
+        """Take up the place of an earlier process of this trainer; return how many passes are over."""
+        return rejoin(self._exchange, self._everyone)
 
     def start_pass(self) -> None:
         """Wait until every trainer starts a pass."""

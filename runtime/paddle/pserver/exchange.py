@@ -61,14 +61,18 @@ class Exchange:
         self._stamps = [0] * len(network.endpoints)
         self._broken = ""
 
-    def hello(self, num_trainers: int) -> None:
+    def hello(self, num_trainers: int, extra: int = 0) -> None:
         """Open the session with every server.
+
+        Args:
+            num_trainers: of the job.
+            extra: 0 or `session.TAKES_OVER`.
 
         Raises:
             PserverLost: one did not answer within `timeout_s`.
             PserverError: one refused us.
         """
-        hello = Message(Verb.HELLO, value=num_trainers)
+        hello = Message(Verb.HELLO, value=num_trainers, extra=extra)
         for index, reply in self.run(dict.fromkeys(range(len(self._stamps)), hello)).items():
             self._stamps[index] = reply.stamp
 

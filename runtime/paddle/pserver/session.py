@@ -12,6 +12,10 @@ from dataclasses import dataclass
 from paddle.errors import PserverError
 from paddle.pserver.message import Message
 
+TAKES_OVER = (
+    1  # `extra` of a HELLO: whoever started this process knows that the trainer's earlier one is dead
+)
+
 
 @dataclass(slots=True)
 class Session:
@@ -43,6 +47,9 @@ class Sessions:
     def join(self, message: Message, address: bytes) -> tuple[Session, bool]:
         """Start the session of a HELLO, or find it again; say whether it is new.
 
+        One that says TAKES_OVER gets the trainer id even from a process that seems connected: a machine that lost
+        its power breaks no connection.
+
         Raises:
             PserverError: the trainer id does not exist in this job, or a living process has it already.
         """
@@ -56,7 +63,8 @@ class Sessions:
             raise PserverError(f"trainer_id: expected 0 to {self.num_trainers - 1}, got {trainer}")
         session = self._by_trainer.get(trainer)
         is_new = session is None or session.id != message.session
-        if session is not None and is_new and session.lost_at is None and trainer not in self.left:
+        is_taken = session is not None and session.lost_at is None and trainer not in self.left
+        if is_new and is_taken and message.extra != TAKES_OVER:
             raise PserverError(
                 f"trainer_id {trainer} is taken by another process that is still connected; "
                 "give each trainer its own"

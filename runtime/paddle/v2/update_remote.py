@@ -48,6 +48,7 @@ class RemoteUpdater:
             num_trainers=settings.num_trainers,
             job_key=key,
             wire=settings.environment.wire or ("curve" if key else "plain"),
+            takes_over=settings.environment.restart_count > 0,
         )
         try:
             specs = [parameter_spec(config, sparse=config.sparse_remote_update) for config in trained]

@@ -70,3 +70,23 @@ def test_an_old_hello_that_comes_late_does_not_bring_a_trainer_back() -> None:
     assert reply.message.verb is Verb.ERROR
     (reply,) = engine.handle(b"b", Message(Verb.PULL, session=1, request=10, stamp=7))
     assert "no session" in reply.message.section("").as_text()
+
+
+def test_another_process_leaves_for_a_trainer_that_vanished_without_breaking_its_connection() -> None:
+    job = InProcessJob(2)
+    vanished = job.client(1)
+
+    def train(client: Client, trainer: int) -> None:
+        client.configure(MODEL.parameters, SGD, MODEL.values())
+        client.start_pass()
+        client.push_pull(MODEL.gradients(trainer), 4, {})
+        client.finish_pass()
+
+    try:
+        with pytest.raises(PserverError, match="taken by another process"):
+            job.client(1)
+        servant = Client(job.servers.connect(job.endpoints), 0, trainer_id=1, num_trainers=2, takes_over=True)
+        servant.leave(5.0)
+        job.run(train, [0])
+    finally:
+        vanished.close()

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nodes that are lost for good: the job goes on without their trainers while enough remain."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.hosts import Cluster
+from tests.cluster.job import JobRunner
+from tests.cluster.oracle import Oracle
+
+pytestmark = pytest.mark.cluster
+
+LEARN = Path(__file__).with_name("workspaces") / "learn"
+HOLD_UNTIL_FEWER = """
+import os, time
+print("rank", os.environ["RANK"], "of", os.environ["WORLD_SIZE"], "in life", os.environ["PADDLE_RESTART_COUNT"],
+      "holding", flush=True)
+if os.environ["WORLD_SIZE"] == "3":
+    time.sleep(1000)
+"""
+
+
+def learn(job: JobRunner) -> None:
+    """Have the job learn something, with one parameter server, on node-a."""
+    shutil.rmtree(job.workspace)
+    shutil.copytree(LEARN, job.workspace)
+    job.conf_tail = "PSERVERS = [0]\nTRAINERS = [0, 1, 2]\n"
+
+
+def lose(cluster: Cluster, name: str) -> None:
+    """A host without power: there is no "connection reset" either."""
+    cluster[name].cut()
+    cluster[name].kill()
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+def test_parameter_servers_no_longer_wait_for_a_trainer_whose_node_is_lost(
+    kind: str, cluster: Cluster, job: JobRunner, oracle: Oracle
+) -> None:
+    job.conf["LEASE_S"] = 5
+    learn(job)
+    launch = job.start("--passes=60", f"--async={int(kind == 'async')}", "--min_trainers=2")
+    launch.wait_for_line("trainer 2 life 0: end of pass 1", 40)
+    lose(cluster, "node-c")
+    oracle.check(
+        launch,
+        0,
+        r"^trainer 2 on root@node-c is left out: .*; the job goes on with 2 trainers",
+        r"^WARNING: trainer 2 on root@node-c is left out",
+        r"trainer 0 life 0 is done",
+        r"trainer 1 life 0 is done",
+        within_s=120,
+        unreachable=[cluster["node-c"]],
+    )
+
+
+def test_fewer_than_the_least_number_of_trainers_end_the_job_as_lost(
+    cluster: Cluster, job: JobRunner, oracle: Oracle
+) -> None:
+    job.conf["LEASE_S"] = 5
+    learn(job)
+    launch = job.start("--passes=1000", "--min_trainers=3")
+    launch.wait_for_line("trainer 2 life 0: end of pass 1", 40)
+    lose(cluster, "node-c")
+    oracle.check(
+        launch,
+        5,
+        r"the job ends: 2 trainers remain, --min_trainers=3",
+        r"FIRST ERROR: node root@node-c",
+        within_s=60,
+        unreachable=[cluster["node-c"]],
+    )
+
+
+def test_a_node_with_a_pserver_cannot_be_left_out(cluster: Cluster, job: JobRunner, oracle: Oracle) -> None:
+    job.conf["LEASE_S"] = 5
+    launch = job.start("--act=hold", "--min_trainers=1")
+    job.wait_until_holding(launch)
+    lose(cluster, "node-c")
+    oracle.check(launch, 5, r"the job ends: a pserver", within_s=60, unreachable=[cluster["node-c"]])
+
+
+def test_in_collective_mode_those_that_remain_start_again_with_new_ranks(
+    cluster: Cluster, job: JobRunner, oracle: Oracle
+) -> None:
+    job.conf.update(LEASE_S=5, RESTART_BACKOFF_S=0.2)
+    (job.workspace / "train.py").write_text(HOLD_UNTIL_FEWER)
+    launch = job.start("--mode=collective", "--min_trainers=2")
+    job.wait_for_role("TRAINER")
+    launch.wait_for_line("rank 2 of 3", 30)
+    lose(cluster, "node-b")
+    oracle.check(
+        launch,
+        0,
+        r"^trainer 1 on root@node-b is left out",
+        r"^WARNING: trainer 1 on root@node-b",
+        within_s=90,
+        unreachable=[cluster["node-b"]],
+    )
+    assert re.findall("rank . of . in life .", job.log(2, "train.log")) == [
+        "rank 2 of 3 in life 0",
+        "rank 1 of 2 in life 1",
+    ]
+
+
+def test_a_trainer_that_cannot_be_saved_is_left_out_and_named(
+    cluster: Cluster, job: JobRunner, oracle: Oracle
+) -> None:
+    learn(job)
+    launch = job.start("--passes=4", "--min_trainers=2", "--die=1:5:exit_3")
+    oracle.check(launch, 0, r"^WARNING: trainer 1 on root@node-b is left out: exit code 3", within_s=90)
+
+
+def test_a_killed_agent_under_the_policy_is_a_lost_node(
+    cluster: Cluster, job: JobRunner, oracle: Oracle
+) -> None:
+    learn(job)
+    launch = job.start("--passes=60", "--min_trainers=2")
+    launch.wait_for_line("trainer 2 life 0: end of pass 1", 40)
+    os.kill(job.wait_for_role("TRAINER")["node-b"].ppid, signal.SIGKILL)
+    oracle.check(launch, 0, r"^WARNING: trainer 1 on root@node-b is left out: lost", within_s=90)

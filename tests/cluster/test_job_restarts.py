@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Processes that fail and are started again, as often as the user allows."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster.hosts import Cluster
+from tests.cluster.job import JobRunner
+from tests.cluster.oracle import Oracle
+
+pytestmark = pytest.mark.cluster
+
+LEARN = Path(__file__).with_name("workspaces") / "learn"
+CRASHES = "import no_such_module_anywhere\n"
+AGAIN = """
+import os, sys, time
+rank, life = os.environ["RANK"], int(os.environ["PADDLE_RESTART_COUNT"])
+print(f"rank {rank} of {os.environ['WORLD_SIZE']} in life {life}", flush=True)
+if rank == "1" and life < 2:
+    sys.exit(3)
+if life < 2:
+    time.sleep(1000)
+"""
+
+
+def learn(job: JobRunner) -> None:
+    """Have the job learn something, with parameter servers of ours."""
+    shutil.rmtree(job.workspace)
+    shutil.copytree(LEARN, job.workspace)
+
+
+def script(job: JobRunner, text: str) -> None:
+    """Have the job run this as its train.py."""
+    (job.workspace / "train.py").write_text(text)
+
+
+def failure(job: JobRunner) -> dict[str, Any]:
+    return dict(json.loads((job.workspace / "log" / "failure.json").read_text()))
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+@pytest.mark.parametrize("victim", [0, 2])
+def test_a_killed_trainer_is_started_again_and_ends_its_passes_with_the_others(
+    victim: int, kind: str, cluster: Cluster, job: JobRunner, oracle: Oracle
+) -> None:
+    learn(job)
+    how = f"--die={victim}:6:kill"
+    launch = job.start("--passes=4", how, f"--async={int(kind == 'async')}", "--max_restarts=1")
+    end = oracle.check(
+        launch,
+        0,
+        rf"^trainer {victim} on root@node-[ac]: signal 9 \(SIGKILL\); trainer {victim} is started again in",
+        rf"trainer {victim} life 1 is done",
+        within_s=90,
+        never=["FIRST ERROR"],
+    )
+    log = job.log(victim, "train.log")
+    assert f"---- trainer {victim} is started again (restart 1) ----" in log
+    passes = re.findall(rf"trainer {victim} life (\d): end of pass (\d)", log)
+    assert passes == [("0", "0"), ("1", "1"), ("1", "2"), ("1", "3")], end.output
+
+
+def test_restarts_come_to_an_end(cluster: Cluster, job: JobRunner, oracle: Oracle) -> None:
+    job.conf["RESTART_BACKOFF_S"] = 0.2
+    learn(job)
+    launch = job.start("--passes=100", "--die=1:2:exit_3", "--lives=9", "--max_restarts=2")
+    oracle.check(
+        launch,
+        1,
+        r"--max_restarts=2 is used up",
+        r"FIRST ERROR: trainer 1 on root@node-b: exit code 3",
+        r"  before that: .*restart 2 of 2",
+        within_s=90,
+    )
+    assert [each["kind"] for each in failure(job)["incidents"]] == ["restart", "restart"]
+
+
+def test_a_pserver_is_never_started_again(cluster: Cluster, job: JobRunner, oracle: Oracle) -> None:
+    learn(job)
+    launch = job.start("--passes=1000", "--max_restarts=5")
+    launch.wait_for_line("trainer 2 life 0: end of pass 1", 40)
+    os.kill(job.wait_for_role("PSERVER")["node-b"].pid, signal.SIGKILL)
+    oracle.check(
+        launch,
+        5,
+        r"the job ends: a pserver has no saved state",
+        r"FIRST ERROR: pserver 1 on root@node-b: signal 9",
+        within_s=40,
+    )
+
+
+def test_in_collective_mode_all_ranks_start_again_together(
+    cluster: Cluster, job: JobRunner, oracle: Oracle
+) -> None:
+    job.conf["RESTART_BACKOFF_S"] = 0.2
+    script(job, AGAIN)
+    launch = job.start("--mode=collective", "--max_restarts=2")
+    oracle.check(
+        launch, 0, r"exit code 3; all 3 trainers are started again in .*\(restart 2 of 2\)", within_s=60
+    )
+    for rank in range(3):
+        assert re.findall(r"rank . of . in life \d", job.log(rank, "train.log")) == [
+            f"rank {rank} of 3 in life {life}" for life in range(3)
+        ]
+
+
+def test_trainers_that_all_die_of_the_same_are_told_once(
+    cluster: Cluster, job: JobRunner, oracle: Oracle
+) -> None:
+    job.conf["RESTART_BACKOFF_S"] = 0.2
+    script(job, CRASHES)
+    launch = job.start("--mode=collective", "--max_restarts=2")
+    end = oracle.check(
+        launch, 1, r"FIRST ERROR: trainer \d", r"^  and 2 more with the same last line: ", within_s=60
+    )
+    screen = end.output[end.output.index("FIRST ERROR") :]
+    assert screen.count("ModuleNotFoundError") == 1
+    assert (
+        failure(job)["first_cause"]["error"]
+        == "ModuleNotFoundError: No module named 'no_such_module_anywhere'"
+    )
+    assert len(failure(job)["same"]) == 2
+
+
+def test_ctrl_c_while_a_restart_waits_for_its_time_ends_the_job(
+    cluster: Cluster, job: JobRunner, oracle: Oracle
+) -> None:
+    job.conf["RESTART_BACKOFF_S"] = 25
+    script(job, AGAIN)
+    launch = job.start("--mode=collective", "--max_restarts=2")
+    launch.wait_for_line("trainers are started again in", 40)
+    launch.interrupt()
+    oracle.check(launch, 130, within_s=20)
