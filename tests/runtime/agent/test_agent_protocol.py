@@ -124,7 +124,7 @@ def test_frames_with_wrong_fields_fail_one_by_one_and_the_agent_lives(
     node.link.send("ping", seq=77)
     node.expect("pong", timeout_s=60, seq=77)
     if not greeted:  # its own hello came before all of this
-        hello = {"job_id": node.job_id, "node_id": 0, "lease_s": 30, "python": sys.executable}
+        hello: dict[str, Any] = {"job_id": node.job_id, "node_id": 0, "lease_s": 30, "python": sys.executable}
         node.link.send("hello", root_dir=str(node.root), **hello)
         node.link.send("probe", address="127.0.0.1")
         node.expect("probed")

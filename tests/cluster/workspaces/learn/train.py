@@ -12,6 +12,8 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from typing import NoReturn
 
 import paddle.v2 as paddle
 
@@ -21,18 +23,18 @@ victim, die_at, how = (flags.get("die", "none:0:kill")).split(":")
 steps = 0
 
 
-def reader():
+def reader() -> Iterator[list[tuple[tuple[float, float], tuple[float]]]]:
     for batch in range(int(flags.get("batches", "4"))):
         yield [((x / 10, 1.0 - x / 10), (x / 5,)) for x in range(batch, batch + 4)]
 
 
-def wait_for_the_other_lock():
+def wait_for_the_other_lock() -> None:
     lock = threading.Lock()
     lock.acquire()
     lock.acquire()
 
 
-def come_to_grief():
+def come_to_grief() -> NoReturn:
     sys.stdout.write(f"trainer {rank} comes to grief: {how}\n")
     sys.stdout.flush()
     if how == "kill":
@@ -42,7 +44,7 @@ def come_to_grief():
     sys.exit(3)
 
 
-def on_event(event):
+def on_event(event: object) -> None:
     global steps
     if isinstance(event, paddle.event.BeginIteration):
         time.sleep(float(flags.get("pause", "0.05")))
