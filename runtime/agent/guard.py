@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The outer of the agent's two processes: waits for the inner one, and kills what it leaves behind.
+"""The outer two of the agent's three processes: each waits for the next one in, and kills what it leaves behind.
 
-It holds no state and does nothing else, so that nothing but a signal can end it; the inner process notices
-that and cleans.
+They hold no state and do nothing else, so that nothing but a signal can end them; the process further in notices
+that and cleans. The outermost, the watcher, is in another session than the guard and the agent proper: whoever kills
+these two together, by their group for one, leaves it alive, and it inherits all that they started.
 """
 
 import _signal as signal  # `signal` itself brings more modules than all the rest of an agent's first word
@@ -11,16 +12,17 @@ import sys
 import time
 
 from agent.greeting import greet
-from agent.subreaper import become_subreaper
+from agent.subreaper import become_subreaper, end_with_parent
 
 CLEAN_S = 5.0
+FAREWELL_S = 15.0  # how long the agent proper may take to stop a job when its guard is gone
 POLL_S = 0.05
 STOPPED_S = 5.0  # how long somebody may stop the supervisor
 FAILED = 70  # not 1, which is what a Python that cannot start ends with
 
 
 def guard(nonce: str) -> int:
-    """Run the supervisor as a child and return this process's exit code."""
+    """Run the guard as a child, the supervisor as the guard's, and return this process's exit code."""
     os.closerange(3, _first_free())  # whatever the login left open must not reach a job
     # ignored, children would be gone before anybody could wait for them
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -28,6 +30,42 @@ def guard(nonce: str) -> int:
     become_subreaper()
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
+    inside_read, inside_write = os.pipe()  # ends when both inner processes have
+    watcher = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        os.close(inside_read)
+        _run_guard(nonce, watcher)
+    os.close(inside_write)
+    _let_go_of_the_stream()
+    status = _watch(pid)
+    if os.WIFSIGNALED(status):
+        _await_end(inside_read)
+        _clean({})
+        sys.stderr.write("the node agent's guard was ended by signal %d\n" % os.WTERMSIG(status))
+        return FAILED
+    return os.WEXITSTATUS(status)
+
+
+def _run_guard(nonce: str, watcher: int) -> None:
+    """The child's side of the first fork: never returns."""
+    code = FAILED
+    try:
+        os.setsid()
+        end_with_parent(signal.SIGTERM)
+        if os.getppid() == watcher:
+            become_subreaper()
+            code = _guard(nonce)
+    except Exception:  # noqa: BLE001 - the last resort of a process: the launcher shows what is on stderr
+        import traceback
+
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _guard(nonce: str) -> int:
     alive_read, alive_write = os.pipe()  # ends when this process does
     marks_read, marks_write = os.pipe()
     pid = os.fork()
@@ -38,10 +76,7 @@ def guard(nonce: str) -> int:
     os.close(alive_read)
     os.close(marks_write)
     _let_go_of_the_stream()
-    signal.signal(signal.SIGTERM, lambda *_: _pass_on(pid))
-    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
-    status = _wait(pid)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the pid is free for others now
+    status = _watch(pid)
     _clean(_marks(marks_read))
     return _explain(status)
 
@@ -83,6 +118,22 @@ def _let_go_of_the_stream() -> None:
     os.dup2(null, 0)
     os.dup2(null, 1)
     os.close(null)
+
+
+def _watch(pid: int) -> int:
+    """Wait for a child's end, passing TERM on; returns its status."""
+    signal.signal(signal.SIGTERM, lambda *_: _pass_on(pid))
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
+    status = _wait(pid)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the pid is free for others now
+    return status
+
+
+def _await_end(inside: int) -> None:
+    """Let the agent proper stop the job, if it lives."""
+    import select
+
+    select.select([inside], [], [], FAREWELL_S)
 
 
 def _wait(pid: int) -> int:

@@ -117,6 +117,10 @@ def run_until_ready(node: Node, code: str) -> set[int]:
     return family
 
 
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
 def gone(pids: set[int]) -> bool:
     return not any(lives(pid) for pid in pids)
 
@@ -143,6 +147,40 @@ def test_when_one_of_the_two_agent_processes_is_killed_the_other_cleans(
     reason = node.expect_lost()
     if victim == "agent":
         assert "signal 9" in reason
+
+
+@pytest.mark.parametrize("code", STRAYS.values(), ids=STRAYS)
+def test_when_both_are_killed_together_their_watcher_cleans(node: Node, canary: object, code: str) -> None:
+    family = run_until_ready(node, code)
+    guard, agent = node.pids()
+    watcher = parent_of(guard)
+    for pid in (guard, agent):
+        os.kill(pid, signal.SIGKILL)
+    eventually(lambda: gone(family | {guard, agent, watcher}), f"{family} are gone")
+    assert marked(node.job_id) == []
+
+
+def test_a_kill_of_the_agent_s_group_leaves_its_watcher(node: Node, canary: object) -> None:
+    family = run_until_ready(node, STRAYS["cleared its environment"])
+    guard, agent = node.pids()
+    assert os.getpgid(guard) == os.getpgid(agent) != os.getpgid(parent_of(guard))
+    os.killpg(os.getpgid(guard), signal.SIGKILL)
+    eventually(lambda: gone(family | {guard, agent}), f"{family} are gone")
+
+
+def test_without_its_watcher_the_agent_stops_the_job_and_goes(node: Node, canary: object) -> None:
+    family = run_until_ready(node, STRAYS["daemonized"])
+    guard, agent = node.pids()
+    os.kill(parent_of(guard), signal.SIGKILL)
+    eventually(lambda: gone(family | {guard, agent}), f"{family} are gone")
+
+
+def test_if_all_three_are_killed_at_once_the_direct_children_die_with_them(node: Node) -> None:
+    child = node.python("import time; time.sleep(600)")
+    guard, agent = node.pids()
+    for pid in (parent_of(guard), guard, agent):
+        os.kill(pid, signal.SIGKILL)
+    eventually(lambda: gone({child, guard, agent}), f"{child} is gone")
 
 
 @pytest.mark.parametrize("code", STRAYS.values(), ids=STRAYS)
