@@ -11,6 +11,7 @@ import base64
 import importlib.util
 import marshal
 import secrets
+import threading
 import zlib
 from dataclasses import dataclass
 from functools import cache
@@ -36,6 +37,7 @@ FIRST = (
 )
 LOADER = "agent.bootstrap"
 NONCE_BYTES = 16
+_packing = threading.Lock()
 _MARSHAL = 2  # a form that every Python 3 reads
 
 # The first line is read by any Python from 2.7 on, and must not say more than that. A buffer of one byte reads
@@ -88,9 +90,14 @@ def agent_bootstrap(agent_dir: Path = AGENT_DIR) -> Bootstrap:
     return Bootstrap(nonce, b"%b%b\n" % (packed_agent(agent_dir), nonce.encode()))
 
 
-@cache
-def packed_agent(agent_dir: Path) -> bytes:
+def packed_agent(agent_dir: Path = AGENT_DIR) -> bytes:
     """All modules of an agent, for `boot` in agent.bootstrap; read and compiled once in a launcher's life."""
+    with _packing:  # once, not once for each thread that waits
+        return _pack(agent_dir)
+
+
+@cache
+def _pack(agent_dir: Path) -> bytes:
     modules = {}
     for path in sorted(agent_dir.glob("*.py")):
         name = "agent" if path.stem == "__init__" else f"agent.{path.stem}"

@@ -25,8 +25,10 @@ from launcher.claim import claimed
 from launcher.collection import Collection
 from launcher.console import Console
 from launcher.control import Control
-from launcher.engines.ssh import SshEngine
+from launcher.descriptors import make_room
+from launcher.engines.ssh import SshEngine, prepare
 from launcher.errors import ExitCode, LauncherError
+from launcher.events import Events
 from launcher.job_log import JobLog
 from launcher.loop import Loop
 from launcher.phases import PhaseClock
@@ -57,8 +59,10 @@ def run(settings: Settings, console: Console, first: socket.socket | None = None
     clock = PhaseClock()
     clock.enter("config")
     plan = planning.build(settings, planning.new_job_id(datetime.now(), os.urandom(planning.ENTROPY_BYTES)))
+    make_room(len(plan.nodes))
+    prepare(plan)
     cargo = Cargo(plan)
-    events: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    events = Events()
     collected = collected_in(plan)
     with (
         claimed(collected, plan.job_id),

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """One connection to one agent: sends frames in the order of their urgency, posts what comes as events.
 
-Two daemon threads a link. The reader posts `MessageEvent`s and in the end exactly one `LinkLost`; it stops
-reading while too many events wait, so that a flood stays on the node. The writer sends single frames before
-the next frame of a stream.
+Posts `MessageEvent`s and in the end exactly one `LinkLost`. Reading pauses while too many events wait, so that
+a flood stays on the node. Single frames go before the next frame of a stream. The threads are those of `Wires`,
+which links share.
 """
 
 from __future__ import annotations
@@ -18,34 +18,40 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from launcher.bootstrap import Bootstrap
+from launcher.events import is_full
 from launcher.protocol import Decoder, Fields, FrameError, encode
+from launcher.wires import Next, Wires
 
 START_LIMIT_S = 30.0  # from the login to the agent's first line
 READ_SIZE = 1 << 18
 WRITE_SIZE = 1 << 15
-READ_TURN_S = 0.5
+TURN_SIZE = 1 << 18  # bytes that are written before others have their turn
 JOIN_S = 3.0
-EVENTS_LIMIT = 1024
-EVENTS_PAUSE_S = 0.02
 
 _log = logging.getLogger(__name__)
 
 
 class Stream(Protocol):
-    """A byte stream to an agent; `read` and `write` are called from one thread each, `close` from any."""
+    """A byte stream to an agent; `read` and `write` are called by one thread at a time each, `close` from any."""
 
     @property
     def bootstrap(self) -> Bootstrap:
         """What the agent's interpreter waits for on its standard input."""
 
-    def read(self, limit: int, timeout_s: float) -> bytes:
-        """Up to `limit` bytes, b"" at the end; TimeoutError when nothing came."""
+    def fileno(self) -> int:
+        """A descriptor that is readable while `read` has something to tell."""
 
-    def write(self, data: bytes) -> None:
-        """All of `data`; OSError when the other end is gone."""
+    def may_block(self) -> bool:
+        """Whether the next `read` may have to wait until the other side takes something."""
+
+    def read(self, limit: int) -> bytes | None:
+        """Up to `limit` bytes of what is there, b"" at the end, None when there is nothing now."""
+
+    def write(self, data: bytes) -> int:
+        """How much of `data` was taken within a short time; OSError when the other end is gone."""
 
     def close(self) -> None:
-        """End both directions; `read` and `write` return soon."""
+        """End both directions; `read` then tells the end."""
 
     def end(self) -> str:
         """Why the stream ended, as a sentence; closes it."""
@@ -53,12 +59,17 @@ class Stream(Protocol):
 
 @dataclass(frozen=True)
 class MessageEvent:
-    """A frame that an agent sent."""
+    """A frame that an agent sent.
+
+    Attributes:
+        size: bytes that wait with this event, of frames that came with it too.
+    """
 
     node_id: int
     kind: str
     fields: Fields
     body: bytes
+    size: int = 0
 
 
 @dataclass(frozen=True)
@@ -77,27 +88,40 @@ class Link:
 
     Args:
         node_id: goes into every event.
-        name: the node in messages and thread names.
+        name: the node in messages.
         stream: from ssh.connect or local.connect; the link owns it from now on.
         events: where events go; other links may post there too.
+        wires: the threads; those of its own when left out.
     """
 
-    def __init__(self, node_id: int, name: str, stream: Stream, events: queue.SimpleQueue[Any]) -> None:
+    def __init__(
+        self,
+        node_id: int,
+        name: str,
+        stream: Stream,
+        events: queue.SimpleQueue[Any],
+        wires: Wires | None = None,
+    ) -> None:
         self.node_id = node_id
         self.name = name
         self._stream = stream
         self._events = events
+        self._wires = Wires() if wires is None else wires
+        self._decoder = Decoder(stream.bootstrap.nonce)
+        self._start_by = time.monotonic() + START_LIMIT_S
         self._bytes_sent = 0
         self._fault = ""
-        self._wake = threading.Condition()
+        self._lock = threading.Lock()
         self._urgent: deque[Frame] = deque()
         self._streams: deque[Iterator[Frame]] = deque()
-        self._closing = threading.Event()
-        self._closed = threading.Event()
-        self._reader = threading.Thread(target=self._read, name=f"read {name}", daemon=True)
-        self._writer = threading.Thread(target=self._write, name=f"write {name}", daemon=True)
-        self._reader.start()
-        self._writer.start()
+        self._outgoing = memoryview(stream.bootstrap.payload)
+        self._is_greeting = True
+        self._closing = False  # nothing more is sent
+        self._closed = False  # by us
+        self._ended = threading.Event()
+        self._writing = self._wires.lanes.lane(self._write_turn)
+        self._read_once_more = self._wires.watch(self)
+        self._wires.ask(self._writing)
 
     @property
     def bytes_sent(self) -> int:
@@ -106,77 +130,148 @@ class Link:
 
     def send(self, kind: str, body: bytes = b"", **fields: Any) -> None:
         """Queue one frame, before those of streams. Never blocks; without effect on a closed link."""
-        with self._wake:
-            if not self._closing.is_set():
-                self._urgent.append((kind, fields, body))
-                self._wake.notify()
+        with self._lock:
+            if self._closing:
+                return
+            self._urgent.append((kind, fields, body))
+        self._wires.ask(self._writing)
 
     def send_stream(self, frames: Iterable[Frame]) -> None:
         """Queue many frames, made one by one when there is room for them.
 
-        The iterable runs on the writer's thread. An OSError or ValueError from it ends the link.
+        The iterable runs on a thread that writes. An OSError or ValueError from it ends the link.
         """
-        with self._wake:
-            if not self._closing.is_set():
-                self._streams.append(iter(frames))
-                self._wake.notify()
+        with self._lock:
+            if self._closing:
+                return
+            self._streams.append(iter(frames))
+        self._wires.ask(self._writing)
 
     def post(self, kind: str, **fields: Any) -> None:
-        """Put an event where the agent's own messages go; for work on the writer's thread that fails."""
+        """Put an event where the agent's own messages go; for work on a writing thread that fails."""
         self._events.put(MessageEvent(self.node_id, kind, fields, b""))
 
     def close(self) -> None:
-        """End the connection; returns when both threads ended, or after JOIN_S."""
-        self._closed.set()
+        """End the connection; returns when `LinkLost` was posted, or after JOIN_S."""
+        self._closed = True
         self._shut()
-        for thread in (self._writer, self._reader):
-            if thread is not threading.current_thread():
-                thread.join(JOIN_S)
+        self._ended.wait(JOIN_S)
+
+    # What `Wires` asks for
+
+    def fileno(self) -> int:
+        """Readable while there is something to read."""
+        return self._stream.fileno()
+
+    def may_block(self) -> bool:
+        """Whether the next `read_turn` may have to wait for the other side."""
+        return self._stream.may_block()
+
+    def may_go_on(self) -> bool:
+        """Whether the events that came were taken."""
+        return self._closing or not is_full(self._events)
+
+    def waits_until(self) -> float | None:
+        """When an agent must have said its first line, as long as it has not."""
+        return None if self._decoder.started else self._start_by
+
+    def read_turn(self) -> Next:
+        """Post the frames that are there; at the end of the stream, `LinkLost`."""
+        if self._ended.is_set():
+            return Next.NOTHING
+        try:
+            data = b"" if self._closed or self._fault else self._stream.read(READ_SIZE)
+            if data:
+                self._post_frames(data)
+            # a login script may go on talking
+            if data != b"" and not self._decoder.started and time.monotonic() >= self._start_by:
+                raise FrameError(f"no node agent started within {START_LIMIT_S:.0f} s")
+        except (FrameError, OSError) as error:
+            self._fault = self._fault or str(error)
+            data = b""
+        if data == b"":
+            self._tell_end()
+            return Next.NOTHING
+        return Next.PAUSE if is_full(self._events) else Next.BYTES
+
+    def _post_frames(self, data: bytes) -> None:
+        size = len(data)
+        for kind, fields, body in self._decoder.feed(data):
+            self._events.put(MessageEvent(self.node_id, kind, fields, body, max(size, len(body))))
+            size = 0
+
+    def _tell_end(self) -> None:
+        reason = self._fault
+        if self._closed and not reason:
+            reason = "the link was closed"
+        self._stop_sending()
+        self._wires.forget(self._stream.fileno())
+        ended = self._stream.end()
+        if not (self._decoder.started or self._closed):
+            reason = reason or "no node agent started"
+            if self._decoder.noise:
+                reason += f"; the login said {self._decoder.noise!r}"
+            if ": " not in ended:  # nothing on its standard error tells why
+                reason += "; see what ~/.bashrc does there without a terminal (exit, exec, a wait for input)"
+        self._events.put(LinkLost(self.node_id, "; ".join(part for part in (reason, ended) if part)))
+        self._ended.set()
 
     def _shut(self) -> None:
         self._stop_sending()
         self._stream.close()
+        self._read_once_more()
 
     def _stop_sending(self) -> None:
-        with self._wake:
-            self._closing.set()
+        with self._lock:
+            self._closing = True
             self._urgent.clear()
             self._streams.clear()
-            self._wake.notify()
 
-    def _write(self) -> None:
+    # Writing
+
+    def _write_turn(self) -> bool:
+        """Write for a while; True when there is more."""
         try:
-            self._stream.write(self._stream.bootstrap.payload)
-            while (data := self._next_bytes()) is not None:
-                self._stream.write(data)
-                self._bytes_sent += len(data)
-        except OSError as error:  # the reader will see the end of the stream, and the reason
+            return self._write(TURN_SIZE)
+        except OSError as error:  # reading will meet the end of the stream, and the reason
             _log.debug("%s: writing ended: %s", self.name, error)
             self._stop_sending()
         except ValueError as error:
             self._fault = str(error)
             self._shut()
+        return False
 
-    def _next_bytes(self) -> bytes | None:
+    def _write(self, limit: int) -> bool:
+        while limit > 0:
+            if self._closing:
+                return False
+            if not self._outgoing:
+                self._is_greeting = False
+                self._outgoing = memoryview(self._next_bytes())
+                if not self._outgoing:
+                    return False
+            written = self._stream.write(bytes(self._outgoing[:WRITE_SIZE]))
+            if not self._is_greeting:
+                self._bytes_sent += written
+            if written == 0:
+                return True  # the node is slow: others first
+            self._outgoing = self._outgoing[written:]
+            limit -= written
+        return True
+
+    def _next_bytes(self) -> bytes:
         """The next frame, or several small ones: a write for each would cost more than they do."""
         parts: list[bytes] = []
         size = 0
-        while size < WRITE_SIZE:
-            frame = self._next_frame(wait=not parts)
-            if frame is None:
-                break
+        while size < WRITE_SIZE and (frame := self._next_frame()) is not None:
             parts.append(encode(*frame))
             size += len(parts[-1])
-        return b"".join(parts) if parts else None
+        return b"".join(parts)
 
-    def _next_frame(self, wait: bool) -> Frame | None:
-        """None when the link was closed or, without waiting, when there is nothing to send."""
+    def _next_frame(self) -> Frame | None:
+        """None when there is nothing to send, or the link was closed."""
         while True:
-            with self._wake:
-                while wait and not (self._urgent or self._streams or self._closing.is_set()):
-                    self._wake.wait()
-                if self._closing.is_set():
-                    return None
+            with self._lock:
                 if self._urgent:
                     return self._urgent.popleft()
                 if not self._streams:
@@ -185,49 +280,6 @@ class Link:
             frame = next(stream, None)
             if frame is not None:
                 return frame
-            with self._wake:
+            with self._lock:
                 if self._streams and self._streams[0] is stream:
                     self._streams.popleft()
-
-    def _read(self) -> None:
-        decoder = Decoder(self._stream.bootstrap.nonce)
-        reason = ""
-        try:
-            reason = self._read_frames(decoder)
-        except (FrameError, OSError) as error:
-            reason = str(error)
-        reason = reason or self._fault
-        if self._closed.is_set() and not reason:
-            reason = "the link was closed"
-        self._stop_sending()
-        ended = self._stream.end()
-        if not (decoder.started or self._closed.is_set()):
-            reason = reason or "no node agent started"
-            if decoder.noise:
-                reason += f"; the login said {decoder.noise!r}"
-            if ": " not in ended:  # nothing on its standard error tells why
-                reason += "; see what ~/.bashrc does there without a terminal (exit, exec, a wait for input)"
-        self._events.put(LinkLost(self.node_id, "; ".join(part for part in (reason, ended) if part)))
-
-    def _read_frames(self, decoder: Decoder) -> str:
-        """Post frames until the stream ends; returns what was wrong, or nothing."""
-        waited_s = 0.0
-        start_by = time.monotonic() + START_LIMIT_S
-        while True:
-            # a login script may go on talking
-            if not decoder.started and time.monotonic() >= start_by:
-                return f"no node agent started within {START_LIMIT_S:.0f} s"
-            try:
-                data = self._stream.read(READ_SIZE, READ_TURN_S)
-            except TimeoutError:
-                waited_s += READ_TURN_S
-                if self._closing.is_set() and waited_s >= JOIN_S:
-                    return ""
-                continue
-            waited_s = 0.0
-            if not data:
-                return ""
-            for kind, fields, body in decoder.feed(data):
-                self._events.put(MessageEvent(self.node_id, kind, fields, body))
-            while self._events.qsize() > EVENTS_LIMIT and not self._closing.wait(EVENTS_PAUSE_S):
-                pass

@@ -17,11 +17,12 @@ from launcher.errors import ConnectError
 from launcher.shell import agent_argv
 
 REAP_S = 2.0
+TURN_S = 0.05  # what a write waits for a child that takes nothing
 STDERR_KEPT = 1000
 
 
 class LocalStream:
-    """Bytes to and from a child; reads and writes from two threads, `close` from any.
+    """Bytes to and from a child; one thread at a time reads, one writes, any closes.
 
     Attributes:
         bootstrap: what the child waits for on its standard input.
@@ -45,38 +46,36 @@ class LocalStream:
         self._in, self._out, self._err = self._child.stdin, self._child.stdout, self._child.stderr
         for pipe in (self._in, self._out, self._err):
             os.set_blocking(pipe.fileno(), False)
+        self._fd = self._out.fileno()
         self._closing = threading.Event()
         self._stderr = b""
 
-    def read(self, limit: int, timeout_s: float) -> bytes:
-        """Up to `limit` bytes, b"" at the end of the stream.
+    def fileno(self) -> int:
+        """Readable while `read` has something to tell."""
+        return self._fd
 
-        Raises:
-            TimeoutError: nothing came within `timeout_s`.
-        """
-        with selectors.PollSelector() as selector:
-            selector.register(self._out, selectors.EVENT_READ)
-            if not selector.select(timeout_s):
-                raise TimeoutError
-        return self._out.read(limit) or b""
+    def may_block(self) -> bool:
+        """Never: a pipe is read without a word to its other end."""
+        return False
 
-    def write(self, data: bytes) -> None:
-        """All of `data`, however long the child takes.
+    def read(self, limit: int) -> bytes | None:
+        """Up to `limit` bytes of what is there, b"" at the end of the stream, None when there is nothing now."""
+        return self._out.read(limit)
+
+    def write(self, data: bytes) -> int:
+        """How much of `data` the child took within about TURN_S.
 
         Raises:
             OSError: the child is gone, or `close` was called.
         """
-        view = memoryview(data)
-        with selectors.PollSelector() as selector:
-            selector.register(self._in, selectors.EVENT_WRITE)
-            while view:
-                if self._closing.is_set():
-                    raise ConnectionError("the stream was closed")
-                try:
-                    if selector.select(0.5):
-                        view = view[self._in.write(view) or 0 :]
-                except ValueError:  # closed by the other thread just now
-                    raise ConnectionError("the stream was closed") from None
+        if self._closing.is_set():
+            raise ConnectionError("the stream was closed")
+        try:
+            with selectors.PollSelector() as selector:
+                selector.register(self._in, selectors.EVENT_WRITE)
+                return (self._in.write(data) or 0) if selector.select(TURN_S) else 0
+        except ValueError:  # closed by another thread just now
+            raise ConnectionError("the stream was closed") from None
 
     def close(self) -> None:
         """End both directions; the agent then stops everything and goes."""

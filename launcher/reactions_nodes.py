@@ -39,7 +39,7 @@ class NodeReactions:
         """A byte stream to the agent is there: greet it, and ask what it is or have it clean up."""
         situation = self._situation
         record = self._roster.nodes[event.node_id]
-        record.link = Link(event.node_id, record.name, event.stream, situation.events)
+        record.link = Link(event.node_id, record.name, event.stream, situation.events, situation.engine.wires)
         record.heard_at = time.monotonic()
         record.send(
             "hello",

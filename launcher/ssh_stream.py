@@ -5,21 +5,20 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
 from launcher.bootstrap import Bootstrap
 from launcher.ssh_errors import BROKEN
 
-TURN_S = 0.5
+TURN_S = 0.05  # what a write waits for a node that takes nothing
 EXIT_STATUS_S = 1.0
 PIECE = 1 << 15  # a little over the most that one SSH packet takes
 STDERR_KEPT = 1000
 
 
 class SshStream:
-    """Bytes to and from a command on a node; reads and writes from two threads, `close` from any.
+    """Bytes to and from a command on a node; one thread at a time reads, one writes, any closes.
 
     Args:
         channel: where the command runs; the SSH library's.
@@ -35,45 +34,50 @@ class SshStream:
         self._channel = channel
         self._closing = threading.Event()
         self._stderr = b""
+        self._unacknowledged = 0
         channel.settimeout(TURN_S)
+        self._fd: int = channel.fileno()
 
-    def read(self, limit: int, timeout_s: float) -> bytes:
-        """Up to `limit` bytes, b"" at the end of the stream.
+    def fileno(self) -> int:
+        """Readable while `read` has something to tell."""
+        return self._fd
 
-        Raises:
-            TimeoutError: nothing came within about `timeout_s`.
-        """
-        deadline = time.monotonic() + timeout_s
-        while True:
-            self._read_stderr()
-            try:
-                return bytes(self._channel.recv(limit))
-            except TimeoutError:
-                if time.monotonic() >= deadline:
-                    raise
+    def may_block(self) -> bool:
+        """Whether so much was read that the next `read` tells the node to go on sending."""
+        return bool(self._unacknowledged + PIECE > self._channel.in_window_threshold)
 
-    def write(self, data: bytes) -> None:
-        """All of `data`, however long the node takes.
+    def read(self, limit: int) -> bytes | None:
+        """Up to `limit` bytes of what is there, b"" at the end of the stream, None when there is nothing now."""
+        self._read_stderr()
+        if not self._channel.recv_ready():
+            # bytes that came before the end came before this look
+            is_over = self._channel.eof_received or self._channel.closed
+            return b"" if is_over and not self._channel.recv_ready() else None
+        room = int(self._channel.in_window_threshold) - self._unacknowledged
+        # the library speaks to the node once the threshold is passed
+        data = bytes(self._channel.recv(limit if self.may_block() else min(limit, room)))
+        self._count(len(data))
+        return data
+
+    def write(self, data: bytes) -> int:
+        """How much of `data` the node took within about TURN_S.
 
         Raises:
             OSError: the node is gone, or `close` was called.
         """
-        start = 0
-        while start < len(data):
-            try:
-                start += self._channel.send(data[start : start + PIECE])
-            except TimeoutError:
-                if self._closing.is_set():
-                    raise ConnectionError("the stream was closed") from None
-            except BROKEN as error:
-                raise ConnectionError(f"the connection ended: {error}") from error
+        if self._closing.is_set():
+            raise ConnectionError("the stream was closed")
+        try:
+            return int(self._channel.send(data[:PIECE]))
+        except TimeoutError:
+            return 0
+        except BROKEN as error:
+            raise ConnectionError(f"the connection ended: {error}") from error
 
     def close(self) -> None:
         """End the connection; the agent then stops everything and goes."""
         self._closing.set()
-        with contextlib.suppress(*BROKEN):
-            self._channel.close()
-        self._close_connection()
+        self._close_connection()  # not the channel: that would take away the descriptor somebody still watches
 
     def end(self) -> str:
         """Why the stream ended; closes it."""
@@ -83,6 +87,8 @@ class SshStream:
         code = self._channel.exit_status if self._channel.exit_status_ready() else -1
         lost = self._channel.get_transport().get_exception()
         self.close()
+        with contextlib.suppress(*BROKEN):
+            self._channel.close()
         said = self._stderr.decode("utf-8", "replace").strip()
         reason = f"the node agent ended with status {code}" if code >= 0 else "the connection ended"
         cause = str(lost or "") if code < 0 else ""  # an EOFError says nothing
@@ -91,4 +97,11 @@ class SshStream:
     def _read_stderr(self) -> None:
         # it shares the channel's window: unread, it would stop the stream
         while self._channel.recv_stderr_ready():
-            self._stderr = (self._stderr + self._channel.recv_stderr(STDERR_KEPT))[-STDERR_KEPT:]
+            said = bytes(self._channel.recv_stderr(STDERR_KEPT))
+            self._count(len(said))
+            self._stderr = (self._stderr + said)[-STDERR_KEPT:]
+
+    def _count(self, size: int) -> None:
+        self._unacknowledged += size
+        if self._unacknowledged > self._channel.in_window_threshold:
+            self._unacknowledged = 0

@@ -7,15 +7,14 @@ The connections are those of a job; what a job does with its nodes afterwards ha
 from __future__ import annotations
 
 import contextlib
-import queue
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 from launcher import introductions
 from launcher.engines.ssh import Connected, ConnectFailed, SshEngine
 from launcher.errors import ConnectError, ProtocolError
+from launcher.events import Events
 from launcher.examination import Examination, Examined
 from launcher.link import Link, LinkLost, MessageEvent
 from launcher.loop import Handlers, Loop
@@ -53,7 +52,7 @@ class _Visit:
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
-        self._events: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._events = Events()
         self._engine = SshEngine(plan, self._events)
         self.roster = Roster({node.node_id: NodeRecord(node) for node in plan.nodes}, Path())
         self.loop = Loop(self._events, self.roster, plan.settings.lease_s, self._handlers())
@@ -95,7 +94,7 @@ class _Visit:
 
     def _connected(self, event: Connected) -> None:
         record = self.roster.nodes[event.node_id]
-        record.link = Link(event.node_id, record.name, event.stream, self._events)
+        record.link = Link(event.node_id, record.name, event.stream, self._events, self._engine.wires)
         record.heard_at = time.monotonic()
         record.send(
             "hello",

@@ -2,7 +2,8 @@
 """Starts agents over SSH, or as children of ours for embedded nodes, many at once.
 
 Each attempt runs on one of a bounded number of threads and ends in one event: `Connected` or `ConnectFailed`. The
-threads are daemons: who has asked to stop does not wait for a node that is silent.
+threads are daemons: who has asked to stop does not wait for a node that is silent. What the first login needs
+(the SSH library, the packed agent) is made ready on a thread of its own while the launcher does other things.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from launcher import local
+from launcher.bootstrap import packed_agent
 from launcher.errors import ConnectError, LauncherError
 from launcher.link import Stream
 from launcher.plan import Node, Plan
+from launcher.wires import Wires
 
 MAX_AT_ONCE = 32
 
@@ -41,14 +44,20 @@ class SshEngine:
 
     Args:
         events: gets one event for every attempt.
+
+    Attributes:
+        wires: the threads for links over these streams.
     """
 
     def __init__(self, plan: Plan, events: queue.SimpleQueue[Any]) -> None:
+        self.wires = Wires()
         self._plan = plan
         self._events = events
         self._waiting: queue.SimpleQueue[Node] = queue.SimpleQueue()
         self._room = threading.Semaphore(MAX_AT_ONCE)
         self._closed = False
+        self._logins: Any = None
+        self._making_logins = threading.Lock()
 
     def connect(self, node: Node) -> None:
         """Begin to connect; returns at once."""
@@ -92,15 +101,35 @@ class SshEngine:
     def _open(self, node: Node) -> Stream:
         if node.host.is_local:
             return local.connect(node.label)
-        from launcher import ssh  # imports fabric, which embedded nodes do not need
+        with self._making_logins:
+            if self._logins is None:
+                self._logins = self._new_logins()
+        stream: Stream = self._logins.connect(node.host, node.python)
+        return stream
+
+    def _new_logins(self) -> Any:
+        from launcher import ssh  # brings the SSH library, which embedded nodes do not need
 
         settings = self._plan.settings
-        options = ssh.SshOptions(
-            config=settings.ssh_config,
-            known_hosts=settings.ssh_known_hosts,
-            identity_files=settings.ssh_identity_files,
-            jump=settings.ssh_jump,
-            connect_timeout_s=settings.connect_timeout_s,
-            accept_new_host_keys=settings.accept_new_host_keys,
+        return ssh.Logins(
+            ssh.SshOptions(
+                config=settings.ssh_config,
+                known_hosts=settings.ssh_known_hosts,
+                identity_files=settings.ssh_identity_files,
+                jump=settings.ssh_jump,
+                connect_timeout_s=settings.connect_timeout_s,
+                accept_new_host_keys=settings.accept_new_host_keys,
+            )
         )
-        return ssh.connect(node.host, options, node.python)
+
+
+def prepare(plan: Plan) -> None:
+    """Begin to make ready what the first login to these nodes will need; returns at once."""
+    over_ssh = any(not node.host.is_local for node in plan.nodes)
+
+    def work() -> None:
+        packed_agent()
+        if over_ssh:
+            from launcher import ssh  # noqa: F401 - on this thread, so that the login finds it there
+
+    threading.Thread(target=work, name="prepare", daemon=True).start()

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Work that may block, on a few threads: more of them only while some are stuck, none while there is no work.
+
+A lane is one piece of work that never runs twice at the same time and runs again when it was asked for
+meanwhile. A turn of it is short, so that thousands of lanes share few threads.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+
+USUAL = 4  # threads; more are started while these are stuck
+STUCK_S = 0.1
+IDLE_S = 1.0
+
+
+class Lane:
+    """One piece of work; its state belongs to `Lanes`."""
+
+    def __init__(self, turn: Callable[[], bool]) -> None:
+        self.turn = turn
+        self.busy = False
+        self.wanted = False
+
+
+class Lanes:
+    """Threads that take turns at lanes; daemons, gone when idle for IDLE_S."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._wake = threading.Condition(threading.Lock())
+        self._waiting: deque[Lane] = deque()
+        self._threads = 0
+        self._idle = 0
+        self._taken_at = time.monotonic()
+
+    @property
+    def threads(self) -> int:
+        """How many there are now."""
+        return self._threads
+
+    def lane(self, turn: Callable[[], bool]) -> Lane:
+        """A new lane.
+
+        Args:
+            turn: does a bounded part of the work; True when there is more to do. Must not raise.
+        """
+        return Lane(turn)
+
+    def ask(self, lane: Lane) -> None:
+        """Have a turn of a lane run soon; never blocks."""
+        with self._wake:
+            if lane.wanted:
+                return
+            lane.wanted = True
+            if not lane.busy:
+                self._queue(lane)
+
+    def run_here(self, lane: Lane) -> bool:
+        """Run a turn on this thread, unless one runs already; whether it ran."""
+        with self._wake:
+            if lane.busy or lane.wanted:
+                return False
+            lane.busy = True
+        self._turn(lane)
+        return True
+
+    def help(self) -> float | None:
+        """Start a thread more if work waits and all are stuck; seconds until it is worth to ask again, or None."""
+        with self._wake:
+            if not self._waiting or self._idle:
+                return None
+            if time.monotonic() - self._taken_at >= STUCK_S:
+                self._start()
+            return STUCK_S
+
+    def _queue(self, lane: Lane) -> None:
+        self._waiting.append(lane)
+        if self._idle:
+            self._wake.notify()
+        elif self._threads < USUAL:
+            self._start()
+
+    def _start(self) -> None:
+        self._taken_at = time.monotonic()
+        self._threads += 1
+        threading.Thread(target=self._work, name=self._name, daemon=True).start()
+
+    def _work(self) -> None:
+        while (lane := self._next()) is not None:
+            self._turn(lane)
+
+    def _next(self) -> Lane | None:
+        with self._wake:
+            deadline = time.monotonic() + IDLE_S
+            while not self._waiting:
+                self._idle += 1
+                self._wake.wait(deadline - time.monotonic())
+                self._idle -= 1
+                if not self._waiting and time.monotonic() >= deadline:
+                    self._threads -= 1
+                    return None
+            lane = self._waiting.popleft()
+            self._taken_at = time.monotonic()
+            lane.wanted, lane.busy = False, True
+            return lane
+
+    def _turn(self, lane: Lane) -> None:
+        more = lane.turn()
+        with self._wake:
+            lane.busy = False
+            if more or lane.wanted:
+                lane.wanted = True
+                self._queue(lane)
