@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Logs of whole jobs on real hosts: merged by time, rotated, bounded, whole up to a kill."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.deadline import wait_for
+from tests.cluster.hosts import Cluster
+from tests.cluster.job import JobRunner
+from tests.cluster.oracle import Oracle
+
+pytestmark = pytest.mark.cluster
+
+LINE = re.compile(r"(\S+ \S+) \[(?:trainer (\d+) [^]]*|launcher|pserver [^]]*)\] (.*)")
+COUNT = """
+import os, time
+for number in range(100):
+    print(f"{time.time():.6f} line {number} of {os.environ['PADDLE_TRAINER_ID']}", flush=True)
+    time.sleep(0.02)
+"""
+FLOOD = """
+for number in range(60_000):
+    print("%099d" % number)
+print("the last line")
+"""
+ENDLESS = """
+import itertools, time
+for number in itertools.count():
+    print(number, flush=True)
+    time.sleep(0.005)
+"""
+
+
+def collected(job: JobRunner, node_id: int) -> dict[str, bytes]:
+    folder = job.workspace / "log" / f"node_{node_id}"
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_one_log_has_every_line_of_every_node_in_the_order_of_time(
+    job: JobRunner, workspace: Path, oracle: Oracle
+) -> None:
+    (workspace / "train.py").write_text(COUNT)
+    oracle.check(job.start("--mode=collective"), 0)
+    found = [LINE.fullmatch(line) for line in (workspace / "log/job.log").read_text().splitlines()]
+    lines = [match for match in found if match is not None]
+    assert len(lines) == len(found)
+    stamps = [datetime.fromisoformat(match[1]).timestamp() for match in lines]
+    assert stamps == sorted(stamps)
+    for rank in range(3):
+        texts = [match[3] for match in lines if match[2] == str(rank)]
+        assert texts == job.log(rank, "train.log").splitlines()
+        assert [text.split(" ", 1)[1] for text in texts] == [
+            f"line {number} of {rank}" for number in range(100)
+        ]
+    # the stamp is when the line was read on its node, not when it came
+    late = [
+        stamp - float(match[3].split()[0]) for stamp, match in zip(stamps, lines, strict=True) if match[2]
+    ]
+    assert sorted(late)[len(late) // 2] < 0.5
+    said = [match[3] for match in lines if "[launcher]" in match[0]]
+    assert said.index("== run") < said.index("== stop")
+    assert said[-1].endswith("(exit 0)")
+
+
+def test_a_flood_is_rotated_alike_on_the_node_and_here_and_what_is_missing_is_said(
+    cluster: Cluster, job: JobRunner, workspace: Path, oracle: Oracle
+) -> None:
+    (workspace / "train.py").write_text(FLOOD)
+    job.conf["LOG_LIMIT_MB"] = 1
+    end = oracle.check(job.start("--mode=collective"), 0)
+    for node_id, host in enumerate(cluster.hosts):
+        there = {path.name: path.read_bytes() for path in (job.job_dir(host) / "log").iterdir()}
+        assert collected(job, node_id) == there
+        assert set(there) >= {"train.log", "train.log.1", "train.log.2"}
+        assert there["train.log"].endswith(b"the last line\n")
+        kept = sum(len(there[name]) for name in ("train.log", "train.log.1", "train.log.2"))
+        told = re.search(rf"{host.name}: the oldest (\d+) bytes of log/train.log were dropped", end.output)
+        assert told is not None
+        assert kept + int(told[1]) == 60_000 * 100 + len("the last line\n")
+
+
+def test_what_came_before_the_agent_was_killed_is_whole_and_the_rest_is_said(
+    cluster: Cluster, job: JobRunner, workspace: Path, oracle: Oracle
+) -> None:
+    (workspace / "train.py").write_text(ENDLESS)
+    launch = job.start("--mode=collective")
+    job.wait_for_role("TRAINER")
+    log = workspace / "log/node_1/train.log"
+    wait_for("some lines of node 1", lambda: log.exists() and log.stat().st_size > 1000, 30)
+    trainer = job.processes("TRAINER")["node-b"]
+    os.kill(trainer.ppid, signal.SIGKILL)
+    oracle.check(launch, 5, r"^NOT COLLECTED from root@node-b", within_s=30)
+    lines = log.read_bytes().split(b"\n")
+    assert [int(line) for line in lines[:-1]] == list(range(len(lines) - 1))
