@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The agent on its way to a node: text for `python3 -c`, and the modules that follow on standard input.
 
-Each module travels as source and as code of this interpreter, so that a node with the same Python compiles
-nothing. All is packed once and the same for every node but for its nonce.
+What the agent's first word needs goes to its interpreter at once, as source and as code of this interpreter, so
+that a node with the same Python compiles nothing. All other modules follow when it has spoken and told which
+of the two it can use. All is packed once and the same for every node but for its nonce.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import zlib
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 AGENT_DIR = Path(__file__).resolve().parent.parent / "runtime" / "agent"
 OLDEST_PYTHON = (3, 8)
@@ -25,15 +27,13 @@ TOO_OLD = 78  # exit status of an interpreter that is
 # bytes they are
 FLAGS = ("-X", "utf8", "-I", "-S")
 
-# What an agent needs to say its first word; the rest stays packed until then.
+# What an agent needs to say its first word.
 FIRST = (
     "agent",
     "agent.bootstrap",
-    "agent.guard",
     "agent.greeting",
     "agent.identity",
     "agent.opening",
-    "agent.subreaper",
 )
 LOADER = "agent.bootstrap"
 NONCE_BYTES = 16
@@ -48,13 +48,12 @@ _CODE = (
     '"this is Python %d.%d; the node agent needs {oldest_text} or newer"%v);'
     "import binascii,io,marshal,zlib;"
     "b=io.BufferedReader(io.FileIO(0,closefd=False),1).read({size});"
-    "f,r=marshal.loads(binascii.a2b_base64(b[:-{tail}]));"
-    "m,f=marshal.loads(zlib.decompress(f));"
+    "m,f=marshal.loads(zlib.decompress(binascii.a2b_base64(b[:-{tail}])));"
     "g=dict(__name__=str());"
     'i=sys.modules.get("_frozen_importlib_external");'
     's,c=f["{loader}"];'
     'exec(marshal.loads(c) if getattr(i,"MAGIC_NUMBER",0)==m else s,g);'
-    'g["boot"](m,f,r,b[-{tail}:-1].decode())'
+    'g["boot"](m,f,b[-{tail}:-1].decode())'
 )
 
 
@@ -87,17 +86,40 @@ class Bootstrap:
 def agent_bootstrap(agent_dir: Path = AGENT_DIR) -> Bootstrap:
     """The agent's modules and a new nonce."""
     nonce = secrets.token_hex(NONCE_BYTES)
-    return Bootstrap(nonce, b"%b%b\n" % (packed_agent(agent_dir), nonce.encode()))
+    return Bootstrap(nonce, b"%b%b\n" % (packed_agent(agent_dir).first, nonce.encode()))
 
 
-def packed_agent(agent_dir: Path = AGENT_DIR) -> bytes:
-    """All modules of an agent, for `boot` in agent.bootstrap; read and compiled once in a launcher's life."""
+@dataclass(frozen=True)
+class PackedAgent:
+    """All modules of an agent.
+
+    Attributes:
+        first: those of its first word, for `boot` in agent.bootstrap; in letters and digits.
+        code: all others as code of this interpreter.
+        source: all others as source.
+    """
+
+    first: bytes
+    code: bytes
+    source: bytes
+
+    def rest_for(self, magic: object) -> bytes:
+        """The body of the frame `modules`.
+
+        Args:
+            magic: what the agent's interpreter wants its code to begin with, in hexadecimal digits.
+        """
+        return self.code if magic == importlib.util.MAGIC_NUMBER.hex() else self.source
+
+
+def packed_agent(agent_dir: Path = AGENT_DIR) -> PackedAgent:
+    """Read and compiled once in a launcher's life."""
     with _packing:  # once, not once for each thread that waits
         return _pack(agent_dir)
 
 
 @cache
-def _pack(agent_dir: Path) -> bytes:
+def _pack(agent_dir: Path) -> PackedAgent:
     modules = {}
     for path in sorted(agent_dir.glob("*.py")):
         name = "agent" if path.stem == "__init__" else f"agent.{path.stem}"
@@ -106,7 +128,13 @@ def _pack(agent_dir: Path) -> bytes:
         code = compile(source, f"{name.replace('.', '/')}.py", "exec", dont_inherit=True, optimize=2)
         modules[name] = (source, marshal.dumps(code))
     first = {name: modules.pop(name) for name in FIRST}
-    parts = ((importlib.util.MAGIC_NUMBER, first), modules)
-    return base64.b64encode(
-        marshal.dumps(tuple(zlib.compress(marshal.dumps(part, _MARSHAL)) for part in parts), _MARSHAL)
+    nothing = b""
+    return PackedAgent(
+        base64.b64encode(_packed((importlib.util.MAGIC_NUMBER, first))),
+        _packed({name: (nothing, code) for name, (_, code) in modules.items()}),
+        _packed({name: (source, nothing) for name, (source, _) in modules.items()}),
     )
+
+
+def _packed(part: Any) -> bytes:
+    return zlib.compress(marshal.dumps(part, _MARSHAL))

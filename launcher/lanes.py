@@ -27,7 +27,7 @@ class Lane:
 
 
 class Lanes:
-    """Threads that take turns at lanes; daemons, gone when idle for IDLE_S."""
+    """Threads that take turns at lanes; daemons, gone when idle for IDLE_S, or at once after `dismiss`."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -36,6 +36,7 @@ class Lanes:
         self._threads = 0
         self._idle = 0
         self._taken_at = time.monotonic()
+        self._may_idle = True
 
     @property
     def threads(self) -> int:
@@ -77,6 +78,19 @@ class Lanes:
                 self._start()
             return STUCK_S
 
+    def dismiss(self) -> None:
+        """No more work is expected: let idle threads go, and others when they would be idle."""
+        self._expect(False)
+
+    def recall(self) -> None:
+        """Work is expected again."""
+        self._expect(True)
+
+    def _expect(self, work: bool) -> None:
+        with self._wake:
+            self._may_idle = work
+            self._wake.notify_all()
+
     def _queue(self, lane: Lane) -> None:
         self._waiting.append(lane)
         if self._idle:
@@ -98,9 +112,10 @@ class Lanes:
             deadline = time.monotonic() + IDLE_S
             while not self._waiting:
                 self._idle += 1
-                self._wake.wait(deadline - time.monotonic())
+                if self._may_idle:
+                    self._wake.wait(deadline - time.monotonic())
                 self._idle -= 1
-                if not self._waiting and time.monotonic() >= deadline:
+                if not self._waiting and not (self._may_idle and time.monotonic() < deadline):
                     self._threads -= 1
                     return None
             lane = self._waiting.popleft()

@@ -2,8 +2,9 @@
 """One connection to one agent: sends frames in the order of their urgency, posts what comes as events.
 
 Posts `MessageEvent`s and in the end exactly one `LinkLost`. Reading pauses while too many events wait, so that
-a flood stays on the node. Single frames go before the next frame of a stream. The threads are those of `Wires`,
-which links share.
+a flood stays on the node. Nothing but the agent's first modules is written before it has said `hello`; then comes
+the first frame, its other modules before the second, and so on, single frames before the next of a stream. The
+threads are those of `Wires`, which links share.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from launcher.bootstrap import Bootstrap
+from launcher.bootstrap import Bootstrap, packed_agent
 from launcher.events import is_full
 from launcher.protocol import Decoder, Fields, FrameError, encode
 from launcher.wires import Next, Wires
@@ -115,7 +116,10 @@ class Link:
         self._urgent: deque[Frame] = deque()
         self._streams: deque[Iterator[Frame]] = deque()
         self._outgoing = memoryview(stream.bootstrap.payload)
-        self._is_greeting = True
+        self._is_greeting = True  # what goes out is no frame of a job
+        self._magic: object = None
+        self._has_greeted = False
+        self._frames_out = 0
         self._closing = False  # nothing more is sent
         self._closed = False  # by us
         self._ended = threading.Event()
@@ -197,6 +201,10 @@ class Link:
     def _post_frames(self, data: bytes) -> None:
         size = len(data)
         for kind, fields, body in self._decoder.feed(data):
+            if not self._has_greeted:
+                self._magic = fields.get("magic")
+                self._has_greeted = True
+                self._wires.ask(self._writing)
             self._events.put(MessageEvent(self.node_id, kind, fields, body, max(size, len(body))))
             size = 0
 
@@ -246,7 +254,6 @@ class Link:
             if self._closing:
                 return False
             if not self._outgoing:
-                self._is_greeting = False
                 self._outgoing = memoryview(self._next_bytes())
                 if not self._outgoing:
                     return False
@@ -261,9 +268,15 @@ class Link:
 
     def _next_bytes(self) -> bytes:
         """The next frame, or several small ones: a write for each would cost more than they do."""
+        if not self._has_greeted:
+            return b""
+        self._is_greeting = False
         parts: list[bytes] = []
         size = 0
         while size < WRITE_SIZE and (frame := self._next_frame()) is not None:
+            if self._frames_out == 1:
+                parts.append(encode("modules", {}, packed_agent().rest_for(self._magic)))
+            self._frames_out += 1
             parts.append(encode(*frame))
             size += len(parts[-1])
         return b"".join(parts)

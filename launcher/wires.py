@@ -98,6 +98,7 @@ class Wires:
                 self._due.append(watched)
             self._poll.register(watched.fd, _WATCHED)
             if self._thread is None:
+                self.lanes.recall()
                 self._thread = threading.Thread(target=self._run, name="read nodes", daemon=True)
                 self._thread.start()
         self._nudge()
@@ -134,6 +135,7 @@ class Wires:
             with self._lock:
                 if not self._watched:
                     self._thread = None
+                    self.lanes.dismiss()
                     return
 
     def _read(self, watched: _Watched) -> None:

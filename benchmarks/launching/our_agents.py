@@ -40,7 +40,7 @@ def main(conf: str, workspace: str) -> None:
         event = events.get(timeout=LIMIT_S)
         if isinstance(event, Connected):
             node = planned.node(event.node_id)
-            links.append(Link(node.node_id, node.label, event.stream, events))
+            links.append(Link(node.node_id, node.label, event.stream, events, engine.wires))
             links[-1].send(
                 "hello",
                 job_id=planned.job_id,

@@ -19,14 +19,18 @@ class MemoryImporter:
 
     Args:
         magic: of the interpreter that the code is for.
-        first: name -> (source, code) of the modules that an agent's first word needs.
-        rest: the same of all others, packed; unpacked when one of them is asked for.
+        modules: name -> (source, code) of those that an agent's first word needs.
     """
 
-    def __init__(self, magic: bytes, first: "dict[str, tuple[bytes, bytes]]", rest: bytes) -> None:
+    def __init__(self, magic: bytes, modules: "dict[str, tuple[bytes, bytes]]") -> None:
         bytecode = sys.modules.get("_frozen_importlib_external")
-        self._code_fits = getattr(bytecode, "MAGIC_NUMBER", None) == magic
-        self._modules = first
+        self.magic = getattr(bytecode, "MAGIC_NUMBER", b"")
+        self._code_fits = self.magic == magic
+        self._modules = modules
+        self._rest = b""
+
+    def add(self, rest: bytes) -> None:
+        """Take all other modules, packed; unpacked when one of them is asked for."""
         self._rest = rest
 
     def find_spec(self, fullname: str, path: object = None, target: object = None) -> "ModuleSpec | None":
@@ -44,7 +48,7 @@ class MemoryImporter:
         """Part of importlib's protocol."""
         name = module.__name__  # type: ignore[attr-defined,unused-ignore]
         source, code = self._modules[name]
-        if self._code_fits:
+        if code and self._code_fits:
             body = marshal.loads(code)  # noqa: S302 - it comes with the command that runs us
         else:
             body = compile(source, name.replace(".", "/") + ".py", "exec", dont_inherit=True)
@@ -61,13 +65,20 @@ class MemoryImporter:
         return fullname in self._modules
 
 
-def boot(magic: bytes, first: "dict[str, tuple[bytes, bytes]]", rest: bytes, nonce: str) -> None:
+def boot(magic: bytes, first: "dict[str, tuple[bytes, bytes]]", nonce: str) -> None:
     """Import the agent from memory and run it until the launcher lets it go."""
-    sys.meta_path.insert(0, MemoryImporter(magic, first, rest))  # type: ignore[arg-type,unused-ignore]
+    importer = MemoryImporter(magic, first)
+    sys.meta_path.insert(0, importer)  # type: ignore[arg-type,unused-ignore]
     try:
-        from agent.guard import guard
+        from agent.greeting import greet
 
-        code = guard(nonce)
+        received = greet(nonce, importer.magic, importer.add, 0, 1)
+        if received is None:
+            code = 0
+        else:
+            from agent.guard import guard
+
+            code = guard(received)
     except Exception:  # noqa: BLE001 - the last resort of a process: the launcher shows what is on stderr
         import traceback
 

@@ -1,36 +1,69 @@
 # SPDX-License-Identifier: Apache-2.0
 """The agent's first word, said before all but a few of its modules are imported.
 
-The marker and `hello` go out at once, unasked. The rest of the agent is imported when the launcher wants more than
-to greet.
+The marker and `hello` go out at once, unasked. The launcher answers with its own, and with the rest of the agent when
+it wants more than to greet.
 """
 
 import os
 import select
 
 from agent.identity import describe_node
-from agent.opening import frame, frame_size, marker
+from agent.opening import body_start, frame, frame_size, marker
 
-PAUSE_S = 2.0
-ENOUGH = 1 << 16  # who reads on knows better what to make of a greeting of this size
+TYPE_CHECKING = False  # of `typing`, which takes time to import
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SILENCE_S = 30.0  # nothing runs yet that a lease would end
+READ_SIZE = 1 << 16
 
 
-def greet(nonce: str, stdin: int, stdout: int) -> bytes:
-    """Say `hello` and wait for the launcher's second frame, a moment only: somebody has to keep the lease.
+def greet(
+    nonce: str, magic: bytes, take_modules: "Callable[[bytes], None]", stdin: int, stdout: int
+) -> "bytes | None":
+    """Say `hello`, read the launcher's, and take the other modules, which come next.
+
+    Args:
+        nonce: goes into the marker.
+        magic: which code this interpreter can use.
+        take_modules: gets the body of the launcher's second frame.
+        stdin: the launcher's frames.
+        stdout: where the agent's go.
 
     Returns:
-        Everything that was read, the launcher's `hello` first.
+        Everything else that was read, the launcher's `hello` first; None if the launcher left before that.
+
+    Raises:
+        TimeoutError: it was silent meanwhile.
     """
-    os.write(stdout, marker(nonce) + frame(_json(describe_node(), "hello")))
+    fields = describe_node()
+    fields["magic"] = magic.hex()
+    os.write(stdout, marker(nonce) + frame(_json(fields, "hello")))
+    received = bytearray()
+    hello = _read_frame(stdin, received)
+    modules = _read_frame(stdin, received) if hello else b""
+    if not modules:
+        return None
+    take_modules(modules[body_start(modules) :])
+    return hello + bytes(received)
+
+
+def _read_frame(stdin: int, received: bytearray) -> bytes:
+    """Take one frame from what was received, reading on until it is there; nothing at the stream's end."""
     waiter = select.poll()
     waiter.register(stdin, select.POLLIN)
-    received = b""
-    while len(received) <= frame_size(received) and len(received) < ENOUGH and waiter.poll(PAUSE_S * 1000):
-        data = os.read(stdin, ENOUGH)
+    while len(received) < frame_size(received):
+        if not waiter.poll(SILENCE_S * 1000):
+            raise TimeoutError("the launcher was silent for %d s" % SILENCE_S)
+        data = os.read(stdin, READ_SIZE)
         if not data:
-            break
+            return b""
         received += data
-    return received
+    size = frame_size(received)
+    frame_bytes = bytes(received[:size])
+    del received[:size]
+    return frame_bytes
 
 
 def _json(fields: "dict[str, object]", kind: str) -> bytes:

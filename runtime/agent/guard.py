@@ -6,12 +6,12 @@ that and cleans. The outermost, the watcher, is in another session than the guar
 these two together, by their group for one, leaves it alive, and it inherits all that they started.
 """
 
-import _signal as signal  # `signal` itself brings more modules than all the rest of an agent's first word
 import os
+import select
+import signal
 import sys
 import time
 
-from agent.greeting import greet
 from agent.subreaper import become_subreaper, end_with_parent
 
 CLEAN_S = 5.0
@@ -21,8 +21,12 @@ STOPPED_S = 5.0  # how long somebody may stop the supervisor
 FAILED = 70  # not 1, which is what a Python that cannot start ends with
 
 
-def guard(nonce: str) -> int:
-    """Run the guard as a child, the supervisor as the guard's, and return this process's exit code."""
+def guard(received: bytes) -> int:
+    """Run the guard as a child, the supervisor as the guard's, and return this process's exit code.
+
+    Args:
+        received: what came from the launcher so far, its `hello` first.
+    """
     os.closerange(3, _first_free())  # whatever the login left open must not reach a job
     # ignored, children would be gone before anybody could wait for them
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -35,7 +39,7 @@ def guard(nonce: str) -> int:
     pid = os.fork()
     if pid == 0:
         os.close(inside_read)
-        _run_guard(nonce, watcher)
+        _run_guard(received, watcher)
     os.close(inside_write)
     _let_go_of_the_stream()
     status = _watch(pid)
@@ -47,7 +51,7 @@ def guard(nonce: str) -> int:
     return os.WEXITSTATUS(status)
 
 
-def _run_guard(nonce: str, watcher: int) -> None:
+def _run_guard(received: bytes, watcher: int) -> None:
     """The child's side of the first fork: never returns."""
     code = FAILED
     try:
@@ -55,7 +59,7 @@ def _run_guard(nonce: str, watcher: int) -> None:
         end_with_parent(signal.SIGTERM)
         if os.getppid() == watcher:
             become_subreaper()
-            code = _guard(nonce)
+            code = _guard(received)
     except Exception:  # noqa: BLE001 - the last resort of a process: the launcher shows what is on stderr
         import traceback
 
@@ -65,14 +69,14 @@ def _run_guard(nonce: str, watcher: int) -> None:
         os._exit(code)
 
 
-def _guard(nonce: str) -> int:
+def _guard(received: bytes) -> int:
     alive_read, alive_write = os.pipe()  # ends when this process does
     marks_read, marks_write = os.pipe()
     pid = os.fork()
     if pid == 0:
         os.close(alive_write)
         os.close(marks_read)
-        _run_supervisor(nonce, alive_read, marks_write)
+        _run_supervisor(received, alive_read, marks_write)
     os.close(alive_read)
     os.close(marks_write)
     _let_go_of_the_stream()
@@ -86,12 +90,11 @@ def _first_free() -> int:
     return 1 + max(int(name) for name in os.listdir("/proc/self/fd"))
 
 
-def _run_supervisor(nonce: str, guard_alive: int, marks: int) -> None:
+def _run_supervisor(received: bytes, guard_alive: int, marks: int) -> None:
     """The child's side of fork: never returns."""
     code = FAILED
     try:
         become_subreaper()
-        received = greet(nonce, 0, 1)
         from agent.supervisor import supervise
 
         supervise(received, guard_alive, marks)
@@ -131,8 +134,6 @@ def _watch(pid: int) -> int:
 
 def _await_end(inside: int) -> None:
     """Let the agent proper stop the job, if it lives."""
-    import select
-
     select.select([inside], [], [], FAREWELL_S)
 
 

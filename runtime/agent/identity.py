@@ -40,7 +40,7 @@ def _user() -> str:
 def _age_s() -> float:
     """Seconds since the interpreter was started, as far as the kernel's clock ticks tell."""
     try:
-        with open("/proc/%d/stat" % os.getppid(), "rb") as file:
+        with open("/proc/self/stat", "rb") as file:
             behind_the_name = file.read().rpartition(b")")[2].split()
     except OSError:
         return 0.0

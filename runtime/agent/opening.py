@@ -18,8 +18,13 @@ def frame(header: bytes) -> bytes:
     return len(header).to_bytes(4, "big") + bytes(8) + header
 
 
-def frame_size(data: bytes) -> int:
+def body_start(data: "bytes | bytearray") -> int:
+    """Where the body of the frame begins that begins here."""
+    return PREFIX_SIZE + int.from_bytes(data[:4], "big")
+
+
+def frame_size(data: "bytes | bytearray") -> int:
     """How many bytes the frame has that begins here, its lengths included; PREFIX_SIZE while they are not there."""
     if len(data) < PREFIX_SIZE:
         return PREFIX_SIZE
-    return PREFIX_SIZE + int.from_bytes(data[:4], "big") + int.from_bytes(data[4:PREFIX_SIZE], "big")
+    return body_start(data) + int.from_bytes(data[4:PREFIX_SIZE], "big")

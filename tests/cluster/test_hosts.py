@@ -63,7 +63,8 @@ def test_hosts_reach_each_other_by_name(cluster: Cluster) -> None:
 
 def test_hosts_do_not_share_root_tmp_or_processes(cluster: Cluster) -> None:
     first, second = cluster.hosts[:2]
-    for path in ("/root/mine", "/tmp/mine"):
+    name = f"mine-{os.getpid()}"
+    for path in (f"/root/{name}", f"/tmp/{name}"):
         first.path(path).write_text("a")
         assert not second.path(path).exists()
         assert not Path(path).exists()

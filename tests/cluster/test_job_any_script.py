@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import shutil
 import subprocess
@@ -219,21 +218,6 @@ def test_a_variable_of_the_job_is_refused_before_any_connection(
 ) -> None:
     oracle.check(job.start("--env=RANK=0"), 2, r"--env RANK: RANK cannot be given: it follows from")
     assert not [path for path in cluster.hosts[0].path("/root").glob("JOB*") if path.name != CANARY_ID]
-
-
-@pytest.mark.skipif(
-    importlib.util.find_spec("torch") is None,
-    reason="torch is not installed: it is gigabytes, too much for the lock",
-)
-@pytest.mark.timeout(300)
-def test_a_plain_ddp_script_trains_on_three_hosts(cluster: Cluster, job: JobRunner, oracle: Oracle) -> None:
-    shutil.copy(ROOT / "examples" / "torch_ddp.py", job.workspace)
-    launch = job.start("--entry=torch_ddp.py", "--mode=collective", "--nproc_per_node=2")
-    end = oracle.check(launch, 0, within_s=240)
-    found = re.findall(r"process \d: test accuracy ([\d.]+), model (\w+)", end.output)
-    assert len(found) == 6
-    assert len({model for _, model in found}) == 1
-    assert all(float(accuracy) > 0.95 for accuracy, _ in found)
 
 
 def squat(host: Host, ports: range) -> subprocess.Popen[bytes]:

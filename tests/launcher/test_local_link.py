@@ -103,7 +103,7 @@ def test_a_stream_is_made_only_as_fast_as_it_is_taken(make_node: Callable[..., N
             made += 1
             yield "ping", {"seq": seq}, b"x" * 100_000
 
-    agent = int(node.messages("hello")[0].fields["pid"])
+    _, agent = node.pids()
     os.kill(agent, signal.SIGSTOP)
     try:
         node.link.send_stream(frames())
@@ -134,17 +134,18 @@ def test_a_flood_of_events_stays_on_the_node(make_node: Callable[..., Node]) -> 
 
 def test_terminal_signals_do_not_reach_the_agent(make_node: Callable[..., Node]) -> None:
     node = make_node()
-    pid = int(node.greet()["pid"])
-    assert os.getsid(pid) != os.getsid(0)
-    for number in (signal.SIGINT, signal.SIGHUP):
-        os.kill(pid, number)
+    watcher = int(node.greet()["pid"])
+    for pid in (watcher, *node.pids()):
+        assert os.getsid(pid) != os.getsid(0)
+        for number in (signal.SIGINT, signal.SIGHUP):
+            os.kill(pid, number)
     node.link.send("ping", seq=1)
     node.expect("pong", seq=1)
 
 
 def test_an_agent_that_is_told_to_end_stops_its_job_first(node: Node, tmp_path: Path) -> None:
     node.start(["sleep", "600"])
-    os.kill(int(node.messages("hello")[0].fields["pid"]), signal.SIGTERM)
+    os.kill(node.pids()[1], signal.SIGTERM)
     node.expect("exited", signal=signal.SIGTERM)
     node.expect_lost()
 

@@ -46,7 +46,9 @@ class Node:
             root_dir=str(self.root),
             python=sys.executable,
         )
-        return self.expect("hello").fields
+        said = self.expect("hello").fields
+        self.link.send("ping", seq=0)  # a second frame: now it starts its guard
+        return said
 
     def adopt(self, name: str = "job", collect: Sequence[str] = ("log", "output")) -> Path:
         """Take a directory as the job directory, as in job_workspace mode."""
@@ -123,8 +125,12 @@ class Node:
 
     def pids(self) -> tuple[int, int]:
         """Guard and agent proper."""
-        agent = int(self.messages("hello")[0].fields["pid"])
-        return int(Path(f"/proc/{agent}/stat").read_text().rpartition(")")[2].split()[1]), agent
+        watcher = int(self.messages("hello")[0].fields["pid"])
+        eventually(
+            lambda: bool(children(watcher) and children(children(watcher)[0])), "the agent proper is there"
+        )
+        (guard,) = children(watcher)
+        return guard, children(guard)[0]
 
     def close(self) -> None:
         self.link.close()
@@ -144,6 +150,11 @@ def eventually(condition: Callable[[], bool], what: str, timeout_s: float = PATI
     while not condition():
         assert time.monotonic() < deadline, f"not within {timeout_s} s: {what}"
         time.sleep(0.02)
+
+
+def children(pid: int) -> list[int]:
+    """Pids of direct children, the oldest first."""
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def lives(pid: int) -> bool:

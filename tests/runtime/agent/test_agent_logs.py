@@ -206,7 +206,7 @@ def test_remarks_that_come_too_fast_are_counted(node: Node) -> None:
 def test_an_endless_flood_of_any_bytes_leaves_memory_bounded_and_the_agent_awake(node: Node) -> None:
     code = "import os\ndata = bytes(range(256)) * 4096\nwhile True: os.write(1, data)"
     node.start([sys.executable, "-c", code], log_limit=4 * MEGABYTE)
-    agent = node.messages("hello")[0].fields["pid"]
+    _, agent = node.pids()
     began = time.monotonic()
     for seq in range(20):
         node.link.send("ping", seq=seq)
