@@ -36,6 +36,14 @@ def test_a_trainer_that_fails_ends_the_job_and_is_named(
     assert "trainer 0 runs in" in job.log(0, "train.log")
 
 
+def test_a_trainer_that_forks_without_end_fails_alone_and_all_its_children_go(
+    cluster: Cluster, job: JobRunner, oracle: Oracle
+) -> None:
+    launch = job.start("--act=hold", "--act_of_1=multiply")
+    said = r"trainer 1 could fork no more: Resource temporarily unavailable"
+    oracle.check(launch, 1, r"FIRST ERROR: trainer 1 on root@node-b: exit code 1", said, within_s=60)
+
+
 def test_a_trainer_that_is_killed_from_outside_is_named(
     cluster: Cluster, job: JobRunner, oracle: Oracle
 ) -> None:

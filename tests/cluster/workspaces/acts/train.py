@@ -7,12 +7,14 @@
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from typing import NoReturn
 
+NOBODY = 65534
 RANK = os.environ["PADDLE_TRAINER_ID"]
 STUBBORN = """
 import os, signal, time
@@ -57,6 +59,21 @@ def leave_stubborn_orphan() -> None:
     hold()
 
 
+def multiply() -> NoReturn:
+    """Fork until this user may not, every child in a session of its own; no limit of processes holds for root."""
+    resource.setrlimit(resource.RLIMIT_NPROC, (1000, 1000))
+    os.setuid(NOBODY)
+    try:
+        while True:
+            if os.fork() == 0:
+                os.setsid()
+                while True:
+                    signal.pause()
+    except OSError as error:
+        say(f"trainer {RANK} could fork no more: {error.strerror}")
+        raise
+
+
 def write_model() -> None:
     """Every trainer writes one; only that of node 0 is wanted."""
     os.makedirs("output", exist_ok=True)
@@ -73,6 +90,7 @@ ACTS: dict[str, Callable[[], None]] = {
     "abort": os.abort,
     "kill": lambda: say_and_die(signal.SIGKILL),
     "orphan": leave_stubborn_orphan,
+    "multiply": multiply,
     "model": write_model,
 }
 

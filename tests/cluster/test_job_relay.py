@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A workspace on its way from node to node in a real job: what leaves the launcher, and who fails meanwhile."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.deadline import wait_for
+from tests.cluster.host import Host
+from tests.cluster.hosts import Cluster
+from tests.cluster.job import JobRunner
+from tests.cluster.oracle import Oracle
+
+pytestmark = pytest.mark.cluster
+
+SIZE = 12_000_000
+OVERHEAD = 4_000_000  # logins, agents, the runtime, and twice what TCP and SSH add
+
+
+def add_big_file(job: JobRunner, size: int = SIZE) -> Path:
+    path = job.workspace / "big.bin"
+    path.write_bytes(os.urandom(size))
+    return path
+
+
+def cached(host: Host) -> int:
+    """Bytes below a host's cache, half files included."""
+    found = 0
+    for file in host.path("/root/.paddle").rglob("*"):
+        try:
+            found += file.stat().st_size if file.is_file() else 0
+        except FileNotFoundError:  # it was renamed just now
+            continue
+    return found
+
+
+def whole_everywhere(cluster: Cluster, job: JobRunner, path: Path) -> None:
+    for host in cluster.hosts:
+        assert (job.job_dir(host) / path.name).read_bytes() == path.read_bytes(), host
+
+
+def test_no_more_than_two_copies_leave_the_launcher(cluster: Cluster, job: JobRunner, oracle: Oracle) -> None:
+    path = add_big_file(job)
+    before, _ = cluster.gate_bytes()
+    oracle.check(job.start("--mode=collective"), 0)
+    after, _ = cluster.gate_bytes()
+    assert SIZE < after - before < 2 * SIZE + OVERHEAD
+    whole_everywhere(cluster, job, path)
+
+
+def lose_its_connection(cluster: Cluster, host: Host) -> None:
+    assert host.drop_connections() >= 1
+
+
+def part_from_the_others(cluster: Cluster, host: Host) -> None:
+    """What it sends to other hosts vanishes; the launcher still reaches it."""
+    for other in cluster.hosts:
+        if other is not host:
+            host.part(other.address)
+
+
+@pytest.mark.parametrize("fault", [lose_its_connection, part_from_the_others])
+@pytest.mark.parametrize("name", ["node-a", "node-b", "node-c"])
+def test_whoever_fails_to_pass_on_is_gone_round(
+    name: str,
+    fault: Callable[[Cluster, Host], None],
+    cluster: Cluster,
+    job: JobRunner,
+    oracle: Oracle,
+) -> None:
+    path = add_big_file(job)
+    cluster.slow(mbit=40)
+    launch = job.start("--mode=collective")
+    host = cluster[name]
+    wait_for("a third of the file", lambda: cached(host) > SIZE // 3, 30)
+    fault(cluster, host)
+    oracle.check(launch, 0, within_s=60)
+    whole_everywhere(cluster, job, path)
+
+
+def test_a_node_that_is_cut_off_while_it_passes_on_is_named(
+    cluster: Cluster, job: JobRunner, oracle: Oracle
+) -> None:
+    add_big_file(job)
+    cluster.slow(mbit=40)
+    launch = job.start("--mode=collective")
+    host = cluster["node-b"]
+    wait_for("a third of the file", lambda: cached(host) > SIZE // 3, 30)
+    host.cut()
+    oracle.check(
+        launch,
+        5,
+        r"FIRST ERROR: node root@node-b",
+        within_s=60,
+        unreachable=[host],
+        never=("node-[ac].*FIRST",),
+    )
