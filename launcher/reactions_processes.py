@@ -32,6 +32,8 @@ class ProcessReactions:
             self._roster.fail_process(process, f"could not be started: {fields['detail']}", Kind.NOT_STARTED)
         elif record.probed is None:
             record.drop(ConnectError(record.name, f"refused {fields['request']}: {fields['detail']}"))
+        elif not fields["request"]:  # it stops its part of the job; what follows from that is no cause
+            self._roster.fail_node(record, str(fields["detail"]))
         else:
             self._roster.fail_node(record, f"refused {fields['request']}: {fields['detail']}", Kind.REFUSED)
 

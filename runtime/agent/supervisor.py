@@ -95,7 +95,7 @@ class Supervisor:
         self._loop.on_readable(self._guard_alive, self._guard_died)
         for ignored in (signal.SIGINT, signal.SIGHUP):
             signal.signal(ignored, signal.SIG_IGN)
-        signal.signal(signal.SIGTERM, lambda *_: self._loop.after(0, self._abandon) and None)
+        signal.signal(signal.SIGTERM, lambda *_: self._loop.after(0, self._terminated) and None)
         self._watch_lease()
         self._take(received)
         self._loop.run()
@@ -242,14 +242,22 @@ class Supervisor:
             self._lease_timer.cancel()
         quiet_s = time.monotonic() - self._heard_at
         if quiet_s >= self._lease_s:
-            self._outbox.notice("nothing was heard for %.0f s: the job is stopped here" % quiet_s)
-            self._abandon()
+            self._give_up("nothing was heard from the launcher for %.0f s" % quiet_s)
         else:
             self._lease_timer = self._loop.after(self._lease_s - quiet_s, self._watch_lease)
 
     def _guard_died(self) -> None:
         self._loop.on_readable(self._guard_alive, None)
-        self._outbox.notice("the node agent's guard is gone: the job is stopped here")
+        self._give_up("the node agent's guard was killed")
+
+    def _terminated(self) -> None:
+        self._give_up("the node agent was told to end by signal 15")
+
+    def _give_up(self, why: str) -> None:
+        """Say why before the ends of processes are told, which would pass for the cause."""
+        if not self._alone:
+            detail = "%s: the job is stopped here" % why
+            self._outbox.send("failed", request="", reason="abandoned", detail=detail)
         self._abandon()
 
     def _tree_committed(self, name: str, path: str, collect: List[str]) -> None:

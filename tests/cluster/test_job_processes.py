@@ -90,14 +90,15 @@ def agents_of(cluster: Cluster, name: str, job: JobRunner) -> list[int]:
     return [agent.pid, agent.ppid]
 
 
-@pytest.mark.parametrize("which", ["agent", "guard"])
+@pytest.mark.parametrize("killed", [["agent"], ["guard"], ["guard", "agent"]], ids="+".join)
 def test_a_killed_agent_takes_its_processes_along(
-    which: str, cluster: Cluster, job: JobRunner, oracle: Oracle
+    killed: list[str], cluster: Cluster, job: JobRunner, oracle: Oracle
 ) -> None:
-    launch = job.start("--act=hold")
+    launch = job.start("--act=hold", "--act_of_1=orphan")
     job.wait_until_holding(launch)
     agent, guard = agents_of(cluster, "node-b", job)
-    os.kill(agent if which == "agent" else guard, signal.SIGKILL)
+    for which in killed:
+        os.kill(agent if which == "agent" else guard, signal.SIGKILL)
     oracle.check(launch, 5, r"FIRST ERROR: node root@node-b", within_s=30)
 
 

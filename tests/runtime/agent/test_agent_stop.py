@@ -227,7 +227,7 @@ def test_an_agent_that_hears_nothing_stops_the_job_after_its_lease(
     node.greet(lease_s=1.0)
     node.adopt()
     family = run_until_ready(node, DEAF)
-    assert "nothing was heard" in node.expect("notice").fields["text"]
+    assert "nothing was heard" in node.expect("failed", reason="abandoned").fields["detail"]
     node.expect_lost()
     assert gone(family)
 
