@@ -12,6 +12,7 @@ from typing import Any
 
 from paddle.backend import Array, Device, array_module, from_host
 from paddle.graph.errors import ExecutionError, FeedError, NotInitialisedError
+from paddle.graph.lod import LoDArray, plain
 from paddle.graph.plan import STEP, Plan, Registers
 from paddle.graph.scope import Cell, Scope
 from paddle.ops.registry import Spec
@@ -41,7 +42,7 @@ class BoundPlan:
         self._scope: Scope | None = None
         self._layout = -1
         self._loads: list[tuple[int, str, Cell]] = []
-        self._stores: list[tuple[int, Cell]] = []
+        self._stores: list[tuple[int, Cell, bool]] = []
         self._checked: dict[str, Any] = {}
 
     def run(self, feed: Mapping[str, Any], scope: Scope, step: int) -> list[Any]:
@@ -64,14 +65,16 @@ class BoundPlan:
         except Exception as error:
             raise self._failure(self._plan.calls.index(call) if call else 0, registers, error) from error
         owned = self._fetched(registers)
-        for number, cell in self._stores:
-            _store(cell, registers[number])
+        for number, cell, has_lod in self._stores:
+            _store(cell, registers[number], has_lod)
         return owned
 
     def _bind(self, scope: Scope) -> None:
         numbers = self._plan.numbers
         self._loads = [(numbers[name], name, scope.cell(name)) for name in self._plan.loads]
-        self._stores = [(numbers[name], scope.cell(name)) for name in self._plan.stores]
+        self._stores = [
+            (numbers[name], scope.cell(name), self._specs[name].lod_level > 0) for name in self._plan.stores
+        ]
         self._checked = {}
         self._scope, self._layout = scope, scope.layout
 
@@ -95,17 +98,17 @@ class BoundPlan:
             raise FeedError(
                 f"{name!r} {where}: expected {spec.shape} {spec.dtype}, got {tuple(shape)} {dtype}"
             )
-        return (
-            from_host(value, self._device)
-            if self._device.is_gpu and not isinstance(value, SelectedRows)
-            else value
-        )
+        if not self._device.is_gpu or isinstance(value, SelectedRows):
+            return value
+        if isinstance(value, LoDArray):
+            return LoDArray(from_host(value.data, self._device), value.lod)
+        return from_host(value, self._device)
 
     def _fetched(self, registers: Registers) -> list[Any]:
         """Return the fetched values, copying those that share memory with anything else."""
         taken = {id(_owner(registers[number])) for number, _, _ in self._feeds}
         taken.update([id(_owner(registers[number])) for number, _, _ in self._loads])
-        taken.update([id(_owner(registers[number])) for number, _ in self._stores])
+        taken.update([id(_owner(registers[number])) for number, _, _ in self._stores])
         results = []
         for number in self._fetches:
             value = registers[number]
@@ -141,6 +144,8 @@ def _owner(value: Any) -> Any:
     """Return the object that owns the memory of an array or of the values of selected rows."""
     if isinstance(value, SelectedRows):
         value = value.values
+    elif isinstance(value, LoDArray):
+        value = value.data
     base = getattr(value, "base", None)
     while base is not None:
         value, base = base, getattr(base, "base", None)
@@ -150,15 +155,21 @@ def _owner(value: Any) -> Any:
 def _copied(value: Any) -> Any:
     if isinstance(value, SelectedRows):
         return SelectedRows(value.rows.copy(), value.values.copy(), value.height)
+    if isinstance(value, LoDArray):
+        return LoDArray(value.data.copy(), value.lod)
     return value.copy()
 
 
-def _store(cell: Cell, value: Any) -> None:
+def _store(cell: Cell, value: Any, has_lod: bool) -> None:
     old = cell.value
     if value is old:
         return
+    if not has_lod:
+        value = plain(value)
     if isinstance(value, SelectedRows):
         cell.value = value
+    elif isinstance(value, LoDArray):
+        cell.value = _copied(value)
     elif (
         old is not None and type(old) is type(value) and old.shape == value.shape and old.dtype == value.dtype
     ):

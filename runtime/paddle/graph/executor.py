@@ -18,6 +18,7 @@ import numpy as np
 from paddle.backend import Device
 from paddle.graph.block import Name
 from paddle.graph.bound_plan import BoundPlan
+from paddle.graph.lod import LoDArray
 from paddle.graph.plan import compile_plan
 from paddle.graph.program import Program
 from paddle.graph.scope import Scope
@@ -43,7 +44,7 @@ class Executor:
 
         Args:
             program: what to run.
-            feed: variable name -> array of its dtype and a shape that fits; not changed and not kept.
+            feed: variable name -> array or `LoDArray` of its dtype and a shape that fits; not changed, not kept.
             fetch_list: variables or names; gradients are named `<name>@GRAD`.
             scope: where persistable variables live. None: a new one, for programs that have none.
             step: number that random operators draw by; None counts this executor's runs of the program. A run
@@ -51,7 +52,8 @@ class Executor:
                 drawn.
 
         Returns:
-            One value per fetch: an array on the executor's device, or a `SelectedRows`.
+            One value per fetch: an array on the executor's device, a `SelectedRows`, or a `LoDArray` where the
+            value has sequences.
 
         Raises:
             FeedError: a value does not fit, or a variable is neither fed nor computed.
@@ -60,7 +62,11 @@ class Executor:
         """
         cache = self._cache(program)
         values = feed or {}
-        key = (tuple(values), tuple([name if isinstance(name, str) else name.name for name in fetch_list]))
+        key = (
+            tuple(values),
+            tuple([name if isinstance(name, str) else name.name for name in fetch_list]),
+            tuple([name for name in values if type(values[name]) is LoDArray]),
+        )
         plan = cache.plans.get(key)
         if plan is None:
             plan = cache.plans[key] = self._compile(program, *key)
@@ -79,19 +85,20 @@ class Executor:
             cache.plans.clear()
         return cache
 
-    def _compile(self, program: Program, feeds: tuple[str, ...], fetches: tuple[str, ...]) -> BoundPlan:
-        plan = compile_plan(
-            program, feeds, fetches, program.random_seed or self._fresh_seed, self.device.module()
-        )
+    def _compile(
+        self, program: Program, feeds: tuple[str, ...], fetches: tuple[str, ...], with_lod: tuple[str, ...]
+    ) -> BoundPlan:
+        seed = program.random_seed or self._fresh_seed
+        plan = compile_plan(program, feeds, fetches, seed, self.device.module(), with_lod)
         # Specs and not variables: those know their program, and the cache must not keep it alive.
         specs = {name: variable.spec for name, variable in program.global_block().vars.items()}
         return BoundPlan(plan, specs, feeds, fetches, self.device)
 
 
 class _Cache:
-    """The plans of one version of a program, by (feeds, fetches), and how often any of them ran."""
+    """The plans of one version of a program, by (feeds, fetches, feeds with LoD), and how often any of them ran."""
 
     def __init__(self, version: int) -> None:
         self.version = version
-        self.plans: dict[tuple[tuple[str, ...], tuple[str, ...]], BoundPlan] = {}
+        self.plans: dict[tuple[tuple[str, ...], ...], BoundPlan] = {}
         self.steps = 0

@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 from paddle import backend
 from paddle.graph.errors import FeedError
 from paddle.graph.fuse import fused
+from paddle.graph.lod import carriers, sharing
 from paddle.graph.operator import EMPTY, Operator
 from paddle.graph.program import Program
 
@@ -48,7 +49,14 @@ class Plan:
     stores: tuple[str, ...]
 
 
-def compile_plan(program: Program, feeds: Sequence[str], fetches: Sequence[str], seed: int, xp: Any) -> Plan:
+def compile_plan(
+    program: Program,
+    feeds: Sequence[str],
+    fetches: Sequence[str],
+    seed: int,
+    xp: Any,
+    with_lod: Sequence[str] = (),
+) -> Plan:
     """Compile block 0.
 
     Args:
@@ -57,6 +65,7 @@ def compile_plan(program: Program, feeds: Sequence[str], fetches: Sequence[str],
         fetches: names the caller wants back.
         seed: for random operators that have no seed of their own.
         xp: the array library of the device.
+        with_lod: those of the feeds that come with LoD.
 
     Raises:
         FeedError: an operator or a fetch reads a variable that is neither fed, persistable nor computed
@@ -80,11 +89,13 @@ def compile_plan(program: Program, feeds: Sequence[str], fetches: Sequence[str],
     kept = {*feeds, *loads, *stores, *fetches}
     last_use = {name: at for at, (_, op) in enumerate(live) for name in (*op.input_names, *op.output_names)}
     read = ({name for _, op in live for name in op.input_names} | set(fetches) | persistable) - set(feeds)
+    levels = {name: block.vars[name].lod_level for name in persistable}
+    sequential = carriers((op for _, op in live), with_lod, levels)
     calls = []
     for at, (_, op) in enumerate(live):
         names = dict.fromkeys((*op.input_names, *op.output_names))
         dead = tuple(numbers[name] for name in names if last_use[name] == at and name not in kept)
-        calls.append(_bind(op, numbers, read, dead, seed, xp))
+        calls.append(_bind(op, numbers, read, sequential, dead, seed, xp))
     return Plan(tuple(calls), tuple(live), len(numbers) + 3, numbers, loads, stores)
 
 
@@ -136,7 +147,13 @@ def _check_reads(
 
 
 def _bind(
-    op: Operator, numbers: Mapping[str, int], read: set[str], dead: tuple[int, ...], seed: int, xp: Any
+    op: Operator,
+    numbers: Mapping[str, int],
+    read: set[str],
+    sequential: set[str],
+    dead: tuple[int, ...],
+    seed: int,
+    xp: Any,
 ) -> Call:
     definition = op.definition
     inputs: list[Index] = []
@@ -160,6 +177,8 @@ def _bind(
     if "xp" in definition.keywords:
         keywords["xp"] = xp
     kernel = partial(definition.kernel, **keywords) if keywords else definition.kernel
+    if not sequential.isdisjoint(op.input_names):
+        kernel = sharing(kernel, definition)
     if definition.is_random:
         return _drawing(kernel, _random_key(op, seed), inputs, outputs, dead)
     return _calling(kernel, inputs, outputs, dead)

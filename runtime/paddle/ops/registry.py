@@ -7,9 +7,12 @@ an absent slot marked `?`), attributes as keywords, and as result the arrays in 
 its inputs or a view of it.
 
 Besides attributes a kernel may name these keywords: `rng`, a generator for this operator and step; `xp`, the
-array library, for kernels that have no input to tell it; and `needs`, the frozenset of output slots that
-anybody
-reads: it may return None for the others.
+array library, for kernels that have no input to tell it; `needs`, the frozenset of output slots that anybody
+reads: it may return None for the others; `names`, a mapping from each slot to the variable names in it; and
+`body`, the block that the attribute `sub_block` names, as a `Body`.
+
+A slot marked `+` is given as a `LoDArray` where the value has sequences; an operator with such a slot says itself
+what LoD its outputs have. All others get arrays, and their outputs share the LoD of the first input that has one.
 """
 
 from __future__ import annotations
@@ -17,9 +20,9 @@ from __future__ import annotations
 import difflib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -32,6 +35,27 @@ GRAD = "@GRAD"
 COMMON_ATTRS: Mapping[str, object] = MappingProxyType({"op_role": 0, "op_role_var": (), "op_namescope": "/"})
 
 
+_SPECIAL = frozenset({"rng", "xp", "needs", "names", "body"})
+
+
+class Body(Protocol):
+    """A block inside an operator, such as that of a loop."""
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Names of the variables that it reads before it writes them."""
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        """Names of the variables that it writes."""
+
+    def run(self, values: dict[str, Any], turn: int = 0) -> None:
+        """Run all its operators: take what it reads from `values`, and leave there what it writes.
+
+        `turn` counts the runs within one step; random operators draw by it.
+        """
+
+
 class Spec(NamedTuple):
     """What is known of a value before the program runs; -1 in a shape stands for the batch."""
 
@@ -41,12 +65,15 @@ class Spec(NamedTuple):
 
 
 class Slot(NamedTuple):
-    """One input or output slot: `Name`, with `*` a list, with `?` optional, with `~` not meant for users."""
+    """One input or output slot: `Name`, with `*` a list, with `?` optional, with `~` not meant for users, with `+`
+    taken or given with its LoD.
+    """
 
     name: str
     many: bool = False
     optional: bool = False
     intermediate: bool = False
+    lod: bool = False
 
 
 @dataclass(frozen=True)
@@ -61,7 +88,13 @@ class GradOp:
 
 @dataclass(frozen=True)
 class OpDef:
-    """One entry of the table."""
+    """One entry of the table.
+
+    Attributes:
+        in_place: output slot -> input slot whose array the kernel changes and returns. Where the variables
+            differ, the kernel gets a copy.
+        has_effect: it does something besides its outputs, and runs though nobody reads them.
+    """
 
     type: str
     inputs: tuple[Slot, ...]
@@ -71,7 +104,15 @@ class OpDef:
     infer: Callable[..., Any] | None
     keywords: frozenset[str]
     infer_keywords: frozenset[str]
+    shares_lod: bool = True
+    in_place: Mapping[str, str] = field(default_factory=dict)
+    has_effect: bool = False
     gradient: str | Callable[..., list[GradOp]] | None = None
+
+    @property
+    def lod_aware(self) -> bool:
+        """Whether the kernel takes or gives values with LoD itself."""
+        return any(slot.lod for slot in (*self.inputs, *self.outputs))
 
     @property
     def is_random(self) -> bool:
@@ -119,6 +160,9 @@ def operator(
     *,
     attrs: Mapping[str, object] | None = None,
     infer: Callable[..., Any] | None = None,
+    shares_lod: bool = True,
+    in_place: Mapping[str, str] | None = None,
+    has_effect: bool = False,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register the decorated kernel as an operator.
 
@@ -129,6 +173,9 @@ def operator(
         infer: `Spec`s of the inputs and attributes as keywords -> `Spec`s of the outputs, called like the
             kernel.
             None: whoever appends the operator declares its outputs.
+        shares_lod: whether outputs with as many rows as the first input that has LoD have the same LoD.
+        in_place: see `OpDef`.
+        has_effect: see `OpDef`.
     """
     inputs, outputs = _parse(signature)
     table_attrs = MappingProxyType(dict(attrs or {}))
@@ -139,7 +186,17 @@ def operator(
         keywords = _keywords(op_type, kernel, table_attrs)
         infer_keywords = _keywords(op_type, infer, table_attrs) if infer else frozenset()
         _TABLE[op_type] = OpDef(
-            op_type, inputs, outputs, table_attrs, kernel, infer, keywords, infer_keywords
+            op_type,
+            inputs,
+            outputs,
+            table_attrs,
+            kernel,
+            infer,
+            keywords,
+            infer_keywords,
+            shares_lod,
+            MappingProxyType(dict(in_place or {})),
+            has_effect,
         )
         return kernel
 
@@ -158,7 +215,7 @@ def gradient(op_type: str, signature: str) -> Callable[[Callable[..., Any]], Cal
     forward = lookup(op_type)
 
     def add(kernel: Callable[..., Any]) -> Callable[..., Any]:
-        operator(f"{op_type}_grad", signature, attrs=forward.attrs)(kernel)
+        operator(f"{op_type}_grad", signature, attrs=forward.attrs, shares_lod=False)(kernel)
         _TABLE[op_type] = replace(forward, gradient=f"{op_type}_grad")
         return kernel
 
@@ -204,13 +261,15 @@ def _parse(signature: str) -> tuple[tuple[Slot, ...], tuple[Slot, ...]]:
 
 
 def _slot(text: str) -> Slot:
-    return Slot(text.rstrip("*?~"), many="*" in text, optional="?" in text, intermediate="~" in text)
+    return Slot(
+        text.rstrip("*?~+"), many="*" in text, optional="?" in text, intermediate="~" in text, lod="+" in text
+    )
 
 
 def _keywords(op_type: str, function: Callable[..., Any], attrs: Mapping[str, object]) -> frozenset[str]:
     parameters = inspect.signature(function).parameters.values()
     names = frozenset(p.name for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY)
-    unknown = names - set(attrs) - {"rng", "xp", "needs"}
+    unknown = names - set(attrs) - _SPECIAL
     if unknown:
         raise OpError(
             f"operator {op_type!r}: its function names attributes it does not have: {sorted(unknown)}"

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How LoD travels through a program: a value with sequences is a `LoDArray`, all others stay plain arrays.
+
+- An operator whose slots are marked `+` in its signature gets such inputs as they are and says itself what LoD
+  its outputs have.
+- Every other operator sees arrays alone. Each output with as many rows as its first input that has LoD shares
+  that LoD, unless the operator is registered with `shares_lod=False`.
+- Gradients have none, and neither do persistable variables whose lod_level is 0.
+- Calls that cannot meet LoD are not wrapped: what can carry it is known from what was fed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from paddle.graph.operator import Operator
+from paddle.ops.lod import Lod, LoDArray, lod_of, offsets_of, plain, with_lod
+from paddle.ops.registry import OpDef
+
+__all__ = ["LoDArray", "Lod", "carriers", "lod_of", "offsets_of", "plain", "sharing", "with_lod"]
+
+
+def carriers(ops: Iterable[Operator], sources: Iterable[str], persistable: Mapping[str, int]) -> set[str]:
+    """Return the variables that may have LoD when the operators run.
+
+    Args:
+        ops: in order.
+        sources: variables that come in with LoD.
+        persistable: persistable variable -> lod_level.
+    """
+    found = {*sources, *(name for name, level in persistable.items() if level)}
+    for op in ops:
+        definition = op.definition
+        if definition.lod_aware or (definition.shares_lod and not found.isdisjoint(op.input_names)):
+            found.update(name for name in op.output_names if persistable.get(name, 1))
+    return found
+
+
+def sharing(kernel: Callable[..., Any], definition: OpDef) -> Callable[..., Any]:
+    """Return the kernel wrapped so that slots without mark get plain arrays, and outputs share the LoD."""
+    marked = tuple(slot.lod for slot in definition.inputs)
+    if definition.lod_aware:
+
+        def call_marked(*values: Any, **keywords: Any) -> Any:
+            return kernel(*map(_given, values, marked), **keywords)
+
+        return call_marked
+    shares = definition.shares_lod
+
+    def call(*values: Any, **keywords: Any) -> Any:
+        lod = _first_lod(values) if shares else ()
+        result = kernel(*[_plain(value) for value in values], **keywords)
+        return _shared(result, lod) if lod else result
+
+    return call
+
+
+def _given(value: Any, marked: bool) -> Any:
+    return value if marked else _plain(value)
+
+
+def _plain(value: Any) -> Any:
+    if type(value) is list:
+        return [plain(each) for each in value]
+    return plain(value)
+
+
+def _first_lod(values: Iterable[Any]) -> Lod:
+    for value in values:
+        for each in value if type(value) is list else (value,):
+            if type(each) is LoDArray:
+                return each.lod
+    return ()
+
+
+def _shared(result: Any, lod: Lod) -> Any:
+    if isinstance(result, (tuple, list)):
+        return type(result)(_shared(each, lod) for each in result)
+    shape = getattr(result, "shape", ())
+    return LoDArray(result, lod) if shape and shape[0] == lod[-1][-1] else result
