@@ -15,7 +15,6 @@ from launcher.options import Mode
 from launcher.seats import Seat, share
 from launcher.service_ports import trainer_port
 from launcher.settings import THREAD_VARIABLES, Settings
-from launcher.variables import Variables
 
 ADDED_ON_NODE = (
     "PADDLE_JOB_DIR",
@@ -158,15 +157,17 @@ def trainer_ports(job: JobFacts, seat: Seat) -> tuple[int, ...]:
     return (own, job.service_port) if seat.rank == 0 else (own,)
 
 
-def gpus(given: Variables, count: int, seat: Seat) -> dict[str, str]:
+def gpus(settings: Settings, count: int, seat: Seat) -> dict[str, str]:
     """Which of a machine's GPUs a trainer is to use; nothing is said where it has the machine to itself.
 
-    It sees its own alone, unless the user lets it see all. FLAGS_selected_gpus counts among those that it sees.
+    It sees its own alone, unless the user lets it see all. In collective mode it sees all: scripts for torchrun
+    and for Paddle's launch choose the one with their local rank. FLAGS_selected_gpus counts among those that it sees.
     """
+    given = settings.variables
     own = share(count, seat) if seat.slots > 1 else range(0)
     if not own or (given.rules_gpus and not given.all_gpus):
         return {}
-    if given.all_gpus:
+    if given.all_gpus or settings.mode is Mode.COLLECTIVE:
         return {"FLAGS_selected_gpus": _numbers(own)}
     return {"CUDA_VISIBLE_DEVICES": _numbers(own), "FLAGS_selected_gpus": _numbers(range(len(own)))}
 

@@ -237,7 +237,7 @@ def trainer_processes(
             argv=command_lines.of_script(plan.settings, plan.node(seat.node_id).python),
             env={
                 **environment.of_trainer(job, seat),
-                **environment.gpus(plan.settings.variables, machines.gpus.get(seat.node_id, 0), seat),
+                **environment.gpus(plan.settings, machines.gpus.get(seat.node_id, 0), seat),
                 **threads[seat.node_id],
                 "PADDLE_PYTHON": plan.node(seat.node_id).python,
             },

@@ -330,7 +330,15 @@ def test_the_gpus_of_a_node_are_split_among_its_trainers(
 def test_embedded_nodes_share_the_gpus_of_this_machine(planned: Planned) -> None:
     plan = planned(LOCAL, "--mode=collective")
     trainers = trainer_processes(plan, planned_addresses(plan), {}, Machines(gpus=dict.fromkeys(range(3), 6)))
-    assert column(trainers, "CUDA_VISIBLE_DEVICES") == ["0,1", "2,3", "4,5"]
+    assert column(trainers, "FLAGS_selected_gpus") == ["0,1", "2,3", "4,5"]
+
+
+def test_in_collective_mode_every_trainer_sees_all_gpus_of_its_machine(planned: Planned) -> None:
+    plan = planned(THREE, "--nproc_per_node=2", "--mode=collective")
+    machines = Machines(gpus=dict.fromkeys(range(3), 2))
+    trainers = trainer_processes(plan, planned_addresses(plan), {}, machines)
+    assert set(column(trainers, "CUDA_VISIBLE_DEVICES")) == {None}
+    assert column(trainers, "FLAGS_selected_gpus") == ["0", "1"] * 3
 
 
 def test_a_lone_trainer_sees_all_gpus_of_its_machine(planned: Planned) -> None:
