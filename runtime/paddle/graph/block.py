@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Block: variables by name and operators in order.
+"""Block: variables by name and operators in order; the body of an operator sees what the blocks around it have.
 
 Shapes and dtypes of an operator's outputs are known right after `append_op`. Every change counts up the
 program's version, which is what the executor's cache goes by.
@@ -8,7 +8,7 @@ program's version, which is what the executor's cache goes by.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias, TypeVar
 
 import numpy.typing as npt
 
@@ -27,11 +27,22 @@ _V = TypeVar("_V", bound=Variable)
 
 
 class Block:
-    """A straight list of operators; `program.global_block()` is the one that runs."""
+    """A straight list of operators; `program.global_block()` is the one that runs.
 
-    def __init__(self, program: Program, idx: int = 0) -> None:
+    Attributes:
+        parent_idx: the block around this one, -1 for block 0.
+        forward_block_idx: the block whose gradients this one computes, -1 if it computes none.
+    """
+
+    variable_class: ClassVar[type[Variable]] = Variable
+    parameter_class: ClassVar[type[Parameter]] = Parameter
+    operator_class: ClassVar[type[Operator]] = Operator
+
+    def __init__(self, program: Program, idx: int = 0, parent_idx: int = -1) -> None:
         self.program = program
         self.idx = idx
+        self.parent_idx = parent_idx
+        self.forward_block_idx = -1
         self.vars: dict[str, Variable] = {}
         self.ops: list[Operator] = []
 
@@ -49,7 +60,7 @@ class Block:
         Raises:
             GraphError: the name is taken by a variable of another shape, dtype, level or lifetime.
         """
-        variable = Variable(
+        variable = self.variable_class(
             self,
             name or unique_name.generate("_generated_var"),
             tuple(shape),
@@ -83,7 +94,7 @@ class Block:
             GraphError: the name is taken by something else.
         """
         return self._add(
-            Parameter(
+            self.parameter_class(
                 self,
                 name,
                 tuple(shape),
@@ -111,13 +122,59 @@ class Block:
                 variables.
             UnknownVariableError: an input is not in the block.
         """
-        op = Operator.make(type, _names(inputs), _with_intermediates(type, _names(outputs)), attrs or {})
+        return self.insert_op(len(self.ops), type, inputs, outputs, attrs)
+
+    def insert_op(
+        self,
+        index: int,
+        type: str,
+        inputs: Mapping[str, Name | Sequence[Name]] | None = None,
+        outputs: Mapping[str, Name | Sequence[Name]] | None = None,
+        attrs: Mapping[str, object] | None = None,
+    ) -> Operator:
+        """Add an operator before the one at `index`; see `append_op`."""
+        op = self.operator_class.make(
+            type, _names(inputs), _with_intermediates(type, _names(outputs)), attrs or {}
+        )
         for name in op.input_names:
-            self.var(name)
+            self.reach(name)
         self._infer(op)
-        self.ops.append(op)
+        self.ops.insert(index, op)
         self.program.touch()
         return op
+
+    def reach(self, name: str) -> Variable:
+        """Return the variable of that name, from here or from a block around this one.
+
+        Raises:
+            UnknownVariableError: there is none.
+        """
+        return self.find(name) or self.var(name)
+
+    def find(self, name: str) -> Variable | None:
+        """Return the variable of that name, from here, from a block around this one or, for gradients, from the
+        block they belong to; None if there is none.
+        """
+        waiting: list[Block] = [self]
+        while waiting:
+            block = waiting.pop(0)
+            if name in block.vars:
+                return block.vars[name]
+            around = (block.parent_idx, block.forward_block_idx)
+            waiting.extend(self.program.blocks[idx] for idx in around if idx >= 0)
+        return None
+
+    def copy_to(self, program: Program) -> Self:
+        """Return the same block as a member of another program."""
+        twin = type(self)(program, self.idx, self.parent_idx)
+        twin.forward_block_idx = self.forward_block_idx
+        twin.vars = {name: variable.copy_to(twin) for name, variable in self.vars.items()}
+        twin.ops = list(self.ops)
+        return twin
+
+    def __index__(self) -> int:
+        """Return the number by which operators' attributes name a block."""
+        return self.idx
 
     def var(self, name: str) -> Variable:
         """Return the variable of that name.
@@ -154,7 +211,7 @@ class Block:
         definition = op.definition
         if definition.infer is None:
             for name in op.output_names:
-                self.var(name)
+                self.reach(name)
             return
         for (slot, names), specs in zip(op.outputs.items(), self._inferred(op, definition), strict=True):
             for name, spec in zip(names, specs, strict=True):
@@ -165,14 +222,14 @@ class Block:
         """Return the specs of each output slot, one per name in it."""
         arguments: list[object] = []
         for slot in definition.inputs:
-            specs = [self.var(name).spec for name in op.inputs[slot.name] if name != EMPTY]
+            specs = [self.reach(name).spec for name in op.inputs[slot.name] if name != EMPTY]
             arguments.append(specs if slot.many else specs[0] if specs else None)
         keywords = {name: op.attrs[name] for name in definition.infer_keywords}
         assert definition.infer is not None
         try:
             result = definition.infer(*arguments, **keywords)
         except OpError as error:
-            shapes = "; ".join(self.var(name).describe() for name in op.input_names)
+            shapes = "; ".join(self.reach(name).describe() for name in op.input_names)
             raise type(error)(f"operator {op.describe()}: {error} [inputs: {shapes}]") from error
         if len(definition.outputs) == 1:
             result = (result,)
@@ -188,7 +245,7 @@ class Block:
         return per_slot
 
     def _declare(self, op: Operator, slot: str, name: str, spec: Spec) -> None:
-        old = self.vars.get(name)
+        old = self.find(name)
         if old is None:
             self.create_var(name, spec.shape, spec.dtype, lod_level=spec.lod_level)
         elif not old.shape and spec.shape:

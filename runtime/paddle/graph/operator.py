@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import IntFlag
+from typing import Self
 
 from paddle.ops.errors import SlotError
 from paddle.ops.registry import OpDef, Slot, lookup
@@ -34,20 +35,21 @@ class Operator:
     outputs: Mapping[str, tuple[str, ...]]
     attrs: Mapping[str, object]
 
-    @staticmethod
+    @classmethod
     def make(
+        cls,
         op_type: str,
         inputs: Mapping[str, Sequence[str]],
         outputs: Mapping[str, Sequence[str]],
         attrs: Mapping[str, object],
-    ) -> Operator:
+    ) -> Self:
         """Check slots and attributes and return the operator.
 
         Raises:
             UnknownOpError, SlotError, AttrError: it does not fit the table.
         """
         definition = lookup(op_type)
-        return Operator(
+        return cls(
             op_type,
             _fit(op_type, "input", definition.inputs, inputs),
             _fit(op_type, "output", definition.outputs, outputs),
@@ -69,7 +71,7 @@ class Operator:
         """Return the variables it writes, in slot order."""
         return _flat(self.outputs.values())
 
-    def with_attrs(self, **changed: object) -> Operator:
+    def with_attrs(self, **changed: object) -> Self:
         """Return a copy with some attributes changed."""
         return replace(self, attrs=self.definition.complete({**self.attrs, **changed}))
 

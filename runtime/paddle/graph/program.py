@@ -1,9 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Program: what is to be computed. It holds blocks and a random seed; values live in a scope."""
+"""Program: what is to be computed. It holds blocks and a random seed; values live in a scope.
+
+Block 0 is the one that runs; the others are bodies of its operators, such as loops. A face of the core with
+classes of its own derives from Program and names its block class.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import ClassVar, Self
 
 from paddle.graph.block import Block, Name
 from paddle.graph.errors import GraphError
@@ -15,10 +20,14 @@ class Program:
 
     Attributes:
         version: counts changes; two equal versions of one program mean nothing changed between.
+        current_block_idx: the block that layers add to.
     """
 
+    block_class: ClassVar[type[Block]] = Block
+
     def __init__(self) -> None:
-        self.blocks = [Block(self)]
+        self.blocks = [self.block_class(self)]
+        self.current_block_idx = 0
         self.version = 0
         self._random_seed = 0
 
@@ -42,6 +51,23 @@ class Program:
         """Return the block of that index."""
         return self.blocks[index]
 
+    def current_block(self) -> Block:
+        """Return the block that layers add to."""
+        return self.blocks[self.current_block_idx]
+
+    def create_block(self, parent_idx: int | None = None) -> Block:
+        """Add a block inside the current one, or inside another, and make it the current one."""
+        parent = self.current_block_idx if parent_idx is None else parent_idx
+        block = self.block_class(self, len(self.blocks), parent)
+        self.blocks.append(block)
+        self.current_block_idx = block.idx
+        self.touch()
+        return block
+
+    def rollback(self) -> None:
+        """Make the block around the current one the current one."""
+        self.current_block_idx = self.current_block().parent_idx
+
     def list_vars(self) -> Iterator[Variable]:
         """Yield the variables of all blocks."""
         for block in self.blocks:
@@ -51,25 +77,29 @@ class Program:
         """Say that something changed."""
         self.version += 1
 
-    def clone(self, for_test: bool = False) -> Program:
+    def clone(self, for_test: bool = False) -> Self:
         """Return an independent copy.
 
         Args:
             for_test: set `is_test` on every operator that has it. Nothing is removed, so take this copy
                 before `append_backward`, or prune it to what is wanted.
         """
-        copy = Program()
+        copy = type(self)()
         copy._random_seed = self._random_seed
-        block = copy.global_block()
-        block.vars = {name: variable.copy_to(block) for name, variable in self.global_block().vars.items()}
-        for op in self.global_block().ops:
-            testing = for_test and "is_test" in op.definition.attrs
-            block.ops.append(op.with_attrs(is_test=True) if testing else op)
+        copy.blocks = [block.copy_to(copy) for block in self.blocks]
+        if for_test:
+            for block in copy.blocks:
+                block.ops = [
+                    op.with_attrs(is_test=True) if "is_test" in op.definition.attrs else op
+                    for op in block.ops
+                ]
         copy.touch()
         return copy
 
-    def prune(self, targets: Sequence[Name]) -> Program:
-        """Return a copy with only the operators and variables that the targets depend on.
+    def prune(self, targets: Sequence[Name]) -> Self:
+        """Return a copy with only the operators and variables of block 0 that the targets depend on.
+
+        An operator with a body names all that the body reads among its inputs.
 
         Raises:
             UnknownVariableError: a target is not in the program.

@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -55,17 +56,11 @@ class Variable:
         """Return `name (shape) dtype` for messages."""
         return f"{self.name} {self.shape} {self.dtype}"
 
-    def copy_to(self, block: Block) -> Variable:
+    def copy_to(self, block: Block) -> Self:
         """Return the same variable as a member of another block."""
-        return Variable(
-            block,
-            self.name,
-            self.shape,
-            self.dtype,
-            persistable=self.persistable,
-            stop_gradient=self.stop_gradient,
-            lod_level=self.lod_level,
-        )
+        twin = copy.copy(self)
+        twin.block = block
+        return twin
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.describe()})"
@@ -98,15 +93,3 @@ class Parameter(Variable):
         self.trainable = trainable
         self.initializer = initializer
         self.attributes: Mapping[str, object] = MappingProxyType(dict(attributes or {}))
-
-    def copy_to(self, block: Block) -> Parameter:
-        """Return the same parameter as a member of another block."""
-        return Parameter(
-            block,
-            self.name,
-            self.shape,
-            self.dtype,
-            trainable=self.trainable,
-            initializer=self.initializer,
-            attributes=self.attributes,
-        )
