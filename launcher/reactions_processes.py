@@ -39,8 +39,9 @@ class ProcessReactions:
 
     def started(self, record: NodeRecord, event: MessageEvent) -> None:
         """The process is there."""
-        if event.fields["proc"] not in self._roster.messengers:
-            self._roster.processes[event.fields["proc"]].state = ProcessState.RUNNING
+        process = self._roster.processes.get(self._roster.known(event.fields["proc"]))
+        if process is not None:  # else a messenger, or one that the job goes on without
+            process.state = ProcessState.RUNNING
             self._situation.node_state(record, "running")
 
     def ready(self, record: NodeRecord, event: MessageEvent) -> None:

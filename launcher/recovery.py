@@ -152,8 +152,8 @@ class Recovery:
         """The job is smaller from now on: others must know."""
         gone = [self._roster.processes.pop(name).process for name in sorted(names)]
         if self._policy.together:
-            ranks = {process.rank for process in gone}
-            seated = tuple(n for rank, n in enumerate(self._plan.trainer_nodes) if rank not in ranks)
+            # not by rank: who waits for a restart still has that of its last life
+            seated = tuple(record.process.node_id for record in self._roster.trainers())
             nodes = tuple(node for node in self._plan.nodes if node.node_id in seated)
             self._plan = replace(self._plan, nodes=nodes, trainer_nodes=seated)
             return

@@ -216,7 +216,9 @@ class Roster:
         )
 
     def fail_node(self, record: NodeRecord, what: str, kind: Kind = Kind.NODE_LOST) -> None:
-        """Note that a node was lost, or failed otherwise."""
+        """Note that a node was lost, or failed otherwise; of one that was left out it is no news."""
+        if record.left_out:
+            return
         address = str((record.probed or {}).get("address") or "")
         self.failures.append(
             Failure(

@@ -13,7 +13,7 @@ from launcher.causes import broken_line
 from launcher.failure import Failure, Kind
 from launcher.loop import ALARM_S, Loop
 from launcher.recovery import JobFailed, Recovery
-from launcher.roster import ProcessRecord, ProcessState
+from launcher.roster import NodeRecord, ProcessRecord, ProcessState
 from launcher.situation import Situation
 from launcher.starter import Starter
 
@@ -113,13 +113,16 @@ class Watch:
         self._loop.until(lambda: False, SETTLE_S)
         if not self._stalls():
             self._loop.until(lambda: any(not broken_line(failure) for failure in failures), ECHO_S)
-        self._loop.until(lambda: all(r.heard_at > asked_at for r in self._roster.live()), ALARM_S)
-        for node in self._roster.live():
+        self._loop.until(lambda: all(r.heard_at > asked_at for r in self._taking_part()), ALARM_S)
+        for node in self._taking_part():
             if node.heard_at <= asked_at:
                 self._roster.fail_node(node, f"no word for {time.monotonic() - node.heard_at:.0f} s")
         failures += self._stalls()
         if any(failure.kind in _OF_A_HANG for failure in failures):
             self._ask_for_stacks()
+
+    def _taking_part(self) -> list[NodeRecord]:
+        return [record for record in self._roster.live() if not record.left_out]
 
     def _stalls(self) -> list[Failure]:
         return [
