@@ -77,6 +77,7 @@ class NodeReactions:
         in_dispatch = self._situation.clock.current == "dispatch"
         if in_dispatch and record.attempts == 1:
             self._console.note(f"{record.name}: the connection broke ({event.reason}); connecting once more")
+            record.trees.clear()  # nothing starts there before it is offered all again
             self.connect(record)
         elif in_dispatch:
             reason = f"the connection broke twice: {event.reason}"

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from launcher.errors import ConnectError
+from launcher.errors import ConnectError, DispatchError
 from launcher.failure import Kind, describe_exit
 from launcher.link import MessageEvent
 from launcher.plan import Endpoints, Role
@@ -30,12 +30,19 @@ class ProcessReactions:
         if process is not None:
             process.state = ProcessState.EXITED
             self._roster.fail_process(process, f"could not be started: {fields['detail']}", Kind.NOT_STARTED)
-        elif record.probed is None:
-            record.drop(ConnectError(record.name, f"refused {fields['request']}: {fields['detail']}"))
-        elif not fields["request"]:  # it stops its part of the job; what follows from that is no cause
-            self._roster.fail_node(record, str(fields["detail"]))
+            return
+        request, what = fields["request"], str(fields["detail"])
+        in_dispatch = self._situation.clock.current == "dispatch"
+        if record.probed is None:
+            record.drop(ConnectError(record.name, f"refused {request}: {what}"))
+        elif self._situation.stopping or (in_dispatch and not request):  # it may be connected to once more
+            self._situation.console.note(f"{record.name}: {what}")
+        elif in_dispatch:
+            self._dispatch.give_up(record, DispatchError(record.name, f"refused {request}: {what}"))
+        elif not request:  # it stops its part of the job; what follows from that is no cause
+            self._roster.fail_node(record, what)
         else:
-            self._roster.fail_node(record, f"refused {fields['request']}: {fields['detail']}", Kind.REFUSED)
+            self._roster.fail_node(record, f"refused {request}: {what}", Kind.REFUSED)
 
     def started(self, record: NodeRecord, event: MessageEvent) -> None:
         """The process is there."""

@@ -3,93 +3,27 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, cast
 
 import pytest
 
-from launcher.arguments import parse
-from launcher.console import Console
-from launcher.dispatch import RUNTIME, WORKSPACE
-from launcher.events import Events
-from launcher.link import Link, LinkLost, MessageEvent
-from launcher.loop import Loop
-from launcher.phases import PhaseClock
-from launcher.plan import build
-from launcher.reactions import handlers
-from launcher.reactions_dispatch import DispatchReactions
-from launcher.reactions_nodes import NodeReactions
-from launcher.reactions_processes import ProcessReactions
 from launcher.recovery import Recovery
-from launcher.roster import NodeRecord, ProcessState, Roster
-from launcher.settings import resolve
-from launcher.situation import Situation
+from launcher.roster import ProcessState
 from launcher.starter import Starter
+from tests.launcher.staged_job import StagedJob
 
 CONF = "HOSTS = ['a', 'b', 'c', 'd']\nRESTART_BACKOFF_S = 0\n"
 
 
-class Agent:
-    """A node that does at once what it is told, in place of the link to it."""
-
-    bytes_sent = 0
-
-    def __init__(self, node_id: int, events: Events) -> None:
-        self.node_id = node_id
-        self.started: list[str] = []
-        self._events = events
-
-    def send(self, kind: str, **fields: Any) -> None:
-        if kind == "start":
-            self.started.append(fields["proc"])
-            self.say("started", proc=fields["proc"], pid=1)
-        elif kind == "stop":
-            self.say("stopped", procs=fields["procs"], left=[], killed=0)
-
-    def say(self, kind: str, **fields: Any) -> None:
-        self._events.put(MessageEvent(self.node_id, kind, fields, b""))
-
-    def close(self) -> None:
-        pass
-
-
-class Job:
+class Job(StagedJob):
     """Four trainers, one a node, in the middle of a collective job."""
 
     def __init__(self, directory: Path) -> None:
-        (directory / "conf.py").write_text(CONF)
-        arguments = ["--mode=collective", "--min_trainers=1", "--max_restarts=2", "-p", "ws"]
-        plan = build(resolve(parse([f"--conf={directory / 'conf.py'}", *arguments]), {}), "JOB1")
-        self.events = Events()
-        self.roster = Roster({node.node_id: NodeRecord(node) for node in plan.nodes}, directory)
-        self.agents = [Agent(node.node_id, self.events) for node in plan.nodes]
-        for record, agent in zip(self.roster.all(), self.agents, strict=True):
-            record.link = cast("Link", agent)
-            record.hear()
-            record.probed = {"address": f"10.0.0.{agent.node_id + 1}", "cpus": 1}
-            record.trees = {WORKSPACE: "/job", RUNTIME: "/runtime"}
-        self.console = Console(io.StringIO())
-        unused = cast("Any", None)
-        situation = Situation(
-            plan, unused, self.roster, unused, self.events, unused, self.console, PhaseClock()
-        )
-        dispatch = DispatchReactions(situation)
-        nodes, processes = NodeReactions(situation, dispatch), ProcessReactions(situation, dispatch)
-        self.loop = Loop(self.events, self.roster, 30.0, handlers(situation, nodes, dispatch, processes))
-        starter = Starter(situation, "key")
-        self.recovery = Recovery(situation, self.loop, starter)
-        starter.start(starter.trainers(plan))
-        self.settle()
-
-    def settle(self) -> None:
-        """Handle what came."""
-        self.loop.until(self.events.empty, 5)
-
-    def lose(self, node_id: int) -> None:
-        """The connection to a node breaks."""
-        self.events.put(LinkLost(node_id, "no power"))
+        super().__init__(directory, CONF, "--mode=collective", "--min_trainers=1", "--max_restarts=2")
+        starter = Starter(self.situation, "key")
+        self.recovery = Recovery(self.situation, self.loop, starter)
+        starter.start(starter.trainers(self.situation.plan))
         self.settle()
 
     def fail_silent(self, node_id: int) -> None:

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A job whose nodes are played: everything of the launcher is real but the engine and the links."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any, cast
+
+from launcher.arguments import parse
+from launcher.console import Console
+from launcher.dispatch import RUNTIME, WORKSPACE
+from launcher.engines.ssh import SshEngine
+from launcher.events import Events
+from launcher.link import Link, LinkLost, MessageEvent
+from launcher.loop import Loop
+from launcher.phases import PhaseClock
+from launcher.plan import Node, build
+from launcher.reactions import handlers
+from launcher.reactions_dispatch import DispatchReactions
+from launcher.reactions_nodes import NodeReactions
+from launcher.reactions_processes import ProcessReactions
+from launcher.roster import NodeRecord, Roster
+from launcher.settings import resolve
+from launcher.situation import Situation
+
+JOB = "JOB20260102030405-a1b2c3"
+
+
+class Agent:
+    """A node that does at once what it is told, in place of the link to it."""
+
+    bytes_sent = 0
+
+    def __init__(self, node_id: int, events: Events) -> None:
+        self.node_id = node_id
+        self.started: list[str] = []
+        self._events = events
+
+    def send(self, kind: str, **fields: Any) -> None:
+        if kind == "start":
+            self.started.append(fields["proc"])
+            self.say("started", proc=fields["proc"], pid=1)
+        elif kind == "stop":
+            self.say("stopped", procs=fields["procs"], left=[], killed=0)
+
+    def say(self, kind: str, **fields: Any) -> None:
+        self._events.put(MessageEvent(self.node_id, kind, fields, b""))
+
+    def close(self) -> None:
+        pass
+
+
+class Engine:
+    """Notes to which nodes it shall connect."""
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+
+    def connect(self, node: Node) -> None:
+        self.asked.append(node.node_id)
+
+
+class StagedJob:
+    """A job whose nodes have been examined, and have all trees.
+
+    Args:
+        conf: text of its conf.py.
+    """
+
+    def __init__(self, directory: Path, conf: str, *arguments: str) -> None:
+        (directory / "conf.py").write_text(conf)
+        plan = build(resolve(parse([f"--conf={directory / 'conf.py'}", "-p", "ws", *arguments]), {}), JOB)
+        self.events = Events()
+        self.roster = Roster({node.node_id: NodeRecord(node) for node in plan.nodes}, directory)
+        self.agents = [Agent(node.node_id, self.events) for node in plan.nodes]
+        for record, agent in zip(self.roster.all(), self.agents, strict=True):
+            record.link, record.attempts = cast("Link", agent), 1
+            record.hear()
+            record.probed = {"address": f"10.0.0.{agent.node_id + 1}", "cpus": 1}
+            record.trees = {WORKSPACE: "/job", RUNTIME: "/runtime"}
+        self.engine = Engine()
+        self.shown = io.StringIO()
+        self.console = Console(self.shown)
+        unused = cast("Any", None)
+        self.situation = Situation(
+            plan,
+            unused,
+            self.roster,
+            cast("SshEngine", self.engine),
+            self.events,
+            unused,
+            self.console,
+            PhaseClock(),
+        )
+        self.dispatch = DispatchReactions(self.situation)
+        nodes = NodeReactions(self.situation, self.dispatch)
+        processes = ProcessReactions(self.situation, self.dispatch)
+        table = handlers(self.situation, nodes, self.dispatch, processes)
+        self.loop = Loop(self.events, self.roster, 30.0, table)
+
+    def settle(self) -> None:
+        """Handle what came."""
+        assert self.loop.until(self.events.empty, 20)
+
+    def lose(self, node_id: int) -> None:
+        """The connection to a node breaks."""
+        self.events.put(LinkLost(node_id, "no power"))
+        self.settle()

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the job makes of a node that fails: no phase may wait for it without end, or take it for what it is not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.launcher.staged_job import StagedJob
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Iterator[StagedJob]:
+    """Two nodes at the end of dispatch."""
+    job = StagedJob(tmp_path, "HOSTS = ['a', 'b']\n")
+    job.situation.clock.enter("dispatch")
+    yield job
+    job.console.close()
+
+
+def test_dispatch_waits_for_the_second_connection_of_a_node_that_had_everything(job: StagedJob) -> None:
+    assert job.dispatch.is_over()
+    job.lose(1)
+    assert job.engine.asked == [1]
+    assert not job.dispatch.is_over()
+
+
+def test_a_node_that_cannot_fetch_ends_the_wait_for_its_trees(job: StagedJob) -> None:
+    job.roster.nodes[1].trees.clear()
+    job.agents[1].say("failed", request="fetch", reason="os", detail="no inode is left")
+    job.settle()
+    assert job.dispatch.is_over()
+    assert str(job.roster.nodes[1].dispatch_error) == "b: refused fetch: no inode is left"
+
+
+def test_an_agent_that_gives_up_during_dispatch_may_be_followed_by_another(job: StagedJob) -> None:
+    job.agents[1].say("failed", request="", reason="abandoned", detail="the guard was killed")
+    job.lose(1)
+    assert job.engine.asked == [1]
+    assert not job.roster.failures
+
+
+def test_what_an_agent_cannot_do_while_all_is_stopped_is_no_cause(job: StagedJob) -> None:
+    job.situation.clock.enter("stop")
+    job.situation.stopping = True
+    job.agents[1].say("failed", request="", reason="abandoned", detail="told to end by signal 15")
+    job.settle()
+    assert not job.roster.failures
