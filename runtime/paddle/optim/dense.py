@@ -63,6 +63,30 @@ class DenseUpdater:
                 value[part], grad[part], {name: array[part] for name, array in self._state.items()}, step
             )
 
+    @property
+    def batches(self) -> int:
+        """Steps taken so far."""
+        return self._batches
+
+    @property
+    def columns(self) -> dict[str, Array]:
+        """The arrays (size,) that the rule keeps, by name: not copied, and none before the first step."""
+        return self._state if self._batches else {}
+
+    def resume(self, batches: int, columns: dict[str, Array]) -> None:
+        """Go on where another updater of the same parameter was; takes the arrays over.
+
+        Raises:
+            ConfigError: they are not what this rule keeps.
+        """
+        expected = set(self._rule.states(self._parameter.momentum)) if batches else set()
+        if set(columns) != expected or any(array.shape != (self._size,) for array in columns.values()):
+            raise ConfigError(
+                f"state of parameter {self._parameter.name}: expected {sorted(expected)} of ({self._size},), "
+                f"got { {name: array.shape for name, array in columns.items()} }"
+            )
+        self._batches, self._state = batches, columns
+
     def _step(self, learning_rate: float) -> Step:
         parameter = self._parameter
         return Step(

@@ -8,7 +8,8 @@ rule "sparse_momentum", since a row's momentum would have to act on batches that
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +30,11 @@ class _Rows(Protocol):
         self, table: Array, rows: npt.NDArray[np.int64], values: Array, learning_rate: float
     ) -> None: ...
     def catch_up(self, table: Array, learning_rate: float) -> None: ...
+    @property
+    def columns(self) -> dict[str, npt.NDArray[Any]]: ...
+    @property
+    def numbers(self) -> dict[str, float]: ...
+    def resume(self, numbers: Mapping[str, float]) -> None: ...
 
 
 class SparseUpdater:
@@ -78,6 +84,20 @@ class SparseUpdater:
     def catch_up(self, table: Array, learning_rate: float) -> None:
         """Bring rows not touched lately to the present, in place; doing it twice changes nothing."""
         self._rows.catch_up(table, learning_rate)
+
+    @property
+    def columns(self) -> dict[str, npt.NDArray[Any]]:
+        """The arrays (height, ...) kept beside the table, by name: not copied; who changes them changes the state."""
+        return self._rows.columns
+
+    @property
+    def numbers(self) -> dict[str, float]:
+        """What is kept for all rows together."""
+        return self._rows.numbers
+
+    def resume(self, numbers: Mapping[str, float]) -> None:
+        """Take over the `numbers` of another updater; `columns` are to be filled by the caller."""
+        self._rows.resume(numbers)
 
 
 def check_rows(rows: npt.NDArray[np.int64], height: int, what: str) -> None:
@@ -137,6 +157,17 @@ class _LazyRows:
         for name, array in state.items():
             self._state[name][rows] = array
         self._touched[rows] = self._batches
+
+    @property
+    def columns(self) -> dict[str, npt.NDArray[Any]]:
+        return {**self._state, "touched": self._touched, "decayed": self._decayed}
+
+    @property
+    def numbers(self) -> dict[str, float]:
+        return {"batches": self._batches}
+
+    def resume(self, numbers: Mapping[str, float]) -> None:
+        self._batches = int(numbers["batches"])
 
     def catch_up(self, table: Array, learning_rate: float) -> None:
         eta = rate_of(self._rule, self._optimizer, self._parameter, learning_rate)

@@ -8,6 +8,9 @@ bound, so that all rows are folded back (u /= α, v = w) once it passes 10⁶.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -66,6 +69,20 @@ class SparseMomentumRows:
         """See `SparseUpdater.catch_up`."""
         for rows in self._slices():
             table[rows] = self._value(rows)
+
+    @property
+    def columns(self) -> dict[str, npt.NDArray[Any]]:
+        """See `SparseUpdater.columns`."""
+        return {"u": self._u, "v": self._v, "touched": self._touched}
+
+    @property
+    def numbers(self) -> dict[str, float]:
+        """See `SparseUpdater.numbers`."""
+        return {"alpha": self._alpha, "beta": self._beta, "tau": self._tau}
+
+    def resume(self, numbers: Mapping[str, float]) -> None:
+        """See `SparseUpdater.resume`."""
+        self._alpha, self._beta, self._tau = (float(numbers[name]) for name in ("alpha", "beta", "tau"))
 
     def _value(self, rows: npt.NDArray[np.int64]) -> Array:
         # (rows, width)
