@@ -60,7 +60,7 @@ class PlainView:
         """Lines that stay; there are no colours here."""
         self._sink.write("".join(f"{line}\n" for line in lines))
 
-    def phase(self, name: str) -> None:
+    def phase(self, name: str, age_s: float = 0.0) -> None:
         """A line of its own."""
         self.lines([f"== {name}"])
 
@@ -92,6 +92,7 @@ class Console:
         self._sink = Sink(sys.stdout if stream is None else stream)
         self._view, self._on_terminal = _choose_view(self._sink)
         self._gone_noted = False
+        self._began = time.time()
         self._taps: tuple[Tap, ...] = ()
         self._drawer = Drawer(self._view, self._on_terminal)
         self._outlet = Outlet(self._tick, self._note_dropped)
@@ -103,15 +104,6 @@ class Console:
     def unwatch(self, tap: Tap) -> None:
         """Give it no more events."""
         self._taps = tuple(other for other in self._taps if other != tap)
-
-    def mirror(self, view: View) -> None:
-        """Draw everything from now on here too, as on a terminal, in the callers' threads; it may not wait."""
-        self.watch(Drawer(view, on_terminal=True).take)
-
-    def rendered(self, lines: Sequence[str], style: str = "") -> None:
-        """Lines as another console's mirror got them."""
-        shown = [console_text.visible(line) for line in lines]
-        self._outlet.post(lambda: self._view.lines(shown, style))
 
     def facts(self, node_id: int, facts: Mapping[str, str]) -> None:
         """Facts on a node as another console's mirror got them."""
@@ -140,7 +132,7 @@ class Console:
 
     def phase(self, name: str) -> None:
         """The job enters a phase."""
-        self.show(PhaseEntered(name))
+        self.show(PhaseEntered(name, self._began))
 
     def note(self, text: str) -> None:
         """Something the user should know; may hold several lines."""

@@ -53,9 +53,9 @@ class LiveView:
             if self._droppable > 2 * LINES_A_FLUSH:
                 self._thin_out()
 
-    def phase(self, name: str) -> None:
+    def phase(self, name: str, age_s: float = 0.0) -> None:
         """A line of its own."""
-        self._facts.enter(name)
+        self._facts.enter(name, age_s)
         self._waiting.append((f"== {name}", "bold"))
         self._dirty = True
 

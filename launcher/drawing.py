@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -28,8 +29,8 @@ class View(Protocol):
     def lines(self, lines: Sequence[str], style: str = "") -> None:
         """Lines that stay."""
 
-    def phase(self, name: str) -> None:
-        """What the job does from now on."""
+    def phase(self, name: str, age_s: float = 0.0) -> None:
+        """What the job does from now on, and how old it is."""
 
     def node(self, node_id: int, **facts: str) -> None:
         """New facts on a node: label, state, and what `console_text.progress` gives."""
@@ -71,7 +72,8 @@ class Drawer:
             case Progressed():
                 view.node(event.node_id, **console_text.progress(event))
             case PhaseEntered():
-                view.phase(console_text.visible(event.name))
+                age_s = max(0.0, time.time() - event.began) if event.began else 0.0
+                view.phase(console_text.visible(event.name), age_s)
             case _:
                 for text, style in console_text.told(event):
                     view.lines([console_text.visible(text)], style)

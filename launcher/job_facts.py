@@ -24,9 +24,14 @@ class JobFacts:
         self._phase = ""
         self._began = time.monotonic()
 
-    def enter(self, phase: str) -> None:
-        """The job is in another phase."""
+    def enter(self, phase: str, age_s: float = 0.0) -> None:
+        """The job is in another phase.
+
+        Args:
+            age_s: of the job, where it is older than this view of it.
+        """
         self._phase = phase
+        self._began = min(self._began, time.monotonic() - age_s)
 
     def note(self, node_id: int, facts: Mapping[str, str]) -> None:
         """New facts of a node; with `process` they are those of one of its trainers."""

@@ -8,7 +8,7 @@ object and `from_fields` back. `Backdrop` keeps what somebody who begins to watc
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from launcher.errors import ExitCode
@@ -23,9 +23,14 @@ class NodesNamed:
 
 @dataclass(frozen=True)
 class PhaseEntered:
-    """The job enters a phase."""
+    """The job enters a phase.
+
+    Attributes:
+        began: when the job did, in seconds since 1970; 0: just now.
+    """
 
     name: str
+    began: float = field(default=0.0, compare=False)
 
 
 @dataclass(frozen=True)
