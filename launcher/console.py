@@ -19,7 +19,6 @@ from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import TextIO
 
-from launcher import console_text
 from launcher.console_live import LiveView
 from launcher.drawing import Drawer, View
 from launcher.errors import ExitCode
@@ -104,11 +103,6 @@ class Console:
     def unwatch(self, tap: Tap) -> None:
         """Give it no more events."""
         self._taps = tuple(other for other in self._taps if other != tap)
-
-    def facts(self, node_id: int, facts: Mapping[str, str]) -> None:
-        """Facts on a node as another console's mirror got them."""
-        shown = {name: console_text.visible(fact) for name, fact in facts.items()}
-        self._outlet.post(lambda: self._view.node(node_id, **shown))
 
     def show(self, event: Event) -> None:
         """Show an event, of this job or of one that another process runs."""
