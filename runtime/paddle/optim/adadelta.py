@@ -10,10 +10,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from paddle.optim.rule import Array, State, Step, descend, with_momentum
+from paddle.optim.rule import Array, Rule, State, Step, descend, with_momentum
 
 
-class Adadelta:
+class Adadelta(Rule):
     """Keeps decayed averages of squared gradients and of squared steps."""
 
     follows_schedule: ClassVar[bool] = True

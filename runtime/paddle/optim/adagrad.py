@@ -10,10 +10,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from paddle.optim.rule import Array, State, Step, descend, with_momentum
+from paddle.optim.rule import Array, Rule, State, Step, descend, with_momentum
 
 
-class Adagrad:
+class Adagrad(Rule):
     """Keeps the sum of squared gradients."""
 
     follows_schedule: ClassVar[bool] = False

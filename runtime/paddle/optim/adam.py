@@ -12,10 +12,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from paddle.optim.rule import Array, State, Step
+from paddle.optim.rule import Array, Rule, State, Step
 
 
-class Adam:
+class Adam(Rule):
     """Keeps decayed averages of gradients and of their squares."""
 
     follows_schedule: ClassVar[bool] = True

@@ -11,12 +11,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from paddle.optim.rule import Array, State, Step
+from paddle.optim.rule import Array, Rule, State, Step
 
 _TINY = float(np.finfo(np.float32).tiny)
 
 
-class Adamax:
+class Adamax(Rule):
     """Keeps a decayed average of gradients and a decayed maximum of their magnitudes."""
 
     follows_schedule: ClassVar[bool] = False

@@ -10,10 +10,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from paddle.optim.rule import Array, State, Step, decayed_average, descend, with_momentum
+from paddle.optim.rule import Array, Rule, State, Step, decayed_average, descend, with_momentum
 
 
-class DecayedAdagrad:
+class DecayedAdagrad(Rule):
     """Keeps a decayed average of squared gradients."""
 
     follows_schedule: ClassVar[bool] = True

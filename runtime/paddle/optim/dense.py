@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Updates one dense parameter, or the blocks of it that one server holds.
 
-Elementwise throughout: a parameter cut into blocks gets the same numbers as the whole.
+A parameter cut into blocks gets the same numbers as the whole, unless its rule takes norms (LARS, LAMB).
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import numpy as np
 
 from paddle.errors import ConfigError
 from paddle.optim.decay import decay
+from paddle.optim.penalty import penalised
 from paddle.optim.rule import Array, Step
 from paddle.optim.rules import rate_of, rule_of
 from paddle.optim.spec import OptimizerSpec, ParameterSpec
@@ -25,12 +26,17 @@ class DenseUpdater:
         """Prepare; the state is made by the first update, on the device of the value.
 
         Raises:
-            ConfigError: the parameter is static.
+            ConfigError: the parameter is static, or has a momentum where the rule has its own.
         """
         if parameter.static:
             raise ConfigError(f"parameter {parameter.name} is static: it cannot be updated")
         self._optimizer, self._parameter, self._size = optimizer, parameter, size
         self._rule = rule_of(optimizer)
+        if self._rule.penalises_gradient and parameter.momentum:
+            raise ConfigError(
+                f"parameter {parameter.name}: momentum: {optimizer.rule} takes none from a parameter, got "
+                f"{parameter.momentum}; see the rule's hyperparameters"
+            )
         self._state: dict[str, Array] = {}
         self._batches = 0
 
@@ -55,7 +61,8 @@ class DenseUpdater:
             names = self._rule.states(self._parameter.momentum)
             self._state = {name: np.zeros_like(value) for name in names}
         self._batches += 1
-        slice_size = _SLICE if isinstance(value, np.ndarray) else max(self._size, 1)
+        by_slices = isinstance(value, np.ndarray) and not self._rule.needs_whole
+        slice_size = _SLICE if by_slices else max(self._size, 1)
         step = self._step(learning_rate)
         for start in range(0, self._size, slice_size):
             part = slice(start, start + slice_size)
@@ -91,7 +98,7 @@ class DenseUpdater:
         parameter = self._parameter
         return Step(
             eta=rate_of(self._rule, self._optimizer, parameter, learning_rate),
-            l2=0.0 if parameter.l1 else parameter.l2,
+            l2=0.0 if parameter.l1 or self._rule.penalises_gradient else parameter.l2,
             mu=parameter.momentum,
             t=self._batches,
             first=self._batches == 1,
@@ -101,6 +108,9 @@ class DenseUpdater:
         parameter = self._parameter
         if parameter.clip:
             g = np.clip(g, -parameter.clip, parameter.clip)
+        if self._rule.penalises_gradient:
+            self._rule.update(w, penalised(g, w, parameter.l1, parameter.l2), state, step)
+            return
         r = self._rule.update(w, g, state, step)
         if parameter.l1:
             scale = step.eta if r is None else step.eta * r

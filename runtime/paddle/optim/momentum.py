@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from paddle.optim.rule import Array, State, Step, descend, with_momentum
+from paddle.optim.rule import Array, Rule, State, Step, descend, with_momentum
 
 
-class Momentum:
+class Momentum(Rule):
     """Plain gradient descent when μ = 0."""
 
     follows_schedule: ClassVar[bool] = True

@@ -11,10 +11,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from paddle.optim.rule import Array, State, Step, decayed_average, descend, with_momentum
+from paddle.optim.rule import Array, Rule, State, Step, decayed_average, descend, with_momentum
 
 
-class RMSProp:
+class RMSProp(Rule):
     """Keeps decayed averages of gradients and of their squares."""
 
     follows_schedule: ClassVar[bool] = True

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What every update rule offers, and the two moves that several of them share.
 
-A rule works elementwise and in place on float32 arrays of any one shape: a flat slice of a dense parameter,
-or rows of a sparse one. It holds hyperparameters only; the arrays it keeps between batches are its
-caller's. NumPy's functions hand over to cupy when the arrays live on a GPU.
+A rule works in place on float32 arrays of any one shape: a flat slice of a dense parameter, or rows of a sparse
+one; elementwise, unless it says that it needs the whole. It holds hyperparameters only; the arrays it keeps
+between batches are its caller's. NumPy's functions hand over to cupy when the arrays live on a GPU.
 
 Formulas use the letters of the papers: w value, g gradient, m momentum, η rate, λ L2 decay, μ momentum
 factor, ρ and β decay of averages, ε, t the batch counted from 1.
@@ -48,6 +48,10 @@ class Rule(Protocol):
     """False: the rule always uses the optimizer's base rate."""
     handles_rows: ClassVar[bool]
     """False: sparse parameters cannot use it."""
+    penalises_gradient: ClassVar[bool] = False
+    """True: L1 and L2 are terms of the gradient, as in Fluid; False: they are decay, as in v2."""
+    needs_whole: ClassVar[bool] = False
+    """True: it takes norms, so that a parameter must not be updated piece by piece."""
 
     def states(self, mu: float) -> tuple[str, ...]:
         """Return the names of the arrays that it keeps, all starting at 0."""

@@ -11,9 +11,20 @@ from paddle.optim.adagrad import Adagrad
 from paddle.optim.adam import Adam
 from paddle.optim.adamax import Adamax
 from paddle.optim.decayed_adagrad import DecayedAdagrad
+from paddle.optim.fluid_adadelta import FluidAdadelta
+from paddle.optim.fluid_adagrad import FluidAdagrad
+from paddle.optim.fluid_adam import FluidAdam, LazyAdam
+from paddle.optim.fluid_adamax import FluidAdamax
+from paddle.optim.fluid_decayed_adagrad import FluidDecayedAdagrad
+from paddle.optim.fluid_momentum import FluidMomentum
+from paddle.optim.fluid_rmsprop import FluidRMSProp
+from paddle.optim.ftrl import Ftrl
+from paddle.optim.lamb import Lamb
+from paddle.optim.lars_momentum import LarsMomentum
 from paddle.optim.momentum import Momentum
 from paddle.optim.rmsprop import RMSProp
 from paddle.optim.rule import Rule
+from paddle.optim.sgd import SGD
 from paddle.optim.spec import OptimizerSpec, ParameterSpec
 
 _RULES: Mapping[str, Callable[..., Rule]] = MappingProxyType(
@@ -26,6 +37,18 @@ _RULES: Mapping[str, Callable[..., Rule]] = MappingProxyType(
         "rmsprop": RMSProp,
         "adam": Adam,
         "adamax": Adamax,
+        "sgd": SGD,
+        "fluid_momentum": FluidMomentum,
+        "lars_momentum": LarsMomentum,
+        "fluid_adagrad": FluidAdagrad,
+        "fluid_decayed_adagrad": FluidDecayedAdagrad,
+        "fluid_adadelta": FluidAdadelta,
+        "fluid_rmsprop": FluidRMSProp,
+        "fluid_adam": FluidAdam,
+        "lazy_adam": LazyAdam,
+        "fluid_adamax": FluidAdamax,
+        "ftrl": Ftrl,
+        "lamb": Lamb,
     }
 )
 

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from types import MappingProxyType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -28,16 +28,44 @@ RULE_DEFAULTS: Mapping[str, Mapping[str, float]] = MappingProxyType(
         "rmsprop": {"rho": 0.95, "epsilon": 1e-6},
         "adam": {"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8},
         "adamax": {"beta1": 0.9, "beta2": 0.999},
+        "sgd": {},
+        "fluid_momentum": {"momentum": 0.9, "nesterov": 0.0},
+        "lars_momentum": {"momentum": 0.9, "lars_coeff": 1e-3, "lars_weight_decay": 5e-4},
+        "fluid_adagrad": {"epsilon": 1e-6, "initial_accumulator_value": 0.0},
+        "fluid_decayed_adagrad": {"decay": 0.95, "epsilon": 1e-6},
+        "fluid_adadelta": {"rho": 0.95, "epsilon": 1e-6},
+        "fluid_rmsprop": {"rho": 0.95, "epsilon": 1e-6, "momentum": 0.0, "centered": 0.0},
+        "fluid_adam": {"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8},
+        "lazy_adam": {"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8},
+        "fluid_adamax": {"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8},
+        "ftrl": {"l1": 0.0, "l2": 0.0, "lr_power": -0.5},
+        "lamb": {"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-6, "weight_decay": 0.01},
     }
 )
-"""Update rules and their own hyperparameters. Momentum and decay belong to the parameters."""
+"""Update rules and their own hyperparameters: those of v2, whose momentum belongs to the parameters, then Fluid's."""
 
-_HYPER_RANGES: Mapping[str, tuple[str, Callable[[float], bool]]] = MappingProxyType(
+_Range: TypeAlias = tuple[str, Callable[[float], bool]]
+_NOT_NEGATIVE: _Range = ("0 or more", lambda value: value >= 0)
+_BELOW_1: _Range = ("0 or more and less than 1", lambda value: 0 <= value < 1)
+_SWITCH: _Range = ("0 or 1", lambda value: value in (0, 1))
+
+_HYPER_RANGES: Mapping[str, _Range] = MappingProxyType(
     {
-        "beta1": ("0 or more and less than 1", lambda value: 0 <= value < 1),
-        "beta2": ("0 or more and less than 1", lambda value: 0 <= value < 1),
-        "rho": ("0 or more and less than 1", lambda value: 0 <= value < 1),
+        "beta1": _BELOW_1,
+        "beta2": _BELOW_1,
+        "rho": _BELOW_1,
+        "decay": _BELOW_1,
         "epsilon": ("more than 0", lambda value: value > 0),
+        "lars_coeff": ("more than 0", lambda value: value > 0),
+        "lr_power": ("0 or less", lambda value: value <= 0),
+        "nesterov": _SWITCH,
+        "centered": _SWITCH,
+        "momentum": _NOT_NEGATIVE,
+        "lars_weight_decay": _NOT_NEGATIVE,
+        "weight_decay": _NOT_NEGATIVE,
+        "initial_accumulator_value": _NOT_NEGATIVE,
+        "l1": _NOT_NEGATIVE,
+        "l2": _NOT_NEGATIVE,
     }
 )
 _MAX_DISCARD_RATIO = 1e6
