@@ -86,6 +86,17 @@ class SparseUpdater:
         self._rows.catch_up(table, learning_rate)
 
     @property
+    def folds(self) -> bool:
+        """Whether the next `update` changes rows beyond those given."""
+        return isinstance(self._rows, SparseMomentumRows) and self._rows.folds
+
+    @property
+    def catches_up(self) -> bool:
+        """Whether `catch_up` may change anything."""
+        parameter = self._parameter
+        return bool(parameter.l1 or parameter.l2 or parameter.momentum)
+
+    @property
     def columns(self) -> dict[str, npt.NDArray[Any]]:
         """The arrays (height, ...) kept beside the table, by name: not copied; who changes them changes the state."""
         return self._rows.columns

@@ -65,6 +65,11 @@ class SparseMomentumRows:
         if self._alpha > _ALPHA_LIMIT:
             self._fold(table)
 
+    @property
+    def folds(self) -> bool:
+        """Whether the next update folds all rows back."""
+        return self._alpha / self._parameter.momentum > _ALPHA_LIMIT
+
     def catch_up(self, table: Array, learning_rate: float) -> None:
         """See `SparseUpdater.catch_up`."""
         for rows in self._slices():

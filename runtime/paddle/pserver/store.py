@@ -19,6 +19,7 @@ from paddle.optim.spec import OptimizerSpec
 from paddle.pserver.gradient import Gradient, Slab
 from paddle.pserver.placement import ServerShare
 from paddle.pserver.table import Table
+from paddle.pserver.watch import UNWATCHED, Watch
 
 
 class Store:
@@ -34,6 +35,8 @@ class Store:
         self.version = 0
         self.num_samples = 0
         self.pass_id = 0
+        self.pass_version = 0
+        self._watch: Watch = UNWATCHED
         self._rate = LearningRate(optimizer)
         self._slab = np.zeros(share.slab_size, np.float32)
         self._updaters = [
@@ -51,6 +54,27 @@ class Store:
             raise PserverError(f"sparse parameter {name!r} is unknown here; known: {sorted(self._tables)}")
         return self._tables[name]
 
+    @property
+    def tables(self) -> dict[str, Table]:
+        """The rows of all sparse parameters here, by name."""
+        return self._tables
+
+    @property
+    def updaters(self) -> list[DenseUpdater]:
+        """One for each part of `share.dense`."""
+        return self._updaters
+
+    @property
+    def slab(self) -> Slab:
+        """All dense blocks, not copied."""
+        return self._slab
+
+    def be_watched(self, watch: Watch) -> None:
+        """Tell `watch` from now on what is about to change."""
+        self._watch = watch
+        for table in self._tables.values():
+            table.watch = watch
+
     def set_dense(self, slab: Slab) -> None:
         """Overwrite all dense blocks.
 
@@ -58,6 +82,7 @@ class Store:
             PserverError: wrong size or dtype, or not finite; nothing is changed.
         """
         self._check_slab("values", slab)
+        self._watch.dense()
         self._slab[...] = slab
 
     def dense(self) -> Slab:
@@ -82,6 +107,7 @@ class Store:
         """
         samples = sum(gradient.num_samples for gradient in gradients)
         rate = self._rate.at(self.num_samples + (0 if self.optimizer.is_async else samples), self.pass_id)
+        self._watch.dense()
         total = gradients[0].slab
         if len(gradients) > 1:
             total = total + gradients[1].slab
@@ -104,6 +130,7 @@ class Store:
         """End a pass: sparse rows catch up, and the pass number of schedules advances."""
         self.catch_up()
         self.pass_id += 1
+        self.pass_version = self.version
 
     def _check_slab(self, what: str, slab: Slab) -> None:
         if slab.shape != self._slab.shape or slab.dtype != np.float32:

@@ -7,6 +7,7 @@ Callers speak of row ids of the whole table; only this module and `placement` kn
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +16,7 @@ from paddle.errors import ConfigError, PserverError
 from paddle.optim.sparse import SparseUpdater, check_rows
 from paddle.optim.spec import OptimizerSpec, RowGradient
 from paddle.pserver.placement import RowShare
+from paddle.pserver.watch import UNWATCHED, Watch
 
 Rows = npt.NDArray[np.int64]
 Values = npt.NDArray[np.float32]
@@ -25,6 +27,7 @@ class Table:
 
     def __init__(self, share: RowShare, optimizer: OptimizerSpec) -> None:
         self.share = share
+        self.watch: Watch = UNWATCHED
         self._values = np.zeros((share.height, share.width), np.float32)
         self._updater = SparseUpdater(optimizer, share.parameter, share.height, share.width)
 
@@ -42,7 +45,22 @@ class Table:
             )
         if values.dtype != np.float32 or not np.isfinite(values).all():
             raise PserverError(f"values of parameter {self.share.parameter.name}: expected finite float32")
+        self.watch.rows(self.share.parameter.name, np.arange(start, stop))
         self._values[start:stop] = values
+
+    @property
+    def columns(self) -> dict[str, npt.NDArray[Any]]:
+        """Everything kept for each row (height, ...), by name: not copied; "value" is the rows themselves."""
+        return {"value": self._values, **self._updater.columns}
+
+    @property
+    def numbers(self) -> dict[str, float]:
+        """What is kept for all rows together."""
+        return self._updater.numbers
+
+    def resume(self, numbers: dict[str, float]) -> None:
+        """Take over the `numbers` of another table; its `columns` are the caller's to fill."""
+        self._updater.resume(numbers)
 
     def part(self, start: int, count: int) -> Values:
         """Return a copy of the rows at positions start .. start+count-1 here, fewer at the end."""
@@ -96,11 +114,17 @@ class Table:
         """Take one step with the sum of checked gradients, added in the order given."""
         gradient = add_rows(gradients, self.share.width)
         local = RowGradient(self.share.local(gradient.rows), gradient.values)
+        self.watch.rows(self.share.parameter.name, self._all() if self._updater.folds else local.rows)
         self._updater.update(self._values, local, learning_rate)
 
     def catch_up(self, learning_rate: float) -> None:
         """Bring rows that were not touched lately to the present."""
+        if self._updater.catches_up:
+            self.watch.rows(self.share.parameter.name, self._all())
         self._updater.catch_up(self._values, learning_rate)
+
+    def _all(self) -> Rows:
+        return np.arange(self.share.height)
 
 
 def add_rows(gradients: Sequence[RowGradient], width: int) -> RowGradient:

@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whoever must know of a change of parameters before it happens: a copy under way, a list of what changed."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+
+class Watch(Protocol):
+    """Is told before something changes, by the thread that changes it."""
+
+    def dense(self) -> None:
+        """All dense blocks, and what their rules keep, are about to change."""
+
+    def rows(self, name: str, rows: npt.NDArray[np.int64]) -> None:
+        """Rows of a sparse parameter are about to change; `rows` are their positions here, each at most once."""
+
+
+class _Nobody:
+    def dense(self) -> None: ...
+
+    def rows(self, name: str, rows: npt.NDArray[np.int64]) -> None: ...
+
+
+UNWATCHED: Watch = _Nobody()
+"""Nobody wants to know."""
