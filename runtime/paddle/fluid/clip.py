@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Clipping of gradients, as operators between the backward pass and the updates.
+
+Each parameter has its own clip. (The original applied the clip of the alphabetically last parameter to all.)
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+from paddle.fluid.block import Block
+from paddle.fluid.defaults import default_main_program
+from paddle.fluid.errors import FluidError, FluidTypeError
+from paddle.fluid.program import Program
+from paddle.fluid.var_type import VarType
+from paddle.fluid.variable import Parameter, Variable
+
+_Pair = tuple[Parameter, Variable]
+
+
+class ErrorClip(ABC):
+    """Bounds a gradient while it is propagated."""
+
+    @abstractmethod
+    def append_to(self, block: Block, grad_name: str) -> None:
+        """Append the operator that bounds the gradient."""
+
+
+class ErrorClipByValue(ErrorClip):
+    """Cuts a variable's gradient to [min, max]; min is -max unless it is given."""
+
+    def __init__(self, max: float, min: float | None = None) -> None:
+        self._max = float(max)
+        self._min = -self._max if min is None else float(min)
+
+    def append_to(self, block: Block, grad_name: str) -> None:
+        """See `ErrorClip`."""
+        bounds = {"min": self._min, "max": self._max}
+        block.append_op("clip", {"X": grad_name}, {"Out": grad_name}, bounds)
+
+
+class GradientClip(ABC):
+    """Clips the gradients of the parameters that have it."""
+
+    @abstractmethod
+    def clip(self, pairs: Sequence[_Pair]) -> list[_Pair]:
+        """Append what clips these gradients together and return them with the clipped ones."""
+
+    def group(self) -> object:
+        """Return the key of the parameters that are clipped together; each alone by default."""
+        return None
+
+
+class GradientClipByValue(GradientClip):
+    """Cuts each element to [min, max]; min is -max unless it is given."""
+
+    def __init__(self, max: float, min: float | None = None) -> None:
+        self._max = float(max)
+        self._min = -self._max if min is None else float(min)
+
+    def clip(self, pairs: Sequence[_Pair]) -> list[_Pair]:
+        """See `GradientClip`."""
+        bounds = {"min": self._min, "max": self._max}
+        return [(parameter, _one(parameter, grad, "clip", bounds)) for parameter, grad in pairs]
+
+
+class GradientClipByNorm(GradientClip):
+    """Scales a gradient so that its norm is at most clip_norm."""
+
+    def __init__(self, clip_norm: float) -> None:
+        self._clip_norm = float(clip_norm)
+
+    def clip(self, pairs: Sequence[_Pair]) -> list[_Pair]:
+        """See `GradientClip`."""
+        bound = {"max_norm": self._clip_norm}
+        return [(parameter, _one(parameter, grad, "clip_by_norm", bound)) for parameter, grad in pairs]
+
+
+class GradientClipByGlobalNorm(GradientClip):
+    """Scales the gradients of a group so that the norm of all together is at most clip_norm."""
+
+    def __init__(self, clip_norm: float, group_name: str = "default_group") -> None:
+        if not isinstance(group_name, str):
+            raise FluidTypeError(f"group_name: expected a string, got {group_name!r}")
+        self.clip_norm, self.group_name = float(clip_norm), group_name
+
+    def group(self) -> object:
+        """See `GradientClip`."""
+        return self.group_name
+
+    def clip(self, pairs: Sequence[_Pair]) -> list[_Pair]:
+        """See `GradientClip`."""
+        block = _block_of(pairs[0][1])
+        squares = []
+        for parameter, grad in pairs:
+            with _updating(parameter, grad):
+                square = block.create_var(shape=(1,), dtype=grad.dtype)
+                block.append_op("squared_l2_norm", {"X": grad}, {"Out": square})
+                squares.append(square)
+        with _updating(*pairs[0]):
+            factor = self._factor(block, squares)
+        return [(parameter, _scaled(parameter, grad, factor)) for parameter, grad in pairs]
+
+    def _factor(self, block: Block, squares: Sequence[Variable]) -> Variable:
+        dtype = squares[0].dtype
+        total, norm, bound, greater, factor = (block.create_var(shape=(1,), dtype=dtype) for _ in range(5))
+        block.append_op("sum", {"X": list(squares)}, {"Out": total})
+        block.append_op("sqrt", {"X": total}, {"Out": norm})
+        attrs = {"shape": (1,), "dtype": dtype, "value": self.clip_norm}
+        block.append_op("fill_constant", {}, {"Out": bound}, attrs)
+        block.append_op("elementwise_max", {"X": bound, "Y": norm}, {"Out": greater})
+        block.append_op("elementwise_div", {"X": bound, "Y": greater}, {"Out": factor})
+        return factor
+
+
+ClipByValue = GradientClipByValue
+ClipByNorm = GradientClipByNorm
+ClipByGlobalNorm = GradientClipByGlobalNorm
+
+
+def set_gradient_clip(
+    clip: GradientClip,
+    param_list: Sequence[Parameter | str] | None = None,
+    program: Program | None = None,
+) -> None:
+    """Give parameters a clip; all of the program unless some are named.
+
+    Raises:
+        FluidTypeError: `clip` is no gradient clip.
+    """
+    if not isinstance(clip, GradientClip):
+        raise FluidTypeError(f"set_gradient_clip: expected a GradientClip..., got {clip!r}")
+    block = (program or default_main_program()).global_block()
+    names = param_list if param_list is not None else [each.name for each in block.all_parameters()]
+    for each in names:
+        parameter = block.var(each) if isinstance(each, str) else each
+        if not isinstance(parameter, Parameter):
+            raise FluidTypeError(f"set_gradient_clip: {parameter!r} is no parameter")
+        parameter.with_attribute("gradient_clip_attr", clip)
+
+
+def append_gradient_clip_ops(pairs: Sequence[_Pair]) -> list[_Pair]:
+    """Append the clipping of all gradients and return the pairs with the clipped ones, in the same order.
+
+    Raises:
+        FluidError: members of one group have different norms.
+    """
+    groups: dict[object, list[_Pair]] = {}
+    clips: dict[object, GradientClip] = {}
+    for parameter, grad in pairs:
+        clip = parameter.gradient_clip_attr
+        if clip is None:
+            continue
+        shared = clip.group()
+        key = parameter.name if shared is None else (type(clip).__name__, shared)
+        first = clips.setdefault(key, clip)
+        if getattr(first, "clip_norm", None) != getattr(clip, "clip_norm", None):
+            raise FluidError(
+                f"gradient clip group {shared!r}: all members need one clip_norm, {parameter.name!r} has "
+                f"{getattr(clip, 'clip_norm', None)}, others {getattr(first, 'clip_norm', None)}"
+            )
+        groups.setdefault(key, []).append((parameter, grad))
+    clipped = {
+        parameter.name: grad for key, group in groups.items() for parameter, grad in clips[key].clip(group)
+    }
+    return [(parameter, clipped.get(parameter.name, grad)) for parameter, grad in pairs]
+
+
+def _one(parameter: Parameter, grad: Variable, op_type: str, attrs: dict[str, float]) -> Variable:
+    block = _block_of(grad)
+    with _updating(parameter, grad):
+        result = _like(block, grad)
+        block.append_op(op_type, {"X": grad}, {"Out": result}, attrs)
+    return result
+
+
+def _scaled(parameter: Parameter, grad: Variable, factor: Variable) -> Variable:
+    block = _block_of(grad)
+    with _updating(parameter, grad):
+        result = _like(block, grad)
+        block.append_op("elementwise_mul", {"X": grad, "Y": factor}, {"Out": result})
+    return result
+
+
+def _like(block: Block, grad: Variable) -> Variable:
+    return block.create_var(shape=grad.shape, dtype=grad.dtype, type=VarType(grad.type))
+
+
+def _block_of(grad: Variable) -> Block:
+    assert isinstance(grad.block, Block)
+    return grad.block
+
+
+def _updating(parameter: Parameter, grad: Variable):  # type: ignore[no-untyped-def]
+    program = grad.block.program
+    assert isinstance(program, Program)
+    return program._optimized_guard([parameter, grad])

@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""First values of parameters: each initializer prepends one operator to the startup program.
+
+A seed of 0 means the startup program's. Operators draw by seed, name and step (see docs/training-core.md), so
+two parameters of one shape do not start equal.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+import numpy.typing as npt
+
+from paddle.fluid.block import Block
+from paddle.fluid.errors import FluidTypeError
+from paddle.fluid.operator import Operator
+from paddle.fluid.variable import Variable
+from paddle.ops.dtypes import VarType
+
+
+class Initializer(ABC):
+    """Says how a variable gets its first value."""
+
+    @abstractmethod
+    def __call__(self, var: Variable, block: Block) -> Operator:
+        """Prepend the operator that writes `var` to `block` and return it."""
+
+
+class ConstantInitializer(Initializer):
+    """One value everywhere."""
+
+    def __init__(self, value: float = 0.0, force_cpu: bool = False) -> None:
+        self._value, self._force_cpu = float(value), force_cpu
+
+    def __call__(self, var: Variable, block: Block) -> Operator:
+        """See `Initializer`."""
+        return _prepend(block, "fill_constant", var, value=self._value, force_cpu=self._force_cpu)
+
+
+class UniformInitializer(Initializer):
+    """Uniform in [low, high)."""
+
+    def __init__(self, low: float = -1.0, high: float = 1.0, seed: int = 0) -> None:
+        self._low, self._high, self._seed = float(low), float(high), seed
+
+    def __call__(self, var: Variable, block: Block) -> Operator:
+        """See `Initializer`."""
+        seed = self._seed or block.program.random_seed
+        return _prepend(block, "uniform_random", var, min=self._low, max=self._high, seed=seed)
+
+
+class NormalInitializer(Initializer):
+    """Normal with a mean and a deviation."""
+
+    _type = "gaussian_random"
+
+    def __init__(self, loc: float = 0.0, scale: float = 1.0, seed: int = 0) -> None:
+        self._loc, self._scale, self._seed = float(loc), float(scale), seed
+
+    def __call__(self, var: Variable, block: Block) -> Operator:
+        """See `Initializer`."""
+        seed = self._seed or block.program.random_seed
+        return _prepend(block, self._type, var, mean=self._loc, std=self._scale, seed=seed)
+
+
+class TruncatedNormalInitializer(NormalInitializer):
+    """Normal, drawn again where it is more than two deviations off."""
+
+    _type = "truncated_gaussian_random"
+
+
+class XavierInitializer(Initializer):
+    """Glorot and Bengio, 2010: limit √(6/(fan_in + fan_out)), or deviation √(2/(fan_in + fan_out))."""
+
+    def __init__(
+        self, uniform: bool = True, fan_in: int | None = None, fan_out: int | None = None, seed: int = 0
+    ) -> None:
+        self._uniform, self._fan_in, self._fan_out, self._seed = uniform, fan_in, fan_out, seed
+
+    def __call__(self, var: Variable, block: Block) -> Operator:
+        """See `Initializer`."""
+        fan_in, fan_out = fans(var.shape)
+        fan_in = fan_in if self._fan_in is None else self._fan_in
+        fan_out = fan_out if self._fan_out is None else self._fan_out
+        return _spread(2.0 / (fan_in + fan_out), self._uniform, self._seed, var, block)
+
+
+class MSRAInitializer(Initializer):
+    """He et al., 2015: limit √(6/fan_in), or deviation √(2/fan_in)."""
+
+    def __init__(self, uniform: bool = True, fan_in: int | None = None, seed: int = 0) -> None:
+        self._uniform, self._fan_in, self._seed = uniform, fan_in, seed
+
+    def __call__(self, var: Variable, block: Block) -> Operator:
+        """See `Initializer`."""
+        fan_in = fans(var.shape)[0] if self._fan_in is None else self._fan_in
+        return _spread(2.0 / fan_in, self._uniform, self._seed, var, block)
+
+
+class NumpyArrayInitializer(Initializer):
+    """The values of an array, float32 or int32."""
+
+    def __init__(self, value: npt.NDArray[np.generic]) -> None:
+        if not isinstance(value, np.ndarray) or value.dtype.kind not in "fi":
+            raise FluidTypeError(f"NumpyArrayInitializer: expected an array of numbers, got {value!r}")
+        self._value = value
+
+    def __call__(self, var: Variable, block: Block) -> Operator:
+        """See `Initializer`."""
+        floats = var.dtype.kind == "f"
+        values = self._value.reshape(-1).tolist()
+        return _prepend(block, "assign_value", var, **{"fp32_values" if floats else "int32_values": values})
+
+
+class BilinearInitializer(Initializer):
+    """The kernel of bilinear upsampling in each square slice of a (C, K, k, k) filter."""
+
+    def __call__(self, var: Variable, block: Block) -> Operator:
+        """See `Initializer`; this one is appended."""
+        if len(var.shape) != 4 or var.shape[2] != var.shape[3]:
+            raise FluidTypeError(f"Bilinear: expected a filter of shape (C, K, k, k), got {var.describe()}")
+        size = var.shape[3]
+        factor = math.ceil(size / 2.0)
+        centre = (2 * factor - 1 - factor % 2) / (2.0 * factor)
+        line = 1 - np.abs(np.arange(size) / factor - centre)
+        weights = np.broadcast_to(np.outer(line, line), var.shape)
+        attrs = {
+            "shape": var.shape,
+            "dtype": VarType.of(var.dtype),
+            "fp32_values": weights.reshape(-1).tolist(),
+        }
+        return block.append_op("assign_value", outputs={"Out": var}, attrs=attrs)
+
+
+def fans(shape: Sequence[int]) -> tuple[float, float]:
+    """Return how many values enter and leave one unit of a parameter of this shape."""
+    if len(shape) < 2:
+        size = float(shape[0]) if shape else 1.0
+        return size, size
+    if len(shape) == 2:
+        return float(shape[0]), float(shape[1])
+    field = math.prod(shape[2:])
+    return float(shape[1] * field), float(shape[0] * field)
+
+
+def force_init_on_cpu() -> bool:
+    """Return False: first values are always drawn on the host."""
+    return False
+
+
+@contextmanager
+def init_on_cpu() -> Iterator[None]:
+    """Let a block of a script say that first values are made on the host, which they always are."""
+    yield
+
+
+def _prepend(block: Block, op_type: str, var: Variable, **attrs: object) -> Operator:
+    common = {"shape": var.shape, "dtype": VarType.of(var.dtype)}
+    return block._prepend_op(op_type, outputs={"Out": var}, attrs={**common, **attrs})
+
+
+def _spread(variance: float, uniform: bool, seed: int, var: Variable, block: Block) -> Operator:
+    if uniform:
+        limit = math.sqrt(3.0 * variance)
+        return UniformInitializer(-limit, limit, seed)(var, block)
+    return NormalInitializer(0.0, math.sqrt(variance), seed)(var, block)
+
+
+Constant = ConstantInitializer
+Uniform = UniformInitializer
+Normal = NormalInitializer
+TruncatedNormal = TruncatedNormalInitializer
+Xavier = XavierInitializer
+MSRA = MSRAInitializer
+Bilinear = BilinearInitializer

@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""LayerHelper: what every layer does: names, parameters with first values, temporaries, bias and activation.
+
+Names: the layer `fc_0` has parameters `fc_0.w_0`, `fc_0.b_0` and temporaries `fc_0.tmp_0`, `fc_0.tmp_1`, ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy.typing as npt
+
+from paddle.fluid.block import Block, Names
+from paddle.fluid.defaults import default_main_program, default_startup_program
+from paddle.fluid.errors import FluidTypeError
+from paddle.fluid.initializer import Constant, Initializer, Xavier
+from paddle.fluid.operator import Operator
+from paddle.fluid.param_attr import ParamAttr, ParamAttrLike, WeightNormParamAttr, to_attr
+from paddle.fluid.program import Program
+from paddle.fluid.var_type import VarType
+from paddle.fluid.variable import Parameter, Variable
+from paddle.fluid.weight_norm import weight_normalised
+from paddle.graph import unique_name
+from paddle.ops.registry import registered
+
+
+class LayerHelper:
+    """Builds one layer in the current block of the default programs.
+
+    Attributes:
+        name: of the layer.
+    """
+
+    def __init__(
+        self,
+        layer_type: str,
+        name: str | None = None,
+        *,
+        param_attr: ParamAttrLike = None,
+        bias_attr: ParamAttrLike = None,
+        act: str | None = None,
+    ) -> None:
+        self.layer_type = layer_type
+        self.name = name or unique_name.generate(layer_type)
+        self.param_attr = to_attr(param_attr)
+        self.bias_attr = to_attr(bias_attr)
+        self.act = act
+
+    @property
+    def main_program(self) -> Program:
+        """The program that the layer goes to."""
+        return default_main_program()
+
+    @property
+    def startup_program(self) -> Program:
+        """The program that makes first values."""
+        return default_startup_program()
+
+    @property
+    def block(self) -> Block:
+        """The block that the layer goes to."""
+        return self.main_program.current_block()
+
+    def append_op(
+        self,
+        type: str,
+        inputs: Names | None = None,
+        outputs: Names | None = None,
+        attrs: Mapping[str, object] | None = None,
+    ) -> Operator:
+        """Append an operator to the current block. Slots and attributes that are None are left out."""
+        return self.block.append_op(type, inputs, outputs, attrs)
+
+    def apply(
+        self,
+        type: str,
+        inputs: Names,
+        attrs: Mapping[str, object] | None = None,
+        out: str = "Out",
+        dtype: npt.DTypeLike | None = None,
+    ) -> Variable:
+        """Append an operator with one new output and return the output."""
+        result = self.create_variable_for_type_inference(dtype)
+        self.append_op(type, inputs, {out: result}, attrs)
+        return result
+
+    def create_variable_for_type_inference(
+        self, dtype: npt.DTypeLike | None = None, stop_gradient: bool = False
+    ) -> Variable:
+        """Add a temporary whose shape the operator that writes it will say."""
+        name = unique_name.generate(f"{self.name}.tmp")
+        return self.block.create_var(name, dtype=dtype, stop_gradient=stop_gradient)
+
+    def create_global_variable(
+        self,
+        name: str | None = None,
+        shape: Sequence[int] = (),
+        dtype: npt.DTypeLike = "float32",
+        persistable: bool = False,
+        stop_gradient: bool = True,
+    ) -> Variable:
+        """Add a variable to block 0."""
+        name = name or unique_name.generate(f"{self.name}.tmp")
+        return self.main_program.global_block().create_var(
+            name, shape, dtype, persistable=persistable, stop_gradient=stop_gradient
+        )
+
+    def set_variable_initializer(self, variable: Variable, initializer: Initializer) -> None:
+        """Let the startup program give a persistable variable its first value."""
+        block = self.startup_program.global_block()
+        twin = block.create_var(variable.name, variable.shape, variable.dtype, persistable=True)
+        initializer(twin, block)
+
+    def create_parameter(
+        self,
+        attr: ParamAttrLike,
+        shape: Sequence[int],
+        dtype: npt.DTypeLike = "float32",
+        is_bias: bool = False,
+        default_initializer: Initializer | None = None,
+    ) -> Parameter:
+        """Add a parameter to both programs; one whose name exists already is that parameter.
+
+        Args:
+            attr: what the layer was told about it; not False.
+            shape: all sizes known.
+            dtype: of its values.
+            is_bias: names it `.b_` and starts it at 0, unless said otherwise.
+            default_initializer: None: Xavier for weights, 0 for biases.
+        """
+        known = to_attr(attr)
+        if known is None:
+            raise FluidTypeError(
+                f"layer {self.name!r} cannot do without this parameter: its attribute is False"
+            )
+        known.name = known.name or unique_name.generate(f"{self.name}.{'b' if is_bias else 'w'}")
+        if known.initializer is None:
+            known.initializer = default_initializer or (Constant(0.0) if is_bias else Xavier())
+        if isinstance(known, WeightNormParamAttr):
+            return weight_normalised(self, known, tuple(shape), dtype)
+        return self.plain_parameter(known, shape, dtype)
+
+    def plain_parameter(self, attr: ParamAttr, shape: Sequence[int], dtype: npt.DTypeLike) -> Parameter:
+        """Add a parameter whose name and initializer are known."""
+        assert attr.name is not None
+        assert attr.initializer is not None
+        known = attr.attributes()
+        startup = self.startup_program.global_block()
+        startup.create_parameter(attr.name, shape, dtype, attr.trainable, attr.initializer, known)
+        block = self.main_program.global_block()
+        return block.create_parameter(attr.name, shape, dtype, attr.trainable, None, known)
+
+    def append_bias_op(self, input_var: Variable, dim_start: int = 1, dim_end: int | None = None) -> Variable:
+        """Add a bias of shape input_var.shape[dim_start:dim_end], unless `bias_attr` is False."""
+        if self.bias_attr is None:
+            return input_var
+        size = input_var.shape[dim_start:dim_end]
+        bias = self.create_parameter(self.bias_attr, size, input_var.dtype, is_bias=True)
+        return self.apply(
+            "elementwise_add", {"X": input_var, "Y": bias}, {"axis": dim_start}, dtype=input_var.dtype
+        )
+
+    def append_activation(self, input_var: Variable) -> Variable:
+        """Apply the activation `act`, unless it is None.
+
+        Raises:
+            FluidTypeError: `act` is no operator.
+        """
+        if self.act is None:
+            return input_var
+        if self.act not in registered():
+            raise FluidTypeError(f"layer {self.name!r}: {self.act!r} is no activation")
+        return self.apply(self.act, {"X": input_var}, dtype=input_var.dtype)
+
+
+def one_input(input: Variable | Sequence[Variable], what: str) -> Variable:
+    """Return the only input of a layer.
+
+    Raises:
+        FluidTypeError: there is not exactly one.
+    """
+    if isinstance(input, Variable):
+        return input
+    if len(input) != 1:
+        raise FluidTypeError(f"{what}: expected one variable, got {len(input)}")
+    return input[0]
+
+
+__all__ = ["LayerHelper", "VarType", "one_input"]

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ParamAttr: what a layer is told about a parameter of its."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from paddle.fluid.clip import GradientClip
+from paddle.fluid.errors import FluidTypeError
+from paddle.fluid.initializer import Initializer
+from paddle.fluid.regularizer import Regularizer
+from paddle.fluid.variable import Variable
+
+
+@dataclass
+class ParamAttr:
+    """Name, first value, learning rate, decay and clipping of one parameter.
+
+    Attributes:
+        name: None makes one up from the layer's; an existing one shares that parameter.
+        initializer: None takes the layer's.
+        learning_rate: factor on the optimizer's rate.
+        regularizer: goes before the optimizer's.
+        trainable: False keeps the parameter as it is.
+        gradient_clip: None takes what `set_gradient_clip` says.
+        do_model_average: whether model averaging takes it in.
+    """
+
+    name: str | None = None
+    initializer: Initializer | None = None
+    learning_rate: float | Variable = 1.0
+    regularizer: Regularizer | None = None
+    trainable: bool = True
+    gradient_clip: GradientClip | None = None
+    do_model_average: bool = True
+
+    def attributes(self) -> dict[str, object]:
+        """Return what the parameter itself is to keep."""
+        return {
+            "optimize_attr": {"learning_rate": self.learning_rate},
+            "regularizer": self.regularizer,
+            "gradient_clip_attr": self.gradient_clip,
+            "do_model_average": self.do_model_average,
+        }
+
+    def named(self, name: str) -> ParamAttr:
+        """Return a copy with a name."""
+        return replace(self, name=name)
+
+
+@dataclass
+class WeightNormParamAttr(ParamAttr):
+    """A parameter W = g V/||V|| of which g and V are trained, as `<name>_g` and `<name>_v`.
+
+    Attributes:
+        dim: the norms are of slices along this axis; None: of the whole.
+    """
+
+    dim: int | None = None
+
+
+ParamAttrLike: TypeAlias = "ParamAttr | str | Initializer | Regularizer | bool | None"
+
+
+def to_attr(given: ParamAttrLike) -> ParamAttr | None:
+    """Return what a layer's argument means; None: no parameter.
+
+    Raises:
+        FluidTypeError: it is none of the things that it may be.
+    """
+    if given is None or given is True:
+        return ParamAttr()
+    if given is False:
+        return None
+    if isinstance(given, ParamAttr):
+        return replace(given)
+    if isinstance(given, str):
+        return ParamAttr(name=given)
+    if isinstance(given, Initializer):
+        return ParamAttr(initializer=given)
+    if isinstance(given, Regularizer):
+        return ParamAttr(regularizer=given)
+    raise FluidTypeError(
+        f"expected a ParamAttr, a name, an initializer, a regularizer, a bool or None, got {given!r}"
+    )
+
+
+def to_attrs(given: ParamAttrLike | Sequence[ParamAttrLike], count: int) -> list[ParamAttr | None]:
+    """Return one attribute for each of several parameters.
+
+    Raises:
+        FluidTypeError: a list of another length was given.
+    """
+    if not isinstance(given, Sequence) or isinstance(given, str):
+        return [to_attr(given) for _ in range(count)]
+    if len(given) not in (1, count):
+        raise FluidTypeError(f"expected one attribute or {count}, got {len(given)}")
+    return [to_attr(each) for each in (given if len(given) == count else list(given) * count)]

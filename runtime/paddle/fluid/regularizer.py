@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Weight decay as operators that change gradients: L2 adds coeff·w, L1 adds coeff·sign(w).
+
+There is no factor 1/2, and biases decay like all others. Decay is added after clipping.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+from paddle.fluid.block import Block
+from paddle.fluid.var_type import VarType
+from paddle.fluid.variable import Parameter, Variable
+
+_Pairs = list[tuple[Parameter, Variable]]
+
+
+class Regularizer(ABC):
+    """Says what is added to a parameter's gradient."""
+
+    def __init__(self, regularization_coeff: float = 0.0) -> None:
+        self._coeff = float(regularization_coeff)
+
+    @abstractmethod
+    def __call__(self, parameter: Parameter, block: Block) -> Variable:
+        """Append the operators that compute the decay of a parameter and return the decay."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._coeff})"
+
+
+class L2DecayRegularizer(Regularizer):
+    """coeff · w."""
+
+    def __call__(self, parameter: Parameter, block: Block) -> Variable:
+        """See `Regularizer`."""
+        decay = block.create_var(shape=parameter.shape, dtype=parameter.dtype)
+        block.append_op("scale", {"X": parameter}, {"Out": decay}, {"scale": self._coeff})
+        return decay
+
+
+class L1DecayRegularizer(Regularizer):
+    """coeff · sign(w)."""
+
+    def __call__(self, parameter: Parameter, block: Block) -> Variable:
+        """See `Regularizer`."""
+        decay = block.create_var(shape=parameter.shape, dtype=parameter.dtype)
+        block.append_op("sign", {"X": parameter}, {"Out": decay})
+        block.append_op("scale", {"X": decay}, {"Out": decay}, {"scale": self._coeff})
+        return decay
+
+
+L1Decay = L1DecayRegularizer
+L2Decay = L2DecayRegularizer
+
+
+def append_regularization_ops(
+    parameters_and_grads: Sequence[tuple[Parameter, Variable]], regularization: Regularizer | None = None
+) -> _Pairs:
+    """Append the decay of each parameter and return the pairs with the gradients that include it.
+
+    Args:
+        parameters_and_grads: what is to be decayed.
+        regularization: for parameters that have no regularizer of their own.
+    """
+    result = []
+    for parameter, grad in parameters_and_grads:
+        regularizer = parameter.regularizer or regularization
+        if regularizer is None:
+            result.append((parameter, grad))
+            continue
+        block = grad.block
+        assert isinstance(block, Block)
+        with block.program._optimized_guard([parameter, grad]):  # type: ignore[attr-defined]
+            decay = regularizer(parameter, block)
+            total = grad
+            if grad.type == VarType.SELECTED_ROWS:
+                total = block.create_var(f"{grad.name}@NEWGRAD@", parameter.shape, parameter.dtype)
+            block.append_op("sum", {"X": [grad, decay]}, {"Out": total})
+        result.append((parameter, total))
+    return result
