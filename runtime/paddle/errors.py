@@ -42,3 +42,7 @@ class WireError(PserverError):
 
 class PortBusy(PserverError):
     """A port that was asked for is held by another process."""
+
+
+class CheckpointError(PaddleError):
+    """A checkpoint is damaged, incomplete, or of another model; nothing of it was used."""
