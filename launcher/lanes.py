@@ -72,7 +72,7 @@ class Lanes:
     def help(self) -> float | None:
         """Start a thread more if work waits and all are stuck; seconds until it is worth to ask again, or None."""
         with self._wake:
-            if not self._waiting or self._idle:
+            if len(self._waiting) <= self._idle:
                 return None
             if time.monotonic() - self._taken_at >= STUCK_S:
                 self._start()
@@ -93,10 +93,11 @@ class Lanes:
 
     def _queue(self, lane: Lane) -> None:
         self._waiting.append(lane)
-        if self._idle:
-            self._wake.notify()
-        elif self._threads < USUAL:
+        # one that was woken counts as idle until it runs
+        if self._idle < len(self._waiting) and self._threads < USUAL:
             self._start()
+        elif self._idle:
+            self._wake.notify()
 
     def _start(self) -> None:
         self._taken_at = time.monotonic()

@@ -122,6 +122,7 @@ class Link:
         self._frames_out = 0
         self._closing = False  # nothing more is sent
         self._closed = False  # by us
+        self._is_over = False  # there is nothing more to read
         self._ended = threading.Event()
         self._writing = self._wires.lanes.lane(self._write_turn)
         self._read_once_more = self._wires.watch(self)
@@ -184,7 +185,7 @@ class Link:
         if self._ended.is_set():
             return Next.NOTHING
         try:
-            data = b"" if self._closed or self._fault else self._stream.read(READ_SIZE)
+            data = b"" if self._closed or self._fault or self._is_over else self._stream.read(READ_SIZE)
             if data:
                 self._post_frames(data)
             # a login script may go on talking
@@ -194,6 +195,9 @@ class Link:
             self._fault = self._fault or str(error)
             data = b""
         if data == b"":
+            if not self._is_over:
+                self._is_over = True
+                return Next.LANE  # the node has seconds to say why: others are read meanwhile
             self._tell_end()
             return Next.NOTHING
         return Next.PAUSE if is_full(self._events) else Next.BYTES

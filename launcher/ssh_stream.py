@@ -47,7 +47,17 @@ class SshStream:
         return bool(self._unacknowledged + PIECE > self._channel.in_window_threshold)
 
     def read(self, limit: int) -> bytes | None:
-        """Up to `limit` bytes of what is there, b"" at the end of the stream, None when there is nothing now."""
+        """Up to `limit` bytes of what is there, b"" at the end of the stream, None when there is nothing now.
+
+        Raises:
+            OSError: the node cannot be told to go on sending.
+        """
+        try:
+            return self._read(limit)
+        except BROKEN as error:
+            raise ConnectionError(f"the connection ended: {error}") from error
+
+    def _read(self, limit: int) -> bytes | None:
         self._read_stderr()
         if not self._channel.recv_ready():
             # bytes that came before the end came before this look

@@ -28,6 +28,7 @@ class Next(Enum):
 
     BYTES = "bytes"  # wake it when more come
     PAUSE = "pause"  # ask `may_go_on` now and then
+    LANE = "lane"  # another turn, on a thread where it may block
     NOTHING = "nothing"
 
 
@@ -153,7 +154,7 @@ class Wires:
             with self._lock:
                 if self._watched.get(watched.fd) is watched:
                     self._poll.modify(watched.fd, _WATCHED)
-        return False
+        return wanted is Next.LANE
 
     def _look_after_the_paused(self) -> None:
         with self._lock:

@@ -16,6 +16,7 @@ from launcher.bootstrap import Bootstrap
 from launcher.errors import ConnectError
 from launcher.link import Frame, Link, LinkLost
 from launcher.local import LocalStream
+from launcher.wires import Wires
 from tests.runtime.agent.node import Node, eventually
 
 
@@ -155,3 +156,16 @@ def test_a_login_that_talks_without_end_is_given_up(monkeypatch: pytest.MonkeyPa
     link, events = link_to("while echo still here; do sleep 0.1; done")
     assert "no node agent started within" in lost(events)
     link.close()
+
+
+def test_a_stream_that_ends_slowly_holds_up_no_other() -> None:
+    events: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    wires = Wires()
+    scripts = ("exec >&-; exec sleep 600", "sleep 0.3; exit 1")
+    links = [
+        Link(number, f"n{number}", LocalStream(["sh", "-c", script], Bootstrap("n", b"x\n")), events, wires)
+        for number, script in enumerate(scripts)
+    ]
+    assert [events.get(timeout=20).node_id for _ in links] == [1, 0]
+    for link in links:
+        link.close()

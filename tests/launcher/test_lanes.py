@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import threading
+
+from launcher.lanes import IDLE_S, Lanes
+
+
+def test_work_that_blocks_does_not_hold_up_what_was_asked_for_in_the_same_moment() -> None:
+    lanes = Lanes("lanes")
+    gate, has_run = threading.Event(), threading.Event()
+    warm = threading.Event()
+    lanes.ask(lanes.lane(lambda: bool(warm.set())))
+    assert warm.wait(5)  # from now on a thread is idle
+    lanes.ask(lanes.lane(lambda: not gate.wait(20)))
+    lanes.ask(lanes.lane(lambda: bool(has_run.set())))
+    try:
+        assert has_run.wait(IDLE_S)
+    finally:
+        gate.set()
+        lanes.dismiss()
