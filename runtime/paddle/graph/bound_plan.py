@@ -12,6 +12,7 @@ from typing import Any
 
 from paddle.backend import Array, Device, array_module, from_host
 from paddle.graph.errors import ExecutionError, FeedError, NotInitialisedError
+from paddle.graph.in_place import copied, owner
 from paddle.graph.lod import LoDArray, plain
 from paddle.graph.plan import STEP, Plan, Registers
 from paddle.graph.scope import Cell, Scope
@@ -106,16 +107,16 @@ class BoundPlan:
 
     def _fetched(self, registers: Registers) -> list[Any]:
         """Return the fetched values, copying those that share memory with anything else."""
-        taken = {id(_owner(registers[number])) for number, _, _ in self._feeds}
-        taken.update([id(_owner(registers[number])) for number, _, _ in self._loads])
-        taken.update([id(_owner(registers[number])) for number, _, _ in self._stores])
+        taken = {id(owner(registers[number])) for number, _, _ in self._feeds}
+        taken.update([id(owner(registers[number])) for number, _, _ in self._loads])
+        taken.update([id(owner(registers[number])) for number, _, _ in self._stores])
         results = []
         for number in self._fetches:
             value = registers[number]
-            owner = id(_owner(value))
-            if owner in taken:
-                value = _copied(value)
-            taken.add(owner)
+            held = id(owner(value))
+            if held in taken:
+                value = copied(value)
+            taken.add(held)
             results.append(value)
         return results
 
@@ -140,26 +141,6 @@ def _shape_fits(shape: tuple[int, ...], declared: tuple[int, ...]) -> bool:
     )
 
 
-def _owner(value: Any) -> Any:
-    """Return the object that owns the memory of an array or of the values of selected rows."""
-    if isinstance(value, SelectedRows):
-        value = value.values
-    elif isinstance(value, LoDArray):
-        value = value.data
-    base = getattr(value, "base", None)
-    while base is not None:
-        value, base = base, getattr(base, "base", None)
-    return value
-
-
-def _copied(value: Any) -> Any:
-    if isinstance(value, SelectedRows):
-        return SelectedRows(value.rows.copy(), value.values.copy(), value.height)
-    if isinstance(value, LoDArray):
-        return LoDArray(value.data.copy(), value.lod)
-    return value.copy()
-
-
 def _store(cell: Cell, value: Any, has_lod: bool) -> None:
     old = cell.value
     if value is old:
@@ -169,7 +150,7 @@ def _store(cell: Cell, value: Any, has_lod: bool) -> None:
     if isinstance(value, SelectedRows):
         cell.value = value
     elif isinstance(value, LoDArray):
-        cell.value = _copied(value)
+        cell.value = copied(value)
     elif (
         old is not None and type(old) is type(value) and old.shape == value.shape and old.dtype == value.dtype
     ):

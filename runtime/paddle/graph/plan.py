@@ -4,24 +4,33 @@
 Names, slots and attributes are resolved here, once. Operators whose results nobody reads are left out, and a
 register is cleared right after its last reader. Register 0 holds the step number, 1 is always None (absent
 optional inputs), 2 swallows outputs that nobody wants.
+
+Operators that work in place change persistable arrays while the run goes on; a value that is computed before
+and read after is then kept from sharing memory with them.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
 from paddle import backend
+from paddle.graph.block import Block
+from paddle.graph.body import CompiledBody
 from paddle.graph.errors import FeedError
 from paddle.graph.fuse import fused
+from paddle.graph.in_place import copying, unsharing
 from paddle.graph.lod import carriers, sharing
 from paddle.graph.operator import EMPTY, Operator
 from paddle.graph.program import Program
+from paddle.ops.registry import Body
 
 STEP, NOTHING, UNWANTED = 0, 1, 2
+# In place of a set of variables that may have sequences: any of them may.
+ALL: Collection[str] = ("*",)
 
 Registers: TypeAlias = list[Any]
 Call: TypeAlias = Callable[[Registers], None]
@@ -56,8 +65,9 @@ def compile_plan(
     seed: int,
     xp: Any,
     with_lod: Sequence[str] = (),
+    block_idx: int = 0,
 ) -> Plan:
-    """Compile block 0.
+    """Compile one block.
 
     Args:
         program: not changed.
@@ -66,15 +76,16 @@ def compile_plan(
         seed: for random operators that have no seed of their own.
         xp: the array library of the device.
         with_lod: those of the feeds that come with LoD.
+        block_idx: which block.
 
     Raises:
         FeedError: an operator or a fetch reads a variable that is neither fed, persistable nor computed
             before.
     """
-    block = program.global_block()
-    persistable = {name for name, variable in block.vars.items() if variable.persistable}
+    block = program.blocks[block_idx]
+    persistable = _persistable(block)
     live = fused(_live_ops(block.ops, persistable, set(fetches), set(feeds)), {*fetches, *persistable})
-    loads = _check_reads(program, live, set(feeds), fetches)
+    loads = _check_reads(block, live, set(feeds), fetches)
     stores = tuple(
         sorted({name for _, op in live for name in op.output_names if name in persistable} - set(feeds))
     )
@@ -89,13 +100,20 @@ def compile_plan(
     kept = {*feeds, *loads, *stores, *fetches}
     last_use = {name: at for at, (_, op) in enumerate(live) for name in (*op.input_names, *op.output_names)}
     read = ({name for _, op in live for name in op.input_names} | set(fetches) | persistable) - set(feeds)
-    levels = {name: block.vars[name].lod_level for name in persistable}
+    levels = {name: block.reach(name).lod_level for name in persistable}
     sequential = carriers((op for _, op in live), with_lod, levels)
+    updates = [at for at, (_, op) in enumerate(live) if op.definition.in_place]
+    make = _Binder(program, numbers, read, sequential, frozenset(feeds), seed, xp)
     calls = []
     for at, (_, op) in enumerate(live):
         names = dict.fromkeys((*op.input_names, *op.output_names))
         dead = tuple(numbers[name] for name in names if last_use[name] == at and name not in kept)
-        calls.append(_bind(op, numbers, read, sequential, dead, seed, xp))
+        late = (
+            bool(updates)
+            and at < updates[0]
+            and any(name in kept or last_use[name] >= updates[0] for name in op.output_names)
+        )
+        calls.append(make.call(op, dead, late))
     return Plan(tuple(calls), tuple(live), len(numbers) + 3, numbers, loads, stores)
 
 
@@ -111,24 +129,37 @@ def _live_ops(
     for position in reversed(range(len(ops))):
         op = ops[position]
         names = op.output_names
-        if not needed.isdisjoint(names) or not (persistable - feeds).isdisjoint(names):
+        if (
+            op.definition.has_effect
+            or not needed.isdisjoint(names)
+            or not (persistable - feeds).isdisjoint(names)
+        ):
             live.append((position, op))
             needed.update(name for name in op.input_names if name not in feeds)
     return live[::-1]
 
 
+def _persistable(block: Block) -> set[str]:
+    """Return the persistable variables that a block sees."""
+    names = {name for name, variable in block.vars.items() if variable.persistable}
+    while block.parent_idx >= 0:
+        block = block.program.blocks[block.parent_idx]
+        names.update(name for name, variable in block.vars.items() if variable.persistable)
+    return names
+
+
 def _check_reads(
-    program: Program, ops: Sequence[tuple[int, Operator]], feeds: set[str], fetches: Sequence[str]
+    block: Block, ops: Sequence[tuple[int, Operator]], feeds: set[str], fetches: Sequence[str]
 ) -> tuple[str, ...]:
     """Return the persistable variables that are read before anything writes them."""
-    block = program.global_block()
     known = set(feeds)
     loads: list[str] = []
 
     def need(name: str, who: str) -> None:
         if name in known:
             return
-        if not (block.has_var(name) and block.var(name).persistable):
+        variable = block.find(name)
+        if variable is None or not variable.persistable:
             raise FeedError(
                 f"variable {name!r}, read by {who}, is neither fed, persistable nor computed before it"
             )
@@ -146,42 +177,96 @@ def _check_reads(
     return tuple(loads)
 
 
-def _bind(
-    op: Operator,
-    numbers: Mapping[str, int],
-    read: set[str],
-    sequential: set[str],
-    dead: tuple[int, ...],
-    seed: int,
-    xp: Any,
-) -> Call:
-    definition = op.definition
-    inputs: list[Index] = []
-    for slot in definition.inputs:
-        indices = tuple(NOTHING if name == EMPTY else numbers[name] for name in op.inputs[slot.name])
-        inputs.append(indices if slot.many else indices[0] if indices else NOTHING)
-    outputs: list[Index] = []
-    needs = set()
-    for slot in definition.outputs:
-        wanted = [name in read for name in op.outputs[slot.name]]
-        if any(wanted):
-            needs.add(slot.name)
-        indices = tuple(
-            numbers[name] if want else UNWANTED
-            for name, want in zip(op.outputs[slot.name], wanted, strict=True)
-        )
-        outputs.append(indices if slot.many else indices[0] if indices else UNWANTED)
-    keywords = {name: op.attrs[name] for name in definition.keywords if name in op.attrs}
-    if "needs" in definition.keywords:
-        keywords["needs"] = frozenset(needs)
-    if "xp" in definition.keywords:
-        keywords["xp"] = xp
-    kernel = partial(definition.kernel, **keywords) if keywords else definition.kernel
-    if not sequential.isdisjoint(op.input_names):
-        kernel = sharing(kernel, definition)
-    if definition.is_random:
-        return _drawing(kernel, _random_key(op, seed), inputs, outputs, dead)
-    return _calling(kernel, inputs, outputs, dead)
+@dataclass(frozen=True)
+class _Binder:
+    """Makes calls of operators: resolves names to registers and settles what a kernel is given besides arrays."""
+
+    program: Program
+    numbers: Mapping[str, int]
+    read: Collection[str]
+    sequential: Collection[str]
+    feeds: frozenset[str]
+    seed: int
+    xp: Any
+
+    def call(self, op: Operator, dead: tuple[int, ...], late: bool) -> Call:
+        """Return the call of an operator.
+
+        Args:
+            op: the operator.
+            dead: registers to clear after it.
+            late: an output is read after arrays were changed in place, and must not share memory with inputs.
+        """
+        definition = op.definition
+        inputs: list[Index] = []
+        for slot in definition.inputs:
+            indices = tuple(NOTHING if name == EMPTY else self.numbers[name] for name in op.inputs[slot.name])
+            inputs.append(indices if slot.many else indices[0] if indices else NOTHING)
+        outputs, needs = self._outputs(op)
+        kernel = self._kernel(op, needs)
+        if late:
+            kernel = unsharing(kernel)
+        if definition.is_random:
+            return _drawing(kernel, _random_key(op, self.seed), inputs, outputs, dead)
+        if "body" in definition.keywords:
+            return _calling(_looping(kernel, self._body(op)), [STEP, *inputs], outputs, dead)
+        return _calling(kernel, inputs, outputs, dead)
+
+    def _outputs(self, op: Operator) -> tuple[list[Index], frozenset[str]]:
+        outputs: list[Index] = []
+        needs = set()
+        for slot in op.definition.outputs:
+            wanted = [name in self.read for name in op.outputs[slot.name]]
+            if any(wanted):
+                needs.add(slot.name)
+            indices = tuple(
+                self.numbers[name] if want else UNWANTED
+                for name, want in zip(op.outputs[slot.name], wanted, strict=True)
+            )
+            outputs.append(indices if slot.many else indices[0] if indices else UNWANTED)
+        return outputs, frozenset(needs)
+
+    def _kernel(self, op: Operator, needs: frozenset[str]) -> Callable[..., Any]:
+        definition = op.definition
+        keywords = {name: op.attrs[name] for name in definition.keywords if name in op.attrs}
+        if "needs" in definition.keywords:
+            keywords["needs"] = needs
+        if "xp" in definition.keywords:
+            keywords["xp"] = self.xp
+        if "names" in definition.keywords:
+            keywords["names"] = {**op.inputs, **op.outputs}
+        kernel = partial(definition.kernel, **keywords) if keywords else definition.kernel
+        if definition.in_place:
+            kernel = copying(kernel, op, self.feeds)
+        if self.sequential is not ALL and not any(name in self.sequential for name in op.input_names):
+            return kernel
+        return sharing(kernel, definition)
+
+    def _body(self, op: Operator) -> CompiledBody:
+        idx = op.attrs["sub_block"]
+        assert isinstance(idx, int)
+        return compile_body(self.program.blocks[idx], self.seed, self.xp)
+
+
+def compile_body(block: Block, seed: int, xp: Any) -> CompiledBody:
+    """Compile the body of an operator: all its operators run, and all they write is kept."""
+    written: dict[str, None] = {}
+    reads: dict[str, None] = {}
+    for op in block.ops:
+        reads.update((name, None) for name in op.input_names if name not in written)
+        written.update((name, None) for name in op.output_names)
+    numbers = {name: number + 3 for number, name in enumerate({**reads, **written})}
+    make = _Binder(block.program, numbers, numbers, ALL, frozenset(), seed, xp)
+    calls = tuple(make.call(op, (), False) for op in block.ops)
+    return CompiledBody(calls, numbers, tuple(reads), tuple(written))
+
+
+def _looping(kernel: Callable[..., Any], body: CompiledBody) -> Callable[..., Any]:
+    def loop(step: int, *arrays: Any) -> Any:
+        bound: Body = body.at(step)
+        return kernel(*arrays, body=bound)
+
+    return loop
 
 
 def _random_key(op: Operator, seed: int) -> tuple[int, int]:
