@@ -17,10 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from launcher import local
+from launcher.descriptors import make_room
 from launcher.errors import ConnectError, LauncherError
 from launcher.hosts import parse_host
 from launcher.job_record import Login, NodeEntry
 from launcher.link import Link, LinkLost, MessageEvent, Stream
+from launcher.wires import Wires
 
 AT_ONCE = 32
 MARGIN_S = 35.0  # for the start of an agent (30 s at most) and its answer, after the login
@@ -62,7 +64,11 @@ def visit(
         answer: the kind of the frame that answers it.
         patience_s: what the answer may take beyond login and start.
         fields: of the request.
+
+    Raises:
+        UsageError: this process may not have so many connections.
     """
+    make_room(len(nodes))
     return _Round(nodes, login, (request, fields), answer, patience_s).run()
 
 
@@ -83,6 +89,7 @@ class _Round:
         self._answer = answer
         self._limit_s = login.connect_timeout_s + MARGIN_S + patience_s
         self._events: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._wires = Wires()
         self._links: dict[int, Link] = {}
         self._answers: dict[int, Answer] = {}
         self._hostnames: dict[int, str] = {}
@@ -136,7 +143,9 @@ class _Round:
         if event.stream is None:
             self._note(event.index, None, event.error)
             return
-        link = self._links[event.index] = Link(event.index, node.name, event.stream, self._events)
+        link = self._links[event.index] = Link(
+            event.index, node.name, event.stream, self._events, self._wires
+        )
         link.send(
             "hello",
             job_id=f"VISIT-{secrets.token_hex(6)}",  # no process carries it: leaving ends nothing

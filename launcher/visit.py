@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from launcher import introductions
+from launcher.descriptors import make_room
 from launcher.engines.ssh import Connected, ConnectFailed, SshEngine
 from launcher.errors import ConnectError, ProtocolError
 from launcher.events import Events
@@ -32,7 +33,9 @@ def examine(plan: Plan, enter: Callable[[str], None]) -> Examined:
 
     Raises:
         ProtocolError: a node talks nonsense.
+        UsageError: this process may not have so many connections.
     """
+    make_room(len(plan.nodes))
     with _visit(plan) as visit:
         examination = Examination(plan, visit.roster, visit.loop, visit.connect, enter)
         return examination.run()

@@ -2,18 +2,27 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 from launcher.lanes import IDLE_S, Lanes
+
+
+def noted_by(event: threading.Event) -> Callable[[], bool]:
+    def turn() -> bool:
+        event.set()
+        return False
+
+    return turn
 
 
 def test_work_that_blocks_does_not_hold_up_what_was_asked_for_in_the_same_moment() -> None:
     lanes = Lanes("lanes")
     gate, has_run = threading.Event(), threading.Event()
     warm = threading.Event()
-    lanes.ask(lanes.lane(lambda: bool(warm.set())))
+    lanes.ask(lanes.lane(noted_by(warm)))
     assert warm.wait(5)  # from now on a thread is idle
     lanes.ask(lanes.lane(lambda: not gate.wait(20)))
-    lanes.ask(lanes.lane(lambda: bool(has_run.set())))
+    lanes.ask(lanes.lane(noted_by(has_run)))
     try:
         assert has_run.wait(IDLE_S)
     finally:

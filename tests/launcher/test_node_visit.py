@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from launcher.job_record import Login, NodeEntry
+from launcher.node_visit import visit
+
+NODES = 6
+
+
+@pytest.fixture
+def few_files() -> Iterator[None]:
+    """A soft limit of open files that is too low for the visit, and a hard one that is not."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    open_now = len(os.listdir("/proc/self/fd"))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (open_now + 2 * NODES, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+@pytest.mark.usefixtures("few_files")
+def test_many_nodes_are_asked_whatever_the_soft_limit_of_open_files(tmp_path: Path) -> None:
+    nodes = [NodeEntry(i, f"n{i}", "local", str(tmp_path / f"n{i}"), "", "python3") for i in range(NODES)]
+    answers = visit(nodes, Login("", "", (), "", 10.0), "jobs", "jobs_found", 10.0)
+    assert [answer.error for answer in answers] == [""] * NODES
