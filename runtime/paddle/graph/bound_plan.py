@@ -11,10 +11,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from paddle.backend import Array, Device, array_module, from_host
+from paddle.graph.binding import STEP, Registers
 from paddle.graph.errors import ExecutionError, FeedError, NotInitialisedError
 from paddle.graph.in_place import copied, owner
 from paddle.graph.lod import LoDArray, plain
-from paddle.graph.plan import STEP, Plan, Registers
+from paddle.graph.plan import Plan
 from paddle.graph.scope import Cell, Scope
 from paddle.ops.registry import Spec
 from paddle.ops.selected_rows import SelectedRows

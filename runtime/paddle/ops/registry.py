@@ -226,7 +226,8 @@ def gradient_maker(op_type: str) -> Callable[[Callable[..., list[GradOp]]], Call
     """Make the decorated function write the gradient of an operator in terms of other operators.
 
     It gets (inputs, outputs, attrs) of the forward operator, slot -> names, and returns the operators to
-    append.
+    append. A maker with the keyword `bodies`, for an operator with a body, gets what derives blocks: see
+    `graph.grad_builder.BodyGradients`.
     """
 
     def add(maker: Callable[..., list[GradOp]]) -> Callable[..., list[GradOp]]:

@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Binder: makes calls over numbered registers out of operators.
+
+Register 0 holds the step number, 1 is always None (absent optional inputs), 2 swallows outputs that nobody
+wants.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeAlias
+
+from paddle import backend
+from paddle.graph.block import Block
+from paddle.graph.body import CompiledBody
+from paddle.graph.in_place import copying, unsharing
+from paddle.graph.lod import sharing
+from paddle.graph.operator import EMPTY, Operator
+from paddle.graph.program import Program
+from paddle.ops.registry import Body
+
+STEP, NOTHING, UNWANTED = 0, 1, 2
+# In place of a set of variables that may have sequences: any of them may.
+ALL: Collection[str] = ("*",)
+
+Registers: TypeAlias = list[Any]
+Call: TypeAlias = Callable[[Registers], None]
+Index: TypeAlias = int | tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Binder:
+    """Makes calls of operators: resolves names to registers and settles what a kernel is given besides arrays."""
+
+    program: Program
+    numbers: Mapping[str, int]
+    read: Collection[str]
+    sequential: Collection[str]
+    feeds: frozenset[str]
+    seed: int
+    xp: Any
+
+    def call(self, op: Operator, dead: tuple[int, ...], late: bool) -> Call:
+        """Return the call of an operator.
+
+        Args:
+            op: the operator.
+            dead: registers to clear after it.
+            late: an output is read after arrays were changed in place, and must not share memory with inputs.
+        """
+        definition = op.definition
+        inputs: list[Index] = []
+        for slot in definition.inputs:
+            indices = tuple(NOTHING if name == EMPTY else self.numbers[name] for name in op.inputs[slot.name])
+            inputs.append(indices if slot.many else indices[0] if indices else NOTHING)
+        outputs, needs = self._outputs(op)
+        kernel = self._kernel(op, needs)
+        if late:
+            kernel = unsharing(kernel)
+        if definition.is_random:
+            return _drawing(kernel, _random_key(op, self.seed), inputs, outputs, dead)
+        if "body" in definition.keywords:
+            return _calling(_looping(kernel, self._body(op)), [STEP, *inputs], outputs, dead)
+        return _calling(kernel, inputs, outputs, dead)
+
+    def _outputs(self, op: Operator) -> tuple[list[Index], frozenset[str]]:
+        outputs: list[Index] = []
+        needs = set()
+        for slot in op.definition.outputs:
+            wanted = [name in self.read for name in op.outputs[slot.name]]
+            if any(wanted):
+                needs.add(slot.name)
+            indices = tuple(
+                self.numbers[name] if want else UNWANTED
+                for name, want in zip(op.outputs[slot.name], wanted, strict=True)
+            )
+            outputs.append(indices if slot.many else indices[0] if indices else UNWANTED)
+        return outputs, frozenset(needs)
+
+    def _kernel(self, op: Operator, needs: frozenset[str]) -> Callable[..., Any]:
+        definition = op.definition
+        keywords = {name: op.attrs[name] for name in definition.keywords if name in op.attrs}
+        if "needs" in definition.keywords:
+            keywords["needs"] = needs
+        if "xp" in definition.keywords:
+            keywords["xp"] = self.xp
+        if "names" in definition.keywords:
+            keywords["names"] = {**op.inputs, **op.outputs}
+        kernel = partial(definition.kernel, **keywords) if keywords else definition.kernel
+        if definition.in_place:
+            kernel = copying(kernel, op, self.feeds)
+        if self.sequential is not ALL and not any(name in self.sequential for name in op.input_names):
+            return kernel
+        return sharing(kernel, definition)
+
+    def _body(self, op: Operator) -> CompiledBody:
+        idx = op.attrs["sub_block"]
+        assert isinstance(idx, int)
+        return compile_body(self.program.blocks[idx], self.seed, self.xp)
+
+
+def compile_body(block: Block, seed: int, xp: Any) -> CompiledBody:
+    """Compile the body of an operator: all its operators run, and all they write is kept."""
+    written: dict[str, None] = {}
+    reads: dict[str, None] = {}
+    for op in block.ops:
+        reads.update((name, None) for name in op.input_names if name not in written)
+        written.update((name, None) for name in op.output_names)
+    numbers = {name: number + 3 for number, name in enumerate({**reads, **written})}
+    make = Binder(block.program, numbers, numbers, ALL, frozenset(), seed, xp)
+    calls = tuple(make.call(op, (), False) for op in block.ops)
+    return CompiledBody(calls, numbers, tuple(reads), tuple(written))
+
+
+def _looping(kernel: Callable[..., Any], body: CompiledBody) -> Callable[..., Any]:
+    def loop(step: int, *arrays: Any) -> Any:
+        bound: Body = body.at(step)
+        return kernel(*arrays, body=bound)
+
+    return loop
+
+
+def _random_key(op: Operator, seed: int) -> tuple[int, int]:
+    # By name and not by position: the same numbers come out when operators around it are added or pruned.
+    own = op.attrs.get("seed", 0)
+    return (own if isinstance(own, int) and own else seed), zlib.crc32(op.output_names[0].encode())
+
+
+def _drawing(
+    kernel: Callable[..., Any],
+    key: tuple[int, int],
+    inputs: list[Index],
+    outputs: list[Index],
+    dead: tuple[int, ...],
+) -> Call:
+    def draw(step: int, *arrays: Any) -> Any:
+        return kernel(*arrays, rng=backend.rng(*key, step))
+
+    return _calling(draw, [STEP, *inputs], outputs, dead)
+
+
+def _calling(
+    kernel: Callable[..., Any], inputs: list[Index], outputs: list[Index], dead: tuple[int, ...]
+) -> Call:
+    """Return a closure over register numbers; the common forms have one of their own, for speed."""
+    if (
+        len(outputs) != 1
+        or isinstance(outputs[0], tuple)
+        or any(isinstance(index, tuple) for index in inputs)
+    ):
+        return _calling_any(kernel, inputs, outputs, dead)
+    out = outputs[0]
+    if len(inputs) == 1 and isinstance(inputs[0], int):
+        only = inputs[0]
+
+        def call_one(r: Registers) -> None:
+            r[out] = kernel(r[only])
+            for index in dead:
+                r[index] = None
+
+        return call_one
+
+    def call_some(r: Registers) -> None:
+        r[out] = kernel(*[r[index] for index in inputs])  # type: ignore[index]
+        for index in dead:
+            r[index] = None
+
+    return call_some
+
+
+def _calling_any(
+    kernel: Callable[..., Any], inputs: list[Index], outputs: list[Index], dead: tuple[int, ...]
+) -> Call:
+    single = len(outputs) == 1
+
+    def call(r: Registers) -> None:
+        result = kernel(*[r[i] if isinstance(i, int) else [r[j] for j in i] for i in inputs])
+        for index, value in zip(outputs, (result,) if single else result, strict=True):
+            if isinstance(index, int):
+                r[index] = value
+            else:
+                for each, part in zip(index, value, strict=True):
+                    r[each] = part
+        r[UNWANTED] = None
+        for index in dead:
+            r[index] = None
+
+    return call

@@ -1,0 +1,248 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Builder: collects the gradient operators of a block and of the bodies in it, and appends them when done.
+
+The gradient of `x` is the variable `x@GRAD`. Where several operators read `x`, each writes its own
+`x@GRAD@RENAME@<n>` and a `sum` right before the first reader of `x@GRAD` adds them.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from paddle.graph import unique_name
+from paddle.graph.block import Block
+from paddle.graph.errors import BackwardError
+from paddle.graph.grad_path import path_to, reaching
+from paddle.graph.operator import EMPTY, Operator, OpRole
+from paddle.graph.variable import Variable
+from paddle.ops.dtypes import VarType
+from paddle.ops.registry import GRAD, GradOp, lookup
+
+
+@dataclass
+class _Pending:
+    """A gradient operator that is not in the block yet; its names can still change."""
+
+    type: str
+    inputs: dict[str, list[str]]
+    outputs: dict[str, list[str]]
+    attrs: dict[str, object]
+
+
+@dataclass
+class Builder:
+    """Collects gradient operators for a block; `writers` says who writes a part of which variable's gradient."""
+
+    block: Block
+    required: set[str]
+    error_clips: Mapping[str, Mapping[str, float]] | None = None
+    pending: list[_Pending] = field(default_factory=list)
+    writers: dict[str, list[tuple[_Pending, str, int]]] = field(default_factory=dict)
+    names: dict[str, str] = field(default_factory=dict)
+
+    def seed(self, loss: Variable) -> None:
+        """Make the gradient of the loss itself: one."""
+        attrs = {"shape": loss.shape, "value": 1.0, "dtype": VarType.of(loss.dtype)}
+        attrs["op_role"] = int(OpRole.BACKWARD | OpRole.LOSS)
+        self._emit(_Pending("fill_constant", {}, {"Out": [loss.name + GRAD]}, attrs))
+
+    def start(self, target: Variable, given: Variable | None = None) -> None:
+        """Let a variable's gradient come from another variable, or be ones."""
+        role = int(OpRole.BACKWARD)
+        if given is not None:
+            self._emit(
+                _Pending("assign", {"X": [given.name]}, {"Out": [target.name + GRAD]}, {"op_role": role})
+            )
+            return
+        zeros = unique_name.generate(f"{target.name}{GRAD}@ZERO")
+        self.block.create_var(zeros, target.shape, target.dtype)
+        self.pending.append(
+            _Pending("fill_zeros_like", {"X": [target.name]}, {"Out": [zeros]}, {"op_role": role})
+        )
+        ones: dict[str, object] = {"scale": 1.0, "bias": 1.0, "op_role": role}
+        self._emit(_Pending("scale", {"X": [zeros]}, {"Out": [target.name + GRAD]}, ones))
+
+    def derive(self, op: Operator) -> None:
+        """Add the gradient operators of one operator, if a gradient reaches it and one is wanted of it."""
+        if not self.required.intersection(op.input_names):
+            return
+        reached = {name for name in op.output_names if self.writers.get(name)}
+        if not reached:
+            return
+        for name in sorted(reached):
+            self._settle(name)
+            self._clip(name)
+        for grad_op in _gradient_of(op, reached, self):
+            outputs = {slot: self._wanted(names) for slot, names in grad_op.outputs.items()}
+            if all(name == EMPTY for names in outputs.values() for name in names):
+                continue
+            inputs = self._available(grad_op)
+            self._emit(
+                _Pending(grad_op.type, inputs, outputs, {**grad_op.attrs, "op_role": int(OpRole.BACKWARD)})
+            )
+
+    def finish(self, parameters: Sequence[str]) -> dict[str, str]:
+        """Append everything to the block and return variable -> its gradient.
+
+        Args:
+            parameters: whose gradients the operators that write them are to name in `op_role_var`.
+        """
+        for name in [name for name, parts in self.writers.items() if len(parts) > 1]:
+            self._settle(name)
+        for name in parameters:
+            attrs = self.writers[name][0][0].attrs
+            before = attrs.get("op_role_var", ())
+            assert isinstance(before, tuple)
+            attrs["op_role_var"] = (*before, name, self.names[name])
+        for pending in self.pending:
+            self.block.append_op(pending.type, pending.inputs, pending.outputs, pending.attrs)
+        return self.names
+
+    def _emit(self, pending: _Pending) -> None:
+        for slot, names in pending.outputs.items():
+            for position, name in enumerate(names):
+                if name != EMPTY:
+                    source = name.removesuffix(GRAD)
+                    names[position] = self._grad_name(source)
+                    self.writers.setdefault(source, []).append((pending, slot, position))
+        self.pending.append(pending)
+
+    def _clip(self, name: str) -> None:
+        bounds = (self.error_clips or {}).get(name)
+        if bounds is not None:
+            grad = [self.names[name]]
+            attrs: dict[str, object] = {**bounds, "op_role": int(OpRole.BACKWARD)}
+            clip = _Pending("clip", {"X": grad}, {"Out": list(grad)}, attrs)
+            self.pending.append(clip)
+            self.writers[name] = [(clip, "Out", 0)]
+
+    def _settle(self, name: str) -> None:
+        """Leave one writer of a variable's gradient: several get names of their own and a sum after them."""
+        parts = self.writers[name]
+        if len(parts) == 1:
+            return
+        total = self._grad_name(name)
+        renamed = []
+        for number, (pending, slot, position) in enumerate(parts):
+            part = f"{total}@RENAME@{number}"
+            self._declare(part, name)
+            pending.outputs[slot][position] = part
+            renamed.append(part)
+        add = _Pending("sum", {"X": renamed}, {"Out": [total]}, {"op_role": int(OpRole.BACKWARD)})
+        self.pending.append(add)
+        self.writers[name] = [(add, "Out", 0)]
+
+    def _grad_name(self, source: str) -> str:
+        if source not in self.names:
+            plain = source + GRAD
+            # A second loss in the same block must not write over the gradients of the first.
+            self.names[source] = unique_name.generate(plain) if self.block.has_var(plain) else plain
+            self._declare(self.names[source], source)
+        return self.names[source]
+
+    def _declare(self, name: str, source: str) -> None:
+        origin = self.block.reach(source)
+        self.block.create_var(name, origin.shape, origin.dtype, lod_level=origin.lod_level)
+
+    def _wanted(self, names: Sequence[str]) -> list[str]:
+        return [name if name.removesuffix(GRAD) in self.required else EMPTY for name in names]
+
+    def _available(self, grad_op: GradOp) -> dict[str, list[str]]:
+        """Return the inputs with gradients under their real names, and zeros for those that nobody wrote."""
+        inputs: dict[str, list[str]] = {}
+        for slot in lookup(grad_op.type).inputs:
+            listed = []
+            for name in grad_op.inputs.get(slot.name, ()):
+                source = name.removesuffix(GRAD)
+                if source == name:
+                    listed.append(name)
+                elif self.writers.get(source):
+                    listed.append(self.names[source])
+                elif not slot.optional:
+                    listed.append(self._zeros(source))
+            inputs[slot.name] = listed
+        return inputs
+
+    def _zeros(self, source: str) -> str:
+        attrs: dict[str, object] = {"op_role": int(OpRole.BACKWARD)}
+        zeros = _Pending("fill_zeros_like", {"X": [source]}, {"Out": [source + GRAD]}, attrs)
+        self._emit(zeros)
+        return self.names[source]
+
+
+def _gradient_of(op: Operator, reached: set[str], builder: Builder) -> list[GradOp]:
+    rule = op.definition.gradient
+    if rule is None:
+        raise BackwardError(
+            f"operator {op.describe()} has no gradient, and the loss depends on a parameter through it: "
+            "set stop_gradient on one of its inputs if that is meant"
+        )
+    own = {name: value for name, value in op.attrs.items() if name in op.definition.attrs}
+    if callable(rule):
+        if "bodies" in inspect.signature(rule).parameters:
+            return rule(
+                op.inputs, op.outputs, own, bodies=BodyGradients(builder.block, builder.required, reached)
+            )
+        return rule(op.inputs, op.outputs, own)
+    definition = lookup(rule)
+    taken = {slot.name for slot in definition.inputs}
+    for slot, names in op.outputs.items():
+        if slot + GRAD not in taken and not reached.isdisjoint(names):
+            raise BackwardError(
+                f"operator {op.describe()}: the loss depends on its output {slot!r}, which has no gradient"
+            )
+    both = {**op.inputs, **op.outputs}
+    inputs = {slot.name: _slot_names(both, slot.name) for slot in definition.inputs}
+    outputs = {slot.name: _slot_names(both, slot.name) for slot in definition.outputs}
+    return [GradOp(rule, inputs, outputs, own)]
+
+
+def _slot_names(both: dict[str, tuple[str, ...]], slot: str) -> list[str]:
+    if slot.endswith(GRAD):
+        return [name + GRAD for name in both.get(slot.removesuffix(GRAD), ())]
+    return list(both.get(slot, ()))
+
+
+@dataclass(frozen=True)
+class BodyGradients:
+    """What a gradient maker of an operator with a body may ask; see `ops.registry.gradient_maker`."""
+
+    block: Block
+    required: set[str]
+    reached: set[str]
+
+    def wanted(self, names: Sequence[str]) -> list[str]:
+        """Return those of the names that a gradient is wanted of."""
+        return [name for name in names if name in self.required]
+
+    def arriving(self, names: Sequence[str]) -> list[str]:
+        """Return those of the names that a gradient has arrived for."""
+        return [name for name in names if name in self.reached]
+
+    def derive(self, sub_block: int, outputs: Sequence[str], wanted: Sequence[str]) -> int:
+        """Add a block that derives another one and return its index.
+
+        Args:
+            sub_block: index of the block to derive.
+            outputs: variables written in it whose gradients are given, as `<name>@GRAD@OUT`.
+            wanted: variables whose gradients the new block is to leave in `<name>@GRAD`; those that no output
+                depends on stay absent.
+        """
+        program = self.block.program
+        forward, current = program.blocks[sub_block], program.current_block_idx
+        path = path_to(forward, set(outputs))
+        grad_block = program.create_block(self.block.idx)
+        program.current_block_idx = current
+        grad_block.forward_block_idx = sub_block
+        builder = Builder(grad_block, reaching(forward, path, set(wanted), set()))
+        for name in outputs:
+            variable = forward.reach(name)
+            given = f"{name}{GRAD}@OUT"
+            grad_block.create_var(given, variable.shape, variable.dtype, lod_level=variable.lod_level)
+            builder.start(variable, grad_block.var(given))
+        for op in reversed(path):
+            builder.derive(op)
+        builder.finish([])
+        return grad_block.idx
