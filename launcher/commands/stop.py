@@ -39,17 +39,24 @@ def run(argv: Sequence[str]) -> ExitCode:
         show(f"paddle.py: {error}; asking the nodes of {given.values['--conf']}", sys.stderr)
         return _stop_on_nodes(where, given)
     if job.ended:
-        show(f"{job.job_id} is over already: {job.describe()}")
-        return ExitCode.DONE
+        return _tell_over(job)
     try:
         return _stop_by_launcher(job, "--force" in given.switches)
     except ControlLost as lost:
+        job = known_jobs.read(job.directory) or job  # it may have ended while we looked for it
+        if job.ended:
+            return _tell_over(job)
         if job.running is not False:
             raise ControlLost(
                 f"{job.job_id}: {lost}\nto end it on its nodes: paddle.py stop --nodes {job.job_id}"
             ) from lost
         show(f"{job.job_id}: its launcher is gone; asking its nodes to end it")
         return _end_there(job.job_id, job.record.nodes, job.record.login)
+
+
+def _tell_over(job: KnownJob) -> ExitCode:
+    show(f"{job.job_id} is over already: {job.describe()}")
+    return ExitCode.DONE
 
 
 def _only_running(where: StatePlaces) -> KnownJob:

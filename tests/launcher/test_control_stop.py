@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`paddle.py stop` of a job that ends at the same moment."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from pathlib import Path
+
+import pytest
+
+from launcher import process_id
+from launcher.commands import stop
+from launcher.errors import ExitCode
+from launcher.job_record import JobRecord, Login
+from launcher.state_dir import JOB_FILE, SOCKET_FILE, STATUS_FILE, places, write_json
+
+JOB = "JOB20260102030405-a1b2c3"
+
+
+def record(directory: Path) -> JobRecord:
+    """A job whose launcher is this process."""
+    return JobRecord(
+        job_id=JOB,
+        submitted_at=0.0,
+        user="",
+        launcher=process_id.own(),
+        cwd="",
+        conf="",
+        source="",
+        mode="v2",
+        detached=False,
+        collected="",
+        lease_s=30.0,
+        nodes=(),
+        login=Login("", "", (), "", 10.0),
+        socket=str(directory / SOCKET_FILE),
+    )
+
+
+def test_a_job_that_ends_while_its_launcher_is_asked_is_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PADDLE_STATE_DIR", str(tmp_path))
+    directory = places(os.environ).jobs / JOB
+    directory.mkdir(mode=0o700)
+    write_json(directory / JOB_FILE, record(directory).as_json())
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(directory / SOCKET_FILE))
+        listener.listen()
+
+        def end() -> None:
+            connection, _ = listener.accept()
+            write_json(directory / STATUS_FILE, {"exit_code": 0})
+            connection.close()
+
+        thread = threading.Thread(target=end)
+        thread.start()
+        assert stop.run([JOB]) == ExitCode.DONE
+        thread.join(5)
+    assert f"{JOB} is over already: done (0)" in capsys.readouterr().out
