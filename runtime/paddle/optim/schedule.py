@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The learning rate over the course of training, as a function of samples processed (n) and pass (p).
 
-Some rules keep the base rate and ignore schedules (AdaGrad, Adamax); that is said by the rule, not here.
+Fluid's schedules, functions of updates, are in `step_schedule`. Some rules keep the base rate and ignore
+schedules (AdaGrad, Adamax); that is said by the rule, not here.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import TypeAlias
 
 from paddle.errors import ConfigError
 from paddle.optim.spec import OptimizerSpec
+from paddle.optim.step_schedule import STEP_SCHEDULES, read_step_schedule
 
 _log = logging.getLogger(__name__)
 
@@ -31,20 +33,36 @@ class LearningRate:
             ConfigError: the schedule's arguments cannot be used.
         """
         self._spec = optimizer
+        self._step_rate = (
+            read_step_schedule(optimizer.schedule, optimizer.learning_rate, optimizer.schedule_args)
+            if optimizer.schedule in STEP_SCHEDULES
+            else None
+        )
         self._formula = _FORMULAS.get(optimizer.schedule)
         _check_arguments(optimizer)
-        self._segments = _read_segments(optimizer.schedule_args) if self._formula is None else ([], [])
+        by_segments = self._formula is None and self._step_rate is None
+        self._segments = _read_segments(optimizer.schedule_args) if by_segments else ([], [])
         self._segment: int | None = None
 
-    def at(self, num_samples: int, pass_id: int) -> float:
-        """Return the rate after `num_samples` samples, in pass `pass_id` (from 0).
+    def at(self, num_samples: int, pass_id: int, num_updates: int | None = None) -> float:
+        """Return the rate after `num_samples` samples and `num_updates` updates, in pass `pass_id` (from 0).
 
         Locally and in synchronous training num_samples includes the current batch, in asynchronous it does
-        not.
+        not. num_updates never includes it; only Fluid's schedules need it.
 
         Raises:
-            ConfigError: the schedule grew beyond every number.
+            ConfigError: the schedule grew beyond every number, or needs a number of updates that is not given.
         """
+        if self._step_rate is not None:
+            if num_updates is None:
+                raise ConfigError(
+                    f"learning rate schedule {self._spec.schedule} counts updates: give their number"
+                )
+            try:
+                rate = self._step_rate(num_updates)
+            except OverflowError:
+                rate = math.inf
+            return self._finite(rate, f"{num_updates} updates")
         if self._formula is not None:
             return self._computed(self._formula, num_samples)
         bounds, factors = self._segments
@@ -62,10 +80,15 @@ class LearningRate:
             rate = formula(spec.learning_rate, spec.decay_a, spec.decay_b, num_samples)
         except OverflowError:
             rate = math.inf
+        return self._finite(rate, f"{num_samples} samples")
+
+    def _finite(self, rate: float, after: str) -> float:
+        spec = self._spec
         if not math.isfinite(rate):
+            arguments = spec.schedule_args or f"a={spec.decay_a:g}, b={spec.decay_b:g}"
             raise ConfigError(
-                f"learning rate schedule {spec.schedule} with a={spec.decay_a:g}, b={spec.decay_b:g}: "
-                f"expected a finite rate, got {rate} after {num_samples} samples"
+                f"learning rate schedule {spec.schedule} with {arguments}: expected a finite rate, got {rate} "
+                f"after {after}"
             )
         return rate
 

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paddle.errors import ConfigError
+from paddle.optim.step_schedule import STEP_SCHEDULES
 
 RULE_DEFAULTS: Mapping[str, Mapping[str, float]] = MappingProxyType(
     {
@@ -72,7 +73,10 @@ _MAX_DISCARD_RATIO = 1e6
 # Offsets in bytes must fit into 64 bits, whatever an element takes.
 _MAX_SIZE = 1 << 60
 
-SCHEDULES = ("constant", "poly", "caffe_poly", "exp", "discexp", "linear", "manual", "pass_manual")
+SCHEDULES = (
+    *("constant", "poly", "caffe_poly", "exp", "discexp", "linear", "manual", "pass_manual"),
+    *STEP_SCHEDULES,
+)
 
 
 class RowGradient(NamedTuple):

@@ -24,6 +24,7 @@ class LocalUpdater:
         self._machine = machine
         self._rate = LearningRate(optimizer)
         self._samples = 0
+        self._updates = 0
         self._pass_id = 0
         self._dense: dict[str, DenseUpdater] = {}
         self._tables: dict[str, SparseUpdater] = {}
@@ -51,7 +52,8 @@ class LocalUpdater:
     def update(self, gradients: Mapping[str, Gradient], num_samples: int) -> None:
         """Apply the gradients of a batch."""
         self._samples += num_samples
-        rate = self._rate.at(self._samples, self._pass_id)
+        rate = self._rate.at(self._samples, self._pass_id, self._updates)
+        self._updates += 1
         for name, gradient in gradients.items():
             if isinstance(gradient, RowGradient):
                 self._tables[name].update(self.table(name), gradient, rate)
@@ -64,7 +66,7 @@ class LocalUpdater:
 
     def catch_up(self) -> None:
         """Apply the decay that rows still owe."""
-        rate = self._rate.at(self._samples, self._pass_id)
+        rate = self._rate.at(self._samples, self._pass_id, max(self._updates - 1, 0))
         for name, updater in self._tables.items():
             updater.catch_up(self.table(name), rate)
 

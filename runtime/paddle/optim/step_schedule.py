@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fluid's learning rate schedules: functions of t, the updates made so far, 0 for the first.
+
+Their arguments are text, `name:number,...`; a piecewise schedule has `boundary:rate,...` and ends with `inf:rate`.
+Every schedule may be preceded by a linear warm-up: `lr_warmup_steps:n,start_lr:a,end_lr:b`. `noam_decay` and
+`piecewise_decay` give the rate itself; the others start from the optimizer's.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple, TypeAlias
+
+from paddle.errors import ConfigError
+
+StepRate: TypeAlias = Callable[[int], float]
+_Arguments: TypeAlias = Mapping[str, float]
+_Pairs: TypeAlias = Sequence[tuple[str, float]]
+
+_WARM_UP = ("lr_warmup_steps", "start_lr", "end_lr")
+_MORE_THAN_0 = frozenset(
+    {"d_model", "warmup_steps", "decay_steps", "step_each_epoch", "epochs", "lr_warmup_steps"}
+)
+_PIECEWISE = "piecewise_decay"
+
+
+def _noam(lr: float, t: int, a: _Arguments) -> float:
+    n = t + 1  # Vaswani and others, 2017, count from 1
+    return float(a["d_model"] ** -0.5 * min(n**-0.5, n * a["warmup_steps"] ** -1.5))
+
+
+def _exponential(lr: float, t: int, a: _Arguments) -> float:
+    return float(lr * a["decay_rate"] ** _periods(t, a))
+
+
+def _natural_exponential(lr: float, t: int, a: _Arguments) -> float:
+    return lr * math.exp(-a["decay_rate"] * _periods(t, a))
+
+
+def _inverse_time(lr: float, t: int, a: _Arguments) -> float:
+    return lr / (1.0 + a["decay_rate"] * _periods(t, a))
+
+
+def _polynomial(lr: float, t: int, a: _Arguments) -> float:
+    steps, end = a["decay_steps"], a["end_learning_rate"]
+    if a["cycle"]:
+        steps *= max(math.ceil(t / steps), 1)
+    return float((lr - end) * (1.0 - min(t, steps) / steps) ** a["power"] + end)
+
+
+def _cosine(lr: float, t: int, a: _Arguments) -> float:
+    epoch = math.floor(t / a["step_each_epoch"])
+    return lr / 2.0 * (math.cos(epoch * math.pi / a["epochs"]) + 1.0)
+
+
+def _constant(lr: float, t: int, a: _Arguments) -> float:
+    return lr
+
+
+def _periods(t: int, a: _Arguments) -> float:
+    periods = t / a["decay_steps"]
+    return math.floor(periods) if a["staircase"] else periods
+
+
+class _Schedule(NamedTuple):
+    """A formula, the arguments it must be given and those that have a default."""
+
+    formula: Callable[[float, int, _Arguments], float]
+    required: tuple[str, ...]
+    defaults: Mapping[str, float] = MappingProxyType({})
+
+
+_STAIRCASE = MappingProxyType({"staircase": 0.0})
+_SCHEDULES: Mapping[str, _Schedule] = MappingProxyType(
+    {
+        "noam_decay": _Schedule(_noam, ("d_model", "warmup_steps")),
+        "exponential_decay": _Schedule(_exponential, ("decay_steps", "decay_rate"), _STAIRCASE),
+        "natural_exp_decay": _Schedule(_natural_exponential, ("decay_steps", "decay_rate"), _STAIRCASE),
+        "inverse_time_decay": _Schedule(_inverse_time, ("decay_steps", "decay_rate"), _STAIRCASE),
+        "polynomial_decay": _Schedule(
+            _polynomial,
+            ("decay_steps",),
+            MappingProxyType({"end_learning_rate": 1e-4, "power": 1.0, "cycle": 0.0}),
+        ),
+        "cosine_decay": _Schedule(_cosine, ("step_each_epoch", "epochs")),
+        "linear_lr_warmup": _Schedule(_constant, _WARM_UP),
+    }
+)
+STEP_SCHEDULES = (*_SCHEDULES, _PIECEWISE)
+"""Their names."""
+
+
+def read_step_schedule(name: str, learning_rate: float, text: str) -> StepRate:
+    """Return the rate as a function of the updates made so far.
+
+    Raises:
+        ConfigError: an argument is unknown, missing, twice there or out of range.
+    """
+    pairs = _read_pairs(name, text)
+    warm_up = {key: value for key, value in pairs if key in _WARM_UP}
+    if name == _PIECEWISE:
+        rate = _piecewise([(key, value) for key, value in pairs if key not in _WARM_UP])
+    else:
+        schedule = _SCHEDULES[name]
+        known = {*schedule.required, *schedule.defaults, *_WARM_UP}
+        for key, _ in pairs:
+            if key not in known:
+                raise ConfigError(f"learning_rate_args: {name} takes {', '.join(sorted(known))}, got {key!r}")
+        arguments = {**schedule.defaults, **dict(pairs)}
+        _require_all(name, schedule.required, arguments)
+        rate = lambda t: schedule.formula(learning_rate, t, arguments)  # noqa: E731 - a closure either way
+    if not warm_up:
+        return rate
+    _require_all(name, _WARM_UP, warm_up)
+    steps, start, end = (warm_up[key] for key in _WARM_UP)
+    return lambda t: start + (end - start) * t / steps if t < steps else rate(t)
+
+
+def _piecewise(pairs: _Pairs) -> StepRate:
+    """Read `boundary:rate,...,inf:rate`: rate i holds for t < boundary i."""
+    try:
+        bounds = [float(key) for key, _ in pairs]
+    except ValueError:
+        bounds = []
+    ascending = all(a < b for a, b in itertools.pairwise(bounds))
+    if not bounds or bounds[-1] != math.inf or not ascending or any(value < 0 for _, value in pairs):
+        got = ",".join(f"{key}:{value:g}" for key, value in pairs)
+        raise ConfigError(
+            "learning_rate_args: piecewise_decay expects '<boundary>:<rate>,...,inf:<rate>' with ascending "
+            f"boundaries and rates of 0 or more, got {got!r}"
+        )
+    return lambda t: next(value for bound, (_, value) in zip(bounds, pairs, strict=True) if t < bound)
+
+
+def _read_pairs(name: str, text: str) -> list[tuple[str, float]]:
+    pairs: list[tuple[str, float]] = []
+    for part in filter(None, text.split(",")):
+        key, _, number = part.partition(":")
+        key = key.strip()
+        try:
+            value = float(number)
+        except ValueError:
+            value = math.nan
+        if not math.isfinite(value):
+            raise ConfigError(f"learning_rate_args: expected '<name>:<number>,...', got {part!r} in {text!r}")
+        if key in dict(pairs):
+            raise ConfigError(f"learning_rate_args: {name}: {key} is there twice in {text!r}")
+        if value < 0 or (key in _MORE_THAN_0 and not value):
+            least = "more than 0" if key in _MORE_THAN_0 else "0 or more"
+            raise ConfigError(f"learning_rate_args: {name}: {key}: expected {least}, got {value:g}")
+        pairs.append((key, value))
+    return pairs
+
+
+def _require_all(name: str, required: Sequence[str], arguments: Mapping[str, float]) -> None:
+    missing = [key for key in required if key not in arguments]
+    if missing:
+        raise ConfigError(f"learning_rate_args: {name} needs {', '.join(missing)}, as '<name>:<number>,...'")
