@@ -7,6 +7,7 @@ from itertools import product
 from typing import Any
 
 from tests.runtime.ops.gradient_check import Case, Values
+from tests.runtime.ops.sequence_cases import SEQUENCE_CASES
 
 
 def _ids(*shape: int, high: int) -> Values:
@@ -327,4 +328,5 @@ CASES: list[Case] = [
     *_convolutions(),
     *_pools(),
     *_batch_norms(),
+    *SEQUENCE_CASES,
 ]

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from paddle.graph import Executor, Program, Scope, Variable, append_backward
+from paddle.ops.lod import lod_of, offsets_of, plain, with_lod
 from paddle.ops.registry import lookup
 
 STEP = 1e-5
@@ -25,19 +26,24 @@ class Values:
         kind: normal, positive, unit (inside of 0..1), probabilities (rows add up to 1), apart (no two values of a
             row are close, none is near zero), ids or booleans (not differentiated).
         high: ids are below it.
-        away: normal values keep this distance from the points `kinks`.
+        kinks: normal values keep away from these points.
+        lengths: of sequences, level by level; the value is then a LoDArray.
     """
 
     shape: tuple[int, ...]
     kind: str = "normal"
     high: int = 0
     kinks: tuple[float, ...] = ()
+    lengths: tuple[tuple[int, ...], ...] = ()
 
     @property
     def is_float(self) -> bool:
         return self.kind not in ("ids", "booleans")
 
     def draw(self, rng: np.random.Generator) -> Any:
+        return with_lod(self._draw(rng), offsets_of(self.lengths))
+
+    def _draw(self, rng: np.random.Generator) -> Any:
         if self.kind == "ids":
             return rng.integers(0, self.high, self.shape)
         if self.kind == "booleans":
@@ -80,6 +86,12 @@ class Case:
         attrs = "_".join(f"{key}={value}" for key, value in self.attrs.items())
         return f"{self.op}-{shapes}-{attrs}".rstrip("-").replace(" ", "")
 
+    @property
+    def has_lod(self) -> bool:
+        return any(_values(each).lengths for slot in self.inputs for each in self.listed(slot)) or any(
+            slot.lod for slot in lookup(self.op).outputs
+        )
+
     def drawn(self) -> dict[str, list[Any]]:
         rng = np.random.default_rng(20171)
         return {slot: [_values(each).draw(rng) for each in self.listed(slot)] for slot in self.inputs}
@@ -115,10 +127,13 @@ class OpProgram:
 
     def _input(self, slot: str, at: int, value: Any, batch_unknown: bool) -> Variable:
         name = f"{slot}_{at}"
-        self.feed[name] = value.astype(self.dtype) if value.dtype.kind == "f" else value
+        data = plain(value)
+        self.feed[name] = with_lod(data.astype(self.dtype) if data.dtype.kind == "f" else data, lod_of(value))
         shape = (-1, *value.shape[1:]) if batch_unknown else value.shape
         fixed = not self.case.is_differentiated(slot)
-        return self.block.create_var(name, shape, self.feed[name].dtype, stop_gradient=fixed)
+        return self.block.create_var(
+            name, shape, self.feed[name].dtype, stop_gradient=fixed, lod_level=len(lod_of(value))
+        )
 
     def add_loss(self) -> Variable:
         rng = np.random.default_rng(7)
@@ -165,7 +180,7 @@ def numeric(case: Case) -> dict[str, Any]:
     built.add_loss()
     gradients = {}
     for name in built.differentiated:
-        values = built.feed[name]
+        values = plain(built.feed[name])
         gradient = np.zeros(values.shape)
         for at in np.ndindex(values.shape):
             kept = values[at]

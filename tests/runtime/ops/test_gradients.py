@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import paddle.ops  # noqa: F401 (fills the table)
+from paddle.ops.lod import plain
 from paddle.ops.registry import lookup, registered
 from tests.runtime.ops.gradient_cases import CASES
 from tests.runtime.ops.gradient_check import Case, OpProgram, analytic, numeric
@@ -36,16 +37,20 @@ def test_outputs_have_the_shape_and_dtype_that_were_inferred(case: Case) -> None
     for name, value in zip(names, built.run(names), strict=True):
         if value is not None:
             declared = built.block.var(name)
-            assert (value.shape, value.dtype) == (declared.shape, declared.dtype), name
+            assert value.dtype == declared.dtype, name
+            assert len(value.shape) == len(declared.shape), name
+            # How many rows an operator on sequences puts out can depend on the offsets.
+            sizes = zip(value.shape, declared.shape, strict=True)
+            assert all(got == want or (want == -1 and case.has_lod) for got, want in sizes), name
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_no_kernel_writes_into_what_it_was_given(case: Case) -> None:
     built = OpProgram(case, "float64")
-    before = {name: value.copy() for name, value in built.feed.items()}
+    before = {name: plain(value).copy() for name, value in built.feed.items()}
     built.run(built.float_outputs)
     for name, value in before.items():
-        np.testing.assert_array_equal(built.feed[name], value, err_msg=name)
+        np.testing.assert_array_equal(plain(built.feed[name]), value, err_msg=name)
 
 
 def test_every_operator_with_a_gradient_has_a_case() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from paddle import backend
 from paddle.graph import Executor, Program, Scope
-from tests.runtime.ops.test_forward import run_op
+from tests.runtime.ops.run_op import run_op
 
 _SHAPE = [200, 50]
 

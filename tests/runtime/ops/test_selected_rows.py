@@ -10,7 +10,7 @@ from paddle.graph import Executor, Program, Scope
 from paddle.graph.errors import ExecutionError
 from paddle.ops.errors import InputError, ShapeError
 from paddle.ops.selected_rows import SelectedRows, concatenated
-from tests.runtime.ops.test_forward import run_op
+from tests.runtime.ops.run_op import run_op
 
 
 def _rows(rows: list[int], values: list[list[float]], height: int = 10) -> SelectedRows:

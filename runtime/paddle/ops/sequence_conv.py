@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""sequence_conv: each row beside its neighbours in the sequence, times a matrix."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from paddle.backend import Array, array_module
+from paddle.ops.errors import AttrError, ShapeError
+from paddle.ops.lod import LoDArray, Offsets, sequences
+from paddle.ops.registry import Spec, gradient, operator
+from paddle.ops.segments import at, lengths, positions, scatter_sum
+from paddle.ops.shapes import agree
+
+_ATTRS = {"paddingTrainable": False, "contextLength": int, "contextStart": 0, "contextStride": 1}
+
+
+def _infer(x: Spec, padding: Spec | None, filters: Spec, *, contextLength: int, contextStride: int) -> Spec:
+    if contextStride != 1 or contextLength < 1:
+        raise AttrError(
+            f"expected contextStride 1 and contextLength over 0, got {contextStride} and {contextLength}"
+        )
+    if len(x.shape) != 2 or not agree(filters.shape[0], contextLength * x.shape[1]):
+        raise ShapeError(
+            f"expected X (rows, D) and Filter (contextLength * D, filters), got {x.shape} and {filters.shape}"
+        )
+    return Spec((x.shape[0], filters.shape[1]), x.dtype, max(x.lod_level, 1))
+
+
+@operator("sequence_conv", "X+ PaddingData? Filter -> Out+", attrs=_ATTRS, infer=_infer)
+def sequence_conv(
+    x: Any, padding: Array | None, filters: Array, *, contextLength: int, contextStart: int
+) -> LoDArray:
+    """Row t of Out = rows t + contextStart, ..., contextLength of them, side by side, times Filter.
+
+    What lies before or behind the sequence is zero, or the rows of PaddingData if there are: first those for
+    what lies before, then those for what lies behind.
+    """
+    data, offsets = sequences(x, "X")
+    rows = _window(offsets, contextStart, contextLength, padding is not None)
+    return LoDArray(_columns(data, padding, rows) @ filters, x.lod)
+
+
+@gradient("sequence_conv", "X+ PaddingData? Filter Out@GRAD -> X@GRAD PaddingData@GRAD? Filter@GRAD")
+def sequence_conv_grad(
+    x: Any, padding: Array | None, filters: Array, dout: Array, *, contextLength: int, contextStart: int
+) -> tuple[Array, Array | None, Array]:
+    """Gradients of the matrix product, those of the columns added up where they came from."""
+    data, offsets = sequences(x, "X")
+    rows = _window(offsets, contextStart, contextLength, padding is not None)
+    dfilters = _columns(data, padding, rows).T @ dout
+    parts = (dout @ filters.T).reshape(-1, data.shape[1])
+    padded = 1 if padding is None else len(padding)
+    table = scatter_sum(parts, at(rows.reshape(-1), parts), len(data) + padded)
+    return table[: len(data)], None if padding is None else table[len(data) :], dfilters
+
+
+def _window(offsets: Offsets, start: int, length: int, is_padded: bool) -> Offsets:
+    """Return (rows, length) row numbers in the table of X's rows followed by those of the padding."""
+    place = positions(offsets)[:, None] + np.arange(start, start + length)
+    count = np.repeat(lengths(offsets), lengths(offsets))[:, None]
+    first = np.repeat(offsets[:-1], lengths(offsets))[:, None]
+    before = max(0, -start)
+    outside = np.where(place < 0, place + before, before + place - count) if is_padded else 0
+    return np.where((place >= 0) & (place < count), first + place, offsets[-1] + outside)
+
+
+def _columns(data: Array, padding: Array | None, rows: Offsets) -> Array:
+    xp = array_module(data)
+    outside = xp.zeros((1, data.shape[1]), data.dtype) if padding is None else padding
+    table = xp.concatenate([data, outside])
+    return table[at(rows, data)].reshape(len(rows), rows.shape[1] * data.shape[1])
