@@ -58,6 +58,17 @@ def test_a_frame_of_the_launcher_is_read_by_the_agent() -> None:
     assert message.body == b"\x00\xff"
 
 
+def test_the_design_page_has_a_row_for_every_message() -> None:
+    design = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
+    section = design.split("## 3.")[1].split("## 4.")[0]
+    to_agent, to_launcher = (
+        set(re.findall(r"^\| (\w+) \|", part, re.MULTILINE)) - {"kind"}
+        for part in section.split("\nAgent -> launcher:")
+    )
+    assert to_agent == launcher.protocol.LAUNCHER_KINDS | {"modules"}
+    assert to_launcher == launcher.protocol.AGENT_KINDS
+
+
 def test_both_sides_know_the_same_flags_of_paddle_init() -> None:
     assert set(launcher.flags.INIT_FLAGS) == set(paddle.flags.INIT_FLAGS)
 
