@@ -15,9 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from paddle.errors import ConfigError
-from paddle.optim.decay import decay
-from paddle.optim.rule import Array, Step
-from paddle.optim.rules import rate_of, rule_of
+from paddle.optim.rows import RowStep, Since
+from paddle.optim.rule import Array
 from paddle.optim.sparse_momentum import SparseMomentumRows
 from paddle.optim.spec import OptimizerSpec, ParameterSpec, RowGradient
 
@@ -136,9 +135,8 @@ class _LazyRows:
     """Any rule without momentum, on rows, with lazy decay."""
 
     def __init__(self, optimizer: OptimizerSpec, parameter: ParameterSpec, height: int, width: int) -> None:
-        self._optimizer, self._parameter = optimizer, parameter
-        self._rule = rule_of(optimizer)
-        if not self._rule.handles_rows:
+        self._step = RowStep(optimizer, parameter)
+        if not self._step.rule.handles_rows:
             raise ConfigError(
                 f"parameter {parameter.name} is sparse: {optimizer.rule} cannot update single rows; "
                 "use another optimizer, or sparse_update=False"
@@ -148,26 +146,24 @@ class _LazyRows:
                 f"parameter {parameter.name} is sparse: momentum must be 0, got {parameter.momentum}; "
                 "use Momentum(sparse=True), or sparse_update=False"
             )
-        self._state = {name: np.zeros((height, width), np.float32) for name in self._rule.states(0.0)}
+        self._state = {name: np.zeros((height, width), np.float32) for name in self._step.states}
         self._touched = np.zeros(height, np.int64)  # batch of the last gradient, 0: never
         self._decayed = np.zeros(height, np.int64)  # batch up to which decay was applied
         self._batches = 0
 
     def update(self, table: Array, rows: npt.NDArray[np.int64], values: Array, learning_rate: float) -> None:
         self._batches += 1
-        parameter = self._parameter
         w = table[rows]
         state = {name: array[rows] for name, array in self._state.items()}
-        g = np.clip(values, -parameter.clip, parameter.clip) if parameter.clip else values
         touched = self._touched[rows][:, None]
-        eta = rate_of(self._rule, self._optimizer, parameter, learning_rate)
         elapsed = (self._batches - touched).astype(np.float32)
-        self._rule.update(w, g, state, Step(eta, 0.0, 0.0, self._batches, elapsed, touched == 0))
-        self._decay(w, rows, eta)
+        since = Since(elapsed, touched == 0, self._undecayed(rows))
+        self._step.apply(w, values, state, since, self._batches, learning_rate)
         table[rows] = w
         for name, array in state.items():
             self._state[name][rows] = array
         self._touched[rows] = self._batches
+        self._decayed[rows] = self._batches
 
     @property
     def columns(self) -> dict[str, npt.NDArray[Any]]:
@@ -181,16 +177,13 @@ class _LazyRows:
         self._batches = int(numbers["batches"])
 
     def catch_up(self, table: Array, learning_rate: float) -> None:
-        eta = rate_of(self._rule, self._optimizer, self._parameter, learning_rate)
-        if not (self._parameter.l1 or self._parameter.l2):
+        if not self._step.decays:
             return
         for start in range(0, len(table), _ROWS):
-            part = table[start : start + _ROWS]
-            self._decay(part, np.arange(start, start + len(part)), eta)
-
-    def _decay(self, w: Array, rows: npt.NDArray[np.int64], eta: float) -> None:
-        l1, l2 = self._parameter.l1, self._parameter.l2
-        if l1 or l2:
-            k = (self._batches - self._decayed[rows]).astype(np.float32)[:, None]
-            decay(w, eta * l1 * k if l1 else None, eta * l2 * k if l2 else None)
+            rows = np.arange(start, min(start + _ROWS, len(table)))
+            self._step.decay(table[start : start + _ROWS], self._undecayed(rows), learning_rate)
             self._decayed[rows] = self._batches
+
+    def _undecayed(self, rows: npt.NDArray[np.int64]) -> Array:
+        undecayed: Array = (self._batches - self._decayed[rows]).astype(np.float32)[:, None]
+        return undecayed

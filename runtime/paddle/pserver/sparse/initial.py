@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The values that a row is born with: a function of (seed, id) alone, so that arrival order does not matter.
+
+Element j of row `id` is mean + spread · z, computed in float64 and rounded to float32. z comes from the
+splitmix64 stream (see `mixing`) that starts at s = mix(id ^ mix(seed)): word k is mix(s + (k+1)·γ), with
+high and low halves h, l of 32 bits. Word k serves the elements 2k and 2k + 1:
+
+    constant:  z = 0
+    uniform:   z = 2 · ⌊h/2⁸⌋/2²⁴ − 1 and the same of l: even over [−1, 1)
+    normal:    r = √(−2 ln((h + 1)/2³²)),  φ = 2π l/2³²:  z = r cos φ and r sin φ   (Box and Muller, 1958)
+
+Servers with another libm may differ in the last bit of a float64, which a float32 shows once in 10⁸ times.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from paddle.errors import ConfigError
+from paddle.pserver.sparse.mixing import GAMMA, mix, mix_one
+
+KINDS = ("constant", "uniform", "normal")
+
+
+@dataclass(frozen=True, slots=True)
+class Initial:
+    """How rows begin.
+
+    Attributes:
+        kind: one of `KINDS`.
+        mean: the middle of all values.
+        spread: half the width of a uniform distribution, or the standard deviation of a normal one.
+        seed: 0 to 2^63 - 1. Give each table its own, or equal ids begin with equal rows.
+    """
+
+    kind: str = "constant"
+    mean: float = 0.0
+    spread: float = 0.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ConfigError(
+                f"initial values of a table: expected one of {', '.join(KINDS)}, got {self.kind!r}"
+            )
+        for name in ("mean", "spread"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not _fits(value):
+                raise ConfigError(f"initial values of a table: {name}: expected a float32, got {value!r}")
+            object.__setattr__(self, name, float(value))
+        if self.spread < 0:
+            raise ConfigError(f"initial values of a table: spread: expected 0 or more, got {self.spread}")
+        if type(self.seed) is not int or not 0 <= self.seed < 1 << 63:
+            raise ConfigError(f"initial values of a table: seed: expected 0 to 2^63 - 1, got {self.seed!r}")
+
+    @classmethod
+    def uniform(cls, low: float, high: float, seed: int) -> Self:
+        """Return values even over [low, high)."""
+        return cls("uniform", (low + high) / 2, (high - low) / 2, seed)
+
+    @classmethod
+    def normal(cls, mean: float, std: float, seed: int) -> Self:
+        """Return normally distributed values."""
+        return cls("normal", mean, std, seed)
+
+    @property
+    def key(self) -> int:
+        """What kernels take in place of the seed."""
+        return mix_one(self.seed)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a dictionary of JSON types."""
+        return asdict(self)
+
+    def rows(self, ids: npt.NDArray[np.int64], width: int) -> npt.NDArray[np.float32]:
+        """Return the rows (n, width) that ids (n,) begin with."""
+        z = np.zeros((len(ids), width + width % 2))
+        if self.kind != "constant":
+            start = mix(ids.view(np.uint64) ^ np.uint64(self.key))
+            steps = np.arange(1, z.shape[1] // 2 + 1, dtype=np.uint64) * np.uint64(GAMMA)
+            words = mix(start[:, None] + steps)  # (n, pairs)
+            high, low = words >> np.uint64(32), words & np.uint64(0xFFFFFFFF)
+            z[:, 0::2], z[:, 1::2] = (_even if self.kind == "uniform" else _bell)(high, low)
+        rows: npt.NDArray[np.float32] = (self.mean + self.spread * z[:, :width]).astype(np.float32)
+        return rows
+
+
+def _even(high: Any, low: Any) -> tuple[Any, Any]:
+    first, second = ((half >> np.uint64(8)).astype(np.float64) * 2.0**-23 - 1.0 for half in (high, low))
+    return first, second
+
+
+def _bell(high: Any, low: Any) -> tuple[Any, Any]:
+    r = np.sqrt(-2.0 * np.log((high.astype(np.float64) + 1.0) * 2.0**-32))
+    phi = 2.0 * math.pi * (low.astype(np.float64) * 2.0**-32)
+    return r * np.cos(phi), r * np.sin(phi)
+
+
+def _fits(value: float) -> bool:
+    return abs(value) <= float(np.finfo(np.float32).max)

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""splitmix64: the mixer of 64 bits that spreads ids over servers, segments and buckets, and draws initial values.
+
+From Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014, with the constants
+that Stafford calls variant 13:
+
+    mix(z):  z = (z ^ z>>30) * 0xBF58476D1CE4E5B9;  z = (z ^ z>>27) * 0x94D049BB133111EB;  z ^ z>>31
+
+It maps the 2^64 numbers onto themselves, each to another one. This is the numpy form; `kernels` has the same
+for one number.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+GAMMA = 0x9E3779B97F4A7C15
+"""The odd number nearest to 2^64 / golden ratio, by which a splitmix64 stream steps."""
+FIRST = 0xBF58476D1CE4E5B9
+SECOND = 0x94D049BB133111EB
+
+_OWNER_SALT = 0x5BF03635D1B54A33
+
+
+def mix(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """Return each number mixed, as a new array."""
+    z = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(FIRST)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(SECOND)
+    mixed: npt.NDArray[np.uint64] = z ^ (z >> np.uint64(31))
+    return mixed
+
+
+def mix_one(number: int) -> int:
+    """Return one number mixed; only its low 64 bits count."""
+    return int(mix(np.array([number & 0xFFFFFFFFFFFFFFFF], np.uint64))[0])
+
+
+def owners(ids: npt.NDArray[np.int64], num_servers: int) -> npt.NDArray[np.int64]:
+    """Return the server (0 .. num_servers-1) of each id, the same in every process.
+
+    Ids with a pattern (all even, a node's number in the high bits) spread as evenly as any others.
+    """
+    high = mix(ids.view(np.uint64) ^ np.uint64(_OWNER_SALT)) >> np.uint64(32)
+    found: npt.NDArray[np.int64] = ((high * np.uint64(num_servers)) >> np.uint64(32)).astype(np.int64)
+    return found

@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compiled loops over rows in slabs.
+
+A slab of 2^bits rows is, at one address, all their floats (row after row: values, then each state) and
+then their ticks, uint32. A row's number is its slab's number and its place therein. `slabs` (k,) uint64 are
+the addresses. Rows are brought near well before they are used.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from paddle.pserver.sparse.compiling import compiled, float32s, prefetch, uint32s
+from paddle.pserver.sparse.index_kernels import ABSENT, mix
+from paddle.pserver.sparse.mixing import GAMMA
+
+CONSTANT, UNIFORM, NORMAL, ZERO = 0, 1, 2, 3
+"""How a row is drawn; ZERO: it is 0 whatever the mean."""
+
+_AHEAD = 12
+_LINE = 64
+_4, _8, _32 = np.uint64(4), np.uint64(8), np.uint64(32)
+_LOW = np.uint64(0xFFFFFFFF)
+_GAMMA = np.uint64(GAMMA)
+
+
+@compiled
+def _row_address(slabs: Any, bits: Any, floats: Any, number: Any) -> Any:
+    place = np.int64(number) & ((1 << bits) - 1)
+    return slabs[np.int64(number) >> bits] + _4 * np.uint64(place * floats)
+
+
+@compiled
+def _tick_address(slabs: Any, bits: Any, floats: Any, number: Any) -> Any:
+    place = np.int64(number) & ((1 << bits) - 1)
+    return slabs[np.int64(number) >> bits] + _4 * np.uint64((floats << bits) + place)
+
+
+@compiled
+def _prefetch_row(slabs: Any, bits: Any, floats: Any, number: Any, used: Any) -> None:
+    at = _row_address(slabs, bits, floats, number)
+    for offset in range(0, 4 * used, _LINE):
+        prefetch(at + np.uint64(offset))
+
+
+@compiled
+def draw(key: Any, kind: Any, mean: Any, spread: Any, row_id: Any, out: Any) -> None:
+    """Write a new row's values to out (width,) float32: see `initial`."""
+    width = len(out)
+    if kind in (CONSTANT, ZERO):
+        out[:] = np.float32(mean if kind == CONSTANT else 0.0)
+        return
+    word = mix(np.uint64(row_id) ^ key)
+    for at in range(0, width, 2):
+        word += _GAMMA
+        drawn = mix(word)
+        high, low = drawn >> _32, drawn & _LOW
+        if kind == UNIFORM:
+            first = np.float64(high >> _8) * 2.0**-23 - 1.0
+            second = np.float64(low >> _8) * 2.0**-23 - 1.0
+        else:
+            r = math.sqrt(-2.0 * math.log((np.float64(high) + 1.0) * 2.0**-32))
+            phi = 2.0 * math.pi * (np.float64(low) * 2.0**-32)
+            first, second = r * math.cos(phi), r * math.sin(phi)
+        out[at] = np.float32(mean + spread * first)
+        if at + 1 < width:
+            out[at + 1] = np.float32(mean + spread * second)
+
+
+@compiled
+def read(
+    slabs: Any,
+    bits: Any,
+    floats: Any,
+    numbers: Any,
+    ids: Any,
+    key: Any,
+    kind: Any,
+    mean: Any,
+    spread: Any,
+    out: Any,
+) -> None:
+    """Write the values of rows (n,) to out (n, width); those that are ABSENT are drawn."""
+    count, width = out.shape
+    for i in range(min(_AHEAD, count)):
+        if numbers[i] != ABSENT:
+            _prefetch_row(slabs, bits, floats, numbers[i], width)
+    for i in range(count):
+        if i + _AHEAD < count and numbers[i + _AHEAD] != ABSENT:
+            _prefetch_row(slabs, bits, floats, numbers[i + _AHEAD], width)
+        if numbers[i] == ABSENT:
+            draw(key, kind, mean, spread, ids[i], out[i])
+        else:
+            row = float32s(_row_address(slabs, bits, floats, numbers[i]), width)
+            for j in range(width):
+                out[i, j] = row[j]
+
+
+@compiled
+def begin(
+    slabs: Any,
+    bits: Any,
+    floats: Any,
+    width: Any,
+    numbers: Any,
+    ids: Any,
+    key: Any,
+    kind: Any,
+    mean: Any,
+    spread: Any,
+    tick: Any,
+) -> None:
+    """Make rows (n,) new: values drawn, states 0, all with one tick."""
+    for i in range(len(numbers)):
+        row = float32s(_row_address(slabs, bits, floats, numbers[i]), floats)
+        draw(key, kind, mean, spread, ids[i], row[:width])
+        row[width:] = np.float32(0.0)
+        uint32s(_tick_address(slabs, bits, floats, numbers[i]), 1)[0] = tick
+
+
+@compiled
+def gather(slabs: Any, bits: Any, floats: Any, numbers: Any, parts: Any, ticks: Any) -> None:
+    """Copy rows (n,) to parts (parts, n, width) and their ticks to (n,) uint32."""
+    num_parts, _, width = parts.shape
+    count = len(numbers)
+    for i in range(min(_AHEAD, count)):
+        _prefetch_row(slabs, bits, floats, numbers[i], floats)
+        prefetch(_tick_address(slabs, bits, floats, numbers[i]))
+    for i in range(count):
+        if i + _AHEAD < count:
+            _prefetch_row(slabs, bits, floats, numbers[i + _AHEAD], floats)
+            prefetch(_tick_address(slabs, bits, floats, numbers[i + _AHEAD]))
+        row = float32s(_row_address(slabs, bits, floats, numbers[i]), floats)
+        for part in range(num_parts):
+            for j in range(width):
+                parts[part, i, j] = row[part * width + j]
+        ticks[i] = uint32s(_tick_address(slabs, bits, floats, numbers[i]), 1)[0]
+
+
+@compiled
+def scatter(slabs: Any, bits: Any, floats: Any, numbers: Any, parts: Any, ticks: Any) -> None:
+    """Undo `gather`: write parts and ticks back."""
+    num_parts, _, width = parts.shape
+    for i in range(len(numbers)):
+        row = float32s(_row_address(slabs, bits, floats, numbers[i]), floats)
+        for part in range(num_parts):
+            for j in range(width):
+                row[part * width + j] = parts[part, i, j]
+        uint32s(_tick_address(slabs, bits, floats, numbers[i]), 1)[0] = ticks[i]
+
+
+@compiled
+def read_ticks(slabs: Any, bits: Any, floats: Any, numbers: Any, out: Any) -> None:
+    """Write the ticks of rows (n,) to out (n,) uint32."""
+    count = len(numbers)
+    for i in range(count):
+        if i + _AHEAD < count:
+            prefetch(_tick_address(slabs, bits, floats, numbers[i + _AHEAD]))
+        out[i] = uint32s(_tick_address(slabs, bits, floats, numbers[i]), 1)[0]
+
+
+@compiled
+def add_up(values: Any, order: Any, starts: Any, out: Any) -> None:
+    """Write to out (n, width) the sum of the values at order[starts[k] : starts[k + 1]], added in that order."""
+    count, width = out.shape
+    for k in range(count):
+        if k + _AHEAD < count:
+            ahead = order[starts[k + _AHEAD]]
+            prefetch(np.uint64(values.ctypes.data) + np.uint64(4 * width * ahead))
+        at = order[starts[k]]
+        for j in range(width):
+            out[k, j] = values[at, j]
+        for again in range(starts[k] + 1, starts[k + 1]):
+            at = order[again]
+            for j in range(width):
+                out[k, j] += values[at, j]

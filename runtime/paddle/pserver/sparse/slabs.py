@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows of one shape in slabs of memory that never move; a row has a number, floats and a tick.
+
+Memory is taken a slab at a time and committed by the kernel page by page, so that growth copies nothing.
+Numbers that were given back are used again first. Floats of a row: values, then each state, (parts, width).
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from paddle.pserver.sparse import row_kernels as kernels
+from paddle.pserver.sparse.initial import KINDS, Initial
+
+Numbers = npt.NDArray[np.uint32]
+Floats = npt.NDArray[np.float32]
+Memory = npt.NDArray[np.uint8]
+
+_SLAB_BYTES = 32 << 20
+_MAX_BITS = 20
+_TICK_BYTES = 4
+
+
+def map_memory(nbytes: int) -> Memory:
+    """Return zeros that take memory once they are touched, in huge pages where the machine has them."""
+    memory = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if nbytes >= _SLAB_BYTES // 2:
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(memory, np.uint8)
+
+
+class Slabs:
+    """All rows of one table. Not thread-safe."""
+
+    def __init__(
+        self, width: int, parts: int, initial: Initial, allocate: Callable[[int], Memory] = map_memory
+    ) -> None:
+        """Prepare.
+
+        Args:
+            width: elements of the values, and of each state.
+            parts: 1 + number of states.
+            allocate: gives writeable, zeroed, 64-byte aligned memory of so many bytes.
+        """
+        self.width, self.parts = width, parts
+        self._allocate = allocate
+        row_bytes = 4 * width * parts + _TICK_BYTES
+        self._bits = min(max((_SLAB_BYTES // row_bytes).bit_length() - 1, 4), _MAX_BITS)
+        self._slabs: list[Memory] = []
+        self._addresses = np.zeros(0, np.uint64)
+        self._used = 0
+        self._free = np.zeros(0, np.uint32)
+        self._num_free = 0
+        self._draw = (np.uint64(initial.key), KINDS.index(initial.kind), initial.mean, initial.spread)
+
+    def __len__(self) -> int:
+        return self._used - self._num_free
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that rows took so far with their ticks, given back or not, and what is kept about free ones."""
+        row_bytes = 4 * self.width * self.parts + _TICK_BYTES
+        return self._used * row_bytes + self._free.nbytes + self._addresses.nbytes
+
+    def take(self, count: int) -> Numbers:
+        """Return the numbers of so many rows; they hold whatever was there."""
+        again = min(count, self._num_free)
+        self._num_free -= again
+        fresh = count - again
+        numbers = np.empty(count, np.uint32)
+        numbers[:again] = self._free[self._num_free : self._num_free + again]
+        numbers[again:] = np.arange(self._used, self._used + fresh, dtype=np.uint32)
+        while self._used + fresh > len(self._slabs) << self._bits:
+            self._add_slab()
+        self._used += fresh
+        return numbers
+
+    def give_back(self, numbers: Numbers) -> None:
+        """Let others have these rows."""
+        needed = self._num_free + len(numbers)
+        if needed > len(self._free):
+            self._free = np.concatenate((self._free, np.zeros(needed, np.uint32)))
+        self._free[self._num_free : needed] = numbers
+        self._num_free = needed
+
+    def begin(self, numbers: Numbers, ids: npt.NDArray[np.int64], tick: int) -> None:
+        """Give rows (n,) the values that their ids begin with; states 0."""
+        kernels.begin(*self._where, self.width, numbers, ids, *self._draw, np.uint32(tick))
+
+    def read(self, numbers: Numbers, ids: npt.NDArray[np.int64], out: Floats, unknown_as_zero: bool) -> None:
+        """Write values to out (n, width); an ABSENT row's are those its id begins with, or 0."""
+        key, kind, mean, spread = self._draw
+        kind = kernels.ZERO if unknown_as_zero else kind
+        kernels.read(*self._where, numbers, ids, key, kind, mean, spread, out)
+
+    def gather(self, numbers: Numbers, parts: Floats, ticks: Numbers) -> None:
+        """Copy rows to parts (parts, n, width), ticks to (n,)."""
+        kernels.gather(*self._where, numbers, parts, ticks)
+
+    def scatter(self, numbers: Numbers, parts: Floats, ticks: Numbers) -> None:
+        """Write what `gather` gave back into the rows."""
+        kernels.scatter(*self._where, numbers, parts, ticks)
+
+    def ticks(self, numbers: Numbers) -> Numbers:
+        """Return the ticks of rows (n,)."""
+        ticks = np.empty(len(numbers), np.uint32)
+        kernels.read_ticks(*self._where, numbers, ticks)
+        return ticks
+
+    @property
+    def _where(self) -> tuple[npt.NDArray[np.uint64], int, int]:
+        return self._addresses, self._bits, self.width * self.parts
+
+    def _add_slab(self) -> None:
+        row_bytes = 4 * self.width * self.parts + _TICK_BYTES
+        memory = self._allocate(row_bytes << self._bits)
+        self._slabs.append(memory)
+        self._addresses = np.append(self._addresses, np.uint64(memory.ctypes.data))
