@@ -106,7 +106,8 @@ class Store:
         asynchronous.
         """
         samples = sum(gradient.num_samples for gradient in gradients)
-        rate = self._rate.at(self.num_samples + (0 if self.optimizer.is_async else samples), self.pass_id)
+        seen = self.num_samples + (0 if self.optimizer.is_async else samples)
+        rate = self._rate.at(seen, self.pass_id, self.version)
         self._watch.dense()
         total = gradients[0].slab
         if len(gradients) > 1:
@@ -122,7 +123,7 @@ class Store:
 
     def catch_up(self) -> None:
         """Bring all sparse rows to the present."""
-        rate = self._rate.at(self.num_samples, self.pass_id)
+        rate = self._rate.at(self.num_samples, self.pass_id, max(self.version - 1, 0))
         for table in self._tables.values():
             table.catch_up(rate)
 
