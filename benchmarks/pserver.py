@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How fast trainers push gradients and pull values, beside plain sockets that do the same, and the machine's limits.
+
+    python -m benchmarks.pserver [--json FILE] [--quick] [--only NAME,...]
+
+One server, float32, plain gradient descent, loopback. docs/benchmarks.md says what each figure means.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from benchmarks import machine
+from benchmarks.report import Report, tell
+from benchmarks.serving import limits, peers
+from benchmarks.serving.measuring import Plan, goodput, latency, mixed_sizes
+from benchmarks.serving.sides import KEY, Processes, ours, raw
+
+PACKAGES = ("numpy", "pyzmq", "numba", *peers.PACKAGES)
+SIZES = {"4KB": 4 << 10, "1MB": 1 << 20, "40MB": 40_000_000, "400MB": 400_000_000}
+TRAINERS = (1, 2)
+
+
+def _limits(plan: Plan) -> None:
+    for name, run in {
+        "memcpy": lambda: limits.copied(plan.size(SIZES["400MB"])),
+        "loopback_one_way": lambda: limits.sent(plan.size(SIZES["400MB"]), back=False),
+        "loopback_both_ways": lambda: limits.sent(plan.size(SIZES["400MB"]), back=True),
+    }.items():
+        plan.repeat(f"{name}_GBps", run, "GB/s")
+
+
+def _size(name: str) -> Callable[[Plan], None]:
+    def measure(plan: Plan) -> None:
+        size = plan.size(SIZES[name])
+        for count in TRAINERS:
+            sides = {
+                f"raw_{name}_w{count}": lambda count=count: raw(size, count),
+                f"tcp_{name}_w{count}": lambda count=count: ours([size], count, within_node=False),
+                f"node_{name}_w{count}": lambda count=count: ours([size], count, in_place=True),
+                f"node_copied_{name}_w{count}": lambda count=count: ours([size], count),
+            }
+            _contest(plan, sides, latency if name == "4KB" else goodput, size)
+            for ours_ in ("tcp", "node", "node_copied"):
+                plan.report.compare(f"{ours_}_{name}_w{count}_vs_raw", f"{ours_}_{name}_w{count}", f"raw_{name}_w{count}")
+            plan.report.compare(f"node_{name}_w{count}_vs_tcp", f"node_{name}_w{count}", f"tcp_{name}_w{count}")
+
+    return measure
+
+
+def _mixed(plan: Plan) -> None:
+    sizes = mixed_sizes(plan.size(SIZES["40MB"]))
+    sides = {
+        "step_one_parameter": lambda: ours([sum(sizes)], 1, within_node=False),
+        "step_100_parameters": lambda: ours(sizes, 1, within_node=False),
+    }
+    _contest(plan, sides, latency, sum(sizes))
+    plan.report.compare("step_100_vs_1_parameter", "step_100_parameters", "step_one_parameter")
+
+
+def _curve(plan: Plan) -> None:
+    size = plan.size(SIZES["40MB"])
+    sides = {
+        f"{wire}_40MB_ports{ports}": lambda key=key, ports=ports: ours(
+            [size], 1, key=key, ports=ports, within_node=False
+        )
+        for wire, key in (("plain", None), ("curve", KEY))
+        for ports in (1, 2)
+    }
+    _contest(plan, sides, goodput, size)
+    plan.report.compare("curve_vs_plain_40MB", "curve_40MB_ports1", "plain_40MB_ports1")
+    plan.report.compare("curve_ports2_vs_ports1", "curve_40MB_ports2", "curve_40MB_ports1")
+
+
+def _contest(
+    plan: Plan,
+    sides: Mapping[str, Callable[[], Processes]],
+    measure: Callable[[Plan, Mapping[str, Processes], int], None],
+    size: int,
+) -> None:
+    with contextlib.ExitStack() as stack:
+        started: dict[str, Processes] = {}
+        for name, start in sides.items():
+            try:
+                started[name] = stack.enter_context(start())
+            except (RuntimeError, OSError) as error:
+                plan.report.lack(name, str(error))
+        measure(plan, started, size)
+
+
+MEASUREMENTS: Mapping[str, Callable[[Plan], None]] = {
+    "limits": _limits,
+    **{name: _size(name) for name in SIZES},
+    "mixed": _mixed,
+    "curve": _curve,
+    "peers": lambda plan: peers.measure(plan.report, plan.size(SIZES["40MB"]), plan.turns),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure, print, write."""
+    given = _parse(argv)
+    facts = machine.describe(PACKAGES)
+    congestion = Path("/proc/sys/net/ipv4/tcp_congestion_control")
+    if congestion.exists():
+        facts["tcp"] = congestion.read_text().strip()
+    quick = given.quick
+    plan = Plan(Report(tell=tell), turns=1 if quick else 9, scale=0.05 if quick else 1.0)
+    for name in given.only:
+        tell(f"benchmarks.pserver: {name} ...")
+        MEASUREMENTS[name](plan)
+    plan.report.show(facts, given.json)
+    return 0
+
+
+def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.pserver", description=__doc__.splitlines()[0] if __doc__ else None
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write figures and ratios there too")
+    parser.add_argument("--quick", action="store_true", help="little work, once: to see that it runs")
+    parser.add_argument(
+        "--only",
+        type=_names,
+        default=list(MEASUREMENTS),
+        metavar="NAME,...",
+        help=f"of {', '.join(MEASUREMENTS)}",
+    )
+    return parser.parse_args(argv)
+
+
+def _names(text: str) -> list[str]:
+    names = text.split(",")
+    for name in names:
+        if name not in MEASUREMENTS:
+            raise argparse.ArgumentTypeError(f"{name!r}: expected one of {', '.join(MEASUREMENTS)}")
+    return names
+
+
+if __name__ == "__main__":
+    sys.exit(main())

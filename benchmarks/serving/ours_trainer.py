@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A trainer of `benchmarks.pserver`: pushes a gradient and pulls the values, as often as it is told.
+
+    python -m benchmarks.serving.ours_trainer '{"endpoints": [...], "trainer": 0, "trainers": 1, "sizes": [bytes], ...}'
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import numpy as np
+
+from benchmarks.serving.contest import LEARNING_RATE, Step, take_turns
+from paddle.optim.spec import OptimizerSpec, ParameterSpec
+from paddle.pserver.client import Client
+
+
+def step_of(client: Client, sizes: list[int]) -> Step:
+    """One parameter for each size, in bytes."""
+    parameters = [ParameterSpec(f"w{number}", (size // 4,)) for number, size in enumerate(sizes)]
+    values = {p.name: np.zeros(p.shape, np.float32) for p in parameters}
+    client.configure(parameters, OptimizerSpec("momentum", learning_rate=LEARNING_RATE), values)
+    gradients = {p.name: np.full(p.shape, 1e-3, np.float32) for p in parameters}
+    client.start_pass()
+    return lambda: client.push_pull(gradients, 1, values)
+
+
+def main() -> None:
+    """Connect and take turns."""
+    given = json.loads(sys.argv[1])
+    with Client.connect(
+        given["endpoints"],
+        [],
+        trainer_id=given["trainer"],
+        num_trainers=given["trainers"],
+        job_key=given["key"],
+        wire="curve" if given["key"] else "plain",
+    ) as client:
+        take_turns(step_of(client, given["sizes"]))
+
+
+if __name__ == "__main__":
+    main()

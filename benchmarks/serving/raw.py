@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The baseline: plain blocking sockets in pieces of 256 KB, with the same sum and the same update as a server does.
+
+    python -m benchmarks.serving.raw server <trainers>     says its port, then serves until its trainers are gone
+    python -m benchmarks.serving.raw trainer <port> <bytes>
+
+The fastest that was found with one thread on each side: pieces are received into one buffer that stays in the cache, a
+trainer is `AHEAD` pieces ahead of what it gets back, the sum and the update are one compiled loop, nothing is checked.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import sys
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+from benchmarks.serving.contest import LEARNING_RATE, Step, take_turns
+
+PIECE = 256 << 10
+AHEAD = 4
+_SIZE = struct.Struct("<Q")
+_ACCEPT_S = 60.0
+
+Floats = npt.NDArray[np.float32]
+
+
+@numba.njit(nogil=True)
+def update_one(w: Floats, g: Floats, rate: np.float32) -> None:
+    """w -= rate g."""
+    for i in range(w.size):
+        w[i] -= rate * g[i]
+
+
+@numba.njit(nogil=True)
+def update_two(w: Floats, g: Floats, h: Floats, rate: np.float32) -> None:
+    """w -= rate (g + h)."""
+    for i in range(w.size):
+        w[i] -= rate * (g[i] + h[i])
+
+
+def serve(trainers: int) -> None:
+    """One step after the other; every trainer announces each step's size."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    listener.settimeout(_ACCEPT_S)
+    rate = np.float32(LEARNING_RATE)
+    warm = np.zeros(4, np.float32)
+    update_one(warm, warm, rate)
+    update_two(warm, warm, warm, rate)
+    print(listener.getsockname()[1], flush=True)
+    peers = [listener.accept()[0] for _ in range(trainers)]
+    for peer in peers:
+        peer.settimeout(None)
+        peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    pieces = [np.zeros(PIECE // 4, np.float32) for _ in peers]
+    w = np.zeros(0, np.float32)
+    while True:
+        sizes = [peer.recv(_SIZE.size, socket.MSG_WAITALL) for peer in peers]
+        if not all(sizes):
+            return
+        size = _SIZE.unpack(sizes[0])[0]
+        if w.nbytes != size:
+            w = np.zeros(size // 4, np.float32)
+        for start in range(0, size // 4, PIECE // 4):
+            part = w[start : start + PIECE // 4]
+            gradients = [piece[: part.size] for piece in pieces]
+            for peer, gradient in zip(peers, gradients, strict=True):
+                peer.recv_into(gradient.data.cast("B"), part.nbytes, socket.MSG_WAITALL)
+            if trainers == 1:
+                update_one(part, gradients[0], rate)
+            else:
+                update_two(part, gradients[0], gradients[1], rate)
+            for peer in peers:
+                peer.sendall(part)
+
+
+def step_of(port: int, size: int) -> Step:
+    """A trainer's step of `size` bytes."""
+    sock = socket.create_connection(("127.0.0.1", port))
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    gradient = np.full(size // 4, 1e-3, np.float32).data.cast("B")
+    value = np.zeros(size // 4, np.float32).data.cast("B")
+    header = _SIZE.pack(size)
+
+    def step() -> None:
+        sock.sendall(header)
+        received = 0
+        for start in range(0, size, PIECE):
+            sock.sendall(gradient[start : start + PIECE])
+            if start >= AHEAD * PIECE:
+                received += sock.recv_into(value[received : received + PIECE], 0, socket.MSG_WAITALL)
+        while received < size:
+            received += sock.recv_into(value[received : received + PIECE], 0, socket.MSG_WAITALL)
+
+    return step
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "server":
+        serve(int(sys.argv[2]))
+    else:
+        take_turns(step_of(int(sys.argv[2]), int(sys.argv[3])))

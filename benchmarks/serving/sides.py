@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The sides of a comparison: a server with its trainers, all processes of their own, idle between their turns."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+ROOT = Path(__file__).resolve().parents[2]
+KEY = "6b" * 32
+_START_S = 60.0
+_TURN_S = 120.0
+_STOP_S = 10.0
+
+
+class Side(Protocol):
+    """One contender."""
+
+    def steps(self, count: int) -> list[dict[str, Any]]:
+        """Have all trainers take so many steps; return what `contest.take_turns` says of each."""
+
+
+class Processes:
+    """A server process and its trainers; a context. Begin with `start_server`, then `start_trainer` for each."""
+
+    def __init__(self) -> None:
+        self._children: list[subprocess.Popen[str]] = []
+        self._trainers: list[subprocess.Popen[str]] = []
+        self._descriptors: list[int] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for trainer in self._trainers:
+            assert trainer.stdin is not None
+            with contextlib.suppress(OSError):
+                trainer.stdin.close()
+        for child in reversed(self._children):
+            if child not in self._trainers:
+                child.terminate()
+            try:
+                child.wait(_STOP_S)
+            except subprocess.TimeoutExpired:
+                child.kill()
+                child.wait(_STOP_S)
+            if child.stdout is not None:
+                child.stdout.close()
+        for descriptor in self._descriptors:
+            os.close(descriptor)
+
+    def steps(self, count: int) -> list[dict[str, Any]]:
+        """See `Side.steps`."""
+        for trainer in self._trainers:
+            assert trainer.stdin is not None
+            trainer.stdin.write(f"{count}\n")
+            trainer.stdin.flush()
+        return [json.loads(_line(trainer, _TURN_S)) for trainer in self._trainers]
+
+    def wait_ready(self) -> None:
+        """Wait until every trainer can take steps.
+
+        Raises:
+            RuntimeError: one cannot.
+        """
+        for trainer in self._trainers:
+            if _line(trainer, _START_S).strip() != "ready":
+                raise RuntimeError(f"a trainer did not start: {' '.join(map(str, trainer.args))[:300]}")
+
+    def child(self, argv: Sequence[str], **more: Any) -> subprocess.Popen[str]:
+        """Start a Python process."""
+        child = subprocess.Popen(
+            [sys.executable, *argv], cwd=ROOT, env=_environment(), text=True, stdout=subprocess.PIPE, **more
+        )
+        self._children.append(child)
+        return child
+
+    def trainer(self, argv: Sequence[str]) -> None:
+        """Start a trainer."""
+        self._trainers.append(self.child(argv, stdin=subprocess.PIPE))
+
+    def reports_to(self) -> tuple[int, int]:
+        """Return a pipe that ends with this context."""
+        ends = os.pipe()
+        self._descriptors += ends
+        return ends
+
+
+def raw(size: int, trainers: int) -> Processes:
+    """Plain sockets; see `raw`."""
+    side = Processes()
+    server = side.child(["-m", "benchmarks.serving.raw", "server", str(trainers)])
+    port = _line(server, _START_S).strip()
+    for _ in range(trainers):
+        side.trainer(["-m", "benchmarks.serving.raw", "trainer", port, str(size)])
+    side.wait_ready()
+    return side
+
+
+def ours(
+    sizes: Sequence[int], trainers: int, *, key: str | None = None, ports: int = 1, **more: object
+) -> Processes:
+    """`paddle pserver` and trainers that use its client.
+
+    Args:
+        sizes: bytes of each parameter.
+        key: of the job: None for the plain wire.
+        ports: of the server.
+        more: for `ours_trainer`.
+    """
+    side = Processes()
+    reading, writing = side.reports_to()
+    env = {"POD_IP": "127.0.0.1", "PADDLE_REPORT_FD": str(writing), **({"PADDLE_JOB_KEY": key} if key else {})}
+    flags = ["--port=0", f"--ports_num={ports}", f"--num_gradient_servers={trainers}"]
+    server = side.child(
+        ["-P", "-c", _WITH_ENVIRONMENT, json.dumps(env), *flags],
+        pass_fds=[writing],
+        stderr=subprocess.DEVNULL,
+    )
+    if not select.select([reading], [], [], _START_S)[0]:
+        raise RuntimeError(f"paddle pserver did not start: code {server.poll()}")
+    endpoints = json.loads(os.read(reading, 65536))["endpoints"]
+    for trainer in range(trainers):
+        given = {"endpoints": endpoints, "trainer": trainer, "trainers": trainers, "key": key}
+        given |= {"sizes": list(sizes), **more}
+        side.trainer(["-m", "benchmarks.serving.ours_trainer", json.dumps(given)])
+    side.wait_ready()
+    return side
+
+
+# A job key belongs into the environment, which nobody else can read; here it is a constant.
+_WITH_ENVIRONMENT = """
+import json, os, runpy, sys
+os.environ.update(json.loads(sys.argv[1]))
+sys.argv = ["paddle", "pserver", *sys.argv[2:]]
+runpy.run_module("paddle", run_name="__main__", alter_sys=True)
+"""
+
+
+def _environment() -> Mapping[str, str]:
+    threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+    return os.environ | threads | {"PYTHONPATH": f"{ROOT / 'runtime'}{os.pathsep}{ROOT}"}
+
+
+def _line(process: subprocess.Popen[str], timeout_s: float) -> str:
+    assert process.stdout is not None
+    if not select.select([process.stdout], [], [], timeout_s)[0]:
+        raise RuntimeError(f"no answer within {timeout_s:.0f} s from {' '.join(map(str, process.args))[:200]}")
+    line = process.stdout.readline()
+    if not line:
+        raise RuntimeError(f"it ended with code {process.wait(_STOP_S)}: {str(process.args)[:300]}")
+    return line
