@@ -9,18 +9,25 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from paddle.errors import PaddleError
+from paddle.pserver.configuration import Configuration
+from paddle.pserver.keeping import NOBODY, Keeper
 from paddle.pserver.message import Message, Section, Verb, error_message
 from paddle.pserver.options import EngineOptions
 from paddle.pserver.session import Session, Sessions
+from paddle.pserver.session_facts import sessions_from_json, sessions_to_json
+from paddle.pserver.store import Store
 from paddle.pserver.sync import Waiting
 from paddle.pserver.training import Training
 
 _log = logging.getLogger(__name__)
+
+# What a trainer may ask again at any time: the state is the same afterwards.
+_READS = frozenset({Verb.PULL, Verb.PULL_TABLE, Verb.PULL_ROWS})
 
 # A barrier waits this many times barrier_timeout_s for a trainer that is not connected, then it fails.
 _ABSENT_FACTOR = 5
@@ -37,7 +44,11 @@ class Engine:
     """The state of one server. Not thread-safe."""
 
     def __init__(
-        self, options: EngineOptions, stamp: int, clock: Callable[[], float] = time.monotonic
+        self,
+        options: EngineOptions,
+        stamp: int,
+        clock: Callable[[], float] = time.monotonic,
+        keeper: Keeper = NOBODY,
     ) -> None:
         """Start empty.
 
@@ -45,11 +56,13 @@ class Engine:
             options: see there.
             stamp: random number > 0 that tells this server process from one before it at the same address.
             clock: monotonic seconds.
+            keeper: of the state.
         """
         self._timeout_s = options.barrier_timeout_s
         self._stamp, self._clock = stamp, clock
         self._sessions = Sessions(options.num_trainers)
-        self._training = Training(options, self._sessions.left, self._answer_trainer)
+        self._keeper = keeper
+        self._training = Training(options, self._sessions.left, self._answer_trainer, keeper)
         self._waiting_since: float | None = None
         self._told_at = 0.0
         self._out: list[Reply] = []
@@ -61,6 +74,29 @@ class Engine:
         except PaddleError as error:
             self._send(address, message, error_message(str(error)))
         return self._flush()
+
+    def background(self) -> float:
+        """Do a little of what can wait; return in how many seconds there is more to do."""
+        return self._keeper.background()
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether `facts` and the store together are the whole state."""
+        return self._training.is_quiet
+
+    def facts(self) -> dict[str, Any]:
+        """Return who did what so far, as JSON."""
+        return {"sessions": sessions_to_json(self._sessions), "training": self._training.facts()}
+
+    def take_up(self, configuration: Configuration, store: Store, facts: Mapping[str, Any]) -> None:
+        """Go on where another process of this server was, of which only `facts` and a store are left."""
+        self._training.take_up(configuration, store, facts["training"])
+        sessions_from_json(self._sessions, facts["sessions"], self._training.values, self._stamp)
+
+    def miss_everyone(self) -> None:
+        """Note that no trainer is connected: after another process of this server they must come again."""
+        for session in self._sessions.all():
+            session.lost_at = self._clock()
 
     def lose(self, address: bytes) -> None:
         """Note that the connection behind an address broke; it may come back."""
@@ -105,6 +141,7 @@ class Engine:
             self._training.forget(session.trainer)
             _log.info("worker started, peer = trainer %d", session.trainer)
         self._send(address, message, Message(Verb.OK, value=self._training.version))
+        self._keeper.record(message)
 
     def _on_status(self, address: bytes, message: Message) -> None:
         """Tell a trainer that hears nothing what keeps it; make up for a request or a reply that got lost."""
@@ -128,12 +165,14 @@ class Engine:
             if session.reply is not None:
                 self._out.append(Reply(address, session.reply))
             return
-        session.last, session.reply = message.request, None
+        session.last, session.reply, session.verb = message.request, None, message.verb
         try:
             if message.verb is Verb.LEAVE:
                 self._on_leave(session)
             else:
                 self._training.handle(session.trainer, message)
+            if message.verb not in _READS or (message.verb is Verb.PULL_TABLE and not message.value):
+                self._keeper.record(message)
         except PaddleError as error:
             self._answer(session, error_message(str(error)))
 

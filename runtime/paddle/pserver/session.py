@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from paddle.errors import PserverError
-from paddle.pserver.message import Message
+from paddle.pserver.message import Message, Verb
 
 TAKES_OVER = (
     1  # `extra` of a HELLO: whoever started this process knows that the trainer's earlier one is dead
@@ -26,6 +26,7 @@ class Session:
         last: number of its newest request.
         reply: the answer to that, or None while it waits.
         lost_at: monotonic time at which its connection broke, or None.
+        verb: of its newest request.
     """
 
     trainer: int
@@ -34,6 +35,7 @@ class Session:
     last: int = 0
     reply: Message | None = None
     lost_at: float | None = None
+    verb: Verb = Verb.HELLO
 
 
 class Sessions:
@@ -99,6 +101,14 @@ class Sessions:
                 session.lost_at = now
                 return session
         return None
+
+    def all(self) -> list[Session]:
+        """Return every trainer's newest session, by trainer."""
+        return [session for _, session in sorted(self._by_trainer.items())]
+
+    def take_up(self, session: Session) -> None:
+        """Take over a session that another process of this server had."""
+        self._by_trainer[session.trainer] = session
 
     def away_since(self, trainer: int, before: float) -> bool:
         """Return whether a trainer never came, or lost its connection before that moment."""

@@ -89,6 +89,15 @@ class LagGate:
             self.discarded[trainer] += 1
         return accepted
 
+    def facts(self) -> list[list[int]]:
+        """Return what decides about the next gradients: steps so far, then (trainer, its last step) of each."""
+        return [[self._steps], *([trainer, step] for trainer, step in sorted(self._last_steps.items()))]
+
+    def take_up(self, facts: list[list[int]]) -> None:
+        """Go on where the gate was that gave these `facts`."""
+        (self._steps,), *last = facts
+        self._last_steps = Counter({trainer: step for trainer, step in last})
+
     def describe(self) -> str:
         """Return the statistics since the last reset in one line."""
         total = max(self.total, 1)

@@ -9,12 +9,13 @@ is too old. Replies that are due go to `answer`, at once or when the last traine
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from paddle.errors import ConfigError, PaddleError, PserverError, WireError
 from paddle.pserver.configuration import Configuration
 from paddle.pserver.gradient import Gradient, read_gradient
+from paddle.pserver.keeping import NOBODY, Keeper
 from paddle.pserver.message import Message, Section, Verb, error_message
 from paddle.pserver.options import EngineOptions
 from paddle.pserver.store import Store
@@ -29,7 +30,11 @@ class Training:
     """The state of one job on one server. Not thread-safe."""
 
     def __init__(
-        self, options: EngineOptions, left: set[int], answer: Callable[[int, Message], None]
+        self,
+        options: EngineOptions,
+        left: set[int],
+        answer: Callable[[int, Message], None],
+        keeper: Keeper = NOBODY,
     ) -> None:
         """Start without a model.
 
@@ -37,7 +42,9 @@ class Training:
             options: see there.
             left: trainers that left; kept up to date by the owner.
             answer: gives a trainer the reply to its newest request.
+            keeper: takes the parameters into care, and may know their values.
         """
+        self._keeper = keeper
         self._options, self._left, self._answer = options, left, answer
         self._configuration: Configuration | None = None
         self._store: Store | None = None
@@ -65,6 +72,36 @@ class Training:
     def version(self) -> int:
         """Batches applied so far."""
         return self._store.version if self._store else 0
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether `facts` and the store together are the whole state: values are there, no gradient waits."""
+        return self._is_ready and not self._step.arrived
+
+    def facts(self) -> dict[str, Any]:
+        """Return where trainers are, as JSON."""
+        return {
+            "pass_open": self._pass_open,
+            "in_pass": sorted(self._in_pass),
+            "start": sorted(self._start.arrived),
+            "finish": sorted(self._finish.arrived),
+            "lag": self._lag.facts() if self._lag else None,
+        }
+
+    def take_up(self, configuration: Configuration, store: Store, facts: Mapping[str, Any]) -> None:
+        """Go on where another process of this server was."""
+        self._store, self._is_ready = store, True
+        self._adapt(configuration)
+        if self._lag is not None and facts["lag"] is not None:
+            self._lag.take_up(facts["lag"])
+        self._pass_open, self._in_pass = facts["pass_open"], set(facts["in_pass"])
+        for barrier, trainers in ((self._start, facts["start"]), (self._finish, facts["finish"])):
+            for trainer in trainers:
+                barrier.arrive(trainer, None)
+
+    def values(self) -> Message:
+        """Return the answer to a push or a pull."""
+        return _values(self._ready())
 
     def handle(self, trainer: int, message: Message) -> None:
         """Carry out a trainer's request, or let it wait.
@@ -133,24 +170,31 @@ class Training:
     def _configure(self, wanted: Configuration) -> None:
         share = wanted.share()
         try:
-            self._store = Store(share, wanted.optimizer)
+            store = Store(share, wanted.optimizer)
         except ConfigError:
             raise
         except (MemoryError, ValueError) as error:
             raise PserverError(f"the parameters do not fit into this server's memory: {error}") from None
-        self._configuration = wanted
+        self._is_ready = self._keeper.adopt(store, wanted)
+        self._store = store
+        self._adapt(wanted)
         for part in share.dense:
             _log.info("pserver: new cpuvector: size=%d (%s)", part.stop - part.start, part.parameter.name)
         if not share.dense and not share.tables:
             _log.warning("no block of any parameter lies here: ports_num might be too large")
-        if wanted.optimizer.is_async:
-            self._lag = self._lag_gate(wanted.optimizer.discard_ratio)
         for trainer, other in self._config.take():
             difference = wanted.difference(other)
             if difference:
                 self._answer(trainer, error_message(f"trainer 0 configured another model: {difference}"))
+            elif self._is_ready:
+                self._answer(trainer, Message(Verb.OK, value=1))
             else:
                 self._config.arrive(trainer, other)
+
+    def _adapt(self, configuration: Configuration) -> None:
+        self._configuration = configuration
+        if configuration.optimizer.is_async:
+            self._lag = self._lag_gate(configuration.optimizer.discard_ratio)
 
     def _lag_gate(self, wanted_ratio: float) -> LagGate:
         options = self._options

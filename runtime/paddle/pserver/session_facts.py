@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sessions as JSON, so that another process of the same server knows which request of whom was the last.
+
+A reply that carries parameters is not kept but made again: those who wait for it get the present values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from paddle.pserver.message import Message, Section, Verb
+from paddle.pserver.session import Session, Sessions
+
+_READS = frozenset({Verb.PULL, Verb.PULL_TABLE, Verb.PULL_ROWS})
+
+
+def sessions_to_json(sessions: Sessions) -> dict[str, Any]:
+    """Return all sessions and who left."""
+    return {"left": sorted(sessions.left), "all": [_to_json(session) for session in sessions.all()]}
+
+
+def sessions_from_json(
+    sessions: Sessions, said: dict[str, Any], values: Callable[[], Message], stamp: int
+) -> None:
+    """Take over what `sessions_to_json` gave.
+
+    Args:
+        values: makes the answer to a push.
+        stamp: of this server.
+    """
+    sessions.left.update(said["left"])
+    for each in said["all"]:
+        session = Session(each["trainer"], each["id"], b"", last=each["last"], verb=Verb(each["verb"]))
+        reply = each["reply"]
+        if reply is not None:
+            made = (
+                values()
+                if reply["values"]
+                else Message(Verb(reply["verb"]), value=reply["value"], extra=reply["extra"])
+            )
+            if reply["text"] is not None:
+                made = replace(made, sections=(Section.text("", reply["text"]),))
+            session.reply = replace(
+                made, trainer=session.trainer, session=session.id, request=session.last, stamp=stamp
+            )
+        sessions.take_up(session)
+
+
+def _to_json(session: Session) -> dict[str, Any]:
+    # a read is carried out again when it is asked for again
+    is_read = session.verb in _READS
+    reply = None if is_read or session.reply is None else _reply_to_json(session.reply)
+    return {
+        "trainer": session.trainer,
+        "id": session.id,
+        "last": session.last - is_read,
+        "verb": int(session.verb),
+        "reply": reply,
+    }
+
+
+def _reply_to_json(reply: Message) -> dict[str, Any]:
+    is_text = reply.verb is Verb.ERROR
+    return {
+        "verb": int(reply.verb),
+        "value": reply.value,
+        "extra": reply.extra,
+        "text": reply.section("").as_text() if is_text else None,
+        "values": bool(reply.sections) and not is_text,
+    }
