@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The checkpoints below one folder: which are there, which are whole, which may go.
+
+A checkpoint is whole if every server's part is there, of one job, and every file has the size and the checksum
+that a manifest says. What is not whole is passed over with a reason, never read in part.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import shutil
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from paddle.errors import CheckpointError
+from paddle.pserver.checkpoint.manifest import NAME, DataFile, Manifest
+from paddle.pserver.checkpoint.part import UNFINISHED, part_path
+
+_log = logging.getLogger(__name__)
+
+_VERSION = re.compile(r"v(\d{12,20})(?:\.([\w.-]+))?\Z")
+_PART = re.compile(r"part-(\d+)-of-(\d+)\Z")
+_READ = 8 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A whole checkpoint.
+
+    Attributes:
+        parts: by server.
+    """
+
+    root: Path
+    parts: tuple[Manifest, ...]
+
+    @property
+    def version(self) -> int:
+        """Batches applied."""
+        return self.parts[0].version
+
+
+def newest(root: Path, version: int | None = None) -> Checkpoint:
+    """Return the newest whole checkpoint, or that of a version; tell of newer ones that are not.
+
+    Raises:
+        CheckpointError: there is none; the text says what is wrong with those that are there.
+    """
+    wrong: list[str] = []
+    for folder in _versions(root):
+        if version is not None and _version_of(folder) != version:
+            continue
+        try:
+            found = Checkpoint(root, _parts(root, folder))
+        except CheckpointError as error:
+            wrong.append(f"{folder}: {error}")
+            _log.warning("checkpoint %s is passed over: %s", folder, error)
+            continue
+        _log.info("checkpoint %s is whole", folder)
+        return found
+    what = "no whole checkpoint" if version is None else f"no whole checkpoint of version {version}"
+    raise CheckpointError(f"{what} in {root}" + "".join(f"; {text}" for text in wrong[:5]))
+
+
+def check(root: Path, file: DataFile) -> None:
+    """Read a file and compare it with what a manifest says.
+
+    Raises:
+        CheckpointError: it is missing, or another one.
+    """
+    path = root / file.path
+    try:
+        with open(path, "rb") as data:
+            size = os.fstat(data.fileno()).st_size
+            if size != file.nbytes:
+                raise CheckpointError(f"{file.path}: expected {file.nbytes} bytes, got {size}")
+            if file.crc32 is None:
+                return
+            crc = 0
+            while chunk := data.read(_READ):
+                crc = zlib.crc32(chunk, crc)
+    except OSError as error:
+        raise CheckpointError(f"{file.path}: {error.strerror}") from None
+    if crc != file.crc32:
+        raise CheckpointError(f"{file.path}: damaged: expected checksum {file.crc32:08x}, got {crc:08x}")
+
+
+def read_manifest(part: Path) -> Manifest:
+    """Read the manifest of one part.
+
+    Raises:
+        CheckpointError: it is missing or damaged, or belongs elsewhere.
+    """
+    try:
+        manifest = Manifest.from_bytes((part / NAME).read_bytes())
+    except OSError as error:
+        raise CheckpointError(f"{part.name}: {NAME}: {error.strerror}") from None
+    except CheckpointError as error:
+        raise CheckpointError(f"{part.name}: {error}") from None
+    where = part_path(manifest.version, manifest.job, manifest.server, manifest.count)
+    if Path(where).parts != part.parts[-2:]:
+        raise CheckpointError(f"{part.name}: its manifest is that of {where}")
+    return manifest
+
+
+def prune(root: Path, mine: Sequence[Manifest], server: int, keep: int) -> list[Manifest]:
+    """Remove old parts of one server; return those of `mine` that are still there.
+
+    The newest `keep` stay, all that they build upon, and whatever is as new as the newest checkpoint of which
+    every part is there.
+
+    Args:
+        mine: parts that this process wrote, oldest first.
+    """
+    kept = list(mine[-keep:])
+    kept += [manifest for manifest in mine[:-keep] if _needs(root, manifest)]
+    needed = {Path(file.path).parent for manifest in kept for file in manifest.files}
+    left = []
+    for manifest in mine:
+        where = Path(part_path(manifest.version, manifest.job, manifest.server, manifest.count))
+        if where in needed:
+            left.append(manifest)
+            continue
+        # without its manifest it is nothing any more, wherever the removal is cut short
+        (root / where / NAME).unlink(missing_ok=True)
+        shutil.rmtree(root / where, ignore_errors=True)
+        _remove_empty(root / where.parent)
+    return left
+
+
+def clear_unfinished(root: Path, server: int) -> None:
+    """Remove what an earlier process of this server did not finish."""
+    for path in root.glob(f"{UNFINISHED}{server}-*"):
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _needs(root: Path, manifest: Manifest) -> bool:
+    """Whether no newer checkpoint has all its parts, so that this one might be the last that is whole."""
+    for folder in _versions(root):
+        if _version_of(folder) <= manifest.version:
+            return True
+        parts = list(_part_folders(folder))
+        if len(parts) == manifest.count and all((part / NAME).exists() for part in parts):
+            return False
+    return True
+
+
+def _versions(root: Path) -> list[Path]:
+    """Folders of versions, newest first."""
+    if not root.is_dir():
+        return []
+    found = [path for path in root.iterdir() if _VERSION.match(path.name)]
+    return sorted(found, key=lambda path: (_version_of(path), path.stat().st_mtime_ns), reverse=True)
+
+
+def _version_of(folder: Path) -> int:
+    match = _VERSION.match(folder.name)
+    return int(match[1]) if match else -1
+
+
+def _part_folders(folder: Path) -> Iterator[Path]:
+    return (path for path in sorted(folder.iterdir()) if _PART.match(path.name))
+
+
+def _parts(root: Path, folder: Path) -> tuple[Manifest, ...]:
+    found = [read_manifest(part) for part in _part_folders(folder)]
+    if not found:
+        raise CheckpointError("it is empty")
+    by_server = {manifest.server: manifest for manifest in found}
+    count = found[0].count
+    missing = sorted(set(range(count)) - set(by_server))
+    if missing or len(found) != count:
+        raise CheckpointError(f"expected the parts of {count} servers, missing {missing or 'none'}")
+    for file in {file for manifest in found for file in manifest.files}:
+        check(root, file)
+    return tuple(by_server[server] for server in range(count))
+
+
+def _remove_empty(folder: Path) -> None:
+    try:
+        folder.rmdir()
+    except OSError:
+        return  # other servers' parts lie there

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pieces of a server's state as bytes: some elements of a dense parameter or some rows of a sparse one.
+
+    piece:  magic "PIEC" | length of the description I | bytes of all arrays Q     (little-endian)
+            description, JSON | the arrays, one after the other
+
+A piece says of itself where it belongs, so that it can be put anywhere else: a dense one which blocks of how
+many, a sparse one its row ids. `parse` trusts nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from paddle.errors import CheckpointError
+
+Arrays: TypeAlias = Mapping[str, npt.NDArray[Any]]
+
+IDS = "ids"
+VALUE = "value"
+_MAGIC = b"PIEC"
+_HEAD = struct.Struct("<4sIQ")
+_MAX_DESCRIPTION = 1 << 20
+_DTYPES: Mapping[str, np.dtype[Any]] = MappingProxyType(
+    {name: np.dtype(name) for name in ("<f4", "<f8", "<i8", "<i4", "|b1", "|u1")}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Part of a parameter with everything that is kept for it.
+
+    Attributes:
+        place: of a dense piece: `size`, `block`, `first`, `stride` as in `DenseShare`, and `at`, the position
+            among the elements of those blocks. Empty: the piece has rows, their ids are the array "ids".
+        arrays: by name, all of one length; "value" is the parameter itself.
+    """
+
+    parameter: str
+    place: Mapping[str, int]
+    arrays: Arrays
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays."""
+        return sum(array.nbytes for array in self.arrays.values())
+
+
+def frames(piece: Piece) -> list[bytes | memoryview]:
+    """Return a piece's bytes in parts; those of arrays are not copied if they are contiguous."""
+    arrays = {name: np.ascontiguousarray(array) for name, array in piece.arrays.items()}
+    description = json.dumps(
+        {
+            "parameter": piece.parameter,
+            "place": dict(piece.place),
+            "arrays": [[name, array.dtype.str, array.shape] for name, array in arrays.items()],
+        }
+    ).encode()
+    head = _HEAD.pack(_MAGIC, len(description), piece.nbytes)
+    return [head + description, *(array.data.cast("B") for array in arrays.values() if array.size)]
+
+
+def parse(data: memoryview) -> Iterator[Piece]:
+    """Read pieces that follow each other; their arrays are views.
+
+    Raises:
+        CheckpointError: the bytes are something else.
+    """
+    at = 0
+    while at < len(data):
+        try:
+            magic, length, nbytes = _HEAD.unpack_from(data, at)
+            at += _HEAD.size
+            if magic != _MAGIC or length > _MAX_DESCRIPTION or at + length + nbytes > len(data):
+                raise CheckpointError(f"no piece of a parameter at byte {at - _HEAD.size}")
+            piece = _read(bytes(data[at : at + length]), data[at + length : at + length + nbytes])
+        except (struct.error, ValueError, KeyError, TypeError, RecursionError) as error:
+            raise CheckpointError(f"a piece of a parameter cannot be read: {error}") from None
+        at += length + nbytes
+        yield piece
+
+
+def _read(description: bytes, data: memoryview) -> Piece:
+    said = json.loads(description)
+    arrays: dict[str, npt.NDArray[Any]] = {}
+    at = 0
+    for name, code, shape in said["arrays"]:
+        dtype = _DTYPES[code]
+        if not all(type(dim) is int and dim >= 0 for dim in shape):
+            raise ValueError(f"shape {shape}")
+        nbytes = dtype.itemsize * math.prod(shape)
+        arrays[str(name)] = np.frombuffer(data[at : at + nbytes], dtype).reshape(shape)
+        at += nbytes
+    if at != len(data):
+        raise ValueError(f"arrays of {at} bytes in {len(data)}")
+    place = {str(name): int(value) for name, value in said["place"].items()}
+    return Piece(str(said["parameter"]), place, arrays)

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the pieces of a snapshot go: into a part at once, or by way of a thread that may take its time.
+
+A sink never raises: what the disk refuses is its outcome, for whoever asks at the end.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol, TypeAlias
+
+from paddle.pserver.checkpoint.manifest import DataFile, Manifest
+from paddle.pserver.checkpoint.part import PartWriter
+from paddle.pserver.checkpoint.piece import Piece
+
+Outcome: TypeAlias = Manifest | OSError | None
+_JOIN_S = 5.0
+
+
+class Sink(Protocol):
+    """One part under way."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that came so far."""
+
+    @property
+    def backlog(self) -> int:
+        """Bytes that came and are not written."""
+
+    def give(self, piece: Piece) -> None:
+        """Take a piece; its arrays need not hold after the call."""
+
+    def finish(self, manifest: Manifest, earlier: Sequence[DataFile]) -> None:
+        """Publish what came: see `PartWriter.publish`."""
+
+    def outcome(self) -> Outcome:
+        """Return the manifest once it is published, or why it will not be; None: not yet."""
+
+    def abandon(self) -> None:
+        """Leave nothing behind."""
+
+
+class DirectSink:
+    """Writes in the caller's thread: for memory, which does not keep one waiting."""
+
+    def __init__(self, root: Path, server: int) -> None:
+        self.nbytes, self.backlog = 0, 0
+        self._outcome: Outcome = None
+        self._writer: PartWriter | None = None
+        try:
+            self._writer = PartWriter(root, server, durable=False)
+        except OSError as error:
+            self._outcome = error
+
+    def give(self, piece: Piece) -> None:
+        """See `Sink`."""
+        self.nbytes += piece.nbytes
+        if self._writer is not None:
+            try:
+                self._writer.write(piece)
+            except OSError as error:
+                self._fail(error)
+
+    def finish(self, manifest: Manifest, earlier: Sequence[DataFile]) -> None:
+        """See `Sink`."""
+        if self._writer is not None:
+            try:
+                self._outcome = self._writer.publish(manifest, earlier)
+            except OSError as error:
+                self._fail(error)
+
+    def outcome(self) -> Outcome:
+        """See `Sink`."""
+        return self._outcome
+
+    def abandon(self) -> None:
+        """See `Sink`."""
+        if self._writer is not None:
+            self._writer.abandon()
+            self._writer = None
+
+    def _fail(self, error: OSError) -> None:
+        self.abandon()
+        self._outcome = error
+
+
+class ThreadSink:
+    """Writes, checks and syncs in a thread of its own."""
+
+    def __init__(self, root: Path, server: int) -> None:
+        self.nbytes = 0
+        self._written = 0
+        self._outcome: Outcome = None
+        self._pieces: queue.SimpleQueue[Piece | tuple[Manifest, Sequence[DataFile]] | None] = (
+            queue.SimpleQueue()
+        )
+        self._thread = threading.Thread(
+            target=self._work, args=(root, server), name=f"checkpoint-{server}", daemon=True
+        )
+        self._thread.start()
+
+    @property
+    def backlog(self) -> int:
+        """See `Sink`."""
+        return self.nbytes - self._written if self._outcome is None else 0
+
+    def give(self, piece: Piece) -> None:
+        """See `Sink`."""
+        self.nbytes += piece.nbytes
+        if self._outcome is None:
+            own = {n: a if a.base is None else a.copy() for n, a in piece.arrays.items()}
+            self._pieces.put(Piece(piece.parameter, piece.place, own))
+
+    def finish(self, manifest: Manifest, earlier: Sequence[DataFile]) -> None:
+        """See `Sink`."""
+        self._pieces.put((manifest, earlier))
+
+    def outcome(self) -> Outcome:
+        """See `Sink`."""
+        return self._outcome
+
+    def abandon(self) -> None:
+        """See `Sink`; waits 5 s at most."""
+        self._pieces.put(None)
+        self._thread.join(_JOIN_S)
+
+    def _work(self, root: Path, server: int) -> None:
+        writer: PartWriter | None = None
+        try:
+            writer = PartWriter(root, server, durable=True)
+            while (item := self._pieces.get()) is not None:
+                if not isinstance(item, Piece):
+                    self._outcome = writer.publish(*item)
+                    return
+                writer.write(item)
+                self._written += item.nbytes
+            writer.abandon()
+        except OSError as error:
+            if writer is not None:
+                writer.abandon()
+            self._outcome = error

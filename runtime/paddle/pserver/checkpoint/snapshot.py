@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The state of a store at one moment, copied while the store goes on changing.
+
+What is about to change and was not copied yet is copied first; the rest is copied a little at a time. So the
+pieces together are one moment's state, and nobody waits for more than what a batch touches. Everything
+happens in the thread that owns the store.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from paddle.optim.dense import DenseUpdater
+from paddle.pserver.checkpoint.piece import IDS, VALUE, Piece
+from paddle.pserver.placement import DenseShare
+from paddle.pserver.store import Store
+
+Mask: TypeAlias = npt.NDArray[np.bool_]
+Numbers: TypeAlias = dict[str, dict[str, float]]
+
+STORE = ""  # among the numbers; no parameter has this name
+_ELEMENTS = 1 << 20
+_ROWS_BYTES = 4 << 20
+
+
+class Snapshot:
+    """A copy under way. It is to be told of changes first: see `watch.Watch`.
+
+    Attributes:
+        version: of the store at that moment.
+        numbers: of the store and of its parameters, then.
+    """
+
+    def __init__(
+        self, store: Store, give: Callable[[Piece], None], changed: Mapping[str, Mask] | None = None
+    ) -> None:
+        """Begin.
+
+        Args:
+            give: takes pieces; their arrays hold only during the call.
+            changed: which rows of each table to copy; taken over. None: all.
+        """
+        self.version = store.version
+        self.numbers = numbers_of(store)
+        self._store, self._give = store, give
+        self._dense: deque[tuple[DenseShare, DenseUpdater, int]] = deque(
+            (part, updater, at)
+            for part, updater in zip(store.share.dense, store.updaters, strict=True)
+            for at in range(0, part.stop - part.start, _ELEMENTS)
+        )
+        self._todo = {
+            name: np.ones(table.share.height, np.bool_) if changed is None else changed[name]
+            for name, table in store.tables.items()
+        }
+        self._cursor = dict.fromkeys(self._todo, 0)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether everything is copied."""
+        return not self._dense and not self._cursor
+
+    def dense(self) -> None:
+        """See `Watch.dense`."""
+        while self._dense:
+            self._copy_dense()
+
+    def rows(self, name: str, rows: npt.NDArray[np.int64]) -> None:
+        """See `Watch.rows`."""
+        if name in self._cursor:
+            self._copy_rows(name, rows[self._todo[name][rows]])
+
+    def advance(self) -> None:
+        """Copy a few megabytes more."""
+        if self._dense:
+            self._copy_dense()
+        elif self._cursor:
+            name, start = next(iter(self._cursor.items()))
+            todo = self._todo[name]
+            stop = start + max(_ROWS_BYTES // self._row_bytes(name), 1)
+            self._copy_rows(name, start + np.flatnonzero(todo[start:stop]))
+            self._cursor[name] = stop
+            if stop >= len(todo):
+                del self._cursor[name]
+
+    def _copy_dense(self) -> None:
+        part, updater, at = self._dense.popleft()
+        stop = min(at + _ELEMENTS, part.stop - part.start)
+        place = {name: getattr(part, name) for name in ("size", "block", "first", "stride")}
+        arrays: dict[str, npt.NDArray[Any]] = {VALUE: self._store.slab[part.start + at : part.start + stop]}
+        arrays |= {name: array[at:stop] for name, array in updater.columns.items()}
+        self._give(Piece(part.parameter.name, {**place, "at": at}, arrays))
+
+    def _copy_rows(self, name: str, rows: npt.NDArray[np.int64]) -> None:
+        if not len(rows):
+            return
+        self._todo[name][rows] = False
+        table = self._store.tables[name]
+        arrays = {column: array[rows] for column, array in table.columns.items()}
+        ids = table.share.first + rows * table.share.stride
+        self._give(Piece(name, {}, {IDS: ids, **arrays}))
+
+    def _row_bytes(self, name: str) -> int:
+        columns = self._store.tables[name].columns.values()
+        return sum(array.itemsize * int(np.prod(array.shape[1:])) for array in columns)
+
+
+def numbers_of(store: Store) -> Numbers:
+    """Return what a store keeps beside arrays."""
+    numbers: Numbers = {
+        STORE: {
+            "version": store.version,
+            "num_samples": store.num_samples,
+            "pass_id": store.pass_id,
+            "pass_version": store.pass_version,
+        }
+    }
+    for part, updater in zip(store.share.dense, store.updaters, strict=True):
+        numbers[part.parameter.name] = {"batches": updater.batches}
+    for name, table in store.tables.items():
+        numbers[name] = dict(table.numbers)
+    return numbers
+
+
+def size_of(store: Store) -> int:
+    """Return about how many bytes of arrays a store keeps."""
+    dense = sum(updater_bytes(updater) for updater in store.updaters) + store.slab.nbytes
+    return dense + sum(array.nbytes for t in store.tables.values() for array in t.columns.values())
+
+
+def updater_bytes(updater: DenseUpdater) -> int:
+    """Return the bytes of what a rule keeps."""
+    return sum(array.nbytes for array in updater.columns.values())
