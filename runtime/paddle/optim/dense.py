@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from paddle.errors import ConfigError
+from paddle.optim.clip import clip_by_value
 from paddle.optim.decay import decay
 from paddle.optim.penalty import penalised
 from paddle.optim.rule import Array, Step
@@ -107,7 +108,7 @@ class DenseUpdater:
     def _update(self, w: Array, g: Array, state: dict[str, Array], step: Step) -> None:
         parameter = self._parameter
         if parameter.clip:
-            g = np.clip(g, -parameter.clip, parameter.clip)
+            g = clip_by_value(g, -parameter.clip, parameter.clip)
         if self._rule.penalises_gradient:
             self._rule.update(w, penalised(g, w, parameter.l1, parameter.l2), state, step)
             return

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gradient clipping: by value, by the norm of one gradient, by the norm of all together.
+
+By value is elementwise and so works on any piece of a gradient; updaters do it. The norms need whole gradients: they
+are for whoever has these, a trainer before it pushes. Nothing is changed in place, and what is within bounds is not
+copied.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from paddle.errors import ConfigError
+from paddle.optim.norm import l2_norm
+from paddle.optim.rule import Array
+from paddle.optim.spec import RowGradient
+
+Gradient: TypeAlias = Any
+"""An Array or a RowGradient; what comes out is of the kind that went in."""
+
+
+def clip_by_value(g: Array, low: float, high: float) -> Array:
+    """Return g with every element between `low` and `high`."""
+    clipped: Array = np.clip(g, np.float32(low), np.float32(high))
+    return clipped
+
+
+def clip_by_norm(g: Gradient, limit: float) -> Gradient:
+    """Return g · limit/|g| if |g| is more than `limit`, else g.
+
+    Raises:
+        ConfigError: `limit` is not a number above 0, or g is NaN or infinite.
+    """
+    return clip_by_global_norm({"": g}, limit)[""]
+
+
+def clip_by_global_norm(gradients: Mapping[str, Gradient], limit: float) -> dict[str, Gradient]:
+    """Return each g · limit/max(limit, n), n being the norm of all gradients as one vector.
+
+    Raises:
+        ConfigError: `limit` is not a number above 0, or a gradient is NaN or infinite.
+    """
+    if not 0.0 < limit < math.inf:
+        raise ConfigError(f"norm to clip gradients to: expected a number above 0, got {limit}")
+    norm = math.hypot(*(l2_norm(_values(g)) for g in gradients.values()))
+    if not math.isfinite(norm):
+        wrong = next(name for name, g in gradients.items() if not np.isfinite(_values(g)).all())
+        raise ConfigError(f"gradient of parameter {wrong} is NaN or infinite: its norm cannot be clipped")
+    if norm <= limit:
+        return dict(gradients)
+    scale = np.float32(limit / norm)
+    return {name: _scaled(g, scale) for name, g in gradients.items()}
+
+
+def _values(g: Gradient) -> Any:
+    return g.values if isinstance(g, RowGradient) else g
+
+
+def _scaled(g: Gradient, scale: np.float32) -> Gradient:
+    if isinstance(g, RowGradient):
+        return g._replace(values=g.values * scale)
+    return g * scale

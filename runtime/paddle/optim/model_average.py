@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Model averaging: the mean of a model's values over a window of the last updates.
+
+After each update sum1 += w. The window is too long when A ≥ min_window and A ≥ min(max_window, rate · U), A being the
+updates since the last cut and U all; then sum3 = sum1 + sum2, sum1 = sum2 = 0, and A, kept as A', begins anew. The mean is
+(sum1 + sum2 + sum3)/(A + A'). sum2 takes sum1 in every 16384 updates, so that float32 sums stay small enough to add to.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from paddle.optim.rule import Array
+
+MIN_WINDOW = 10_000
+_SPILL = 16_384
+
+
+class ModelAverage:
+    """Running sums of parameters. Not thread-safe."""
+
+    def __init__(self, rate: float, max_window: int | None = None, min_window: int = MIN_WINDOW) -> None:
+        """Begin.
+
+        Args:
+            rate: length of the window in updates so far.
+            max_window: its largest length; None: the length of the last pass.
+            min_window: its smallest, as long as max_window allows it.
+        """
+        self._rate, self._follows_pass = rate, max_window is None
+        self._max_window: float = max_window or math.inf
+        self._min_window = min(min_window, self._max_window)
+        self._sum1: dict[str, Array] = {}
+        self._sum2: dict[str, Array] = {}
+        self._sum3: dict[str, Array] = {}
+        self._updates = self._updates_of_pass = 0
+        self._count = self._count_before = 0
+
+    @property
+    def count(self) -> int:
+        """Updates in the mean."""
+        return self._count + self._count_before
+
+    def add(self, values: Mapping[str, Array]) -> None:
+        """Take in all values after an update; the same names and shapes each time."""
+        if not self._updates:
+            for sums in (self._sum1, self._sum2, self._sum3):
+                sums.update({name: np.zeros_like(value) for name, value in values.items()})
+        self._updates += 1
+        self._updates_of_pass += 1
+        self._count += 1
+        for name, value in values.items():
+            self._sum1[name] += value
+        if self._updates % _SPILL == 0:
+            self._spill()
+        if self._count >= self._min_window and self._count >= min(
+            self._max_window, self._updates * self._rate
+        ):
+            self._spill()
+            self._sum3, self._sum2 = self._sum2, self._sum3
+            for rest in self._sum2.values():
+                rest[...] = 0
+            self._count_before, self._count = self._count, 0
+
+    def finish_pass(self) -> None:
+        """Note how long a pass is."""
+        if self._follows_pass:
+            self._max_window = self._updates_of_pass
+        self._min_window = min(self._min_window, self._updates)
+        self._updates_of_pass = 0
+
+    def mean(self, name: str, out: Array) -> None:
+        """Write the mean of one parameter; there must be a `count`."""
+        total = self._sum1[name] + self._sum2[name] + self._sum3[name]
+        np.divide(total, np.float32(self.count), out=out)
+
+    def _spill(self) -> None:
+        for name, newest in self._sum1.items():
+            self._sum2[name] += newest
+            newest[...] = 0
