@@ -75,10 +75,15 @@ class MessageEvent:
 
 @dataclass(frozen=True)
 class LinkLost:
-    """The last event of a link: after `goodbye`, after `close`, or because something broke."""
+    """The last event of a link: after `goodbye`, after `close`, or because something broke.
+
+    Attributes:
+        link: the one that is lost; its node may have another one by now.
+    """
 
     node_id: int
     reason: str
+    link: Link | None = None
 
 
 Frame = tuple[str, Fields, bytes]
@@ -144,7 +149,7 @@ class Link:
     def send_stream(self, frames: Iterable[Frame]) -> None:
         """Queue many frames, made one by one when there is room for them.
 
-        The iterable runs on a thread that writes. An OSError or ValueError from it ends the link.
+        The iterable runs on a thread that writes. An error from it ends the link.
         """
         with self._lock:
             if self._closing:
@@ -194,6 +199,9 @@ class Link:
         except (FrameError, OSError) as error:
             self._fault = self._fault or str(error)
             data = b""
+        except Exception as error:  # noqa: BLE001 - this thread reads from all nodes
+            self._fault = self._fault or f"{type(error).__name__}: {error}"
+            data = b""
         if data == b"":
             if not self._is_over:
                 self._is_over = True
@@ -225,7 +233,7 @@ class Link:
                 reason += f"; the login said {self._decoder.noise!r}"
             if ": " not in ended:  # nothing on its standard error tells why
                 reason += "; see what ~/.bashrc does there without a terminal (exit, exec, a wait for input)"
-        self._events.put(LinkLost(self.node_id, "; ".join(part for part in (reason, ended) if part)))
+        self._events.put(LinkLost(self.node_id, "; ".join(part for part in (reason, ended) if part), self))
         self._ended.set()
 
     def _shut(self) -> None:
@@ -250,6 +258,9 @@ class Link:
             self._stop_sending()
         except ValueError as error:
             self._fault = str(error)
+            self._shut()
+        except Exception as error:  # noqa: BLE001 - who waits for the node must hear of it
+            self._fault = f"{type(error).__name__}: {error}"
             self._shut()
         return False
 

@@ -68,7 +68,7 @@ class NodeReactions:
     def link_lost(self, event: LinkLost) -> None:
         """A connection broke: once during dispatch it is made again, later the node has failed."""
         record = self._roster.nodes[event.node_id]
-        if record.link is None:
+        if record.link is None or (event.link is not None and event.link is not record.link):
             return
         record.drop(ConnectError(record.name, event.reason))
         if self._situation.stopping:

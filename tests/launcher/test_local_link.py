@@ -169,3 +169,17 @@ def test_a_stream_that_ends_slowly_holds_up_no_other() -> None:
     assert [events.get(timeout=20).node_id for _ in links] == [1, 0]
     for link in links:
         link.close()
+
+
+def test_what_nobody_foresaw_while_frames_are_made_ends_the_link_and_is_told(
+    make_node: Callable[..., Node],
+) -> None:
+    node = make_node()
+    node.greet()
+
+    def frames() -> Iterator[Frame]:
+        yield "ping", {"seq": 1}, b""
+        raise RuntimeError("no more frames")
+
+    node.link.send_stream(frames())
+    assert "RuntimeError: no more frames" in node.expect_lost()

@@ -5,10 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 
-from tests.launcher.staged_job import StagedJob
+from launcher.link import Link, LinkLost
+from tests.launcher.staged_job import Agent, StagedJob
 
 
 @pytest.fixture
@@ -40,6 +42,16 @@ def test_an_agent_that_gives_up_during_dispatch_may_be_followed_by_another(job: 
     job.lose(1)
     assert job.engine.asked == [1]
     assert not job.roster.failures
+
+
+def test_news_of_a_connection_that_was_given_up_long_ago_does_not_end_the_next_one(job: StagedJob) -> None:
+    before = job.roster.nodes[1].link
+    job.situation.clock.enter("stop")
+    job.situation.stopping = True
+    job.roster.nodes[1].link = now = cast("Link", Agent(1, job.events))
+    job.events.put(LinkLost(1, "the node agent does not end", before))
+    job.settle()
+    assert job.roster.nodes[1].link is now
 
 
 def test_what_an_agent_cannot_do_while_all_is_stopped_is_no_cause(job: StagedJob) -> None:
