@@ -34,21 +34,32 @@ class Followed:
 
     def read(self) -> list[str]:
         """The whole lines that came since the last call, with the label."""
+        data = self._rest_of_rotated() or self._next()
+        self.offset += len(data)
+        *whole, self.rest = (self.rest + data).split(b"\n")
+        return [self._shown(line) for line in whole]
+
+    def _next(self) -> bytes:
         try:
             descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
-            return []
+            return b""
         try:
             status = os.fstat(descriptor)
             inode = (status.st_dev, status.st_ino)
             if inode != self.inode or status.st_size < self.offset:
                 self.inode, self.offset, self.rest = inode, 0, b""
-            data = os.pread(descriptor, CHUNK, self.offset)
+            return os.pread(descriptor, CHUNK, self.offset)
         finally:
             os.close(descriptor)
-        self.offset += len(data)
-        *whole, self.rest = (self.rest + data).split(b"\n")
-        return [self._shown(line) for line in whole]
+
+    def _rest_of_rotated(self) -> bytes:
+        """What came into the file after the last look, if it was renamed to NAME.1 meanwhile."""
+        with contextlib.suppress(OSError), open(f"{self.path}.1", "rb", buffering=0) as file:
+            status = os.fstat(file.fileno())
+            if (status.st_dev, status.st_ino) == self.inode:
+                return os.pread(file.fileno(), CHUNK, self.offset)
+        return b""
 
     def finish(self) -> list[str]:
         """The last line, when it has no end."""
