@@ -64,6 +64,14 @@ class Index:
             self._resize(segment, _roomy(segment, int(needed[segment])))
         kernels.insert(ids, numbers, self._address, self._capacity, self._count)
 
+    def put(self, ids: Ids, numbers: Numbers) -> None:
+        """Give ids (n,) that are all here other numbers."""
+        kernels.put(ids, numbers, self._address, self._capacity)
+
+    def remove(self, ids: Ids) -> None:
+        """Forget ids (n,) that are all here; the room is kept for others."""
+        kernels.remove(ids, self._address, self._capacity, self._count)
+
     def segments_of(self, ids: Ids) -> Ids:
         """Return the segment of each id (n,)."""
         segments = np.empty(len(ids), np.int64)

@@ -122,6 +122,42 @@ def insert(ids: Any, numbers: Any, address: Any, capacity: Any, count: Any) -> N
 
 
 @compiled
+def put(ids: Any, numbers: Any, address: Any, capacity: Any) -> None:
+    """Change the numbers of ids (n,) that are all there."""
+    for i in range(len(ids)):
+        mixed = mix(np.uint64(ids[i]))
+        segment = np.int64(mixed >> _TO_SEGMENT)
+        size = capacity[segment]
+        bucket = _search(int64s(address[segment], size), ids[i], _home(mixed, size), empty_of(segment))
+        uint32s(address[segment] + _8 * np.uint64(size), size)[bucket] = numbers[i]
+
+
+@compiled
+def remove(ids: Any, address: Any, capacity: Any, count: Any) -> None:
+    """Remove ids (n,) that are all there; those behind move up, so that searches still find them."""
+    for i in range(len(ids)):
+        mixed = mix(np.uint64(ids[i]))
+        segment = np.int64(mixed >> _TO_SEGMENT)
+        size = capacity[segment]
+        keys = int64s(address[segment], size)
+        numbers = uint32s(address[segment] + _8 * np.uint64(size), size)
+        hole = _search(keys, ids[i], _home(mixed, size), empty_of(segment))
+        bucket = hole
+        while True:
+            bucket = bucket + 1 if bucket + 1 < size else 0
+            if keys[bucket] == empty_of(segment):
+                break
+            home = _home(mix(np.uint64(keys[bucket])), size)
+            # It may move into the hole unless its home lies behind the hole, going round.
+            if (bucket - home) % size >= (bucket - hole) % size:
+                keys[hole] = keys[bucket]
+                numbers[hole] = numbers[bucket]
+                hole = bucket
+        keys[hole] = empty_of(segment)
+        count[segment] -= 1
+
+
+@compiled
 def entries(address: Any, capacity: Any, empty: Any, ids: Any, numbers: Any) -> Any:
     """Write the ids and numbers of one segment to arrays that are long enough; return how many there are."""
     keys = int64s(address, capacity)

@@ -57,6 +57,8 @@ def draw(key: Any, kind: Any, mean: Any, spread: Any, row_id: Any, out: Any) -> 
     for at in range(0, width, 2):
         word += _GAMMA
         drawn = mix(word)
+        first: Any
+        second: Any
         high, low = drawn >> _32, drawn & _LOW
         if kind == UNIFORM:
             first = np.float64(high >> _8) * 2.0**-23 - 1.0
@@ -163,17 +165,33 @@ def read_ticks(slabs: Any, bits: Any, floats: Any, numbers: Any, out: Any) -> No
 
 
 @compiled
-def add_up(values: Any, order: Any, starts: Any, out: Any) -> None:
-    """Write to out (n, width) the sum of the values at order[starts[k] : starts[k + 1]], added in that order."""
+def write_ticks(slabs: Any, bits: Any, floats: Any, numbers: Any, ticks: Any) -> None:
+    """Give rows (n,) other ticks (n,) uint32."""
+    for i in range(len(numbers)):
+        uint32s(_tick_address(slabs, bits, floats, numbers[i]), 1)[0] = ticks[i]
+
+
+@compiled
+def add_up(values: Any, order: Any, starts: Any, which: Any, out: Any) -> None:
+    """Write to out[i] the sum of the values at order[starts[k] : starts[k + 1]], k = which[i], added in that order.
+
+    Args:
+        values: (m, width) float32, C-contiguous.
+        order: (m,) int64, starts: (k + 1,) int64, which: (n,) int64.
+        out: (n, width) float32.
+    """
     count, width = out.shape
-    for k in range(count):
-        if k + _AHEAD < count:
-            ahead = order[starts[k + _AHEAD]]
-            prefetch(np.uint64(values.ctypes.data) + np.uint64(4 * width * ahead))
-        at = order[starts[k]]
+    base = np.uint64(values.ctypes.data)
+    for i in range(count):
+        if i + _AHEAD < count:
+            at = base + _4 * np.uint64(width * order[starts[which[i + _AHEAD]]])
+            for offset in range(0, 4 * width, _LINE):
+                prefetch(at + np.uint64(offset))
+        begin, end = starts[which[i]], starts[which[i] + 1]
+        row = order[begin]
         for j in range(width):
-            out[k, j] = values[at, j]
-        for again in range(starts[k] + 1, starts[k + 1]):
-            at = order[again]
+            out[i, j] = values[row, j]
+        for k in range(begin + 1, end):
+            row = order[k]
             for j in range(width):
-                out[k, j] += values[at, j]
+                out[i, j] += values[row, j]

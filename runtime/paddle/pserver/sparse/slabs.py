@@ -13,6 +13,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
+from paddle.errors import PserverError
 from paddle.pserver.sparse import row_kernels as kernels
 from paddle.pserver.sparse.initial import KINDS, Initial
 
@@ -67,15 +68,19 @@ class Slabs:
         return self._used * row_bytes + self._free.nbytes + self._addresses.nbytes
 
     def take(self, count: int) -> Numbers:
-        """Return the numbers of so many rows; they hold whatever was there."""
+        """Return the numbers of so many rows; they hold whatever was there.
+
+        Raises:
+            PserverError: there is no memory for them; nothing was taken.
+        """
         again = min(count, self._num_free)
-        self._num_free -= again
         fresh = count - again
+        while self._used + fresh > len(self._slabs) << self._bits:
+            self._add_slab()
+        self._num_free -= again
         numbers = np.empty(count, np.uint32)
         numbers[:again] = self._free[self._num_free : self._num_free + again]
         numbers[again:] = np.arange(self._used, self._used + fresh, dtype=np.uint32)
-        while self._used + fresh > len(self._slabs) << self._bits:
-            self._add_slab()
         self._used += fresh
         return numbers
 
@@ -111,12 +116,22 @@ class Slabs:
         kernels.read_ticks(*self._where, numbers, ticks)
         return ticks
 
+    def set_ticks(self, numbers: Numbers, ticks: Numbers) -> None:
+        """Give rows (n,) other ticks (n,)."""
+        kernels.write_ticks(*self._where, numbers, ticks)
+
     @property
     def _where(self) -> tuple[npt.NDArray[np.uint64], int, int]:
         return self._addresses, self._bits, self.width * self.parts
 
     def _add_slab(self) -> None:
         row_bytes = 4 * self.width * self.parts + _TICK_BYTES
-        memory = self._allocate(row_bytes << self._bits)
+        try:
+            memory = self._allocate(row_bytes << self._bits)
+        except (OSError, MemoryError, ValueError) as error:
+            raise PserverError(
+                f"no memory for more than {len(self)} rows of {row_bytes} bytes: {error}; "
+                "use more servers, an entry filter or eviction by age"
+            ) from None
         self._slabs.append(memory)
         self._addresses = np.append(self._addresses, np.uint64(memory.ctypes.data))

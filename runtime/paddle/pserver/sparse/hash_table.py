@@ -1,0 +1,265 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A growing table in compiled form: an `Index` from ids to row numbers, and the rows in `Slabs`.
+
+An id's row is made by its first gradient (or by the entry-th, see `TableSpec`). Lookups never change the table: an id
+without a row has the values that it would begin with. Beside its floats a row takes 4 bytes and its share of
+the index, about 19 bytes in all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from paddle.errors import PserverError
+from paddle.optim.rows import RowStep
+from paddle.optim.spec import OptimizerSpec, RowGradient
+from paddle.pserver.sparse import index_kernels, row_kernels
+from paddle.pserver.sparse.blocks import Block, Header
+from paddle.pserver.sparse.gradients import joined
+from paddle.pserver.sparse.index import ABSENT, SEGMENTS, Index
+from paddle.pserver.sparse.slabs import Memory, Numbers, Slabs, map_memory
+from paddle.pserver.sparse.snapshot import Snapshot
+from paddle.pserver.sparse.spec import TableSpec
+from paddle.pserver.sparse.ticks import MAX_AGE, ages, new_tick, rejuvenated, since_of, tick
+from paddle.pserver.sparse.waiting import WaitingRoom
+
+Ids = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float32]
+Unknown = Literal["initial", "zero"]
+
+# Floats of rows that are updated at a time: they and the rule's intermediate results stay in the processor's cache.
+_BLOCK_FLOATS = 1 << 16
+_BLOCK_ROWS = 4096
+
+
+class HashTable:
+    """One server's rows of a growing table. Not thread-safe: one thread, or a lock around every call."""
+
+    def __init__(
+        self, spec: TableSpec, optimizer: OptimizerSpec, allocate: Callable[[int], Memory] = map_memory
+    ) -> None:
+        """Make an empty table.
+
+        Args:
+            spec: the table.
+            optimizer: its update rule.
+            allocate: see `Slabs`.
+
+        Raises:
+            ConfigError: the rule cannot update single rows.
+        """
+        spec.check_optimizer(optimizer)
+        self.spec = spec
+        self.clock = 0
+        self._caught_up = 0
+        self._step = RowStep(optimizer, spec.parameter)
+        self._index = Index()
+        self._slabs = Slabs(spec.width, 1 + len(self._step.states), spec.initial, allocate)
+        self._waiting = WaitingRoom(spec.entry, spec.max_age)
+        self._snapshot: Snapshot | None = None
+        rows = _BLOCK_FLOATS // (spec.width * (2 + len(self._step.states)))
+        self._block = min(max(rows, 16), _BLOCK_ROWS)
+
+    def __len__(self) -> int:
+        return len(self._slabs)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory taken: rows, index and sightings."""
+        return self._slabs.nbytes + self._index.nbytes + self._waiting.nbytes
+
+    @property
+    def payload_bytes(self) -> int:
+        """Bytes of the floats of all rows: values and states."""
+        return 4 * len(self) * self.spec.width * self._slabs.parts
+
+    def lookup(self, ids: Ids, unknown: Unknown = "initial", out: Floats | None = None) -> Floats:
+        """Return the values (n, width) of ids (n,), in their order; ids may repeat.
+
+        Args:
+            ids: any int64 numbers.
+            unknown: whether an id without a row has the values it would begin with, or 0.
+            out: (n, width) float32, C-contiguous: filled and returned.
+        """
+        found = np.empty((len(ids), self.spec.width), np.float32) if out is None else out
+        self._slabs.read(self._index.find(ids), ids, found, unknown == "zero")
+        return found
+
+    def update(self, gradients: Sequence[RowGradient], learning_rate: float) -> None:
+        """Take one step with the sum of gradients, added in the order given and within one in its order.
+
+        Ids come in any order and may repeat. An empty sequence is a batch too: the clock ticks.
+
+        Raises:
+            PserverError: there is no memory or no room for new rows; no row was changed.
+        """
+        ids, values = joined(gradients, self.spec.width)
+        first, order, starts = _grouped(ids)
+        distinct = ids[first]
+        self._begin_batch()
+        numbers = self._get_or_make(distinct)
+        which = np.flatnonzero(numbers != ABSENT)
+        for start in range(0, len(which), self._block):
+            part = which[start : start + self._block]
+            self._update_block(distinct[part], numbers[part], (values, order, starts, part), learning_rate)
+
+    def assign(self, ids: Ids, values: Floats) -> None:
+        """Give rows (n, width) values; they are made where they are not yet, and their states become 0.
+
+        Counts as a batch. Of an id that comes twice the last values stay.
+
+        Raises:
+            PserverError: see `update`.
+        """
+        latest = len(ids) - 1 - _grouped(ids[::-1].copy())[0]
+        ids, values = ids[latest], values[latest]
+        self._begin_batch()
+        numbers = self._index.find(ids)
+        self._keep(ids[numbers != ABSENT], numbers[numbers != ABSENT])
+        absent = numbers == ABSENT
+        numbers[absent] = self._make(ids[absent])
+        parts = np.zeros((self._slabs.parts, *values.shape), np.float32)
+        parts[0] = values
+        self._slabs.scatter(numbers, parts, np.full(len(ids), new_tick(self.clock), np.uint32))
+
+    def catch_up(self, learning_rate: float) -> None:
+        """Bring the decay of all rows to the present; doing it twice changes nothing."""
+        if not self._step.decays or self._caught_up == self.clock:
+            return
+        if self._snapshot is not None:
+            self._snapshot.finish()
+        for ids, numbers in self._index.segments():
+            for start in range(0, len(ids), self._block):
+                part = numbers[start : start + self._block]
+                parts, ticks = self._gather(part)
+                since = since_of(ticks, self.clock, self._caught_up)
+                self._step.decay(parts[0], since.undecayed, learning_rate)
+                self._slabs.scatter(part, parts, ticks)
+        self._caught_up = self.clock
+
+    # -- checkpoints
+
+    def snapshot(self, since: int | None = None) -> Snapshot:
+        """Begin to copy the table as it is now; it may go on changing meanwhile.
+
+        Only the latest snapshot is carried on; a new one ends it.
+
+        Args:
+            since: a `clock` of before: rows that changed later suffice. None: all rows.
+        """
+        if since is not None and (since < self._caught_up or self.clock - since > MAX_AGE):
+            since = None
+        header = Header(self.clock, self._caught_up, self._waiting.content())
+        self._snapshot = Snapshot(self._index, self._slabs, header, since)
+        return self._snapshot
+
+    def restore(self, header: Header, blocks: Iterable[Block]) -> None:
+        """Fill an empty table with a full snapshot's blocks, then those of later ones; the last header counts.
+
+        Raises:
+            PserverError: the table is not empty, a block has another shape, or there is no room.
+        """
+        if len(self) or self.clock:
+            raise PserverError(f"table {self.spec.name}: only an empty table can be restored")
+        for block in blocks:
+            self._restore_block(block)
+        self.clock, self._caught_up = header.clock, header.caught_up
+        self._waiting.fill(header.waiting)
+        if self.spec.max_age:
+            # What was dropped after it had been written leaves by the same rule again.
+            for segment in range(SEGMENTS):
+                swept = self.clock - (self.clock - segment) % SEGMENTS
+                if swept > 0:
+                    self._sweep(segment, swept)
+
+    def _restore_block(self, block: Block) -> None:
+        shape = (self._slabs.parts, len(block.ids), self.spec.width)
+        if block.parts.shape != shape or block.ticks.shape != block.ids.shape:
+            raise PserverError(
+                f"table {self.spec.name}: rows to restore: expected {shape}, got {block.parts.shape}"
+            )
+        numbers = self._index.find(block.ids)
+        absent = numbers == ABSENT
+        numbers[absent] = self._make(block.ids[absent])
+        self._slabs.scatter(numbers, block.parts, block.ticks)
+
+    # -- rows
+
+    def _begin_batch(self) -> None:
+        self.clock += 1
+        self._waiting.tick(self.clock)
+        if self.spec.max_age or self.clock > MAX_AGE:
+            self._sweep(self.clock % SEGMENTS, self.clock)
+
+    def _get_or_make(self, ids: Ids) -> Numbers:
+        numbers = self._index.find(ids)
+        absent = np.flatnonzero(numbers == ABSENT)
+        if len(absent):
+            absent = absent[self._waiting.admit(ids[absent])]
+            fresh = self._make(ids[absent])
+            self._slabs.begin(fresh, ids[absent], new_tick(self.clock - 1))
+            numbers[absent] = fresh
+        return numbers
+
+    def _make(self, ids: Ids) -> Numbers:
+        if len(self) + len(ids) > self.spec.max_rows:
+            raise PserverError(
+                f"table {self.spec.name}: {len(ids)} new rows beside {len(self)}: "
+                f"expected at most {self.spec.max_rows} on one server; use more servers, "
+                "an entry filter or eviction by age"
+            )
+        numbers = self._slabs.take(len(ids))
+        self._index.insert(ids, numbers)
+        return numbers
+
+    def _update_block(
+        self,
+        ids: Ids,
+        numbers: Numbers,
+        gradients: tuple[Floats, Ids, Ids, Ids],
+        learning_rate: float,
+    ) -> None:
+        parts, ticks = self._gather(numbers)
+        if self._snapshot is not None:
+            self._snapshot.keep(ids, numbers, parts, ticks)
+        g = np.empty((len(ids), self.spec.width), np.float32)
+        row_kernels.add_up(*gradients, g)
+        state = {name: parts[i] for i, name in enumerate(self._step.states, 1)}
+        since = since_of(ticks, self.clock, self._caught_up)
+        self._step.apply(parts[0], g, state, since, self.clock, learning_rate)
+        ticks[:] = tick(self.clock)
+        self._slabs.scatter(numbers, parts, ticks)
+
+    def _gather(self, numbers: Numbers) -> tuple[Floats, Numbers]:
+        parts = np.empty((self._slabs.parts, len(numbers), self.spec.width), np.float32)
+        ticks = np.empty(len(numbers), np.uint32)
+        self._slabs.gather(numbers, parts, ticks)
+        return parts, ticks
+
+    def _keep(self, ids: Ids, numbers: Numbers) -> None:
+        if self._snapshot is not None and len(ids):
+            self._snapshot.keep(ids, numbers, *self._gather(numbers))
+
+    def _sweep(self, segment: int, clock: int) -> None:
+        """Drop the rows of one segment that were too old in batch `clock`."""
+        ids, numbers = self._index.segment(segment)
+        ticks = self._slabs.ticks(numbers)
+        age = ages(ticks, clock)
+        if self.spec.max_age:
+            dead = (age > self.spec.max_age) & (age < 1 << 30)
+            if dead.any():
+                self._keep(ids[dead], numbers[dead])
+                self._index.replace(segment, ids[~dead], numbers[~dead])
+                self._slabs.give_back(numbers[dead])
+                numbers, ticks = numbers[~dead], ticks[~dead]
+        self._slabs.set_ticks(numbers, rejuvenated(ticks, clock))
+
+
+def _grouped(ids: Ids) -> tuple[Ids, Ids, Ids]:
+    first, order, starts = (np.empty(len(ids) + extra, np.int64) for extra in (0, 0, 1))
+    count = index_kernels.group(ids, first, order, starts)
+    return first[:count], order, starts

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a growing table is: plain values that also travel to servers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import Any, Self
+
+from paddle.errors import ConfigError
+from paddle.optim.rules import rule_of
+from paddle.optim.spec import OptimizerSpec, ParameterSpec
+from paddle.pserver.sparse.initial import Initial
+from paddle.pserver.sparse.ticks import MAX_AGE
+
+MAX_ROWS = (1 << 32) - 2
+"""On one server; a row's number has 32 bits."""
+MAX_ENTRY = 1 << 31
+
+
+@dataclass(frozen=True, slots=True)
+class TableSpec:
+    """A table of rows by int64 id.
+
+    Attributes:
+        parameter: name, decay, clipping and rate of the rows. Its shape is (1, width): the height is unknown.
+        initial: what rows begin with.
+        entry: a row is made at the batch in which its id is seen for the entry-th time; until then gradients
+            for it are dropped. 1: at once.
+        max_age: a row that got no gradient for more than so many batches is dropped, at the latest 1024 batches
+            later. 0: never.
+        max_rows: on one server; a batch that would need more is refused.
+    """
+
+    parameter: ParameterSpec
+    initial: Initial = field(default_factory=Initial)
+    entry: int = 1
+    max_age: int = 0
+    max_rows: int = MAX_ROWS
+
+    def __post_init__(self) -> None:
+        parameter, what = self.parameter, f"table {self.parameter.name}"
+        if len(parameter.shape) != 2 or parameter.shape[0] != 1:
+            raise ConfigError(f"{what}: shape: expected (1, width), got {parameter.shape}")
+        if not parameter.sparse or parameter.static:
+            raise ConfigError(f"{what}: expected a parameter that is sparse and not static")
+        for name, least, most in (("entry", 1, MAX_ENTRY), ("max_age", 0, MAX_AGE), ("max_rows", 1, MAX_ROWS)):
+            value = getattr(self, name)
+            if type(value) is not int or not least <= value <= most:
+                raise ConfigError(f"{what}: {name}: expected {least} to {most}, got {value!r}")
+
+    @property
+    def name(self) -> str:
+        """The table's name."""
+        return self.parameter.name
+
+    @property
+    def width(self) -> int:
+        """Elements of a row."""
+        return self.parameter.shape[1]
+
+    def check_optimizer(self, optimizer: OptimizerSpec) -> None:
+        """Check that a rule can update single rows, were it lazily.
+
+        Raises:
+            ConfigError: it cannot.
+        """
+        if optimizer.rule == "sparse_momentum" or rule_of(optimizer).needs_whole:
+            raise ConfigError(
+                f"table {self.name}: {optimizer.rule} needs all rows of a table in every batch; "
+                "use another optimizer, such as momentum, which then acts on touched rows alone"
+            )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a dictionary of JSON types."""
+        return {item.name: getattr(self, item.name) for item in fields(self)} | {
+            "parameter": self.parameter.to_json(),
+            "initial": self.initial.to_json(),
+        }
+
+    @classmethod
+    def from_json(cls, data: object) -> Self:
+        """Return the spec that `to_json` described.
+
+        Raises:
+            ConfigError: `data` has other fields, types or values.
+        """
+        content = _fields(cls, data)
+        content["parameter"] = ParameterSpec.from_json(content["parameter"])
+        content["initial"] = Initial(**_fields(Initial, content["initial"]))
+        return cls(**content)
+
+
+def _fields(cls: type[Any], data: object) -> dict[str, Any]:
+    expected = {item.name for item in fields(cls)}
+    if not isinstance(data, dict) or set(data) != expected:
+        got = sorted(map(str, data)) if isinstance(data, dict) else type(data).__name__
+        raise ConfigError(f"{cls.__name__}: expected the fields {sorted(expected)}, got {got}")
+    return dict(data)

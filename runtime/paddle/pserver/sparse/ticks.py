@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A row's tick: the table's clock at its last change, in 31 bits that wrap, and whether it ever had a gradient.
+
+The clock counts batches. Ages are differences modulo 2^31, exact up to `MAX_AGE`: a table touches up the
+ticks of older rows before they could be mistaken for young ones.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from paddle.optim.rows import Since
+
+Ticks = npt.NDArray[np.uint32]
+
+MAX_AGE = 1 << 29
+_MASK = (1 << 31) - 1
+_NEW = 1 << 31
+
+
+def tick(clock: int) -> int:
+    """Return the tick of rows that got a gradient in this batch."""
+    return clock & _MASK
+
+
+def new_tick(clock: int) -> int:
+    """Return the tick of rows that were given values in this batch, and no gradient ever."""
+    return (clock & _MASK) | _NEW
+
+
+def ages(ticks: Ticks, clock: int) -> Ticks:
+    """Return how many batches before `clock` each row changed; 2^30 or more: after it."""
+    return (np.uint32(tick(clock)) - ticks) & np.uint32(_MASK)
+
+
+def changed(ticks: Ticks, since: int | None, until: int) -> npt.NDArray[np.bool_]:
+    """Return which rows changed last after batch `since` (None: ever) and not after batch `until`."""
+    limit = 1 << 30 if since is None else until - since
+    found: npt.NDArray[np.bool_] = ages(ticks, until) < min(limit, 1 << 30)
+    return found
+
+
+def rejuvenated(ticks: Ticks, clock: int) -> Ticks:
+    """Return ticks in which no row is older than `MAX_AGE`."""
+    too_old = (ages(ticks, clock) > MAX_AGE) & (ages(ticks, clock) < 1 << 30)
+    oldest = np.uint32(tick(clock - MAX_AGE))
+    return np.where(too_old, (ticks & np.uint32(_NEW)) | oldest, ticks)
+
+
+def since_of(ticks: Ticks, clock: int, caught_up: int) -> Since:
+    """Return what rules ask of rows in batch `clock`, when all rows were decayed in batch `caught_up`."""
+    age = ages(ticks, clock).astype(np.float32)[:, None]
+    return Since(age, (ticks & np.uint32(_NEW) != 0)[:, None], np.minimum(age, np.float32(clock - caught_up)))

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who is let into a table: ids from their k-th sighting on.
+
+A sighting is a batch that has a gradient for the id, however many. Those of ids that are not in yet are kept at about
+15 bytes each. With a period they are forgotten between one and two periods later, so that ids seen once
+do not pile up.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from paddle.pserver.sparse.blocks import Sightings
+from paddle.pserver.sparse.index import ABSENT, Index
+
+Ids = npt.NDArray[np.int64]
+
+
+class WaitingRoom:
+    """Sightings of ids without a row. Not thread-safe."""
+
+    def __init__(self, entry: int, period: int) -> None:
+        """Prepare.
+
+        Args:
+            entry: k.
+            period: batches; 0: nothing is forgotten.
+        """
+        self._entry, self._period = entry, period
+        self._seen, self._before = Index(), Index()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory taken."""
+        return self._seen.nbytes + self._before.nbytes
+
+    def tick(self, clock: int) -> None:
+        """Begin batch number `clock`."""
+        if self._period and clock % self._period == 0:
+            self._seen, self._before = Index(), self._seen
+
+    def admit(self, ids: Ids) -> npt.NDArray[np.bool_]:
+        """Note a sighting of each id (n,), none twice; return who is let in, and forget those."""
+        if self._entry == 1:
+            return np.ones(len(ids), np.bool_)
+        seen = self._seen.find(ids)
+        before = self._before.find(ids)
+        known = seen != ABSENT
+        counts = np.where(known, seen, 0) + np.where(before != ABSENT, before, 0).astype(np.uint32) + 1
+        let_in: npt.NDArray[np.bool_] = counts >= self._entry
+        self._seen.remove(ids[let_in & known])
+        self._before.remove(ids[let_in & (before != ABSENT)])
+        stays = ~let_in
+        self._seen.put(ids[stays & known], seen[stays & known] + np.uint32(1))
+        fresh = ids[stays & ~known]
+        self._seen.insert(fresh, np.ones(len(fresh), np.uint32))
+        return let_in
+
+    def content(self) -> tuple[Sightings, Sightings]:
+        """Return copies of the sightings of this period and of the one before."""
+        return _copy(self._seen), _copy(self._before)
+
+    def fill(self, content: tuple[Sightings, Sightings]) -> None:
+        """Take over what `content` of another one returned."""
+        self._seen, self._before = Index(), Index()
+        for index, (ids, counts) in zip((self._seen, self._before), content, strict=True):
+            index.insert(ids, counts)
+
+
+def _copy(index: Index) -> Sightings:
+    parts = list(index.segments())
+    return Sightings(np.concatenate([ids for ids, _ in parts]), np.concatenate([n for _, n in parts]))
