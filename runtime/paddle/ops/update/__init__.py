@@ -1,0 +1,6 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operators that update a parameter in place; the arithmetic is that of `optim.step`."""
+
+from paddle.ops.update import adadelta, adagrad, adam, adamax, ftrl, lamb, momentum, rmsprop, sgd
+
+__all__ = ["adadelta", "adagrad", "adam", "adamax", "ftrl", "lamb", "momentum", "rmsprop", "sgd"]

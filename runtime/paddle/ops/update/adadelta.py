@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""adadelta: steps as large as past steps were; there is no learning rate."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from paddle.backend import Array
+from paddle.ops.registry import Spec, operator
+from paddle.ops.update.grads import dense
+from paddle.optim.step.adadelta import adadelta as step
+
+
+def _infer(param: Spec, grad: Spec, grads: Spec, updates: Spec) -> tuple[Spec, Spec, Spec]:
+    return param, grads, updates
+
+
+@operator(
+    "adadelta",
+    "Param Grad AvgSquaredGrad AvgSquaredUpdate -> ParamOut AvgSquaredGradOut AvgSquaredUpdateOut",
+    attrs={"rho": 0.95, "epsilon": 1e-6},
+    infer=_infer,
+    in_place={
+        "ParamOut": "Param",
+        "AvgSquaredGradOut": "AvgSquaredGrad",
+        "AvgSquaredUpdateOut": "AvgSquaredUpdate",
+    },
+)
+def adadelta(
+    param: Array, grad: Any, grads: Array, updates: Array, *, rho: float, epsilon: float
+) -> tuple[Array, Array, Array]:
+    """Take one step."""
+    step(param, dense(grad, param), grads, updates, rho, epsilon)
+    return param, grads, updates

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""adam: the powers of the betas come in and are multiplied by operators of their own afterwards."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from paddle.backend import Array, array_module
+from paddle.ops.registry import Spec, operator
+from paddle.ops.selected_rows import SelectedRows
+from paddle.ops.update.grads import dense, merged, scalar
+from paddle.optim.step.adam import adam as step
+
+
+def _infer(param: Spec, grad: Spec, rate: Spec, m: Spec, v: Spec, b1: Spec, b2: Spec) -> tuple[Spec, ...]:
+    return param, m, v
+
+
+@operator(
+    "adam",
+    "Param Grad LearningRate Moment1 Moment2 Beta1Pow Beta2Pow -> ParamOut Moment1Out Moment2Out",
+    attrs={
+        "beta1": 0.9,
+        "beta2": 0.999,
+        "epsilon": 1e-8,
+        "lazy_mode": False,
+        "min_row_size_to_use_multithread": 1000,
+    },
+    infer=_infer,
+    in_place={"ParamOut": "Param", "Moment1Out": "Moment1", "Moment2Out": "Moment2"},
+)
+def adam(
+    param: Array,
+    grad: Any,
+    rate: Array,
+    moment1: Array,
+    moment2: Array,
+    beta1_power: Array,
+    beta2_power: Array,
+    *,
+    beta1: float,
+    beta2: float,
+    epsilon: float,
+    lazy_mode: bool,
+) -> tuple[Array, Array, Array]:
+    """Take one step; of a sparse gradient all rows move, or in lazy mode those that it has."""
+    xp = array_module(param)
+    alpha = scalar(rate) * xp.sqrt(1.0 - scalar(beta2_power)) / (1.0 - scalar(beta1_power))
+    alpha = alpha.astype(param.dtype)
+    if not (lazy_mode and isinstance(grad, SelectedRows)):
+        step(param, dense(grad, param), moment1, moment2, alpha, beta1, beta2, epsilon)
+        return param, moment1, moment2
+    rows = merged(grad, param)
+    w, m, v = param[rows.rows], moment1[rows.rows], moment2[rows.rows]
+    step(w, rows.values, m, v, alpha, beta1, beta2, epsilon)
+    param[rows.rows], moment1[rows.rows], moment2[rows.rows] = w, m, v
+    return param, moment1, moment2

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ftrl: follow the regularised leader."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from paddle.backend import Array
+from paddle.ops.registry import Spec, operator
+from paddle.ops.update.grads import dense, scalar
+from paddle.optim.step.ftrl import ftrl as step
+
+
+def _infer(param: Spec, squared: Spec, linear: Spec, grad: Spec, rate: Spec) -> tuple[Spec, Spec, Spec]:
+    return param, squared, linear
+
+
+@operator(
+    "ftrl",
+    "Param SquaredAccumulator LinearAccumulator Grad LearningRate -> ParamOut SquaredAccumOut LinearAccumOut",
+    attrs={"l1": 0.0, "l2": 0.0, "lr_power": -0.5},
+    infer=_infer,
+    in_place={
+        "ParamOut": "Param",
+        "SquaredAccumOut": "SquaredAccumulator",
+        "LinearAccumOut": "LinearAccumulator",
+    },
+)
+def ftrl(
+    param: Array,
+    squared: Array,
+    linear: Array,
+    grad: Any,
+    rate: Array,
+    *,
+    l1: float,
+    l2: float,
+    lr_power: float,
+) -> tuple[Array, Array, Array]:
+    """Take one step."""
+    step(param, dense(grad, param), squared, linear, scalar(rate), l1, l2, lr_power)
+    return param, squared, linear

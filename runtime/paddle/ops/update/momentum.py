@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""momentum and lars_momentum: gradient descent with a velocity."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from paddle.backend import Array
+from paddle.ops.registry import Spec, operator
+from paddle.ops.update.grads import dense, scalar
+from paddle.optim.step import sgd as step
+
+_SLOTS = "Param Grad Velocity LearningRate -> ParamOut VelocityOut"
+_IN_PLACE = {"ParamOut": "Param", "VelocityOut": "Velocity"}
+
+
+def _infer(param: Spec, grad: Spec, velocity: Spec, rate: Spec) -> tuple[Spec, Spec]:
+    return param, velocity
+
+
+@operator("momentum", _SLOTS, attrs={"mu": float, "use_nesterov": False}, infer=_infer, in_place=_IN_PLACE)
+def momentum(
+    param: Array, grad: Any, velocity: Array, rate: Array, *, mu: float, use_nesterov: bool
+) -> tuple[Array, Array]:
+    """Take one step; rows that a sparse gradient lacks move on by their velocity."""
+    step.momentum(param, dense(grad, param), velocity, scalar(rate), mu, use_nesterov)
+    return param, velocity
+
+
+@operator(
+    "lars_momentum",
+    _SLOTS,
+    attrs={"mu": float, "lars_coeff": 0.001, "lars_weight_decay": 0.0005},
+    infer=_infer,
+    in_place=_IN_PLACE,
+)
+def lars_momentum(
+    param: Array,
+    grad: Any,
+    velocity: Array,
+    rate: Array,
+    *,
+    mu: float,
+    lars_coeff: float,
+    lars_weight_decay: float,
+) -> tuple[Array, Array]:
+    """Take one step at a rate of the layer's own."""
+    step.lars_momentum(param, dense(grad, param), velocity, scalar(rate), mu, lars_coeff, lars_weight_decay)
+    return param, velocity

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""rmsprop: gradients over the root of their mean square, plain or centred."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from paddle.backend import Array
+from paddle.ops.registry import Spec, operator
+from paddle.ops.update.grads import dense, scalar
+from paddle.optim.step import rmsprop as step
+
+
+def _infer(
+    param: Spec, square: Spec, mean: Spec | None, rate: Spec, grad: Spec, moment: Spec
+) -> tuple[Spec, Spec, Spec, Spec]:
+    return param, moment, square, mean or square
+
+
+@operator(
+    "rmsprop",
+    "Param MeanSquare MeanGrad? LearningRate Grad Moment -> ParamOut MomentOut MeanSquareOut MeanGradOut?",
+    attrs={"epsilon": 1e-10, "decay": 0.9, "momentum": 0.0, "centered": False},
+    infer=_infer,
+    in_place={
+        "ParamOut": "Param",
+        "MomentOut": "Moment",
+        "MeanSquareOut": "MeanSquare",
+        "MeanGradOut": "MeanGrad",
+    },
+)
+def rmsprop(
+    param: Array,
+    mean_square: Array,
+    mean_grad: Array | None,
+    rate: Array,
+    grad: Any,
+    moment: Array,
+    *,
+    epsilon: float,
+    decay: float,
+    momentum: float,
+    centered: bool,
+) -> tuple[Array, Array, Array, Array | None]:
+    """Take one step."""
+    g, eta = dense(grad, param), scalar(rate)
+    if centered:
+        step.centred_rmsprop(param, g, mean_square, mean_grad, moment, eta, decay, epsilon, momentum)
+    else:
+        step.rmsprop(param, g, mean_square, moment, eta, decay, epsilon, momentum)
+    return param, moment, mean_square, mean_grad
