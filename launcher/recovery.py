@@ -140,7 +140,7 @@ class Recovery:
             self._roster.nodes[node_id].send(
                 "stop", procs=sorted(stopping), grace_s=self._settings.stop_grace_s
             )
-        parting = [self._roster.nodes[node_id] for node_id in by_node]
+        parting = [node for node_id in by_node if not (node := self._roster.nodes[node_id]).left_out]
         self._loop.until(
             lambda: all(node.parting == 0 or node.link is None for node in parting),
             self._settings.stop_grace_s + KILL_S,

@@ -35,6 +35,7 @@ class Agent:
     def __init__(self, node_id: int, events: Events) -> None:
         self.node_id = node_id
         self.started: list[str] = []
+        self.is_mute = False
         self._events = events
 
     def send(self, kind: str, **fields: Any) -> None:
@@ -45,6 +46,8 @@ class Agent:
             self.say("stopped", procs=fields["procs"], left=[], killed=0)
 
     def say(self, kind: str, **fields: Any) -> None:
+        if self.is_mute:
+            return
         self._events.put(MessageEvent(self.node_id, kind, fields, b""))
 
     def close(self) -> None:

@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from launcher.recovery import Recovery
+from launcher.recovery import KILL_S, Recovery
 from launcher.roster import ProcessState
 from launcher.starter import Starter
 from tests.launcher.staged_job import StagedJob
@@ -53,6 +54,15 @@ def test_nodes_that_are_lost_one_after_the_other_are_both_left_out(job: Job) -> 
     job.lose(2)  # before those that remain were started again
     job.recovery.absorb()
     assert job.restart() == {"trainer-0": 0, "trainer-1": 3}
+
+
+def test_nobody_waits_for_the_answer_of_a_node_that_is_left_out(job: Job) -> None:
+    job.agents[1].is_mute = True
+    job.fail_silent(1)
+    began = time.monotonic()
+    job.recovery.absorb()
+    assert time.monotonic() - began < KILL_S
+    assert len(job.restart()) == 3
 
 
 def test_a_left_out_node_whose_connection_breaks_later_restarts_nobody(job: Job) -> None:
