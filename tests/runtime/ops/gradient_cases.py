@@ -7,6 +7,7 @@ from itertools import product
 from typing import Any
 
 from tests.runtime.ops.gradient_check import Case, Values
+from tests.runtime.ops.recurrent_cases import RECURRENT_CASES
 from tests.runtime.ops.sequence_cases import SEQUENCE_CASES
 
 
@@ -328,5 +329,6 @@ CASES: list[Case] = [
     *_convolutions(),
     *_pools(),
     *_batch_norms(),
+    *RECURRENT_CASES,
     *SEQUENCE_CASES,
 ]
