@@ -96,7 +96,7 @@ class LagGate:
     def take_up(self, facts: list[list[int]]) -> None:
         """Go on where the gate was that gave these `facts`."""
         (self._steps,), *last = facts
-        self._last_steps = Counter({trainer: step for trainer, step in last})
+        self._last_steps = Counter({each[0]: each[1] for each in last})
 
     def describe(self) -> str:
         """Return the statistics since the last reset in one line."""

@@ -122,7 +122,7 @@ def _pieces(root: Path, file: DataFile) -> Iterator[Piece]:
         raise CheckpointError(f"{file.path}: {error}") from None
     if len(data) != file.nbytes:
         raise CheckpointError(f"{file.path}: expected {file.nbytes} bytes, got {len(data)}")
-    yield from parse(memoryview(data))
+    yield from parse(data.data)
 
 
 def _runs(piece: Piece, part: DenseShare) -> Iterator[tuple[int, int, int]]:

@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keeps the state of one engine: for its next process in memory, for the next job in checkpoints.
+
+Both copy in the engine's thread, a little at a time; what was copied is written elsewhere. The share of the
+thread's time that this takes while trainers keep it busy is bounded.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from paddle.pserver.checkpoint.folder import Checkpoint, newest
+from paddle.pserver.checkpoint.loading import load
+from paddle.pserver.checkpoint.manifest import Manifest
+from paddle.pserver.checkpoint.periodic import Periodic
+from paddle.pserver.configuration import Configuration
+from paddle.pserver.engine import Engine
+from paddle.pserver.kept import Kept
+from paddle.pserver.message import Message
+from paddle.pserver.store import Store
+
+_log = logging.getLogger(__name__)
+
+_REST = 5.0  # times what a slice of copying took
+
+
+@dataclass(frozen=True, slots=True)
+class Safety:
+    """What is to be kept, and where.
+
+    Attributes:
+        state: folder in memory for this server's next process, or None.
+        checkpoints: folder for checkpoints, or None.
+        period: batches between two of them; 0: none are written.
+        keep: how many stay.
+        resume: "" to start anew, "latest", or the version of a checkpoint.
+        job: id of the job.
+    """
+
+    state: Path | None = None
+    checkpoints: Path | None = None
+    period: int = 0
+    keep: int = 3
+    resume: str = ""
+    job: str = ""
+
+
+class Safekeeper:
+    """The keeper of one engine: see `keeping.Keeper`. Belongs to the engine's thread."""
+
+    def __init__(self, safety: Safety, clock: Callable[[], float] = time.monotonic) -> None:
+        self._safety, self._clock = safety, clock
+        self._kept = Kept(safety.state, clock) if safety.state is not None else None
+        self._periodic: Periodic | None = None
+        self._engine: Engine | None = None
+        self._replaying = False
+        self._copy_soon = False  # or the journal would need a checkpoint that may be gone by then
+        self._next_at = 0.0
+
+    def recover(self, engine: Engine) -> None:
+        """Take an engine that was just made into care; bring it where an earlier process of the server was.
+
+        Raises:
+            PaddleError: an earlier process did not leave what is needed.
+        """
+        self._engine = engine
+        if self._kept is None:
+            return
+        self._replaying = True
+        requests = self._kept.recover(engine, self._watch)
+        for request in requests:
+            engine.handle(b"", request)
+        engine.miss_everyone()
+        self._replaying = False
+
+    def adopt(self, store: Store, configuration: Configuration) -> bool:
+        """See `Keeper`."""
+        is_resumed = bool(self._safety.resume)
+        if is_resumed:
+            self._resume(store, configuration)
+        self._watch(store, configuration)
+        self._copy_soon = is_resumed
+        return is_resumed
+
+    def record(self, message: Message) -> None:
+        """See `Keeper`."""
+        if self._replaying or self._engine is None:
+            return
+        if self._kept is not None:
+            self._kept.record(message, self._engine, copy=self._copy_soon and self._engine.is_quiet)
+            self._copy_soon = self._copy_soon and not self._engine.is_quiet
+        if self._periodic is not None and self._engine.is_quiet:
+            self._periodic.look(self._engine.facts)
+
+    def background(self) -> float:
+        """See `Keeper`."""
+        now = self._clock()
+        if now < self._next_at:
+            return self._next_at - now
+        any_busy = False
+        for each in (self._kept, self._periodic):
+            if each is not None and each.advance():
+                any_busy = True
+        if not any_busy:
+            return math.inf
+        self._next_at = (done := self._clock()) + _REST * (done - now)
+        return self._next_at - done
+
+    def close(self) -> None:
+        """End what is under way; what is whole stays."""
+        if self._periodic is not None:
+            self._periodic.close()
+
+    def dense(self) -> None:
+        """See `Watch.dense`."""
+        for each in (self._kept, self._periodic):
+            if each is not None:
+                each.dense()
+
+    def rows(self, name: str, rows: npt.NDArray[np.int64]) -> None:
+        """See `Watch.rows`."""
+        for each in (self._kept, self._periodic):
+            if each is not None:
+                each.rows(name, rows)
+
+    def _watch(self, store: Store, configuration: Configuration) -> None:
+        safety = self._safety
+        if self._kept is not None:
+            self._kept.adopt(store, configuration)
+        if safety.checkpoints is not None and safety.period:
+            self._periodic = Periodic(
+                safety.checkpoints, safety.period, safety.keep, safety.job, store, configuration
+            )
+        store.be_watched(self)
+
+    def _resume(self, store: Store, configuration: Configuration) -> None:
+        assert self._safety.checkpoints is not None
+        started = self._clock()
+        version = None if self._safety.resume == "latest" else int(self._safety.resume)
+        found = newest(self._safety.checkpoints, version)
+        load(store, found.root, _parts_for(found, configuration))
+        _log.info(
+            "resumed from the checkpoint of batch %d in %s, pass %d, in %.1f s",
+            found.version,
+            found.root,
+            store.pass_id,
+            self._clock() - started,
+        )
+
+
+def _parts_for(found: Checkpoint, configuration: Configuration) -> list[Manifest]:
+    """Return the parts that a server needs: its own if servers are as many as then, else all."""
+    if configuration.server < len(found.parts):
+        mine = found.parts[configuration.server]
+        then = Configuration.from_text(mine.configuration)
+        if (then.num_dense, then.num_sparse) == (configuration.num_dense, configuration.num_sparse):
+            return [mine]
+    return list(found.parts)
