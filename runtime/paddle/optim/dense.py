@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Updates one dense parameter, or the blocks of it that one server holds.
 
-A parameter cut into blocks gets the same numbers as the whole, unless its rule takes norms (LARS, LAMB).
+A parameter cut into blocks gets the same numbers as the whole, unless its rule needs it whole (LARS, LAMB).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 """Layer-wise Adam: m = β₁m + (1 − β₁)g;  v = β₂v + (1 − β₂)g²;  r = m/(√v + ε) + λw;  w −= η |w|/|r| · r.
 
 You and others, 2019, as Fluid has it: m and v are not corrected for their start, and a parameter that is 0 stays 0.
-λ is weight_decay. The norms are those of what one updater holds: see `lars_momentum`.
+λ is weight_decay. The norms are the whole parameter's: see `lars_momentum`.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from __future__ import annotations
 import atexit
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
@@ -18,8 +19,9 @@ import numpy as np
 import numpy.typing as npt
 
 from paddle.errors import ConfigError, PserverError
+from paddle.optim.rules import rule_of
 from paddle.optim.spec import OptimizerSpec, ParameterSpec, RowGradient
-from paddle.pserver.configuration import Configuration
+from paddle.pserver.configuration import FIRST_COMES, Configuration
 from paddle.pserver.exchange import Exchange, Network
 from paddle.pserver.keys import WireKeys
 from paddle.pserver.layout import Array, Layout
@@ -122,7 +124,12 @@ class Client:
         )
 
     def configure(
-        self, parameters: Sequence[ParameterSpec], optimizer: OptimizerSpec, values: Mapping[str, Array]
+        self,
+        parameters: Sequence[ParameterSpec],
+        optimizer: OptimizerSpec,
+        values: Mapping[str, Array],
+        *,
+        first_comes: bool = False,
     ) -> None:
         """Agree with servers and other trainers on the model; wait until its initial values are there.
 
@@ -133,17 +140,33 @@ class Client:
             parameters: all parameters, in the same order in every trainer; static ones are not sent.
             optimizer: what servers do with gradients.
             values: trainer 0: each parameter's value, float32 of its shape.
+            first_comes: every trainer gives values, and those of whoever comes first are taken.
 
         Raises:
             ConfigError: a value is missing or of another shape or dtype.
             PserverError: a server is configured for another model, or cannot do this one.
         """
-        self._layout = Layout(parameters, len(self._everyone) - self._num_sparse, self._num_sparse)
-        replies = self._exchange.run(
-            {i: self._configuration(parameters, optimizer, i) for i in self._everyone}
+        self._layout = Layout(
+            parameters,
+            len(self._everyone) - self._num_sparse,
+            self._num_sparse,
+            whole=rule_of(optimizer).needs_whole,
         )
+        # Server 0 decides who came first: whoever it lets wait asks the others when all values are there.
+        everyone = [*self._everyone]
+        turns = [everyone[:1], everyone[1:]] if first_comes else [everyone]
+        replies: dict[int, Message] = {}
+        for servers in turns:
+            replies |= self._exchange.run(
+                {
+                    i: replace(
+                        self._configuration(parameters, optimizer, i), extra=FIRST_COMES if first_comes else 0
+                    )
+                    for i in servers
+                }
+            )
         missing = [i for i, reply in replies.items() if reply.value == 0]
-        if self._trainer != 0 or not missing:
+        if not missing:
             if self._trainer == 0:
                 _log.info("the pservers hold values of this model already; they are kept")
             return
@@ -155,7 +178,9 @@ class Client:
         for index in missing:
             for share in self._layout.shares[index].tables:
                 self._tables.send(index, share, flat[share.parameter.name])
-        self._exchange.run({i: Message(Verb.READY) for i in missing})
+        # Server 0 last: it lets others go on to all servers.
+        for turn in ([i for i in missing if i], [i for i in missing if not i]):
+            self._exchange.run({i: Message(Verb.READY) for i in turn})
 
     def rejoin(self) -> int:
         """Take up the place of an earlier process of this trainer; return how many passes are over."""

@@ -11,8 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from paddle.errors import ConfigError, PserverError
+from paddle.optim.rules import rule_of
 from paddle.optim.spec import OptimizerSpec, ParameterSpec
 from paddle.pserver.placement import ServerShare, place
+
+FIRST_COMES = 1  # `extra` of a CONFIGURE: whoever comes first provides the values, whatever its trainer id
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +30,8 @@ class Configuration:
 
     def share(self) -> ServerShare:
         """Return what this server holds."""
-        return place(self.parameters, self.num_dense, self.num_sparse)[self.server]
+        whole = rule_of(self.optimizer).needs_whole
+        return place(self.parameters, self.num_dense, self.num_sparse, whole=whole)[self.server]
 
     def to_text(self) -> str:
         """Return the form that travels."""

@@ -30,15 +30,17 @@ class Layout:
         slabs: gradients or values for each server; owned here, overwritten by `gather`.
     """
 
-    def __init__(self, parameters: Sequence[ParameterSpec], num_dense: int, num_sparse: int) -> None:
-        """Place the parameters.
+    def __init__(
+        self, parameters: Sequence[ParameterSpec], num_dense: int, num_sparse: int, *, whole: bool = False
+    ) -> None:
+        """Place the parameters; see `place`.
 
         Raises:
             ConfigError: a name occurs twice, or a share is too large.
         """
         check_names(parameters)
         self.parameters = {p.name: p for p in parameters if not p.static}
-        self.shares = place(parameters, num_dense, num_sparse)
+        self.shares = place(parameters, num_dense, num_sparse, whole=whole)
         self.slabs = [np.zeros(share.slab_size, np.float32) for share in self.shares]
 
     def tables(self, name: str) -> list[tuple[int, RowShare]]:

@@ -109,10 +109,13 @@ class ServerShare:
         return self.dense[-1].stop if self.dense else 0
 
 
-def place(parameters: Sequence[ParameterSpec], num_dense: int, num_sparse: int) -> tuple[ServerShare, ...]:
+def place(
+    parameters: Sequence[ParameterSpec], num_dense: int, num_sparse: int, *, whole: bool = False
+) -> tuple[ServerShare, ...]:
     """Place parameters on `num_dense` servers, and sparse ones on the `num_sparse` servers that follow.
 
-    Without servers for sparse parameters, these lie on the others. Static parameters lie nowhere.
+    Without servers for sparse parameters, these lie on the others. Static parameters lie nowhere. With `whole`, dense
+    parameters are not cut: an update rule takes their norms.
 
     Raises:
         ConfigError: one server's share would be too large for a message.
@@ -120,6 +123,8 @@ def place(parameters: Sequence[ParameterSpec], num_dense: int, num_sparse: int) 
     dense = [p for p in parameters if not p.static and not p.sparse]
     tables = [p for p in parameters if not p.static and p.sparse]
     block = block_size(sum(p.size for p in dense), num_dense)
+    if whole:
+        block = max((p.size for p in dense), default=block)
     hosts = range(num_dense, num_dense + num_sparse) if num_sparse else range(num_dense)
     shares = []
     for server in range(num_dense + num_sparse):

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from paddle.errors import ConfigError, PaddleError, PserverError, WireError
-from paddle.pserver.configuration import Configuration
+from paddle.pserver.configuration import FIRST_COMES, Configuration
 from paddle.pserver.gradient import Gradient, read_gradient
 from paddle.pserver.keeping import NOBODY, Keeper
 from paddle.pserver.message import Message, Section, Verb, error_message
@@ -23,7 +23,7 @@ from paddle.pserver.sync import Barrier, LagGate, Waiting, lag_ratio
 
 _log = logging.getLogger(__name__)
 
-_NO_VALUES = "trainer 0 left before it gave the parameters their values; see its log"
+_NO_VALUES = "trainer %d left before it gave the parameters their values; see its log"
 
 
 class Training:
@@ -49,6 +49,7 @@ class Training:
         self._configuration: Configuration | None = None
         self._store: Store | None = None
         self._is_ready = False
+        self._creator = 0
         self._lag: LagGate | None = None
         self._pass_open = False
         self._in_pass: set[int] = set()
@@ -122,9 +123,9 @@ class Training:
     def leave(self, trainer: int) -> None:
         """Go on without a trainer that left; a gradient it was waiting with still counts."""
         self._in_pass.discard(trainer)
-        if trainer == 0 and not self._is_ready:
+        if trainer == self._creator and not self._is_ready:
             for other, _ in self._config.take():
-                self._answer(other, error_message(_NO_VALUES))
+                self._answer(other, error_message(_NO_VALUES % trainer))
         self._advance()
         if len(self._left) == self._options.num_trainers:
             self._pass_open = False
@@ -133,9 +134,9 @@ class Training:
 
     def waiting(self) -> list[Waiting]:
         """Return the barriers at which somebody waits, and for whom."""
-        everyone_but_0 = set(range(1, self._options.num_trainers))
+        others = set(range(self._options.num_trainers)) - {self._creator}
         barriers: list[tuple[str, Barrier[Any], set[int] | frozenset[int]]] = [
-            ("for the initial values", self._config, everyone_but_0),
+            ("for the initial values", self._config, others),
             ("at the start of a pass", self._start, set()),
             ("for gradients", self._step, self._finish.arrived),
             ("at the end of a pass", self._finish, set()),
@@ -150,8 +151,8 @@ class Training:
 
     def _on_configure(self, trainer: int, message: Message) -> None:
         wanted = Configuration.from_text(message.section("").as_text())
-        if self._configuration is None and trainer == 0:
-            self._configure(wanted)
+        if self._configuration is None and (trainer == 0 or message.extra == FIRST_COMES):
+            self._configure(wanted, trainer)
         if self._configuration is not None:
             difference = self._configuration.difference(wanted)
             if difference:
@@ -160,14 +161,14 @@ class Training:
                 )
         if self._is_ready:
             self._answer(trainer, Message(Verb.OK, value=1))
-        elif trainer == 0:
+        elif trainer == self._creator:
             self._answer(trainer, Message(Verb.OK, value=0))
-        elif 0 in self._left:
-            raise PserverError(_NO_VALUES)
+        elif self._creator in self._left:
+            raise PserverError(_NO_VALUES % self._creator)
         else:
             self._config.arrive(trainer, wanted)
 
-    def _configure(self, wanted: Configuration) -> None:
+    def _configure(self, wanted: Configuration, creator: int) -> None:
         share = wanted.share()
         try:
             store = Store(share, wanted.optimizer)
@@ -176,7 +177,7 @@ class Training:
         except (MemoryError, ValueError) as error:
             raise PserverError(f"the parameters do not fit into this server's memory: {error}") from None
         self._is_ready = self._keeper.adopt(store, wanted)
-        self._store = store
+        self._store, self._creator = store, creator
         self._adapt(wanted)
         for part in share.dense:
             _log.info("pserver: new cpuvector: size=%d (%s)", part.stop - part.start, part.parameter.name)
@@ -185,7 +186,9 @@ class Training:
         for trainer, other in self._config.take():
             difference = wanted.difference(other)
             if difference:
-                self._answer(trainer, error_message(f"trainer 0 configured another model: {difference}"))
+                self._answer(
+                    trainer, error_message(f"trainer {creator} configured another model: {difference}")
+                )
             elif self._is_ready:
                 self._answer(trainer, Message(Verb.OK, value=1))
             else:
@@ -207,8 +210,8 @@ class Training:
 
     def _on_set_values(self, trainer: int, message: Message) -> None:
         store = self._configured()
-        if trainer != 0 or self._is_ready:
-            raise PserverError("values are set by trainer 0 alone, before training")
+        if trainer != self._creator or self._is_ready:
+            raise PserverError(f"values are set by trainer {self._creator} alone, before training")
         for section in message.sections:
             if section.name:
                 store.table(section.name).set(message.extra, section.array)
@@ -219,8 +222,8 @@ class Training:
 
     def _on_ready(self, trainer: int, message: Message) -> None:
         self._configured()
-        if trainer != 0:
-            raise PserverError("trainer 0 alone says that the parameters are ready")
+        if trainer != self._creator:
+            raise PserverError(f"trainer {self._creator} alone says that the parameters are ready")
         self._is_ready = True
         self._answer(trainer, Message(Verb.OK))
         for other, _ in self._config.take():
