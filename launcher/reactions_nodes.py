@@ -41,6 +41,7 @@ class NodeReactions:
         record = self._roster.nodes[event.node_id]
         record.link = Link(event.node_id, record.name, event.stream, situation.events, situation.engine.wires)
         record.heard_at = time.monotonic()
+        record.stopped, record.left = False, ()  # that was said by an agent before this one
         record.send(
             "hello",
             job_id=self._plan.job_id,

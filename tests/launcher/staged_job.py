@@ -23,6 +23,7 @@ from launcher.reactions_processes import ProcessReactions
 from launcher.roster import NodeRecord, Roster
 from launcher.settings import resolve
 from launcher.situation import Situation
+from launcher.wires import Wires
 
 JOB = "JOB20260102030405-a1b2c3"
 
@@ -59,6 +60,7 @@ class Engine:
 
     def __init__(self) -> None:
         self.asked: list[int] = []
+        self.wires = Wires()
 
     def connect(self, node: Node) -> None:
         self.asked.append(node.node_id)

@@ -9,7 +9,10 @@ from typing import cast
 
 import pytest
 
+from launcher.bootstrap import Bootstrap
+from launcher.engines.ssh import Connected
 from launcher.link import Link, LinkLost
+from launcher.local import LocalStream
 from tests.launcher.staged_job import Agent, StagedJob
 
 
@@ -52,6 +55,18 @@ def test_news_of_a_connection_that_was_given_up_long_ago_does_not_end_the_next_o
     job.events.put(LinkLost(1, "the node agent does not end", before))
     job.settle()
     assert job.roster.nodes[1].link is now
+
+
+def test_what_an_agent_that_gave_up_had_stopped_says_nothing_of_the_next_one(job: StagedJob) -> None:
+    record = job.roster.nodes[1]
+    job.agents[1].say("stopped", procs=None, left=[[7, "sh"]], killed=0)
+    job.lose(1)
+    assert record.stopped
+    job.events.put(Connected(1, LocalStream(["sleep", "600"], Bootstrap("n", b"x"))))
+    job.settle()
+    assert record.link is not None
+    record.link.close()
+    assert (record.stopped, record.left) == (False, ())
 
 
 def test_what_an_agent_cannot_do_while_all_is_stopped_is_no_cause(job: StagedJob) -> None:
