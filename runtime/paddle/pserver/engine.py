@@ -80,6 +80,16 @@ class Engine:
         return self._keeper.background()
 
     @property
+    def version(self) -> int:
+        """Batches applied so far."""
+        return self._training.version
+
+    @property
+    def is_over(self) -> bool:
+        """Whether every trainer came and left."""
+        return len(self._sessions.left) == self._sessions.num_trainers
+
+    @property
     def is_quiet(self) -> bool:
         """Whether `facts` and the store together are the whole state."""
         return self._training.is_quiet

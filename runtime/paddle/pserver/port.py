@@ -42,7 +42,7 @@ class Port:
         """Work until `stop`, then close the socket."""
         next_tick = time.monotonic() + _TICK_S
         try:
-            while self._router.wait(max(next_tick - time.monotonic(), 0.0)):
+            while self._router.wait(max(min(next_tick - time.monotonic(), self._engine.background()), 0.0)):
                 self._receive()
                 if time.monotonic() >= next_tick:
                     next_tick = time.monotonic() + _TICK_S

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from paddle.errors import ConfigError
 from paddle.pserver.checkpoint.folder import Checkpoint, newest
 from paddle.pserver.checkpoint.loading import load
 from paddle.pserver.checkpoint.manifest import Manifest
@@ -52,6 +54,26 @@ class Safety:
     resume: str = ""
     job: str = ""
 
+    @classmethod
+    def read(cls, flags: Mapping[str, object], job_id: str) -> Safety:
+        """Read the flags of `paddle pserver`.
+
+        Raises:
+            ConfigError: they do not fit together.
+        """
+        folder, resume = str(flags["checkpoint_dir"]), str(flags["resume"])
+        period, keep = (int(str(flags[name])) for name in ("checkpoint_period", "checkpoint_keep"))
+        if period and not folder:
+            raise ConfigError(
+                "flag --checkpoint_period needs --checkpoint_dir: a folder that outlives the job"
+            )
+        if resume and not folder:
+            raise ConfigError("flag --resume needs --checkpoint_dir: where the checkpoints are")
+        if resume not in ("", "latest") and not (resume.isascii() and resume.isdigit()):
+            raise ConfigError(f"flag --resume: expected latest, or the batch of a checkpoint, got {resume!r}")
+        job = re.sub(r"[^A-Za-z0-9_-]", "_", job_id)
+        return cls(None, Path(folder) if folder else None, period, keep, resume, job)
+
 
 class Safekeeper:
     """The keeper of one engine: see `keeping.Keeper`. Belongs to the engine's thread."""
@@ -65,21 +87,25 @@ class Safekeeper:
         self._copy_soon = False  # or the journal would need a checkpoint that may be gone by then
         self._next_at = 0.0
 
-    def recover(self, engine: Engine) -> None:
+    def recover(self, engine: Engine) -> int:
         """Take an engine that was just made into care; bring it where an earlier process of the server was.
+
+        Returns:
+            Batches that it has applied then.
 
         Raises:
             PaddleError: an earlier process did not leave what is needed.
         """
         self._engine = engine
         if self._kept is None:
-            return
+            return 0
         self._replaying = True
         requests = self._kept.recover(engine, self._watch)
         for request in requests:
             engine.handle(b"", request)
         engine.miss_everyone()
         self._replaying = False
+        return engine.version
 
     def adopt(self, store: Store, configuration: Configuration) -> bool:
         """See `Keeper`."""

@@ -13,19 +13,21 @@ import signal
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import FrameType
 
 from paddle.env import JobEnvironment
 from paddle.errors import ConfigError, PaddleError, PortBusy, PserverError
 from paddle.flags import MAX_PORT, PSERVER_FLAGS, parse_arguments, read_flags
 from paddle.pserver.address import bind_addresses, owner_of, published
-from paddle.pserver.engine import Engine
+from paddle.pserver.guarded import guarded
 from paddle.pserver.keys import Context, WireKeys
 from paddle.pserver.links import Links
 from paddle.pserver.message import Message, Verb
 from paddle.pserver.options import EngineOptions
 from paddle.pserver.port import Port
+from paddle.pserver.revival import Identity, Revival
+from paddle.pserver.safekeeping import Safety
 from paddle.pserver.transport import Router
 from paddle.report import Reporter
 
@@ -44,6 +46,8 @@ class ServerOptions:
         addresses: where each port is bound: one server per port and address.
         tries: how many further base ports to try.
         keys: None: the wire is plain.
+        state_dir: parent of what outlives the process, or empty.
+        safety: what is to be kept, its `state` left open.
     """
 
     addresses: tuple[str, ...]
@@ -53,6 +57,8 @@ class ServerOptions:
     tries: int
     keys: WireKeys | None
     engine: EngineOptions
+    state_dir: str = ""
+    safety: Safety = field(default_factory=Safety)
 
     @classmethod
     def read(cls, arguments: Sequence[str], environment: JobEnvironment) -> ServerOptions:
@@ -77,23 +83,31 @@ class ServerOptions:
                 lag_ratio_default=float(flags["async_lagged_ratio_default"]),
                 log_period=numbers["log_period_server"],
             ),
+            state_dir=str(flags["state_dir"]),
+            safety=Safety.read(flags, environment.job_id),
         )
 
 
 class Server:
     """All ports of one process. Made, waited for and closed by one thread."""
 
-    def __init__(self, options: ServerOptions) -> None:
+    def __init__(self, options: ServerOptions, revival: Revival | None = None) -> None:
         """Bind all ports and serve them.
+
+        Args:
+            options: see there.
+            revival: what an earlier process of this server left, and where this one leaves it.
 
         Raises:
             PortBusy: no whole range of ports is free where we may look.
+            PserverError: what an earlier process left is not what is needed.
         """
+        earlier = revival.read() if revival is not None else None
         count = options.num_dense + options.num_sparse
         self._options = options
         self._context = Context(options.keys, min(count * len(options.addresses), _MAX_IO_THREADS))
         try:
-            self._routers = self._bind(count)
+            self._routers = self._bind(count, () if earlier is None else earlier.ports)
         except PaddleError:
             self._context.close()
             raise
@@ -102,8 +116,12 @@ class Server:
         self.failed = False
         self._ports: list[Port] = []
         self._threads: list[threading.Thread] = []
+        stamps = earlier.stamps if earlier is not None else [secrets.randbits(63) + 1 for _ in self._routers]
+        self._guarded = guarded(options.engine, options.safety, stamps, revival)
+        if revival is not None and earlier is None:
+            revival.write(Identity(tuple(router.port for _, router in self._routers), tuple(stamps)))
         for number, (address, router) in enumerate(self._routers):
-            port = Port(router, Engine(options.engine, secrets.randbits(63) + 1))
+            port = Port(router, self._guarded[number].engine)
             _log.info("Starting parameterServer[%d]", number)
             thread = threading.Thread(
                 target=self._serve, args=(number, port), name=f"pserver-{number}", daemon=True
@@ -154,8 +172,15 @@ class Server:
             thread.join(_JOIN_S)
         if any(thread.is_alive() for thread in self._threads):
             _log.error("a server thread did not end within %.0f s", _JOIN_S)
-        else:
-            self._context.close()
+            return
+        self._context.close()
+        for each in self._guarded:
+            each.close()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether every trainer came and left, so that nobody needs the state; only after `close`."""
+        return all(each.engine.is_over for each in self._guarded)
 
     def _serve(self, number: int, port: Port) -> None:
         try:
@@ -165,9 +190,15 @@ class Server:
             self.failed = True
             self.stopped.set()
 
-    def _bind(self, count: int) -> list[tuple[str, Router]]:
-        """Bind a whole range of ports, or the next free one."""
+    def _bind(self, count: int, again: Sequence[int]) -> list[tuple[str, Router]]:
+        """Bind a whole range of ports, or the next free one; or the very ports that are given."""
         options = self._options
+        if again:
+            addresses = options.addresses * count
+            return [
+                (address, Router(self._context, address, port))
+                for address, port in zip(addresses, again, strict=True)
+            ]
         for attempt in range(options.tries + 1):
             base = options.port + attempt if options.port else 0
             if base + count - 1 > MAX_PORT:
@@ -210,7 +241,9 @@ def run(arguments: Sequence[str], environment: JobEnvironment) -> int:
         ConfigError, PortBusy, PserverError: it could not start.
     """
     _log.info("commandline: paddle pserver %s ", " ".join(arguments))
-    server = Server(ServerOptions.read(arguments, environment))
+    options = ServerOptions.read(arguments, environment)
+    revival = Revival.of(options.state_dir, environment, options.port)
+    server = Server(options, revival)
 
     def on_signal(number: int, frame: FrameType | None) -> None:
         server.stopped.set()
@@ -226,6 +259,8 @@ def run(arguments: Sequence[str], environment: JobEnvironment) -> int:
         _log.info("stopping")
     finally:
         server.close()
+    if revival is not None and server.is_over:
+        revival.clear()
     return 1 if server.failed else 0
 
 

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a server process leaves what its next one needs: its ports, and who it was.
+
+    <state_dir>/paddle-<job>-<node>/server.json, port-<number>/...
+
+The next process listens at the same ports and answers with the same stamps, so that trainers go on as after a
+broken connection. A process that ends as it was told leaves nothing.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import os
+import re
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from paddle.env import JobEnvironment
+from paddle.errors import PserverError
+
+_log = logging.getLogger(__name__)
+
+_NAME = "server.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What trainers know a server process by.
+
+    Attributes:
+        ports: of its routers, in their order.
+        stamps: of its engines, likewise.
+    """
+
+    ports: tuple[int, ...]
+    stamps: tuple[int, ...]
+
+
+class Revival:
+    """The folder of one server process, and of those after it in the same place."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    @classmethod
+    def of(cls, state_dir: str, environment: JobEnvironment, port: int) -> Revival | None:
+        """Return where state is kept, the folder made; None if it is not, for which a warning gives the reason."""
+        if not state_dir:
+            return None
+        parts = [environment.job_id, environment.node_id]
+        name = "-".join(str(part) for part in parts if part not in ("", None)) or f"port-{port}"
+        folder = Path(state_dir) / f"paddle-{re.sub(r'[^A-Za-z0-9._-]', '_', name)}"
+        try:
+            folder.mkdir(mode=0o700, exist_ok=True)
+            if folder.is_symlink() or folder.lstat().st_uid != os.geteuid():
+                raise PermissionError(errno.EPERM, "it belongs to somebody else")
+        except OSError as error:
+            _log.warning(
+                "the state of this server is not kept: %s: %s; killed, it cannot be started again",
+                folder,
+                error.strerror,
+            )
+            return None
+        return cls(folder)
+
+    def read(self) -> Identity | None:
+        """Return who the process before this one was; None if there was none.
+
+        Raises:
+            PserverError: what it left cannot be read.
+        """
+        path = self._folder / _NAME
+        try:
+            said = json.loads(path.read_bytes())
+            return Identity(tuple(map(int, said["ports"])), tuple(map(int, said["stamps"])))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise PserverError(f"{path} cannot be read: {error}; end the job and start it again") from None
+
+    def write(self, identity: Identity) -> None:
+        """Leave word for the next process.
+
+        Raises:
+            OSError: there is no room.
+        """
+        path = self._folder / _NAME
+        new = path.with_suffix(".new")
+        new.write_text(json.dumps({"ports": identity.ports, "stamps": identity.stamps}), encoding="utf-8")
+        os.replace(new, path)
+
+    def folder_of(self, number: int) -> Path:
+        """Return where the engine of that number keeps its state."""
+        return self._folder / f"port-{number}"
+
+    def clear(self) -> None:
+        """Leave nothing."""
+        shutil.rmtree(self._folder, ignore_errors=True)
