@@ -36,6 +36,10 @@ class PserverLost(PserverError):
     """A parameter server did not answer in time, or its connection broke and did not come back."""
 
 
+class WaitTimeout(PserverError):
+    """Parameter servers answered, but what was asked did not happen in time: other trainers did not come."""
+
+
 class WireError(PserverError):
     """A peer sent bytes that the protocol does not allow, or refused our key."""
 

@@ -2,20 +2,21 @@
 """A client's requests: one to each of several servers, sent together, all replies awaited together.
 
 Every wait is bounded: a server that is silent for `timeout_s` is lost. One that waits for other trainers is
-asked now and then, and may take as long as it says so. A request is numbered, so that sending it again
+asked now and then, and may take `wait_s`, as long as it says so. A request is numbered, so that sending it again
 after a broken connection does no harm.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import secrets
 import time
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple, Protocol
 
-from paddle.errors import PserverError, PserverLost, WireError
+from paddle.errors import PserverError, PserverLost, WaitTimeout, WireError
 from paddle.pserver.message import Message, Verb
 
 _log = logging.getLogger(__name__)
@@ -52,7 +53,11 @@ class Network(Protocol):
 
 
 class Exchange:
-    """The session of one trainer process with all its servers. Not thread-safe."""
+    """The session of one trainer process with all its servers. Not thread-safe.
+
+    Attributes:
+        wait_s: how long one exchange may take altogether.
+    """
 
     def __init__(self, network: Network, trainer_id: int, timeout_s: float) -> None:
         self._network, self._trainer, self._timeout_s = network, trainer_id, timeout_s
@@ -60,6 +65,7 @@ class Exchange:
         self._request = 0
         self._stamps = [0] * len(network.endpoints)
         self._broken = ""
+        self.wait_s = math.inf
 
     def hello(self, num_trainers: int, extra: int = 0) -> None:
         """Open the session with every server.
@@ -81,6 +87,7 @@ class Exchange:
 
         Raises:
             PserverLost: a server is gone; `endpoint` says which.
+            WaitTimeout: it took longer than `wait_s`; the exchange is cut off.
             PserverError: a server refused, or an earlier exchange was cut off in the middle.
         """
         if self._broken:
@@ -100,7 +107,7 @@ class Exchange:
         Raises:
             PserverError: not every server could be told.
         """
-        self._broken, self._timeout_s = "", timeout_s
+        self._broken, self._timeout_s, self.wait_s = "", timeout_s, math.inf
         self.run(dict.fromkeys(range(len(self._stamps)), Message(Verb.LEAVE)))
 
     def _collect(self, pending: dict[int, Message]) -> dict[int, Message]:
@@ -109,13 +116,19 @@ class Exchange:
         heard, asked = dict.fromkeys(pending, now), dict.fromkeys(pending, now)
         told_at = now
         repeats = dict.fromkeys(pending, 0)
+        ends_at, told = now + self.wait_s, ""
+        ask_after_s = min(_ASK_AFTER_S, self.wait_s / 2)
         while pending:
-            incoming = self._network.receive(min(_ASK_AFTER_S, self._timeout_s) / 4)
+            if now >= ends_at:
+                raise WaitTimeout(
+                    f"gave up after {self.wait_s:g} s: {told or 'the pservers have not said what they wait for'}"
+                )
+            incoming = self._network.receive(min(min(ask_after_s, self._timeout_s) / 4, ends_at - now))
             now = time.monotonic()
             if incoming is None:
                 for index in pending:
                     self._check_silence(index, now - heard[index])
-                    if now - asked[index] > _ASK_AFTER_S and self._stamps[index]:
+                    if now - asked[index] > ask_after_s and self._stamps[index]:
                         asked[index] = now
                         self._network.send(index, self._own(index, Message(Verb.STATUS)))
                 continue
@@ -135,10 +148,11 @@ class Exchange:
                 if message.verb is not Verb.WAITING:
                     replies[index] = self._accept(index, message)
                     del pending[index]
-                elif now - told_at > _TELL_EVERY_S:
+                    continue
+                told = f"pserver {self._network.endpoints[index]}: {message.section('').as_text()}"
+                if now - told_at > _TELL_EVERY_S:
                     told_at = now
-                    text = message.section("").as_text()
-                    _log.warning("pserver %s: %s", self._network.endpoints[index], text)
+                    _log.warning("%s", told)
         return replies
 
     def _own(self, index: int, message: Message) -> Message:
