@@ -182,6 +182,10 @@ class Client:
         for turn in ([i for i in missing if i], [i for i in missing if not i]):
             self._exchange.run({i: Message(Verb.READY) for i in turn})
 
+    def wait_at_most(self, wait_s: float) -> None:
+        """Bound each later call as a whole; then it raises WaitTimeout, and the client can only leave."""
+        self._exchange.wait_s = wait_s
+
     def rejoin(self) -> int:
         """Take up the place of an earlier process of this trainer; return how many passes are over."""
         return rejoin(self._exchange, self._everyone)
