@@ -85,6 +85,7 @@ class Client:
         wire: str,
         timeout_s: float = 60.0,
         takes_over: bool = False,
+        patience_s: float = 0.0,
     ) -> Self:
         """Connect to all servers; they may still be starting.
 
@@ -97,6 +98,7 @@ class Client:
             wire: "curve" or "plain".
             timeout_s: how long a server may be silent.
             takes_over: see `__init__`.
+            patience_s: how long a server may be gone, since somebody starts it again where it was.
 
         Raises:
             ConfigError: an argument is wrong.
@@ -115,7 +117,7 @@ class Client:
         for index, endpoint in enumerate([*endpoints, *sparse_endpoints]):
             _log.info("pserver %d %s", index, endpoint)
         return cls(
-            Links([*endpoints, *sparse_endpoints], keys),
+            Links([*endpoints, *sparse_endpoints], keys, min(patience_s, timeout_s)),
             len(sparse_endpoints),
             trainer_id=trainer_id,
             num_trainers=num_trainers,

@@ -35,9 +35,11 @@ class Link:
     every broken connection gets a new socket; what was lost with the old one is asked for again.
     """
 
-    def __init__(self, context: Any, bells: Doorbells, endpoint: str, keys: WireKeys | None) -> None:
+    def __init__(
+        self, context: Any, bells: Doorbells, endpoint: str, keys: WireKeys | None, patience_s: float
+    ) -> None:
         self.endpoint = endpoint
-        self.liveness = Liveness(endpoint)
+        self.liveness = Liveness(endpoint, patience_s)
         self._context, self._bells, self._keys = context, bells, keys
         self._renew_at: float | None = None
         self._is_new_socket = False  # and not the first one: what was queued before is gone

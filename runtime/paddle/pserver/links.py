@@ -23,8 +23,15 @@ _log = logging.getLogger(__name__)
 class Links:
     """A client's connections to its servers, by index. Not thread-safe."""
 
-    def __init__(self, endpoints: Sequence[str], keys: WireKeys | None) -> None:
+    def __init__(
+        self, endpoints: Sequence[str], keys: WireKeys | None, patience_s: float = 0.0
+    ) -> None:
         """Begin to connect to each "ip:port"; nobody need listen there yet.
+
+        Args:
+            endpoints: "ip:port" of each server.
+            keys: None: the wire is plain.
+            patience_s: how long a server that was there may be gone before it is lost.
 
         Raises:
             WireError: an endpoint cannot be read.
@@ -35,7 +42,7 @@ class Links:
         self._links: list[Link] = []
         try:
             for endpoint in endpoints:
-                self._links.append(Link(self._context, self._bells, endpoint, keys))
+                self._links.append(Link(self._context, self._bells, endpoint, keys, patience_s))
         except zmq.ZMQError as error:
             self.close()
             raise WireError(

@@ -1,16 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Decides from what happens to a connection whether its server is gone.
 
-A server whose process died refuses new connections: that is told at once. A network that went silent may
-heal: it gets some seconds. Pure but for the clock and one attempt to connect.
+A server whose process died refuses new connections: that is told at once, unless somebody starts it again,
+who gets some time for it. A network that went silent may heal: it gets some seconds. Pure but for the clock
+and one attempt to connect.
 """
 
 from __future__ import annotations
 
+import logging
 import socket
 import time
 
 from paddle.errors import PserverLost
+
+_log = logging.getLogger(__name__)
 
 _HEAL_S = 5.0
 _PROBE_S = 0.5
@@ -19,8 +23,14 @@ _PROBE_S = 0.5
 class Liveness:
     """The connection to one endpoint."""
 
-    def __init__(self, endpoint: str) -> None:
-        self._endpoint = endpoint
+    def __init__(self, endpoint: str, patience_s: float = 0.0) -> None:
+        """Begin.
+
+        Args:
+            endpoint: "ip:port" of the server.
+            patience_s: how long it may be gone, since somebody starts it again where it was.
+        """
+        self._endpoint, self._patience_s = endpoint, patience_s
         self._was_up = False
         self._broken_off = 0
         self._down_since: float | None = None
@@ -33,6 +43,8 @@ class Liveness:
     def came_up(self) -> bool:
         """Note that a connection is established; return whether one had broken before."""
         came_back = self.is_down
+        if came_back and self._patience_s:
+            _log.warning("pserver %s is back", self._endpoint)
         self._was_up, self._down_since = True, None
         return came_back
 
@@ -48,6 +60,8 @@ class Liveness:
         self._broken_off += 1
         if self._was_up and self._down_since is None:
             self._down_since = time.monotonic()
+            if self._patience_s:
+                _log.warning("pserver %s is away; waiting up to %.0f s", self._endpoint, self._patience_s)
 
     def check(self) -> None:
         """Look at a broken connection again.
@@ -55,7 +69,7 @@ class Liveness:
         Raises:
             PserverLost: nobody listens there any more, or it did not come back in time.
         """
-        if self._down_since is None:
+        if self._down_since is None or time.monotonic() - self._down_since < self._patience_s:
             return
         if _refuses(self._endpoint):
             raise PserverLost(
