@@ -20,11 +20,12 @@ from paddle.optim.spec import OptimizerSpec, RowGradient
 from paddle.pserver.sparse import index_kernels, row_kernels
 from paddle.pserver.sparse.blocks import Block, Header
 from paddle.pserver.sparse.gradients import joined
-from paddle.pserver.sparse.index import ABSENT, SEGMENTS, Index
+from paddle.pserver.sparse.index import ABSENT, Index
+from paddle.pserver.sparse.mixing import SEGMENTS
 from paddle.pserver.sparse.slabs import Memory, Numbers, Slabs, map_memory
 from paddle.pserver.sparse.snapshot import Snapshot
 from paddle.pserver.sparse.spec import TableSpec
-from paddle.pserver.sparse.ticks import MAX_AGE, ages, new_tick, rejuvenated, since_of, tick
+from paddle.pserver.sparse.ticks import MAX_AGE, ages, new_tick, rejuvenated, since_of, tick, undecayed
 from paddle.pserver.sparse.waiting import WaitingRoom
 
 Ids = npt.NDArray[np.int64]
@@ -95,8 +96,9 @@ class HashTable:
         Ids come in any order and may repeat. An empty sequence is a batch too: the clock ticks.
 
         Raises:
-            PserverError: there is no memory or no room for new rows; no row was changed.
+            PserverError: there is no memory or no room for new rows; nothing was changed.
         """
+        self.reserve(gradients)
         ids, values = joined(gradients, self.spec.width)
         first, order, starts = _grouped(ids)
         distinct = ids[first]
@@ -106,6 +108,20 @@ class HashTable:
         for start in range(0, len(which), self._block):
             part = which[start : start + self._block]
             self._update_block(distinct[part], numbers[part], (values, order, starts, part), learning_rate)
+
+    def reserve(self, gradients: Sequence[RowGradient]) -> None:
+        """Make sure that an `update` with these gradients finds room.
+
+        Raises:
+            PserverError: it would not; nothing was changed.
+        """
+        count = sum(len(gradient.rows) for gradient in gradients)
+        if len(self) + count > self.spec.max_rows:
+            ids, _ = joined(gradients, self.spec.width)
+            distinct = ids[_grouped(ids)[0]]
+            absent = distinct[self._index.find(distinct) == ABSENT]
+            count = int(self._waiting.would_admit(absent).sum())
+        self._reserve(count)
 
     def assign(self, ids: Ids, values: Floats) -> None:
         """Give rows (n, width) values; they are made where they are not yet, and their states become 0.
@@ -117,6 +133,7 @@ class HashTable:
         """
         latest = len(ids) - 1 - _grouped(ids[::-1].copy())[0]
         ids, values = ids[latest], values[latest]
+        self._reserve(int((self._index.find(ids) == ABSENT).sum()))
         self._begin_batch()
         numbers = self._index.find(ids)
         self._keep(ids[numbers != ABSENT], numbers[numbers != ABSENT])
@@ -136,8 +153,8 @@ class HashTable:
             for start in range(0, len(ids), self._block):
                 part = numbers[start : start + self._block]
                 parts, ticks = self._gather(part)
-                since = since_of(ticks, self.clock, self._caught_up)
-                self._step.decay(parts[0], since.undecayed, learning_rate)
+                owed = undecayed(ticks, self.clock, self._caught_up)
+                self._step.decay(parts[0], owed, learning_rate)
                 self._slabs.scatter(part, parts, ticks)
         self._caught_up = self.clock
 
@@ -184,6 +201,7 @@ class HashTable:
             )
         numbers = self._index.find(block.ids)
         absent = numbers == ABSENT
+        self._reserve(int(absent.sum()))
         numbers[absent] = self._make(block.ids[absent])
         self._slabs.scatter(numbers, block.parts, block.ticks)
 
@@ -201,17 +219,19 @@ class HashTable:
         if len(absent):
             absent = absent[self._waiting.admit(ids[absent])]
             fresh = self._make(ids[absent])
-            self._slabs.begin(fresh, ids[absent], new_tick(self.clock - 1))
+            self._slabs.begin(fresh, ids[absent], new_tick(self.clock))
             numbers[absent] = fresh
         return numbers
 
-    def _make(self, ids: Ids) -> Numbers:
-        if len(self) + len(ids) > self.spec.max_rows:
+    def _reserve(self, count: int) -> None:
+        if len(self) + count > self.spec.max_rows:
             raise PserverError(
-                f"table {self.spec.name}: {len(ids)} new rows beside {len(self)}: "
-                f"expected at most {self.spec.max_rows} on one server; use more servers, "
-                "an entry filter or eviction by age"
+                f"table {self.spec.name}: {count} new rows beside {len(self)}: expected at most "
+                f"{self.spec.max_rows} on one server; use more servers, an entry filter or eviction by age"
             )
+        self._slabs.reserve(count)
+
+    def _make(self, ids: Ids) -> Numbers:
         numbers = self._slabs.take(len(ids))
         self._index.insert(ids, numbers)
         return numbers

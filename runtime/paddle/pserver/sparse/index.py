@@ -14,12 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from paddle.pserver.sparse import index_kernels as kernels
+from paddle.pserver.sparse.mixing import SEGMENTS, segments_of
 
 Ids = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.uint32]
 
 ABSENT = kernels.ABSENT
-SEGMENTS = 1 << kernels.SEGMENT_BITS
 
 _MAX_LOAD = 0.88
 # After it grew, a segment's load is between these, by its number: neighbours then grow at other times.
@@ -58,7 +58,7 @@ class Index:
 
     def insert(self, ids: Ids, numbers: Numbers) -> None:
         """Add ids (n,), of which none is here and none comes twice, with their numbers (n,), not ABSENT."""
-        coming = np.bincount(self.segments_of(ids), minlength=SEGMENTS)
+        coming = np.bincount(segments_of(ids), minlength=SEGMENTS)
         needed = self._count + coming
         for segment in np.flatnonzero((coming > 0) & (needed > _MAX_LOAD * self._capacity)).tolist():
             self._resize(segment, _roomy(segment, int(needed[segment])))
@@ -71,12 +71,6 @@ class Index:
     def remove(self, ids: Ids) -> None:
         """Forget ids (n,) that are all here; the room is kept for others."""
         kernels.remove(ids, self._address, self._capacity, self._count)
-
-    def segments_of(self, ids: Ids) -> Ids:
-        """Return the segment of each id (n,)."""
-        segments = np.empty(len(ids), np.int64)
-        kernels.segments_of(ids, segments)
-        return segments
 
     def segment(self, segment: int) -> tuple[Ids, Numbers]:
         """Return copies of the ids and the numbers in one segment, in an order that only the index knows."""

@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 
 from paddle.pserver.sparse.compiling import compiled, int64s, prefetch, uint32s
-from paddle.pserver.sparse.mixing import FIRST, SECOND
+from paddle.pserver.sparse.mixing import FIRST, SECOND, SEGMENT_BITS
 
-SEGMENT_BITS = 10
 ABSENT = 0xFFFFFFFF
 """Number of an id that is not there."""
 
@@ -40,13 +39,6 @@ def mix(z: Any) -> Any:
 def empty_of(segment: Any) -> Any:
     """Return the id that marks a segment's empty buckets: 0 lies in segment 0, and 1 does not."""
     return 1 if segment == 0 else 0
-
-
-@compiled
-def segments_of(ids: Any, out: Any) -> None:
-    """Write the segment of each id (n,) int64 to out (n,) int64."""
-    for i in range(len(ids)):
-        out[i] = np.int64(mix(np.uint64(ids[i])) >> _TO_SEGMENT)
 
 
 @compiled

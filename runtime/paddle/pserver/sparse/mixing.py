@@ -20,6 +20,10 @@ GAMMA = 0x9E3779B97F4A7C15
 FIRST = 0xBF58476D1CE4E5B9
 SECOND = 0x94D049BB133111EB
 
+SEGMENT_BITS = 10
+SEGMENTS = 1 << SEGMENT_BITS
+"""Parts of a table: an id's top mixed bits say which it belongs to."""
+
 _OWNER_SALT = 0x5BF03635D1B54A33
 
 
@@ -34,6 +38,12 @@ def mix(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
 def mix_one(number: int) -> int:
     """Return one number mixed; only its low 64 bits count."""
     return int(mix(np.array([number & 0xFFFFFFFFFFFFFFFF], np.uint64))[0])
+
+
+def segments_of(ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return the segment of each id (n,)."""
+    found: npt.NDArray[np.int64] = (mix(ids.view(np.uint64)) >> np.uint64(64 - SEGMENT_BITS)).astype(np.int64)
+    return found
 
 
 def owners(ids: npt.NDArray[np.int64], num_servers: int) -> npt.NDArray[np.int64]:

@@ -67,16 +67,19 @@ class Slabs:
         row_bytes = 4 * self.width * self.parts + _TICK_BYTES
         return self._used * row_bytes + self._free.nbytes + self._addresses.nbytes
 
-    def take(self, count: int) -> Numbers:
-        """Return the numbers of so many rows; they hold whatever was there.
+    def reserve(self, count: int) -> None:
+        """Make sure that so many rows can be taken.
 
         Raises:
-            PserverError: there is no memory for them; nothing was taken.
+            PserverError: there is no memory for them; no row was taken.
         """
+        while self._used + count - self._num_free > len(self._slabs) << self._bits:
+            self._add_slab()
+
+    def take(self, count: int) -> Numbers:
+        """Return the numbers of so many rows, which were reserved; they hold whatever was there."""
         again = min(count, self._num_free)
         fresh = count - again
-        while self._used + fresh > len(self._slabs) << self._bits:
-            self._add_slab()
         self._num_free -= again
         numbers = np.empty(count, np.uint32)
         numbers[:again] = self._free[self._num_free : self._num_free + again]

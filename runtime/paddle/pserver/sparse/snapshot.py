@@ -14,13 +14,15 @@ import numpy as np
 import numpy.typing as npt
 
 from paddle.pserver.sparse.blocks import Block, Header
-from paddle.pserver.sparse.index import SEGMENTS, Index
+from paddle.pserver.sparse.index import Index
+from paddle.pserver.sparse.mixing import SEGMENTS, segments_of
 from paddle.pserver.sparse.slabs import Numbers, Slabs
 from paddle.pserver.sparse.ticks import changed
 
 Ids = npt.NDArray[np.int64]
 
 _ROWS = 4096
+_SWEEPS = 64
 
 
 class Snapshot:
@@ -45,21 +47,25 @@ class Snapshot:
             yield block
 
     def next_block(self) -> Block | None:
-        """Return up to a few thousand rows, or None once all were returned."""
+        """Return some rows, about 4096 or, where few changed, fewer or none; None once all were returned.
+
+        Looks at a limited number of rows, so that it does not keep others waiting for long.
+        """
         if self._kept:
             return self._kept.pop()
-        while self._segment < SEGMENTS:
-            block = self._sweep()
-            if len(block.ids):
-                return block
-        return None
+        blocks: list[Block] = []
+        found = 0
+        while self._segment < SEGMENTS and found < _ROWS and len(blocks) < _SWEEPS:
+            blocks.append(self._sweep())
+            found += len(blocks[-1].ids)
+        return _merged(blocks) if blocks else None
 
     def keep(self, ids: Ids, numbers: Numbers, parts: npt.NDArray[np.float32], ticks: Numbers) -> None:
         """Copy rows that are about to change, as far as they belong here and were not copied yet."""
         if self._segment >= SEGMENTS:
             return
         ours = changed(ticks, self.since, self.header.clock)
-        segments = self._index.segments_of(ids)
+        segments = segments_of(ids)
         frontier = self._numbers[self._at] if self._at < len(self._numbers) else np.uint32(0xFFFFFFFF)
         ours &= (segments > self._segment) | ((segments == self._segment) & (numbers >= frontier))
         if ours.any():
@@ -68,9 +74,7 @@ class Snapshot:
     def finish(self) -> None:
         """Copy all that is left at once: everything is about to change."""
         while self._segment < SEGMENTS:
-            block = self._sweep()
-            if len(block.ids):
-                self._kept.append(block)
+            self._kept.append(self._sweep())
 
     def _sweep(self) -> Block:
         """Copy the next rows of the current segment, or go to the next one; may return no rows."""
@@ -83,7 +87,8 @@ class Snapshot:
                 self._ids, self._numbers = ids[order], numbers[order]
             else:
                 self._ids, self._numbers = self._ids[:0], self._numbers[:0]
-        ids, numbers = (array[self._at : self._at + _ROWS] for array in (self._ids, self._numbers))
+        part = slice(self._at, self._at + _ROWS)
+        ids, numbers = self._ids[part], self._numbers[part]
         self._at += len(ids)
         # A row may have been dropped since, and its number given to another id.
         here = self._index.find(ids) == numbers
@@ -93,3 +98,13 @@ class Snapshot:
         ticks = np.empty(len(ids), np.uint32)
         self._slabs.gather(numbers, parts, ticks)
         return Block(ids, parts, ticks)
+
+
+def _merged(blocks: list[Block]) -> Block:
+    if len(blocks) == 1:
+        return blocks[0]
+    return Block(
+        np.concatenate([block.ids for block in blocks]),
+        np.concatenate([block.parts for block in blocks], axis=1),
+        np.concatenate([block.ticks for block in blocks]),
+    )

@@ -43,7 +43,11 @@ class TableSpec:
             raise ConfigError(f"{what}: shape: expected (1, width), got {parameter.shape}")
         if not parameter.sparse or parameter.static:
             raise ConfigError(f"{what}: expected a parameter that is sparse and not static")
-        for name, least, most in (("entry", 1, MAX_ENTRY), ("max_age", 0, MAX_AGE), ("max_rows", 1, MAX_ROWS)):
+        for name, least, most in (
+            ("entry", 1, MAX_ENTRY),
+            ("max_age", 0, MAX_AGE),
+            ("max_rows", 1, MAX_ROWS),
+        ):
             value = getattr(self, name)
             if type(value) is not int or not least <= value <= most:
                 raise ConfigError(f"{what}: {name}: expected {least} to {most}, got {value!r}")

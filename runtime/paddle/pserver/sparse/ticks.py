@@ -49,6 +49,16 @@ def rejuvenated(ticks: Ticks, clock: int) -> Ticks:
 
 
 def since_of(ticks: Ticks, clock: int, caught_up: int) -> Since:
-    """Return what rules ask of rows in batch `clock`, when all rows were decayed in batch `caught_up`."""
-    age = ages(ticks, clock).astype(np.float32)[:, None]
+    """Return what rules ask of rows in batch `clock`, when all rows were decayed in batch `caught_up`.
+
+    To a row that was made in this very batch it is its first one: it counts, and none before it does.
+    """
+    age = np.maximum(ages(ticks, clock), np.uint32(1)).astype(np.float32)[:, None]
     return Since(age, (ticks & np.uint32(_NEW) != 0)[:, None], np.minimum(age, np.float32(clock - caught_up)))
+
+
+def undecayed(ticks: Ticks, clock: int, caught_up: int) -> npt.NDArray[np.float32]:
+    """Return for how many batches each row, after batch `clock`, was not decayed: (n, 1)."""
+    return np.minimum(ages(ticks, clock), np.uint32(min(clock - caught_up, MAX_AGE))).astype(np.float32)[
+        :, None
+    ]

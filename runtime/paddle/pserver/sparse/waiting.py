@@ -40,17 +40,23 @@ class WaitingRoom:
         if self._period and clock % self._period == 0:
             self._seen, self._before = Index(), self._seen
 
-    def admit(self, ids: Ids) -> npt.NDArray[np.bool_]:
-        """Note a sighting of each id (n,), none twice; return who is let in, and forget those."""
+    def would_admit(self, ids: Ids) -> npt.NDArray[np.bool_]:
+        """Return who of ids (n,), none twice, `admit` would let in."""
         if self._entry == 1:
             return np.ones(len(ids), np.bool_)
+        counts = _counts(self._seen.find(ids)) + _counts(self._before.find(ids))
+        let_in: npt.NDArray[np.bool_] = counts + 1 >= self._entry
+        return let_in
+
+    def admit(self, ids: Ids) -> npt.NDArray[np.bool_]:
+        """Note a sighting of each id (n,), none twice; return who is let in, and forget those."""
+        let_in = self.would_admit(ids)
+        if self._entry == 1:
+            return let_in
         seen = self._seen.find(ids)
-        before = self._before.find(ids)
         known = seen != ABSENT
-        counts = np.where(known, seen, 0) + np.where(before != ABSENT, before, 0).astype(np.uint32) + 1
-        let_in: npt.NDArray[np.bool_] = counts >= self._entry
         self._seen.remove(ids[let_in & known])
-        self._before.remove(ids[let_in & (before != ABSENT)])
+        self._before.remove(ids[let_in & (self._before.find(ids) != ABSENT)])
         stays = ~let_in
         self._seen.put(ids[stays & known], seen[stays & known] + np.uint32(1))
         fresh = ids[stays & ~known]
@@ -66,6 +72,10 @@ class WaitingRoom:
         self._seen, self._before = Index(), Index()
         for index, (ids, counts) in zip((self._seen, self._before), content, strict=True):
             index.insert(ids, counts)
+
+
+def _counts(numbers: npt.NDArray[np.uint32]) -> npt.NDArray[np.int64]:
+    return np.where(numbers != ABSENT, numbers, 0).astype(np.int64)
 
 
 def _copy(index: Index) -> Sightings:

@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A growing table in plain form: a dict from ids to rows, one row at a time. What `HashTable` must agree with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from paddle.errors import PserverError
+from paddle.optim.rows import RowStep
+from paddle.optim.spec import OptimizerSpec, RowGradient
+from paddle.pserver.sparse.blocks import Block, Header, Sightings
+from paddle.pserver.sparse.gradients import joined
+from paddle.pserver.sparse.mixing import SEGMENTS, segments_of
+from paddle.pserver.sparse.spec import TableSpec
+from paddle.pserver.sparse.ticks import MAX_AGE, ages, changed, new_tick, since_of, tick, undecayed
+
+Ids = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float32]
+
+
+@dataclass
+class _Row:
+    parts: Floats  # (1 + states, 1, width)
+    tick: npt.NDArray[np.uint32]  # (1,)
+
+
+@dataclass
+class PlainSnapshot:
+    """A copy of a table's rows at one batch."""
+
+    header: Header
+    blocks: list[Block] = field(default_factory=list)
+
+    def __iter__(self) -> Iterator[Block]:
+        return iter(self.blocks)
+
+
+class PlainTable:
+    """See `HashTable`, whose methods these are."""
+
+    def __init__(self, spec: TableSpec, optimizer: OptimizerSpec) -> None:
+        spec.check_optimizer(optimizer)
+        self.spec = spec
+        self.clock = 0
+        self._caught_up = 0
+        self._step = RowStep(optimizer, spec.parameter)
+        self._rows: dict[int, _Row] = {}
+        self._seen: dict[int, int] = {}
+        self._before: dict[int, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def lookup(self, ids: Ids, unknown: str = "initial") -> Floats:
+        """See `HashTable.lookup`."""
+        found = self.spec.initial.rows(ids, self.spec.width)
+        if unknown == "zero":
+            found[:] = 0.0
+        for i, row_id in enumerate(ids.tolist()):
+            if row_id in self._rows:
+                found[i] = self._rows[row_id].parts[0, 0]
+        return found
+
+    def update(self, gradients: Sequence[RowGradient], learning_rate: float) -> None:
+        """See `HashTable.update`."""
+        sums: dict[int, Floats] = {}
+        for row_id, value in zip(*joined(gradients, self.spec.width), strict=True):
+            sums[int(row_id)] = sums[int(row_id)] + value if int(row_id) in sums else value
+        self._check_room(row_id for row_id in sums if self._sightings(row_id) + 1 >= self.spec.entry)
+        self._begin_batch()
+        admitted = {row_id: g for row_id, g in sums.items() if row_id in self._rows or self._admit(row_id)}
+        for row_id, g in admitted.items():
+            if row_id not in self._rows:
+                self._rows[row_id] = self._new(row_id)
+            row = self._rows[row_id]
+            state = {name: row.parts[i] for i, name in enumerate(self._step.states, 1)}
+            since = since_of(row.tick, self.clock, self._caught_up)
+            self._step.apply(row.parts[0], g[None], state, since, self.clock, learning_rate)
+            row.tick[:] = tick(self.clock)
+
+    def assign(self, ids: Ids, values: Floats) -> None:
+        """See `HashTable.assign`."""
+        self._check_room(ids.tolist())
+        self._begin_batch()
+        for row_id, value in zip(ids.tolist(), values, strict=True):
+            row = self._new(row_id)
+            row.parts[0, 0] = value
+            self._rows[row_id] = row
+
+    def catch_up(self, learning_rate: float) -> None:
+        """See `HashTable.catch_up`."""
+        if not self._step.decays:
+            return
+        for row in self._rows.values():
+            owed = undecayed(row.tick, self.clock, self._caught_up)
+            self._step.decay(row.parts[0], owed, learning_rate)
+        self._caught_up = self.clock
+
+    def snapshot(self, since: int | None = None) -> PlainSnapshot:
+        """See `HashTable.snapshot`."""
+        if since is not None and (since < self._caught_up or self.clock - since > MAX_AGE):
+            since = None
+        snapshot = PlainSnapshot(
+            Header(self.clock, self._caught_up, (_sightings(self._seen), _sightings(self._before)))
+        )
+        for row_id, row in self._rows.items():
+            if changed(row.tick, since, self.clock)[0]:
+                snapshot.blocks.append(Block(np.array([row_id]), row.parts.copy(), row.tick.copy()))
+        return snapshot
+
+    def restore(self, header: Header, blocks: Iterable[Block]) -> None:
+        """See `HashTable.restore`."""
+        for ids, parts, ticks in blocks:
+            for i, row_id in enumerate(ids.tolist()):
+                self._rows[row_id] = _Row(parts[:, i : i + 1].copy(), ticks[i : i + 1].copy())
+        self.clock, self._caught_up = header.clock, header.caught_up
+        self._seen, self._before = (
+            dict(zip(ids.tolist(), counts.tolist(), strict=True)) for ids, counts in header.waiting
+        )
+        for segment in range(SEGMENTS):
+            self._sweep(segment, self.clock - (self.clock - segment) % SEGMENTS)
+
+    def _begin_batch(self) -> None:
+        self.clock += 1
+        if self.spec.max_age and self.clock % self.spec.max_age == 0:
+            self._seen, self._before = {}, self._seen
+        self._sweep(self.clock % SEGMENTS, self.clock)
+
+    def _sweep(self, segment: int, clock: int) -> None:
+        if not self.spec.max_age or clock <= 0:
+            return
+        for row_id, row in list(self._rows.items()):
+            age = int(ages(row.tick, clock)[0])
+            if segments_of(np.array([row_id]))[0] == segment and self.spec.max_age < age < 1 << 30:
+                del self._rows[row_id]
+
+    def _sightings(self, row_id: int) -> int:
+        return self._seen.get(row_id, 0) + self._before.get(row_id, 0)
+
+    def _admit(self, row_id: int) -> bool:
+        if self._sightings(row_id) + 1 >= self.spec.entry:
+            self._seen.pop(row_id, None)
+            self._before.pop(row_id, None)
+            return True
+        self._seen[row_id] = self._seen.get(row_id, 0) + 1
+        return False
+
+    def _new(self, row_id: int) -> _Row:
+        parts = np.zeros((1 + len(self._step.states), 1, self.spec.width), np.float32)
+        parts[0] = self.spec.initial.rows(np.array([row_id]), self.spec.width)
+        return _Row(parts, np.array([new_tick(self.clock)], np.uint32))
+
+    def _check_room(self, ids: Iterable[int]) -> None:
+        count = len({row_id for row_id in ids if row_id not in self._rows})
+        if len(self) + count > self.spec.max_rows:
+            raise PserverError(f"table {self.spec.name}: {count} new rows beside {len(self)}")
+
+
+def _sightings(counts: dict[int, int]) -> Sightings:
+    return Sightings(np.array(list(counts), np.int64), np.array(list(counts.values()), np.uint32))
