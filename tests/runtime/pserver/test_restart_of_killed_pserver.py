@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""kill -9 of a server at random moments: another process goes on where it was, and nobody notices more than a pause."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from paddle.optim.spec import OptimizerSpec, RowGradient
+from paddle.pserver.client import Client
+from tests.runtime.pserver.in_process_job import Model
+from tests.runtime.pserver.killed_pserver import Killer, client_of, flags
+from tests.runtime.pserver.pserver_process import PserverProcess
+
+pytestmark = pytest.mark.timeout(120)
+
+TRAINERS = 2
+SEEDS = (1, 2, 3)
+MODEL = Model({"w": (300, 40), "b": (64,), "table": (500, 8)}, sparse=["table"], l2=1e-3)
+ADAGRAD = OptimizerSpec("adagrad", learning_rate=0.1, hyper={"epsilon": 1e-6})
+
+
+def in_threads(work: Callable[[int], Any]) -> list[Any]:
+    results: dict[int, Any] = {}
+    errors: list[BaseException] = []
+
+    def run(trainer: int) -> None:
+        try:
+            results[trainer] = work(trainer)
+        except Exception as error:  # noqa: BLE001 - raised again in the test's thread
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=(i,), daemon=True) for i in range(TRAINERS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(90)
+    if errors:
+        raise errors[0]
+    assert len(results) == TRAINERS
+    return [results[i] for i in range(TRAINERS)]
+
+
+def gradient(trainer: int, step: int) -> dict[str, Any]:
+    rng = np.random.default_rng((trainer, step))
+    rows = np.unique(rng.integers(0, 500, 40))
+    values = rng.standard_normal((len(rows), 8)).astype(np.float32)
+    return {**MODEL.gradients(trainer, step), "table": RowGradient(rows, values)}
+
+
+def train(client: Client, trainer: int, passes: int, batches: int, killer: Killer | None) -> dict[str, Any]:
+    """Some passes; more, of no gradients, until the killer is done, so that its last kill is seen too."""
+    out = {name: array for name, array in MODEL.empty().items() if name != "table"}
+    client.configure(MODEL.parameters, ADAGRAD, MODEL.values(7))
+    client.pull(out)
+    for number in range(passes):
+        client.start_pass()
+        for batch in range(batches):
+            client.push_pull(gradient(trainer, number * batches + batch), 4, out)
+            client.pull_rows("table", np.arange(5))
+        client.finish_pass()
+    final = MODEL.empty()
+    client.pull(final)
+    return final
+
+
+def run_job(state: Path, seed: int | None) -> list[dict[str, Any]]:
+    state.mkdir()
+    with PserverProcess(*flags(state, TRAINERS, "--ports_num_for_sparse=1")) as server:
+        clients = [client_of(server, trainer, TRAINERS) for trainer in range(TRAINERS)]
+        if seed is None:
+            results = in_threads(lambda i: train(clients[i], i, 3, 40, None))
+        else:
+            with Killer(server, seed, kills=4) as killer:
+                results = in_threads(lambda i: train(clients[i], i, 3, 40, killer))
+            assert killer.done, "the job was over before the first kill"
+        for client in clients:
+            client.close()
+        return results
+
+
+def test_a_synchronous_job_ends_with_the_same_bits_whenever_its_server_is_killed(tmp_path: Path) -> None:
+    undisturbed = run_job(tmp_path / "undisturbed", None)
+    for seed in SEEDS:
+        for got in run_job(tmp_path / str(seed), seed):
+            for name, expected in undisturbed[0].items():
+                assert np.array_equal(got[name].view(np.uint32), expected.view(np.uint32)), (seed, name)
