@@ -21,6 +21,7 @@ from launcher.roster import NodeRecord, Roster
 TICK_S = 0.25
 ALARM_S = 10.0  # a node that says nothing for so long is reported
 PINGS_A_LEASE = 6
+DEAF_S = 2.0  # between two looks: this process did not run, as after Ctrl+Z, and heard nobody
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,8 @@ class Loop:
         self._handlers = handlers
         self._next_ping = 0.0
         self._next_look = 0.0
+        self._looked_at = 0.0
+        self._listens_since = 0.0
         self._seq = 0
 
     def until(self, done: Callable[[], bool], timeout_s: float | None = None) -> bool:
@@ -101,9 +104,12 @@ class Loop:
             self.ping()
         if now < self._next_look:
             return
+        if now - self._looked_at >= DEAF_S:  # what nodes said meanwhile still waits in the queue
+            self._listens_since = now
+        self._looked_at = now
         self._next_look = now + TICK_S
         for record in self._roster.live():
-            quiet_s = now - record.heard_at
+            quiet_s = now - max(record.heard_at, self._listens_since)
             if quiet_s >= self._lease_s:
                 self._handlers.lease(record)
             elif quiet_s >= ALARM_S and not record.silent:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.cluster.deadline import wait_for
 from tests.cluster.hosts import Cluster
 from tests.cluster.job import JobRunner
 from tests.cluster.oracle import Oracle
@@ -106,3 +107,20 @@ def test_a_stopped_process_of_a_script_that_is_not_ours_is_found(
     assert time.monotonic() - told < TOLD_S
     oracle.check(launch, 1, r"FIRST ERROR: trainer 0 on root@node-a: frozen", within_s=40)
     assert "in hold" in failure(job)["stacks"]["trainer-1"]
+
+
+def test_nodes_are_not_blamed_for_a_launcher_that_did_not_run(
+    cluster: Cluster, job: JobRunner, oracle: Oracle
+) -> None:
+    launch = job.start("--mode=collective", "--act=hold")
+    job.wait_until_holding(launch)
+    launch.send(signal.SIGSTOP)  # as Ctrl+Z does
+    wait_for("the nodes to end the job", lambda: not job.processes("TRAINER"), 20)
+    launch.send(signal.SIGCONT)
+    oracle.check(
+        launch,
+        5,
+        r"^FIRST ERROR: node root@node-.: nothing was heard from the launcher for 6 s",
+        never=[r"no word for"],
+        within_s=30,
+    )
