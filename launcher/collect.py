@@ -3,8 +3,8 @@
 
 Logs grow in place; one that was rotated on its node is renamed here, so that here is what is there. Under output/
 a file appears whole: it is written beside as `.NAME.part` until a chunk reaches its end. A full disk costs bytes,
-which are counted and told, and never the job. `check` and `check_move` may be called from any thread, the rest
-from one.
+and so does somebody who removes a log here; they are counted and told, and never cost the job. `check` and
+`check_move` may be called from any thread, the rest from one.
 """
 
 from __future__ import annotations
@@ -113,6 +113,7 @@ class Collector:
         missing = []
         for target, copy in sorted(self._copies.items()):
             copy.close()
+            copy.look_again()
             if copy.lost:
                 missing.append(f"{target}: {copy.lost} bytes are missing: {copy.problem}")
             elif copy.is_partial:
@@ -164,6 +165,7 @@ class _Copy:
         self._whole_only = whole_only
         self._broken = False
         self._gap = False
+        self._size = 0  # of a log, as it should be here
         self._fd: int | None = None
 
     def write(self, offset: int, reset: bool, body: bytes) -> None:
@@ -175,10 +177,10 @@ class _Copy:
         try:
             fd = self._descriptor(reset)
             if self._gap and not self._whole_only:
-                os.write(fd, b"\n[bytes are missing here]\n")
+                self._append(fd, b"\n[bytes are missing here]\n")
                 self._gap = False
             while view:
-                view = view[os.pwrite(fd, view, offset) if self._whole_only else os.write(fd, view) :]
+                view = view[os.pwrite(fd, view, offset) if self._whole_only else self._append(fd, view) :]
                 offset = offset + len(body) - len(view) if self._whole_only else offset
         except OSError as error:
             self.problem = error.strerror or str(error)
@@ -209,10 +211,31 @@ class _Copy:
                 os.close(self._fd)
             self._fd = None
 
+    def look_again(self) -> None:
+        """Count what somebody removed of a log here; models may be taken away at any time."""
+        if not self._whole_only:
+            self._expect(self._target.stat().st_size if self._target.is_file() else 0)
+
+    def _expect(self, size: int) -> None:
+        if size < self._size:
+            self.lost += self._size - size
+            self.problem = "it was removed or cut here while the job ran"
+            self._gap = True
+        self._size = size
+
+    def _append(self, fd: int, data: bytes | memoryview) -> int:
+        written = os.write(fd, data)
+        self._size += written
+        return written
+
     def _descriptor(self, reset: bool) -> int:
+        if self._fd is not None and not self._whole_only and not os.fstat(self._fd).st_nlink:
+            self.close()  # somebody removed it
         if self._fd is None:
             path = self.partial if self.is_partial else self._target
             path.parent.mkdir(parents=True, exist_ok=True)
             flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | (0 if self._whole_only else os.O_APPEND)
             self._fd = os.open(path, flags | (os.O_TRUNC if reset else 0), 0o644)
+            if not self._whole_only:
+                self._expect(os.fstat(self._fd).st_size)
         return self._fd

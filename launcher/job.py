@@ -7,6 +7,7 @@ phase (success, an error, a signal), the shutdown runs and says what is left.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import secrets
@@ -173,5 +174,14 @@ class Job:
         ending.forget_earlier(self._collected / "log")
         for earlier in (self._collected / "log").glob("node_*"):  # of a job that may have had more nodes
             if earlier.name.removeprefix("node_").isdigit():
-                shutil.rmtree(earlier, ignore_errors=True)
+                _remove(earlier)
         self._job_log.begin(self._collected / "log" / "job.log")
+
+
+def _remove(earlier: Path) -> None:
+    """Remove what an earlier job left; a link is not followed."""
+    if earlier.is_symlink() or not earlier.is_dir():
+        with contextlib.suppress(OSError):
+            earlier.unlink()
+    else:
+        shutil.rmtree(earlier, ignore_errors=True)

@@ -66,6 +66,8 @@ class RotatedFile:
             self._fd = None
 
     def _descriptor(self) -> int:
+        if self._fd is not None and not os.fstat(self._fd).st_nlink:
+            self.close()  # somebody removed it: a new one of the same name is begun
         if self._fd is None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC

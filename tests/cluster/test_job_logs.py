@@ -99,3 +99,16 @@ def test_what_came_before_the_agent_was_killed_is_whole_and_the_rest_is_said(
     oracle.check(launch, 5, r"^NOT COLLECTED from root@node-b", within_s=30)
     lines = log.read_bytes().split(b"\n")
     assert [int(line) for line in lines[:-1]] == list(range(len(lines) - 1))
+
+
+def test_what_lies_in_the_place_of_a_nodes_logs_gives_way_and_a_link_is_not_followed(
+    cluster: Cluster, job: JobRunner, workspace: Path, tmp_path: Path, oracle: Oracle
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere/mine").touch()
+    (workspace / "log").mkdir()
+    (workspace / "log/node_0").write_text("a file\n")
+    (workspace / "log/node_1").symlink_to(tmp_path / "elsewhere")
+    oracle.check(job.start("--mode=collective"), 0)
+    assert all("train.log" in collected(job, node_id) for node_id in range(3))
+    assert [path.name for path in (tmp_path / "elsewhere").iterdir()] == ["mine"]

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import os
 import queue
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -188,3 +189,30 @@ def test_a_disk_that_stalls_holds_up_nobody_and_nothing_is_acknowledged(tmp_path
 def test_what_no_file_can_be_is_refused(collector: Collector, path: str, offset: int) -> None:
     with pytest.raises(ProtocolError):
         collector.store(0, path, offset, True, b"x")
+
+
+@pytest.mark.parametrize("others", [0, MAX_OPEN])  # its descriptor is still there, or was given back
+def test_a_log_that_somebody_removes_is_begun_anew_and_what_is_missing_is_told(
+    tmp_path: Path, others: int
+) -> None:
+    collector = Collector(tmp_path)
+    log = tmp_path / "log/node_0/train.log"
+    collector.store(0, "log/train.log", 0, True, b"one\n")
+    shutil.rmtree(tmp_path / "log")
+    for number in range(others):
+        collector.store(1, f"log/{number}", 0, True, b"x")
+    told = collector.store(0, "log/train.log", 4, False, b"two\n")
+    assert "removed" in told
+    assert log.read_bytes() == b"\n[bytes are missing here]\ntwo\n"
+    (sentence,) = collector.close()
+    assert sentence == f"{log}: 4 bytes are missing: it was removed or cut here while the job ran"
+
+
+def test_a_log_that_is_gone_at_the_end_is_told_and_a_model_is_not(tmp_path: Path) -> None:
+    collector = Collector(tmp_path)
+    collector.store(0, "log/train.log", 0, True, b"one\n")
+    collector.store(0, "output/w", 0, True, b"one\n")
+    shutil.rmtree(tmp_path / "log")
+    shutil.rmtree(tmp_path / "output")
+    (sentence,) = collector.close()
+    assert "train.log: 4 bytes are missing" in sentence

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import random
 import re
+import shutil
 import subprocess
 from collections.abc import Iterator
 from datetime import datetime
@@ -113,6 +114,15 @@ def test_the_log_is_rotated_and_its_oldest_parts_go(tmp_path: Path) -> None:
     assert numbers == list(range(numbers[0], 20))
     assert numbers[0] > 0
     assert len(kept) < 4 * 3000
+
+
+def test_a_log_that_somebody_removes_is_begun_anew(tmp_path: Path) -> None:
+    file = RotatedFile(tmp_path / "log/job.log", limit=3000)
+    file.write(b"one\n")
+    shutil.rmtree(tmp_path / "log")
+    file.write(b"two\n")
+    file.close()
+    assert (tmp_path / "log/job.log").read_bytes() == b"two\n"
 
 
 @pytest.fixture
