@@ -68,7 +68,7 @@ def listing(job_dir: str, dirs: List[str]) -> Iterator[Tuple[str, os.stat_result
     """Every file to send, once: path relative to the job directory, and status."""
     plain: Dict[str, Tuple[str, os.stat_result]] = {}
     linked = set()
-    todo = list(dirs)
+    todo = [path for path in dirs if not os.path.islink(job_dir + "/" + path)]  # it may lead to all of a disk
     while todo:
         relative = todo.pop()
         try:

@@ -54,6 +54,7 @@ class Tailer:
         self._timer: Optional[Timer] = None
         self._poke_timer: Optional[Timer] = None
         self._poked: Dict[str, None] = {}
+        self._links: Dict[str, None] = {}
 
     def watch(self, dirs: List[str]) -> None:
         """Begin; files that are there already count as known and are sent only once they change."""
@@ -97,6 +98,7 @@ class Tailer:
     def scan(self) -> bool:
         """Look at every file; True when something changed."""
         listed = dict(listing(self._job_dir, self._dirs))
+        self._tell_of_links()
         self._follow(listed)
         changed = False
         for path, status in listed.items():
@@ -107,6 +109,12 @@ class Tailer:
         if changed:
             self._outbox.soon()
         return changed
+
+    def _tell_of_links(self) -> None:
+        for path in self._dirs:
+            if path not in self._links and os.path.islink(self._absolute(path)):
+                self._links[path] = None
+                self._outbox.notice("%s has become a link; what it leads to is not collected" % path)
 
     def _follow(self, listed: Dict[str, os.stat_result]) -> None:
         """Find out which logs were renamed, and pass that on before anything else is sent of them."""

@@ -209,3 +209,18 @@ def test_bye_does_not_wait_longer_than_it_was_told(node: Node, job: Path) -> Non
     (job / "new").rename(job / "output/w")
     node.link.send("bye", grace_s=0.1, drain_s=0.5)
     assert node.expect("goodbye").fields["rest"] == str(job)
+
+
+def test_nothing_is_sent_of_what_log_leads_to_once_it_is_a_link(
+    node: Node, job: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere/secret").write_bytes(b"x")
+    (job / "log").rename(job / "log_before")
+    (job / "log").symlink_to(tmp_path / "elsewhere")
+    text = node.expect("notice").fields["text"]
+    assert text == "log has become a link; what it leads to is not collected"
+    (job / "output").mkdir(exist_ok=True)
+    (job / "output/last").write_bytes(b"x")
+    arrived(node, "output/last", b"x")
+    assert set(node.files) == {"output/last"}
