@@ -13,6 +13,7 @@ from datetime import datetime
 
 from launcher import arguments, commands, own_argv, plan, plan_text, settings, signals, workspace
 from launcher.console import Console, show
+from launcher.console_text import visible
 from launcher.errors import ExitCode, LauncherError, UsageError
 from launcher.help_text import HELP
 
@@ -30,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return int(_with_packages(sys.argv[1:] if argv is None else argv))
     except LauncherError as error:
         lines = str(error).splitlines()
-        show("\n".join(f"paddle.py: {line}" for line in lines), sys.stderr)
+        show("\n".join(f"paddle.py: {visible(line)}" for line in lines), sys.stderr)
         return int(error.exit_code)
     except signals.StopRequest as stop:
         show(f"paddle.py: ended by {stop}", sys.stderr)

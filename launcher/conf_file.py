@@ -108,5 +108,13 @@ def _run(tree: ast.Module, path: Path, shown: str) -> dict[str, object]:
     except (Exception, SystemExit) as error:
         frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
         where = f"{shown}:{frames[-1].lineno}" if frames else shown
-        raise ConfError(where, f"running it raised {type(error).__name__}: {error}") from error
+        raise ConfError(where, f"running it raised {_described(error)}") from error
     return namespace
+
+
+def _described(error: BaseException) -> str:
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001 - the user's own class
+        text = "(its text cannot be had)"
+    return f"{type(error).__name__}: {text}"

@@ -20,6 +20,7 @@ from pathlib import Path
 
 import pathspec
 
+from launcher.console_text import visible
 from launcher.digests import DIGEST_SIZE, Digests
 from launcher.errors import WorkspaceError
 from launcher.tree_links import link_problem
@@ -163,12 +164,15 @@ def shard(package: Package, shard_dirs: Iterable[str], ranks: Collection[int], t
 
 
 def _read_ignored(root: Path) -> pathspec.GitIgnoreSpec:
+    path = root / IGNORE_FILE
     try:
-        lines = (root / IGNORE_FILE).read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+        if not path.is_file() and path.exists():  # a named pipe would never end
+            raise WorkspaceError(f"{path}: must be a file")
+        lines = path.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     except FileNotFoundError:
         lines = []
     except OSError as error:
-        raise WorkspaceError(f"{root / IGNORE_FILE}: cannot be read: {error.strerror}") from error
+        raise WorkspaceError(f"{path}: cannot be read: {error.strerror}") from error
     return pathspec.GitIgnoreSpec.from_lines(lines)
 
 
@@ -203,7 +207,7 @@ def _package(
         if problem:
             problems.append(f"{path} is a link {problem}")
     if problems:
-        listed = "\n  ".join(sorted(problems)[:LISTED])
+        listed = "\n  ".join(visible(problem) for problem in sorted(problems)[:LISTED])
         if len(problems) > LISTED:
             listed += f"\n  and {len(problems) - LISTED} more"
         raise WorkspaceError(

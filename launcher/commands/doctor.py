@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 import shutil
 import sys
 import time
@@ -16,6 +17,7 @@ from launcher.arguments import Arguments
 from launcher.console import show
 from launcher.errors import ExitCode, UsageError
 from launcher.flags import INIT_FLAGS, PSERVER_FLAGS
+from launcher.outlet import Sink
 
 USAGE = """\
 paddle.py doctor [--conf=FILE] [--mode=v2|fluid|collective] [--port=N] [--nics=NAMES] [--job_workspace=DIR] [--json]
@@ -28,6 +30,8 @@ modules, disks, clock, addresses, ways between the nodes, ports, limits, GPUs. E
 Every other option of a job that changes what is checked counts as well: --allow_mismatch, --accept_new_host_keys,
 --nproc_per_node, --ports_num, ...
 """
+WIDTH = 120
+_COLUMNS = re.compile(r"[1-9][0-9]{0,4}")
 _FLAGS = INIT_FLAGS | PSERVER_FLAGS | {"nics"}
 _PLACEHOLDER = (
     "--job_workspace=."  # a command line needs one of the two job options; this one is taken out again
@@ -72,8 +76,7 @@ def _parse(argv: Sequence[str]) -> Arguments:
 
 def _width() -> int:
     """Columns of the screen; a file or pipe has as many as a wide one."""
-    return (
-        shutil.get_terminal_size((120, 24)).columns
-        if sys.stdout.isatty()
-        else int(os.environ.get("COLUMNS") or 120)
-    )
+    if Sink(sys.stdout).isatty():
+        return shutil.get_terminal_size((WIDTH, 24)).columns
+    given = os.environ.get("COLUMNS", "")
+    return int(given) if _COLUMNS.fullmatch(given) else WIDTH

@@ -16,6 +16,7 @@ from launcher.console_text import visible
 from launcher.errors import ExitCode, UsageError
 from launcher.following import Followed
 from launcher.known_jobs import KnownJob
+from launcher.outlet import Sink
 from launcher.state_dir import places
 
 LINES = 100
@@ -76,7 +77,7 @@ def _show(job: KnownJob, given: Given, lines: int, follow: bool) -> ExitCode:
 
 
 def _safe(lines: list[str]) -> list[str]:
-    return [visible(line) for line in lines] if sys.stdout.isatty() else lines
+    return [visible(line) for line in lines] if Sink(sys.stdout).isatty() else lines
 
 
 def _files(job: KnownJob, given: Given) -> dict[Path, str]:

@@ -196,12 +196,27 @@ def test_a_reader_that_leaves_early_is_no_error(run: Run) -> None:
     assert (done.returncode, done.stderr) == (0, b"")
 
 
-def test_closed_standard_streams_are_no_error(run: Run) -> None:
+@pytest.mark.parametrize("argv", [["-p", "ws", "--dry_run"], ["doctor"], ["status"]])
+def test_closed_standard_streams_are_no_error(run: Run, package: Path, argv: list[str]) -> None:
     def close_all() -> None:
         os.closerange(0, 3)
 
-    done = run("-p", "ws", "--dry_run", capture_output=False, preexec_fn=close_all)
+    (package.parent / "conf.py").write_text(f"HOSTS = ['local']\nROOT_DIR = {str(package.parent)!r}\n")
+    argv = [*argv, "--conf=conf.py"] if argv != ["status"] else argv
+    done = run(*argv, capture_output=False, preexec_fn=close_all)
     assert done.returncode == 0
+
+
+def test_a_width_that_is_none_is_no_error(run: Run, package: Path) -> None:
+    (package.parent / "conf.py").write_text(f"HOSTS = ['local']\nROOT_DIR = {str(package.parent)!r}\n")
+    done = run("doctor", "--conf=conf.py", env={**os.environ, "COLUMNS": "wide"})
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_what_conf_raises_cannot_act_on_the_terminal(run: Run, package: Path) -> None:
+    (package.parent / "conf.py").write_text("raise RuntimeError('no \\x1b[2Jway')\n")
+    done = run("-p", "ws", "--conf=conf.py")
+    assert done.stderr == b"paddle.py: conf.py:1: running it raised RuntimeError: no way\n"
 
 
 def test_a_python_without_the_packages_is_told_what_to_do(run: Run) -> None:

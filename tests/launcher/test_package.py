@@ -238,3 +238,16 @@ def test_of_very_many_problems_some_are_named_and_all_are_counted(tmp_path: Path
         workspace_package(tmp_path)
     assert "link000" in str(refused.value)
     assert len(str(refused.value).splitlines()) < 30
+
+
+def test_a_name_cannot_act_on_the_terminal_that_shows_it(root: Path) -> None:
+    os.mkfifo(root / "a\nb\x1b[2Jc")
+    with pytest.raises(WorkspaceError) as caught:
+        workspace_package(root)
+    assert str(caught.value).splitlines()[1:] == ["  a\\nbc is a named pipe"]
+
+
+def test_a_paddleignore_that_is_no_file_is_refused(root: Path) -> None:
+    os.mkfifo(root / ".paddleignore")
+    with pytest.raises(WorkspaceError, match="paddleignore: must be a file"):
+        workspace_package(root)

@@ -222,6 +222,18 @@ WRONG = [
         "HOSTS = ['a']\n" + "x" * 9 + " = '" + "y" * 500 + "'\nPADDLE_PORT = xxxxxxxxx",
         "got the string 'yyyyyyyyyy",
     ),
+    (
+        "HOSTS = ['a']\nPADDLE_PORT = 10**5000",
+        "conf.py:2: PADDLE_PORT: expected an integer from 1 to 65535, got (cannot be shown: ValueError)",
+    ),
+    (
+        "HOSTS = ['a']\nLEASE_S = 10**400",
+        "conf.py:2: LEASE_S: expected a number of seconds from 1 to 86400, got 1",
+    ),
+    (
+        "class _E(Exception):\n    def __str__(self):\n        return 1\nraise _E",
+        "conf.py:4: running it raised _E: (its text cannot be had)",
+    ),
 ]
 
 
