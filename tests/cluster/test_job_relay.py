@@ -30,7 +30,8 @@ def add_big_file(job: JobRunner, size: int = SIZE) -> Path:
 def cached(host: Host) -> int:
     """Bytes below a host's cache, half files included."""
     found = 0
-    for file in host.path("/root/.paddle").rglob("*"):
+    # not the trees beside it: they are renamed while one walks through them
+    for file in host.path("/root/.paddle/cache").rglob("*"):
         try:
             found += file.stat().st_size if file.is_file() else 0
         except FileNotFoundError:  # it was renamed just now
