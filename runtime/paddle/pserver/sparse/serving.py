@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A growing table as one server of several serves it: what comes from the wire is checked before anything changes.
+
+An id may be any int64 number, and lies on the server that `mixing.owners` says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from paddle.errors import PserverError
+from paddle.optim.spec import OptimizerSpec, RowGradient
+from paddle.pserver.sparse.mixing import owners
+from paddle.pserver.sparse.spec import TableSpec
+
+Ids = npt.NDArray[np.int64]
+Values = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class GrowingShare:
+    """The rows of a growing table on server number `server` of `num_servers` that have rows of it."""
+
+    spec: TableSpec
+    server: int
+    num_servers: int
+
+    def holds(self, ids: Ids) -> npt.NDArray[np.bool_]:
+        """Return which of these ids lie here."""
+        mine: npt.NDArray[np.bool_] = owners(ids, self.num_servers) == self.server
+        return mine
+
+    def check_ids(self, ids: npt.NDArray[np.generic]) -> None:
+        """Check ids from the wire.
+
+        Raises:
+            PserverError: they are not (n,) int64, or one lies on another server.
+        """
+        what = f"table {self.spec.name}"
+        if ids.ndim != 1 or ids.dtype != np.int64:
+            raise PserverError(f"{what}: expected row ids as (n,) int64, got {ids.shape} {ids.dtype}")
+        if self.num_servers > 1:
+            servers = owners(np.ascontiguousarray(ids).view(np.int64), self.num_servers)
+            wrong = servers != self.server
+            if wrong.any():
+                raise PserverError(
+                    f"{what}: row {ids[wrong][0]} lies on server {servers[wrong][0]} of {self.num_servers}, "
+                    f"this is {self.server}; give every trainer the same list of servers"
+                )
+
+    def check(self, gradient: RowGradient) -> None:
+        """Check a gradient from the wire. Its ids may come in any order, and repeat.
+
+        Raises:
+            PserverError: its ids or values are not what this table takes, or one is NaN or infinite.
+        """
+        ids, values = gradient
+        self.check_ids(ids)
+        what, expected = f"table {self.spec.name}", (len(ids), self.spec.width)
+        if values.shape != expected or values.dtype != np.float32:
+            raise PserverError(
+                f"row gradient of {what}: expected {expected} float32, got {values.shape} {values.dtype}"
+            )
+        # A sum is finite far faster than every element is checked; only a strange sum needs the slow look.
+        with np.errstate(over="ignore", invalid="ignore"):
+            if np.isfinite(values.sum()):
+                return
+        finite = np.isfinite(values).all(axis=1)
+        if not finite.all():
+            raise PserverError(
+                f"gradient of {what}, row {ids[~finite][0]}, is NaN or infinite; nothing was changed"
+            )
+
+
+class ServedTable:
+    """One server's rows. Not thread-safe.
+
+    Attributes:
+        table: the rows themselves, with their `snapshot` and `restore`.
+    """
+
+    def __init__(self, share: GrowingShare, optimizer: OptimizerSpec) -> None:
+        """Make an empty table.
+
+        Raises:
+            ConfigError: the optimizer cannot update single rows.
+        """
+        # Loads the compiler, which servers without growing tables do without.
+        from paddle.pserver.sparse.hash_table import HashTable
+
+        self.share = share
+        self.table = HashTable(share.spec, optimizer)
+
+    def rows(self, ids: Ids) -> Values:
+        """Return the values (n, width) of ids (n,), in their order; ids may repeat. Changes nothing.
+
+        Raises:
+            PserverError: see `GrowingShare.check_ids`.
+        """
+        self.share.check_ids(ids)
+        return self.table.lookup(ids)
+
+    def check(self, gradient: RowGradient) -> None:
+        """See `GrowingShare.check`."""
+        self.share.check(gradient)
+
+    def reserve(self, gradients: Sequence[RowGradient]) -> None:
+        """Make sure that an `update` with these checked gradients cannot fail.
+
+        Raises:
+            PserverError: there is no room for new rows; nothing was changed.
+        """
+        self.table.reserve(gradients)
+
+    def update(self, gradients: Sequence[RowGradient], learning_rate: float) -> None:
+        """Take one step with the sum of checked gradients, added in the order given."""
+        self.table.update(gradients, learning_rate)
+
+    def catch_up(self, learning_rate: float) -> None:
+        """Bring the decay of all rows to the present."""
+        self.table.catch_up(learning_rate)
