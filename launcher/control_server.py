@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from launcher.control_protocol import MAX_REQUEST, VERSION, ControlError, Decoder, Frame, encode
+from launcher.control_protocol import MAX_FRAME, MAX_REQUEST, VERSION, ControlError, Decoder, Frame, encode
 from launcher.screen import Screen
 from launcher.screen_events import to_fields
 from launcher.state_dir import own_directory
@@ -192,6 +192,8 @@ class ControlServer:
             for event in self._screen.phase_before(client.position):
                 client.send("shown", **to_fields(event))
         elif frame.kind == "look":
+            if len(client.buffer) > MAX_FRAME:
+                raise ControlError("it asks again and again, and reads no answer")
             client.send("status", status=self._status())
         elif frame.kind == "stop":
             number = signal.Signals[str(frame.fields.get("signal", "SIGTERM"))]

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from launcher.control_client import ControlClient, ControlLost, Gone, connect
-from launcher.control_protocol import MAX_REQUEST, ControlError, Decoder, Frame, encode
+from launcher.control_protocol import MAX_FRAME, MAX_REQUEST, ControlError, Decoder, Frame, encode
 from launcher.control_server import ControlServer
 from launcher.screen import KEPT, Screen
 from launcher.screen_events import NodeState, Noted, PhaseEntered, Printed
@@ -31,13 +31,14 @@ class Job:
     def __init__(self, path: Path) -> None:
         self.screen = Screen()
         self.asked: Asked = []
+        self.status: dict[str, Any] = {"phase": "run"}
         self.path = path
         self.server = ControlServer(
             [path],
             None,
             {"job_id": "JOB1"},
             self.screen,
-            lambda: {"phase": "run"},
+            lambda: self.status,
             lambda number, force, by: self.asked.append((number, force, by)),
         )
         self.server.start()
@@ -156,6 +157,18 @@ def test_a_client_that_reads_nothing_holds_up_neither_the_job_nor_another_client
 
     wait_for("the line behind the flood", arrived, LIMIT_S, every_s=0)
     stuck.close()
+
+
+def test_a_client_that_only_asks_is_let_go_before_its_answers_fill_the_memory(job: Job) -> None:
+    job.status = {"phase": "x" * (1 << 20)}
+    with socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(LIMIT_S)
+        client.connect(str(job.path))
+        client.sendall(encode("look") * 100)
+        came = 0
+        while data := client.recv(1 << 20):
+            came += len(data)
+    assert came < 2 * MAX_FRAME
 
 
 def test_who_reads_too_slowly_is_told_how_many_lines_went_by() -> None:
