@@ -14,7 +14,7 @@ from math import prod
 from paddle.graph.block import Block, Name
 from paddle.graph.errors import BackwardError
 from paddle.graph.grad_builder import Builder
-from paddle.graph.grad_path import allowed, path_to, reaching
+from paddle.graph.grad_path import allowed, path_to, reaching, rewritten
 from paddle.graph.operator import Operator, OpRole
 from paddle.graph.variable import Parameter, Variable
 
@@ -50,7 +50,7 @@ def append_backward(
     required = _required(block, path, _names(parameter_list), _names(no_grad_set) or set())
     if loss.name not in required:
         raise BackwardError(f"the loss {loss.describe()} does not depend on any trainable parameter")
-    builder = Builder(block, required, error_clips)
+    builder = Builder(block, required, error_clips, rewritten(path))
     builder.seed(loss)
     for op in reversed(path):
         builder.derive(op)
@@ -81,7 +81,7 @@ def gradients(
     wanted = {variable.name for variable in inputs}
     path = path_to(block, {target.name for target in targets})
     required = reaching(block, path, wanted, _names(no_grad_set) or set())
-    builder = Builder(block, required)
+    builder = Builder(block, required, None, rewritten(path))
     for target, given in zip(targets, target_gradients or [None] * len(targets), strict=True):
         builder.start(target, given)
     for op in reversed(path):

@@ -16,10 +16,12 @@ from typing import Any, TypeAlias
 from paddle import backend
 from paddle.graph.block import Block
 from paddle.graph.body import CompiledBody
+from paddle.graph.grad_path import allowed
 from paddle.graph.in_place import copying, unsharing
 from paddle.graph.lod import sharing
 from paddle.graph.operator import EMPTY, Operator
 from paddle.graph.program import Program
+from paddle.graph.tape import Derivation
 from paddle.ops.registry import Body
 
 STEP, NOTHING, UNWANTED = 0, 1, 2
@@ -112,7 +114,26 @@ def compile_body(block: Block, seed: int, xp: Any) -> CompiledBody:
     numbers = {name: number + 3 for number, name in enumerate({**reads, **written})}
     make = Binder(block.program, numbers, numbers, ALL, frozenset(), seed, xp)
     calls = tuple(make.call(op, (), False) for op in block.ops)
-    return CompiledBody(calls, numbers, tuple(reads), tuple(written))
+    smooth = frozenset(name for name in numbers if allowed(block.reach(name), set()))
+    derivation = Derivation(smooth, partial(_by_name, seed=seed, xp=xp))
+    return CompiledBody(calls, numbers, tuple(reads), tuple(written), tuple(block.ops), derivation)
+
+
+def _by_name(op: Operator, seed: int, xp: Any) -> Callable[[Mapping[str, Any], int], dict[str, Any]]:
+    """Return an operator without a body as a function of values by name and the step."""
+    names = dict.fromkeys((*op.input_names, *op.output_names))
+    numbers = {name: number + 3 for number, name in enumerate(names)}
+    call = Binder(Program(), numbers, numbers, ALL, frozenset(), seed, xp).call(op, (), False)
+
+    def run(values: Mapping[str, Any], step: int) -> dict[str, Any]:
+        registers: Registers = [None] * (len(numbers) + 3)
+        registers[STEP] = step
+        for name in op.input_names:
+            registers[numbers[name]] = values[name]
+        call(registers)
+        return {name: registers[numbers[name]] for name in op.output_names}
+
+    return run
 
 
 def _looping(kernel: Callable[..., Any], body: CompiledBody) -> Callable[..., Any]:

@@ -5,7 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
+
+from paddle.graph.operator import Operator
+from paddle.graph.tape import Derivation, Entry, Tape
 
 # Turns of a loop draw other random numbers: a turn stands above any number of steps.
 _TURN = 1 << 40
@@ -19,6 +23,17 @@ class CompiledBody:
     numbers: Mapping[str, int]
     reads: tuple[str, ...]
     writes: tuple[str, ...]
+    ops: tuple[Operator, ...]
+    derivation: Derivation
+
+    @cached_property
+    def places(self) -> tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]:
+        """Return for each operator the registers it reads and those it writes."""
+
+        def of(names: tuple[str, ...]) -> tuple[int, ...]:
+            return tuple(self.numbers[name] for name in names)
+
+        return tuple((of(op.input_names), of(op.output_names)) for op in self.ops)
 
     def at(self, step: int) -> BoundBody:
         """Return the body for one step of the program."""
@@ -44,12 +59,31 @@ class BoundBody:
 
     def run(self, values: dict[str, Any], turn: int = 0) -> None:
         """See `Body.run`; what it reads and `values` lacks is None."""
+        registers = self._registers(values, turn)
+        for call in self.compiled.calls:
+            call(registers)
+        self._finish(registers, values)
+
+    def trace(self, values: dict[str, Any], turn: int = 0) -> Tape:
+        """See `Body.trace`."""
+        registers, entries = self._registers(values, turn), []
+        for op, call, (reads, writes) in zip(
+            self.compiled.ops, self.compiled.calls, self.compiled.places, strict=True
+        ):
+            before = tuple([registers[number] for number in reads])
+            call(registers)
+            entries.append(Entry(op, before, tuple([registers[number] for number in writes])))
+        self._finish(registers, values)
+        return Tape(tuple(entries), self.compiled.derivation, self.step + turn * _TURN)
+
+    def _registers(self, values: dict[str, Any], turn: int) -> list[Any]:
         numbers = self.compiled.numbers
         registers: list[Any] = [None] * (len(numbers) + 3)
         registers[0] = self.step + turn * _TURN
         for name in self.reads:
             registers[numbers[name]] = values.get(name)
-        for call in self.compiled.calls:
-            call(registers)
+        return registers
+
+    def _finish(self, registers: list[Any], values: dict[str, Any]) -> None:
         for name in self.writes:
-            values[name] = registers[numbers[name]]
+            values[name] = registers[self.compiled.numbers[name]]

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from paddle.graph import unique_name
 from paddle.graph.block import Block
 from paddle.graph.errors import BackwardError
-from paddle.graph.grad_path import path_to, reaching
 from paddle.graph.operator import EMPTY, Operator, OpRole
 from paddle.graph.variable import Variable
 from paddle.ops.dtypes import VarType
@@ -38,6 +37,7 @@ class Builder:
     block: Block
     required: set[str]
     error_clips: Mapping[str, Mapping[str, float]] | None = None
+    rewritten: set[str] = field(default_factory=set)
     pending: list[_Pending] = field(default_factory=list)
     writers: dict[str, list[tuple[_Pending, str, int]]] = field(default_factory=dict)
     names: dict[str, str] = field(default_factory=dict)
@@ -66,22 +66,31 @@ class Builder:
 
     def derive(self, op: Operator) -> None:
         """Add the gradient operators of one operator, if a gradient reaches it and one is wanted of it."""
-        if not self.required.intersection(op.input_names):
-            return
         reached = {name for name in op.output_names if self.writers.get(name)}
-        if not reached:
+        if not reached or not self.required.intersection(op.input_names):
+            self._leave(op)
             return
         for name in sorted(reached):
             self._settle(name)
             self._clip(name)
-        for grad_op in _gradient_of(op, reached, self):
-            outputs = {slot: self._wanted(names) for slot, names in grad_op.outputs.items()}
-            if all(name == EMPTY for names in outputs.values() for name in names):
-                continue
-            inputs = self._available(grad_op)
-            self._emit(
-                _Pending(grad_op.type, inputs, outputs, {**grad_op.attrs, "op_role": int(OpRole.BACKWARD)})
-            )
+        found = gradient_of(op, reached, BodyGradients(self.required, reached))
+        wanted = [{slot: self._wanted(names) for slot, names in each.outputs.items()} for each in found]
+        kept = [
+            pair
+            for pair in zip(found, wanted, strict=True)
+            if any(set(names) - {EMPTY} for names in pair[1].values())
+        ]
+        inputs = [self._available(grad_op) for grad_op, _ in kept]
+        self._leave(op)
+        for (grad_op, outputs), given in zip(kept, inputs, strict=True):
+            attrs = {**grad_op.attrs, "op_role": int(OpRole.BACKWARD)}
+            self._emit(_Pending(grad_op.type, given, outputs, attrs))
+
+    def _leave(self, op: Operator) -> None:
+        """Forget the gradients of values that the operator replaced: from here on the names mean those before."""
+        for name in self.rewritten.intersection(op.output_names):
+            self.writers.pop(name, None)
+            self.names.pop(name, None)
 
     def finish(self, parameters: Sequence[str]) -> dict[str, str]:
         """Append everything to the block and return variable -> its gradient.
@@ -172,7 +181,21 @@ class Builder:
         return self.names[source]
 
 
-def _gradient_of(op: Operator, reached: set[str], builder: Builder) -> list[GradOp]:
+def _any_named(slots: Mapping[str, Sequence[str]]) -> bool:
+    return any(name != EMPTY for names in slots.values() for name in names)
+
+
+def gradient_of(op: Operator, reached: set[str], bodies: BodyGradients) -> list[GradOp]:
+    """Return the gradient operators of an operator.
+
+    Args:
+        op: the operator.
+        reached: those of its outputs that a gradient has arrived for.
+        bodies: for the makers that ask.
+
+    Raises:
+        BackwardError: it has no gradient, or not for one of these outputs.
+    """
     rule = op.definition.gradient
     if rule is None:
         raise BackwardError(
@@ -182,9 +205,7 @@ def _gradient_of(op: Operator, reached: set[str], builder: Builder) -> list[Grad
     own = {name: value for name, value in op.attrs.items() if name in op.definition.attrs}
     if callable(rule):
         if "bodies" in inspect.signature(rule).parameters:
-            return rule(
-                op.inputs, op.outputs, own, bodies=BodyGradients(builder.block, builder.required, reached)
-            )
+            return rule(op.inputs, op.outputs, own, bodies=bodies)
         return rule(op.inputs, op.outputs, own)
     definition = lookup(rule)
     taken = {slot.name for slot in definition.inputs}
@@ -209,7 +230,6 @@ def _slot_names(both: dict[str, tuple[str, ...]], slot: str) -> list[str]:
 class BodyGradients:
     """What a gradient maker of an operator with a body may ask; see `ops.registry.gradient_maker`."""
 
-    block: Block
     required: set[str]
     reached: set[str]
 
@@ -220,29 +240,3 @@ class BodyGradients:
     def arriving(self, names: Sequence[str]) -> list[str]:
         """Return those of the names that a gradient has arrived for."""
         return [name for name in names if name in self.reached]
-
-    def derive(self, sub_block: int, outputs: Sequence[str], wanted: Sequence[str]) -> int:
-        """Add a block that derives another one and return its index.
-
-        Args:
-            sub_block: index of the block to derive.
-            outputs: variables written in it whose gradients are given, as `<name>@GRAD@OUT`.
-            wanted: variables whose gradients the new block is to leave in `<name>@GRAD`; those that no output
-                depends on stay absent.
-        """
-        program = self.block.program
-        forward, current = program.blocks[sub_block], program.current_block_idx
-        path = path_to(forward, set(outputs))
-        grad_block = program.create_block(self.block.idx)
-        program.current_block_idx = current
-        grad_block.forward_block_idx = sub_block
-        builder = Builder(grad_block, reaching(forward, path, set(wanted), set()))
-        for name in outputs:
-            variable = forward.reach(name)
-            given = f"{name}{GRAD}@OUT"
-            grad_block.create_var(given, variable.shape, variable.dtype, lod_level=variable.lod_level)
-            builder.start(variable, grad_block.var(given))
-        for op in reversed(path):
-            builder.derive(op)
-        builder.finish([])
-        return grad_block.idx

@@ -11,6 +11,7 @@ from paddle.graph.block import Block
 from paddle.graph.errors import BackwardError
 from paddle.graph.operator import Operator
 from paddle.graph.variable import Variable
+from paddle.ops.registry import lookup
 
 
 def path_to(block: Block, targets: set[str]) -> list[Operator]:
@@ -28,19 +29,45 @@ def reaching(block: Block, path: list[Operator], sources: set[str], excluded: se
     """Return the sources and the variables on the path that depend on them and may have gradients.
 
     Raises:
-        BackwardError: one of them is written twice.
+        BackwardError: one of them is written again although a gradient needs its value from before.
     """
-    writes = Counter(name for op in path for name in op.output_names)
     required = set(sources)
     for op in path:
         if required.intersection(op.input_names):
             required.update(name for name in op.output_names if allowed(block.reach(name), excluded))
-    for name in required:
-        if writes[name] > 1:
-            raise BackwardError(
-                f"variable {name!r} is written {writes[name]} times on the way to the loss: name each once"
-            )
+    for name in rewritten(path) & required:
+        _check_rewritten(path, name, required)
     return required
+
+
+def rewritten(path: list[Operator]) -> set[str]:
+    """Return the variables that have several values one after the other."""
+    writes = Counter(name for op in path for name in op.output_names)
+    changed = {name for op in path for name in op.output_names if name in op.input_names}
+    return changed | {name for name, count in writes.items() if count > 1}
+
+
+def _check_rewritten(path: list[Operator], name: str, required: set[str]) -> None:
+    writers = [position for position, op in enumerate(path) if name in op.output_names]
+    for position, op in enumerate(path):
+        if required.isdisjoint(op.input_names):
+            continue
+        again = writers[-1] > position or (writers[-1] == position and name in op.input_names)
+        if again and _keeps(op, name):
+            raise BackwardError(
+                f"variable {name!r} is written {len(writers)} times on the way to the loss, and the gradient of "
+                f"operator {op.describe()} needs its value from before: name each once"
+            )
+
+
+def _keeps(op: Operator, name: str) -> bool:
+    """Return whether the gradient of an operator reads the value that the variable has at the operator."""
+    rule = op.definition.gradient
+    if not isinstance(rule, str):
+        return False
+    taken = {slot.name for slot in lookup(rule).inputs}
+    slots = {**op.inputs, **op.outputs}
+    return any(name in names for slot, names in slots.items() if slot in taken)
 
 
 def allowed(variable: Variable, excluded: set[str]) -> bool:

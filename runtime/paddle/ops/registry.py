@@ -38,6 +38,17 @@ COMMON_ATTRS: Mapping[str, object] = MappingProxyType({"op_role": 0, "op_role_va
 _SPECIAL = frozenset({"rng", "xp", "needs", "names", "body"})
 
 
+class Tape(Protocol):
+    """One run of a body, remembered for its gradients."""
+
+    def back(self, grads: dict[str, Any], wanted: frozenset[str]) -> None:
+        """Turn the gradients of what the run wrote into those of what it read, in the same dict.
+
+        Gradients of variables that the run wrote are taken out; those of `wanted` variables are added up. What
+        nothing depends on stays absent.
+        """
+
+
 class Body(Protocol):
     """A block inside an operator, such as that of a loop."""
 
@@ -54,6 +65,9 @@ class Body(Protocol):
 
         `turn` counts the runs within one step; random operators draw by it.
         """
+
+    def trace(self, values: dict[str, Any], turn: int = 0) -> Tape:
+        """Run as `run` does, and remember what is needed for gradients."""
 
 
 class Spec(NamedTuple):

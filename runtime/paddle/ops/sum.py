@@ -12,6 +12,7 @@ from paddle.ops.errors import ShapeError
 from paddle.ops.registry import GRAD, GradOp, Spec, gradient_maker, operator
 from paddle.ops.selected_rows import SelectedRows, concatenated
 from paddle.ops.shapes import same
+from paddle.ops.tensor_array import TensorArray, merged_arrays
 
 
 def _infer(x: list[Spec]) -> Spec:
@@ -25,7 +26,12 @@ def _infer(x: list[Spec]) -> Spec:
 
 @operator("sum", "X* -> Out", infer=_infer)
 def sum_(x: list[Any]) -> Any:
-    """Add all inputs; the result is sparse if all of them are, and its rows are then unique and ascending."""
+    """Add all inputs; the result is sparse if all of them are, and its rows are then unique and ascending.
+
+    Arrays of values are added number by number.
+    """
+    if isinstance(x[0], TensorArray):
+        return merged_arrays(x, sum_)
     sparse = [each for each in x if isinstance(each, SelectedRows)]
     dense = [each for each in x if not isinstance(each, SelectedRows)]
     if not dense:

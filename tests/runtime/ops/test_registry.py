@@ -25,8 +25,9 @@ def test_gradients_read_and_write_slots_of_their_operator() -> None:
         assert {slot.name for slot in backward.outputs} <= {f"{name}@GRAD" for name in inputs}, op_type
 
 
-def test_every_operator_that_is_no_gradient_infers_its_outputs() -> None:
-    without = [op for op in registered() if lookup(op).infer is None and not op.endswith("_grad")]
+def test_every_operator_that_is_no_gradient_and_has_no_body_infers_its_outputs() -> None:
+    plain = [op for op in registered() if not op.endswith("_grad") and "body" not in lookup(op).keywords]
+    without = [op for op in plain if lookup(op).infer is None]
     assert without == []
 
 

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Loops, conditions and arrays compute what they say, and so do their gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from paddle.graph import Executor, Scope
+from paddle.graph.errors import ExecutionError
+from tests.runtime.ops.control_flow_programs import Build, check_gradients
+
+_RNG = np.random.default_rng(8)
+
+
+def _counted(build: Build, turns: int) -> tuple[str, str, str]:
+    """Return the names of a counter, its limit and a condition."""
+    counter, limit = build.constant(0, "int64"), build.constant(turns, "int64")
+    return counter, limit, build.op("less_than", {"X": counter, "Y": limit}, "holds")
+
+
+def _count(build: Build, counter: str, limit: str) -> None:
+    build.op("increment", {"X": counter}, counter, step=1.0)
+    build.op("less_than", {"X": counter, "Y": limit}, "holds")
+
+
+def _run(build: Build, feed: dict[str, Any], *fetches: str) -> list[Any]:
+    return Executor().run(build.program, feed, list(fetches), Scope())
+
+
+@pytest.mark.parametrize("turns", [0, 1, 3])
+def test_a_loop_carries_what_it_writes_from_turn_to_turn(turns: int) -> None:
+    build = Build()
+    x, w = build.data("x", (2, 3)), build.data("w", (3, 3))
+    h = build.op("scale", {"X": x}, "h", scale=1.0)
+    counter, limit, holds = _counted(build, turns)
+
+    def fill() -> None:
+        build.op("tanh", {"X": build.op("mul", {"X": h, "Y": w})}, "h_next")
+        build.op("assign", {"X": "h_next"}, h)
+        _count(build, counter, limit)
+
+    build.loop(holds, [h, w, counter, limit], [h, counter, holds], fill)
+    loss = build.scored(h)
+    feed = {"x": _RNG.standard_normal((2, 3)), "w": _RNG.standard_normal((3, 3))}
+    expected = feed["x"]
+    for _ in range(turns):
+        expected = np.tanh(expected @ feed["w"])
+    np.testing.assert_allclose(_run(build, feed, h)[0], expected)
+    check_gradients(build, loss, feed, ["x", "w"])
+
+
+def test_a_loop_reads_and_writes_arrays() -> None:
+    build = Build()
+    names = [build.data(f"x{at}", (2,)) for at in range(3)]
+    inputs, states = (
+        build.op("create_array", {}, dtype="float64"),
+        build.op("create_array", {}, dtype="float64"),
+    )
+    for at, name in enumerate(names):
+        build.op("write_to_array", {"X": name, "I": build.constant(at, "int64"), "Array": inputs}, inputs)
+    first = build.op("write_to_array", {"X": "x0", "I": build.constant(0, "int64"), "Array": states}, states)
+    counter, limit, holds = _counted(build, 3)
+
+    def fill() -> None:
+        read = build.op("read_from_array", {"X": inputs, "I": counter})
+        state = build.op("read_from_array", {"X": first, "I": counter})
+        after = build.op("elementwise_mul", {"X": read, "Y": build.op("exp", {"X": state})})
+        _count(build, counter, limit)
+        build.op("write_to_array", {"X": after, "I": counter, "Array": states}, states)
+
+    build.loop(holds, [inputs, states, counter, limit], [states, counter, holds], fill)
+    last = build.op("read_from_array", {"X": states, "I": build.constant(3, "int64")})
+    middle = build.op("read_from_array", {"X": states, "I": build.constant(1, "int64")})
+    loss = build.scored(build.op("sum", {"X": [last, middle]}))
+    feed = {name: _RNG.standard_normal(2) * 0.3 for name in names}
+    s1 = feed["x0"] * np.exp(feed["x0"])
+    s3 = feed["x2"] * np.exp(feed["x1"] * np.exp(s1))
+    length = build.op("lod_array_length", {"X": states})
+    got = _run(build, feed, last, middle, length)
+    np.testing.assert_allclose(got[0], s3)
+    np.testing.assert_allclose(got[1], s1)
+    assert got[2].tolist() == [4]
+    check_gradients(build, loss, feed, names)
+
+
+def test_reading_where_nothing_was_written_is_refused() -> None:
+    build = Build()
+    array = build.op("create_array", {}, dtype="float64")
+    build.op("read_from_array", {"X": array, "I": build.constant(2, "int64")}, "out")
+    with pytest.raises(ExecutionError, match="nothing was written at 2 of an array of 0"):
+        _run(build, {}, "out")
+
+
+@pytest.mark.parametrize("holds", [True, False])
+def test_a_block_runs_only_if_its_condition_holds(holds: bool) -> None:
+    build = Build()
+    x, cond = build.data("x", (2,)), build.data("cond", (1,), "bool")
+    out = build.op("scale", {"X": x}, "out", scale=2.0)
+
+    def fill() -> None:
+        build.op("assign", {"X": build.op("square", {"X": x})}, out)
+
+    body = build.body(fill)
+    outputs = {"Out": [out], "Scope": build.scopes()}
+    attrs = {"sub_block": body.idx, "is_scalar_condition": True}
+    build.block.append_op("conditional_block", {"Cond": cond, "Input": [x, out]}, outputs, attrs)
+    loss = build.scored(out)
+    feed = {"x": np.array([3.0, -2.0]), "cond": np.array([holds])}
+    assert _run(build, feed, out)[0].tolist() == ([9, 4] if holds else [6, -4])
+    check_gradients(build, loss, feed, ["x"])
+
+
+def test_a_condition_inside_a_loop_has_gradients() -> None:
+    build = Build()
+    x, w = build.data("x", (2,)), build.data("w", (2,))
+    h = build.op("scale", {"X": x}, "h", scale=1.0)
+    counter, limit, holds = _counted(build, 4)
+    once = build.constant(2, "int64")
+
+    def branch() -> None:
+        build.op("assign", {"X": build.op("elementwise_mul", {"X": h, "Y": w})}, h)
+
+    def fill() -> None:
+        early = build.op("less_than", {"X": counter, "Y": once})
+        body = build.body(branch)
+        block = build.program.current_block()
+        outputs = {"Out": [h], "Scope": build.scopes()}
+        attrs = {"sub_block": body.idx, "is_scalar_condition": True}
+        block.append_op("conditional_block", {"Cond": early, "Input": [h, w]}, outputs, attrs)
+        build.op("assign", {"X": build.op("tanh", {"X": h})}, h)
+        _count(build, counter, limit)
+
+    build.loop(holds, [h, w, counter, limit, once], [h, counter, holds], fill)
+    loss = build.scored(h)
+    feed = {"x": _RNG.standard_normal(2), "w": _RNG.standard_normal(2)}
+    expected = np.tanh(np.tanh(np.tanh(np.tanh(feed["x"] * feed["w"]) * feed["w"])))
+    np.testing.assert_allclose(_run(build, feed, h)[0], expected)
+    check_gradients(build, loss, feed, ["x", "w"])
