@@ -52,8 +52,7 @@ class DispatchReactions:
             record.dispatch_error = error
             self._situation.console.note(str(error))
             self._situation.node_state(record, "failed")
-        if record.link is None:
-            self._relays.restart(record)
+        self._relays.leave(record)
 
     def is_over(self) -> bool:
         """Whether every node has all trees or never will; called now and then, goes on with what waits."""

@@ -46,6 +46,12 @@ class RelayRun:
         if self._planned is not None:
             self._planned = [member for member in self._planned if member.node_id != node_id]
 
+    def leave(self, record: NodeRecord) -> None:
+        """A node will never have all files: have those that wait for it look elsewhere."""
+        if record.node.node_id in self._remote:
+            record.send("relay", open=False)
+        self.restart(record)
+
     def relaying(self, record: NodeRecord, fields: dict[str, Any]) -> None:
         """A node's relay is open, or could not be opened."""
         node_id = record.node.node_id

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -93,3 +94,23 @@ def test_a_node_that_is_cut_off_while_it_passes_on_is_named(
     wait_for("a third of the file", lambda: cached(host) > SIZE // 3, 30)
     host.cut()
     oracle.check(launch, 4, r"FIRST ERROR: root@node-b: no word for", within_s=60, unreachable=[host])
+
+
+def empty_it(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def remove_it_all(path: Path) -> None:
+    shutil.rmtree(path.parent)
+
+
+@pytest.mark.parametrize("change", [empty_it, remove_it_all])
+def test_a_workspace_that_changes_while_it_is_passed_on_ends_the_job(
+    change: Callable[[Path], None], cluster: Cluster, job: JobRunner, oracle: Oracle
+) -> None:
+    path = add_big_file(job)
+    cluster.slow(mbit=40)
+    launch = job.start("--mode=collective")
+    wait_for("some of the file", lambda: cached(cluster["node-a"]) > SIZE // 8, 30)
+    change(path)
+    oracle.check(launch, 4, r"FIRST ERROR: root@node-.: the workspace did not arrive", within_s=30)
