@@ -32,8 +32,6 @@ class Build:
     def op(
         self, op_type: str, inputs: Mapping[str, Any], out: str | None = None, slot: str = "Out", **attrs: Any
     ) -> str:
-        self, op_type: str, inputs: Mapping[str, Any], out: str | None = None, slot: str = "Out", **attrs: Any
-    ) -> str:
         """Append an operator with one output to the current block, and return the output's name."""
         block = self.program.current_block()
         name = out or f"t{sum(len(each.ops) for each in self.program.blocks)}"
