@@ -22,6 +22,7 @@ from paddle.errors import ConfigError, PserverError
 from paddle.optim.rules import rule_of
 from paddle.optim.spec import OptimizerSpec, ParameterSpec, RowGradient
 from paddle.pserver.configuration import FIRST_COMES, Configuration
+from paddle.pserver.dense_push import DensePush
 from paddle.pserver.exchange import Exchange, Network
 from paddle.pserver.keys import WireKeys
 from paddle.pserver.layout import Array, Layout
@@ -29,6 +30,7 @@ from paddle.pserver.links import Links
 from paddle.pserver.message import Message, Section, Verb
 from paddle.pserver.rejoining import rejoin
 from paddle.pserver.session import TAKES_OVER
+from paddle.pserver.sparse.spec import TableSpec
 from paddle.pserver.tables import Tables, reply_array
 
 _log = logging.getLogger(__name__)
@@ -132,6 +134,7 @@ class Client:
         values: Mapping[str, Array],
         *,
         first_comes: bool = False,
+        tables: Sequence[TableSpec] = (),
     ) -> None:
         """Agree with servers and other trainers on the model; wait until its initial values are there.
 
@@ -143,6 +146,7 @@ class Client:
             optimizer: what servers do with gradients.
             values: trainer 0: each parameter's value, float32 of its shape.
             first_comes: every trainer gives values, and those of whoever comes first are taken.
+            tables: growing tables, which have no values to give.
 
         Raises:
             ConfigError: a value is missing or of another shape or dtype.
@@ -153,20 +157,16 @@ class Client:
             len(self._everyone) - self._num_sparse,
             self._num_sparse,
             whole=rule_of(optimizer).needs_whole,
+            growing=tables,
         )
         # Server 0 decides who came first: whoever it lets wait asks the others when all values are there.
         everyone = [*self._everyone]
         turns = [everyone[:1], everyone[1:]] if first_comes else [everyone]
+        num_dense = len(self._everyone) - self._num_sparse
+        model = Configuration(tuple(parameters), optimizer, num_dense, self._num_sparse, 0, tuple(tables))
         replies: dict[int, Message] = {}
         for servers in turns:
-            replies |= self._exchange.run(
-                {
-                    i: replace(
-                        self._configuration(parameters, optimizer, i), extra=FIRST_COMES if first_comes else 0
-                    )
-                    for i in servers
-                }
-            )
+            replies |= self._exchange.run({i: _configure(model, i, first_comes) for i in servers})
         missing = [i for i, reply in replies.items() if reply.value == 0]
         if not missing:
             if self._trainer == 0:
@@ -231,10 +231,19 @@ class Client:
             if isinstance(grad, RowGradient):
                 rows[name] = self._layout.rows(name, grad)
             else:
-                flat[name] = self._layout.flat(name, {name: grad}, "gradient")
-        self._layout.gather(flat)
-        replies = self._exchange.run({i: self._push(i, rows, num_samples) for i in self._everyone})
-        self._scatter(replies, views)
+                flat[name] = self._layout.flat(name, {name: grad}, "gradient", check=False)
+        chunks = {i: self._layout.cut(i, flat) for i in self._everyone}
+        pushes = {
+            i: DensePush(self._layout, i, self._network.endpoints[i], flat, chunks[i], views)
+            for i in self._everyone
+        }
+        replies = self._exchange.carry(
+            {
+                i: push.transfer(Message(Verb.PUSH_PULL, value=num_samples), self._rows_for(i, rows))
+                for i, push in pushes.items()
+            }
+        )
+        self._scatter({i: reply for i, reply in replies.items() if reply.sections}, views)
 
     def pull(self, out: Mapping[str, Array]) -> None:
         """Fill dense parameters, and whole sparse tables, with what the servers hold.
@@ -250,32 +259,11 @@ class Client:
                 self._tables.pull(self._layout.tables(name), out[name])
 
     def pull_rows(self, name: str, ids: npt.NDArray[np.int64]) -> Array:
-        """Return rows (n, width) float32 of a sparse parameter for ids (n,) int64; ids may repeat."""
-        parameter = self._layout.parameter(name)
-        if not parameter.sparse:
-            raise ConfigError(f"parameter {name} is not sparse: pull it whole")
-        if ids.ndim != 1 or ids.dtype != np.int64:
-            raise ConfigError(
-                f"row ids of parameter {name}: expected (n,) int64, got {ids.shape} {ids.dtype}"
-            )
-        found = np.empty((len(ids), parameter.shape[1]), np.float32)
-        unknown = (ids < 0) | (ids >= parameter.shape[0])
-        if unknown.any():
-            raise ConfigError(
-                f"row ids of parameter {name}: expected 0 to {parameter.shape[0] - 1}, got {ids[unknown][0]}"
-            )
-        places = {i: np.flatnonzero(share.holds(ids)) for i, share in self._layout.tables(name)}
-        replies = self._exchange.run(
-            {
-                i: Message(Verb.PULL_ROWS, sections=(Section(name, ids[place]),))
-                for i, place in places.items()
-                if len(place)
-            }
-        )
-        for index, reply in replies.items():
-            shape = (len(places[index]), parameter.shape[1])
-            found[places[index]] = reply_array(reply, self._network.endpoints[index], name, shape)
-        return found
+        """Return rows (n, width) float32 of a sparse parameter for ids (n,) int64; ids may repeat.
+
+        A growing table has every id: one that got no gradient yet has the values that it would begin with.
+        """
+        return self._tables.rows(self._layout, name, ids)
 
     def close(self) -> None:
         """Leave: other trainers no longer wait for this one. Waits at most 2 s; safe to call twice."""
@@ -309,23 +297,22 @@ class Client:
 
     # -- messages
 
-    def _configuration(
-        self, parameters: Sequence[ParameterSpec], optimizer: OptimizerSpec, index: int
-    ) -> Message:
-        num_dense = len(self._everyone) - self._num_sparse
-        text = Configuration(tuple(parameters), optimizer, num_dense, self._num_sparse, index).to_text()
-        return Message(Verb.CONFIGURE, sections=(Section.text("", text),))
-
-    def _push(self, index: int, rows: Mapping[str, RowGradient], num_samples: int) -> Message:
-        sections = [Section("", self._layout.slabs[index])]
-        for share in self._layout.shares[index].tables:
-            name = share.parameter.name
-            if name in rows:
-                mine = share.holds(rows[name].rows)
-                sections += [Section(name, rows[name].rows[mine]), Section(name, rows[name].values[mine])]
-        return Message(Verb.PUSH_PULL, value=num_samples, sections=tuple(sections))
+    def _rows_for(self, index: int, rows: Mapping[str, RowGradient]) -> list[Section]:
+        sections = []
+        for name, gradient in rows.items():
+            for holder, share in self._layout.holders(name):
+                if holder == index:
+                    mine = share.holds(gradient.rows)
+                    sections += [Section(name, gradient.rows[mine]), Section(name, gradient.values[mine])]
+        return sections
 
     def _scatter(self, replies: Mapping[int, Message], views: Mapping[str, Array]) -> None:
         for index, reply in replies.items():
             slab = reply_array(reply, self._network.endpoints[index], "", self._layout.slabs[index].shape)
             self._layout.scatter(index, slab, views)
+
+
+def _configure(model: Configuration, server: int, first_comes: bool) -> Message:
+    text = replace(model, server=server).to_text()
+    extra = FIRST_COMES if first_comes else 0
+    return Message(Verb.CONFIGURE, extra=extra, sections=(Section.text("", text),))

@@ -14,24 +14,31 @@ from paddle.errors import ConfigError, PserverError
 from paddle.optim.rules import rule_of
 from paddle.optim.spec import OptimizerSpec, ParameterSpec
 from paddle.pserver.placement import ServerShare, place
+from paddle.pserver.sparse.spec import TableSpec
 
 FIRST_COMES = 1  # `extra` of a CONFIGURE: whoever comes first provides the values, whatever its trainer id
 
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """A job's parameters and optimizer, as seen by server number `server` of `num_dense + num_sparse`."""
+    """A job's parameters and optimizer, as seen by server number `server` of `num_dense + num_sparse`.
+
+    Attributes:
+        tables: growing tables; none has the name of a parameter.
+    """
 
     parameters: tuple[ParameterSpec, ...]
     optimizer: OptimizerSpec
     num_dense: int
     num_sparse: int
     server: int
+    tables: tuple[TableSpec, ...] = ()
 
     def share(self) -> ServerShare:
         """Return what this server holds."""
         whole = rule_of(self.optimizer).needs_whole
-        return place(self.parameters, self.num_dense, self.num_sparse, whole=whole)[self.server]
+        shares = place(self.parameters, self.num_dense, self.num_sparse, whole=whole, growing=self.tables)
+        return shares[self.server]
 
     def to_text(self) -> str:
         """Return the form that travels."""
@@ -40,6 +47,7 @@ class Configuration:
                 "parameters": [parameter.to_json() for parameter in self.parameters],
                 "optimizer": self.optimizer.to_json(),
                 "servers": [self.num_dense, self.num_sparse, self.server],
+                "tables": [table.to_json() for table in self.tables],
             }
         )
 
@@ -55,12 +63,13 @@ class Configuration:
             num_dense, num_sparse, server = map(_count, data["servers"])
             parameters = tuple(map(ParameterSpec.from_json, data["parameters"]))
             optimizer = OptimizerSpec.from_json(data["optimizer"])
-            check_names(parameters)
-        except (ConfigError, ValueError, KeyError, TypeError, RecursionError) as error:
+            tables = tuple(map(TableSpec.from_json, data.get("tables", ())))
+            check_names([*parameters, *(table.parameter for table in tables)])
+        except (ConfigError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise PserverError(f"the configuration cannot be read: {error}") from None
         if not num_dense or server >= num_dense + num_sparse:
             raise PserverError(f"the configuration is for server {server} of {num_dense} + {num_sparse}")
-        return cls(parameters, optimizer, num_dense, num_sparse, server)
+        return cls(parameters, optimizer, num_dense, num_sparse, server, tables)
 
     def difference(self, other: Configuration) -> str:
         """Return the first thing in which another configuration differs, both named; empty if none."""
@@ -71,6 +80,9 @@ class Configuration:
                 return f"parameter {name}: {here.get(name, 'absent')} here, {there.get(name, 'absent')} there"
         if self.optimizer != other.optimizer:
             return f"optimizer: {self.optimizer} here, {other.optimizer} there"
+        if self.tables != other.tables:
+            ours, others = (", ".join(map(str, c.tables)) or "none" for c in (self, other))
+            return f"growing tables: {ours} here, {others} there"
         if list(here) != list(there):
             return f"order of parameters: {', '.join(here)} here, {', '.join(there)} there"
         mine, theirs = (f"server {c.server} of {c.num_dense} + {c.num_sparse}" for c in (self, other))

@@ -62,7 +62,9 @@ class Engine:
         self._stamp, self._clock = stamp, clock
         self._sessions = Sessions(options.num_trainers)
         self._keeper = keeper
-        self._training = Training(options, self._sessions.left, self._answer_trainer, keeper)
+        self._training = Training(
+            options, self._sessions.left, self._answer_trainer, keeper, self._tell_trainer
+        )
         self._waiting_since: float | None = None
         self._told_at = 0.0
         self._out: list[Reply] = []
@@ -142,6 +144,8 @@ class Engine:
             self._send(address, message, replace(error_message(text), verb=Verb.STATE_LOST))
         elif verb is Verb.STATUS:
             self._on_status(address, message)
+        elif verb is Verb.CHUNK:
+            self._on_chunk(message)
         else:
             self._once(address, message)
 
@@ -164,6 +168,18 @@ class Engine:
             waiting = self._training.waiting()
             text = self._describe(waiting[0]) if waiting else "nobody waits"
             self._send(address, message, Message(Verb.WAITING, sections=(Section.text("", text),)))
+
+    def _on_chunk(self, message: Message) -> None:
+        """Take part of the push that is under way; one of another request, or of a refused one, is too late."""
+        session = self._sessions.find(message)
+        is_refused = session.reply is not None and session.reply.verb is not Verb.OK
+        if message.request != session.last or session.verb is not Verb.PUSH_PULL or is_refused:
+            return
+        try:
+            if self._training.take_chunk(session.trainer, message):
+                self._keeper.record(message)
+        except PaddleError as error:
+            self._answer(session, error_message(str(error)))
 
     def _once(self, address: bytes, message: Message) -> None:
         """Carry out a request that was not seen before; send the reply of the last one again."""
@@ -209,6 +225,15 @@ class Engine:
         session = self._sessions.get(trainer)
         if session is not None and session.reply is None:
             self._answer(session, message)
+
+    def _tell_trainer(self, trainer: int, message: Message) -> None:
+        """Send a trainer something about its newest request that is not the reply to it."""
+        session = self._sessions.get(trainer)
+        if session is not None:
+            self._send(session.address, self._request_of(session), message)
+
+    def _request_of(self, session: Session) -> Message:
+        return Message(session.verb, session.trainer, session.id, session.last)
 
     def _answer(self, session: Session, message: Message) -> None:
         """Answer the session's newest request, and keep the reply in case it must be sent again."""

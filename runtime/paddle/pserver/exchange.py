@@ -12,12 +12,13 @@ import logging
 import math
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import NamedTuple, Protocol
 
 from paddle.errors import PserverError, PserverLost, WaitTimeout, WireError
 from paddle.pserver.message import Message, Verb
+from paddle.pserver.transfer import Transfer
 
 _log = logging.getLogger(__name__)
 
@@ -90,14 +91,21 @@ class Exchange:
             WaitTimeout: it took longer than `wait_s`; the exchange is cut off.
             PserverError: a server refused, or an earlier exchange was cut off in the middle.
         """
+        return self.carry({index: Transfer(message) for index, message in requests.items()})
+
+    def carry(self, transfers: Mapping[int, Transfer]) -> dict[int, Message]:
+        """Do what `run` does with requests that may be too large for a message.
+
+        Raises:
+            PserverLost, WaitTimeout, PserverError: see `run`.
+        """
         if self._broken:
             raise PserverError(f"this client cannot go on after an error: {self._broken}")
         self._request += 1
-        pending = {index: self._own(index, message) for index, message in requests.items()}
         self._broken = "an exchange with the pservers was interrupted"
-        for index, message in pending.items():
-            self._network.send(index, message)
-        replies = self._collect(pending)
+        for index, transfer in transfers.items():
+            self._send(index, transfer.begin())
+        replies = self._collect(dict(transfers))
         self._broken = ""
         return replies
 
@@ -110,12 +118,15 @@ class Exchange:
         self._broken, self._timeout_s, self.wait_s = "", timeout_s, math.inf
         self.run(dict.fromkeys(range(len(self._stamps)), Message(Verb.LEAVE)))
 
-    def _collect(self, pending: dict[int, Message]) -> dict[int, Message]:
+    def _send(self, index: int, messages: Iterable[Message]) -> None:
+        for message in messages:
+            self._network.send(index, self._own(index, message))
+
+    def _collect(self, pending: dict[int, Transfer]) -> dict[int, Message]:
         replies: dict[int, Message] = {}
         now = time.monotonic()
         heard, asked = dict.fromkeys(pending, now), dict.fromkeys(pending, now)
         told_at = now
-        repeats = dict.fromkeys(pending, 0)
         ends_at, told = now + self.wait_s, ""
         ask_after_s = min(_ASK_AFTER_S, self.wait_s / 2)
         while pending:
@@ -130,24 +141,29 @@ class Exchange:
                     self._check_silence(index, now - heard[index])
                     if now - asked[index] > ask_after_s and self._stamps[index]:
                         asked[index] = now
-                        self._network.send(index, self._own(index, Message(Verb.STATUS)))
+                        self._send(index, [Message(Verb.STATUS)])
                 continue
             index, message = incoming
-            if index not in pending:
+            transfer = pending.get(index)
+            if transfer is None:
                 continue
             if message is None or message.verb is Verb.REPEAT:
-                repeats[index] += 1
-                if repeats[index] > _MAX_REPEATS:
+                transfer.repeats += 1
+                if transfer.repeats > _MAX_REPEATS:
                     endpoint = self._network.endpoints[index]
                     raise WireError(
                         f"pserver {endpoint}: {_MAX_REPEATS} messages in a row were lost", endpoint
                     )
-                self._network.send(index, pending[index])
+                self._send(index, transfer.again() if message is None else transfer.repeat(message.value))
             elif (message.session, message.request) == (self._session, self._request):
                 heard[index] = now
                 if message.verb is not Verb.WAITING:
-                    replies[index] = self._accept(index, message)
-                    del pending[index]
+                    if message.verb is not Verb.VALUES:
+                        self._accept(index, message)
+                    self._send(index, transfer.take(message))
+                    if transfer.is_over:
+                        replies[index] = self._reply(transfer)
+                        del pending[index]
                     continue
                 told = f"pserver {self._network.endpoints[index]}: {message.section('').as_text()}"
                 if now - told_at > _TELL_EVERY_S:
@@ -164,12 +180,17 @@ class Exchange:
             stamp=self._stamps[index],
         )
 
-    def _accept(self, index: int, reply: Message) -> Message:
+    def _accept(self, index: int, reply: Message) -> None:
         if reply.verb not in _REFUSALS:
-            return reply
+            return
         endpoint = self._network.endpoints[index]
         self._broken = f"pserver {endpoint}: {reply.section('').as_text()}"
         raise _REFUSALS[reply.verb](self._broken, endpoint)
+
+    @staticmethod
+    def _reply(transfer: Transfer) -> Message:
+        assert transfer.reply is not None  # it is over
+        return transfer.reply
 
     def _check_silence(self, index: int, silent_s: float) -> None:
         if silent_s > self._timeout_s:

@@ -1,42 +1,69 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One trainer's gradients of one batch, as far as they are for one server."""
+"""One trainer's gradients of one batch, as far as they are for one server: whole or chunk by chunk."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from paddle.errors import WireError
 from paddle.optim.spec import RowGradient
+from paddle.pserver.chunks import chunk_count, chunk_span
 from paddle.pserver.message import Message, Section
 
-Slab = npt.NDArray[np.float32]
+Slab: TypeAlias = npt.NDArray[np.float32]
 
 
-class Gradient(NamedTuple):
+@dataclass(slots=True)
+class Gradient:
     """What one trainer pushes to one server in one batch.
 
     Attributes:
-        slab: gradient of all dense blocks here.
+        slab: gradient of all dense blocks here, if they came with the push itself; else chunks of it follow.
         rows: gradients of sparse parameters, by name; a parameter without touched rows may be left out.
         num_samples: samples in the trainer's batch.
+        chunks: gradient of the dense blocks by chunk; None where it is not here yet, or not any more.
+        lacking: how many chunks did not come yet.
     """
 
-    slab: Slab
+    slab: Section | None
     rows: dict[str, RowGradient]
     num_samples: int
+    chunks: list[Slab | None] = field(default_factory=list)
+    lacking: int = 0
+
+    def expect(self, size: int) -> None:
+        """Prepare for a slab of `size` elements, checked if it is here."""
+        count = chunk_count(size)
+        if self.slab is None:
+            self.chunks, self.lacking = [None] * count, count
+        else:
+            array = self.slab.array
+            self.chunks = [array[chunk_span(index, size)] for index in range(count)]
+
+    def put(self, index: int, chunk: Slab) -> None:
+        """Take a chunk that was not here."""
+        self.chunks[index] = chunk
+        self.lacking -= 1
 
 
 def read_gradient(message: Message) -> Gradient:
     """Read a push: a slab, then for each sparse parameter its row ids and its values, both under its name.
 
+    With `extra` above 0 there is no slab: so many chunks follow.
+
     Raises:
         WireError: the message is made up otherwise. What the arrays hold is for the store to check.
     """
-    slab, *rest = message.sections or (Section("", np.zeros(0, np.float32)),)
-    if slab.name or len(rest) % 2:
+    first = message.sections[:1]
+    if message.extra:
+        slab, rest = None, message.sections
+    else:
+        slab, rest = (first[0] if first else Section("", np.zeros(0, np.float32))), message.sections[1:]
+    if (slab is not None and slab.name) or len(rest) % 2:
         raise WireError("a push is a slab, then row ids and values of each sparse parameter")
     rows: dict[str, RowGradient] = {}
     for ids, values in zip(rest[::2], rest[1::2], strict=True):
@@ -45,4 +72,4 @@ def read_gradient(message: Message) -> Gradient:
                 f"a push has row ids of {ids.name!r} and values of {values.name!r}, or one of them twice"
             )
         rows[ids.name] = RowGradient(ids.array, values.array)
-    return Gradient(slab.array, rows, message.value)
+    return Gradient(slab, rows, message.value)

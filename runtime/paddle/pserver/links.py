@@ -7,6 +7,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 import zmq
 
@@ -15,7 +16,7 @@ from paddle.pserver.doorbells import LINGER_MS, Doorbells
 from paddle.pserver.exchange import Incoming
 from paddle.pserver.keys import WireKeys
 from paddle.pserver.link import RENEW_S, Link
-from paddle.pserver.message import DamagedError, Frame, Message, decode
+from paddle.pserver.message import DamagedError, Frame, Message, Verb, decode
 
 _log = logging.getLogger(__name__)
 
@@ -23,9 +24,7 @@ _log = logging.getLogger(__name__)
 class Links:
     """A client's connections to its servers, by index. Not thread-safe."""
 
-    def __init__(
-        self, endpoints: Sequence[str], keys: WireKeys | None, patience_s: float = 0.0
-    ) -> None:
+    def __init__(self, endpoints: Sequence[str], keys: WireKeys | None, patience_s: float = 0.0) -> None:
         """Begin to connect to each "ip:port"; nobody need listen there yet.
 
         Args:
@@ -84,7 +83,10 @@ class Links:
             return decode(frames)
         except DamagedError as error:
             _log.warning("%s; asking again", error)
-            return None
+            damaged = error.message
+            if damaged is None or damaged.verb is not Verb.VALUES:
+                return None
+            return replace(damaged, verb=Verb.REPEAT, value=damaged.value + 1, sections=())
 
     def hint(self, index: int) -> str:
         """Return what may be the matter with a server that does not answer."""

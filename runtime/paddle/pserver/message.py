@@ -3,12 +3,12 @@
 
     header:  magic 4s | wire version B | verb B | section count H | trainer I | crc I |
              session Q | request Q | stamp Q | value Q | extra Q
-    section: name length B | dtype B | ndim B | name, UTF-8 | dims Q each           (all little-endian)
+    section: name length B | dtype B | ndim B | checksum Q | name, UTF-8 | dims Q each     (all little-endian)
 
 `decode` trusts nothing: lengths, names, dtypes and sizes are checked before any array is made, and arrays
-are views on the frames received. The crc covers header and arrays: it tells damage, and frames of two
-messages put together, which encryption alone does not. Magic, version and crc stay where they are in all
-versions.
+are views on the frames received. The crc covers the header, and with it the checksums of all arrays: they
+tell damage, and frames of two messages put together, which encryption alone does not. Magic, version and crc
+stay where they are in all versions.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ import numpy as np
 import numpy.typing as npt
 
 from paddle.errors import WireError
+from paddle.pserver.arithmetic import Findings, checksum_of, inspect
 
-WIRE_VERSION = 1
+WIRE_VERSION = 2
 MAX_FRAME_BYTES = 1 << 30
 MAX_SECTIONS = 4096
 MAX_HEADER_BYTES = 1 << 20
@@ -33,16 +34,25 @@ MAX_HEADER_BYTES = 1 << 20
 _MAGIC = b"PDPS"
 _HEADER = struct.Struct("<4sBBHIIQQQQQ")
 _CRC_AT = 12
-_SECTION = struct.Struct("<BBB")
+_SECTION = struct.Struct("<BBBQ")
 _MAX_DIMS = 4
 _DTYPES = (np.dtype("<f4"), np.dtype("<i8"), np.dtype("u1"))
+_FLOATS = _DTYPES[0]
 _CODES = {dtype: code for code, dtype in enumerate(_DTYPES)}
 
 Frame: TypeAlias = bytes | memoryview
 
 
 class DamagedError(WireError):
-    """A message's checksum differs: it changed on the way, and sending it again may help."""
+    """A message's checksum differs: it changed on the way, and sending it again may help.
+
+    Attributes:
+        message: what it says of itself, if only its arrays are damaged; their content means nothing.
+    """
+
+    def __init__(self, text: str, message: Message | None = None) -> None:
+        super().__init__(text)
+        self.message = message
 
 
 class Verb(IntEnum):
@@ -61,23 +71,26 @@ class Verb(IntEnum):
     PULL_ROWS = 11
     STATUS = 12
     LEAVE = 13
+    CHUNK = 14
     OK = 64
     ERROR = 65
     WAITING = 66
     STATE_LOST = 67
     REPEAT = 68
+    VALUES = 69
 
 
 class Section:
     """One named array of a message. Its checksum is computed once, however many peers get it."""
 
-    __slots__ = ("_checksum", "array", "name")
+    __slots__ = ("_checksum", "_findings", "array", "name")
 
     def __init__(self, name: str, array: npt.NDArray[Any]) -> None:
         """Name a C-contiguous array of float32, int64 or uint8; it must not change until it is sent."""
         self.name = name
         self.array = array
         self._checksum: int | None = None
+        self._findings: Findings | None = None
 
     @classmethod
     def text(cls, name: str, text: str) -> Section:
@@ -95,10 +108,20 @@ class Section:
 
     @property
     def checksum(self) -> int:
-        """What `checksum_of` says of the array's bytes."""
+        """What `Findings.checksum` says of the array's bytes."""
         if self._checksum is None:
-            self._checksum = checksum_of(self.frame)
+            self._checksum = self._look().checksum if self.array.dtype == _FLOATS else checksum_of(self.frame)
         return self._checksum
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether an array of float32 holds neither NaN nor infinity."""
+        return self._look().is_finite
+
+    def _look(self) -> Findings:
+        if self._findings is None:
+            self._findings = inspect(self.frame)
+        return self._findings
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,10 +183,10 @@ def encode(message: Message) -> list[Frame]:
     for section in m.sections:
         name = section.name.encode()
         array = section.array
-        header += _SECTION.pack(len(name), _CODES[array.dtype], array.ndim)
+        header += _SECTION.pack(len(name), _CODES[array.dtype], array.ndim, section.checksum)
         header += name
         header += struct.pack(f"<{array.ndim}Q", *array.shape)
-    struct.pack_into("<I", header, _CRC_AT, _checksum(header, [section.checksum for section in m.sections]))
+    struct.pack_into("<I", header, _CRC_AT, zlib.crc32(header))
     return [bytes(header), *(section.frame for section in m.sections)]
 
 
@@ -180,18 +203,25 @@ def decode(frames: Sequence[Frame]) -> Message:
     if header[: len(_MAGIC)] != _MAGIC:
         raise DamagedError(f"not a message: expected {_MAGIC!r}, got {header[: len(_MAGIC)]!r}")
     bare = header[:_CRC_AT] + bytes(4) + header[_CRC_AT + 4 :]
-    if _HEADER.unpack_from(header)[5] != _checksum(bare, [checksum_of(frame) for frame in frames[1:]]):
-        raise DamagedError("a message was damaged on the way: its checksum differs")
-    return parse(frames)
+    if _HEADER.unpack_from(header)[5] != zlib.crc32(bare):
+        raise DamagedError("a message was damaged on the way: the checksum of its header differs")
+    message, checksums = _parse(header, frames)
+    for section, checksum in zip(message.sections, checksums, strict=True):
+        if section.checksum != checksum:
+            raise DamagedError("a message was damaged on the way: its checksum differs", message)
+    return message
 
 
 def parse(frames: Sequence[Frame]) -> Message:
-    """Read frames whose checksum was looked at, trusting nothing that they say.
+    """Read frames of which no checksum is looked at, trusting nothing that they say.
 
     Raises:
         WireError: they are no message of this wire version.
     """
-    header = bytes(frames[0])
+    return _parse(bytes(frames[0]), frames)[0]
+
+
+def _parse(header: bytes, frames: Sequence[Frame]) -> tuple[Message, list[int]]:
     if len(header) < _HEADER.size:
         raise WireError(f"a header of {len(header)} bytes")
     _, version, verb, count, trainer, _, *numbers = _HEADER.unpack_from(header)
@@ -205,17 +235,17 @@ def parse(frames: Sequence[Frame]) -> Message:
         verb = Verb(verb)
     except ValueError:
         raise WireError(f"unknown verb {verb}") from None
-    sections = _sections(header, frames[1:])
+    sections, checksums = _sections(header, frames[1:])
     session, request, stamp, value, extra = numbers
-    return Message(verb, trainer, session, request, stamp, value, extra, sections)
+    return Message(verb, trainer, session, request, stamp, value, extra, sections), checksums
 
 
-def _sections(header: bytes, frames: Sequence[Frame]) -> tuple[Section, ...]:
+def _sections(header: bytes, frames: Sequence[Frame]) -> tuple[tuple[Section, ...], list[int]]:
     at = _HEADER.size
-    sections = []
+    sections, checksums = [], []
     for frame in frames:
         try:
-            name_bytes, code, ndim = _SECTION.unpack_from(header, at)
+            name_bytes, code, ndim, checksum = _SECTION.unpack_from(header, at)
             at += _SECTION.size
             name = header[at : at + name_bytes].decode()
             at += name_bytes
@@ -235,22 +265,9 @@ def _sections(header: bytes, frames: Sequence[Frame]) -> tuple[Section, ...]:
             )
         try:
             sections.append(Section(name, np.frombuffer(frame, dtype).reshape(shape)))
+            checksums.append(checksum)
         except ValueError as error:  # no bytes, yet a dimension beyond every limit
             raise WireError(f"section {name!r}: {shape}: {error}") from None
     if at != len(header):
         raise WireError(f"header: expected {at} bytes, got {len(header)}")
-    return tuple(sections)
-
-
-def checksum_of(frame: Frame) -> int:
-    """Return the sum of a frame's 64-bit words, a CRC of the rest added: any flipped bit changes it.
-
-    A CRC of the whole would take several times as long as everything else that happens to a frame.
-    """
-    count = len(frame) // 8
-    words = np.frombuffer(frame, "<u8", count)
-    return (int(words.sum(dtype=np.uint64)) + zlib.crc32(frame[8 * count :])) & 0xFFFFFFFFFFFFFFFF
-
-
-def _checksum(header: bytes | bytearray, checksums: list[int]) -> int:
-    return zlib.crc32(struct.pack(f"<{len(checksums)}Q", *checksums), zlib.crc32(header))
+    return tuple(sections), checksums

@@ -9,7 +9,7 @@ parameter. A server's dense blocks lie one after the other in one array, its sla
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,8 @@ import numpy.typing as npt
 from paddle.errors import ConfigError
 from paddle.optim.spec import ParameterSpec
 from paddle.pserver.message import MAX_FRAME_BYTES
+from paddle.pserver.sparse.serving import GrowingShare
+from paddle.pserver.sparse.spec import TableSpec
 
 _MIN_BLOCK_BITS = 10
 _BLOCKS_PER_SERVER_BITS = 7
@@ -54,6 +56,17 @@ class DenseShare:
         part = slab[self.start : self.stop]
         full[...] = part[: full.size].reshape(full.shape)
         rest[...] = part[full.size : full.size + tail]
+
+    def runs(self) -> Iterator[tuple[int, int, int]]:
+        """Yield (start, stop, at): elements start to stop of the slab are those of the parameter from `at` on."""
+        if self.stride == 1:
+            yield self.start, self.stop, 0
+            return
+        start = self.start
+        for at in range(self.first * self.block, self.size, self.stride * self.block):
+            stop = start + min(self.block, self.size - at)
+            yield start, stop, at
+            start = stop
 
     def _parts(self, flat: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[Any], int]:
         """Views of the full blocks (count, block) and of the short last one, and how long that is."""
@@ -102,6 +115,7 @@ class ServerShare:
 
     dense: tuple[DenseShare, ...]
     tables: tuple[RowShare, ...]
+    growing: tuple[GrowingShare, ...] = ()
 
     @property
     def slab_size(self) -> int:
@@ -110,12 +124,17 @@ class ServerShare:
 
 
 def place(
-    parameters: Sequence[ParameterSpec], num_dense: int, num_sparse: int, *, whole: bool = False
+    parameters: Sequence[ParameterSpec],
+    num_dense: int,
+    num_sparse: int,
+    *,
+    whole: bool = False,
+    growing: Sequence[TableSpec] = (),
 ) -> tuple[ServerShare, ...]:
     """Place parameters on `num_dense` servers, and sparse ones on the `num_sparse` servers that follow.
 
     Without servers for sparse parameters, these lie on the others. Static parameters lie nowhere. With `whole`, dense
-    parameters are not cut: an update rule takes their norms.
+    parameters are not cut: an update rule takes their norms. Growing tables lie where sparse parameters do.
 
     Raises:
         ConfigError: one server's share would be too large for a message.
@@ -130,7 +149,8 @@ def place(
     for server in range(num_dense + num_sparse):
         blocks = _dense_shares(dense, block, server, num_dense) if server < num_dense else ()
         rows = _row_shares(tables, server - hosts.start, len(hosts)) if server in hosts else ()
-        shares.append(ServerShare(blocks, rows))
+        grown = tuple(GrowingShare(t, server - hosts.start, len(hosts)) for t in growing)
+        shares.append(ServerShare(blocks, rows, grown if server in hosts else ()))
         if shares[-1].slab_size * 4 > MAX_FRAME_BYTES:
             raise ConfigError(
                 f"server {server} would hold {shares[-1].slab_size * 4} bytes of dense parameters, "

@@ -66,7 +66,9 @@ class Port:
             message = self._router.read(frames)
         except DamagedError as error:
             self._complain(address, f"{error}; asking for it again")
-            self._router.send(address, Message(Verb.REPEAT))
+            damaged = error.message
+            which = damaged.value + 1 if damaged is not None and damaged.verb is Verb.CHUNK else 0
+            self._router.send(address, Message(Verb.REPEAT, value=which))
         except WireError as error:
             self._deliver([Reply(address, error_message(str(error)))])
         else:

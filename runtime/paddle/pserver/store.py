@@ -8,16 +8,21 @@ goes back.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from paddle.errors import PserverError
 from paddle.optim.dense import DenseUpdater
 from paddle.optim.schedule import LearningRate
-from paddle.optim.spec import OptimizerSpec
+from paddle.optim.spec import OptimizerSpec, RowGradient
+from paddle.pserver.arithmetic import descend, prepare
+from paddle.pserver.chunks import CHUNK, chunk_count, chunk_span
 from paddle.pserver.gradient import Gradient, Slab
+from paddle.pserver.message import Section
 from paddle.pserver.placement import ServerShare
+from paddle.pserver.plain_descent import plain_parts
+from paddle.pserver.sparse.serving import ServedTable
 from paddle.pserver.table import Table
 from paddle.pserver.watch import UNWATCHED, Watch
 
@@ -39,10 +44,16 @@ class Store:
         self._watch: Watch = UNWATCHED
         self._rate = LearningRate(optimizer)
         self._slab = np.zeros(share.slab_size, np.float32)
+        self._next: Slab | None = None  # sums of gradients, or values after the step that was begun
+        self._step_rate, self._step_samples = 0.0, 0
+        self._plain = plain_parts(share.dense, optimizer)
+        self._scratch = np.empty(min(CHUNK, share.slab_size), np.float32)
+        prepare(self._slab.nbytes)
         self._updaters = [
             DenseUpdater(optimizer, part.parameter, part.stop - part.start) for part in share.dense
         ]
         self._tables = {part.parameter.name: Table(part, optimizer) for part in share.tables}
+        self._growing = {part.spec.name: ServedTable(part, optimizer) for part in share.growing}
 
     def table(self, name: str) -> Table:
         """Return the rows of one sparse parameter.
@@ -53,6 +64,19 @@ class Store:
         if name not in self._tables:
             raise PserverError(f"sparse parameter {name!r} is unknown here; known: {sorted(self._tables)}")
         return self._tables[name]
+
+    @property
+    def growing(self) -> dict[str, ServedTable]:
+        """Growing tables, by name."""
+        return self._growing
+
+    def rows_of(self, name: str) -> Table | ServedTable:
+        """Return what has the rows of that name.
+
+        Raises:
+            PserverError: see `table`.
+        """
+        return self._growing[name] if name in self._growing else self.table(name)
 
     @property
     def tables(self) -> dict[str, Table]:
@@ -75,7 +99,7 @@ class Store:
         for table in self._tables.values():
             table.watch = watch
 
-    def set_dense(self, slab: Slab) -> None:
+    def set_dense(self, slab: Section) -> None:
         """Overwrite all dense blocks.
 
         Raises:
@@ -83,48 +107,110 @@ class Store:
         """
         self._check_slab("values", slab)
         self._watch.dense()
-        self._slab[...] = slab
+        self._slab[...] = slab.array
 
     def dense(self) -> Slab:
         """Return a copy of all dense blocks, one moment's state."""
         return self._slab.copy()
 
+    @property
+    def num_chunks(self) -> int:
+        """Number of chunks of the slab."""
+        return chunk_count(self._slab.size)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether `add` gives values: the rule keeps nothing, so that a step can be taken back."""
+        return self._plain is not None
+
     def check(self, gradient: Gradient) -> None:
-        """Check a gradient from the wire.
+        """Check a gradient from the wire, and prepare it for what else comes.
 
         Raises:
             PserverError: it cannot be applied; the message names the parameter.
         """
-        self._check_slab("gradient", gradient.slab)
+        if gradient.slab is not None:
+            self._check_slab("gradient", gradient.slab)
         for name, rows in gradient.rows.items():
-            self.table(name).check(rows)
+            self.rows_of(name).check(rows)
+            if name in self._growing:
+                self._growing[name].reserve([rows])
+        gradient.expect(self._slab.size)
 
-    def apply(self, gradients: Sequence[Gradient]) -> None:
-        """Take one step with the sum of checked gradients, added in the order given.
+    def check_chunk(self, index: int, chunk: Section) -> None:
+        """Check part of a gradient.
+
+        Raises:
+            PserverError: see `check`.
+        """
+        span = chunk_span(index, self._slab.size)
+        self._check("gradient", chunk, span.start, span.stop - span.start)
+
+    def begin(self, samples: int) -> None:
+        """Begin a step with gradients of so many samples, all checked. It counts once `commit` was called.
 
         The schedule sees the samples processed including these in synchronous training, and without them in
         asynchronous.
+
+        Raises:
+            ConfigError: the schedule has no rate for it.
         """
-        samples = sum(gradient.num_samples for gradient in gradients)
         seen = self.num_samples + (0 if self.optimizer.is_async else samples)
-        rate = self._rate.at(seen, self.pass_id, self.version)
+        self._step_rate = self._rate.at(seen, self.pass_id, self.version)
+        self._step_samples = samples
         self._watch.dense()
-        total = gradients[0].slab
-        if len(gradients) > 1:
-            total = total + gradients[1].slab
-            for gradient in gradients[2:]:
-                total += gradient.slab
-        for part, updater in zip(self.share.dense, self._updaters, strict=True):
-            updater.update(self._slab[part.start : part.stop], total[part.start : part.stop], rate)
-        for name, table in self._tables.items():
-            table.update([gradient.rows[name] for gradient in gradients if name in gradient.rows], rate)
-        self.num_samples += samples
+        if self._next is None or self._next.size != self._slab.size:
+            self._next = np.empty_like(self._slab)
+
+    def add(self, index: int, chunks: Sequence[Slab]) -> Slab | None:
+        """Add up a chunk of all gradients in the order given; return its values after the step if they are known.
+
+        They are views, which stay as they are until the next but one step begins.
+        """
+        assert self._next is not None  # by `begin`
+        span = chunk_span(index, self._slab.size)
+        out = self._next[span]
+        if self._plain is None:
+            np.copyto(out, chunks[0])
+            for chunk in chunks[1:]:
+                out += chunk
+            return None
+        for part, factor in self._plain:
+            start, stop = max(part.start, span.start), min(part.stop, span.stop)
+            if start < stop:
+                within = slice(start - span.start, stop - span.start)
+                eta = factor(self._step_rate)
+                gradients = [chunk[within] for chunk in chunks]
+                descend(self._slab[start:stop], gradients, eta, out[within], self._scratch)
+        return out
+
+    def commit(self, rows: Sequence[Mapping[str, RowGradient]]) -> None:
+        """End the step: all chunks were added, `rows` are the gradients of sparse parameters in the same order.
+
+        Raises:
+            PserverError: a growing table has no room for new rows; nothing was changed.
+        """
+        rate = self._step_rate
+        assert self._next is not None  # by `begin`
+        for name, table in self._growing.items():
+            table.reserve([each[name] for each in rows if name in each])
+        if self._plain is not None:
+            self._slab, self._next = self._next, self._slab
+            for updater in self._updaters:
+                updater.resume(updater.batches + 1, {})
+        else:
+            for dense, updater in zip(self.share.dense, self._updaters, strict=True):
+                span = slice(dense.start, dense.stop)
+                updater.update(self._slab[span], self._next[span], rate)
+        for name, table in self._row_holders():
+            table.update([each[name] for each in rows if name in each], rate)
+        self.num_samples += self._step_samples
         self.version += 1
 
     def catch_up(self) -> None:
         """Bring all sparse rows to the present."""
         rate = self._rate.at(self.num_samples, self.pass_id, max(self.version - 1, 0))
-        for table in self._tables.values():
+        for _, table in self._row_holders():
             table.catch_up(rate)
 
     def finish_pass(self) -> None:
@@ -133,19 +219,26 @@ class Store:
         self.pass_id += 1
         self.pass_version = self.version
 
-    def _check_slab(self, what: str, slab: Slab) -> None:
-        if slab.shape != self._slab.shape or slab.dtype != np.float32:
+    def _row_holders(self) -> list[tuple[str, Table | ServedTable]]:
+        return [*self._tables.items(), *self._growing.items()]
+
+    def _check_slab(self, what: str, slab: Section) -> None:
+        self._check(what, slab, 0, self._slab.size)
+
+    def _check(self, what: str, section: Section, start: int, size: int) -> None:
+        """Check an array for the elements of the slab from `start` on."""
+        array = section.array
+        if array.shape != (size,) or array.dtype != np.float32:
             parts = ", ".join(f"{part.parameter.name}: {part.stop - part.start}" for part in self.share.dense)
             raise PserverError(
-                f"{what}: expected {self._slab.shape} float32 for the blocks here ({parts or 'none'}), "
-                f"got {slab.shape} {slab.dtype}"
+                f"{what}: expected {(size,)} float32 for the blocks here ({parts or 'none'}), "
+                f"got {array.shape} {array.dtype}"
             )
-        # A sum is finite far faster than every element is checked; only a strange sum needs the slow look.
-        with np.errstate(over="ignore", invalid="ignore"):
-            if np.isfinite(slab.sum()):
-                return
+        if section.is_finite:
+            return
         for part in self.share.dense:
-            if not np.isfinite(slab[part.start : part.stop]).all():
+            theirs = slice(max(part.start - start, 0), max(part.stop - start, 0))
+            if not np.isfinite(array[theirs]).all():
                 raise PserverError(
                     f"{what} of parameter {part.parameter.name} is NaN or infinite; nothing was changed"
                 )

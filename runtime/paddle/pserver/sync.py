@@ -30,6 +30,14 @@ class Barrier(Generic[T]):
         """Note what a trainer brings; if it came before, its first item stays."""
         self._arrived.setdefault(trainer, item)
 
+    def get(self, trainer: int) -> T | None:
+        """Return what a trainer brought, or None."""
+        return self._arrived.get(trainer)
+
+    def items(self) -> list[tuple[int, T]]:
+        """Return (trainer, item) in the order of trainer ids, not of arrival."""
+        return sorted(self._arrived.items(), key=lambda pair: pair[0])
+
     def withdraw(self, trainer: int) -> None:
         """Forget what a trainer brought."""
         self._arrived.pop(trainer, None)
@@ -43,8 +51,8 @@ class Barrier(Generic[T]):
         return bool(self._arrived) and not self.missing(excused)
 
     def take(self) -> list[tuple[int, T]]:
-        """Empty the barrier; return (trainer, item) in the order of trainer ids, not of arrival."""
-        items = sorted(self._arrived.items())
+        """Empty the barrier; return its `items`."""
+        items = self.items()
         self._arrived = {}
         return items
 

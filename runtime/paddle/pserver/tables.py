@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whole sparse parameters on their way to and from servers, in pieces that bound the memory both sides need."""
+"""Sparse parameters on their way to and from servers: whole ones, in pieces that bound memory, and single rows."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 
-from paddle.errors import WireError
+from paddle.errors import ConfigError, WireError
 from paddle.pserver.exchange import Exchange
-from paddle.pserver.layout import Array
+from paddle.pserver.layout import Array, Layout
 from paddle.pserver.message import Message, Section, Verb
 from paddle.pserver.placement import RowShare
 
@@ -17,7 +18,7 @@ _CHUNK_BYTES = 32 << 20
 
 
 class Tables:
-    """A client's requests about whole tables. Not thread-safe; both methods block."""
+    """A client's requests about sparse parameters and growing tables. Not thread-safe; all methods block."""
 
     def __init__(self, exchange: Exchange, endpoints: Sequence[str]) -> None:
         self._exchange, self._endpoints = exchange, endpoints
@@ -43,6 +44,34 @@ class Tables:
                 reply = self._exchange.run({index: request})[index]
                 shape = (stop - start, share.width)
                 whole[share.span(start, stop)] = reply_array(reply, self._endpoints[index], "", shape)
+
+    def rows(self, layout: Layout, name: str, ids: npt.NDArray[np.int64]) -> Array:
+        """Return rows (n, width) float32 of ids (n,) int64, which may repeat.
+
+        Raises:
+            ConfigError: the parameter is not sparse, or has no such ids.
+        """
+        parameter = layout.parameter(name)
+        if not parameter.sparse:
+            raise ConfigError(f"parameter {name} is not sparse: pull it whole")
+        what = f"row ids of parameter {name}"
+        if ids.ndim != 1 or ids.dtype != np.int64:
+            raise ConfigError(f"{what}: expected (n,) int64, got {ids.shape} {ids.dtype}")
+        if name not in layout.growing:
+            unknown = (ids < 0) | (ids >= parameter.shape[0])
+            if unknown.any():
+                raise ConfigError(f"{what}: expected 0 to {parameter.shape[0] - 1}, got {ids[unknown][0]}")
+        ids = np.ascontiguousarray(ids)
+        places = {i: np.flatnonzero(share.holds(ids)) for i, share in layout.holders(name)}
+        asked = {i: place for i, place in places.items() if len(place)}
+        replies = self._exchange.run(
+            {i: Message(Verb.PULL_ROWS, sections=(Section(name, ids[place]),)) for i, place in asked.items()}
+        )
+        found = np.empty((len(ids), parameter.shape[1]), np.float32)
+        for index, reply in replies.items():
+            shape = (len(places[index]), parameter.shape[1])
+            found[places[index]] = reply_array(reply, self._endpoints[index], name, shape)
+        return found
 
 
 def reply_array(reply: Message, endpoint: str, name: str, shape: tuple[int, ...]) -> Array:

@@ -18,6 +18,7 @@ from paddle.pserver.gradient import Gradient, read_gradient
 from paddle.pserver.keeping import NOBODY, Keeper
 from paddle.pserver.message import Message, Section, Verb, error_message
 from paddle.pserver.options import EngineOptions
+from paddle.pserver.pushes import Pushes
 from paddle.pserver.store import Store
 from paddle.pserver.sync import Barrier, LagGate, Waiting, lag_ratio
 
@@ -35,6 +36,7 @@ class Training:
         left: set[int],
         answer: Callable[[int, Message], None],
         keeper: Keeper = NOBODY,
+        tell: Callable[[int, Message], None] = lambda trainer, message: None,
     ) -> None:
         """Start without a model.
 
@@ -43,6 +45,7 @@ class Training:
             left: trainers that left; kept up to date by the owner.
             answer: gives a trainer the reply to its newest request.
             keeper: takes the parameters into care, and may know their values.
+            tell: sends a trainer something that is not yet the reply.
         """
         self._keeper = keeper
         self._options, self._left, self._answer = options, left, answer
@@ -55,7 +58,7 @@ class Training:
         self._in_pass: set[int] = set()
         self._config: Barrier[Configuration] = Barrier(options.num_trainers)
         self._start: Barrier[None] = Barrier(options.num_trainers)
-        self._step: Barrier[Gradient] = Barrier(options.num_trainers)
+        self._pushes = Pushes(options.num_trainers, tell)
         self._finish: Barrier[None] = Barrier(options.num_trainers)
         self._handlers: dict[Verb, Callable[[int, Message], None]] = {
             Verb.CONFIGURE: self._on_configure,
@@ -77,7 +80,7 @@ class Training:
     @property
     def is_quiet(self) -> bool:
         """Whether `facts` and the store together are the whole state: values are there, no gradient waits."""
-        return self._is_ready and not self._step.arrived
+        return self._is_ready and not self._pushes.arrived.arrived
 
     def facts(self) -> dict[str, Any]:
         """Return where trainers are, as JSON."""
@@ -114,22 +117,42 @@ class Training:
             raise WireError(f"{message.verb.name} is not a request")
         self._handlers[message.verb](trainer, message)
 
+    def take_chunk(self, trainer: int, message: Message) -> bool:
+        """Take part of a trainer's push, or give it part of the answer; return whether it was new.
+
+        Raises:
+            PaddleError: the whole push is refused; nothing was changed.
+        """
+        store = self._ready()
+        try:
+            is_new = self._pushes.put(store, trainer, message)
+        except PaddleError:
+            self._pushes.withdraw(trainer)
+            raise
+        if is_new:
+            self._use(store, trainer)
+        return is_new
+
     def forget(self, trainer: int) -> None:
         """Drop what a trainer's previous process was waiting with: a new one has taken its place."""
         self._in_pass.discard(trainer)
-        for barrier in (self._config, self._start, self._step, self._finish):
+        self._pushes.withdraw(trainer)
+        for barrier in (self._config, self._start, self._finish):
             barrier.withdraw(trainer)
 
     def leave(self, trainer: int) -> None:
-        """Go on without a trainer that left; a gradient it was waiting with still counts."""
+        """Go on without a trainer that left; a gradient it was waiting with still counts, if it is whole."""
         self._in_pass.discard(trainer)
+        if trainer in self._pushes.lacking:
+            self._pushes.withdraw(trainer)
         if trainer == self._creator and not self._is_ready:
             for other, _ in self._config.take():
                 self._answer(other, error_message(_NO_VALUES % trainer))
         self._advance()
         if len(self._left) == self._options.num_trainers:
             self._pass_open = False
-            for barrier in (self._config, self._start, self._step, self._finish):
+            self._pushes.take()
+            for barrier in (self._config, self._start, self._finish):
                 barrier.take()
 
     def waiting(self) -> list[Waiting]:
@@ -138,13 +161,20 @@ class Training:
         barriers: list[tuple[str, Barrier[Any], set[int] | frozenset[int]]] = [
             ("for the initial values", self._config, others),
             ("at the start of a pass", self._start, set()),
-            ("for gradients", self._step, self._finish.arrived),
+            ("for gradients", self._pushes.arrived, self._finish.arrived),
             ("at the end of a pass", self._finish, set()),
         ]
-        return [
+        waiting = [
             Waiting(what, barrier, barrier.missing(self._left | excused))
             for what, barrier, excused in barriers
-            if barrier.arrived
+            if barrier.arrived and (barrier is not self._pushes.arrived or self._lag is None)
+        ]
+        lacking = self._pushes.lacking
+        return [
+            each._replace(missing=sorted({*each.missing, *lacking}))
+            if each.barrier is self._pushes.arrived
+            else each
+            for each in waiting
         ]
 
     # -- the model
@@ -216,7 +246,7 @@ class Training:
             if section.name:
                 store.table(section.name).set(message.extra, section.array)
             else:
-                store.set_dense(section.array)
+                store.set_dense(section)
         _log.info("pserver: setParameter")
         self._answer(trainer, Message(Verb.OK))
 
@@ -254,14 +284,28 @@ class Training:
             raise PserverError(f"trainer {trainer} pushes outside a pass: it must start one first")
         gradient = read_gradient(message)
         store.check(gradient)
+        if gradient.slab is None and message.extra != store.num_chunks:
+            raise WireError(f"a push of {message.extra} chunks, expected {store.num_chunks}")
+        self._pushes.arrive(trainer, gradient)
+        self._use(store, trainer)
+
+    def _use(self, store: Store, trainer: int) -> None:
+        """Go on after something of a trainer's push has come."""
         if self._lag is None:
-            self._step.arrive(trainer, gradient)
             self._advance()
             return
-        if self._lag.accept(trainer):
-            store.apply([gradient])
+        gradient = self._pushes.arrived.get(trainer)
+        if gradient is None or gradient.lacking:
+            return
+        try:
+            if self._lag.accept(trainer):
+                self._pushes.advance_alone(store, trainer)
+            else:
+                self._pushes.drop(store, trainer)
+        finally:
+            self._pushes.withdraw(trainer)
         self._log_statistics(store)
-        self._answer(trainer, _values(store))
+        self._answer(trainer, _pushed(store, gradient))
 
     def _advance(self) -> None:
         """Open every barrier that nobody is missing from any more."""
@@ -273,11 +317,7 @@ class Training:
             for trainer, _ in self._start.take():
                 self._in_pass.add(trainer)
                 self._answer(trainer, Message(Verb.OK, value=store.pass_id))
-        if self._step.is_open(self._left | self._finish.arrived):
-            pushes = self._step.take()
-            reply = self._outcome(lambda: self._apply(store, [gradient for _, gradient in pushes]))
-            for trainer, _ in pushes:
-                self._answer(trainer, reply)
+        self._apply(store)
         if self._finish.is_open(self._left):
             reply = self._outcome(lambda: self._finish_pass(store))
             for trainer, _ in self._finish.take():
@@ -290,10 +330,21 @@ class Training:
         except PaddleError as error:
             return error_message(str(error))
 
-    def _apply(self, store: Store, gradients: list[Gradient]) -> Message:
-        store.apply(gradients)
-        self._log_statistics(store)
-        return _values(store)
+    def _apply(self, store: Store) -> None:
+        """Apply the batch if it is complete."""
+        try:
+            pushes = self._pushes.advance(store, self._left | self._finish.arrived)
+        except PaddleError as error:
+            for trainer, _ in self._pushes.take():
+                self._answer(trainer, error_message(str(error)))
+            return
+        if pushes:
+            self._log_statistics(store)
+            whole = _values(store) if any(gradient.slab is not None for _, gradient in pushes) else None
+            for trainer, gradient in pushes:
+                self._answer(
+                    trainer, _pushed(store, gradient) if whole is None or gradient.slab is None else whole
+                )
 
     def _finish_pass(self, store: Store) -> Message:
         self._pass_open = False
@@ -326,7 +377,7 @@ class Training:
 
     def _on_pull_rows(self, trainer: int, message: Message) -> None:
         store = self._ready()
-        sections = tuple(Section(s.name, store.table(s.name).rows(s.array)) for s in message.sections)
+        sections = tuple(Section(s.name, store.rows_of(s.name).rows(s.array)) for s in message.sections)
         self._answer(trainer, Message(Verb.OK, value=store.version, sections=sections))
 
     def _configured(self) -> Store:
@@ -338,6 +389,13 @@ class Training:
         if not self._is_ready:
             raise PserverError("the parameters have no values yet: trainer 0 must set them first")
         return self._configured()
+
+
+def _pushed(store: Store, gradient: Gradient) -> Message:
+    """Return the answer to a push; to one in chunks the values go in chunks too, beside it."""
+    if gradient.slab is None:
+        return Message(Verb.OK, value=store.version, extra=store.pass_id)
+    return _values(store)
 
 
 def _values(store: Store) -> Message:

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is computed over dense blocks: checksums, whether all is finite, and plain gradient descent on a sum.
+
+Large blocks go to compiled loops if numba is there. The plain forms give the same bits.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import zlib
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float32]
+
+# Below it loading compiled code costs more than it saves: many models are never larger.
+_COMPILED_FROM_BYTES = 1 << 18
+_MASK = 0xFFFFFFFFFFFFFFFF
+
+
+class Findings(NamedTuple):
+    """What one look at an array's bytes tells.
+
+    Attributes:
+        checksum: the sum of the 64-bit words, a CRC of the rest added: any flipped bit changes it.
+        is_finite: whether the bytes, read as float32, hold neither NaN nor infinity.
+    """
+
+    checksum: int
+    is_finite: bool
+
+
+def inspect(frame: bytes | memoryview) -> Findings:
+    """Look at a frame once."""
+    count = len(frame) // 8
+    if len(frame) >= _COMPILED_FROM_BYTES and (kernels := _kernels()) is not None:
+        total, strange = kernels.inspect(np.frombuffer(frame, "<u8", count))
+        rest = frame[8 * count :]
+        return Findings(_with_rest(int(total), rest), not strange and _is_finite(rest))
+    return inspect_plainly(frame)
+
+
+def inspect_plainly(frame: bytes | memoryview) -> Findings:
+    """The plain form of `inspect`."""
+    count = len(frame) // 8
+    total = int(np.frombuffer(frame, "<u8", count).sum(dtype=np.uint64))
+    return Findings(_with_rest(total, frame[8 * count :]), _is_finite(frame))
+
+
+def checksum_of(frame: bytes | memoryview) -> int:
+    """Return `Findings.checksum` alone.
+
+    A CRC of the whole would take several times as long as everything else that happens to a frame.
+    """
+    if len(frame) >= _COMPILED_FROM_BYTES:
+        return inspect(frame).checksum
+    count = len(frame) // 8
+    return _with_rest(int(np.frombuffer(frame, "<u8", count).sum(dtype=np.uint64)), frame[8 * count :])
+
+
+def descend(w: Floats, gradients: Sequence[Floats], eta: float, out: Floats, scratch: Floats) -> None:
+    """out = w − η Σg, added in the order given.
+
+    Args:
+        w: (n,), not changed; it may be `out`.
+        gradients: one or more (n,), not changed.
+        out: (n,), overwritten.
+        scratch: at least (n,), overwritten.
+    """
+    kernels = _kernels() if w.nbytes >= _COMPILED_FROM_BYTES else None
+    if kernels is None:
+        descend_plainly(w, gradients, eta, out, scratch)
+        return
+    *before, last = gradients
+    if not before:
+        kernels.descend_one(w, last, np.float32(eta), out)
+        return
+    total = _sum(before, scratch[: w.size])
+    kernels.descend_two(w, total, last, np.float32(eta), out)
+
+
+def descend_plainly(w: Floats, gradients: Sequence[Floats], eta: float, out: Floats, scratch: Floats) -> None:
+    """The plain form of `descend`."""
+    step = scratch[: w.size]
+    np.multiply(_sum(gradients, step), np.float32(eta), out=step)
+    np.subtract(w, step, out=out)
+
+
+def prepare(sizes: int) -> None:
+    """Load or compile what blocks of so many bytes need, before somebody waits for it."""
+    if sizes >= _COMPILED_FROM_BYTES:
+        block = np.zeros(_COMPILED_FROM_BYTES // 4, np.float32)
+        inspect(block.data.cast("B"))
+        for gradients in ([block], [block, block]):
+            descend(block, gradients, 0.0, np.empty_like(block), np.empty_like(block))
+
+
+def _sum(arrays: Sequence[Floats], into: Floats) -> Floats:
+    """Return the sum in the order given: one array as it is, more in `into`."""
+    if len(arrays) == 1:
+        return arrays[0]
+    np.add(arrays[0], arrays[1], out=into)
+    for array in arrays[2:]:
+        into += array
+    return into
+
+
+def _with_rest(total: int, rest: bytes | memoryview) -> int:
+    return (total + zlib.crc32(rest)) & _MASK
+
+
+def _is_finite(frame: bytes | memoryview) -> bool:
+    floats = np.frombuffer(frame, "<f4", len(frame) // 4)
+    # A sum is finite far faster than every element is checked; only a strange sum needs the slow look.
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(np.isfinite(floats.sum()) or np.isfinite(floats).all())
+
+
+@functools.cache
+def _kernels() -> Any:
+    try:
+        return importlib.import_module("paddle.pserver.dense_kernels")
+    except ImportError:
+        return None

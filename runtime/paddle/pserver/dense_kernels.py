@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compiled loops over dense blocks and over the bytes of a message; `arithmetic` has the plain form of each.
+
+They run without the interpreter's lock. None may contract a product and a sum into one rounding: plain and
+compiled form agree bit for bit.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from paddle.pserver.sparse.compiling import compiled
+
+# Adding one to an exponent of all ones, and to no other, reaches the sign bit above it; two floats a word.
+_ONE_EXPONENT = np.uint64(0x0080000000800000)
+_NO_SIGNS = np.uint64(0x7FFFFFFF7FFFFFFF)
+_SIGNS = np.uint64(0x8000000080000000)
+
+
+@compiled
+def inspect(words: Any) -> Any:
+    """Return the sum of (n,) uint64 words, and 0 if none of the floats in them is NaN or infinite."""
+    total, seen = np.uint64(0), np.uint64(0)
+    for i in range(words.size):
+        word = words[i]
+        total += word
+        seen |= (word & _NO_SIGNS) + _ONE_EXPONENT
+    return total, seen & _SIGNS
+
+
+@compiled
+def descend_one(w: Any, g: Any, eta: Any, out: Any) -> None:
+    """Put w − ηg into `out`; all (n,) float32."""
+    for i in range(out.size):
+        out[i] = w[i] - eta * g[i]
+
+
+@compiled
+def descend_two(w: Any, g: Any, h: Any, eta: Any, out: Any) -> None:
+    """Put w − η(g + h) into `out`; all (n,) float32."""
+    for i in range(out.size):
+        out[i] = w[i] - eta * (g[i] + h[i])

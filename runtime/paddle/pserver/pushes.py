@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gradients on their way through one server: collected chunk by chunk, computed as soon as all trainers' are there.
+
+Nothing that is computed counts before a whole batch is: a push that is withdrawn takes the batch back to where it
+was, and the others' chunks that were used up are asked for again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+
+from paddle.errors import WireError
+from paddle.pserver.chunks import chunk_span
+from paddle.pserver.gradient import Gradient, Slab
+from paddle.pserver.message import Message, Section, Verb
+from paddle.pserver.store import Store
+from paddle.pserver.sync import Barrier
+
+
+class Pushes:
+    """The pushes of all trainers in the batch that is under way. Not thread-safe."""
+
+    def __init__(self, num_trainers: int, tell: Callable[[int, Message], None]) -> None:
+        """Start without any.
+
+        Args:
+            num_trainers: of the job.
+            tell: sends a trainer something that is not yet the reply to its request.
+        """
+        self.arrived: Barrier[Gradient] = Barrier(num_trainers)
+        self._tell = tell
+        self._members: list[tuple[int, Gradient]] = []  # of the batch that is being computed
+        self._computed = 0
+        self._used: list[bool] = []
+        self._ready: list[Section | None] = []
+        self._given: dict[int, list[Section | None]] = {}  # what each trainer's last push was answered with
+
+    @property
+    def lacking(self) -> list[int]:
+        """Trainers of whose pushes chunks are missing."""
+        return [trainer for trainer, gradient in self.arrived.items() if gradient.lacking]
+
+    def arrive(self, trainer: int, gradient: Gradient) -> None:
+        """Take a push, or the head of one."""
+        self._given.pop(trainer, None)
+        self.arrived.arrive(trainer, gradient)
+
+    def put(self, store: Store, trainer: int, message: Message) -> bool:
+        """Take a chunk, or give a trainer one that it asks for; return whether it was new.
+
+        Raises:
+            PaddleError: it is refused, and with it the whole push.
+        """
+        index, gradient = message.value, self.arrived.get(trainer)
+        if not 0 <= index < store.num_chunks:
+            raise WireError(f"chunk {index} of {store.num_chunks}")
+        if gradient is None:
+            self._give(store, trainer, index)
+            return False
+        if gradient.slab is not None or not message.sections:
+            return False
+        used_up = bool(self._members) and self._used[index]
+        if used_up or gradient.chunks[index] is not None:
+            if used_up:
+                self._tell_values(trainer, index, self._ready[index])
+            return False
+        section = message.sections[0]
+        store.check_chunk(index, section)
+        gradient.put(index, section.array)
+        if self._members:
+            self._compute(store, index)
+        return True
+
+    def withdraw(self, trainer: int) -> None:
+        """Forget what a trainer pushed, or began to."""
+        gradient = self.arrived.get(trainer)
+        if gradient is None:
+            return
+        self.arrived.withdraw(trainer)
+        members, self._members = self._members, []
+        for other, theirs in members:
+            if other != trainer and theirs.slab is None:
+                theirs.chunks, theirs.lacking = [None] * len(theirs.chunks), len(theirs.chunks)
+                self._tell(other, Message(Verb.REPEAT))
+
+    def advance(self, store: Store, excused: Collection[int]) -> list[tuple[int, Gradient]]:
+        """Return the pushes of a batch that is applied now; none if it is not complete.
+
+        Raises:
+            ConfigError: there is no learning rate for it; `take` gives the pushes.
+        """
+        if not self._members:
+            if not self.arrived.is_open(excused):
+                return []
+            self._begin(store, self.arrived.items())
+        return self._finish(store, keep=False)
+
+    def advance_alone(self, store: Store, trainer: int) -> bool:
+        """Apply one trainer's push, whatever others do, if it is whole; return whether it was."""
+        gradient = self.arrived.get(trainer)
+        if gradient is None or gradient.lacking:
+            return False
+        self._begin(store, [(trainer, gradient)])
+        return bool(self._finish(store, keep=True))
+
+    def drop(self, store: Store, trainer: int) -> bool:
+        """Let one trainer's push be if it is whole, and give it the present values; return whether it was."""
+        gradient = self.arrived.get(trainer)
+        if gradient is None or gradient.lacking:
+            return False
+        self.arrived.withdraw(trainer)
+        self._given[trainer] = _sections(store, store.dense())
+        return True
+
+    def take(self) -> list[tuple[int, Gradient]]:
+        """Return all pushes and forget them."""
+        self._members = []
+        return self.arrived.take()
+
+    def _begin(self, store: Store, members: Sequence[tuple[int, Gradient]]) -> None:
+        store.begin(sum(gradient.num_samples for _, gradient in members))
+        self._members, self._computed = list(members), 0
+        self._used, self._ready = [False] * store.num_chunks, [None] * store.num_chunks
+        for index in range(store.num_chunks):
+            self._compute(store, index)
+
+    def _compute(self, store: Store, index: int) -> None:
+        """Use up chunk `index` if every member's is here."""
+        chunks: list[Slab] = []
+        for _, gradient in self._members:
+            chunk = gradient.chunks[index]
+            if chunk is None:
+                return
+            chunks.append(chunk)
+        values = store.add(index, chunks)
+        section = None if values is None else Section("", values)
+        self._used[index], self._ready[index] = True, section
+        self._computed += 1
+        for trainer, gradient in self._members:
+            if gradient.slab is None:
+                gradient.chunks[index] = None
+                self._tell_values(trainer, index, section)
+
+    def _finish(self, store: Store, keep: bool) -> list[tuple[int, Gradient]]:
+        if self._computed < store.num_chunks:
+            return []
+        members, self._members = self._members, []
+        store.commit([gradient.rows for _, gradient in members])
+        given = (
+            self._ready
+            if not keep and store.is_plain
+            else _sections(store, store.dense() if keep else store.slab)
+        )
+        for trainer, gradient in members:
+            self.arrived.withdraw(trainer)
+            if gradient.slab is None:
+                self._given[trainer] = given
+        return members
+
+    def _give(self, store: Store, trainer: int, index: int) -> None:
+        """Tell a trainer part of the answer to its push once more, or for the first time."""
+        if trainer not in self._given:
+            self._given[trainer] = _sections(store, store.dense())
+        self._tell_values(trainer, index, self._given[trainer][index])
+
+    def _tell_values(self, trainer: int, index: int, section: Section | None) -> None:
+        self._tell(trainer, Message(Verb.VALUES, value=index, sections=(section,) if section else ()))
+
+
+def _sections(store: Store, slab: Slab) -> list[Section | None]:
+    return [Section("", slab[chunk_span(index, slab.size)]) for index in range(store.num_chunks)]

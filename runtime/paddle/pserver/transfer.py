@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A trainer's side of one request to one server: a message, and for a large push the chunks that follow it.
+
+A trainer is `WINDOW` chunks ahead of what a server answers, which is values, or only that a chunk was used; values
+that did not come by themselves before the reply are then asked for. Whatever is lost on the way can be sent again:
+a server takes each chunk once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from enum import Enum
+
+from paddle.errors import WireError
+from paddle.pserver.chunks import WINDOW
+from paddle.pserver.message import Message, Section, Verb
+
+
+class _State(Enum):
+    WAITING = 0  # to be sent
+    SENT = 1
+    USED = 2  # the server has used it; its values are still to come
+    ASKED = 3  # for those values
+    DONE = 4
+
+
+class Transfer:
+    """One request. `chunk` gives part `index` of the gradient, `deliver` takes part `index` of the values."""
+
+    def __init__(
+        self,
+        head: Message,
+        count: int = 0,
+        chunk: Callable[[int], Section] | None = None,
+        deliver: Callable[[int, Section], None] | None = None,
+    ) -> None:
+        self.head, self._chunk, self._deliver = head, chunk, deliver
+        self._reset(count)
+        self.reply: Message | None = None
+        self.repeats = 0  # since something last arrived
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the reply and all values are here."""
+        return self.reply is not None and self._done == len(self._states)
+
+    def begin(self) -> Iterator[Message]:
+        """What to send first."""
+        yield self.head
+        yield from self._more()
+
+    def again(self) -> Iterator[Message]:
+        """What to send after something was lost, nobody knows what."""
+        if self.reply is None:
+            yield self.head
+        for index, state in enumerate(self._states):
+            if state in (_State.SENT, _State.ASKED):
+                yield self._message(index, state)
+
+    def repeat(self, which: int) -> Iterator[Message]:
+        """What to send for a server's REPEAT: chunk `which` - 1, or everything from the beginning."""
+        if not which:
+            self._reset(len(self._states))
+            yield from self.begin()
+        elif which <= len(self._states) and self._states[which - 1] in (_State.SENT, _State.ASKED):
+            yield self._message(which - 1, self._states[which - 1])
+
+    def take(self, message: Message) -> Iterator[Message]:
+        """Take values, or the reply; what to send next.
+
+        Raises:
+            WireError: there is no such part of the values.
+        """
+        self.repeats = 0
+        if message.verb is Verb.VALUES:
+            self._take_values(message)
+        else:
+            self.reply = message
+        yield from self._more()
+
+    def _take_values(self, message: Message) -> None:
+        index = message.value
+        if index >= len(self._states) or self._deliver is None:
+            raise WireError(f"values of chunk {index}, expected one of {len(self._states)}")
+        state = self._states[index]
+        if state is _State.DONE or (state in (_State.USED, _State.ASKED) and not message.sections):
+            return
+        if state in (_State.SENT, _State.ASKED):
+            self._on_their_way -= 1
+        if not message.sections:
+            self._states[index] = _State.USED
+            return
+        self._deliver(index, message.sections[0])
+        self._states[index] = _State.DONE
+        self._done += 1
+
+    def _more(self) -> Iterator[Message]:
+        """What the window lets through."""
+        while self._on_their_way < WINDOW and self._next < len(self._states):
+            yield self._send(self._next, _State.SENT)
+            self._next += 1
+        if self.reply is None or self.reply.verb is not Verb.OK:
+            return
+        while self._on_their_way < WINDOW and self._next_asked < len(self._states):
+            if self._states[self._next_asked] is _State.USED:
+                yield self._send(self._next_asked, _State.ASKED)
+            self._next_asked += 1
+
+    def _send(self, index: int, state: _State) -> Message:
+        self._states[index] = state
+        self._on_their_way += 1
+        return self._message(index, state)
+
+    def _message(self, index: int, state: _State) -> Message:
+        assert self._chunk is not None
+        sections = (self._chunk(index),) if state is _State.SENT else ()
+        return Message(Verb.CHUNK, value=index, sections=sections)
+
+    def _reset(self, count: int) -> None:
+        self._states = [_State.WAITING] * count
+        self._next = self._next_asked = self._done = self._on_their_way = 0
