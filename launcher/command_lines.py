@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from launcher import kept_state
 from launcher.flags import PSERVER_FLAGS
 from launcher.options import Mode
 from launcher.settings import Settings
@@ -29,6 +30,7 @@ def of_pserver(settings: Settings, python: str, job_id: str, address: str) -> tu
         "nics": settings.nic,
         "comment": job_id,
         "bind": address,
+        "state_dir": kept_state.STATE_DIR,
     }
     if not settings.port_is_explicit:
         flags["port_tries"] = str(PORT_TRIES)

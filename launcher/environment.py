@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from launcher import kept_state
 from launcher.flags import INIT_FLAGS
 from launcher.options import Mode
 from launcher.seats import Seat, share
@@ -102,6 +103,8 @@ class JobFacts:
         env["PADDLE_INIT_NUM_GRADIENT_SERVERS"] = size
         if self.pserver_nodes:
             env |= self.pserver_lists
+            if kept_state.pserver_restarts(settings):
+                env["PADDLE_PSERVER_PATIENCE_S"] = str(kept_state.PATIENCE_S)
             env["PADDLE_INIT_PORT"] = str(self._base_port())
             env["PADDLE_INIT_PORTS_NUM"] = str(settings.ports_num)
             env["PADDLE_INIT_PORTS_NUM_FOR_SPARSE"] = str(settings.ports_num_for_sparse)

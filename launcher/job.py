@@ -17,7 +17,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from launcher import ending, signals
+from launcher import ending, kept_state, signals
 from launcher import plan as planning
 from launcher.arrival import Arrival
 from launcher.cargo import Cargo
@@ -133,6 +133,7 @@ class Job:
         undone = self._shutdown.run()
         if has_failed:  # the shutdown brings news of who died with it
             lines = ending.explain(self._roster, self._plan.job_id, code)
+            lines += kept_state.resume_hint(self._settings) if code is ExitCode.LOST else []
         else:
             lines += ending.warnings(self._roster)
         code = self._weigh(code, undone)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Collection
 from dataclasses import replace
 
-from launcher import incidents
+from launcher import incidents, kept_state
 from launcher.causes import first_cause
 from launcher.failure import Failure
 from launcher.incidents import Incident
@@ -40,7 +40,9 @@ class Recovery:
         self._plan = situation.plan
         self._due: dict[str, float] = {}
         together = settings.mode is Mode.COLLECTIVE
-        self._policy = Policy(together, settings.max_restarts, settings.min_trainers)
+        self._policy = Policy(
+            together, settings.max_restarts, settings.min_trainers, kept_state.pserver_restarts(settings)
+        )
         self._jitter = random.Random(situation.plan.job_id)  # noqa: S311 - it spreads retries, nothing secret
 
     def is_idle(self) -> bool:
@@ -57,14 +59,15 @@ class Recovery:
         Raises:
             JobFailed: the job does not go on; the failures stay.
         """
-        if self._policy.is_stop:
-            raise JobFailed
         failures = self._roster.failures
+        if self._policy.is_stop(failures):
+            raise JobFailed
         trainers = [
             Trainer(record.process.name, record.process.node_id, record.restarts)
             for record in self._roster.trainers()
         ]
-        decision = decide(self._policy, trainers, self._plan.pserver_nodes, failures)
+        revived = {record.process.name: record.restarts for record in self._roster.pservers()}
+        decision = decide(self._policy, trainers, self._plan.pserver_nodes, failures, revived)
         if decision.refusal:
             self._note(f"the job ends: {decision.refusal}")
             raise JobFailed
@@ -73,7 +76,9 @@ class Recovery:
         failures.clear()
         if decision.leave_out:
             self._leave_out(decision.leave_out, told)
-        self._part([*decision.restart, *decision.leave_out])
+        self._part([*decision.revive, *decision.restart, *decision.leave_out])
+        if decision.revive:
+            self._revive(decision.revive, cause)
         if decision.restart:
             self._schedule(decision.restart, cause)
         if decision.leave_out:
@@ -85,7 +90,7 @@ class Recovery:
         due = [name for name, at in self._due.items() if at <= now]
         for name in due:
             del self._due[name]
-        if not self._policy.together:
+        if not self._policy.together:  # there are pservers in no other job
             for name in due:
                 record = self._roster.processes[name]
                 self._starter.again(record.process, record.restarts + 1)
@@ -104,6 +109,21 @@ class Recovery:
         who = f"all {len(names)} trainers are" if self._policy.together else f"{_listed(names)} is"
         limit = f" of {self._policy.max_restarts}" if self._policy.max_restarts else ""
         text = f"{cause.headline()}; {who} started again in {wait_s:.1f} s (restart {number}{limit})"
+        self._roster.incidents.append(Incident(incidents.RESTART, text))
+        self._note(text)
+
+    def _revive(self, names: Collection[str], cause: Failure) -> None:
+        """Start pservers again, the first time at once: trainers wait for them."""
+        number = 1 + max(self._roster.processes[name].restarts for name in names)
+        wait_s = 0.0
+        if number > 1:
+            wait_s = backoff_s(self._settings.restart_backoff_s, number - 1, self._jitter.random())
+        self._due.update(dict.fromkeys(names, time.monotonic() + wait_s))
+        limit = self._policy.pserver_restarts
+        text = (
+            f"{cause.headline()}; {_listed(names)} is started again with its state in {wait_s:.1f} s "
+            f"(restart {number} of {limit})"
+        )
         self._roster.incidents.append(Incident(incidents.RESTART, text))
         self._note(text)
 

@@ -48,7 +48,11 @@ class Starter:
 
     def again(self, process: Process, restarts: int) -> ProcessRecord:
         """Start a process that was started `restarts` times before; its record begins anew."""
-        record = self._roster.processes[process.name] = ProcessRecord(process, restarts=restarts)
+        earlier = self._roster.processes.get(process.name)
+        record = ProcessRecord(process, restarts=restarts)
+        if earlier is not None:  # a pserver comes back where it was
+            record.endpoints = earlier.endpoints
+        self._roster.processes[process.name] = record
         name = process.name.replace("-", " ", 1)
         banner = None
         if restarts:

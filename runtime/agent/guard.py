@@ -81,7 +81,9 @@ def _guard(received: bytes) -> int:
     os.close(marks_write)
     _let_go_of_the_stream()
     status = _watch(pid)
-    _clean(_marks(marks_read))
+    marks = _marks(marks_read)
+    _clean(marks)
+    _forget_state(marks)
     return _explain(status)
 
 
@@ -179,6 +181,12 @@ def _clean(marks: "dict[str, str]") -> None:
                 continue
         signal.sigtimedwait([signal.SIGCHLD], POLL_S)
         _reap()
+
+
+def _forget_state(marks: "dict[str, str]") -> None:
+    from agent import kept_state  # there is time now
+
+    kept_state.remove(marks)
 
 
 def _reap() -> None:

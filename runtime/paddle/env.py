@@ -31,6 +31,7 @@ class JobEnvironment:
         role: "TRAINER", "PSERVER" or empty.
         trainer_id: rank of this trainer, or None.
         restart_count: how often this process was started again.
+        pserver_patience_s: how long a parameter server may be gone, since somebody starts it again.
         endpoints: "ip:port" of each server port for dense parameters, node-major, then port.
         sparse_endpoints: the same for sparse parameters.
         init_flags: PADDLE_INIT_* without the prefix, lower-cased, as text.
@@ -52,6 +53,7 @@ class JobEnvironment:
     trainer_id: int | None = None
     num_trainers: int | None = None
     restart_count: int = 0
+    pserver_patience_s: int = 0
     trainer_endpoints: tuple[str, ...] = ()
     endpoints: tuple[str, ...] = ()
     sparse_endpoints: tuple[str, ...] = ()
@@ -83,6 +85,7 @@ class JobEnvironment:
             trainer_id=_number(env, "PADDLE_TRAINER_ID"),
             num_trainers=_number(env, "PADDLE_TRAINERS_NUM"),
             restart_count=_number(env, "PADDLE_RESTART_COUNT") or 0,
+            pserver_patience_s=_number(env, "PADDLE_PSERVER_PATIENCE_S") or 0,
             trainer_endpoints=_list(env, "PADDLE_TRAINER_ENDPOINTS"),
             endpoints=_list(env, "PADDLE_PSERVERS_IP_PORT_LIST"),
             sparse_endpoints=_list(env, "PADDLE_PSERVERS_SPARSE_IP_PORT_LIST"),

@@ -101,6 +101,7 @@ def test_a_pserver_gets_its_command_line(planned: Planned) -> None:
         "--nics=eth0",
         f"--comment={JOB}",
         "--bind=10.0.0.1",
+        "--state_dir=/dev/shm",
         "--port_tries=64",
     )
     assert (first.name, first.role, first.log, first.ports) == (
@@ -122,6 +123,7 @@ def test_passed_through_flags_reach_the_pservers_that_know_them(planned: Planned
     (first, *_) = pserver_processes(planned(THREE, *argv, "--", "--small_messages"), ADDRESSES)
     assert first.argv[11:] == (
         "--bind=10.0.0.1",
+        "--state_dir=/dev/shm",
         "--port_tries=2",
         "--async_lagged_ratio_min=2",
     )
@@ -171,6 +173,7 @@ def test_the_environment_of_a_trainer(planned: Planned) -> None:
         "PADDLE_INIT_PORTS_NUM_FOR_SPARSE": "1",
         "PADDLE_INIT_NUM_GRADIENT_SERVERS": "2",
         "PADDLE_INIT_TRAINER_ID": "1",
+        "PADDLE_PSERVER_PATIENCE_S": "60",
         "PADDLE_INIT_PSERVERS": "10.0.0.1,fd00::7",
         "PADDLE_PSERVERS_IP_PORT_LIST": "10.0.0.1:7164,[fd00::7]:7170",
         "PADDLE_PSERVERS_SPARSE_IP_PORT_LIST": "10.0.0.1:7165,[fd00::7]:7171",

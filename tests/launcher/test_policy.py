@@ -6,7 +6,16 @@ from __future__ import annotations
 import pytest
 
 from launcher.failure import Failure, Kind
-from launcher.policy import NOBODY_LEFT_OUT, PSERVER, Policy, Trainer, backoff_s, decide
+from launcher.policy import (
+    NOBODY_LEFT_OUT,
+    PSERVER,
+    PSERVER_SPENT,
+    Decision,
+    Policy,
+    Trainer,
+    backoff_s,
+    decide,
+)
 
 PSERVER_NODES = (9,)
 
@@ -89,6 +98,32 @@ def test_the_decision(case: str) -> None:
     assert refusal in decision.refusal
     assert bool(refusal) == bool(decision.refusal)
     assert (decision.restart, decision.leave_out) == (restart, leave_out)
+
+
+KEPT = Policy(together=False, max_restarts=0, min_trainers=None, pserver_restarts=3)
+
+
+def test_a_pserver_that_keeps_its_state_is_started_again_until_it_was_too_often() -> None:
+    fallen = [exit_of("pserver-0")]
+    assert not KEPT.is_stop(fallen)
+    assert decide(KEPT, crew(0, 0), (9,), fallen, {"pserver-0": 2}) == Decision(
+        revive=frozenset(["pserver-0"])
+    )
+    assert decide(KEPT, crew(0, 0), (9,), fallen, {"pserver-0": 3}).refusal == PSERVER_SPENT
+
+
+def test_a_pserver_that_is_lost_with_its_node_ends_the_job_although_it_kept_its_state() -> None:
+    assert decide(KEPT, crew(0, 0), (9,), [exit_of("pserver-0"), lost(9)]).refusal == PSERVER
+
+
+def test_a_trainer_that_fails_beside_a_pserver_ends_the_job_unless_it_may_be_started_again() -> None:
+    both = [exit_of("pserver-0"), exit_of("trainer-1")]
+    assert KEPT.is_stop(both)
+    patient = Policy(together=False, max_restarts=1, min_trainers=None, pserver_restarts=3)
+    assert not patient.is_stop(both)
+    assert decide(patient, crew(0, 0), (9,), both, {}) == Decision(
+        restart=names(1), revive=frozenset(["pserver-0"])
+    )
 
 
 def test_one_that_might_recover_counts_only_when_others_died_of_it() -> None:
