@@ -1,5 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The parameter server and its client.
+"""The parameter server and its clients: `paddle.pserver.Client` is the one for programs of any framework.
 
-Importing this package loads nothing: `client` and `server` are imported by whoever needs one.
+Importing this package loads nothing: what is named here is loaded when it is first used.
 """
+
+from __future__ import annotations
+
+import importlib
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from paddle.optim.spec import OptimizerSpec
+    from paddle.pserver.neutral_client import Client
+    from paddle.pserver.tensor_options import TensorOptions
+
+_HOMES = MappingProxyType(
+    {
+        "Client": "paddle.pserver.neutral_client",
+        "OptimizerSpec": "paddle.optim.spec",
+        "TensorOptions": "paddle.pserver.tensor_options",
+    }
+)
+
+__all__ = ["Client", "OptimizerSpec", "TensorOptions"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)

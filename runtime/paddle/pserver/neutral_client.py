@@ -1,0 +1,287 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Parameter servers for programs of any framework: named tensors, gradients out, values in.
+
+A thin face of the trainer's client that takes numpy, cupy and DLPack arrays. A step is one push of every trainer; a
+tensor left out of it has the gradient 0. Every call blocks and ends: `timeout_s` bounds the silence of a server,
+`wait_s` each wait for other trainers. After an error of the servers a client can only be closed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+
+from paddle.env import JobEnvironment
+from paddle.errors import ConfigError
+from paddle.optim.spec import OptimizerSpec, ParameterSpec, RowGradient
+from paddle.pserver import client as trainer_client
+from paddle.pserver.foreign import HostArray, Target, host_array, target
+from paddle.pserver.row_gradients import read_ids, row_gradient
+from paddle.pserver.tensor_options import TensorOptions
+
+_PLAIN = TensorOptions()
+
+
+class Client:
+    """One trainer of a job. Not thread-safe; a context manager, which leaves the job at its end.
+
+    Attributes:
+        trainer_id: rank of this trainer.
+        num_trainers: how many there are; gradients of one step are summed over them.
+        barriers: how many barriers this trainer is past, those before a restart included.
+    """
+
+    def __init__(
+        self,
+        endpoints: Sequence[str] | None = None,
+        sparse_endpoints: Sequence[str] | None = None,
+        *,
+        trainer_id: int | None = None,
+        num_trainers: int | None = None,
+        job_key: str | None = None,
+        wire: str | None = None,
+        timeout_s: float = 60.0,
+        wait_s: float = 600.0,
+    ) -> None:
+        """Connect. What is not given comes from the job's environment, as `paddle.py` sets it.
+
+        Args:
+            endpoints: "ip:port" of each server, the same list in every trainer.
+            sparse_endpoints: of the servers for sparse tensors alone; none: they lie on the others.
+            trainer_id: rank of this trainer; 0 if nobody says.
+            num_trainers: trainers in the job; 1 if nobody says.
+            job_key: secret of the job, for the wire "curve".
+            wire: "curve" or "plain"; by default curve if there is a key.
+            timeout_s: how long a server may be silent.
+            wait_s: how long one request may take, waiting for other trainers included.
+
+        Raises:
+            ConfigError: an argument or a variable is wrong, or nobody says where servers are.
+            PserverLost: a server did not answer in time.
+            PserverError: a server refused us.
+        """
+        job = JobEnvironment.read()
+        key = job.job_key if job_key is None else job_key
+        if endpoints is None:
+            endpoints = job.endpoints
+            sparse_endpoints = job.sparse_endpoints if sparse_endpoints is None else sparse_endpoints
+        if not endpoints:
+            raise ConfigError(
+                "paddle.pserver.Client: no server is known: give endpoints=['<ip>:<port>', ...], or run the program "
+                "with paddle.py, which sets PADDLE_PSERVERS_IP_PORT_LIST"
+            )
+        self.trainer_id = (job.trainer_id or 0) if trainer_id is None else trainer_id
+        self.num_trainers = (job.num_trainers or 1) if num_trainers is None else num_trainers
+        self.barriers = 0
+        self._wait_s = _positive("wait_s", wait_s)
+        self._restarted = job.restart_count > 0
+        self._parameters: dict[str, ParameterSpec] = {}
+        self._client = trainer_client.Client.connect(
+            endpoints,
+            sparse_endpoints or (),
+            trainer_id=self.trainer_id,
+            num_trainers=self.num_trainers,
+            job_key=key,
+            wire=wire or job.wire or ("curve" if key else "plain"),
+            timeout_s=_positive("timeout_s", timeout_s),
+            takes_over=self._restarted,
+        )
+        self._client.wait_at_most(self._wait_s)
+
+    def create(
+        self,
+        values: Mapping[str, Any],
+        optimizer: OptimizerSpec,
+        options: Mapping[str, TensorOptions] | None = None,
+    ) -> None:
+        """Create all tensors of the job, or find that another trainer did; wait until every trainer is here.
+
+        The values of whoever comes first are taken, all of them from one trainer; `pull` then gives them to
+        everybody. Servers that already hold these tensors keep what they hold.
+
+        Args:
+            values: initial value of each tensor, float32; names, shapes and options are the same in every trainer.
+            optimizer: what servers do with gradients, and whether on arrival.
+            options: of the tensors that ask for something.
+
+        Raises:
+            ConfigError: a value, name or option is wrong; nothing was sent.
+            PserverError: another trainer created other tensors; the first difference is named.
+            WaitTimeout: the others did not come.
+        """
+        if self._parameters:
+            raise ConfigError("tensors were created already: create all of them in one call")
+        options = options or {}
+        for name in options:
+            if name not in values:
+                raise ConfigError(
+                    f"options of tensor {name!r}: no such tensor; there are {', '.join(values)}"
+                )
+        found = {name: host_array(values[name], f"value of tensor {name}") for name in sorted(values)}
+        parameters = [_parameter(name, array, options.get(name, _PLAIN)) for name, array in found.items()]
+        for name, array in found.items():
+            _require_finite_float32(f"value of tensor {name}", array)
+        self._client.configure(parameters, optimizer, found, first_comes=True)
+        self._parameters = {parameter.name: parameter for parameter in parameters}
+        if self._restarted:
+            self.barriers = self._client.rejoin()
+        self._client.start_pass()
+
+    def push(self, gradients: Mapping[str, Any], num_samples: int = 1) -> None:
+        """Take a step: see `push_pull`, which also fetches values."""
+        self.push_pull(gradients, {}, num_samples)
+
+    def pull(self, out: Mapping[str, Any]) -> None:
+        """Fill tensors, sparse ones as a whole, with what the servers hold.
+
+        Args:
+            out: float32 arrays of the tensors' shapes, filled in place.
+        """
+        self._require_created()
+        targets = {name: self._target(name, array) for name, array in out.items()}
+        self._client.pull({name: each.host for name, each in targets.items()})
+        for each in targets.values():
+            each.finish()
+
+    def push_pull(self, gradients: Mapping[str, Any], out: Mapping[str, Any], num_samples: int = 1) -> None:
+        """Take a step with everybody's gradients, or at once if the optimizer is asynchronous; get the values after it.
+
+        A push is carried out once, even if connections break meanwhile.
+
+        Args:
+            gradients: float32 of the tensor's shape, or for a sparse tensor (ids, rows): ids (...) int64 or int32,
+                which may repeat, and rows (..., width) float32.
+            out: dense tensors to refresh, float32, filled in place; may be the tensors of the model themselves.
+            num_samples: samples behind these gradients; some learning rate schedules count them.
+
+        Raises:
+            ConfigError: a name, shape, dtype or row id is wrong, or a gradient is NaN or infinite; nothing was sent.
+            WaitTimeout: other trainers did not push in time.
+        """
+        self._require_created()
+        targets = {name: self._target(name, array) for name, array in out.items()}
+        for name in out:
+            if name in self._parameters and self._parameters[name].sparse:
+                raise ConfigError(
+                    f"out array of tensor {name}: it is sparse: use pull_rows, or pull for the whole"
+                )
+        self._client.push_pull(
+            {name: self._gradient(name, given) for name, given in gradients.items()},
+            num_samples,
+            {name: each.host for name, each in targets.items()},
+        )
+        for each in targets.values():
+            each.finish()
+
+    def pull_rows(self, name: str, ids: Any, out: Any = None) -> HostArray:
+        """Return rows of a sparse tensor.
+
+        Args:
+            name: of the tensor.
+            ids: (...) int64 or int32; may repeat.
+            out: (..., width) float32, filled in place as well; None: nowhere.
+
+        Returns:
+            (..., width) float32, a new array.
+        """
+        self._require_created()
+        rows = read_ids(ids, f"row ids of tensor {name}")
+        found = self._client.pull_rows(name, rows.reshape(-1))
+        found = found.reshape(*rows.shape, found.shape[-1])
+        if out is not None:
+            place = target(out, f"out array of tensor {name}")
+            if place.host.shape != found.shape or place.host.dtype != found.dtype:
+                raise ConfigError(
+                    f"out array of tensor {name}: expected {found.shape} float32, got {place.host.shape} "
+                    f"{place.host.dtype}"
+                )
+            place.host[...] = found
+            place.finish()
+        return found
+
+    def barrier(self, wait_s: float | None = None) -> None:
+        """Wait until every trainer that has not left is here; meanwhile, steps of the others go on without this one.
+
+        Args:
+            wait_s: how long at most, for them to come and to go on; None: as long as anything else.
+
+        Raises:
+            WaitTimeout: some trainer did not come; the message says who, as far as the servers know.
+        """
+        self._require_created()
+        self._client.wait_at_most(self._wait_s if wait_s is None else _positive("wait_s", wait_s))
+        self._client.finish_pass()
+        self._client.start_pass()
+        self._client.wait_at_most(self._wait_s)
+        self.barriers += 1
+
+    def close(self) -> None:
+        """Leave the job: the others no longer wait for this trainer. Waits at most 2 s; safe to call twice."""
+        self._client.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _target(self, name: str, array: Any) -> Target:
+        what = f"out array of tensor {name}"
+        place = target(array, what)
+        self._check_shape(name, place.host, what)
+        return place
+
+    def _gradient(self, name: str, given: Any) -> HostArray | RowGradient:
+        what = f"gradient of tensor {name}"
+        if isinstance(given, tuple):
+            if len(given) != 2:
+                raise ConfigError(f"{what}: expected (ids, rows), got a tuple of {len(given)}")
+            return row_gradient(*given, what)
+        array = host_array(given, what)
+        if name in self._parameters and self._parameters[name].sparse:
+            raise ConfigError(f"{what}: it is sparse: expected (ids, rows), got {type(given).__name__}")
+        self._check_shape(name, array, what)
+        return array
+
+    def _check_shape(self, name: str, array: HostArray, what: str) -> None:
+        if name not in self._parameters:
+            raise ConfigError(f"{what}: no such tensor was created; there are {', '.join(self._parameters)}")
+        shape = self._parameters[name].shape
+        # A single number is kept as an array of one.
+        if (array.shape or (1,)) != shape or array.dtype != np.float32:
+            raise ConfigError(f"{what}: expected {shape} float32, got {array.shape} {array.dtype}")
+
+    def _require_created(self) -> None:
+        if not self._parameters:
+            raise ConfigError("there are no tensors yet: call create first")
+
+
+def _parameter(name: str, value: HostArray, options: TensorOptions) -> ParameterSpec:
+    return ParameterSpec(
+        name,
+        value.shape or (1,),
+        learning_rate=options.learning_rate,
+        momentum=options.momentum,
+        l1=options.l1,
+        l2=options.l2,
+        clip=options.clip,
+        sparse=options.sparse,
+    )
+
+
+def _require_finite_float32(what: str, array: HostArray) -> None:
+    if array.dtype != np.float32:
+        raise ConfigError(f"{what}: expected float32, got {array.dtype}")
+    if not np.isfinite(array).all():
+        raise ConfigError(f"{what} is NaN or infinite")
+
+
+def _positive(name: str, seconds: float) -> float:
+    if not seconds > 0:
+        raise ConfigError(f"{name}: expected more than 0 seconds, got {seconds}")
+    return seconds
