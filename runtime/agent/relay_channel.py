@@ -16,6 +16,12 @@ from agent.relay_tls import Identity
 READ_SIZE = 1 << 18  # bytes a turn, at most
 HANDSHAKE_S = 5.0
 
+# On a link that is slower than this machine every packet would wake us. Once a peer sends much, who has read little
+# lets more come.
+MUCH = 1 << 18
+LITTLE = 1 << 16
+REST_S = 0.005
+
 
 class Channel:
     """A connection; owns its socket.
@@ -56,6 +62,9 @@ class Channel:
         self._tls = context.wrap_bio(self._in, self._out, server_side=is_server)
         self._unsent = memoryview(b"")
         self._wants_room = False
+        self._came = 0
+        self._is_paused = False
+        self._is_resting = False
         self._connecting = not is_server
         self._deadline = loop.after(
             HANDSHAKE_S, lambda: self._end("no handshake within %.0f s" % HANDSHAKE_S)
@@ -64,7 +73,7 @@ class Channel:
         if self._connecting:
             loop.on_writable(self._fd, self._writable)
         else:
-            loop.on_readable(self._fd, self._readable)
+            self._listen()
 
     def send(self, data: bytes) -> None:
         """Send all of `data` as the peer takes it; call it only from `opened`, `received` and `room`."""
@@ -81,8 +90,8 @@ class Channel:
 
     def pause(self, paused: bool) -> None:
         """Whether the peer has to wait with what it says."""
-        if self.is_open:
-            self._loop.on_readable(self._fd, None if paused else self._readable)
+        self._is_paused = paused
+        self._listen()
 
     def close(self) -> None:
         """End the connection without a word."""
@@ -111,8 +120,23 @@ class Channel:
         if not size:
             self._end("it closed the connection")
             return
+        self._came += size
         self._in.write(self._sealed[:size])
+        if self._came > MUCH and size < LITTLE:
+            self._is_resting = True
+            self._loop.after(REST_S, self._rested)
         self._advance()
+        if self._is_resting:
+            self._listen()
+
+    def _rested(self) -> None:
+        self._is_resting = False
+        self._listen()
+
+    def _listen(self) -> None:
+        if self.is_open and not self._connecting:
+            waits = self._is_paused or self._is_resting
+            self._loop.on_readable(self._fd, None if waits else self._readable)
 
     def _advance(self) -> None:
         """Go on with what has come."""
@@ -167,7 +191,7 @@ class Channel:
                 self._end(OSError(code, "").strerror or "error %d" % code)
                 return
             self._connecting = False
-            self._loop.on_readable(self._fd, self._readable)
+            self._listen()
             self._advance()
             self._watch()
             return
