@@ -2,34 +2,81 @@
 """PaddlePaddle Fluid: programs of operators, `import paddle.fluid as fluid`."""
 
 from paddle.fluid import (
+    backward,
     clip,
     core,
+    executor,
     framework,
     initializer,
     layers,
+    optimizer,
     param_attr,
     regularizer,
 )
+from paddle.fluid.backward import gradients
+from paddle.fluid.data_feeder import DataFeeder
 from paddle.fluid.defaults import default_main_program, default_startup_program, program_guard
+from paddle.fluid.executor import Executor
+from paddle.fluid.lod_tensor import (
+    LoDTensor,
+    LoDTensorArray,
+    create_lod_tensor,
+    create_random_int_lodtensor,
+)
 from paddle.fluid.name_scopes import name_scope
 from paddle.fluid.param_attr import ParamAttr, WeightNormParamAttr
+from paddle.fluid.places import (
+    CPUPlace,
+    CUDAPinnedPlace,
+    CUDAPlace,
+    cpu_places,
+    cuda_pinned_places,
+    cuda_places,
+    is_compiled_with_cuda,
+)
 from paddle.fluid.program import Program
+from paddle.fluid.scope import Scope, global_scope, scope_guard
 from paddle.graph import unique_name
+from paddle.ops.selected_rows import SelectedRows
+
+Tensor = LoDTensor
 
 __all__ = [
+    "CPUPlace",
+    "CUDAPinnedPlace",
+    "CUDAPlace",
+    "DataFeeder",
+    "Executor",
+    "LoDTensor",
+    "LoDTensorArray",
     "ParamAttr",
     "Program",
+    "Scope",
+    "SelectedRows",
+    "Tensor",
     "WeightNormParamAttr",
+    "backward",
     "clip",
     "core",
+    "cpu_places",
+    "create_lod_tensor",
+    "create_random_int_lodtensor",
+    "cuda_pinned_places",
+    "cuda_places",
     "default_main_program",
     "default_startup_program",
+    "executor",
     "framework",
+    "global_scope",
+    "gradients",
     "initializer",
+    "is_compiled_with_cuda",
     "layers",
     "name_scope",
+    "optimizer",
     "param_attr",
     "program_guard",
     "regularizer",
+    "scope_guard",
     "unique_name",
 ]

@@ -186,6 +186,11 @@ class Block(graph.Block):
     def _var_recursive(self, name: str) -> Variable:
         return cast(Variable, self.reach(name))
 
+    def is_sparse(self, name: str) -> bool:
+        """Return whether a variable is selected rows."""
+        found = self.find(name)
+        return isinstance(found, Variable) and found.type == VarType.SELECTED_ROWS
+
     def iter_parameters(self) -> Iterator[Parameter]:
         """Yield the parameters in the order of their creation."""
         return iter(cast("list[Parameter]", self.all_parameters()))

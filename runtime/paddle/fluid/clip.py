@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 
 from paddle.fluid.block import Block
 from paddle.fluid.defaults import default_main_program
@@ -20,11 +21,12 @@ _Pair = tuple[Parameter, Variable]
 
 
 class ErrorClip(ABC):
-    """Bounds a gradient while it is propagated."""
+    """Bounds a gradient while it is propagated; a variable's attribute `error_clip`."""
 
+    @property
     @abstractmethod
-    def append_to(self, block: Block, grad_name: str) -> None:
-        """Append the operator that bounds the gradient."""
+    def bounds(self) -> dict[str, float]:
+        """`min` and `max` of the gradient's elements."""
 
 
 class ErrorClipByValue(ErrorClip):
@@ -34,10 +36,10 @@ class ErrorClipByValue(ErrorClip):
         self._max = float(max)
         self._min = -self._max if min is None else float(min)
 
-    def append_to(self, block: Block, grad_name: str) -> None:
+    @property
+    def bounds(self) -> dict[str, float]:
         """See `ErrorClip`."""
-        bounds = {"min": self._min, "max": self._max}
-        block.append_op("clip", {"X": grad_name}, {"Out": grad_name}, bounds)
+        return {"min": self._min, "max": self._max}
 
 
 class GradientClip(ABC):
@@ -192,7 +194,7 @@ def _block_of(grad: Variable) -> Block:
     return grad.block
 
 
-def _updating(parameter: Parameter, grad: Variable):  # type: ignore[no-untyped-def]
+def _updating(parameter: Parameter, grad: Variable) -> AbstractContextManager[None]:
     program = grad.block.program
     assert isinstance(program, Program)
     return program._optimized_guard([parameter, grad])

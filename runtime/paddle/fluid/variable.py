@@ -2,15 +2,18 @@
 """Variable and Parameter: the core's, with what Fluid scripts know of them and with arithmetic.
 
 `a + b` and its like append operators to the current block of the variable's program; see
-`variable_arithmetic`.
+`variable_arithmetic`. `==` compares objects: `layers.equal` compares values.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy.typing as npt
+
 from paddle import graph
 from paddle.fluid.var_type import VarType
+from paddle.fluid.variable_arithmetic import binary, cast_to
 
 if TYPE_CHECKING:
     from paddle.fluid.clip import ErrorClip, GradientClip
@@ -32,6 +35,30 @@ class Variable(graph.Variable):
     is_data: bool = False
     error_clip: ErrorClip | None = None
     op: Operator | None = None
+
+    __add__ = binary("elementwise_add")
+    __radd__ = binary("elementwise_add")
+    __sub__ = binary("elementwise_sub")
+    __rsub__ = binary("elementwise_sub", reverse=True)
+    __mul__ = binary("elementwise_mul")
+    __rmul__ = binary("elementwise_mul")
+    __truediv__ = binary("elementwise_div")
+    __rtruediv__ = binary("elementwise_div", reverse=True)
+    __pow__ = binary("elementwise_pow")
+    __rpow__ = binary("elementwise_pow", reverse=True)
+    __floordiv__ = binary("elementwise_floordiv")
+    __mod__ = binary("elementwise_mod")
+    __lt__ = binary("less_than")
+    __le__ = binary("less_equal")
+    __gt__ = binary("greater_than")
+    __ge__ = binary("greater_equal")
+
+    def astype(self, dtype: npt.DTypeLike) -> Variable:
+        """Append a cast and return its output."""
+        return cast_to(self, dtype)
+
+    def _set_error_clip(self, error_clip: ErrorClip) -> None:
+        self.error_clip = error_clip
 
     def to_string(self, throw_on_error: bool = False, with_details: bool = False) -> str:
         """Return a description for people."""

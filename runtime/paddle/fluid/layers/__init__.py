@@ -1,11 +1,57 @@
 # SPDX-License-Identifier: Apache-2.0
 """Layers: functions that append operators to the default programs, by family.
 
-Each module lists its layers in `__all__`; a new family is a new module and its name in the two lists below.
+Each module lists its layers in `__all__`; a new family is a new module and its name in the three lists below.
 No module may be called like a layer.
 """
 
-from paddle.fluid.layers import dense
+from paddle.fluid.layers import (
+    activations,
+    arithmetic,
+    comparisons,
+    creation,
+    dense,
+    image,
+    inputs,
+    learning_rate_scheduler,
+    losses,
+    measures,
+    normalise,
+    reductions,
+    shaping,
+    table,
+    trigonometry,
+)
+from paddle.fluid.layers.activations import *  # noqa: F403
+from paddle.fluid.layers.arithmetic import *  # noqa: F403
+from paddle.fluid.layers.comparisons import *  # noqa: F403
+from paddle.fluid.layers.creation import *  # noqa: F403
 from paddle.fluid.layers.dense import *  # noqa: F403
+from paddle.fluid.layers.image import *  # noqa: F403
+from paddle.fluid.layers.inputs import *  # noqa: F403
+from paddle.fluid.layers.learning_rate_scheduler import *  # noqa: F403
+from paddle.fluid.layers.losses import *  # noqa: F403
+from paddle.fluid.layers.measures import *  # noqa: F403
+from paddle.fluid.layers.normalise import *  # noqa: F403
+from paddle.fluid.layers.reductions import *  # noqa: F403
+from paddle.fluid.layers.shaping import *  # noqa: F403
+from paddle.fluid.layers.table import *  # noqa: F403
+from paddle.fluid.layers.trigonometry import *  # noqa: F403
 
-__all__ = [*dense.__all__]
+__all__ = [
+    *activations.__all__,
+    *arithmetic.__all__,
+    *comparisons.__all__,
+    *creation.__all__,
+    *dense.__all__,
+    *image.__all__,
+    *inputs.__all__,
+    *learning_rate_scheduler.__all__,
+    *losses.__all__,
+    *measures.__all__,
+    *normalise.__all__,
+    *reductions.__all__,
+    *shaping.__all__,
+    *table.__all__,
+    *trigonometry.__all__,
+]

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""append_backward and gradients: the core's, in the roles that transpilers look for."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import cast
+
+from paddle.fluid.block import Block
+from paddle.fluid.clip import ErrorClipByValue
+from paddle.fluid.errors import FluidTypeError
+from paddle.fluid.var_type import VarType
+from paddle.fluid.variable import Parameter, Variable
+from paddle.graph import backward
+from paddle.graph.block import Name
+
+__all__ = ["append_backward", "calc_gradient", "gradients"]
+
+
+def append_backward(
+    loss: Variable,
+    parameter_list: Sequence[Name] | None = None,
+    no_grad_set: Collection[Name] | None = None,
+    callbacks: Sequence[object] | None = None,
+) -> list[tuple[Parameter, Variable]]:
+    """Append the gradient operators of a loss to its block.
+
+    Args:
+        loss: one number.
+        parameter_list: parameters to derive for; None: all trainable ones.
+        no_grad_set: variables that get no gradient and let none through.
+        callbacks: have no meaning: clips of errors are put where they belong.
+
+    Returns:
+        (parameter, its gradient) in the order the parameters were created.
+
+    Raises:
+        FluidTypeError: the loss is no variable.
+        BackwardError: it cannot be derived; see the core.
+    """
+    if not isinstance(loss, Variable):
+        raise FluidTypeError(f"append_backward: the loss must be a Variable, got {loss!r}")
+    block = cast(Block, loss.block)
+    clips = {
+        name: variable.error_clip.bounds
+        for name, variable in block.vars.items()
+        if isinstance(variable, Variable) and isinstance(variable.error_clip, ErrorClipByValue)
+    }
+    pairs = backward.append_backward(loss, parameter_list, no_grad_set, clips)
+    _mark_sparse(block)
+    return cast("list[tuple[Parameter, Variable]]", pairs)
+
+
+def gradients(
+    targets: Variable | Sequence[Variable],
+    inputs: Variable | Sequence[Variable],
+    target_gradients: Variable | Sequence[Variable | None] | None = None,
+    no_grad_set: Collection[Name] | None = None,
+) -> list[Variable | None]:
+    """Append what computes the gradients of targets with respect to any variables; see the core."""
+    given = [target_gradients] if isinstance(target_gradients, Variable) else target_gradients
+    made = backward.gradients(_listed(targets), _listed(inputs), given, no_grad_set)
+    return cast("list[Variable | None]", made)
+
+
+def calc_gradient(
+    targets: Variable | Sequence[Variable],
+    inputs: Variable | Sequence[Variable],
+    target_gradients: Variable | Sequence[Variable | None] | None = None,
+    no_grad_set: Collection[Name] | None = None,
+) -> list[Variable | None] | Variable | None:
+    """Return `gradients`, the gradient itself if it is one."""
+    made = gradients(targets, inputs, target_gradients, no_grad_set)
+    return made[0] if len(made) == 1 else made
+
+
+def _listed(given: Variable | Sequence[Variable]) -> list[Variable]:
+    return [given] if isinstance(given, Variable) else list(given)
+
+
+def _mark_sparse(block: Block) -> None:
+    """Say which gradients are selected rows: those of sparse tables, and sums of nothing else."""
+    for op in block.ops:
+        written: tuple[str, ...] = ()
+        if op.attrs.get("is_sparse") and op.type.endswith("_grad"):
+            written = (*op.outputs.get("W@GRAD", ()), *op.outputs.get("Weight@GRAD", ()))
+        elif op.type == "sum" and all(map(block.is_sparse, op.input_names)):
+            written = op.output_names
+        for name in written:
+            variable = block.find(name)
+            if isinstance(variable, Variable):
+                variable.type = VarType.SELECTED_ROWS

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""DataFeeder: minibatches of samples made into what `Executor.run` is fed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from paddle.fluid.defaults import default_main_program
+from paddle.fluid.errors import FluidError, FluidTypeError
+from paddle.fluid.lod_tensor import LoDTensor
+from paddle.fluid.places import Place, cpu_places
+from paddle.fluid.program import Program
+from paddle.fluid.variable import Variable
+
+_Reader = Callable[[], Iterable[Any]]
+
+
+class DataFeeder:
+    """Turns a list of samples into a tensor for each variable."""
+
+    def __init__(
+        self, feed_list: Sequence[Variable | str], place: Place | None = None, program: Program | None = None
+    ) -> None:
+        """Prepare.
+
+        Args:
+            feed_list: a variable, or the name of one, for each field of a sample.
+            place: has no meaning.
+            program: where names are looked up.
+
+        Raises:
+            FluidTypeError: something in feed_list is neither.
+        """
+        block = (program or default_main_program()).global_block()
+        self._variables = []
+        for each in feed_list:
+            variable = block.var(each) if isinstance(each, str) else each
+            if not isinstance(variable, Variable):
+                raise FluidTypeError(f"feed_list: expected variables or names, got {each!r}")
+            self._variables.append(variable)
+        self.place = place
+
+    def feed(self, iterable: Iterable[Sequence[Any]]) -> dict[str, LoDTensor]:
+        """Return name -> tensor for a minibatch.
+
+        Raises:
+            FluidError: a sample has another number of fields, or a field does not fit its variable.
+        """
+        columns: list[list[Any]] = [[] for _ in self._variables]
+        for number, sample in enumerate(iterable):
+            if len(sample) != len(columns):
+                names = ", ".join(variable.name for variable in self._variables)
+                raise FluidError(
+                    f"sample {number} has {len(sample)} fields, {len(columns)} were expected: {names}"
+                )
+            for column, value in zip(columns, sample, strict=True):
+                column.append(value)
+        return {
+            variable.name: _tensor(variable, column)
+            for variable, column in zip(self._variables, columns, strict=True)
+        }
+
+    def feed_parallel(
+        self, iterable: Iterable[Iterable[Sequence[Any]]], num_places: int | None = None
+    ) -> Iterator[dict[str, LoDTensor]]:
+        """Yield what `feed` returns for each of several minibatches, one a place.
+
+        Raises:
+            FluidError: there are not as many as places.
+        """
+        batches = list(iterable)
+        wanted = len(cpu_places()) if num_places is None else num_places
+        if len(batches) != wanted:
+            raise FluidError(
+                f"feed_parallel: expected a minibatch for each of {wanted} places, got {len(batches)}"
+            )
+        for batch in batches:
+            yield self.feed(batch)
+
+    def decorate_reader(
+        self, reader: _Reader, multi_devices: bool, num_places: int | None = None, drop_last: bool = True
+    ) -> _Reader:
+        """Return a reader of feeds: dicts, or lists of a dict a place with `multi_devices`.
+
+        Args:
+            reader: yields minibatches.
+            multi_devices: group as many minibatches as there are places.
+            num_places: None: as `cpu_places()` says.
+            drop_last: leave a last group out that is too small; False: it is an error.
+        """
+
+        def single() -> Iterator[dict[str, LoDTensor]]:
+            for batch in reader():
+                yield self.feed(batch)
+
+        def grouped() -> Iterator[list[dict[str, LoDTensor]]]:
+            places = len(cpu_places()) if num_places is None else num_places
+            group: list[Any] = []
+            for batch in reader():
+                group.append(batch)
+                if len(group) == places:
+                    yield list(self.feed_parallel(group, places))
+                    group = []
+            if group and not drop_last:
+                raise FluidError(
+                    f"{len(group)} minibatches are left over for {places} places: set drop_last=True"
+                )
+
+        return grouped if multi_devices else single
+
+
+def _tensor(variable: Variable, column: list[Any]) -> LoDTensor:
+    lengths: list[list[int]] = [[] for _ in range(variable.lod_level)]
+    rows: list[Any] = []
+    for value in column:
+        _flatten(value, lengths, rows, variable.lod_level)
+    array = np.asarray(rows, variable.dtype)
+    shape = variable.shape
+    if sum(size < 0 for size in shape) <= 1 and array.ndim != len(shape):
+        array = _shaped(array, shape, variable)
+    tensor = LoDTensor()
+    tensor.set(array)
+    if lengths:
+        tensor.set_recursive_sequence_lengths(lengths)
+    return tensor
+
+
+def _flatten(value: Any, lengths: list[list[int]], rows: list[Any], level: int) -> None:
+    if not level:
+        rows.append(value)
+        return
+    lengths[len(lengths) - level].append(len(value))
+    for each in value:
+        _flatten(each, lengths, rows, level - 1)
+
+
+def _shaped(array: npt.NDArray[Any], shape: tuple[int, ...], variable: Variable) -> npt.NDArray[Any]:
+    if not array.size and -1 in shape:
+        return array.reshape([0 if size < 0 else size for size in shape])
+    try:
+        return array.reshape(shape)
+    except ValueError as error:
+        raise FluidError(
+            f"values of shape {array.shape} do not fit the variable {variable.describe()}"
+        ) from error

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Executor: feeds, runs and fetches; the core's executor does the work."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from paddle import graph
+from paddle.backend import to_host
+from paddle.fluid.defaults import default_main_program
+from paddle.fluid.errors import FluidTypeError, RunError
+from paddle.fluid.feeds import entering
+from paddle.fluid.lod_tensor import LoDTensor, tensor_of
+from paddle.fluid.places import CPUPlace, Place
+from paddle.fluid.program import Program
+from paddle.fluid.scope import Scope, global_scope, scope_guard
+from paddle.graph.block import Name
+from paddle.ops.lod import LoDArray
+from paddle.ops.selected_rows import SelectedRows
+
+__all__ = ["Executor", "global_scope", "scope_guard"]
+
+
+@runtime_checkable
+class Compiled(Protocol):
+    """A program with a way of its own to be run, such as over several devices."""
+
+    def run(
+        self, executor: Executor, feed: Any, fetch_list: Sequence[Name], scope: Scope, return_numpy: bool
+    ) -> list[Any]:
+        """Run once; see `Executor.run`."""
+
+
+class Executor:
+    """Runs programs on one place. Not thread-safe."""
+
+    def __init__(self, place: Place | None = None) -> None:
+        self.place = place or CPUPlace()
+        self._core = graph.Executor(self.place.device())
+        self._closed = False
+
+    def run(
+        self,
+        program: Program | Compiled | None = None,
+        feed: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
+        fetch_list: Sequence[Name] | None = None,
+        feed_var_name: str = "feed",
+        fetch_var_name: str = "fetch",
+        scope: Scope | None = None,
+        return_numpy: bool = True,
+        use_program_cache: bool = False,
+    ) -> list[Any]:
+        """Run block 0 once and return the fetched values.
+
+        Args:
+            program: None is the default main program.
+            feed: name -> array or LoDTensor.
+            fetch_list: variables or names.
+            feed_var_name: has no meaning.
+            fetch_var_name: has no meaning.
+            scope: where persistable variables live; None is the global scope.
+            return_numpy: arrays of numpy; False: LoDTensors, which keep sequences.
+            use_program_cache: has no meaning: every program is compiled once per version, feeds and fetches.
+
+        Raises:
+            RunError: the executor is closed; or return_numpy is True and a fetched value has sequences.
+            FluidTypeError: program or feed are of a wrong type.
+        """
+        if self._closed:
+            raise RunError("this executor is closed: make another one")
+        target = default_main_program() if program is None else program
+        where = global_scope() if scope is None else scope
+        fetches = _listed(fetch_list)
+        if isinstance(target, Program):
+            values = self.run_core(target, _one_feed(feed), fetches, where)
+            return [_given(value, name, return_numpy) for value, name in zip(values, fetches, strict=True)]
+        if not isinstance(target, Compiled):
+            raise FluidTypeError(f"Executor.run: expected a Program or a CompiledProgram, got {target!r}")
+        return target.run(self, feed, fetches, where, return_numpy)
+
+    def run_core(
+        self, program: Program, feed: Mapping[str, Any], fetch_list: Sequence[Name], scope: Scope
+    ) -> list[Any]:
+        """Run and return the values as the core has them."""
+        block = program.global_block()
+        values = {name: entering(value, block, name) for name, value in feed.items()}
+        # A startup program draws the same first values however often it runs.
+        step = None if values or fetch_list else 0
+        return self._core.run(program, values, fetch_list, scope, step)
+
+    def close(self) -> None:
+        """Make the executor unusable."""
+        self._closed = True
+
+
+def as_numpy(tensor: Any) -> Any:
+    """Return a fetched value as an array.
+
+    Raises:
+        RunError: it has sequences.
+    """
+    if isinstance(tensor, list):
+        return [as_numpy(each) for each in tensor]
+    value = tensor.value() if isinstance(tensor, LoDTensor) else tensor
+    return _given(value, "the tensor", True)
+
+
+def _listed(fetch_list: Sequence[Name] | None) -> list[Name]:
+    if fetch_list is None:
+        return []
+    if isinstance(fetch_list, (str, graph.Variable)):
+        return [fetch_list]
+    for each in fetch_list:
+        if not isinstance(each, (str, graph.Variable)):
+            raise FluidTypeError(f"fetch_list: expected variables or names, got {each!r}")
+    return list(fetch_list)
+
+
+def _one_feed(feed: Any) -> Mapping[str, Any]:
+    if feed is None:
+        return {}
+    if isinstance(feed, (list, tuple)) and len(feed) == 1:
+        feed = feed[0]
+    if not isinstance(feed, Mapping):
+        raise FluidTypeError(f"feed: expected a dict of name to array, got {type(feed).__name__}")
+    return feed
+
+
+def _given(value: Any, name: Name, return_numpy: bool) -> Any:
+    if value is None or isinstance(value, SelectedRows):
+        return value
+    if isinstance(value, list):
+        return [_given(each, name, return_numpy) for each in value]
+    if not return_numpy:
+        return tensor_of(value)
+    if isinstance(value, LoDArray):
+        raise RunError(
+            f"{getattr(name, 'name', name)!r} has sequences, which an array cannot keep: pass return_numpy=False"
+        )
+    return np.asarray(to_host(value))

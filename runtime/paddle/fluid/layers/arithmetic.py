@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sums, products and other arithmetic of whole variables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from paddle.fluid.layer_helper import LayerHelper
+from paddle.fluid.variable import Variable
+
+__all__ = [
+    "clip",
+    "clip_by_norm",
+    "cos_sim",
+    "elementwise_add",
+    "elementwise_div",
+    "elementwise_max",
+    "elementwise_min",
+    "elementwise_mul",
+    "elementwise_pow",
+    "elementwise_sub",
+    "matmul",
+    "mean",
+    "mul",
+    "scale",
+    "sum",
+    "sums",
+]
+
+
+class _Elementwise(Protocol):
+    def __call__(
+        self, x: Variable, y: Variable, axis: int = -1, act: str | None = None, name: str | None = None
+    ) -> Variable: ...
+
+
+def _elementwise(op_type: str) -> _Elementwise:
+    def layer(
+        x: Variable, y: Variable, axis: int = -1, act: str | None = None, name: str | None = None
+    ) -> Variable:
+        helper = LayerHelper(op_type, name, act=act)
+        return helper.append_activation(
+            helper.apply(op_type, {"X": x, "Y": y}, {"axis": axis}, dtype=x.dtype)
+        )
+
+    layer.__name__ = layer.__qualname__ = op_type
+    layer.__doc__ = f"Return act({op_type} of x and y); y's sizes are a run of x's that begins at axis (-1: at the right end)."
+    return layer
+
+
+elementwise_add = _elementwise("elementwise_add")
+elementwise_sub = _elementwise("elementwise_sub")
+elementwise_mul = _elementwise("elementwise_mul")
+elementwise_div = _elementwise("elementwise_div")
+elementwise_max = _elementwise("elementwise_max")
+elementwise_min = _elementwise("elementwise_min")
+elementwise_pow = _elementwise("elementwise_pow")
+
+
+def mean(x: Variable, name: str | None = None) -> Variable:
+    """Return the mean of all elements, shape [1]."""
+    return LayerHelper("mean", name).apply("mean", {"X": x}, dtype=x.dtype)
+
+
+def mul(
+    x: Variable, y: Variable, x_num_col_dims: int = 1, y_num_col_dims: int = 1, name: str | None = None
+) -> Variable:
+    """Return the product of x and y as matrices, whose rows are the first `..._num_col_dims` dimensions."""
+    attrs = {"x_num_col_dims": x_num_col_dims, "y_num_col_dims": y_num_col_dims}
+    return LayerHelper("mul", name).apply("mul", {"X": x, "Y": y}, attrs, dtype=x.dtype)
+
+
+def matmul(
+    x: Variable,
+    y: Variable,
+    transpose_x: bool = False,
+    transpose_y: bool = False,
+    alpha: float = 1.0,
+    name: str | None = None,
+) -> Variable:
+    """Return α x y over the last two dimensions."""
+    attrs = {"transpose_X": transpose_x, "transpose_Y": transpose_y, "alpha": float(alpha)}
+    return LayerHelper("matmul", name).apply("matmul", {"X": x, "Y": y}, attrs, dtype=x.dtype)
+
+
+def scale(
+    x: Variable,
+    scale: float = 1.0,
+    bias: float = 0.0,
+    bias_after_scale: bool = True,
+    act: str | None = None,
+    name: str | None = None,
+) -> Variable:
+    """Return act(scale x + bias), or act(scale (x + bias))."""
+    helper = LayerHelper("scale", name, act=act)
+    attrs = {"scale": float(scale), "bias": float(bias), "bias_after_scale": bias_after_scale}
+    return helper.append_activation(helper.apply("scale", {"X": x}, attrs, dtype=x.dtype))
+
+
+def sums(input: Variable | Sequence[Variable], out: Variable | None = None) -> Variable:
+    """Return the sum of several variables, in `out` if that is given."""
+    helper = LayerHelper("sum")
+    inputs = [input] if isinstance(input, Variable) else list(input)
+    if out is None:
+        return helper.apply("sum", {"X": inputs}, dtype=inputs[0].dtype)
+    helper.append_op("sum", {"X": inputs}, {"Out": out})
+    return out
+
+
+def sum(x: Variable | Sequence[Variable]) -> Variable:
+    """Return the sum of several variables."""
+    return sums(x)
+
+
+def clip(x: Variable, min: float, max: float, name: str | None = None) -> Variable:
+    """Return x cut to [min, max]."""
+    return LayerHelper("clip", name).apply("clip", {"X": x}, {"min": min, "max": max}, dtype=x.dtype)
+
+
+def clip_by_norm(x: Variable, max_norm: float, name: str | None = None) -> Variable:
+    """Return x scaled so that its norm is at most max_norm."""
+    return LayerHelper("clip_by_norm", name).apply("clip_by_norm", {"X": x}, {"max_norm": max_norm})
+
+
+def cos_sim(X: Variable, Y: Variable) -> Variable:
+    """Return the cosine of the angle between rows, (N, 1); Y may have one row for all."""
+    helper = LayerHelper("cos_sim")
+    out, x_norm, y_norm = (helper.create_variable_for_type_inference(X.dtype) for _ in range(3))
+    helper.append_op("cos_sim", {"X": X, "Y": Y}, {"Out": out, "XNorm": x_norm, "YNorm": y_norm})
+    return out

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Learning rates that change with the number of runs, t, which is 0 in the first (1 for noam_decay).
+
+The operators have the role LRSched, by which a transpiler moves them to the servers.
+"""
+
+from __future__ import annotations
+
+import math
+
+from paddle.fluid.defaults import default_main_program
+from paddle.fluid.errors import FluidError
+from paddle.fluid.layers.activations import ceil, exp, floor
+from paddle.fluid.layers.arithmetic import elementwise_max, elementwise_min
+from paddle.fluid.layers.creation import autoincreased_step_counter, cast, fill_constant
+from paddle.fluid.layers.trigonometry import cos
+from paddle.fluid.variable import Variable
+
+__all__ = [
+    "cosine_decay",
+    "exponential_decay",
+    "inverse_time_decay",
+    "natural_exp_decay",
+    "noam_decay",
+    "polynomial_decay",
+]
+
+
+def noam_decay(d_model: float, warmup_steps: float) -> Variable:
+    """Return d^-0.5 min(t^-0.5, t warmup^-1.5)."""
+    with default_main_program()._lr_schedule_guard():
+        step = lr_step_counter(1)
+        first = step**-0.5
+        second = (warmup_steps**-1.5) * step
+        rate: Variable = (d_model**-0.5) * elementwise_min(first, second)
+        return rate
+
+
+def exponential_decay(
+    learning_rate: float, decay_steps: int, decay_rate: float, staircase: bool = False
+) -> Variable:
+    """Return η rate^(t/steps); with staircase t/steps is rounded down."""
+    with default_main_program()._lr_schedule_guard():
+        rate: Variable = learning_rate * (decay_rate ** _progress(decay_steps, staircase))
+        return rate
+
+
+def natural_exp_decay(
+    learning_rate: float, decay_steps: int, decay_rate: float, staircase: bool = False
+) -> Variable:
+    """Return η e^(−rate t/steps); with staircase t/steps is rounded down."""
+    with default_main_program()._lr_schedule_guard():
+        exponent = -1 * decay_rate * _progress(decay_steps, staircase)
+        rate: Variable = learning_rate * exp(exponent)
+        return rate
+
+
+def inverse_time_decay(
+    learning_rate: float, decay_steps: int, decay_rate: float, staircase: bool = False
+) -> Variable:
+    """Return η/(1 + rate t/steps); with staircase t/steps is rounded down."""
+    with default_main_program()._lr_schedule_guard():
+        rate: Variable = learning_rate / (1 + decay_rate * _progress(decay_steps, staircase))
+        return rate
+
+
+def polynomial_decay(
+    learning_rate: float,
+    decay_steps: int,
+    end_learning_rate: float = 0.0001,
+    power: float = 1.0,
+    cycle: bool = False,
+) -> Variable:
+    """Return (η − end)(1 − min(t, steps)/steps)^power + end; with cycle steps grows to the next multiple of itself."""
+    with default_main_program()._lr_schedule_guard():
+        step = lr_step_counter(0)
+        if cycle:
+            # In the first run t is 0, and steps counts once nevertheless.
+            turns = elementwise_max(ceil(step / decay_steps), fill_constant([1], "float32", 1.0))
+            share = step / (turns * decay_steps)
+        else:
+            share = elementwise_min(step, fill_constant([1], "float32", float(decay_steps))) / decay_steps
+        rate: Variable = (learning_rate - end_learning_rate) * ((1 - share) ** power) + end_learning_rate
+        return rate
+
+
+def cosine_decay(learning_rate: float, step_each_epoch: int, epochs: int) -> Variable:
+    """Return η/2 (cos(π epoch/epochs) + 1), with epoch = t/step_each_epoch rounded down."""
+    if step_each_epoch < 1 or epochs < 1:
+        raise FluidError(f"cosine_decay: expected positive numbers, got {step_each_epoch} and {epochs}")
+    with default_main_program()._lr_schedule_guard():
+        epoch = floor(lr_step_counter(0) / step_each_epoch)
+        rate: Variable = learning_rate * 0.5 * (cos(epoch * math.pi / epochs) + 1)
+        return rate
+
+
+def lr_step_counter(begin: int) -> Variable:
+    """Return t as float32, `begin` in the first run."""
+    counter = autoincreased_step_counter("@LR_DECAY_COUNTER@", begin, 1)
+    return cast(counter, "float32")
+
+
+def _progress(decay_steps: int, staircase: bool) -> Variable:
+    passed: Variable = lr_step_counter(0) / decay_steps
+    return floor(passed) if staircase else passed

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""accuracy and auc: how good predictions are."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from paddle.fluid.initializer import Constant
+from paddle.fluid.layer_helper import LayerHelper
+from paddle.fluid.layers.shaping import topk
+from paddle.fluid.variable import Variable
+
+__all__ = ["accuracy", "auc"]
+
+
+def accuracy(
+    input: Variable,
+    label: Variable,
+    k: int = 1,
+    correct: Variable | None = None,
+    total: Variable | None = None,
+) -> Variable:
+    """Return the share of rows whose label is among the k best, float32 [1].
+
+    Args:
+        input: scores, (N, classes).
+        label: (N, 1) int64.
+        k: how many count.
+        correct: gets their number, int32 [1].
+        total: gets the number of rows.
+    """
+    helper = LayerHelper("accuracy")
+    values, places = topk(input, k)
+    result = helper.create_variable_for_type_inference("float32", stop_gradient=True)
+    counts = [
+        each if each is not None else helper.create_variable_for_type_inference("int32", stop_gradient=True)
+        for each in (correct, total)
+    ]
+    helper.append_op(
+        "accuracy",
+        {"Out": values, "Indices": places, "Label": label},
+        {"Accuracy": result, "Correct": counts[0], "Total": counts[1]},
+    )
+    return result
+
+
+def auc(
+    input: Variable,
+    label: Variable,
+    curve: str = "ROC",
+    num_thresholds: int = 2**12 - 1,
+    topk: int = 1,
+    slide_steps: int = 1,
+) -> tuple[Variable, Variable, list[Variable]]:
+    """Return (area under the curve of all batches, of the last slide_steps batches, the four counts).
+
+    Args:
+        input: probabilities, (N, 2).
+        label: (N, 1), 0 or 1.
+        curve: "ROC".
+        num_thresholds: buckets of the probability.
+        topk: has no meaning.
+        slide_steps: how many batches the second area is of.
+    """
+    helper = LayerHelper("auc")
+    areas, stats = [], []
+    for steps in (slide_steps, 0):
+        counts = [
+            helper.create_global_variable(
+                None, (max(steps, 1), num_thresholds + 1), "int64", persistable=True
+            )
+            for _ in range(2)
+        ]
+        for count in counts:
+            helper.set_variable_initializer(count, Constant(0.0, force_cpu=True))
+        area = helper.create_variable_for_type_inference(np.float64, stop_gradient=True)
+        helper.append_op(
+            "auc",
+            {"Predict": input, "Label": label, "StatPos": counts[0], "StatNeg": counts[1]},
+            {"AUC": area, "StatPosOut": counts[0], "StatNegOut": counts[1]},
+            {"curve": curve, "num_thresholds": num_thresholds, "slide_steps": steps},
+        )
+        areas.append(area)
+        stats.extend(counts)
+    return areas[1], areas[0], stats

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""batch_norm, lrn, l2_normalize and dropout."""
+
+from __future__ import annotations
+
+from paddle.fluid.initializer import Constant
+from paddle.fluid.layer_helper import LayerHelper
+from paddle.fluid.param_attr import ParamAttr, ParamAttrLike
+from paddle.fluid.variable import Variable
+
+__all__ = ["batch_norm", "dropout", "l2_normalize", "lrn"]
+
+
+def batch_norm(
+    input: Variable,
+    act: str | None = None,
+    is_test: bool = False,
+    momentum: float = 0.9,
+    epsilon: float = 1e-05,
+    param_attr: ParamAttrLike = None,
+    bias_attr: ParamAttrLike = None,
+    data_layout: str = "NCHW",
+    in_place: bool = False,
+    name: str | None = None,
+    moving_mean_name: str | None = None,
+    moving_variance_name: str | None = None,
+    do_model_average_for_mean_and_var: bool = False,
+    fuse_with_relu: bool = False,
+    use_global_stats: bool = False,
+) -> Variable:
+    """Return act(scale (x − mean)/√(variance + ε) + bias), a mean and a variance a channel.
+
+    The moving mean and variance are parameters that are not trained: each trainer keeps its own.
+    `in_place` and `fuse_with_relu` have no meaning.
+    """
+    helper = LayerHelper("batch_norm", name, param_attr=param_attr, bias_attr=bias_attr, act=act)
+    size = (input.shape[1 if data_layout == "NCHW" else -1],)
+    scale = helper.create_parameter(helper.param_attr or ParamAttr(), size, input.dtype, False, Constant(1.0))
+    bias = helper.create_parameter(helper.bias_attr or ParamAttr(), size, input.dtype, True)
+    averaged = do_model_average_for_mean_and_var
+    mean_attr = ParamAttr(moving_mean_name, Constant(0.0), trainable=False, do_model_average=averaged)
+    variance_attr = ParamAttr(moving_variance_name, Constant(1.0), trainable=False, do_model_average=averaged)
+    mean = helper.create_parameter(mean_attr, size, input.dtype)
+    variance = helper.create_parameter(variance_attr, size, input.dtype)
+    out, saved_mean, saved_variance = (helper.create_variable_for_type_inference() for _ in range(3))
+    saved_mean.stop_gradient = saved_variance.stop_gradient = True
+    helper.append_op(
+        "batch_norm",
+        {"X": input, "Scale": scale, "Bias": bias, "Mean": mean, "Variance": variance},
+        {
+            "Y": out,
+            "MeanOut": mean,
+            "VarianceOut": variance,
+            "SavedMean": saved_mean,
+            "SavedVariance": saved_variance,
+        },
+        {
+            "is_test": is_test,
+            "momentum": momentum,
+            "epsilon": epsilon,
+            "data_layout": data_layout,
+            "use_global_stats": use_global_stats,
+        },
+    )
+    return helper.append_activation(out)
+
+
+def dropout(
+    x: Variable,
+    dropout_prob: float,
+    is_test: bool = False,
+    seed: int | None = None,
+    name: str | None = None,
+    dropout_implementation: str = "downgrade_in_infer",
+) -> Variable:
+    """Return x with elements zeroed at random while training; each step draws another mask.
+
+    Args:
+        x: any variable.
+        dropout_prob: of an element.
+        is_test: do not drop.
+        seed: None or 0: that of the program.
+        name: of the layer.
+        dropout_implementation: "downgrade_in_infer" multiplies by 1 - p in tests, "upscale_in_train" divides
+            by it in training.
+    """
+    helper = LayerHelper("dropout", name)
+    seed = seed or helper.main_program.random_seed
+    out, mask = (helper.create_variable_for_type_inference() for _ in range(2))
+    mask.stop_gradient = True
+    attrs = {
+        "dropout_prob": float(dropout_prob),
+        "is_test": is_test,
+        "fix_seed": bool(seed),
+        "seed": seed,
+        "dropout_implementation": dropout_implementation,
+    }
+    helper.append_op("dropout", {"X": x}, {"Out": out, "Mask": mask}, attrs)
+    return out
+
+
+def lrn(
+    input: Variable,
+    n: int = 5,
+    k: float = 1.0,
+    alpha: float = 1e-4,
+    beta: float = 0.75,
+    name: str | None = None,
+) -> Variable:
+    """Return x/(k + α Σ x²)^β, the sum over n neighbouring channels."""
+    helper = LayerHelper("lrn", name)
+    out, middle = (helper.create_variable_for_type_inference() for _ in range(2))
+    middle.stop_gradient = True
+    attrs = {"n": n, "k": float(k), "alpha": alpha, "beta": beta}
+    helper.append_op("lrn", {"X": input}, {"Out": out, "MidOut": middle}, attrs)
+    return out
+
+
+def l2_normalize(x: Variable, axis: int, epsilon: float = 1e-12, name: str | None = None) -> Variable:
+    """Return x over its norm along an axis."""
+    helper = LayerHelper("l2_normalize", name)
+    out, norm = (helper.create_variable_for_type_inference() for _ in range(2))
+    attrs = {"axis": 1 if axis is None else axis, "epsilon": epsilon}
+    helper.append_op("norm", {"X": x}, {"Out": out, "Norm": norm}, attrs)
+    return out

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Momentum and LARS."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+from paddle.fluid.optimizer.base import Accumulator, Optimizer
+from paddle.fluid.regularizer import Regularizer
+from paddle.fluid.variable import Parameter, Variable
+
+_VELOCITY = Accumulator("velocity", "Velocity", "VelocityOut")
+
+
+class MomentumOptimizer(Optimizer):
+    """v = μv + g;  w −= ηv, or w −= η(g + μv) with use_nesterov."""
+
+    op_type: ClassVar[str] = "momentum"
+
+    def __init__(
+        self,
+        learning_rate: float | Variable,
+        momentum: float,
+        use_nesterov: bool = False,
+        regularization: Regularizer | None = None,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(learning_rate, regularization, name)
+        self._attrs = {"mu": float(momentum), "use_nesterov": bool(use_nesterov)}
+
+    def accumulators(self) -> Sequence[Accumulator]:
+        """See `Optimizer`."""
+        return (_VELOCITY,)
+
+    def attributes(self, parameter: Parameter) -> Mapping[str, object]:
+        """See `Optimizer`."""
+        return self._attrs
+
+
+class LarsMomentumOptimizer(Optimizer):
+    """Momentum at a rate of each parameter's own, η c‖w‖/(‖g‖ + λ‖w‖)."""
+
+    op_type: ClassVar[str] = "lars_momentum"
+
+    def __init__(
+        self,
+        learning_rate: float | Variable,
+        momentum: float,
+        lars_coeff: float = 0.001,
+        lars_weight_decay: float = 0.0005,
+        regularization: Regularizer | None = None,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(learning_rate, regularization, name)
+        self._attrs = {
+            "mu": float(momentum),
+            "lars_coeff": float(lars_coeff),
+            "lars_weight_decay": float(lars_weight_decay),
+        }
+
+    def accumulators(self) -> Sequence[Accumulator]:
+        """See `Optimizer`."""
+        return (_VELOCITY,)
+
+    def attributes(self, parameter: Parameter) -> Mapping[str, object]:
+        """See `Optimizer`."""
+        return self._attrs

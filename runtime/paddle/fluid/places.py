@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Places: which device a program runs on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from paddle.backend import Device, DeviceError
+from paddle.fluid.errors import FluidError
+
+
+@dataclass(frozen=True)
+class CPUPlace:
+    """The processor."""
+
+    def device(self) -> Device:
+        """Return the core's name of it."""
+        return Device("cpu")
+
+
+@dataclass(frozen=True)
+class CUDAPlace:
+    """One GPU, counted within CUDA_VISIBLE_DEVICES."""
+
+    index: int = 0
+
+    def device(self) -> Device:
+        """Return the core's name of it."""
+        return Device(f"gpu:{self.index}")
+
+
+@dataclass(frozen=True)
+class CUDAPinnedPlace(CPUPlace):
+    """Host memory that GPUs read fast; the same as `CPUPlace` here."""
+
+
+Place: TypeAlias = CPUPlace | CUDAPlace
+
+
+def is_compiled_with_cuda() -> bool:
+    """Return whether cupy is here and sees a GPU."""
+    return cuda_device_count() > 0
+
+
+def cuda_device_count() -> int:
+    """Return how many GPUs there are; 0 without cupy."""
+    try:
+        xp = Device("gpu:0").module()
+        return int(xp.cuda.runtime.getDeviceCount())
+    except DeviceError:
+        return 0
+    except RuntimeError:  # cupy is here and no driver is
+        return 0
+
+
+def cpu_places(device_count: int | None = None) -> list[CPUPlace]:
+    """Return so many places on the processor; CPU_NUM of them, or one, if no number is given.
+
+    Raises:
+        FluidError: CPU_NUM is no positive number.
+    """
+    text = str(device_count) if device_count is not None else os.environ.get("CPU_NUM", "1")
+    if not text.isdigit() or int(text) < 1:
+        raise FluidError(f"number of CPU places (CPU_NUM): expected a positive number, got {text!r}")
+    return [CPUPlace()] * int(text)
+
+
+def cuda_places(device_ids: Sequence[int] | None = None) -> list[CUDAPlace]:
+    """Return places on GPUs: those given, those of FLAGS_selected_gpus, or all."""
+    if device_ids is None:
+        selected = os.environ.get("FLAGS_selected_gpus", "")  # noqa: SIM112 (its name)
+        device_ids = [int(each) for each in selected.split(",")] if selected else range(cuda_device_count())
+    return [CUDAPlace(index) for index in device_ids]
+
+
+def cuda_pinned_places(device_count: int | None = None) -> list[CUDAPinnedPlace]:
+    """Return so many places of pinned host memory."""
+    return [CUDAPinnedPlace()] * len(cpu_places(device_count))

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Scope: the core's, with Fluid's handles on the values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+from paddle import graph
+from paddle.fluid.errors import FluidTypeError
+from paddle.fluid.lod_tensor import LoDTensor
+from paddle.graph.scope import Cell
+from paddle.ops.selected_rows import SelectedRows
+
+
+class VariableHandle:
+    """One value in a scope."""
+
+    def __init__(self, name: str, cell: Cell) -> None:
+        self._name, self._cell = name, cell
+
+    def get_tensor(self) -> LoDTensor:
+        """Return a tensor that reads and replaces the value."""
+        return LoDTensor(self._cell)
+
+    def get_selected_rows(self) -> SelectedRows:
+        """Return the value, which must be selected rows.
+
+        Raises:
+            FluidTypeError: it is something else.
+        """
+        if not isinstance(self._cell.value, SelectedRows):
+            raise FluidTypeError(
+                f"{self._name!r} holds no SelectedRows but {type(self._cell.value).__name__}"
+            )
+        return self._cell.value
+
+    def get_lod_tensor_array(self) -> list[Any]:
+        """Return the value, which must be an array of tensors.
+
+        Raises:
+            FluidTypeError: it is something else.
+        """
+        if not isinstance(self._cell.value, list):
+            raise FluidTypeError(f"{self._name!r} holds no array but {type(self._cell.value).__name__}")
+        return self._cell.value
+
+
+class Scope(graph.Scope):
+    """Values by name."""
+
+    def var(self, name: str) -> VariableHandle:
+        """Return a handle on a value here; an empty one if there is none."""
+        return VariableHandle(name, self.cell(name))
+
+    def find_var(self, name: str) -> VariableHandle | None:
+        """Return a handle on a value from here or from a parent; None if there is none."""
+        return VariableHandle(name, self.cell(name)) if self.has(name) else None
+
+    def new_scope(self) -> Scope:
+        """Return a child."""
+        return Scope(self)
+
+    def drop_kids(self) -> None:
+        """Do nothing: children live as long as somebody holds them."""
+
+
+_global = Scope()
+_current: ContextVar[Scope] = ContextVar("paddle_scope", default=_global)
+
+
+def global_scope() -> Scope:
+    """Return the scope that executors use unless told otherwise."""
+    return _current.get()
+
+
+@contextmanager
+def scope_guard(scope: Scope) -> Iterator[None]:
+    """Make another scope the global one inside.
+
+    Raises:
+        FluidTypeError: it is no scope.
+    """
+    if not isinstance(scope, Scope):
+        raise FluidTypeError(f"scope_guard: expected a Scope, got {scope!r}")
+    token = _current.set(scope)
+    try:
+        yield
+    finally:
+        _current.reset(token)
