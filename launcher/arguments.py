@@ -168,6 +168,11 @@ def _check_job_options(given: dict[str, list[str]]) -> None:
         )
     if workspace and "shard_dirs" in given:
         raise UsageError("--shard_dirs says what to send where: it goes with --job_dispatch_package only")
+    if "min_trainers" in given and "shard_dirs" in given and given.get("mode") == [Mode.COLLECTIVE.value]:
+        raise UsageError(
+            "--shard_dirs and --min_trainers exclude each other in --mode=collective: who remains gets a new rank, "
+            "and its shards are those of the old one; leave out --shard_dirs, so that every node has all files"
+        )
 
 
 def _count(given: Mapping[str, str], name: str, default: int | None, least: int = 0) -> int | None:
