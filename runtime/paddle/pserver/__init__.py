@@ -13,17 +13,20 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from paddle.optim.spec import OptimizerSpec
     from paddle.pserver.neutral_client import Client
-    from paddle.pserver.tensor_options import TensorOptions
+    from paddle.pserver.sparse.initial import Initial
+    from paddle.pserver.tensor_options import GrowingTable, TensorOptions
 
 _HOMES = MappingProxyType(
     {
         "Client": "paddle.pserver.neutral_client",
+        "GrowingTable": "paddle.pserver.tensor_options",
+        "Initial": "paddle.pserver.sparse.initial",
         "OptimizerSpec": "paddle.optim.spec",
         "TensorOptions": "paddle.pserver.tensor_options",
     }
 )
 
-__all__ = ["Client", "OptimizerSpec", "TensorOptions"]
+__all__ = ["Client", "GrowingTable", "Initial", "OptimizerSpec", "TensorOptions"]
 
 
 def __getattr__(name: str) -> Any:

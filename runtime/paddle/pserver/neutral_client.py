@@ -18,11 +18,10 @@ from paddle.env import JobEnvironment
 from paddle.errors import ConfigError
 from paddle.optim.spec import OptimizerSpec, ParameterSpec, RowGradient
 from paddle.pserver import client as trainer_client
+from paddle.pserver.declaration import declare
 from paddle.pserver.foreign import HostArray, Target, host_array, target
 from paddle.pserver.row_gradients import read_ids, row_gradient
 from paddle.pserver.tensor_options import TensorOptions
-
-_PLAIN = TensorOptions()
 
 
 class Client:
@@ -88,6 +87,7 @@ class Client:
             wire=wire or job.wire or ("curve" if key else "plain"),
             timeout_s=_positive("timeout_s", timeout_s),
             takes_over=self._restarted,
+            patience_s=job.pserver_patience_s,
         )
         self._client.wait_at_most(self._wait_s)
 
@@ -103,7 +103,8 @@ class Client:
         everybody. Servers that already hold these tensors keep what they hold.
 
         Args:
-            values: initial value of each tensor, float32; names, shapes and options are the same in every trainer.
+            values: initial value of each tensor, float32, or a GrowingTable; names, shapes and options are the same
+                in every trainer.
             optimizer: what servers do with gradients, and whether on arrival.
             options: of the tensors that ask for something.
 
@@ -114,17 +115,9 @@ class Client:
         """
         if self._parameters:
             raise ConfigError("tensors were created already: create all of them in one call")
-        options = options or {}
-        for name in options:
-            if name not in values:
-                raise ConfigError(
-                    f"options of tensor {name!r}: no such tensor; there are {', '.join(values)}"
-                )
-        found = {name: host_array(values[name], f"value of tensor {name}") for name in sorted(values)}
-        parameters = [_parameter(name, array, options.get(name, _PLAIN)) for name, array in found.items()]
-        for name, array in found.items():
-            _require_finite_float32(f"value of tensor {name}", array)
-        self._client.configure(parameters, optimizer, found, first_comes=True)
+        parameters, found, tables = declare(values, options or {})
+        self._client.configure(parameters, optimizer, found, first_comes=True, tables=tables)
+        parameters += [table.parameter for table in tables]
         self._parameters = {parameter.name: parameter for parameter in parameters}
         if self._restarted:
             self.barriers = self._client.rejoin()
@@ -180,7 +173,7 @@ class Client:
         """Return rows of a sparse tensor.
 
         Args:
-            name: of the tensor.
+            name: of the tensor; a growing one has every id, with its initial values if it got no gradient yet.
             ids: (...) int64 or int32; may repeat.
             out: (..., width) float32, filled in place as well; None: nowhere.
 
@@ -259,26 +252,6 @@ class Client:
     def _require_created(self) -> None:
         if not self._parameters:
             raise ConfigError("there are no tensors yet: call create first")
-
-
-def _parameter(name: str, value: HostArray, options: TensorOptions) -> ParameterSpec:
-    return ParameterSpec(
-        name,
-        value.shape or (1,),
-        learning_rate=options.learning_rate,
-        momentum=options.momentum,
-        l1=options.l1,
-        l2=options.l2,
-        clip=options.clip,
-        sparse=options.sparse,
-    )
-
-
-def _require_finite_float32(what: str, array: HostArray) -> None:
-    if array.dtype != np.float32:
-        raise ConfigError(f"{what}: expected float32, got {array.dtype}")
-    if not np.isfinite(array).all():
-        raise ConfigError(f"{what} is NaN or infinite")
 
 
 def _positive(name: str, seconds: float) -> float:

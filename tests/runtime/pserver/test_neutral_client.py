@@ -15,7 +15,7 @@ from paddle.errors import ConfigError, PserverError, PserverLost, WaitTimeout
 from paddle.optim.dense import DenseUpdater
 from paddle.optim.sparse import SparseUpdater
 from paddle.optim.spec import ParameterSpec
-from paddle.pserver import Client, OptimizerSpec, TensorOptions
+from paddle.pserver import Client, GrowingTable, Initial, OptimizerSpec, TensorOptions
 from paddle.pserver.row_gradients import row_gradient
 from tests.runtime.pserver.neutral_job import client, run, server
 from tests.runtime.pserver.other_tensors import GpuTensor, OldTensor, Tensor
@@ -134,6 +134,26 @@ def test_rows_come_for_ids_of_any_shape_and_into_any_tensor() -> None:
             ConfigError, match=r"out array of tensor emb: expected \(1, 3\) float32, got \(3,\)"
         ):
             one.pull_rows("emb", np.array([1]), out=np.empty(3, np.float32))
+
+
+def test_a_growing_table_has_rows_for_any_id_as_the_seed_has_it() -> None:
+    width, far = 4, np.array([-5, 2**62, 7], np.int64)
+    table = GrowingTable(width, Initial("uniform", spread=0.5, seed=3))
+
+    def train(each: Client, trainer: int) -> tuple[np.ndarray, np.ndarray]:
+        each.create({"users": table, "b": np.zeros(2, np.float32)}, SGD)
+        before = each.pull_rows("users", far)
+        each.barrier()
+        each.push({"users": (far[:2], np.full((2, width), 1.0 + trainer, np.float32))})
+        return before, each.pull_rows("users", far)
+
+    with server(2, "--ports_num=2") as process:
+        (before, after), (same, too) = run(process, 2, train)
+    assert np.array_equal(before, same)
+    assert np.array_equal(after, too)
+    assert (np.abs(before) <= 0.5).all()
+    assert len(np.unique(before)) > 6
+    np.testing.assert_allclose(after, before - [[0.3], [0.3], [0.0]], rtol=1e-5)
 
 
 def test_what_cannot_be_is_refused_by_name_before_anything_is_sent() -> None:
