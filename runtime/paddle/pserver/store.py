@@ -192,8 +192,8 @@ class Store:
         """
         rate = self._step_rate
         assert self._next is not None  # by `begin`
-        for name, table in self._growing.items():
-            table.reserve([each[name] for each in rows if name in each])
+        for name, growing in self._growing.items():
+            growing.reserve([each[name] for each in rows if name in each])
         if self._plain is not None:
             self._slab, self._next = self._next, self._slab
             for updater in self._updaters:
