@@ -12,7 +12,14 @@ from paddle.graph import Block, Executor, Program, Scope, append_backward
 from paddle.ops.lod import lod_of, plain, with_lod
 
 # Operators whose gradients are checked in programs and not one by one.
-CHECKED_IN_PROGRAMS = {"while", "conditional_block", "write_to_array", "read_from_array"}
+CHECKED_IN_PROGRAMS = {
+    "while",
+    "conditional_block",
+    "write_to_array",
+    "read_from_array",
+    "recurrent",
+    "dynamic_recurrent",
+}
 
 _STEP = 1e-6
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,14 @@ import pytest
 
 from paddle.graph import Executor, Scope
 from paddle.graph.errors import ExecutionError
+from paddle.ops.lod import LoDArray, offsets_of
 from tests.runtime.ops.control_flow_programs import Build, check_gradients
 
 _RNG = np.random.default_rng(8)
+
+
+def _draw(*shape: int) -> Any:
+    return _RNG.standard_normal(shape)
 
 
 def _counted(build: Build, turns: int) -> tuple[str, str, str]:
@@ -139,3 +145,74 @@ def test_a_condition_inside_a_loop_has_gradients() -> None:
     expected = np.tanh(np.tanh(np.tanh(np.tanh(feed["x"] * feed["w"]) * feed["w"])))
     np.testing.assert_allclose(_run(build, feed, h)[0], expected)
     check_gradients(build, loss, feed, ["x", "w"])
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_body_runs_over_the_steps_of_dense_inputs(reverse: bool) -> None:
+    build = Build()
+    x, h0, w = build.data("x", (3, 2, 4)), build.data("h0", (2, 4)), build.data("w", (4, 4))
+    build.block.create_var("y", (3, 2, 4), "float64")
+
+    def fill() -> None:
+        block = build.program.current_block()
+        for name in ("x", "h"):
+            block.create_var(name, (2, 4), "float64")
+        total = build.op("sum", {"X": [x, build.op("mul", {"X": "h", "Y": w})]})
+        block.create_var("y", (2, 4), "float64")
+        build.op("tanh", {"X": total}, "y")
+
+    body = build.body(fill)
+    build.block.append_op(
+        "recurrent",
+        {"inputs": x, "initial_states": h0, "parameters": w},
+        {"outputs": "y", "step_scopes": build.scopes()},
+        {"sub_block": body.idx, "ex_states": ["h"], "states": ["y"], "reverse": reverse},
+    )
+    loss = build.scored("y")
+    feed = {"x": _draw(3, 2, 4), "h0": _draw(2, 4), "w": _draw(4, 4)}
+    expected, h = np.zeros((3, 2, 4)), feed["h0"]
+    for step in [2, 1, 0] if reverse else [0, 1, 2]:
+        h = expected[step] = np.tanh(feed["x"][step] + h @ feed["w"])
+    np.testing.assert_allclose(_run(build, feed, "y")[0], expected)
+    check_gradients(build, loss, feed, ["x", "h0", "w"])
+
+
+def test_a_body_runs_over_the_steps_of_sequences() -> None:
+    build = Build()
+    x, context = build.data("x", (-1, 3), lod_level=1), build.data("context", (-1, 3), lod_level=1)
+    s, h0, w = build.data("s", (4, 3)), build.data("h0", (4, 3)), build.data("w", (3, 3))
+    build.block.create_var("y", (-1, 3), "float64", lod_level=1)
+
+    def fill() -> None:
+        block = build.program.current_block()
+        block.create_var("h", (-1, 3), "float64")
+        block.create_var("y", (-1, 3), "float64")
+        block.append_op("sequence_pool", {"X": context}, {"Out": "seen"}, {"pooltype": "SUM"})
+        total = build.op("sum", {"X": [x, s, "seen", build.op("mul", {"X": "h", "Y": w})]})
+        build.op("tanh", {"X": total}, "y")
+
+    body = build.body(fill)
+    build.block.append_op(
+        "dynamic_recurrent",
+        {"Inputs": x, "Statics": [context, s], "States": h0, "Parameters": w},
+        {"Outputs": "y", "StepScopes": build.scopes()},
+        {"sub_block": body.idx, "before": ["h"], "after": ["y"]},
+    )
+    loss = build.scored("y")
+    feed = {
+        "x": LoDArray(_draw(6, 3), offsets_of([[2, 0, 3, 1]])),
+        "context": LoDArray(_draw(5, 3), offsets_of([[1, 2, 0, 2]])),
+        "s": _draw(4, 3),
+        "h0": _draw(4, 3),
+        "w": _draw(3, 3),
+    }
+    expected = np.zeros((6, 3))
+    for number, (start, end) in enumerate(pairwise([0, 2, 2, 5, 6])):
+        h, first = feed["h0"][number], feed["context"].lod[0][number]
+        seen = feed["context"].data[first : feed["context"].lod[0][number + 1]].sum(axis=0)
+        for row in range(start, end):
+            h = expected[row] = np.tanh(feed["x"].data[row] + feed["s"][number] + seen + h @ feed["w"])
+    (out,) = _run(build, feed, "y")
+    np.testing.assert_allclose(out.data, expected)
+    assert out.lengths() == [[2, 0, 3, 1]]
+    check_gradients(build, loss, feed, ["x", "context", "s", "h0", "w"])
