@@ -40,7 +40,7 @@ def inspect(frame: bytes | memoryview) -> Findings:
     if len(frame) >= _COMPILED_FROM_BYTES and (kernels := _kernels()) is not None:
         total, strange = kernels.inspect(np.frombuffer(frame, "<u8", count))
         rest = frame[8 * count :]
-        return Findings(_with_rest(int(total), rest), not strange and _is_finite(rest))
+        return Findings(_with_rest(int(total), rest), not strange and (not rest or _is_finite(rest)))
     return inspect_plainly(frame)
 
 
@@ -110,7 +110,7 @@ def _sum(arrays: Sequence[Floats], into: Floats) -> Floats:
 
 
 def _with_rest(total: int, rest: bytes | memoryview) -> int:
-    return (total + zlib.crc32(rest)) & _MASK
+    return (total + zlib.crc32(rest)) & _MASK if rest else total
 
 
 def _is_finite(frame: bytes | memoryview) -> bool:

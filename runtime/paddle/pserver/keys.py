@@ -15,6 +15,8 @@ import zmq
 from zmq.utils.z85 import decode as unz85
 from zmq.utils.z85 import encode as z85
 
+from paddle.pserver.heap import keep_message_memory
+
 _ZAP_ENDPOINT = "inproc://zeromq.zap.01"
 
 
@@ -48,6 +50,7 @@ class Context:
     """The ZeroMQ context of a process's servers, and who may speak to them."""
 
     def __init__(self, keys: WireKeys | None, io_threads: int = 1) -> None:
+        keep_message_memory()
         self.keys = keys
         self.zmq: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads)
         self._door: threading.Thread | None = None

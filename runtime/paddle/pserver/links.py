@@ -14,6 +14,7 @@ import zmq
 from paddle.errors import WireError
 from paddle.pserver.doorbells import LINGER_MS, Doorbells
 from paddle.pserver.exchange import Incoming
+from paddle.pserver.heap import keep_message_memory
 from paddle.pserver.keys import WireKeys
 from paddle.pserver.link import RENEW_S, Link
 from paddle.pserver.message import DamagedError, Frame, Message, Verb, decode
@@ -36,6 +37,7 @@ class Links:
             WireError: an endpoint cannot be read.
         """
         self.endpoints = tuple(endpoints)
+        keep_message_memory()
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(1)
         self._bells = Doorbells()
         self._links: list[Link] = []
