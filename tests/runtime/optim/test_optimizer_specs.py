@@ -6,6 +6,8 @@ from __future__ import annotations
 import json
 import logging
 import math
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -175,6 +177,12 @@ def test_every_schedule_gives_a_rate_at_the_start(schedule: str) -> None:
         learning_rate=0.1, schedule=schedule, decay_a=0.5, decay_b=0.01, schedule_args="10:1.0"
     )
     assert 0 < LearningRate(spec).at(0, 0) <= 0.1
+
+
+def test_the_manual_names_every_rule_hyperparameter_and_schedule() -> None:
+    text = (Path(__file__).parents[3] / "docs" / "update-rules.md").read_text(encoding="utf-8")
+    names = {*RULE_DEFAULTS, *SCHEDULES, *(name for hyper in RULE_DEFAULTS.values() for name in hyper)}
+    assert [name for name in sorted(names) if not re.search(rf"\b{name}\b", text)] == []
 
 
 @pytest.mark.parametrize("rule", RULE_DEFAULTS)
