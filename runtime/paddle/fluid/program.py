@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import ClassVar, Self, cast
 
 from paddle import graph
-from paddle.fluid import name_scopes
+from paddle.fluid import name_scopes, program_file
 from paddle.fluid.block import Block
 from paddle.fluid.operator import OpRole
 from paddle.graph.block import Name
@@ -91,6 +91,17 @@ class Program(graph.Program):
                 f"  {op.describe()}" + (f" {dict(op.attrs)}" if with_details else "") for op in block.ops
             )
         return "\n".join(lines)
+
+    def serialize_to_string(self) -> bytes:
+        """Return the program as the original's ProgramDesc."""
+        return program_file.to_bytes(self)
+
+    @staticmethod
+    def parse_from_string(message: bytes) -> Program:
+        """Return the program of a ProgramDesc; parameters come back as persistable variables."""
+        program = Program()
+        program_file.read_into(program, message)
+        return program
 
     def __str__(self) -> str:
         return self.to_string()

@@ -211,7 +211,11 @@ def _activations() -> list[Case]:
         "swish",
     )
     groups = [_unary(op) for op in smooth]
-    groups += [_unary(op, "positive") for op in ("log", "sqrt", "reciprocal")]
+    groups += [_unary(op, "positive") for op in ("log", "sqrt", "reciprocal", "rsqrt")]
+    groups += [_unary(op) for op in ("cos", "sin", "atan", "squared_l2_norm")]
+    groups += [_unary("l1_norm", kinks=(0.0,)), _unary("clip_by_norm", max_norm=0.5)]
+    groups += [_unary("clip_by_norm", max_norm=1e3)]
+    groups += [_unary(op, "unit") for op in ("acos", "asin")]
     groups += [_unary(op, kinks=(0.0,)) for op in ("relu", "abs", "leaky_relu", "elu", "sign")]
     groups += [_unary("leaky_relu", kinks=(0.0,), alpha=0.3), _unary("elu", kinks=(0.0,), alpha=0.5)]
     groups += [

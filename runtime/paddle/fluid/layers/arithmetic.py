@@ -45,7 +45,9 @@ def _elementwise(op_type: str) -> _Elementwise:
         )
 
     layer.__name__ = layer.__qualname__ = op_type
-    layer.__doc__ = f"Return act({op_type} of x and y); y's sizes are a run of x's that begins at axis (-1: at the right end)."
+    layer.__doc__ = (
+        f"Return act({op_type} of x and y); y's sizes are a run of x's from axis on (-1: the last ones)."
+    )
     return layer
 
 

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Saving and loading, in the original's file formats."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from paddle.backend import to_host
+from paddle.fluid.defaults import default_main_program
+from paddle.fluid.errors import FluidTypeError
+from paddle.fluid.executor import Executor
+from paddle.fluid.inference_model import load_inference_model, save_inference_model
+from paddle.fluid.program import Program
+from paddle.fluid.scope import global_scope
+from paddle.fluid.variable import Parameter
+from paddle.fluid.variable_files import (
+    is_parameter,
+    is_persistable,
+    load_params,
+    load_persistables,
+    load_vars,
+    save_params,
+    save_persistables,
+    save_vars,
+)
+
+__all__ = [
+    "get_parameter_value",
+    "get_parameter_value_by_name",
+    "is_parameter",
+    "is_persistable",
+    "load_inference_model",
+    "load_params",
+    "load_persistables",
+    "load_vars",
+    "save_inference_model",
+    "save_params",
+    "save_persistables",
+    "save_vars",
+]
+
+
+def get_parameter_value(para: Parameter, executor: Executor) -> npt.NDArray[Any]:
+    """Return the value of a parameter in the global scope.
+
+    Raises:
+        FluidTypeError: it is no parameter.
+    """
+    if not isinstance(para, Parameter):
+        raise FluidTypeError(f"get_parameter_value: expected a Parameter, got {para!r}")
+    return np.array(to_host(global_scope().get(para.name)))
+
+
+def get_parameter_value_by_name(
+    name: str, executor: Executor, program: Program | None = None
+) -> npt.NDArray[Any]:
+    """Return the value of the parameter of that name."""
+    variable = (program or default_main_program()).global_block().var(name)
+    return get_parameter_value(variable, executor)  # type: ignore[arg-type]

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Values in the original's file format, little endian.
+
+LoDTensor: uint32 0 | uint64 levels | per level: uint64 bytes, uint64 offsets | tensor.
+Tensor: uint32 0 | int32 length | TensorDesc {1: dtype, 2: dims...} | raw data.
+SelectedRows: uint32 0 | uint64 rows | int64 each | int64 height | tensor.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+from paddle.backend import to_host
+from paddle.fluid.errors import ModelFileError
+from paddle.ops.dtypes import VarType
+from paddle.ops.lod import lod_of, plain, with_lod
+from paddle.ops.selected_rows import SelectedRows
+from paddle.v2.protobuf import fields, signed, varint_field
+
+_U32, _I32, _U64, _I64 = (struct.Struct(f"<{code}") for code in "IiQq")
+
+
+def write_tensor(stream: BinaryIO, value: Any) -> None:
+    """Append one value, with its sequences if it has any."""
+    stream.write(_U32.pack(0))
+    levels = lod_of(value)
+    stream.write(_U64.pack(len(levels)))
+    for level in levels:
+        stream.write(_U64.pack(level.nbytes))
+        stream.write(level.astype("<u8").tobytes())
+    _write_rows(stream, np.asarray(to_host(plain(value))))
+
+
+def read_tensor(stream: BinaryIO, what: str) -> Any:
+    """Read one value.
+
+    Raises:
+        ModelFileError: there is something else, or the file ends too early.
+    """
+    _version(stream, what)
+    levels = []
+    for _ in range(_number(stream, _U64, what)):
+        size = _number(stream, _U64, what)
+        levels.append(np.frombuffer(_exactly(stream, size, what), "<u8").astype(np.int64))
+    return with_lod(_read_rows(stream, what), tuple(levels))
+
+
+def write_selected_rows(stream: BinaryIO, value: SelectedRows) -> None:
+    """Append one value."""
+    stream.write(_U32.pack(0) + _U64.pack(len(value.rows)))
+    stream.write(np.asarray(to_host(value.rows)).astype("<i8").tobytes())
+    stream.write(_I64.pack(value.height))
+    _write_rows(stream, np.asarray(to_host(value.values)))
+
+
+def read_selected_rows(stream: BinaryIO, what: str) -> SelectedRows:
+    """Read one value.
+
+    Raises:
+        ModelFileError: there is something else, or the file ends too early.
+    """
+    _version(stream, what)
+    count = _number(stream, _U64, what)
+    rows = np.frombuffer(_exactly(stream, 8 * count, what), "<i8").astype(np.int64)
+    height = _number(stream, _I64, what)
+    return SelectedRows(rows, _read_rows(stream, what), height)
+
+
+def tensor_desc(dtype: npt.DTypeLike, shape: tuple[int, ...]) -> bytes:
+    """Return a TensorDesc."""
+    return varint_field(1, VarType.of(dtype)) + b"".join(varint_field(2, size) for size in shape)
+
+
+def read_tensor_desc(message: bytes, what: str) -> tuple[np.dtype[Any], tuple[int, ...]]:
+    """Return the dtype and the shape that a TensorDesc says.
+
+    Raises:
+        ModelFileError: the dtype is unknown.
+    """
+    dtype, shape = VarType.FP32, []
+    for number, value in fields(message):
+        if not isinstance(value, int):
+            raise ModelFileError(f"{what}: field {number} of its description is no number")
+        if number == 1:
+            try:
+                dtype = VarType(value)
+            except ValueError as error:
+                raise ModelFileError(f"{what}: {value} is no dtype of tensors") from error
+        elif number == 2:
+            shape.append(signed(value))
+    return dtype.numpy, tuple(shape)
+
+
+def _write_rows(stream: BinaryIO, array: npt.NDArray[Any]) -> None:
+    described = tensor_desc(array.dtype, array.shape)
+    stream.write(_U32.pack(0) + _I32.pack(len(described)) + described)
+    stream.write(np.ascontiguousarray(array.astype(array.dtype.newbyteorder("<"), copy=False)).data)
+
+
+def _read_rows(stream: BinaryIO, what: str) -> npt.NDArray[Any]:
+    _version(stream, what)
+    dtype, shape = read_tensor_desc(_exactly(stream, _number(stream, _I32, what), what), what)
+    if any(size < 0 for size in shape):
+        raise ModelFileError(f"{what}: its shape {shape} has an unknown size")
+    count = int(np.prod(shape, dtype=object)) if shape else 1
+    raw = _exactly(stream, count * dtype.itemsize, what)
+    return np.frombuffer(raw, dtype.newbyteorder("<")).astype(dtype).reshape(shape)
+
+
+def _version(stream: BinaryIO, what: str) -> None:
+    version = _number(stream, _U32, what)
+    if version:
+        raise ModelFileError(f"{what}: expected version 0 of the tensor format, got {version}")
+
+
+def _number(stream: BinaryIO, form: struct.Struct, what: str) -> int:
+    return int(form.unpack(_exactly(stream, form.size, what))[0])
+
+
+def _exactly(stream: BinaryIO, size: int, what: str) -> bytes:
+    # A size from a damaged file must not make us ask for that much memory.
+    at = stream.tell()
+    left = stream.seek(0, 2) - at
+    stream.seek(at)
+    if not 0 <= size <= left:
+        raise ModelFileError(f"{what}: {size} bytes are needed at byte {at}, {left} are left")
+    return stream.read(size)
