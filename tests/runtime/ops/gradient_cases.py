@@ -8,6 +8,7 @@ from typing import Any
 
 from tests.runtime.ops.gradient_check import Case, Values
 from tests.runtime.ops.recurrent_cases import RECURRENT_CASES
+from tests.runtime.ops.sampled_cases import SAMPLED_CASES
 from tests.runtime.ops.sequence_cases import SEQUENCE_CASES
 
 
@@ -334,5 +335,6 @@ CASES: list[Case] = [
     *_pools(),
     *_batch_norms(),
     *RECURRENT_CASES,
+    *SAMPLED_CASES,
     *SEQUENCE_CASES,
 ]
