@@ -101,7 +101,7 @@ class Kept:
         self._store = store
         self._series = Series(self._folder, origin, store, DirectSink, keep=1)
 
-    def record(self, message: Message, owner: Owner, *, copy: bool = False) -> None:
+    def record(self, message: Message, owner: Owner, *, copy: bool = False, may_copy: bool = True) -> None:
         """Note a request; begin another copy if it is asked for, or the journal is long."""
         if self._journal is None:
             self._try_again(owner)
@@ -112,7 +112,7 @@ class Kept:
             self._give_up(error)
             return
         is_due = copy or self._journal.nbytes > self._limit()
-        if is_due and owner.is_quiet and not self._is_busy():
+        if is_due and may_copy and owner.is_quiet and not self._is_busy():
             self.copy(owner)
 
     def copy(self, owner: Owner) -> None:
@@ -135,6 +135,11 @@ class Kept:
             self._journal.drop(self._copied)
             (self._folder / _GONE).unlink(missing_ok=True)
         return True
+
+    def give_way(self) -> None:
+        """Let a copy under way be: somebody else wants to copy, and a growing table has one copy at a time."""
+        if self._store is not None and self._store.growing and self._series is not None:
+            self._series.abandon()
 
     def dense(self) -> None:
         """See `Watch.dense`."""

@@ -121,10 +121,13 @@ class Safekeeper:
         if self._replaying or self._engine is None:
             return
         if self._kept is not None:
-            self._kept.record(message, self._engine, copy=self._copy_soon and self._engine.is_quiet)
-            self._copy_soon = self._copy_soon and not self._engine.is_quiet
-        if self._periodic is not None and self._engine.is_quiet:
-            self._periodic.look(self._engine.facts)
+            is_free = self._periodic is None or not self._periodic.is_copying
+            self._kept.record(message, self._engine, copy=self._copy_soon, may_copy=is_free)
+            self._copy_soon = self._copy_soon and not (self._engine.is_quiet and is_free)
+        if self._periodic is not None and self._engine.is_quiet and self._periodic.is_due:
+            if self._kept is not None:
+                self._kept.give_way()
+            self._periodic.begin(self._engine.facts())
 
     def background(self) -> float:
         """See `Keeper`."""

@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from paddle.errors import CheckpointError, ConfigError
+from paddle.errors import CheckpointError, ConfigError, PserverError
+from paddle.pserver.checkpoint.growing import grow
 from paddle.pserver.checkpoint.manifest import DataFile, Manifest
-from paddle.pserver.checkpoint.piece import IDS, VALUE, Piece, parse
+from paddle.pserver.checkpoint.piece import IDS, VALUE, Piece, pieces_of
 from paddle.pserver.checkpoint.snapshot import STORE
 from paddle.pserver.placement import DenseShare
 from paddle.pserver.store import Store
@@ -41,7 +42,9 @@ def load(store: Store, root: Path, parts: Sequence[Manifest]) -> None:
                 # dense parameters are whole in every file; rows build upon those of the files before
                 loader.read(root, file, with_dense=file is part.files[-1])
         loader.finish([part.numbers for part in parts])
-    except (ConfigError, KeyError, ValueError, IndexError, TypeError) as error:
+        for served in store.growing.values():
+            grow(served, root, parts)
+    except (ConfigError, PserverError, KeyError, ValueError, IndexError, TypeError) as error:
         raise CheckpointError(f"the checkpoint does not fit this model: {error!r}") from None
 
 
@@ -56,7 +59,7 @@ class _Loader:
         self._seen = {name: np.zeros(table.share.height, np.bool_) for name, table in store.tables.items()}
 
     def read(self, root: Path, file: DataFile, *, with_dense: bool) -> None:
-        for piece in _pieces(root, file):
+        for piece in pieces_of(root / file.path, file.nbytes):
             if piece.place and with_dense and piece.parameter in self._dense:
                 self._fill_dense(piece)
             elif not piece.place and piece.parameter in self._seen:
@@ -111,18 +114,6 @@ class _Loader:
             array = piece.arrays[name]
             column[local] = array if mine.all() else array[mine]
         self._seen[piece.parameter][local] = True
-
-
-def _pieces(root: Path, file: DataFile) -> Iterator[Piece]:
-    if not file.nbytes:
-        return
-    try:
-        data = np.memmap(root / file.path, np.uint8, "r")
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"{file.path}: {error}") from None
-    if len(data) != file.nbytes:
-        raise CheckpointError(f"{file.path}: expected {file.nbytes} bytes, got {len(data)}")
-    yield from parse(data.data)
 
 
 def _runs(piece: Piece, part: DenseShare) -> Iterator[tuple[int, int, int]]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,25 +36,36 @@ class Periodic:
         c = configuration
         origin = Origin(job, c.server, c.num_dense + c.num_sparse, c.to_text())
         self._series = Series(root, origin, store, ThreadSink, keep)
-        self._begun = store.version
+        self._begun = self._skipped = store.version
         self._begun_at = 0.0
         self._whole = 0  # version of the newest one
 
-    def look(self, facts: Callable[[], Mapping[str, Any]]) -> None:
-        """Begin a checkpoint if it is time; the store must be between two batches."""
+    @property
+    def is_copying(self) -> bool:
+        """Whether something of the store is still to be copied."""
+        return self._series.is_copying
+
+    @property
+    def is_due(self) -> bool:
+        """Whether a checkpoint is to begin now, if the store is between two batches."""
         version = self._store.version
-        if version == self._begun or version % self._period:
-            return
+        if version in (self._begun, self._skipped) or version % self._period:
+            return False
         if self._series.is_busy:
+            self._skipped = version
             _log.warning(
                 "no checkpoint of batch %d: that of batch %d is still being written; "
                 "a larger --checkpoint_period suits this disk",
                 version,
                 self._begun,
             )
-            return
-        self._begun, self._begun_at = version, time.monotonic()
-        self._series.begin(facts())
+            return False
+        return True
+
+    def begin(self, engine: Mapping[str, Any]) -> None:
+        """Begin a checkpoint of the present moment."""
+        self._begun, self._begun_at = self._store.version, time.monotonic()
+        self._series.begin(engine)
 
     def advance(self) -> bool:
         """Go on with a checkpoint under way; return whether there is one."""

@@ -15,6 +15,7 @@ import math
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
@@ -27,11 +28,12 @@ Arrays: TypeAlias = Mapping[str, npt.NDArray[Any]]
 
 IDS = "ids"
 VALUE = "value"
+WAITING = "waiting"
 _MAGIC = b"PIEC"
 _HEAD = struct.Struct("<4sIQ")
 _MAX_DESCRIPTION = 1 << 20
 _DTYPES: Mapping[str, np.dtype[Any]] = MappingProxyType(
-    {name: np.dtype(name) for name in ("<f4", "<f8", "<i8", "<i4", "|b1", "|u1")}
+    {name: np.dtype(name) for name in ("<f4", "<f8", "<i8", "<i4", "<u4", "|b1", "|u1")}
 )
 
 
@@ -41,8 +43,9 @@ class Piece:
 
     Attributes:
         place: of a dense piece: `size`, `block`, `first`, `stride` as in `DenseShare`, and `at`, the position
-            among the elements of those blocks. Empty: the piece has rows, their ids are the array "ids".
-        arrays: by name, all of one length; "value" is the parameter itself.
+            among the elements of those blocks. Empty: the piece has rows, their ids are the array "ids". Of
+            ids that wait for their entry into a growing table: `waiting`, 0 for this period, 1 for the last.
+        arrays: by name; "value" is the parameter itself.
     """
 
     parameter: str
@@ -87,6 +90,23 @@ def parse(data: memoryview) -> Iterator[Piece]:
             raise CheckpointError(f"a piece of a parameter cannot be read: {error}") from None
         at += length + nbytes
         yield piece
+
+
+def pieces_of(path: Path, nbytes: int) -> Iterator[Piece]:
+    """Read the pieces of a file of so many bytes; their arrays are views on the file.
+
+    Raises:
+        CheckpointError: it is another one.
+    """
+    if not nbytes:
+        return
+    try:
+        data = np.memmap(path, np.uint8, "r")
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{path}: {error}") from None
+    if len(data) != nbytes:
+        raise CheckpointError(f"{path}: expected {nbytes} bytes, got {len(data)}")
+    yield from parse(data.data)
 
 
 def _read(description: bytes, data: memoryview) -> Piece:

@@ -65,6 +65,11 @@ class Series:
         return self._sink is not None
 
     @property
+    def is_copying(self) -> bool:
+        """Whether something of the store is still to be copied."""
+        return self._snapshot is not None
+
+    @property
     def needs_copying(self) -> bool:
         """Whether `advance` has something to do now."""
         return self._snapshot is not None and self._sink is not None and self._sink.backlog < _MAX_BACKLOG
@@ -90,7 +95,8 @@ class Series:
         self._is_whole = self._wants_whole()
         self._taken, self._changed = self._changed, self._masks(np.zeros)
         rows = None if self._is_whole else {name: mask.copy() for name, mask in self._taken.items()}
-        self._snapshot = Snapshot(self._store, self._sink.give, rows)
+        since = None if self._is_whole else self._clocks()
+        self._snapshot = Snapshot(self._store, self._sink.give, rows, since)
         o, s = self._origin, self._snapshot
         self._manifest = Manifest(
             o.job, o.server, o.count, o.configuration, s.version, s.numbers, (), dict(engine)
@@ -123,13 +129,19 @@ class Series:
         """Give up what is under way; what is there stays."""
         if self._sink is not None:
             self._sink.abandon()
+            for name, mask in self._taken.items():
+                self._changed[name] |= mask
         self._snapshot = self._sink = self._manifest = None
 
     def _wants_whole(self) -> bool:
-        if not self.parts or not self._changed:
+        if not self.parts or not (self._changed or self._store.growing):
             return True
         files = self.parts[-1].files
         return len(files) >= _MAX_FILES or sum(file.nbytes for file in files[1:]) > files[0].nbytes
+
+    def _clocks(self) -> dict[str, int]:
+        numbers = self.parts[-1].numbers
+        return {name: int(numbers[name]["clock"]) for name in self._store.growing}
 
     def _masks(self, make: Callable[[int, type[np.bool_]], Mask]) -> dict[str, Mask]:
         return {name: make(table.share.height, np.bool_) for name, table in self._store.tables.items()}

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paddle.optim.dense import DenseUpdater
-from paddle.pserver.checkpoint.piece import IDS, VALUE, Piece
+from paddle.pserver.checkpoint.piece import IDS, VALUE, WAITING, Piece
 from paddle.pserver.placement import DenseShare
 from paddle.pserver.store import Store
 
@@ -37,13 +37,18 @@ class Snapshot:
     """
 
     def __init__(
-        self, store: Store, give: Callable[[Piece], None], changed: Mapping[str, Mask] | None = None
+        self,
+        store: Store,
+        give: Callable[[Piece], None],
+        changed: Mapping[str, Mask] | None = None,
+        since: Mapping[str, int] | None = None,
     ) -> None:
         """Begin.
 
         Args:
             give: takes pieces; their arrays hold only during the call.
             changed: which rows of each table to copy; taken over. None: all.
+            since: the `clock` of each growing table whose later changes suffice. None: all rows.
         """
         self.version = store.version
         self.numbers = numbers_of(store)
@@ -58,11 +63,19 @@ class Snapshot:
             for name, table in store.tables.items()
         }
         self._cursor = dict.fromkeys(self._todo, 0)
+        self._growing = {}
+        for name, served in store.growing.items():
+            growing = served.table.snapshot(since=(since or {}).get(name))
+            self._growing[name] = growing
+            header = growing.header
+            self.numbers[name] = {"clock": header.clock, "caught_up": header.caught_up}
+            for period, sightings in enumerate(header.waiting):
+                give(Piece(name, {WAITING: period}, sightings._asdict()))
 
     @property
     def is_over(self) -> bool:
         """Whether everything is copied."""
-        return not self._dense and not self._cursor
+        return not self._dense and not self._cursor and not self._growing
 
     def dense(self) -> None:
         """See `Watch.dense`."""
@@ -86,6 +99,13 @@ class Snapshot:
             self._cursor[name] = stop
             if stop >= len(todo):
                 del self._cursor[name]
+        elif self._growing:
+            name, growing = next(iter(self._growing.items()))
+            block = growing.next_block()
+            if block is None:
+                del self._growing[name]
+            else:
+                self._give(Piece(name, {}, block._asdict()))
 
     def _copy_dense(self) -> None:
         part, updater, at = self._dense.popleft()
@@ -129,7 +149,8 @@ def numbers_of(store: Store) -> Numbers:
 def size_of(store: Store) -> int:
     """Return about how many bytes of arrays a store keeps."""
     dense = sum(updater_bytes(updater) for updater in store.updaters) + store.slab.nbytes
-    return dense + sum(array.nbytes for t in store.tables.values() for array in t.columns.values())
+    rows = sum(array.nbytes for t in store.tables.values() for array in t.columns.values())
+    return dense + rows + sum(served.table.nbytes for served in store.growing.values())
 
 
 def updater_bytes(updater: DenseUpdater) -> int:
