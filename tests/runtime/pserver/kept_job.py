@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A job inside the test process whose servers write checkpoints."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from paddle.optim.spec import OptimizerSpec, RowGradient
+from paddle.pserver.client import Client
+from paddle.pserver.engine import Engine
+from paddle.pserver.inproc import InprocServers
+from paddle.pserver.options import EngineOptions
+from paddle.pserver.safekeeping import Safekeeper, Safety
+from tests.runtime.pserver.in_process_job import Model
+
+BACKGROUND_S = 10.0
+SPARSE_ROWS = 300
+MODEL = Model({"w": (90, 50), "b": (64,), "table": (SPARSE_ROWS, 8)}, sparse=["table"])
+DECAYED = Model({"w": (90, 50), "b": (64,), "table": (SPARSE_ROWS, 8)}, sparse=["table"], l2=1e-3)
+
+
+class KeptJob:
+    """One trainer, and servers with keepers; `step` is synchronous with everything that goes on behind."""
+
+    def __init__(
+        self,
+        safety: Safety,
+        optimizer: OptimizerSpec,
+        model: Model = MODEL,
+        num_dense: int = 2,
+        num_sparse: int = 0,
+    ) -> None:
+        names = [f"d{i}" for i in range(num_dense)] + [f"s{i}" for i in range(num_sparse)]
+        self.keepers = [
+            Safekeeper(safety if safety.state is None else replace(safety, state=safety.state / name))
+            for name in names
+        ]
+        self.engines = [
+            Engine(EngineOptions(1), stamp, keeper=keeper) for stamp, keeper in enumerate(self.keepers, 1)
+        ]
+        for keeper, engine in zip(self.keepers, self.engines, strict=True):
+            keeper.recover(engine)
+        servers = InprocServers(dict(zip(names, self.engines, strict=True)))
+        self.model = model
+        self.client = Client(servers.connect(names), num_sparse, trainer_id=0, num_trainers=1)
+        self.client.configure(model.parameters, optimizer, model.values(3))
+        self.client.start_pass()
+        self._out = {name: array for name, array in model.empty().items() if name != "table"}
+
+    def step(self, number: int) -> None:
+        rng = np.random.default_rng(number)
+        rows = np.unique(rng.integers(0, SPARSE_ROWS, 20))
+        values = rng.standard_normal((len(rows), 8)).astype(np.float32)
+        gradients: dict[str, Any] = {**self.model.gradients(number), "table": RowGradient(rows, values)}
+        self.client.push_pull(gradients, 4, self._out)
+
+    def train(self, first: int, last: int) -> None:
+        """Steps first .. last-1, each checkpoint finished before the next step."""
+        for number in range(first, last):
+            self.step(number)
+            self.finish_background()
+
+    def finish_background(self) -> None:
+        deadline = time.monotonic() + BACKGROUND_S
+        while any(engine.background() < 1e9 for engine in self.engines):
+            assert time.monotonic() < deadline, "the background does not end"
+            time.sleep(0.001)
+
+    def values(self) -> dict[str, np.ndarray]:
+        found = self.model.empty()
+        self.client.pull(found)
+        return found
+
+    def close(self) -> None:
+        self.client.close()
+        for keeper in self.keepers:
+            keeper.close()
+
+
+def same_bits(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> bool:
+    return all(np.array_equal(one[name].view(np.uint32), other[name].view(np.uint32)) for name in one)
