@@ -43,9 +43,10 @@ def guard(received: bytes) -> int:
     os.close(inside_write)
     _let_go_of_the_stream()
     status = _watch(pid)
-    if os.WIFSIGNALED(status):
+    if status != 0:  # whatever ended it may have kept it from cleaning
         _await_end(inside_read)
         _clean({})
+    if os.WIFSIGNALED(status):
         sys.stderr.write("the node agent's guard was ended by signal %d\n" % os.WTERMSIG(status))
         return FAILED
     return os.WEXITSTATUS(status)
@@ -60,7 +61,8 @@ def _run_guard(received: bytes, watcher: int) -> None:
         if os.getppid() == watcher:
             become_subreaper()
             code = _guard(received)
-    except Exception:  # noqa: BLE001 - the last resort of a process: the launcher shows what is on stderr
+    except Exception as error:  # noqa: BLE001 - the last resort of a process: the launcher shows what is on stderr
+        sys.stderr.write("the node agent's guard failed: %s\n" % error)  # where even an import may fail
         import traceback
 
         traceback.print_exc()

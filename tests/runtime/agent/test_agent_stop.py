@@ -4,6 +4,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import resource
 import signal
 import subprocess
 import sys
@@ -158,6 +159,16 @@ def test_when_both_are_killed_together_their_watcher_cleans(node: Node, canary: 
         os.kill(pid, signal.SIGKILL)
     eventually(lambda: gone(family | {guard, agent, watcher}), f"{family} are gone")
     assert marked(node.job_id) == []
+
+
+def test_a_guard_that_cannot_clean_is_cleaned_after_by_its_watcher(node: Node, canary: object) -> None:
+    family = run_until_ready(node, STRAYS["cleared its environment"])
+    guard, agent = node.pids()
+    _, most = resource.prlimit(guard, resource.RLIMIT_NOFILE)
+    resource.prlimit(guard, resource.RLIMIT_NOFILE, (3, most))  # it can open nothing more, /proc neither
+    os.kill(agent, signal.SIGKILL)
+    assert "Too many open files" in node.expect_lost()
+    assert gone(family)
 
 
 def test_a_kill_of_the_agent_s_group_leaves_its_watcher(node: Node, canary: object) -> None:
