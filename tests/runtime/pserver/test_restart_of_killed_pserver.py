@@ -53,8 +53,7 @@ def gradient(trainer: int, step: int) -> dict[str, Any]:
     return {**MODEL.gradients(trainer, step), "table": RowGradient(rows, values)}
 
 
-def train(client: Client, trainer: int, passes: int, batches: int, killer: Killer | None) -> dict[str, Any]:
-    """Some passes; more, of no gradients, until the killer is done, so that its last kill is seen too."""
+def train(client: Client, trainer: int, passes: int, batches: int) -> dict[str, Any]:
     out = {name: array for name, array in MODEL.empty().items() if name != "table"}
     client.configure(MODEL.parameters, ADAGRAD, MODEL.values(7))
     client.pull(out)
@@ -74,10 +73,10 @@ def run_job(state: Path, seed: int | None) -> list[dict[str, Any]]:
     with PserverProcess(*flags(state, TRAINERS, "--ports_num_for_sparse=1")) as server:
         clients = [client_of(server, trainer, TRAINERS) for trainer in range(TRAINERS)]
         if seed is None:
-            results = in_threads(lambda i: train(clients[i], i, 3, 40, None))
+            results = in_threads(lambda i: train(clients[i], i, 3, 40))
         else:
             with Killer(server, seed, kills=4) as killer:
-                results = in_threads(lambda i: train(clients[i], i, 3, 40, killer))
+                results = in_threads(lambda i: train(clients[i], i, 3, 40))
             assert killer.done, "the job was over before the first kill"
         for client in clients:
             client.close()
@@ -90,3 +89,43 @@ def test_a_synchronous_job_ends_with_the_same_bits_whenever_its_server_is_killed
         for got in run_job(tmp_path / str(seed), seed):
             for name, expected in undisturbed[0].items():
                 assert np.array_equal(got[name].view(np.uint32), expected.view(np.uint32)), (seed, name)
+
+
+PUSHES = 250
+HISTORY = Model({"dense": (2, TRAINERS * PUSHES), "rows": (TRAINERS * PUSHES, 3)}, sparse=["rows"])
+COUNTING = OptimizerSpec("momentum", learning_rate=1.0, is_async=True, discard_ratio=1e5)
+
+
+def push_once_each(client: Client, trainer: int) -> list[int]:
+    """Push a mark of its own in every push; return the versions that the answers told, by the sum of all marks."""
+    client.configure(HISTORY.parameters, COUNTING, HISTORY.empty())
+    out = {"dense": np.zeros((2, TRAINERS * PUSHES), np.float32)}
+    told = []
+    client.start_pass()
+    for number in range(PUSHES):
+        mark = trainer * PUSHES + number
+        dense = np.zeros_like(out["dense"])
+        dense[:, mark] = -1.0
+        rows = RowGradient(np.array([mark]), np.full((1, 3), -1.0, np.float32))
+        client.push_pull({"dense": dense, "rows": rows}, 1, out)
+        assert out["dense"][0, mark] == 1.0, f"push {number} was answered and is not there"
+        told.append(int(out["dense"][0].sum()))
+    client.finish_pass()
+    return told
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_an_asynchronous_push_counts_once_whenever_its_server_is_killed(seed: int, tmp_path: Path) -> None:
+    with PserverProcess(*flags(tmp_path, TRAINERS)) as server:
+        clients = [client_of(server, trainer, TRAINERS) for trainer in range(TRAINERS)]
+        with Killer(server, seed, kills=5) as killer:
+            histories = in_threads(lambda i: push_once_each(clients[i], i))
+        assert killer.done, "the job was over before the first kill"
+        final = HISTORY.empty()
+        clients[0].pull(final)
+        for client in clients:
+            client.close()
+    assert np.array_equal(final["dense"], np.ones_like(final["dense"])), "a push was lost, or counts twice"
+    assert np.array_equal(final["rows"], np.ones_like(final["rows"]))
+    for history in histories:
+        assert history == sorted(history), "the state went back"
