@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Literal
+from weakref import WeakSet
 
 import numpy as np
 import numpy.typing as npt
@@ -61,7 +62,7 @@ class HashTable:
         self._index = Index()
         self._slabs = Slabs(spec.width, 1 + len(self._step.states), spec.initial, allocate)
         self._waiting = WaitingRoom(spec.entry, spec.max_age)
-        self._snapshot: Snapshot | None = None
+        self._snapshots: WeakSet[Snapshot] = WeakSet()
         rows = _BLOCK_FLOATS // (spec.width * (2 + len(self._step.states)))
         self._block = min(max(rows, 16), _BLOCK_ROWS)
 
@@ -147,8 +148,8 @@ class HashTable:
         """Bring the decay of all rows to the present; doing it twice changes nothing."""
         if not self._step.decays or self._caught_up == self.clock:
             return
-        if self._snapshot is not None:
-            self._snapshot.finish()
+        for snapshot in self._snapshots:
+            snapshot.finish()
         for ids, numbers in self._index.segments():
             for start in range(0, len(ids), self._block):
                 part = numbers[start : start + self._block]
@@ -163,7 +164,7 @@ class HashTable:
     def snapshot(self, since: int | None = None) -> Snapshot:
         """Begin to copy the table as it is now; it may go on changing meanwhile.
 
-        Only the latest snapshot is carried on; a new one ends it.
+        Several may be under way; one that nobody refers to any more is forgotten.
 
         Args:
             since: a `clock` of before: rows that changed later suffice. None: all rows.
@@ -171,8 +172,9 @@ class HashTable:
         if since is not None and (since < self._caught_up or self.clock - since > MAX_AGE):
             since = None
         header = Header(self.clock, self._caught_up, self._waiting.content())
-        self._snapshot = Snapshot(self._index, self._slabs, header, since)
-        return self._snapshot
+        snapshot = Snapshot(self._index, self._slabs, header, since)
+        self._snapshots.add(snapshot)
+        return snapshot
 
     def restore(self, header: Header, blocks: Iterable[Block]) -> None:
         """Fill an empty table with a full snapshot's blocks, then those of later ones; the last header counts.
@@ -183,7 +185,11 @@ class HashTable:
         if len(self) or self.clock:
             raise PserverError(f"table {self.spec.name}: only an empty table can be restored")
         for block in blocks:
-            self._restore_block(block)
+            self.fill(block)
+        self.resume(header)
+
+    def resume(self, header: Header) -> None:
+        """Go on from a header, once all blocks are in."""
         self.clock, self._caught_up = header.clock, header.caught_up
         self._waiting.fill(header.waiting)
         if self.spec.max_age:
@@ -193,7 +199,12 @@ class HashTable:
                 if swept > 0:
                     self._sweep(segment, swept)
 
-    def _restore_block(self, block: Block) -> None:
+    def fill(self, block: Block) -> None:
+        """Put rows in; those of a later block replace those of an earlier one.
+
+        Raises:
+            PserverError: it has another shape, or there is no room.
+        """
         shape = (self._slabs.parts, len(block.ids), self.spec.width)
         if block.parts.shape != shape or block.ticks.shape != block.ids.shape:
             raise PserverError(
@@ -244,8 +255,8 @@ class HashTable:
         learning_rate: float,
     ) -> None:
         parts, ticks = self._gather(numbers)
-        if self._snapshot is not None:
-            self._snapshot.keep(ids, numbers, parts, ticks)
+        for snapshot in self._snapshots:
+            snapshot.keep(ids, numbers, parts, ticks)
         g = np.empty((len(ids), self.spec.width), np.float32)
         row_kernels.add_up(*gradients, g)
         state = {name: parts[i] for i, name in enumerate(self._step.states, 1)}
@@ -261,8 +272,10 @@ class HashTable:
         return parts, ticks
 
     def _keep(self, ids: Ids, numbers: Numbers) -> None:
-        if self._snapshot is not None and len(ids):
-            self._snapshot.keep(ids, numbers, *self._gather(numbers))
+        if self._snapshots and len(ids):
+            parts, ticks = self._gather(numbers)
+            for snapshot in self._snapshots:
+                snapshot.keep(ids, numbers, parts, ticks)
 
     def _sweep(self, segment: int, clock: int) -> None:
         """Drop the rows of one segment that were too old in batch `clock`."""

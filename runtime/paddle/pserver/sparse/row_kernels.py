@@ -47,29 +47,34 @@ def _prefetch_row(slabs: Any, bits: Any, floats: Any, number: Any, used: Any) ->
 
 
 @compiled
+def _even(half: Any, mean: Any, spread: Any) -> Any:
+    return np.float32(mean + spread * (np.float64(half >> _8) * 2.0**-23 - 1.0))
+
+
+@compiled
 def draw(key: Any, kind: Any, mean: Any, spread: Any, row_id: Any, out: Any) -> None:
     """Write a new row's values to out (width,) float32: see `initial`."""
     width = len(out)
     if kind in (CONSTANT, ZERO):
         out[:] = np.float32(mean if kind == CONSTANT else 0.0)
         return
-    word = mix(np.uint64(row_id) ^ key)
+    start = mix(np.uint64(row_id) ^ key)
+    if kind == UNIFORM:
+        # No word depends on the one before, so that several are computed at once.
+        for pair in range(width // 2):
+            drawn = mix(start + np.uint64(pair + 1) * _GAMMA)
+            out[2 * pair] = _even(drawn >> _32, mean, spread)
+            out[2 * pair + 1] = _even(drawn & _LOW, mean, spread)
+        if width % 2:
+            out[width - 1] = _even(mix(start + np.uint64(width // 2 + 1) * _GAMMA) >> _32, mean, spread)
+        return
     for at in range(0, width, 2):
-        word += _GAMMA
-        drawn = mix(word)
-        first: Any
-        second: Any
-        high, low = drawn >> _32, drawn & _LOW
-        if kind == UNIFORM:
-            first = np.float64(high >> _8) * 2.0**-23 - 1.0
-            second = np.float64(low >> _8) * 2.0**-23 - 1.0
-        else:
-            r = math.sqrt(-2.0 * math.log((np.float64(high) + 1.0) * 2.0**-32))
-            phi = 2.0 * math.pi * (np.float64(low) * 2.0**-32)
-            first, second = r * math.cos(phi), r * math.sin(phi)
-        out[at] = np.float32(mean + spread * first)
+        drawn = mix(start + np.uint64(at // 2 + 1) * _GAMMA)
+        r = math.sqrt(-2.0 * math.log((np.float64(drawn >> _32) + 1.0) * 2.0**-32))
+        phi = 2.0 * math.pi * (np.float64(drawn & _LOW) * 2.0**-32)
+        out[at] = np.float32(mean + spread * (r * math.cos(phi)))
         if at + 1 < width:
-            out[at + 1] = np.float32(mean + spread * second)
+            out[at + 1] = np.float32(mean + spread * (r * math.sin(phi)))
 
 
 @compiled
