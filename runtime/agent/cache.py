@@ -48,12 +48,12 @@ class Cache:
         for path in disk.older_than(self._aside, STALE_S):
             disk.remove(path)
         self._verified.load()
-        self._folders.update(name for name in os.listdir(self._folder) if len(name) == 2)
+        self._folders.update(name for name in os.listdir(self._folder) if len(name) == 1)
         self._folders.add("")
 
     def path(self, digest: str) -> str:
         """Where a file is or would be."""
-        return "%s/%s/%s" % (self._folder, digest[:2], digest)
+        return "%s/%s/%s" % (self._folder, digest[:1], digest)
 
     def has(self, digest: str, size: int) -> bool:
         """Whether it is there, by its size."""
@@ -102,7 +102,7 @@ class Cache:
         """Remove, a folder at a time, the files that nobody has used for UNUSED_S."""
         with contextlib.suppress(OSError):  # a cache that cannot be pruned serves as well
             for name in os.listdir(self._folder):
-                if len(name) == 2:
+                if len(name) == 1:
                     for path in disk.older_than(self._folder + "/" + name, UNUSED_S):
                         disk.remove(path)
                         self._verified.forget(os.path.basename(path))
@@ -136,9 +136,9 @@ class Cache:
 
     def adopt(self, aside: str, digest: str) -> None:
         """Make a file appear that was written to a path of `aside` and checked."""
-        if digest[:2] not in self._folders:
+        if digest[:1] not in self._folders:
             os.makedirs(os.path.dirname(self.path(digest)), mode=0o700, exist_ok=True)
-            self._folders.add(digest[:2])
+            self._folders.add(digest[:1])
         os.rename(aside, self.path(digest))
         self._verified.note(digest, os.stat(self.path(digest), follow_symlinks=False))
 

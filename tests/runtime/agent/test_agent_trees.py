@@ -142,7 +142,7 @@ def test_extra_files_stay_inside(idle: Node, files: Any) -> None:
 
 
 def test_a_cached_file_of_a_wrong_size_is_asked_for_again(idle: Node) -> None:
-    cached = idle.root / ".paddle/cache" / DIGEST[:2] / DIGEST
+    cached = idle.root / ".paddle/cache" / DIGEST[:1] / DIGEST
     cached.parent.mkdir(parents=True)
     cached.touch()
     offer(idle, [file("x")])
@@ -150,7 +150,7 @@ def test_a_cached_file_of_a_wrong_size_is_asked_for_again(idle: Node) -> None:
 
 
 def test_a_cached_file_that_the_disk_damaged_is_asked_for_again(idle: Node) -> None:
-    cached = idle.root / ".paddle/cache" / DIGEST[:2] / DIGEST
+    cached = idle.root / ".paddle/cache" / DIGEST[:1] / DIGEST
     cached.parent.mkdir(parents=True)
     cached.write_bytes(bytes(len(CONTENT)))
     offer(idle, [file("x")])
@@ -162,7 +162,7 @@ def test_a_cached_file_that_the_disk_damaged_is_asked_for_again(idle: Node) -> N
 
 
 def test_files_that_no_job_used_for_a_month_leave_the_cache(idle: Node) -> None:
-    cached = idle.root / ".paddle/cache" / DIGEST[:2] / DIGEST
+    cached = idle.root / ".paddle/cache" / DIGEST[:1] / DIGEST
     unused, recent = cached.with_name("0" * 64), cached.with_name("1" * 64)
     cached.parent.mkdir(parents=True)
     for path, days in ((cached, 31), (unused, 31), (recent, 29)):
