@@ -15,6 +15,7 @@ from paddle.fluid import (
     regularizer,
 )
 from paddle.fluid.backward import gradients
+from paddle.fluid.compiler import BuildStrategy, CompiledProgram, ExecutionStrategy
 from paddle.fluid.data_feeder import DataFeeder
 from paddle.fluid.defaults import default_main_program, default_startup_program, program_guard
 from paddle.fluid.executor import Executor
@@ -24,7 +25,9 @@ from paddle.fluid.lod_tensor import (
     create_lod_tensor,
     create_random_int_lodtensor,
 )
+from paddle.fluid.memory import memory_optimize, release_memory
 from paddle.fluid.name_scopes import name_scope
+from paddle.fluid.parallel_executor import ParallelExecutor
 from paddle.fluid.param_attr import ParamAttr, WeightNormParamAttr
 from paddle.fluid.places import (
     CPUPlace,
@@ -43,13 +46,17 @@ from paddle.ops.selected_rows import SelectedRows
 Tensor = LoDTensor
 
 __all__ = [
+    "BuildStrategy",
     "CPUPlace",
     "CUDAPinnedPlace",
     "CUDAPlace",
+    "CompiledProgram",
     "DataFeeder",
+    "ExecutionStrategy",
     "Executor",
     "LoDTensor",
     "LoDTensorArray",
+    "ParallelExecutor",
     "ParamAttr",
     "Program",
     "Scope",
@@ -74,11 +81,13 @@ __all__ = [
     "io",
     "is_compiled_with_cuda",
     "layers",
+    "memory_optimize",
     "name_scope",
     "optimizer",
     "param_attr",
     "program_guard",
     "regularizer",
+    "release_memory",
     "scope_guard",
     "unique_name",
 ]

@@ -23,7 +23,7 @@ from paddle.ops.dtypes import VarType as Dtype
 if TYPE_CHECKING:
     from paddle.fluid.initializer import Initializer
 
-Names = Mapping[str, Name | Sequence[Name]]
+Names = Mapping[str, Name | Sequence[Name] | None]
 
 
 class Block(graph.Block):

@@ -76,7 +76,7 @@ class Executor:
         fetches = _listed(fetch_list)
         if isinstance(target, Program):
             values = self.run_core(target, _one_feed(feed), fetches, where)
-            return [_given(value, name, return_numpy) for value, name in zip(values, fetches, strict=True)]
+            return [given(value, name, return_numpy) for value, name in zip(values, fetches, strict=True)]
         if not isinstance(target, Compiled):
             raise FluidTypeError(f"Executor.run: expected a Program or a CompiledProgram, got {target!r}")
         return target.run(self, feed, fetches, where, return_numpy)
@@ -105,7 +105,7 @@ def as_numpy(tensor: Any) -> Any:
     if isinstance(tensor, list):
         return [as_numpy(each) for each in tensor]
     value = tensor.value() if isinstance(tensor, LoDTensor) else tensor
-    return _given(value, "the tensor", True)
+    return given(value, "the tensor", True)
 
 
 def _listed(fetch_list: Sequence[Name] | None) -> list[Name]:
@@ -129,11 +129,16 @@ def _one_feed(feed: Any) -> Mapping[str, Any]:
     return feed
 
 
-def _given(value: Any, name: Name, return_numpy: bool) -> Any:
+def given(value: Any, name: Name, return_numpy: bool) -> Any:
+    """Return a fetched value as users get it: an array, or a tensor that keeps sequences.
+
+    Raises:
+        RunError: an array is wanted of a value with sequences.
+    """
     if value is None or isinstance(value, SelectedRows):
         return value
     if isinstance(value, list):
-        return [_given(each, name, return_numpy) for each in value]
+        return [given(each, name, return_numpy) for each in value]
     if not return_numpy:
         return tensor_of(value)
     if isinstance(value, LoDArray):

@@ -50,7 +50,6 @@ def read_into(program: Program, message: bytes) -> None:
     program.touch()
 
 
-
 def _block(block: Any) -> bytes:
     parts = [varint_field(1, block.idx), varint_field(2, block.parent_idx)]
     parts.extend(bytes_field(3, _variable(variable)) for variable in block.vars.values())

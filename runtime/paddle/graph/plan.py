@@ -88,12 +88,12 @@ def compile_plan(
     read = ({name for _, op in live for name in op.input_names} | set(fetches) | persistable) - set(feeds)
     levels = {name: block.reach(name).lod_level for name in persistable}
     sequential = carriers((op for _, op in live), with_lod, levels)
+    lost = _lost(live)
     updates = [at for at, (_, op) in enumerate(live) if op.definition.in_place]
     make = Binder(program, numbers, read, sequential, frozenset(feeds), seed, xp)
     calls = []
     for at, (_, op) in enumerate(live):
-        names = dict.fromkeys((*op.input_names, *op.output_names))
-        dead = tuple(numbers[name] for name in names if last_use[name] == at and name not in kept)
+        dead = tuple(numbers[name] for name in lost[at] if name not in kept)
         late = (
             bool(updates)
             and at < updates[0]
@@ -123,6 +123,18 @@ def _live_ops(
             live.append((position, op))
             needed.update(name for name in op.input_names if name not in feeds)
     return live[::-1]
+
+
+def _lost(ops: Sequence[tuple[int, Operator]]) -> list[list[str]]:
+    """Return the variables of each operator whose values nobody reads after it; a later one may write them anew."""
+    needed: set[str] = set()
+    lost = []
+    for _, op in reversed(ops):
+        touched = dict.fromkeys((*op.input_names, *op.output_names))
+        lost.append([name for name in touched if name not in needed])
+        needed.difference_update(op.output_names)
+        needed.update(op.input_names)
+    return lost[::-1]
 
 
 def _persistable(block: Block) -> set[str]:

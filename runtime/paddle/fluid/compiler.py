@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CompiledProgram: a program that `Executor.run` runs over several places."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from paddle.fluid.data_parallel import DataParallel
+from paddle.fluid.errors import FluidError, FluidTypeError
+from paddle.fluid.executor import Executor, given
+from paddle.fluid.feeds import entering
+from paddle.fluid.places import CPUPlace, Place, cpu_places, cuda_places
+from paddle.fluid.program import Program
+from paddle.fluid.scope import Scope
+from paddle.fluid.strategies import BuildStrategy, ExecutionStrategy
+from paddle.graph.block import Name
+
+__all__ = ["BuildStrategy", "CompiledProgram", "ExecutionStrategy"]
+
+
+class CompiledProgram:
+    """A program, with `with_data_parallel` over several places."""
+
+    def __init__(self, program: Program) -> None:
+        if not isinstance(program, Program):
+            raise FluidTypeError(f"CompiledProgram: expected a Program, got {program!r}")
+        self._program = program
+        self._settings: tuple[str | None, BuildStrategy, list[Place] | None] | None = None
+        self._parallel: DataParallel | None = None
+
+    def with_data_parallel(
+        self,
+        loss_name: str | None = None,
+        build_strategy: BuildStrategy | None = None,
+        exec_strategy: ExecutionStrategy | None = None,
+        share_vars_from: CompiledProgram | None = None,
+        places: Sequence[Place] | None = None,
+    ) -> CompiledProgram:
+        """Run over several places; each gets a part of the batch, and gradients are averaged.
+
+        Args:
+            loss_name: the loss that is trained.
+            build_strategy: None is the default one.
+            exec_strategy: has no meaning.
+            share_vars_from: has no meaning: values are those of the scope.
+            places: None: CPU_NUM places, or all selected GPUs, as the executor's place is.
+
+        Raises:
+            FluidError: it was called before.
+        """
+        if self._settings is not None:
+            raise FluidError("with_data_parallel was called twice")
+        self._settings = loss_name, build_strategy or BuildStrategy(), list(places) if places else None
+        return self
+
+    def run(
+        self, executor: Executor, feed: Any, fetch_list: Sequence[Name], scope: Scope, return_numpy: bool
+    ) -> list[Any]:
+        """Run once; `Executor.run` calls this."""
+        if self._settings is None:
+            return executor.run(self._program, feed, list(fetch_list), scope=scope, return_numpy=return_numpy)
+        if self._parallel is None:
+            loss_name, strategy, places = self._settings
+            chosen = places or _places_like(executor.place)
+            self._parallel = DataParallel(self._program, chosen, strategy, loss_name)
+        return run_parallel(self._parallel, self._program, feed, fetch_list, scope, return_numpy)
+
+
+def run_parallel(
+    parallel: DataParallel,
+    program: Program,
+    feed: Any,
+    fetch_list: Sequence[Name],
+    scope: Scope,
+    return_numpy: bool,
+) -> list[Any]:
+    """Run once with what users feed, and return what they fetch.
+
+    Raises:
+        FluidTypeError: the feed is neither a dict nor a list of dicts.
+    """
+    block = program.global_block()
+
+    def entered(one: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: entering(value, block, name) for name, value in one.items()}
+
+    feeds: Any
+    if not feed:
+        feeds = [{}] * parallel.device_count
+    elif isinstance(feed, Mapping):
+        feeds = entered(feed)
+    elif isinstance(feed, (list, tuple)) and all(isinstance(each, Mapping) for each in feed):
+        feeds = [entered(each) for each in feed]
+    else:
+        raise FluidTypeError(f"feed: expected a dict, or a list of a dict for each place, got {feed!r}")
+    names = [each if isinstance(each, str) else each.name for each in fetch_list]
+    values = parallel.run(feeds, names, scope)
+    return [given(value, name, return_numpy) for value, name in zip(values, names, strict=True)]
+
+
+def _places_like(place: Place) -> list[Place]:
+    return list(cpu_places()) if isinstance(place, CPUPlace) else list(cuda_places())

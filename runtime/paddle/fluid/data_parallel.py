@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""DataParallel: runs a program's passes on several places at once and its updates once.
+
+Each place computes the gradients of its part of the batch, on a thread with an executor of its own. They are
+summed in the order of the places, so that runs are reproducible; since the loss's gradient is 1/ranks, the sum
+is the mean. What a pass itself writes, such as the moving means of batch norm, is kept a place; the scope has
+those of place 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from paddle import graph
+from paddle.fluid.errors import FluidError, RunError
+from paddle.fluid.feed_split import joined, split_feed
+from paddle.fluid.operator import Operator, OpRole
+from paddle.fluid.places import CUDAPlace, Place
+from paddle.fluid.program import Program
+from paddle.fluid.scope import Scope
+from paddle.fluid.strategies import BuildStrategy, GradientScaleStrategy
+from paddle.ops.registry import GRAD
+from paddle.ops.selected_rows import SelectedRows, concatenated
+
+AllReduce = Callable[[list[Any]], list[Any]]
+_REDUCED = "@REDUCED"
+_UPDATING = (OpRole.OPTIMIZE, OpRole.LR_SCHED, OpRole.LR_SCHED | OpRole.OPTIMIZE)
+
+
+class DataParallel:
+    """One program over several places. Not thread-safe."""
+
+    def __init__(
+        self,
+        program: Program,
+        places: Sequence[Place],
+        strategy: BuildStrategy,
+        loss_name: str | None = None,
+        all_reduce: AllReduce | None = None,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            program: with its backward pass and updates, or without.
+            places: one, or several on the processor.
+            strategy: how many trainers there are, and what the loss's gradient is.
+            loss_name: the loss, where a program has several.
+            all_reduce: sums gradients over trainers; needed for more than one.
+
+        Raises:
+            RunError: there are several trainers and nothing connects them.
+            FluidError: there are several GPUs.
+        """
+        if strategy.num_trainers > 1 and all_reduce is None:
+            raise RunError(
+                f"{strategy.num_trainers} trainers need an all-reduce between them, and none is connected here"
+            )
+        if len(places) > 1 and any(isinstance(place, CUDAPlace) for place in places):
+            raise FluidError(
+                f"{len(places)} GPUs in one process: start one process a GPU with paddle.distributed.launch"
+            )
+        self._places, self._all_reduce = list(places), all_reduce
+        self._executors = [graph.Executor(place.device()) for place in places]
+        self._scopes: list[graph.Scope] = []
+        self._base: Scope | None = None
+        self._source, self._strategy, self._loss = program, strategy, loss_name
+        self._version = -1
+        self._compile()
+
+    @property
+    def device_count(self) -> int:
+        """How many places there are."""
+        return len(self._places)
+
+    def run(
+        self, feeds: Sequence[Mapping[str, Any]] | Mapping[str, Any], fetches: Sequence[str], scope: Scope
+    ) -> list[Any]:
+        """Run once and return the fetched values: those of the passes joined over places.
+
+        Args:
+            feeds: a feed for each place, or one that is split over them.
+            fetches: names.
+            scope: holds the persistable variables.
+
+        Raises:
+            FluidError: there are not as many feeds as places.
+        """
+        if self._version != self._source.version:
+            self._compile()
+        parts = split_feed(feeds, self.device_count) if isinstance(feeds, Mapping) else list(feeds)
+        if len(parts) != self.device_count:
+            raise FluidError(f"expected a feed for each of {self.device_count} places, got {len(parts)}")
+        early = [name for name in fetches if name in self._computed or name not in self._updated]
+        results = self._passes(parts, [*early, *self._grads], scope)
+        values = {name: joined([each[at] for each in results]) for at, name in enumerate(early)}
+        if self._updates.global_block().ops:
+            reduced = [_total([each[len(early) + at] for each in results]) for at in range(len(self._grads))]
+            if self._all_reduce is not None:
+                reduced = self._all_reduce(reduced)
+            late = [name for name in fetches if name not in values]
+            fed = {name + _REDUCED: value for name, value in zip(self._grads, reduced, strict=True)}
+            late_values = self._executors[0].run(self._updates, fed, late, scope)
+            values.update(zip(late, late_values, strict=True))
+        return [values[name] for name in fetches]
+
+    def _compile(self) -> None:
+        self._version = self._source.version
+        ranks = self._strategy.num_trainers * self.device_count
+        self._pass, self._updates = self._source.clone(), self._source.clone()
+        ops = [op for op in self._source.global_block().ops if isinstance(op, Operator)]
+        updates = [op for op in ops if op.role in _UPDATING]
+        passes = [op for op in ops if op.role not in _UPDATING]
+        self._pass.global_block().ops = [self._scaled(op, ranks) for op in passes]
+        self._updates.global_block().ops = list(updates)
+        self._computed = {name for op in passes for name in op.output_names}
+        self._updated = {name for op in updates for name in op.output_names}
+        read = {name for op in updates for name in op.input_names}
+        self._grads = sorted(name for name in read & self._computed if not self._is_kept(name))
+        self._kept = [name for name in sorted(self._computed) if self._is_kept(name)]
+        # Under another name, since decay may write the gradient, and what is fed is not computed.
+        block = self._updates.global_block()
+        for name in self._grads:
+            grad = block.var(name)
+            fed = block.create_var(name + _REDUCED, grad.shape, grad.dtype, lod_level=grad.lod_level)
+            block._prepend_op("assign", {"X": fed}, {"Out": grad})
+        self._pass.touch()
+        self._updates.touch()
+
+    def _is_kept(self, name: str) -> bool:
+        variable = self._source.global_block().find(name)
+        return variable is not None and variable.persistable
+
+    def _scaled(self, op: Operator, ranks: int) -> graph.Operator:
+        """Return the operator that starts the backward pass with the gradient that the strategy says."""
+        starts = op.role == OpRole.BACKWARD | OpRole.LOSS and op.type == "fill_constant"
+        ours = self._loss is None or op.output_names == (self._loss + GRAD,)
+        scale = self._strategy.gradient_scale_strategy
+        if starts and ours and scale == GradientScaleStrategy.CoeffNumDevice and ranks > 1:
+            return op.with_attrs(value=1.0 / ranks)
+        return op
+
+    def _passes(
+        self, parts: Sequence[Mapping[str, Any]], fetches: list[str], scope: Scope
+    ) -> list[list[Any]]:
+        scopes = self._own_scopes(scope)
+        if self.device_count == 1:
+            return [self._executors[0].run(self._pass, parts[0], fetches, scope)]
+        with ThreadPoolExecutor(self.device_count) as threads:
+            runs = [
+                threads.submit(executor.run, self._pass, part, fetches, own)
+                for executor, part, own in zip(self._executors, parts, scopes, strict=True)
+            ]
+            return [run.result() for run in runs]
+
+    def _own_scopes(self, scope: Scope) -> list[graph.Scope]:
+        """Return a scope for each place; all but the first have copies of what a pass writes."""
+        if self._base is not scope:
+            self._base = scope
+            self._scopes = [scope, *(graph.Scope(scope) for _ in self._places[1:])]
+        for own in self._scopes[1:]:
+            for name in self._kept:
+                if name not in own.names() and scope.has(name):
+                    own.set(name, scope.get(name).copy())
+        return self._scopes
+
+
+def _total(values: list[Any]) -> Any:
+    if len(values) == 1:
+        return values[0]
+    if all(isinstance(value, SelectedRows) for value in values):
+        return concatenated(values)
+    total = values[0]
+    for value in values[1:]:
+        total = total + value
+    return total

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""memory_optimize and release_memory: variables that are dead lend their names to later ones.
+
+The executor frees an array after its last reader anyway, whether or not this was called; what it adds is that
+two variables share one name, which shows in `list_vars` and in what can be fetched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from paddle.fluid.errors import FluidError
+from paddle.fluid.operator import Operator, OpRole
+from paddle.fluid.program import Program
+from paddle.fluid.var_type import VarType
+from paddle.fluid.variable import Variable
+from paddle.graph.block import Name
+
+_Names = Collection[Name] | None
+
+
+def memory_optimize(
+    input_program: Program,
+    skip_opt_set: _Names = None,
+    print_log: bool = False,
+    level: int = 0,
+    skip_grads: bool = True,
+) -> None:
+    """Rename variables to dead ones of the same dtype and shape. Variables to be fetched must be skipped.
+
+    Args:
+        input_program: changed in place; never a parameter server's, and a trainer's before it is transpiled.
+        skip_opt_set: variables that keep their names and are not written over.
+        print_log: has no meaning.
+        level: 0: shapes must be equal; 1: a smaller one fits too (treated as 0: the core's arrays have one shape).
+        skip_grads: leave the gradients alone that updates read, so that they can be sent.
+
+    Raises:
+        FluidError: level is neither 0 nor 1, or skip_opt_set is no set.
+    """
+    if level not in (0, 1):
+        raise FluidError(f"memory_optimize: level must be 0 or 1, got {level}")
+    kept = _skipped(skip_opt_set)
+    block = input_program.global_block()
+    ops = [op for op in block.ops if isinstance(op, Operator)]
+    if skip_grads:
+        kept.update(name for op in ops if op.role == OpRole.OPTIMIZE for name in op.role_vars[1::2])
+    _reuse(input_program, ops, kept)
+    input_program._is_mem_optimized = True
+
+
+def release_memory(input_program: Program, skip_opt_set: _Names = None) -> None:
+    """Do nothing more than check its arguments: arrays are freed after their last reader in every program."""
+    _skipped(skip_opt_set)
+
+
+def _reuse(program: Program, ops: list[Operator], kept: set[str]) -> None:
+    block = program.global_block()
+    inner = {
+        name for each in program.blocks[1:] for op in each.ops for name in (*op.input_names, *op.output_names)
+    }
+    writes: dict[str, int] = {}
+    for op in ops:
+        for name in op.output_names:
+            writes[name] = writes.get(name, 0) + 1
+    last = {name: at for at, op in enumerate(ops) for name in (*op.input_names, *op.output_names)}
+
+    def free(name: str) -> bool:
+        variable = block.vars.get(name)
+        return (
+            isinstance(variable, Variable)
+            and not variable.persistable
+            and not variable.is_data
+            and variable.type == VarType.LOD_TENSOR
+            and writes.get(name) == 1
+            and name not in kept | inner
+        )
+
+    renamed: dict[str, str] = {}
+    pool: list[str] = []
+    for at, op in enumerate(ops):
+        outputs = [name for name in op.output_names if free(name)]
+        for name in outputs:
+            twin = next((dead for dead in pool if _alike(block.vars[dead], block.vars[name])), None)
+            if twin is not None and name not in op.input_names:
+                pool.remove(twin)
+                renamed[name] = twin
+        ops[at] = _with_names(op, renamed)
+        for name in dict.fromkeys((*op.input_names, *op.output_names)):
+            if last[name] == at and free(name):
+                pool.append(renamed.get(name, name))
+    block.ops = list(ops)
+    for name in renamed:
+        del block.vars[name]
+    program.touch()
+
+
+def _alike(left: object, right: object) -> bool:
+    assert isinstance(left, Variable)
+    assert isinstance(right, Variable)
+    return left.spec == right.spec and left.stop_gradient == right.stop_gradient
+
+
+def _with_names(op: Operator, renamed: dict[str, str]) -> Operator:
+    def swap(slots: object) -> dict[str, tuple[str, ...]]:
+        assert isinstance(slots, dict)
+        return {slot: tuple(renamed.get(name, name) for name in names) for slot, names in slots.items()}
+
+    return replace(op, inputs=swap(op.inputs), outputs=swap(op.outputs))
+
+
+def _skipped(given: _Names) -> set[str]:
+    if given is None:
+        return set()
+    if isinstance(given, str) or not isinstance(given, Collection):
+        raise FluidError(f"skip_opt_set: expected a set or a list of variables or names, got {given!r}")
+    return {each if isinstance(each, str) else each.name for each in given}

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""BuildStrategy and ExecutionStrategy: how a data-parallel program is made and run.
+
+Fields that steer graph passes of the original are kept and have no meaning: the core fuses and frees by itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+
+class ReduceStrategy(IntEnum):
+    """How gradients meet; both give the same numbers."""
+
+    AllReduce = 0
+    Reduce = 1
+
+
+class GradientScaleStrategy(IntEnum):
+    """The gradient of the loss: 1/ranks, 1, or fed by the user as `<loss>@GRAD`."""
+
+    CoeffNumDevice = 0
+    One = 1
+    Customized = 2
+
+
+@dataclass
+class BuildStrategy:
+    """See above; `num_trainers`, `trainer_id` and `gradient_scale_strategy` have a meaning."""
+
+    reduce_strategy: ReduceStrategy = ReduceStrategy.AllReduce
+    gradient_scale_strategy: GradientScaleStrategy = GradientScaleStrategy.CoeffNumDevice
+    debug_graphviz_path: str = ""
+    enable_sequential_execution: bool = False
+    remove_unnecessary_lock: bool = True
+    num_trainers: int = 1
+    trainer_id: int = 0
+    trainers_endpoints: list[str] = field(default_factory=list)
+    nccl_comm_num: int = 1
+    use_hierarchical_allreduce_: bool = False
+    hierarchical_allreduce_inter_nranks_: int = 0
+    hierarchical_allreduce_exter_nranks_: int = 0
+    fuse_elewise_add_act_ops: bool = False
+    fuse_relu_depthwise_conv: bool = False
+    fuse_broadcast_ops: bool = False
+    fuse_all_optimizer_ops: bool = False
+    fuse_all_reduce_ops: bool = False
+    sync_batch_norm: bool = False
+    enable_backward_optimizer_op_deps: bool = False
+    cache_runtime_context: bool = False
+    async_mode: bool = False
+    memory_optimize: bool = False
+    enable_inplace: bool = False
+
+
+BuildStrategy.ReduceStrategy = ReduceStrategy  # type: ignore[attr-defined]
+BuildStrategy.GradientScaleStrategy = GradientScaleStrategy  # type: ignore[attr-defined]
+
+
+@dataclass
+class ExecutionStrategy:
+    """See above; places run on a thread each."""
+
+    num_threads: int = 0
+    use_cuda: bool = True
+    allow_op_delay: bool = False
+    num_iteration_per_drop_scope: int = 1
+    num_iteration_per_run: int = 1
