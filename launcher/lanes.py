@@ -31,7 +31,9 @@ class Lanes:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._wake = threading.Condition(threading.Lock())
+        self._lock = threading.Lock()
+        self._wake = threading.Condition(self._lock)
+        self._none_left = threading.Condition(self._lock)
         self._waiting: deque[Lane] = deque()
         self._threads = 0
         self._idle = 0
@@ -86,6 +88,11 @@ class Lanes:
         """Work is expected again."""
         self._expect(True)
 
+    def join(self, timeout_s: float) -> None:
+        """After `dismiss`: wait until all threads are gone, or until the time is over."""
+        with self._none_left:
+            self._none_left.wait_for(lambda: self._threads == 0, timeout_s)
+
     def _expect(self, work: bool) -> None:
         with self._wake:
             self._may_idle = work
@@ -118,6 +125,7 @@ class Lanes:
                 self._idle -= 1
                 if not self._waiting and not (self._may_idle and time.monotonic() < deadline):
                     self._threads -= 1
+                    self._none_left.notify_all()
                     return None
             lane = self._waiting.popleft()
             self._taken_at = time.monotonic()

@@ -27,7 +27,6 @@ START_LIMIT_S = 30.0  # from the login to the agent's first line
 READ_SIZE = 1 << 18
 WRITE_SIZE = 1 << 15
 TURN_SIZE = 1 << 18  # bytes that are written before others have their turn
-JOIN_S = 3.0
 
 _log = logging.getLogger(__name__)
 
@@ -130,6 +129,7 @@ class Link:
         self._is_over = False  # there is nothing more to read
         self._ended = threading.Event()
         self._writing = self._wires.lanes.lane(self._write_turn)
+        self._shutting = self._wires.lanes.lane(self._shut)
         self._read_once_more = self._wires.watch(self)
         self._wires.ask(self._writing)
 
@@ -162,10 +162,10 @@ class Link:
         self._events.put(MessageEvent(self.node_id, kind, fields, b""))
 
     def close(self) -> None:
-        """End the connection; returns when `LinkLost` was posted, or after JOIN_S."""
+        """Begin to end the connection, which may take seconds; never blocks. `LinkLost` comes when it has ended."""
         self._closed = True
-        self._shut()
-        self._ended.wait(JOIN_S)
+        self._stop_sending()
+        self._wires.ask(self._shutting)
 
     # What `Wires` asks for
 
@@ -236,10 +236,11 @@ class Link:
         self._events.put(LinkLost(self.node_id, "; ".join(part for part in (reason, ended) if part), self))
         self._ended.set()
 
-    def _shut(self) -> None:
+    def _shut(self) -> bool:
         self._stop_sending()
         self._stream.close()
         self._read_once_more()
+        return False
 
     def _stop_sending(self) -> None:
         with self._lock:
@@ -258,10 +259,10 @@ class Link:
             self._stop_sending()
         except ValueError as error:
             self._fault = str(error)
-            self._shut()
+            return self._shut()
         except Exception as error:  # noqa: BLE001 - who waits for the node must hear of it
             self._fault = f"{type(error).__name__}: {error}"
-            self._shut()
+            return self._shut()
         return False
 
     def _write(self, limit: int) -> bool:

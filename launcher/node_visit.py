@@ -28,6 +28,7 @@ AT_ONCE = 32
 MARGIN_S = 35.0  # for the start of an agent (30 s at most) and its answer, after the login
 LEASE_S = 30.0
 PING_S = 5.0
+ENDS_S = 3.0  # for all connections together
 
 
 @dataclass(frozen=True)
@@ -110,6 +111,7 @@ class _Round:
         finally:
             for link in self._links.values():
                 link.close()
+            self._wires.join(ENDS_S)
         late = f"it did not answer within {self._limit_s:.0f} s"
         return [self._answers.get(index, Answer(node, None, late)) for index, node in enumerate(self._nodes)]
 

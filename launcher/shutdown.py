@@ -22,6 +22,7 @@ MARGIN_S = 3.0  # what a node may take beyond the deadline it was given
 FORCED_STOP_S = 1.0  # after a second request: for the word that everything was killed
 FORCED_S = 1.5  # after a second request: for the rest of logs and output
 FAREWELL_S = 0.5  # after a second request: for the goodbye
+ENDS_S = 3.0  # for the ends of all connections together
 DRAIN_LIMIT_S = 86400.0
 
 
@@ -66,6 +67,7 @@ class Shutdown:
         self._enter("collect")
         self._collect()
         self._situation.engine.close()
+        self._situation.engine.wires.join(FAREWELL_S if self._situation.forced else ENDS_S)
         records = [record for record in self._roster.all() if not record.left_out]
         left_out = [record for record in self._roster.all() if record.left_out]
         return Undone(

@@ -74,6 +74,7 @@ class _Visit:
             self.loop.until(lambda: not self.roster.live(), LEAVE_S)
         for record in self.roster.live():
             record.drop(None)
+        self._engine.wires.join(LEAVE_S)
 
     def _handlers(self) -> Handlers:
         return Handlers(

@@ -121,6 +121,14 @@ class Wires:
                 self._poll.unregister(fd)
         self._nudge()
 
+    def join(self, timeout_s: float) -> None:
+        """Wait until every stream has ended and the threads with them, or until the time is over."""
+        deadline = time.monotonic() + timeout_s
+        thread = self._thread
+        if thread is not None:
+            thread.join(timeout_s)
+        self.lanes.join(max(0.0, deadline - time.monotonic()))
+
     def _run(self) -> None:
         while True:
             ready = self._poll.poll(self._patience_s())

@@ -171,6 +171,34 @@ def test_a_stream_that_ends_slowly_holds_up_no_other() -> None:
         link.close()
 
 
+def test_connections_that_end_slowly_end_together_and_hold_up_nobody() -> None:
+    events: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    wires = Wires()
+    hung = threading.Event()
+    links = [Link(number, f"n{number}", _Hung(hung), events, wires) for number in range(12)]
+    try:
+        for link in links:
+            link.close()
+        assert events.empty()  # nobody was waited for
+    finally:
+        hung.set()
+    wires.join(20)
+    assert sorted(events.get_nowait().node_id for _ in links) == list(range(12))
+
+
+class _Hung(LocalStream):
+    """A stream whose end takes until it is let go."""
+
+    def __init__(self, let_go: threading.Event) -> None:
+        super().__init__(["sleep", "600"], Bootstrap("n", b"x\n"))
+        self._let_go = let_go
+
+    def close(self) -> None:
+        self._let_go.wait(20)
+        self._child.kill()
+        super().close()
+
+
 def test_what_nobody_foresaw_while_frames_are_made_ends_the_link_and_is_told(
     make_node: Callable[..., Node],
 ) -> None:
