@@ -11,7 +11,7 @@ import threading
 from typing import Any
 
 MOST_EVENTS = 1024
-MOST_BYTES = 32 << 20
+MOST_BYTES = 8 << 20
 
 
 class Events(queue.SimpleQueue[Any]):

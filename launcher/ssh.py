@@ -37,6 +37,7 @@ from launcher.ssh_transport import QuietTransport
 RETRY_S = (0.1, 0.4)  # least and most before the second try at a busy server; doubled for each further one
 LONGEST_RETRY_S = 2.0
 STEPS_OF_A_LOGIN = 4  # name, TCP, handshake, authentication
+WINDOW = 1 << 20  # bytes of a node that may wait here unread; as much a round trip is the most that comes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,7 +201,7 @@ class Logins:
     ) -> SshStream:
         bootstrap = agent_bootstrap()
         try:
-            channel = transport.open_session(timeout=self._options.connect_timeout_s)
+            channel = transport.open_session(WINDOW, timeout=self._options.connect_timeout_s)
             channel.exec_command(agent_command(bootstrap, python))
             return SshStream(channel, bootstrap, let_go)
         except BaseException as error:
