@@ -108,4 +108,16 @@ def _shapes() -> list[Case]:
     ]
 
 
-SEQUENCE_CASES: list[Case] = [*_pools(), *_expansions(), *_convolutions(), *_shapes()]
+def _splits() -> list[Case]:
+    return [
+        Case("split_lod_tensor", {"X": _rows(2), "Mask": Values((6, 1), "booleans")}),
+        Case("split_lod_tensor", {"X": _rows(2, lengths=_EMPTY), "Mask": Values((0, 1), "booleans")}),
+        Case(
+            "merge_lod_tensor",
+            {"X": (3, 1), "Mask": Values((3, 1), "booleans"), "InTrue": (1, 2), "InFalse": (2, 2)},
+            fixed=("X",),
+        ),
+    ]
+
+
+SEQUENCE_CASES: list[Case] = [*_splits(), *_pools(), *_expansions(), *_convolutions(), *_shapes()]

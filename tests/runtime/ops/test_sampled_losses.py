@@ -23,6 +23,11 @@ def _score(emission: Any, transition: Any, tags: Any) -> float:
     )
 
 
+def _best(emission: Any, transition: Any) -> tuple[int, ...]:
+    ways = product(range(3), repeat=len(emission))
+    return max(ways, key=lambda tags: _score(emission, transition, tags))
+
+
 def _lattice() -> tuple[LoDArray, Any, list[Any]]:
     emission = LoDArray(_RNG.standard_normal((6, 3)), offsets_of([[2, 0, 3, 1]]))
     rows = [emission.data[a:b] for a, b in pairwise(emission.lod[0])]
@@ -49,9 +54,7 @@ def test_decoding_finds_the_best_of_all_ways() -> None:
     best: list[int] = []
     for each in rows:
         if len(each):
-            best += max(
-                product(range(3), repeat=len(each)), key=lambda tags, e=each: _score(e, transition, tags)
-            )
+            best += _best(each, transition)
     assert path.data[:, 0].tolist() == best
     label = path.data.copy()
     label[2] = (label[2] + 1) % 3

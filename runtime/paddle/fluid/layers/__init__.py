@@ -8,7 +8,9 @@ No module may be called like a layer.
 from paddle.fluid.layers import (
     activations,
     arithmetic,
+    arrays,
     comparisons,
+    control_flow,
     creation,
     dense,
     image,
@@ -17,14 +19,20 @@ from paddle.fluid.layers import (
     losses,
     measures,
     normalise,
+    recurrent_layers,
     reductions,
+    rnn_blocks,
+    sequences,
     shaping,
+    structured_losses,
     table,
     trigonometry,
 )
 from paddle.fluid.layers.activations import *  # noqa: F403
 from paddle.fluid.layers.arithmetic import *  # noqa: F403
+from paddle.fluid.layers.arrays import *  # noqa: F403
 from paddle.fluid.layers.comparisons import *  # noqa: F403
+from paddle.fluid.layers.control_flow import *  # noqa: F403
 from paddle.fluid.layers.creation import *  # noqa: F403
 from paddle.fluid.layers.dense import *  # noqa: F403
 from paddle.fluid.layers.image import *  # noqa: F403
@@ -33,15 +41,21 @@ from paddle.fluid.layers.learning_rate_scheduler import *  # noqa: F403
 from paddle.fluid.layers.losses import *  # noqa: F403
 from paddle.fluid.layers.measures import *  # noqa: F403
 from paddle.fluid.layers.normalise import *  # noqa: F403
+from paddle.fluid.layers.recurrent_layers import *  # noqa: F403
 from paddle.fluid.layers.reductions import *  # noqa: F403
+from paddle.fluid.layers.rnn_blocks import *  # noqa: F403
+from paddle.fluid.layers.sequences import *  # noqa: F403
 from paddle.fluid.layers.shaping import *  # noqa: F403
+from paddle.fluid.layers.structured_losses import *  # noqa: F403
 from paddle.fluid.layers.table import *  # noqa: F403
 from paddle.fluid.layers.trigonometry import *  # noqa: F403
 
 __all__ = [
     *activations.__all__,
     *arithmetic.__all__,
+    *arrays.__all__,
     *comparisons.__all__,
+    *control_flow.__all__,
     *creation.__all__,
     *dense.__all__,
     *image.__all__,
@@ -50,8 +64,12 @@ __all__ = [
     *losses.__all__,
     *measures.__all__,
     *normalise.__all__,
+    *recurrent_layers.__all__,
     *reductions.__all__,
+    *rnn_blocks.__all__,
+    *sequences.__all__,
     *shaping.__all__,
+    *structured_losses.__all__,
     *table.__all__,
     *trigonometry.__all__,
 ]

@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""While, Switch, ConditionalBlock and IfElse: operators that run blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+
+from paddle.fluid import bodies
+from paddle.fluid.errors import FluidError, FluidTypeError
+from paddle.fluid.layer_helper import LayerHelper
+from paddle.fluid.variable import Variable
+
+__all__ = ["ConditionalBlock", "IfElse", "Switch", "While"]
+
+
+class While:
+    """`with While(cond).block():` runs what is in the block as long as `cond`, which the block writes, holds.
+
+    Values written to a variable that was made outside of the block stay when the loop is over.
+    """
+
+    def __init__(self, cond: Variable, is_test: bool = False, name: str | None = None) -> None:
+        if cond.dtype != bool:
+            raise FluidTypeError(f"the condition of a While must be bool, got {cond.describe()}")
+        self._cond = cond
+        self._is_test = is_test
+        self._helper = LayerHelper("while", name)
+
+    @contextmanager
+    def block(self) -> Iterator[None]:
+        """Fill the loop's body."""
+        body = bodies.begin()
+        yield
+        body.program.rollback()
+        block = self._helper.block
+        written = bodies.writes(body)
+        if self._cond.name not in written:
+            raise FluidError(
+                f"the body of a While must write its condition {self._cond.name!r}, or it has no end"
+            )
+        kept = [name for name in written if bodies.has_value(block, name)]
+        read = [name for name in bodies.reads(body) if bodies.has_value(block, name)]
+        block.append_op(
+            "while",
+            {"X": list(dict.fromkeys([*read, *kept])), "Condition": self._cond},
+            {"Out": written, "StepScopes": bodies.scopes(block)},
+            {"sub_block": body.idx, "is_test": self._is_test},
+        )
+
+
+class ConditionalBlock:
+    """`with ConditionalBlock([cond], is_scalar_condition=True).block():` runs the block if the condition holds."""
+
+    def __init__(
+        self, inputs: Sequence[Variable], is_scalar_condition: bool = False, name: str | None = None
+    ) -> None:
+        self._inputs = list(inputs)
+        self._scalar = is_scalar_condition
+        self._helper = LayerHelper("conditional_block", name)
+
+    @contextmanager
+    def block(self) -> Iterator[None]:
+        """Fill the block."""
+        body = bodies.begin()
+        yield
+        body.program.rollback()
+        block = self._helper.block
+        written = bodies.writes(body)
+        kept = [name for name in written if bodies.has_value(block, name)]
+        given = list(dict.fromkeys([*bodies.reads(body), *kept]))
+        block.append_op(
+            "conditional_block",
+            {"Cond": self._inputs, "Input": given},
+            {"Out": written, "Scope": bodies.scopes(block)},
+            {"sub_block": body.idx, "is_scalar_condition": self._scalar},
+        )
+
+
+def _when(condition: Variable) -> AbstractContextManager[None]:
+    return ConditionalBlock([condition], is_scalar_condition=True).block()
+
+
+class Switch:
+    """Runs the first of several blocks whose condition holds.
+
+    `with Switch() as switch:`, and in it `with switch.case(cond): ...` and `with switch.default(): ...`.
+    """
+
+    def __init__(self, name: str | None = None) -> None:
+        self._helper = LayerHelper("switch", name)
+        self._none_before: Variable | None = None
+        self._is_open = False
+
+    def __enter__(self) -> Switch:
+        self._is_open = True
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._is_open = False
+
+    def case(self, condition: Variable) -> AbstractContextManager[None]:
+        """Return the block of a case, to be filled in a `with`."""
+        if not self._is_open:
+            raise FluidError("case must be called inside of `with Switch() as switch:`")
+        fails = self._helper.apply("logical_not", {"X": condition})
+        if self._none_before is None:
+            self._none_before = fails
+            return _when(condition)
+        before = self._none_before
+        self._none_before = self._helper.apply("logical_and", {"X": before, "Y": fails})
+        return _when(self._helper.apply("logical_and", {"X": before, "Y": condition}))
+
+    def default(self) -> AbstractContextManager[None]:
+        """Return the block that runs if no case holds, to be filled in a `with`."""
+        if self._none_before is None:
+            raise FluidError("default must come after the first case")
+        return _when(self._none_before)
+
+
+class IfElse:
+    """Rows for which a (rows, 1) condition holds go one way, all others another one.
+
+    `with ie.true_block(): x = ie.input(a); ie.output(f(x))`, likewise `false_block`; `ie()` returns the outputs
+    with the rows in their old order. Both ways run, each with its rows, which may be none.
+    """
+
+    def __init__(self, cond: Variable, name: str | None = None) -> None:
+        self._cond = cond
+        self._helper = LayerHelper("ifelse", name)
+        self._inputs: dict[str, tuple[Variable, Variable]] = {}
+        self._outputs: dict[bool, list[Variable]] = {True: [], False: []}
+        self._way: bool | None = None
+
+    @contextmanager
+    def true_block(self) -> Iterator[None]:
+        """Fill the way of the rows for which the condition holds."""
+        yield from self._along(True)
+
+    @contextmanager
+    def false_block(self) -> Iterator[None]:
+        """Fill the way of the other rows."""
+        yield from self._along(False)
+
+    def input(self, x: Variable) -> Variable:
+        """Return the rows of x that go this way."""
+        if self._way is None:
+            raise FluidError("IfElse.input must be called inside of true_block or false_block")
+        if x.name not in self._inputs:
+            parts = (
+                self._helper.create_variable_for_type_inference(x.dtype),
+                self._helper.create_variable_for_type_inference(x.dtype),
+            )
+            self._helper.append_op(
+                "split_lod_tensor", {"X": x, "Mask": self._cond}, {"OutTrue": parts[0], "OutFalse": parts[1]}
+            )
+            self._inputs[x.name] = parts
+        return self._inputs[x.name][0 if self._way else 1]
+
+    def output(self, *outs: Variable) -> None:
+        """Say what comes out of this way."""
+        if self._way is None:
+            raise FluidError("IfElse.output must be called inside of true_block or false_block")
+        self._outputs[self._way] += outs
+
+    def __call__(self) -> list[Variable]:
+        """Return the outputs of both ways, joined."""
+        yes, no = self._outputs[True], self._outputs[False]
+        if len(yes) != len(no) or not yes:
+            raise FluidError(f"both ways must have the same outputs, got {len(yes)} and {len(no)}")
+        return [
+            self._helper.apply("merge_lod_tensor", {"X": t, "Mask": self._cond, "InTrue": t, "InFalse": f})
+            for t, f in zip(yes, no, strict=True)
+        ]
+
+    def _along(self, way: bool) -> Iterator[None]:
+        self._way = way
+        try:
+            yield
+        finally:
+            self._way = None

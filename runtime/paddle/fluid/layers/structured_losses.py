@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CRF with decoding, nce and hierarchical sigmoid."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from paddle.fluid.errors import FluidError
+from paddle.fluid.initializer import NumpyArrayInitializer
+from paddle.fluid.layer_helper import LayerHelper
+from paddle.fluid.param_attr import ParamAttr, ParamAttrLike
+from paddle.fluid.variable import Variable
+
+__all__ = ["crf_decoding", "hsigmoid", "linear_chain_crf", "nce"]
+
+_SAMPLERS = {"uniform": 0, "log_uniform": 1, "custom_dist": 2}
+
+
+def linear_chain_crf(input: Variable, label: Variable, param_attr: ParamAttrLike = None) -> Variable:
+    """Return the negative log likelihood of each sequence's labels (sequences, 1).
+
+    The parameter (tags + 2, tags) scores first tags in row 0, last ones in row 1, steps from tag to tag below.
+    """
+    helper = LayerHelper("linear_chain_crf")
+    tags = input.shape[1]
+    transition = helper.create_parameter(param_attr, (tags + 2, tags), input.dtype)
+    inputs = {"Emission": input, "Transition": transition, "Label": label}
+    return helper.apply("linear_chain_crf", inputs, out="LogLikelihood", dtype=input.dtype)
+
+
+def crf_decoding(input: Variable, param_attr: ParamAttrLike, label: Variable | None = None) -> Variable:
+    """Return the best tags (rows, 1), or with a label whether they equal it; param_attr names the CRF's parameter."""
+    helper = LayerHelper("crf_decoding", param_attr=param_attr)
+    name = helper.param_attr.name if helper.param_attr else None
+    if not name:
+        raise FluidError("crf_decoding: param_attr must name the parameter of linear_chain_crf")
+    transition = helper.main_program.global_block().var(name)
+    inputs: dict[str, Any] = {"Emission": input, "Transition": transition, "Label": label}
+    out = helper.apply("crf_decoding", inputs, out="ViterbiPath", dtype="int64")
+    out.stop_gradient = True
+    return out
+
+
+def nce(
+    input: Variable,
+    label: Variable,
+    num_total_classes: int,
+    sample_weight: Variable | None = None,
+    param_attr: ParamAttrLike = None,
+    bias_attr: ParamAttrLike = None,
+    num_neg_samples: int | None = None,
+    name: str | None = None,
+    sampler: str = "uniform",
+    custom_dist: Sequence[float] | None = None,
+    seed: int = 0,
+    is_sparse: bool = False,
+) -> Variable:
+    """Return the cost (rows, 1) of true classes against drawn ones, over the number of drawn ones and one.
+
+    The weight is (classes, width), the bias (classes, 1). `custom_dist` is the chance of each class.
+    """
+    helper = LayerHelper("nce", name, bias_attr=bias_attr)
+    drawn = 10 if num_neg_samples is None else num_neg_samples
+    if sampler not in _SAMPLERS or (sampler == "custom_dist") != (custom_dist is not None):
+        raise FluidError(
+            f"nce: sampler is one of {', '.join(_SAMPLERS)}, and custom_dist given for that alone; got {sampler!r}"
+        )
+    inputs: dict[str, Variable] = {"Input": input, "Label": label}
+    inputs["Weight"] = helper.create_parameter(param_attr, (num_total_classes, input.shape[1]), input.dtype)
+    if helper.bias_attr is not None:
+        inputs["Bias"] = helper.create_parameter(
+            helper.bias_attr, (num_total_classes, 1), input.dtype, is_bias=True
+        )
+    if sample_weight is not None:
+        inputs["SampleWeight"] = sample_weight
+    if custom_dist is not None:
+        chances = np.asarray(custom_dist, "float32")
+        attr = ParamAttr(initializer=NumpyArrayInitializer(chances), trainable=False)
+        inputs["CustomDistProbs"] = helper.create_parameter(attr, chances.shape, "float32")
+    attrs = {
+        "num_total_classes": num_total_classes,
+        "num_neg_samples": drawn,
+        "seed": seed,
+        "sampler": _SAMPLERS[sampler],
+        "is_sparse": is_sparse,
+    }
+    cost = helper.apply("nce", inputs, attrs, out="Cost", dtype=input.dtype)
+    return helper.apply("scale", {"X": cost}, {"scale": 1.0 / (drawn + 1)}, dtype=input.dtype)
+
+
+def hsigmoid(
+    input: Variable,
+    label: Variable,
+    num_classes: int,
+    param_attr: ParamAttrLike = None,
+    bias_attr: ParamAttrLike = None,
+    name: str | None = None,
+    path_table: Variable | None = None,
+    path_code: Variable | None = None,
+    is_custom: bool = False,
+    is_sparse: bool = False,
+) -> Variable:
+    """Return the cost (rows, 1) of the way to a class through a binary tree.
+
+    The default tree has num_classes - 1 nodes; a custom one has num_classes and needs path_table and path_code.
+    """
+    helper = LayerHelper("hierarchical_sigmoid", name, bias_attr=bias_attr)
+    if is_custom != (path_table is not None) or is_custom != (path_code is not None):
+        raise FluidError("hsigmoid: a custom tree, and only that, needs path_table and path_code")
+    nodes = num_classes if is_custom else num_classes - 1
+    inputs: dict[str, Variable] = {"X": input, "Label": label}
+    inputs["W"] = helper.create_parameter(param_attr, (nodes, input.shape[1]), input.dtype)
+    if helper.bias_attr is not None:
+        inputs["Bias"] = helper.create_parameter(helper.bias_attr, (nodes, 1), input.dtype, is_bias=True)
+    if path_table is not None and path_code is not None:
+        inputs |= {"PathTable": path_table, "PathCode": path_code}
+    attrs = {"num_classes": num_classes, "is_sparse": is_sparse}
+    return helper.apply("hierarchical_sigmoid", inputs, attrs, dtype=input.dtype)

@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Models of the book that read sequences learn small synthetic tasks; blocks do what they say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import paddle.fluid as fluid
+from paddle.fluid import layers
+
+Variable = fluid.framework.Variable
+_WORDS = 20
+
+
+def _embedded() -> Variable:
+    words = layers.data("words", [1], dtype="int64", lod_level=1)
+    return layers.embedding(words, [_WORDS, 8])
+
+
+def conv_net() -> Variable:
+    hidden = layers.sequence_conv(_embedded(), 8, 3, act="tanh")
+    return layers.sequence_pool(hidden, "max")
+
+
+def stacked_lstm() -> Variable:
+    hidden, _ = layers.dynamic_lstm(layers.fc(_embedded(), 32), 32, use_peepholes=True)
+    backward, _ = layers.dynamic_lstm(layers.fc([_embedded(), hidden], 32), 32, is_reverse=True)
+    return layers.concat([layers.sequence_pool(hidden, "max"), layers.sequence_pool(backward, "max")], axis=1)
+
+
+def gru() -> Variable:
+    return layers.sequence_last_step(layers.dynamic_gru(layers.fc(_embedded(), 24), 8))
+
+
+def dynamic_rnn() -> Variable:
+    rnn = layers.DynamicRNN()
+    embedded = _embedded()
+    with rnn.block():
+        word = rnn.step_input(embedded)
+        before = rnn.memory(shape=[8], value=0.0)
+        after = layers.fc([word, before], 8, act="tanh")
+        rnn.update_memory(before, after)
+        rnn.output(after)
+    out = rnn()
+    assert isinstance(out, Variable)
+    return layers.sequence_last_step(out)
+
+
+def _sentences(batches: int) -> list[list[tuple[list[int], int]]]:
+    """Sentences whose class is whether a word below 10 comes more often than others."""
+    rng = np.random.default_rng(1)
+    result = []
+    for _ in range(batches):
+        batch = []
+        for _ in range(16):
+            kind = int(rng.integers(0, 2))
+            words = rng.integers(0, 10, rng.integers(1, 7)) + 10 * kind
+            batch.append((words.tolist(), kind))
+        result.append(batch)
+    return result
+
+
+@pytest.mark.parametrize("net", [conv_net, stacked_lstm, gru, dynamic_rnn])
+def test_a_net_learns_what_sentences_are_about(net: Callable[[], Variable]) -> None:
+    fluid.default_main_program().random_seed = fluid.default_startup_program().random_seed = 3
+    label = layers.data("label", [1], dtype="int64")
+    prediction = layers.fc(net(), 2, act="softmax")
+    loss = layers.mean(layers.cross_entropy(prediction, label))
+    fluid.optimizer.Adam(0.02).minimize(loss)
+    exe = fluid.Executor(fluid.CPUPlace())
+    exe.run(fluid.default_startup_program())
+    feeder = fluid.DataFeeder(["words", "label"], fluid.CPUPlace())
+    losses = [float(exe.run(feed=feeder.feed(each), fetch_list=[loss])[0][0]) for each in _sentences(30)]
+    assert losses[-1] < 0.2 * losses[0]
+
+
+def test_a_crf_learns_to_tag_words() -> None:
+    fluid.default_main_program().random_seed = fluid.default_startup_program().random_seed = 3
+    target = layers.data("target", [1], dtype="int64", lod_level=1)
+    emission = layers.fc(_embedded(), 3)
+    cost = layers.linear_chain_crf(emission, target, param_attr=fluid.ParamAttr(name="crfw"))
+    path = layers.crf_decoding(emission, param_attr=fluid.ParamAttr(name="crfw"))
+    loss = layers.mean(cost)
+    fluid.optimizer.Adam(0.05).minimize(loss)
+    exe = fluid.Executor(fluid.CPUPlace())
+    exe.run(fluid.default_startup_program())
+    feeder = fluid.DataFeeder(["words", "target"], fluid.CPUPlace())
+    rng = np.random.default_rng(2)
+    for _ in range(40):
+        sentences = [rng.integers(0, _WORDS, rng.integers(1, 6)).tolist() for _ in range(8)]
+        batch = [(words, [word % 3 for word in words]) for words in sentences]
+        value, found = exe.run(feed=feeder.feed(batch), fetch_list=[loss, path], return_numpy=False)
+    assert float(np.asarray(value)[0]) < 0.5
+    assert np.asarray(found)[:, 0].tolist() == [word % 3 for words in sentences for word in words]
+
+
+def test_a_static_rnn_runs_over_the_first_dimension() -> None:
+    x = layers.data("x", [4, 2, 3], append_batch_size=False)
+    rnn = layers.StaticRNN()
+    with rnn.step():
+        step = rnn.step_input(x)
+        total = rnn.memory(shape=[-1, 3], batch_ref=step)
+        after = layers.elementwise_add(total, step)
+        rnn.update_memory(total, after)
+        rnn.step_output(after)
+    exe = fluid.Executor(fluid.CPUPlace())
+    values = np.arange(24, dtype="float32").reshape(4, 2, 3)
+    result = rnn()
+    assert isinstance(result, Variable)
+    (out,) = exe.run(feed={"x": values}, fetch_list=[result])
+    np.testing.assert_allclose(out, values.cumsum(axis=0))
+
+
+def test_a_while_counts_and_writes_an_array() -> None:
+    i = layers.fill_constant([1], "int64", 0)
+    limit = layers.fill_constant([1], "int64", 5)
+    total = layers.fill_constant([1], "float32", 1.0)
+    array = layers.create_array("float32")
+    cond = layers.less_than(i, limit)
+    loop = layers.While(cond)
+    with loop.block():
+        layers.assign(layers.scale(total, scale=2.0), total)
+        layers.array_write(total, i, array)
+        layers.increment(i)
+        layers.less_than(i, limit, cond=cond)
+    third, length = (
+        layers.array_read(array, layers.fill_constant([1], "int64", 2)),
+        layers.array_length(array),
+    )
+    results = fluid.Executor(fluid.CPUPlace()).run(fetch_list=[total, i, third, length])
+    assert [each.tolist() for each in results] == [[32.0], [5], [8.0], [5]]
+
+
+@pytest.mark.parametrize(("step", "rate"), [(0.0, 1.0), (5.0, 0.5), (20.0, 0.1)])
+def test_a_switch_runs_the_first_case_that_holds(step: float, rate: float) -> None:
+    x = layers.data("x", [1], append_batch_size=False)
+    out = layers.create_global_var([1], 7.0, "float32", persistable=True)
+    with layers.Switch() as switch:
+        for bound, value in ((3.0, 1.0), (10.0, 0.5)):
+            with switch.case(layers.less_than(x, layers.fill_constant([1], "float32", bound))):
+                layers.assign(layers.fill_constant([1], "float32", value), out)
+        with switch.default():
+            layers.assign(layers.fill_constant([1], "float32", 0.1), out)
+    exe = fluid.Executor(fluid.CPUPlace())
+    exe.run(fluid.default_startup_program())
+    (got,) = exe.run(feed={"x": np.array([step], "float32")}, fetch_list=[out])
+    np.testing.assert_allclose(got, [rate])
+
+
+def test_rows_go_their_own_way_and_come_back_in_order() -> None:
+    x = layers.data("x", [1])
+    ways = layers.IfElse(
+        layers.less_than(x, layers.fill_constant_batch_size_like(x, [-1, 1], "float32", 0.0))
+    )
+    with ways.true_block():
+        ways.output(layers.scale(ways.input(x), scale=-1.0))
+    with ways.false_block():
+        ways.output(layers.scale(ways.input(x), scale=10.0))
+    feed: dict[str, Any] = {"x": np.array([[1], [-2], [3], [-4]], "float32")}
+    (out,) = fluid.Executor(fluid.CPUPlace()).run(feed=feed, fetch_list=ways())
+    assert out[:, 0].tolist() == [10, 2, 30, 4]
+
+
+@pytest.mark.parametrize("layer", ["nce", "hsigmoid"])
+def test_sampled_losses_fall(layer: str) -> None:
+    fluid.default_main_program().random_seed = fluid.default_startup_program().random_seed = 3
+    word, label = layers.data("word", [1], dtype="int64"), layers.data("label", [1], dtype="int64")
+    hidden = layers.embedding(word, [_WORDS, 16])
+    cost = layers.nce(hidden, label, _WORDS) if layer == "nce" else layers.hsigmoid(hidden, label, _WORDS)
+    loss = layers.mean(cost)
+    fluid.optimizer.Adam(0.05).minimize(loss)
+    exe = fluid.Executor(fluid.CPUPlace())
+    exe.run(fluid.default_startup_program())
+    rng, losses = np.random.default_rng(0), []
+    for _ in range(60):
+        words = rng.integers(0, _WORDS, (32, 1))
+        losses.append(
+            float(exe.run(feed={"word": words, "label": (words + 1) % _WORDS}, fetch_list=[loss])[0][0])
+        )
+    assert np.mean(losses[-5:]) < 0.6 * losses[0]
