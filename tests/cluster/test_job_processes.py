@@ -64,8 +64,10 @@ def test_a_trainer_that_is_done_early_lets_the_others_go_on(
     oracle.check(launch, 130)
 
 
-def test_a_killed_pserver_ends_the_job_as_lost(cluster: Cluster, job: JobRunner, oracle: Oracle) -> None:
-    launch = job.start("--act=hold")
+def test_a_killed_pserver_that_keeps_no_state_ends_the_job_as_lost(
+    cluster: Cluster, job: JobRunner, oracle: Oracle
+) -> None:
+    launch = job.start("--act=hold", "--state_dir=")
     job.wait_until_holding(launch)
     os.kill(job.wait_for_role("PSERVER")["node-b"].pid, signal.SIGKILL)
     oracle.check(launch, 5, r"FIRST ERROR: pserver 1 on root@node-b: signal 9", within_s=20)

@@ -84,15 +84,17 @@ def test_restarts_come_to_an_end(cluster: Cluster, job: JobRunner, oracle: Oracl
     assert [each["kind"] for each in failure(job)["incidents"]] == ["restart", "restart"]
 
 
-def test_a_pserver_is_never_started_again(cluster: Cluster, job: JobRunner, oracle: Oracle) -> None:
+def test_a_pserver_that_keeps_no_state_is_never_started_again(
+    cluster: Cluster, job: JobRunner, oracle: Oracle
+) -> None:
     learn(job)
-    launch = job.start("--passes=1000", "--max_restarts=5")
+    launch = job.start("--passes=1000", "--max_restarts=5", "--state_dir=")
     launch.wait_for_line("trainer 2 life 0: end of pass 1", 40)
     os.kill(job.wait_for_role("PSERVER")["node-b"].pid, signal.SIGKILL)
     oracle.check(
         launch,
         5,
-        r"the job ends: a pserver has no saved state",
+        r"the job ends: a pserver's state is lost",
         r"FIRST ERROR: pserver 1 on root@node-b: signal 9",
         within_s=40,
     )

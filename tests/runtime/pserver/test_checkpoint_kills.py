@@ -22,7 +22,7 @@ from tests.runtime.pserver.killed_pserver import client_of, flags
 from tests.runtime.pserver.pserver_process import PserverProcess
 
 KILLS = 20
-MODEL = Model({"w": (400, 500), "b": (64,)})
+MODEL = Model({"w": (150, 100), "b": (64,)})
 ADAGRAD = OptimizerSpec("adagrad", learning_rate=0.1, hyper={"epsilon": 1e-6})
 
 

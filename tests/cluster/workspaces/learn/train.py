@@ -66,4 +66,6 @@ parameters = paddle.parameters.create(cost)
 optimizer = paddle.optimizer.Momentum(momentum=0, learning_rate=1e-3, is_async=flags.get("async") == "1")
 trainer = paddle.trainer.SGD(cost, parameters, optimizer, is_local=False)
 trainer.train(reader, num_passes=int(flags.get("passes", "3")), event_handler=on_event)
+bits = {name: parameters.get(name).tobytes().hex() for name in parameters.names()}
+sys.stdout.write(f"trainer {rank} parameters {' '.join(f'{name}={bits[name]}' for name in sorted(bits))}\n")
 sys.stdout.write(f"trainer {rank} life {life} is done\n")

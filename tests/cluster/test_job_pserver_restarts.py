@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Parameter servers that are killed are started again with their state; trainers notice a pause and nothing else."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import shutil
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.deadline import wait_for
+from tests.cluster.hosts import Cluster
+from tests.cluster.job import JobRunner
+from tests.cluster.launch import Launch
+from tests.cluster.oracle import Oracle
+
+pytestmark = pytest.mark.cluster
+
+LEARN = Path(__file__).with_name("workspaces") / "learn"
+STATE = Path("/dev/shm")
+SHORT = ("--passes=4", "--batches=10", "--pause=0.02")
+A_KILL_COSTS_S = 5.0
+
+
+@pytest.fixture(autouse=True)
+def learn(job: JobRunner) -> None:
+    shutil.rmtree(job.workspace)
+    shutil.copytree(LEARN, job.workspace)
+    job.conf["RESTART_BACKOFF_S"] = 0.2
+
+
+def kill(job: JobRunner, *hosts: str) -> None:
+    """Kills pservers as they are found; one that is just being started again counts as killed."""
+    found = job.processes("PSERVER")
+    for host in hosts:
+        if host in found:
+            os.kill(found[host].pid, signal.SIGKILL)
+
+
+def parameters(launch: Launch) -> set[str]:
+    """What the trainers ended with, in hexadecimal digits."""
+    found = re.findall(r"trainer \d parameters (.*)$", launch.output, re.M)
+    assert len(found) == 3, launch.output
+    return set(found)
+
+
+def state_left(job: JobRunner) -> list[str]:
+    return [path.name for path in STATE.glob("paddle-JOB*")]
+
+
+def test_a_synchronous_job_ends_with_the_same_bits_when_pservers_are_killed(
+    cluster: Cluster, job: JobRunner, oracle: Oracle
+) -> None:
+    began = time.monotonic()
+    launch = job.start(*SHORT)
+    oracle.check(launch, 0, within_s=60)
+    undisturbed_s = time.monotonic() - began
+    expected = parameters(launch)
+    assert len(expected) == 1
+    rng = random.Random(5)
+    for _ in range(3):
+        began = time.monotonic()
+        launch = job.start(*SHORT)
+        launch.wait_for_line("end of pass 0", 40)
+        time.sleep(rng.uniform(0, 0.4))  # a moment nobody chose
+        kill(job, rng.choice(["node-a", "node-b", "node-c"]))
+        oracle.check(
+            launch,
+            0,
+            r"pserver \d on root@node-[abc]: signal 9 \(SIGKILL\); pserver \d is started again with its state",
+            never=["FIRST ERROR"],
+            within_s=60,
+        )
+        assert time.monotonic() - began < undisturbed_s + A_KILL_COSTS_S
+        assert parameters(launch) == expected
+    wait_for("no state left in memory", lambda: not state_left(job), 5)
+
+
+def test_all_pservers_killed_at_once_come_back(cluster: Cluster, job: JobRunner, oracle: Oracle) -> None:
+    launch = job.start(*SHORT, "--async=1")
+    launch.wait_for_line("end of pass 0", 40)
+    kill(job, "node-a", "node-b", "node-c")
+    oracle.check(launch, 0, r"restart 1 of 3", never=["FIRST ERROR"], within_s=60)
+    assert len(parameters(launch)) == 1
+
+
+def test_a_pserver_that_dies_again_and_again_ends_the_job(
+    cluster: Cluster, job: JobRunner, oracle: Oracle, tmp_path: Path
+) -> None:
+    launch = job.start("--passes=1000", f"--checkpoint_dir={tmp_path}")
+    launch.wait_for_line("end of pass 0", 40)
+    for number in range(1, 5):
+        found = job.wait_for_role("PSERVER")
+        os.kill(found["node-b"].pid, signal.SIGKILL)
+        if number < 4:
+            launch.wait_for_line(f"restart {number} of 3", 20)
+            pid = found["node-b"].pid
+            wait_for(
+                "another process",
+                lambda pid=pid: getattr(job.processes("PSERVER").get("node-b"), "pid", pid) != pid,
+                20,
+            )
+    oracle.check(
+        launch,
+        5,
+        r"the job ends: a pserver was started again as often as it may be",
+        r"FIRST ERROR: pserver 1 on root@node-b: signal 9",
+        r"give the same command again, with --resume=latest",
+        within_s=40,
+    )
+    wait_for("no state left in memory", lambda: not state_left(job), 5)
