@@ -20,7 +20,7 @@ from paddle.optim.rows import RowStep
 from paddle.optim.spec import OptimizerSpec, RowGradient
 from paddle.pserver.sparse import index_kernels, row_kernels
 from paddle.pserver.sparse.blocks import Block, Header
-from paddle.pserver.sparse.gradients import joined
+from paddle.pserver.sparse.gradients import joined, plain
 from paddle.pserver.sparse.index import ABSENT, Index
 from paddle.pserver.sparse.mixing import SEGMENTS
 from paddle.pserver.sparse.slabs import Memory, Numbers, Slabs, map_memory
@@ -88,6 +88,7 @@ class HashTable:
             out: (n, width) float32, C-contiguous: filled and returned.
         """
         found = np.empty((len(ids), self.spec.width), np.float32) if out is None else out
+        ids = plain(ids)
         self._slabs.read(self._index.find(ids), ids, found, unknown == "zero")
         return found
 
@@ -210,11 +211,12 @@ class HashTable:
             raise PserverError(
                 f"table {self.spec.name}: rows to restore: expected {shape}, got {block.parts.shape}"
             )
-        numbers = self._index.find(block.ids)
+        ids, ticks = plain(block.ids), block.ticks.copy()
+        numbers = self._index.find(ids)
         absent = numbers == ABSENT
         self._reserve(int(absent.sum()))
-        numbers[absent] = self._make(block.ids[absent])
-        self._slabs.scatter(numbers, block.parts, block.ticks)
+        numbers[absent] = self._make(ids[absent])
+        self._slabs.scatter(numbers, block.parts.copy(), ticks)
 
     # -- rows
 

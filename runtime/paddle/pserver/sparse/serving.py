@@ -91,7 +91,9 @@ class ServedTable:
         """
         # Loads the compiler, which servers without growing tables do without.
         from paddle.pserver.sparse.hash_table import HashTable
+        from paddle.pserver.sparse.warming import warm_up
 
+        warm_up()
         self.share = share
         self.table = HashTable(share.spec, optimizer)
 
