@@ -29,6 +29,7 @@ from paddle.pserver.layout import Array, Layout
 from paddle.pserver.links import Links
 from paddle.pserver.message import Message, Section, Verb
 from paddle.pserver.rejoining import rejoin
+from paddle.pserver.resumption import Position, read_positions
 from paddle.pserver.session import TAKES_OVER
 from paddle.pserver.sparse.spec import TableSpec
 from paddle.pserver.tables import Tables, reply_array
@@ -67,6 +68,7 @@ class Client:
         self._num_sparse = num_sparse
         self._everyone = range(len(network.endpoints))
         self._closed = False
+        self.resumed: Position | None = None
         self._layout = Layout([], len(self._everyone) - num_sparse, num_sparse)
         try:
             self._exchange.hello(num_trainers, TAKES_OVER if takes_over else 0)
@@ -167,6 +169,7 @@ class Client:
         replies: dict[int, Message] = {}
         for servers in turns:
             replies |= self._exchange.run({i: _configure(model, i, first_comes) for i in servers})
+        self.resumed = read_positions(replies, self._network.endpoints, is_async=optimizer.is_async)
         missing = [i for i, reply in replies.items() if reply.value == 0]
         if not missing:
             if self._trainer == 0:

@@ -19,6 +19,7 @@ from paddle.pserver.keeping import NOBODY, Keeper
 from paddle.pserver.message import Message, Section, Verb, error_message
 from paddle.pserver.options import EngineOptions
 from paddle.pserver.pushes import Pushes
+from paddle.pserver.resumption import position
 from paddle.pserver.store import Store
 from paddle.pserver.sync import Barrier, LagGate, Waiting, lag_ratio
 
@@ -52,6 +53,7 @@ class Training:
         self._configuration: Configuration | None = None
         self._store: Store | None = None
         self._is_ready = False
+        self._resumed_at = -1  # batches of the checkpoint that this job goes on from
         self._creator = 0
         self._lag: LagGate | None = None
         self._pass_open = False
@@ -90,6 +92,7 @@ class Training:
             "start": sorted(self._start.arrived),
             "finish": sorted(self._finish.arrived),
             "lag": self._lag.facts() if self._lag else None,
+            "resumed_at": self._resumed_at,
         }
 
     def take_up(self, configuration: Configuration, store: Store, facts: Mapping[str, Any]) -> None:
@@ -98,6 +101,7 @@ class Training:
         self._adapt(configuration)
         if self._lag is not None and facts["lag"] is not None:
             self._lag.take_up(facts["lag"])
+        self._resumed_at = facts["resumed_at"]
         self._pass_open, self._in_pass = facts["pass_open"], set(facts["in_pass"])
         for barrier, trainers in ((self._start, facts["start"]), (self._finish, facts["finish"])):
             for trainer in trainers:
@@ -190,7 +194,7 @@ class Training:
                     f"this pserver is configured for another model (restart it between jobs): {difference}"
                 )
         if self._is_ready:
-            self._answer(trainer, Message(Verb.OK, value=1))
+            self._answer(trainer, self._there())
         elif trainer == self._creator:
             self._answer(trainer, Message(Verb.OK, value=0))
         elif self._creator in self._left:
@@ -207,6 +211,7 @@ class Training:
         except (MemoryError, ValueError) as error:
             raise PserverError(f"the parameters do not fit into this server's memory: {error}") from None
         self._is_ready = self._keeper.adopt(store, wanted)
+        self._resumed_at = store.version if self._is_ready else -1
         self._store, self._creator = store, creator
         self._adapt(wanted)
         for part in share.dense:
@@ -220,9 +225,16 @@ class Training:
                     trainer, error_message(f"trainer {creator} configured another model: {difference}")
                 )
             elif self._is_ready:
-                self._answer(trainer, Message(Verb.OK, value=1))
+                self._answer(trainer, self._there())
             else:
                 self._config.arrive(trainer, other)
+
+    def _there(self) -> Message:
+        """Say that values are there, and of which checkpoint if the job begins with one."""
+        store = self._ready()
+        if store.version != self._resumed_at:
+            return Message(Verb.OK, value=1)
+        return Message(Verb.OK, value=1, sections=(position(store.version, store.pass_version),))
 
     def _adapt(self, configuration: Configuration) -> None:
         self._configuration = configuration

@@ -196,6 +196,9 @@ class SGD:
         self._log.start_pass(pass_id)
         updater.start_pass(pass_id)
         for batch_id, batch in enumerate(reader()):
+            if updater.skips_batch():
+                self._step += 1
+                continue
             handler(events.BeginIteration(pass_id, batch_id))
             feed = feeder(batch)
             updater.prepare(feed)
@@ -251,6 +254,7 @@ class SGD:
 
             updater = RemoteUpdater(self._machine, spec, self._settings)
         self._updater, self._closed = updater, False
+        self._step += updater.first_step
         average = self._optimizer.model_average
         if average is not None:
             parameters = self._topology.network.parameters

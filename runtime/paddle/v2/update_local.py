@@ -42,6 +42,15 @@ class LocalUpdater:
         """Never: weights that only this process has begin anew with it."""
         return False
 
+    @property
+    def first_step(self) -> int:
+        """Local training begins at the first batch."""
+        return 0
+
+    def skips_batch(self) -> bool:
+        """Local training leaves nothing out."""
+        return False
+
     def start_pass(self, pass_id: int) -> None:
         """Begin a pass."""
         self._pass_id = pass_id

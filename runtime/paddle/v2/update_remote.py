@@ -54,7 +54,15 @@ class RemoteUpdater:
         try:
             specs = [parameter_spec(config, sparse=config.sparse_remote_update) for config in trained]
             self._client.configure(specs, optimizer, self._first_values(settings))
-            self._passes_over = self._client.rejoin() if settings.environment.restart_count else 0
+            resumed = None if settings.environment.restart_count else self._client.resumed
+            is_late = settings.environment.restart_count or resumed is not None
+            self._passes_over = self._client.rejoin() if is_late else 0
+            self._batches_over = 0
+            self.first_step = 0
+            if resumed is not None:
+                shared = settings.num_trainers if optimizer.is_async else 1
+                self._batches_over = resumed.in_pass // shared
+                self.first_step = (resumed.version - resumed.in_pass) // shared
             self._client.pull(self._dense)
             self._take()
         except BaseException:
@@ -65,6 +73,11 @@ class RemoteUpdater:
         """A trainer that was started again goes on with the pass that the others are in."""
         self._passes_over -= 1
         return self._passes_over >= 0
+
+    def skips_batch(self) -> bool:
+        """A job that goes on from a checkpoint begins in the middle of a pass."""
+        self._batches_over -= 1
+        return self._batches_over >= 0
 
     def start_pass(self, pass_id: int) -> None:
         """Meet the other trainers."""

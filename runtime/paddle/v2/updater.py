@@ -21,6 +21,13 @@ class Updater(Protocol):
     def is_over(self) -> bool:
         """Whether the next pass was over before this process was started; each answer is about the pass after."""
 
+    @property
+    def first_step(self) -> int:
+        """Batches that went before those of the first pass that is not over."""
+
+    def skips_batch(self) -> bool:
+        """Whether the next batch was over before this process was started; each answer is about the batch after."""
+
     def start_pass(self, pass_id: int) -> None:
         """Begin a pass."""
 
