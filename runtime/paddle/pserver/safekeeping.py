@@ -174,7 +174,8 @@ class Safekeeper:
         assert self._safety.checkpoints is not None
         started = self._clock()
         version = None if self._safety.resume == "latest" else int(self._safety.resume)
-        found = newest(self._safety.checkpoints, version)
+        c = configuration
+        found = newest(self._safety.checkpoints, version, (c.server, c.num_dense + c.num_sparse))
         load(store, found.root, _parts_for(found, configuration))
         _log.info(
             "resumed from the checkpoint of batch %d in %s, pass %d, in %.1f s",
@@ -187,9 +188,11 @@ class Safekeeper:
 
 def _parts_for(found: Checkpoint, configuration: Configuration) -> list[Manifest]:
     """Return the parts that a server needs: its own if servers are as many as then, else all."""
-    if configuration.server < len(found.parts):
-        mine = found.parts[configuration.server]
+    for mine in found.parts:
         then = Configuration.from_text(mine.configuration)
-        if (then.num_dense, then.num_sparse) == (configuration.num_dense, configuration.num_sparse):
+        if mine.server == configuration.server and (then.num_dense, then.num_sparse) == (
+            configuration.num_dense,
+            configuration.num_sparse,
+        ):
             return [mine]
     return list(found.parts)

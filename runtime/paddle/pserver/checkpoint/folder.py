@@ -2,7 +2,8 @@
 """The checkpoints below one folder: which are there, which are whole, which may go.
 
 A checkpoint is whole if every server's part is there, of one job, and every file has the size and the checksum
-that a manifest says. What is not whole is passed over with a reason, never read in part.
+that a manifest says. What is not whole is passed over with a reason, never read in part. In a folder of one
+machine only, the parts of its own servers are all that there can be; then these must be there.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Checkpoint:
     """A whole checkpoint.
 
     Attributes:
-        parts: by server.
+        parts: in the order of servers; those of other machines are missing where every machine has its own folder.
     """
 
     root: Path
@@ -44,18 +45,24 @@ class Checkpoint:
         return self.parts[0].version
 
 
-def newest(root: Path, version: int | None = None) -> Checkpoint:
+def newest(root: Path, version: int | None = None, mine: tuple[int, int] | None = None) -> Checkpoint:
     """Return the newest whole checkpoint, or that of a version; tell of newer ones that are not.
+
+    Args:
+        root: the folder.
+        version: see above.
+        mine: (number, count of servers) of a server that can do without the others' parts, if it is placed alike.
 
     Raises:
         CheckpointError: there is none; the text says what is wrong with those that are there.
     """
     wrong: list[str] = []
+    visible = _visible(root, mine)
     for folder in _versions(root):
         if version is not None and _version_of(folder) != version:
             continue
         try:
-            found = Checkpoint(root, _parts(root, folder))
+            found = Checkpoint(root, _parts(root, folder, visible))
         except CheckpointError as error:
             wrong.append(f"{folder}: {error}")
             _log.warning("checkpoint %s is passed over: %s", folder, error)
@@ -166,18 +173,33 @@ def _part_folders(folder: Path) -> Iterator[Path]:
     return (path for path in sorted(folder.iterdir()) if _PART.match(path.name))
 
 
-def _parts(root: Path, folder: Path) -> tuple[Manifest, ...]:
+def _visible(root: Path, mine: tuple[int, int] | None) -> frozenset[int] | None:
+    """Return the servers of a folder that is this machine's alone; None: all servers' parts are needed."""
+    seen = {
+        match.groups()
+        for folder in _versions(root)
+        for part in folder.iterdir()
+        if (match := _PART.match(part.name))
+    }
+    if mine is None or {count for _, count in seen} != {str(mine[1])}:
+        return None
+    servers = frozenset(int(server) for server, _ in seen)
+    return servers if mine[0] in servers and len(servers) < mine[1] else None
+
+
+def _parts(root: Path, folder: Path, visible: frozenset[int] | None) -> tuple[Manifest, ...]:
     found = [read_manifest(part) for part in _part_folders(folder)]
     if not found:
         raise CheckpointError("it is empty")
     by_server = {manifest.server: manifest for manifest in found}
     count = found[0].count
-    missing = sorted(set(range(count)) - set(by_server))
-    if missing or len(found) != count:
+    needed = set(range(count)) if visible is None else visible
+    missing = sorted(needed - set(by_server))
+    if missing or len(found) != len(needed):
         raise CheckpointError(f"expected the parts of {count} servers, missing {missing or 'none'}")
     for file in {file for manifest in found for file in manifest.files}:
         check(root, file)
-    return tuple(by_server[server] for server in range(count))
+    return tuple(by_server[server] for server in sorted(by_server))
 
 
 def _remove_empty(folder: Path) -> None:
