@@ -11,13 +11,13 @@ from typing import Any
 from paddle.ops.registry import operator
 
 
-@operator("feed", "X -> Out", attrs={"col": 0})
+@operator("feed", "X -> Out", attrs={"col": 0}, has_effect=True)
 def feed(x: Any) -> Any:
     """Return X."""
     return x
 
 
-@operator("fetch", "X -> Out", attrs={"col": 0})
+@operator("fetch", "X -> Out", attrs={"col": 0}, has_effect=True)
 def fetch(x: Any) -> Any:
     """Return X."""
     return x
