@@ -118,7 +118,9 @@ def _limit(side: Namespaces, device: str, mbit: float | None) -> None:
     if mbit is None:
         _tc(side, f"qdisc del dev {device} root", check=False)
     else:
-        _tc(side, f"qdisc replace dev {device} root tbf rate {mbit}mbit burst 64kb limit 512kb")
+        # a burst above 64 KiB lets through whole what TCP hands over at once; cut into packets, it would keep the
+        # machine busier than what is tested
+        _tc(side, f"qdisc replace dev {device} root tbf rate {mbit}mbit burst 256kb limit 1mb")
 
 
 def ip(where: Namespaces, *commands: str, check: bool = True) -> None:
