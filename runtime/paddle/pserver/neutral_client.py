@@ -44,6 +44,7 @@ class Client:
         wire: str | None = None,
         timeout_s: float = 60.0,
         wait_s: float = 600.0,
+        patience_s: float | None = None,
     ) -> None:
         """Connect. What is not given comes from the job's environment, as `paddle.py` sets it.
 
@@ -56,6 +57,7 @@ class Client:
             wire: "curve" or "plain"; by default curve if there is a key.
             timeout_s: how long a server may be silent.
             wait_s: how long one request may take, waiting for other trainers included.
+            patience_s: how long a server may be gone, since somebody starts it again; by default what the job says.
 
         Raises:
             ConfigError: an argument or a variable is wrong, or nobody says where servers are.
@@ -87,7 +89,7 @@ class Client:
             wire=wire or job.wire or ("curve" if key else "plain"),
             timeout_s=_positive("timeout_s", timeout_s),
             takes_over=self._restarted,
-            patience_s=job.pserver_patience_s,
+            patience_s=job.pserver_patience_s if patience_s is None else patience_s,
         )
         self._client.wait_at_most(self._wait_s)
 

@@ -28,14 +28,16 @@ def client(process: PserverProcess, trainer: int, num_trainers: int, **options: 
     )
 
 
-def run(process: PserverProcess, num_trainers: int, work: Callable[[Client, int], Any]) -> list[Any]:
+def run(
+    process: PserverProcess, num_trainers: int, work: Callable[[Client, int], Any], **options: Any
+) -> list[Any]:
     """Run `work(client, trainer)` in a thread for each trainer; return results or raise the first error."""
     results: dict[int, Any] = {}
     errors: dict[int, Exception] = {}
 
     def train(trainer: int) -> None:
         try:
-            with client(process, trainer, num_trainers) as each:
+            with client(process, trainer, num_trainers, **options) as each:
                 results[trainer] = work(each, trainer)
         except Exception as error:  # noqa: BLE001 - raised again below, in the test's thread
             errors[trainer] = error

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""kill -9 of the server under `paddle.pserver.Client`: it is started again, and every push counts once."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from paddle.pserver import Client, GrowingTable, Initial, OptimizerSpec, TensorOptions
+from tests.runtime.pserver.killed_pserver import PATIENCE_S, Killer, flags
+from tests.runtime.pserver.neutral_job import run
+from tests.runtime.pserver.pserver_process import PserverProcess
+
+STEPS = 100
+IDS = np.array([-7, 3, 2**40], np.int64)
+
+
+def train(each: Client, trainer: int) -> list[np.ndarray]:
+    """Synchronous: a dense tensor, a table of known height and one that grows."""
+    rng = np.random.default_rng(trainer)
+    w, emb = np.ones((90, 30), np.float32), np.ones((20, 4), np.float32)
+    users = GrowingTable(4, Initial("uniform", spread=1.0, seed=5))
+    each.create(
+        {"w": w, "emb": emb, "users": users},
+        OptimizerSpec("lazy_adam", learning_rate=0.01),
+        {"emb": TensorOptions(sparse=True)},
+    )
+    for step in range(STEPS):
+        gradients: dict[str, Any] = {
+            name: (ids, rng.standard_normal((len(ids), 4)).astype(np.float32))
+            for name, ids in (("emb", rng.integers(0, 20, 6)), ("users", rng.integers(-9, 9, 6)))
+        }
+        dense = rng.standard_normal(w.shape).astype(np.float32)
+        each.push_pull({"w": dense, **gradients}, {"w": w})
+        if step % 20 == 19:
+            each.barrier()
+    each.pull({"emb": emb})
+    return [w, emb, each.pull_rows("users", np.arange(-9, 9))]
+
+
+def run_job(state: Path, seed: int | None) -> list[list[np.ndarray]]:
+    state.mkdir()
+    with PserverProcess(*flags(state, 2)) as process, ExitStack() as stack:
+        killer = None if seed is None else stack.enter_context(Killer(process, seed, kills=2))
+        found = run(process, 2, train, patience_s=PATIENCE_S)
+        assert killer is None or killer.done, "the job was over before the first kill"
+        return found
+
+
+def test_in_synchronous_training_values_are_bit_equal_to_those_of_a_quiet_run(tmp_path: Path) -> None:
+    quiet, killed = run_job(tmp_path / "quiet", None), run_job(tmp_path / "killed", 4)
+    for mine, other in zip(quiet, killed, strict=True):
+        assert all(np.array_equal(a, b) for a, b in zip(mine, other, strict=True))
+
+
+def test_in_asynchronous_training_each_push_counts_exactly_once(tmp_path: Path) -> None:
+    pushes = 300
+
+    def count(each: Client, trainer: int) -> tuple[float, float]:
+        value = np.zeros(4, np.float32)
+        each.create(
+            {"w": value, "seen": GrowingTable(1)},
+            OptimizerSpec("sgd", learning_rate=1.0, is_async=True, discard_ratio=1e6),
+        )
+        for _ in range(pushes):
+            each.push({"w": np.full(4, -1.0, np.float32), "seen": (IDS, np.full((3, 1), -1.0, np.float32))})
+        each.barrier()
+        each.pull({"w": value})
+        return float(value[0]), float(each.pull_rows("seen", IDS)[1, 0])
+
+    with PserverProcess(*flags(tmp_path, 2)) as process, Killer(process, 6, kills=3) as killer:
+        found = run(process, 2, count, patience_s=PATIENCE_S)
+        assert killer.done, "the job was over before the first kill"
+    assert found == [(2.0 * pushes, 2.0 * pushes)] * 2
