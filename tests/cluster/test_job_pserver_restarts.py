@@ -22,7 +22,6 @@ from tests.cluster.oracle import Oracle
 pytestmark = pytest.mark.cluster
 
 LEARN = Path(__file__).with_name("workspaces") / "learn"
-STATE = Path("/dev/shm")
 SHORT = ("--passes=4", "--batches=10", "--pause=0.02")
 A_KILL_COSTS_S = 5.0
 
@@ -49,8 +48,9 @@ def parameters(launch: Launch) -> set[str]:
     return set(found)
 
 
-def state_left(job: JobRunner) -> list[str]:
-    return [path.name for path in STATE.glob("paddle-JOB*")]
+def state_left(cluster: Cluster) -> str:
+    """What lies in the memory of the hosts, which have a /dev/shm each."""
+    return "".join(host.run(["ls", "/dev/shm"]).stdout for host in cluster.hosts)
 
 
 def test_a_synchronous_job_ends_with_the_same_bits_when_pservers_are_killed(
@@ -67,6 +67,7 @@ def test_a_synchronous_job_ends_with_the_same_bits_when_pservers_are_killed(
         began = time.monotonic()
         launch = job.start(*SHORT)
         launch.wait_for_line("end of pass 0", 40)
+        assert "paddle-JOB" in state_left(cluster)
         time.sleep(rng.uniform(0, 0.4))  # a moment nobody chose
         kill(job, rng.choice(["node-a", "node-b", "node-c"]))
         oracle.check(
@@ -78,7 +79,7 @@ def test_a_synchronous_job_ends_with_the_same_bits_when_pservers_are_killed(
         )
         assert time.monotonic() - began < undisturbed_s + A_KILL_COSTS_S
         assert parameters(launch) == expected
-    wait_for("no state left in memory", lambda: not state_left(job), 5)
+    wait_for("no state left in memory", lambda: not state_left(cluster), 5)
 
 
 def test_all_pservers_killed_at_once_come_back(cluster: Cluster, job: JobRunner, oracle: Oracle) -> None:
@@ -113,4 +114,21 @@ def test_a_pserver_that_dies_again_and_again_ends_the_job(
         r"give the same command again, with --resume=latest",
         within_s=40,
     )
-    wait_for("no state left in memory", lambda: not state_left(job), 5)
+    wait_for("no state left in memory", lambda: not state_left(cluster), 5)
+
+
+def test_a_lost_job_goes_on_from_its_last_checkpoint_and_ends_with_the_same_bits(
+    cluster: Cluster, job: JobRunner, oracle: Oracle
+) -> None:
+    launch = job.start(*SHORT)
+    oracle.check(launch, 0, within_s=60)
+    expected = parameters(launch)
+    kept = ("--checkpoint_dir=/root/checkpoints", "--checkpoint_period=7", "--checkpoint_keep=10")
+    launch = job.start(*SHORT, *kept, "--state_dir=")
+    launch.wait_for_line("end of pass 1", 40)
+    kill(job, "node-a", "node-b", "node-c")
+    oracle.check(launch, 5, r"give the same command again, with --resume=latest", within_s=40)
+    # every node has its own folder, and no two servers were killed at the same moment
+    launch = job.start(*SHORT, *kept, "--resume=14")
+    oracle.check(launch, 0, never=["FIRST ERROR", r"end of pass 0"], within_s=60)
+    assert parameters(launch) == expected
