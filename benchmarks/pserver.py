@@ -46,8 +46,12 @@ def _size(name: str) -> Callable[[Plan], None]:
             }
             _contest(plan, sides, latency if name == "4KB" else goodput, size)
             for ours_ in ("tcp", "node", "node_copied"):
-                plan.report.compare(f"{ours_}_{name}_w{count}_vs_raw", f"{ours_}_{name}_w{count}", f"raw_{name}_w{count}")
-            plan.report.compare(f"node_{name}_w{count}_vs_tcp", f"node_{name}_w{count}", f"tcp_{name}_w{count}")
+                plan.report.compare(
+                    f"{ours_}_{name}_w{count}_vs_raw", f"{ours_}_{name}_w{count}", f"raw_{name}_w{count}"
+                )
+            plan.report.compare(
+                f"node_{name}_w{count}_vs_tcp", f"node_{name}_w{count}", f"tcp_{name}_w{count}"
+            )
 
     return measure
 

@@ -12,7 +12,8 @@ import time
 import numpy as np
 
 PIECE = 256 << 10
-_FAR_END = """
+_FAR_END = (
+    """
 import socket, sys
 listener = socket.create_server(("127.0.0.1", 0))
 print(listener.getsockname()[1], flush=True)
@@ -21,7 +22,9 @@ piece = memoryview(bytearray(%d))
 while count := sock.recv_into(piece):
     if sys.argv[1] == "echo":
         sock.sendall(piece[:count])
-""" % PIECE
+"""
+    % PIECE
+)
 
 
 def copied(size: int) -> float:

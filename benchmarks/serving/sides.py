@@ -120,7 +120,11 @@ def ours(
     """
     side = Processes()
     reading, writing = side.reports_to()
-    env = {"POD_IP": "127.0.0.1", "PADDLE_REPORT_FD": str(writing), **({"PADDLE_JOB_KEY": key} if key else {})}
+    env = {
+        "POD_IP": "127.0.0.1",
+        "PADDLE_REPORT_FD": str(writing),
+        **({"PADDLE_JOB_KEY": key} if key else {}),
+    }
     flags = ["--port=0", f"--ports_num={ports}", f"--num_gradient_servers={trainers}"]
     server = side.child(
         ["-P", "-c", _WITH_ENVIRONMENT, json.dumps(env), *flags],
@@ -155,7 +159,9 @@ def _environment() -> Mapping[str, str]:
 def _line(process: subprocess.Popen[str], timeout_s: float) -> str:
     assert process.stdout is not None
     if not select.select([process.stdout], [], [], timeout_s)[0]:
-        raise RuntimeError(f"no answer within {timeout_s:.0f} s from {' '.join(map(str, process.args))[:200]}")
+        raise RuntimeError(
+            f"no answer within {timeout_s:.0f} s from {' '.join(map(str, process.args))[:200]}"
+        )
     line = process.stdout.readline()
     if not line:
         raise RuntimeError(f"it ended with code {process.wait(_STOP_S)}: {str(process.args)[:300]}")

@@ -38,7 +38,7 @@ def inspect(frame: bytes | memoryview) -> Findings:
     """Look at a frame once."""
     count = len(frame) // 8
     if len(frame) >= _COMPILED_FROM_BYTES and (kernels := _kernels()) is not None:
-        total, strange = kernels.inspect(np.frombuffer(frame, "<u8", count))
+        total, strange = kernels.inspect(_read_only(np.frombuffer(frame, "<u8", count)))
         rest = frame[8 * count :]
         return Findings(_with_rest(int(total), rest), not strange and (not rest or _is_finite(rest)))
     return inspect_plainly(frame)
@@ -77,10 +77,10 @@ def descend(w: Floats, gradients: Sequence[Floats], eta: float, out: Floats, scr
         return
     *before, last = gradients
     if not before:
-        kernels.descend_one(w, last, np.float32(eta), out)
+        kernels.descend_one(_read_only(w), _read_only(last), np.float32(eta), out)
         return
     total = _sum(before, scratch[: w.size])
-    kernels.descend_two(w, total, last, np.float32(eta), out)
+    kernels.descend_two(_read_only(w), _read_only(total), _read_only(last), np.float32(eta), out)
 
 
 def descend_plainly(w: Floats, gradients: Sequence[Floats], eta: float, out: Floats, scratch: Floats) -> None:
@@ -90,9 +90,9 @@ def descend_plainly(w: Floats, gradients: Sequence[Floats], eta: float, out: Flo
     np.subtract(w, step, out=out)
 
 
-def prepare(sizes: int) -> None:
+def prepare(nbytes: int) -> None:
     """Load or compile what blocks of so many bytes need, before somebody waits for it."""
-    if sizes >= _COMPILED_FROM_BYTES:
+    if nbytes >= _COMPILED_FROM_BYTES:
         block = np.zeros(_COMPILED_FROM_BYTES // 4, np.float32)
         inspect(block.data.cast("B"))
         for gradients in ([block], [block, block]):
@@ -107,6 +107,14 @@ def _sum(arrays: Sequence[Floats], into: Floats) -> Floats:
     for array in arrays[2:]:
         into += array
     return into
+
+
+def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return a view that one compiled form serves, wherever the array came from."""
+    if array.flags.writeable:
+        array = array.view()
+        array.flags.writeable = False
+    return array
 
 
 def _with_rest(total: int, rest: bytes | memoryview) -> int:

@@ -33,6 +33,8 @@ from paddle.pserver.resumption import Position, read_positions
 from paddle.pserver.session import TAKES_OVER
 from paddle.pserver.sparse.spec import TableSpec
 from paddle.pserver.tables import Tables, reply_array
+from paddle.pserver.transfer import Transfer
+from paddle.pserver.within_node import WithinNode
 
 _log = logging.getLogger(__name__)
 
@@ -70,6 +72,7 @@ class Client:
         self._closed = False
         self.resumed: Position | None = None
         self._layout = Layout([], len(self._everyone) - num_sparse, num_sparse)
+        self._node = WithinNode(self._layout, {})
         try:
             self._exchange.hello(num_trainers, TAKES_OVER if takes_over else 0)
         except BaseException:
@@ -90,6 +93,7 @@ class Client:
         timeout_s: float = 60.0,
         takes_over: bool = False,
         patience_s: float = 0.0,
+        within_node: bool = True,
     ) -> Self:
         """Connect to all servers; they may still be starting.
 
@@ -102,6 +106,7 @@ class Client:
             wire: "curve" or "plain".
             timeout_s: how long a server may be silent.
             takes_over: see `__init__`.
+            within_node: whether to share memory with servers of this node; False: everything is sent.
             patience_s: how long a server may be gone, since somebody starts it again where it was.
 
         Raises:
@@ -121,7 +126,7 @@ class Client:
         for index, endpoint in enumerate([*endpoints, *sparse_endpoints]):
             _log.info("pserver %d %s", index, endpoint)
         return cls(
-            Links([*endpoints, *sparse_endpoints], keys, min(patience_s, timeout_s)),
+            Links([*endpoints, *sparse_endpoints], keys, min(patience_s, timeout_s), within_node),
             len(sparse_endpoints),
             trainer_id=trainer_id,
             num_trainers=num_trainers,
@@ -169,6 +174,8 @@ class Client:
         replies: dict[int, Message] = {}
         for servers in turns:
             replies |= self._exchange.run({i: _configure(model, i, first_comes) for i in servers})
+        shared = {i: self._exchange.attach(i, self._layout.slabs[i].size) for i in self._everyone}
+        self._node = WithinNode(self._layout, {i: slabs for i, slabs in shared.items() if slabs is not None})
         self.resumed = read_positions(replies, self._network.endpoints, is_async=optimizer.is_async)
         missing = [i for i, reply in replies.items() if reply.value == 0]
         if not missing:
@@ -235,18 +242,44 @@ class Client:
                 rows[name] = self._layout.rows(name, grad)
             else:
                 flat[name] = self._layout.flat(name, {name: grad}, "gradient", check=False)
-        chunks = {i: self._layout.cut(i, flat) for i in self._everyone}
-        pushes = {
-            i: DensePush(self._layout, i, self._network.endpoints[i], flat, chunks[i], views)
-            for i in self._everyone
+        head = Message(Verb.PUSH_PULL, value=num_samples)
+        local = {i for i in self._everyone if self._can_push_in_place(i, rows)}
+        transfers = {
+            i: Transfer(replace(head, sections=(Section("", self._node.fill(i, flat)),))) for i in local
         }
-        replies = self._exchange.carry(
-            {
-                i: push.transfer(Message(Verb.PUSH_PULL, value=num_samples), self._rows_for(i, rows))
-                for i, push in pushes.items()
-            }
-        )
-        self._scatter({i: reply for i, reply in replies.items() if reply.sections}, views)
+        for i in self._everyone:
+            if i not in local:
+                chunks = self._layout.cut(i, flat)
+                push = DensePush(self._layout, i, self._network.endpoints[i], flat, chunks, views)
+                transfers[i] = push.transfer(head, self._rows_for(i, rows))
+        replies = self._exchange.carry(transfers)
+        for i, reply in replies.items():
+            if i in local and reply.sections and reply.sections[0].name:
+                self._layout.scatter(i, self._node.take(i, reply), views)
+            elif reply.sections:
+                self._scatter({i: reply}, views)
+
+    def gradient_array(self, name: str) -> Array:
+        """Return an array (size,) float32 to put a dense parameter's gradients into.
+
+        Pushing it saves a copy if the parameter lies on a server of this node; any other array may be pushed too.
+        """
+        self._layout.parameter(name)
+        array = self._node.gradient(name)
+        return np.zeros(self._layout.parameter(name).size, np.float32) if array is None else array
+
+    def value_array(self, name: str) -> Array | None:
+        """Return what the last `push_pull` brought for a dense parameter (size,), read-only, not copied.
+
+        It is good until the next `push_pull`. None if the parameter does not lie as a whole on a server of this
+        node: then name it in `out`.
+        """
+        return self._node.value(name)
+
+    def _can_push_in_place(self, index: int, rows: Mapping[str, RowGradient]) -> bool:
+        if self._node.has(index) and not self._network.is_attached(index):
+            self._node.lose(index)
+        return self._node.has(index) and not self._rows_for(index, rows)
 
     def pull(self, out: Mapping[str, Array]) -> None:
         """Fill dense parameters, and whole sparse tables, with what the servers hold.

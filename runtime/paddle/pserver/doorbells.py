@@ -36,6 +36,23 @@ class Doorbells:
         self._sockets[descriptor] = sock
         self._rung.add(sock)
 
+    def add_descriptor(self, descriptor: int) -> None:
+        """Listen for a descriptor that tells of news for as long as there are any; `is_ready` answers for it."""
+        self._poll.register(descriptor, select.POLLIN)
+        self._sockets[descriptor] = descriptor
+
+    def remove_descriptor(self, descriptor: int) -> None:
+        """Forget a descriptor; call it before that is closed."""
+        self._poll.unregister(descriptor)
+        del self._sockets[descriptor]
+        self._rung.discard(descriptor)
+
+    def is_ready(self, descriptor: int) -> bool:
+        """Return whether there are news behind a descriptor; look at them then, this tells of them once."""
+        ready = descriptor in self._rung
+        self._rung.discard(descriptor)
+        return ready
+
     def remove(self, sock: Any) -> None:
         """Forget a socket; call it before that is closed."""
         descriptor = sock.getsockopt(zmq.FD)

@@ -110,6 +110,15 @@ class Engine:
         for session in self._sessions.all():
             session.lost_at = self._clock()
 
+    def shared_slabs(self, message: Message) -> list[int]:
+        """Return descriptors of the memory that the sender of a message may map, if any.
+
+        Raises:
+            PserverError: it has no session.
+        """
+        self._sessions.find(message)
+        return self._training.shared_slabs
+
     def lose(self, address: bytes) -> None:
         """Note that the connection behind an address broke; it may come back."""
         session = self._sessions.lose(address, self._clock())

@@ -19,6 +19,7 @@ from typing import NamedTuple, Protocol
 from paddle.errors import PserverError, PserverLost, WaitTimeout, WireError
 from paddle.pserver.message import Message, Verb
 from paddle.pserver.transfer import Transfer
+from paddle.pserver.within_node import SharedSlabs
 
 _log = logging.getLogger(__name__)
 
@@ -45,6 +46,12 @@ class Network(Protocol):
 
     def receive(self, timeout_s: float) -> Incoming | None:
         """Wait for the next message or healed connection; None when the time is over."""
+
+    def attach(self, index: int, hello: Message, size: int) -> SharedSlabs | None:
+        """Share memory with a server of this node."""
+
+    def is_attached(self, index: int) -> bool:
+        """Return whether memory is still shared with a server."""
 
     def hint(self, index: int) -> str:
         """Return what may be the matter with a server that does not answer."""
@@ -108,6 +115,10 @@ class Exchange:
         replies = self._collect(dict(transfers))
         self._broken = ""
         return replies
+
+    def attach(self, index: int, size: int) -> SharedSlabs | None:
+        """Share memory with a server of this node; see `Links.attach`."""
+        return self._network.attach(index, self._own(index, Message(Verb.ATTACH)), size)
 
     def leave(self, timeout_s: float) -> None:
         """Tell every server that this trainer goes, whatever happened before; waits at most `timeout_s`.

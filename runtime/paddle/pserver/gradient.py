@@ -12,6 +12,7 @@ import numpy.typing as npt
 from paddle.errors import WireError
 from paddle.optim.spec import RowGradient
 from paddle.pserver.chunks import chunk_count, chunk_span
+from paddle.pserver.local_wire import IN_PLACE
 from paddle.pserver.message import Message, Section
 
 Slab: TypeAlias = npt.NDArray[np.float32]
@@ -25,6 +26,7 @@ class Gradient:
         slab: gradient of all dense blocks here, if they came with the push itself; else chunks of it follow.
         rows: gradients of sparse parameters, by name; a parameter without touched rows may be left out.
         num_samples: samples in the trainer's batch.
+        in_place: the trainer sees the values where they lie.
         chunks: gradient of the dense blocks by chunk; None where it is not here yet, or not any more.
         lacking: how many chunks did not come yet.
     """
@@ -32,8 +34,14 @@ class Gradient:
     slab: Section | None
     rows: dict[str, RowGradient]
     num_samples: int
+    in_place: bool = False
     chunks: list[Slab | None] = field(default_factory=list)
     lacking: int = 0
+
+    @property
+    def is_answered_apart(self) -> bool:
+        """Whether the values do not travel in the reply itself."""
+        return self.slab is None or self.in_place
 
     def expect(self, size: int) -> None:
         """Prepare for a slab of `size` elements, checked if it is here."""
@@ -53,13 +61,14 @@ class Gradient:
 def read_gradient(message: Message) -> Gradient:
     """Read a push: a slab, then for each sparse parameter its row ids and its values, both under its name.
 
-    With `extra` above 0 there is no slab: so many chunks follow.
+    With `extra` above 0 there is no slab: so many chunks follow. With `IN_PLACE` it was not sent.
 
     Raises:
         WireError: the message is made up otherwise. What the arrays hold is for the store to check.
     """
     first = message.sections[:1]
-    if message.extra:
+    in_place = message.extra == IN_PLACE
+    if message.extra and not in_place:
         slab, rest = None, message.sections
     else:
         slab, rest = (first[0] if first else Section("", np.zeros(0, np.float32))), message.sections[1:]
@@ -72,4 +81,4 @@ def read_gradient(message: Message) -> Gradient:
                 f"a push has row ids of {ids.name!r} and values of {values.name!r}, or one of them twice"
             )
         rows[ids.name] = RowGradient(ids.array, values.array)
-    return Gradient(slab, rows, message.value)
+    return Gradient(slab, rows, message.value, in_place)

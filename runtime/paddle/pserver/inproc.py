@@ -107,6 +107,13 @@ class InprocLinks:
         self._addresses[index] = self._servers.register(index, self._box)
         self._box.put(Incoming(index, None))
 
+    def attach(self, index: int, hello: Message, size: int) -> None:
+        """See `Links.attach`: here is nothing to share."""
+
+    def is_attached(self, index: int) -> bool:
+        """See `Links.is_attached`."""
+        return False
+
     def hint(self, index: int) -> str:
         """See `Links.hint`."""
         return "does it run?"

@@ -17,6 +17,7 @@ from paddle.pserver.exchange import Incoming
 from paddle.pserver.heap import keep_message_memory
 from paddle.pserver.keys import WireKeys
 from paddle.pserver.link import RENEW_S, Link
+from paddle.pserver.local_link import LocalLink
 from paddle.pserver.message import DamagedError, Frame, Message, Verb, decode
 
 _log = logging.getLogger(__name__)
@@ -25,18 +26,27 @@ _log = logging.getLogger(__name__)
 class Links:
     """A client's connections to its servers, by index. Not thread-safe."""
 
-    def __init__(self, endpoints: Sequence[str], keys: WireKeys | None, patience_s: float = 0.0) -> None:
+    def __init__(
+        self,
+        endpoints: Sequence[str],
+        keys: WireKeys | None,
+        patience_s: float = 0.0,
+        within_node: bool = True,
+    ) -> None:
         """Begin to connect to each "ip:port"; nobody need listen there yet.
 
         Args:
             endpoints: "ip:port" of each server.
             keys: None: the wire is plain.
             patience_s: how long a server that was there may be gone before it is lost.
+            within_node: whether memory may be shared with servers of this node.
 
         Raises:
             WireError: an endpoint cannot be read.
         """
         self.endpoints = tuple(endpoints)
+        self._keys, self._within_node = keys, within_node
+        self._local: dict[int, LocalLink] = {}
         keep_message_memory()
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(1)
         self._bells = Doorbells()
@@ -55,8 +65,39 @@ class Links:
 
         What cannot be queued is as good as lost on the way: the connection broke and is made anew.
         """
+        local = self._local.get(index)
+        if local is not None and local.carries(message):
+            if local.send(message):
+                return
+            self._detach(index)
         with contextlib.suppress(zmq.Again):
             self._links[index].send(message)
+
+    def attach(self, index: int, hello: Message, size: int) -> LocalLink | None:
+        """Share memory with a server, if it is of this node and lets us; pushes of that memory then stay in it.
+
+        Args:
+            hello: carries the trainer's session.
+            size: elements of the server's slab.
+        """
+        if not self._within_node or not size:
+            return None
+        try:
+            local = LocalLink(self.endpoints[index], self._keys, hello, size)
+        except (OSError, WireError, MemoryError) as error:
+            _log.debug("no shared memory with pserver %s: %s", self.endpoints[index], error)
+            return None
+        self._detach(index)
+        self._local[index] = local
+        self._bells.add_descriptor(local.sock.fileno())
+        _log.info(
+            "pserver %s is on this node: gradients and values stay in shared memory", self.endpoints[index]
+        )
+        return local
+
+    def is_attached(self, index: int) -> bool:
+        """Return whether memory is still shared with a server."""
+        return index in self._local
 
     def receive(self, timeout_s: float) -> Incoming | None:
         """Wait for the next message or healed connection; None when the time is over.
@@ -70,6 +111,8 @@ class Links:
             for index, link in enumerate(self._links):
                 if link.watch():
                     return Incoming(index, None)
+                if (incoming := self._hear_locally(index)) is not None:
+                    return incoming
                 frames = link.take()
                 if frames is not None:
                     return Incoming(index, self._read(frames))
@@ -90,12 +133,31 @@ class Links:
                 return None
             return replace(damaged, verb=Verb.REPEAT, value=damaged.value + 1, sections=())
 
+    def _hear_locally(self, index: int) -> Incoming | None:
+        local = self._local.get(index)
+        if local is None or not self._bells.is_ready(local.sock.fileno()):
+            return None
+        try:
+            message = local.take()
+        except (OSError, WireError):
+            self._detach(index)
+            return Incoming(index, None)
+        return None if message is None else Incoming(index, message)
+
+    def _detach(self, index: int) -> None:
+        local = self._local.pop(index, None)
+        if local is not None:
+            self._bells.remove_descriptor(local.sock.fileno())
+            local.close()
+
     def hint(self, index: int) -> str:
         """Return what may be the matter with a server that does not answer."""
         return self._links[index].liveness.hint
 
     def close(self) -> None:
         """Close all connections; messages on their way get half a second."""
+        for index in list(self._local):
+            self._detach(index)
         for link in self._links:
             link.close(LINGER_MS)
         self._context.term()

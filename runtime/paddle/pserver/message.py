@@ -72,6 +72,7 @@ class Verb(IntEnum):
     STATUS = 12
     LEAVE = 13
     CHUNK = 14
+    ATTACH = 15
     OK = 64
     ERROR = 65
     WAITING = 66

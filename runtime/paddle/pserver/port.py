@@ -13,6 +13,8 @@ from collections.abc import Sequence
 
 from paddle.errors import WireError
 from paddle.pserver.engine import Engine, Reply
+from paddle.pserver.local_door import LocalDoor
+from paddle.pserver.local_port import LocalPort
 from paddle.pserver.message import DamagedError, Frame, Message, Verb, error_message
 from paddle.pserver.transport import Router
 
@@ -27,8 +29,9 @@ _MAX_PEERS = 256
 class Port:
     """One engine on one socket; everything but `stop` belongs to the thread that calls `serve`."""
 
-    def __init__(self, router: Router, engine: Engine) -> None:
+    def __init__(self, router: Router, engine: Engine, door: LocalDoor | None = None) -> None:
         self._router, self._engine = router, engine
+        self._local = LocalPort(door, engine, router.bells, self._deliver) if door is not None else None
         self._complained: set[bytes] = set()
         self._refused = 0
         self._told = 0
@@ -44,11 +47,15 @@ class Port:
         try:
             while self._router.wait(max(min(next_tick - time.monotonic(), self._engine.background()), 0.0)):
                 self._receive()
+                if self._local is not None:
+                    self._local.serve()
                 if time.monotonic() >= next_tick:
                     next_tick = time.monotonic() + _TICK_S
                     self._deliver(self._engine.tick())
                     self._tell_strangers()
         finally:
+            if self._local is not None:
+                self._local.close()
             self._router.close()
 
     def _receive(self) -> None:
@@ -78,7 +85,8 @@ class Port:
         for address, message in replies:
             if message.verb is Verb.ERROR:
                 self._complain(address, f"refused trainer {message.trainer}: {message.section('').as_text()}")
-            if not self._router.send(address, message):
+            way = self._local if self._local is not None and self._local.has(address) else self._router
+            if not way.send(address, message):
                 _log.debug("a reply to trainer %d found nobody; it is kept", message.trainer)
 
     def _complain(self, address: bytes, text: str) -> None:

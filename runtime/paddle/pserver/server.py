@@ -23,6 +23,7 @@ from paddle.pserver.address import bind_addresses, owner_of, published
 from paddle.pserver.guarded import guarded
 from paddle.pserver.keys import Context, WireKeys
 from paddle.pserver.links import Links
+from paddle.pserver.local_door import open_door
 from paddle.pserver.message import Message, Verb
 from paddle.pserver.options import EngineOptions
 from paddle.pserver.port import Port
@@ -121,7 +122,8 @@ class Server:
         if revival is not None and earlier is None:
             revival.write(Identity(tuple(router.port for _, router in self._routers), tuple(stamps)))
         for number, (address, router) in enumerate(self._routers):
-            port = Port(router, self._guarded[number].engine)
+            door = open_door(published(address, router.port), options.keys)
+            port = Port(router, self._guarded[number].engine, door)
             _log.info("Starting parameterServer[%d]", number)
             thread = threading.Thread(
                 target=self._serve, args=(number, port), name=f"pserver-{number}", daemon=True

@@ -22,6 +22,7 @@ from paddle.pserver.gradient import Gradient, Slab
 from paddle.pserver.message import Section
 from paddle.pserver.placement import ServerShare
 from paddle.pserver.plain_descent import plain_parts
+from paddle.pserver.shared_memory import SharedArray
 from paddle.pserver.sparse.serving import ServedTable
 from paddle.pserver.table import Table
 from paddle.pserver.watch import UNWATCHED, Watch
@@ -43,8 +44,9 @@ class Store:
         self.pass_version = 0
         self._watch: Watch = UNWATCHED
         self._rate = LearningRate(optimizer)
-        self._slab = np.zeros(share.slab_size, np.float32)
-        self._next: Slab | None = None  # sums of gradients, or values after the step that was begun
+        self._shared = (SharedArray(share.slab_size), SharedArray(share.slab_size))
+        self._slab: Slab = self._shared[0].array
+        self._next: Slab = self._shared[1].array  # sums of gradients, or values after the step that was begun
         self._step_rate, self._step_samples = 0.0, 0
         self._plain = plain_parts(share.dense, optimizer)
         self._scratch = np.empty(min(CHUNK, share.slab_size), np.float32)
@@ -92,6 +94,16 @@ class Store:
     def slab(self) -> Slab:
         """All dense blocks, not copied."""
         return self._slab
+
+    @property
+    def slab_number(self) -> int:
+        """Which of the two arrays behind `descriptors` is the slab now."""
+        return int(self._slab is not self._shared[0].array)
+
+    @property
+    def descriptors(self) -> list[int]:
+        """Of the memory that the slab lies in, by turns; others may map it, and must not write to it."""
+        return [shared.descriptor for shared in self._shared]
 
     def be_watched(self, watch: Watch) -> None:
         """Tell `watch` from now on what is about to change."""
@@ -159,15 +171,12 @@ class Store:
         self._step_rate = self._rate.at(seen, self.pass_id, self.version)
         self._step_samples = samples
         self._watch.dense()
-        if self._next is None or self._next.size != self._slab.size:
-            self._next = np.empty_like(self._slab)
 
     def add(self, index: int, chunks: Sequence[Slab]) -> Slab | None:
         """Add up a chunk of all gradients in the order given; return its values after the step if they are known.
 
         They are views, which stay as they are until the next but one step begins.
         """
-        assert self._next is not None  # by `begin`
         span = chunk_span(index, self._slab.size)
         out = self._next[span]
         if self._plain is None:
@@ -191,7 +200,6 @@ class Store:
             PserverError: a growing table has no room for new rows; nothing was changed.
         """
         rate = self._step_rate
-        assert self._next is not None  # by `begin`
         for name, growing in self._growing.items():
             growing.reserve([each[name] for each in rows if name in each])
         if self._plain is not None:

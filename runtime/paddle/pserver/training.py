@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from paddle.errors import ConfigError, PaddleError, PserverError, WireError
 from paddle.pserver.configuration import FIRST_COMES, Configuration
 from paddle.pserver.gradient import Gradient, read_gradient
 from paddle.pserver.keeping import NOBODY, Keeper
+from paddle.pserver.local_wire import slab_name
 from paddle.pserver.message import Message, Section, Verb, error_message
 from paddle.pserver.options import EngineOptions
 from paddle.pserver.pushes import Pushes
@@ -106,6 +108,11 @@ class Training:
         for barrier, trainers in ((self._start, facts["start"]), (self._finish, facts["finish"])):
             for trainer in trainers:
                 barrier.arrive(trainer, None)
+
+    @property
+    def shared_slabs(self) -> list[int]:
+        """Descriptors of the memory that trainers of this node may map; none if it changes while they read it."""
+        return [] if self._store is None or self._lag is not None else self._store.descriptors
 
     def values(self) -> Message:
         """Return the answer to a push or a pull."""
@@ -352,11 +359,12 @@ class Training:
             return
         if pushes:
             self._log_statistics(store)
-            whole = _values(store) if any(gradient.slab is not None for _, gradient in pushes) else None
+            shared: Message | None = None  # many may get one copy of the values
             for trainer, gradient in pushes:
-                self._answer(
-                    trainer, _pushed(store, gradient) if whole is None or gradient.slab is None else whole
-                )
+                reply = _pushed(store, gradient) if shared is None or gradient.is_answered_apart else shared
+                if not gradient.is_answered_apart:
+                    shared = reply
+                self._answer(trainer, reply)
 
     def _finish_pass(self, store: Store) -> Message:
         self._pass_open = False
@@ -405,9 +413,10 @@ class Training:
 
 def _pushed(store: Store, gradient: Gradient) -> Message:
     """Return the answer to a push; to one in chunks the values go in chunks too, beside it."""
+    done = Message(Verb.OK, value=store.version, extra=store.pass_id)
     if gradient.slab is None:
-        return Message(Verb.OK, value=store.version, extra=store.pass_id)
-    return _values(store)
+        return done
+    return replace(done, sections=(slab_name(store.slab_number),)) if gradient.in_place else _values(store)
 
 
 def _values(store: Store) -> Message:

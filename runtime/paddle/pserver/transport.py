@@ -61,9 +61,9 @@ class Router:
         self._wake_in.bind(wake_at)
         self._wake_out = context.zmq.socket(zmq.PAIR)
         self._wake_out.connect(wake_at)
-        self._bells = Doorbells()
+        self.bells = Doorbells()
         for each in (self._socket, self._monitor, self._wake_in):
-            self._bells.add(each)
+            self.bells.add(each)
 
     def wake(self) -> None:
         """End the wait of `wait` in another thread; call it once."""
@@ -72,12 +72,12 @@ class Router:
 
     def wait(self, timeout_s: float) -> bool:
         """Wait for something to receive; return False once `wake` was called."""
-        self._bells.wait(timeout_s)
-        return self._bells.take(self._wake_in) is None
+        self.bells.wait(timeout_s)
+        return self.bells.take(self._wake_in) is None
 
     def receive(self) -> tuple[bytes, list[Frame]] | None:
         """Return the next message as (address, frames), or None; does not wait. Frames are not copied."""
-        parts = self._bells.take(self._socket)
+        parts = self.bells.take(self._socket)
         if parts is None:
             return None
         address = parts[0].bytes
@@ -85,7 +85,7 @@ class Router:
             descriptor = int(parts[0].get(zmq.SRCFD))
             if self._peers.get(descriptor) != address:
                 # The descriptor may have been that of a connection that broke: first that one is lost.
-                self._bells.ring(self._monitor)
+                self.bells.ring(self._monitor)
                 self._read_monitor()
                 self._peers[descriptor] = address
         return address, [part.buffer for part in parts[1:]]
@@ -109,7 +109,7 @@ class Router:
         try:
             frames = encode(message)
             self._socket.send_multipart([address, *frames], zmq.NOBLOCK, copy=False)
-            self._bells.ring(self._socket)
+            self.bells.ring(self._socket)
         except zmq.ZMQError as error:
             if error.errno in (errno.EHOSTUNREACH, errno.EAGAIN):
                 return False
@@ -124,7 +124,7 @@ class Router:
         self._socket.close(linger=LINGER_MS)
 
     def _read_monitor(self) -> None:
-        while (event := self._bells.take(self._monitor)) is not None:
+        while (event := self.bells.take(self._monitor)) is not None:
             address = self._peers.pop(
                 int(parse_monitor_message([part.bytes for part in event])["value"]), None
             )

@@ -41,6 +41,12 @@ class DyingNetwork:
     def receive(self, timeout_s: float) -> Incoming | None:
         return self._links.receive(timeout_s)
 
+    def attach(self, index: int, hello: Message, size: int) -> None:
+        return None
+
+    def is_attached(self, index: int) -> bool:
+        return False
+
     def hint(self, index: int) -> str:
         return self._links.hint(index)
 

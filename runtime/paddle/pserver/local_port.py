@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Serves the trainers of the same node beside a port, in that port's thread."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from paddle.errors import PaddleError, WireError
+from paddle.pserver.doorbells import Doorbells
+from paddle.pserver.engine import Engine, Reply
+from paddle.pserver.local_door import LocalDoor, Visitor
+from paddle.pserver.message import Message, Verb, error_message
+
+_log = logging.getLogger(__name__)
+
+
+class LocalPort:
+    """Visitors of a door. `deliver` sends the engine's replies, to whomever they are for."""
+
+    def __init__(
+        self,
+        door: LocalDoor,
+        engine: Engine,
+        bells: Doorbells,
+        deliver: Callable[[Sequence[Reply]], None],
+    ) -> None:
+        self._door, self._engine, self._bells, self._deliver = door, engine, bells, deliver
+        self._visitors: dict[int, Visitor] = {}
+        bells.add_descriptor(door.listener.fileno())
+
+    def serve(self) -> None:
+        """Do what there is to do; does not wait."""
+        if self._bells.is_ready(self._door.listener.fileno()):
+            visitor = self._door.accept()
+            if visitor is not None:
+                self._visitors[visitor.sock.fileno()] = visitor
+                self._bells.add_descriptor(visitor.sock.fileno())
+        for descriptor, visitor in list(self._visitors.items()):
+            if self._bells.is_ready(descriptor):
+                self._hear(visitor)
+
+    def has(self, address: bytes) -> bool:
+        """Return whether an address is one of a visitor."""
+        return self._door.has(address)
+
+    def send(self, address: bytes, message: Message) -> bool:
+        """Send; return False if that cannot be done here and now."""
+        return self._door.send(address, message)
+
+    def close(self) -> None:
+        """Close the door."""
+        self._door.close()
+
+    def _hear(self, visitor: Visitor) -> None:
+        try:
+            received = self._door.receive(visitor)
+            if received is None:
+                return
+            message, descriptors = received
+            if message.verb is Verb.ATTACH:
+                slabs = self._engine.shared_slabs(message)
+                self._door.attach(visitor, message, descriptors, slabs)
+            else:
+                self._deliver(self._engine.handle(visitor.address, self._door.whole(visitor, message)))
+        except WireError as error:
+            _log.warning("a trainer of this node: %s", error)
+            self._dismiss(visitor)
+        except PaddleError as error:
+            self._deliver(
+                [Reply(visitor.address, replace(error_message(str(error)), request=message.request))]
+            )
+        except OSError:
+            self._dismiss(visitor)
+
+    def _dismiss(self, visitor: Visitor) -> None:
+        descriptor = visitor.sock.fileno()
+        self._bells.remove_descriptor(descriptor)
+        del self._visitors[descriptor]
+        self._door.dismiss(visitor)
+        self._engine.lose(visitor.address)

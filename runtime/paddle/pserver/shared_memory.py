@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arrays in memory that processes of one node share by descriptor: no name anywhere, gone with the last process."""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+
+import numpy as np
+import numpy.typing as npt
+
+from paddle.errors import WireError
+
+Floats = npt.NDArray[np.float32]
+
+_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+
+
+class SharedArray:
+    """Zeros that others may map.
+
+    Attributes:
+        array: (size,) float32.
+        descriptor: of the memory; closed with this object.
+    """
+
+    def __init__(self, size: int) -> None:
+        """Allocate.
+
+        Raises:
+            MemoryError: there is not so much.
+        """
+        self.descriptor = -1
+        try:
+            self.descriptor = os.memfd_create("paddle-slab", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+            os.ftruncate(self.descriptor, 4 * size)
+            fcntl.fcntl(self.descriptor, fcntl.F_ADD_SEALS, _SEALS)
+            self.array = _map(self.descriptor, size, writable=True)
+        except (OSError, OverflowError) as error:
+            raise MemoryError(f"{4 * size} bytes of shared memory: {error}") from error
+
+    def __del__(self) -> None:
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+
+
+def mapped(descriptor: int, size: int) -> Floats:
+    """Return another process's `SharedArray` of `size` elements, read-only; the descriptor may be closed then.
+
+    Raises:
+        WireError: it is something else, or its owner could make it smaller: whoever reads it then would die.
+    """
+    try:
+        if fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) & _SEALS != _SEALS:
+            raise WireError("shared memory that its owner can still resize")
+        nbytes = os.fstat(descriptor).st_size
+        if nbytes != 4 * size:
+            raise WireError(f"shared memory: expected {4 * size} bytes, got {nbytes}")
+        return _map(descriptor, size, writable=False)
+    except OSError as error:
+        raise WireError(f"shared memory cannot be mapped: {error.strerror}") from None
+
+
+def _map(descriptor: int, size: int, *, writable: bool) -> Floats:
+    if not size:
+        return np.zeros(0, np.float32)
+    access = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
+    return np.frombuffer(mmap.mmap(descriptor, 4 * size, mmap.MAP_SHARED, access), np.float32)
