@@ -6,6 +6,7 @@ from __future__ import annotations
 from itertools import product
 from typing import Any
 
+from tests.runtime.ops.dense_cases import DENSE_CASES
 from tests.runtime.ops.gradient_check import Case, Values
 from tests.runtime.ops.recurrent_cases import RECURRENT_CASES
 from tests.runtime.ops.sampled_cases import SAMPLED_CASES
@@ -336,5 +337,6 @@ CASES: list[Case] = [
     *_batch_norms(),
     *RECURRENT_CASES,
     *SAMPLED_CASES,
+    *DENSE_CASES,
     *SEQUENCE_CASES,
 ]
