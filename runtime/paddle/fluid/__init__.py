@@ -13,6 +13,7 @@ from paddle.fluid import (
     optimizer,
     param_attr,
     regularizer,
+    transpiler,
 )
 from paddle.fluid.backward import gradients
 from paddle.fluid.compiler import BuildStrategy, CompiledProgram, ExecutionStrategy
@@ -40,6 +41,7 @@ from paddle.fluid.places import (
 )
 from paddle.fluid.program import Program
 from paddle.fluid.scope import Scope, global_scope, scope_guard
+from paddle.fluid.transpiler import DistributeTranspiler, DistributeTranspilerConfig
 from paddle.graph import unique_name
 from paddle.ops.selected_rows import SelectedRows
 
@@ -52,6 +54,8 @@ __all__ = [
     "CUDAPlace",
     "CompiledProgram",
     "DataFeeder",
+    "DistributeTranspiler",
+    "DistributeTranspilerConfig",
     "ExecutionStrategy",
     "Executor",
     "LoDTensor",
@@ -89,5 +93,6 @@ __all__ = [
     "regularizer",
     "release_memory",
     "scope_guard",
+    "transpiler",
     "unique_name",
 ]

@@ -259,6 +259,9 @@ L = fluid.layers
         (lambda: L.polynomial_decay(0.1, 100, 0.01), [50, 100, 120], [0.055, 0.01, 0.01]),
         (lambda: L.natural_exp_decay(0.1, 10, 0.5), [10], [0.1 * np.exp(-0.5)]),
         (lambda: L.inverse_time_decay(0.1, 10, 0.5), [10], [0.1 / 1.5]),
+        (lambda: L.piecewise_decay([2, 4], [1.0, 0.5, 0.1]), [1, 2, 3, 4], [1.0, 0.5, 0.5, 0.1]),
+        (lambda: L.linear_lr_warmup(0.1, 4, 0.0, 0.2), [0, 1, 3, 4], [0.0, 0.05, 0.15, 0.1]),
+        (lambda: L.polynomial_decay(0.1, 10, 0.01, cycle=True), [0, 5, 15], [0.1, 0.055, 0.0325]),
         (lambda: L.cosine_decay(0.1, 5, 4), [0, 10], [0.1, 0.05 * (np.cos(np.pi / 2) + 1)]),
     ],
 )

@@ -7,12 +7,20 @@ The operators have the role LRSched, by which a transpiler moves them to the ser
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from paddle.fluid.defaults import default_main_program
 from paddle.fluid.errors import FluidError
 from paddle.fluid.layers.activations import ceil, exp, floor
 from paddle.fluid.layers.arithmetic import elementwise_max, elementwise_min
-from paddle.fluid.layers.creation import autoincreased_step_counter, cast, fill_constant
+from paddle.fluid.layers.control_flow import Switch
+from paddle.fluid.layers.creation import (
+    assign,
+    autoincreased_step_counter,
+    cast,
+    create_global_var,
+    fill_constant,
+)
 from paddle.fluid.layers.trigonometry import cos
 from paddle.fluid.variable import Variable
 
@@ -20,8 +28,10 @@ __all__ = [
     "cosine_decay",
     "exponential_decay",
     "inverse_time_decay",
+    "linear_lr_warmup",
     "natural_exp_decay",
     "noam_decay",
+    "piecewise_decay",
     "polynomial_decay",
 ]
 
@@ -91,6 +101,47 @@ def cosine_decay(learning_rate: float, step_each_epoch: int, epochs: int) -> Var
     with default_main_program()._lr_schedule_guard():
         epoch = floor(lr_step_counter(0) / step_each_epoch)
         rate: Variable = learning_rate * 0.5 * (cos(epoch * math.pi / epochs) + 1)
+        return rate
+
+
+def piecewise_decay(boundaries: Sequence[int], values: Sequence[float]) -> Variable:
+    """Return values[i] for the first i with t < boundaries[i], else the last value.
+
+    Raises:
+        FluidError: there is not one value more than boundaries.
+    """
+    if len(values) != len(boundaries) + 1:
+        raise FluidError(f"piecewise_decay: {len(boundaries)} boundaries need {len(boundaries) + 1} values")
+    with default_main_program()._lr_schedule_guard():
+        step = lr_step_counter(0)
+        rate = create_global_var([1], 0.0, "float32", persistable=True, name="learning_rate")
+        with Switch() as switch:
+            for boundary, value in zip(boundaries, values, strict=False):
+                bound = fill_constant([1], "float32", float(boundary), force_cpu=True)
+                chosen = fill_constant([1], "float32", float(value))
+                with switch.case(step < bound):
+                    assign(chosen, rate)
+            last = fill_constant([1], "float32", float(values[-1]))
+            with switch.default():
+                assign(last, rate)
+        return rate
+
+
+def linear_lr_warmup(
+    learning_rate: float | Variable, warmup_steps: int, start_lr: float, end_lr: float
+) -> Variable:
+    """Return start + (end − start) t/warmup_steps while t < warmup_steps, then the learning rate."""
+    with default_main_program()._lr_schedule_guard():
+        rate = create_global_var([1], 0.0, "float32", persistable=True, name="learning_rate_warmup")
+        step = lr_step_counter(0)
+        with Switch() as switch:
+            with switch.case(step < fill_constant([1], "float32", float(warmup_steps))):
+                assign(start_lr + (end_lr - start_lr) * (step / float(warmup_steps)), rate)
+            with switch.default():
+                full = learning_rate
+                if not isinstance(full, Variable):
+                    full = fill_constant([1], "float32", float(full))
+                assign(full, rate)
         return rate
 
 

@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs for training on several machines, made of a program for one."""
+
+from paddle.fluid.memory import memory_optimize, release_memory
+from paddle.fluid.transpiler.configuration import DistributeTranspilerConfig
+from paddle.fluid.transpiler.dispatchers import HashName, PSDispatcher, RoundRobin
+from paddle.fluid.transpiler.distribute import DistributeTranspiler
+from paddle.fluid.transpiler.slices import slice_variable
+
+__all__ = [
+    "DistributeTranspiler",
+    "DistributeTranspilerConfig",
+    "HashName",
+    "PSDispatcher",
+    "RoundRobin",
+    "memory_optimize",
+    "release_memory",
+    "slice_variable",
+]

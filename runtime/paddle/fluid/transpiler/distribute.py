@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: Apache-2.0
+"""DistributeTranspiler: makes the programs of trainers and servers out of the program for one machine."""
+
+from __future__ import annotations
+
+from paddle.fluid.defaults import default_main_program, default_startup_program
+from paddle.fluid.errors import FluidError
+from paddle.fluid.program import Program
+from paddle.fluid.transpiler import trainer_side
+from paddle.fluid.transpiler.configuration import DistributeTranspilerConfig
+from paddle.fluid.transpiler.dispatchers import PSDispatcher, RoundRobin
+from paddle.fluid.transpiler.overview import VarsDistributed
+from paddle.fluid.transpiler.placement import Placed, optimizing, params_and_grads, place
+from paddle.fluid.transpiler.server_side import server_program, server_startup
+from paddle.fluid.var_type import VarType
+
+
+class DistributeTranspiler:
+    """Rewrites programs; see `transpile`."""
+
+    def __init__(self, config: DistributeTranspilerConfig | None = None) -> None:
+        """Take settings.
+
+        Raises:
+            FluidError: min_block_size is less than 8192, split_method is no dispatcher class, or mode is unknown.
+        """
+        self.config = config or DistributeTranspilerConfig()
+        self.vars_overview = VarsDistributed()
+        self.param_grad_ep_mapping: dict[str, dict[str, list[str]]] = {}
+        self.sync_mode = True
+        self.has_distributed_lookup_table = False
+        self.table_name: str | None = None
+        self._placed: list[Placed] = []
+        self._check(self.config)
+
+    def transpile(
+        self,
+        trainer_id: int,
+        program: Program | None = None,
+        pservers: str = "127.0.0.1:6174",
+        trainers: int | str = 1,
+        sync_mode: bool = True,
+        startup_program: Program | None = None,
+        current_endpoint: str = "127.0.0.1:6174",
+        slice_var_up: bool | None = None,
+        split_method: type[PSDispatcher] | None = None,
+    ) -> None:
+        """Change a program and its startup program into those of a trainer, in place.
+
+        Args:
+            trainer_id: from 0; servers may give any.
+            program: None is the default one; after `minimize`.
+            pservers: "ip:port,ip:port" of all servers.
+            trainers: how many; in nccl2 mode "ip:port,ip:port" of all.
+            sync_mode: servers wait for all trainers in every step.
+            startup_program: None is the default one.
+            current_endpoint: of this process.
+            slice_var_up: the older place of the setting of that name.
+            split_method: likewise.
+
+        Raises:
+            FluidError: something does not fit; the message says what.
+        """
+        program = program or default_main_program()
+        startup = startup_program or default_startup_program()
+        if self.config.mode == "nccl2":
+            self._transpile_collective(trainer_id, program, trainers, startup, current_endpoint)
+            return
+        if not isinstance(trainers, int):
+            raise FluidError(f"trainers: expected a number in pserver mode, got {trainers!r}")
+        self.sync_mode = sync_mode and self.config.sync_mode
+        self.trainer_id, self.trainers = trainer_id, trainers
+        self.pserver_endpoints = [each.strip() for each in pservers.split(",") if each.strip()]
+        self._program, self._startup = program, startup
+        self._origin, self._origin_startup = program.clone(), startup.clone()
+        block = self._origin.global_block()
+        self._refuse_tables(program)
+        self._updates = optimizing(block)
+        self._rates = trainer_side.learning_rate_ops(block)
+        cutting = self.config.slice_var_up if slice_var_up is None else slice_var_up
+        method = split_method or self.config.split_method or RoundRobin
+        self._placed = place(
+            block,
+            params_and_grads(self._updates),
+            method(self.pserver_endpoints),
+            len(self.pserver_endpoints) if cutting else 1,
+            self.config.min_block_size,
+            f".trainer_{trainer_id}" if self.sync_mode and trainers > 1 else "",
+            None if cutting else program.random_seed,
+        )
+        self._note(program, current_endpoint)
+        endpoints = self.pserver_endpoints
+        trainer_side.rewrite_main(program, self._placed, endpoints, trainer_id, self.sync_mode)
+        trainer_side.rewrite_startup(startup, self._placed, endpoints, trainer_id)
+
+    def get_trainer_program(self, wait_port: bool = True) -> Program:
+        """Return the trainer's program, without updates; the same object that was transpiled."""
+        trainer_side.remove_updates(self._program)
+        return self._program
+
+    def get_pserver_program(self, endpoint: str) -> Program:
+        """Return a server's program.
+
+        Raises:
+            FluidError: there is no such server.
+        """
+        self._check_endpoint(endpoint)
+        program = server_program(
+            self._origin.global_block(),
+            endpoint,
+            self._placed,
+            self._updates,
+            self._rates,
+            self.trainers,
+            self.sync_mode,
+        )
+        self._mark(program, endpoint)
+        return program
+
+    def get_pserver_programs(self, endpoint: str) -> tuple[Program, Program]:
+        """Return a server's program and its startup program."""
+        program = self.get_pserver_program(endpoint)
+        return program, self.get_startup_program(endpoint, program)
+
+    def get_startup_program(
+        self,
+        endpoint: str,
+        pserver_program: Program | None = None,
+        startup_program: Program | None = None,
+    ) -> Program:
+        """Return the program that gives a server's variables their first values.
+
+        Args:
+            endpoint: of the server.
+            pserver_program: its main program; None makes it.
+            startup_program: has no meaning.
+        """
+        server = pserver_program or self.get_pserver_program(endpoint)
+        return server_startup(self._origin_startup, server, self._placed, endpoint)
+
+    def _check(self, config: DistributeTranspilerConfig) -> None:
+        if config.min_block_size < 8192:
+            raise FluidError(f"min_block_size: expected 8192 or more, got {config.min_block_size}")
+        method = config.split_method
+        if method is not None and not (isinstance(method, type) and issubclass(method, PSDispatcher)):
+            raise FluidError(f"split_method: expected a subclass of PSDispatcher, got {method!r}")
+        if config.mode not in ("pserver", "nccl2"):
+            raise FluidError(f"mode: expected 'pserver' or 'nccl2', got {config.mode!r}")
+        if config.enable_dc_asgd or config.runtime_split_send_recv:
+            raise FluidError("enable_dc_asgd and runtime_split_send_recv are not supported yet")
+
+    def _check_endpoint(self, endpoint: str) -> None:
+        if endpoint not in self.pserver_endpoints:
+            raise FluidError(f"{endpoint!r} is none of the servers: {', '.join(self.pserver_endpoints)}")
+
+    def _refuse_tables(self, program: Program) -> None:
+        for op in program.global_block().ops:
+            if op.type == "lookup_table" and op.attrs["is_distributed"]:
+                raise FluidError(
+                    f"embedding {op.inputs['W'][0]!r} is distributed, which the transpiler does not support yet: "
+                    "use is_sparse=True alone"
+                )
+
+    def _note(self, program: Program, current_endpoint: str) -> None:
+        """Note on the program and here where everything lies."""
+        program._is_distributed = True
+        program._endpoints = list(self.pserver_endpoints)
+        program._ps_endpoint = current_endpoint
+        program._is_chief = self.trainer_id == 0
+        self.param_grad_ep_mapping = {each: {"params": [], "grads": []} for each in self.pserver_endpoints}
+        block = self._origin.global_block()
+        shadow = Program().global_block()
+        for placed in self._placed:
+            origin = block.var(placed.param)
+            for one in placed.slices:
+                part = one.param
+                self.param_grad_ep_mapping[one.endpoint]["params"].append(part.name)
+                self.param_grad_ep_mapping[one.endpoint]["grads"].append(one.sent)
+                made = shadow.create_var(part.name, part.shape, origin.dtype, persistable=True)
+                self.vars_overview.add_distributed_var(
+                    origin, made, part.count > 1, part.index, part.offset, "Param", one.endpoint
+                )
+        program._parameters_on_pservers = self.vars_overview
+
+    def _mark(self, program: Program, endpoint: str) -> None:
+        program._is_distributed = True
+        program._endpoints = list(self.pserver_endpoints)
+        program._ps_endpoint = endpoint
+        program._parameters_on_pservers = self.vars_overview
+
+    def _transpile_collective(
+        self, trainer_id: int, program: Program, trainers: int | str, startup: Program, current: str
+    ) -> None:
+        if not isinstance(trainers, str):
+            raise FluidError(f"trainers: expected 'ip:port,ip:port' in nccl2 mode, got {trainers!r}")
+        endpoints = [each.strip() for each in trainers.split(",") if each.strip()]
+        if not 0 <= trainer_id < len(endpoints):
+            raise FluidError(f"trainer_id: expected 0 to {len(endpoints) - 1}, got {trainer_id}")
+        if current not in endpoints:
+            raise FluidError(f"current_endpoint {current!r} is none of the trainers: {trainers}")
+        program._trainers_endpoints = endpoints
+        program._nccl_comm_num = self.config.nccl_comm_num
+        program._use_hierarchical_allreduce = self.config.use_hierarchical_allreduce
+        block = startup.global_block()
+        name = block.create_var("NCCLID", persistable=True, type=VarType.RAW)
+        attrs = {
+            "trainers": tuple(endpoints),
+            "trainer_id": trainer_id,
+            "nccl_comm_num": self.config.nccl_comm_num,
+            "use_hierarchical_allreduce": self.config.use_hierarchical_allreduce,
+            "hierarchical_allreduce_inter_nranks": self.config.hierarchical_allreduce_inter_nranks,
+        }
+        block.append_op("gen_nccl_id", {}, {"NCCLID": name}, attrs)

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Placement: the parameters of a program, their gradients, their slices and the servers of these."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from paddle.fluid.block import Block
+from paddle.fluid.errors import FluidError
+from paddle.fluid.operator import Operator, OpRole
+from paddle.fluid.transpiler.dispatchers import PSDispatcher
+from paddle.fluid.transpiler.slices import Slice, slices_of
+
+
+@dataclass(frozen=True)
+class PlacedSlice:
+    """One slice of a parameter, the names of its gradient, and its server.
+
+    Attributes:
+        param: the slice; its name is the parameter's on the server.
+        grad: name of its gradient on the server, where trainers' gradients meet.
+        sent: name of this trainer's gradient.
+        endpoint: the server.
+    """
+
+    param: Slice
+    grad: str
+    sent: str
+    endpoint: str
+
+
+@dataclass(frozen=True)
+class Placed:
+    """One parameter: its gradient's name and its slices."""
+
+    param: str
+    grad: str
+    slices: tuple[PlacedSlice, ...]
+
+
+def optimizing(block: Block) -> list[Operator]:
+    """Return the operators of the updates."""
+    return [op for op in block.ops if isinstance(op, Operator) and op.role == OpRole.OPTIMIZE]
+
+
+def params_and_grads(ops: Sequence[Operator]) -> dict[str, str]:
+    """Return parameter -> gradient in the order in which updates first name them."""
+    pairs: dict[str, str] = {}
+    for op in ops:
+        if op.role_vars:
+            pairs.setdefault(op.role_vars[0], op.role_vars[1])
+    return pairs
+
+
+def place(
+    block: Block,
+    pairs: dict[str, str],
+    dispatcher: PSDispatcher,
+    slice_count: int,
+    min_block_size: int,
+    suffix: str,
+    shuffle_seed: int | None,
+) -> list[Placed]:
+    """Return the placement, in the order of sending.
+
+    Args:
+        block: has the parameters.
+        pairs: parameter -> gradient, in the order of names.
+        dispatcher: says which server gets which slice.
+        slice_count: most slices of a parameter.
+        min_block_size: least elements of a slice.
+        suffix: of the names of this trainer's gradients, such as ".trainer_0".
+        shuffle_seed: mixes the order; the same in all processes. None: leave it.
+
+    Raises:
+        FluidError: there is nothing to train.
+    """
+    names = [name for name in pairs if block.var(name).trainable]  # type: ignore[attr-defined]
+    if not names:
+        raise FluidError("the program has no updates: call minimize before transpile")
+    if shuffle_seed is not None:
+        # The same order as shuffling with numpy's global generator, without touching that.
+        np.random.RandomState(shuffle_seed).shuffle(names)
+    placed = []
+    for name in names:
+        cut = slices_of(block.var(name), slice_count, min_block_size)
+        grads = [pairs[name] + (f".block{each.index}" if each.count > 1 else "") for each in cut]
+        sent = [_Named(grad + suffix) for grad in grads]
+        endpoints = dispatcher.dispatch(sent)
+        members = tuple(
+            PlacedSlice(each, grad, own.name, endpoint)
+            for each, grad, own, endpoint in zip(cut, grads, sent, endpoints, strict=True)
+        )
+        placed.append(Placed(name, pairs[name], members))
+    return placed
+
+
+@dataclass
+class _Named:
+    name: str

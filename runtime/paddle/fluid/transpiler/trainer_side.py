@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The trainer's programs: gradients leave after the operator that writes them, parameters come back at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from paddle.fluid.block import Block
+from paddle.fluid.operator import Operator, OpRole
+from paddle.fluid.program import Program
+from paddle.fluid.transpiler.placement import Placed
+from paddle.fluid.var_type import VarType
+from paddle.fluid.variable import Variable
+from paddle.graph import unique_name
+
+_LEARNING_RATE = (OpRole.LR_SCHED, OpRole.LR_SCHED | OpRole.OPTIMIZE)
+
+
+def rewrite_main(
+    program: Program, placed: Sequence[Placed], endpoints: Sequence[str], trainer_id: int, sync: bool
+) -> None:
+    """Add sending and receiving to a trainer's main program, in place."""
+    block = program.global_block()
+    dummies = {each.param: _send(block, each, trainer_id) for each in placed}
+    arrived = list(dummies.values())
+    if sync:
+        barrier = _control(block)
+        attrs = {"endpoints": tuple(endpoints), "trainer_id": trainer_id, "op_role": int(OpRole.RPC)}
+        block.append_op("send_barrier", {"X": arrived}, {"Out": barrier}, attrs)
+        dummies = dict.fromkeys(dummies, barrier)
+    received = receive(block, placed, trainer_id, dummies)
+    if sync:
+        fetch_barrier(block, received, endpoints, trainer_id)
+    join(block, placed)
+
+
+def rewrite_startup(
+    program: Program, placed: Sequence[Placed], endpoints: Sequence[str], trainer_id: int
+) -> None:
+    """Let a trainer begin with the servers' values, in place."""
+    block = program.global_block()
+    received = receive(block, placed, trainer_id, {})
+    fetch_barrier(block, received, endpoints, trainer_id)
+    join(block, placed)
+
+
+def remove_updates(program: Program) -> None:
+    """Take updates and learning rates out, which servers compute."""
+    block = program.global_block()
+    gone = (OpRole.OPTIMIZE, *_LEARNING_RATE)
+    block.ops = [op for op in block.ops if not (isinstance(op, Operator) and op.role in gone)]
+    program.touch()
+
+
+def learning_rate_ops(block: Block) -> list[Operator]:
+    """Return the operators that compute learning rates."""
+    return [op for op in block.ops if isinstance(op, Operator) and op.role in _LEARNING_RATE]
+
+
+def receive(
+    block: Block, placed: Sequence[Placed], trainer_id: int, after: Mapping[str, Variable]
+) -> list[Variable]:
+    """Append a recv for each parameter, in the order of names, and return what is received."""
+    received = []
+    for each in sorted(placed, key=lambda one: one.param):
+        parts = [_part(block, each, at) for at in range(len(each.slices))]
+        waited = after.get(each.param)
+        block.append_op(
+            "recv",
+            {"X": [waited] if waited is not None else []},
+            {"Out": parts},
+            {
+                "epmap": tuple(one.endpoint for one in each.slices),
+                "trainer_id": trainer_id,
+                "op_role": int(OpRole.RPC),
+                "op_role_var": (each.param, each.slices[0].sent if len(each.slices) == 1 else each.grad),
+            },
+        )
+        received.extend(parts)
+    return received
+
+
+def fetch_barrier(
+    block: Block, received: Sequence[Variable], endpoints: Sequence[str], trainer_id: int
+) -> None:
+    """Append the barrier that ends receiving."""
+    attrs = {"endpoints": tuple(endpoints), "trainer_id": trainer_id, "op_role": int(OpRole.RPC)}
+    block.append_op("fetch_barrier", {}, {"Out": list(received)}, attrs)
+
+
+def join(block: Block, placed: Sequence[Placed]) -> None:
+    """Append what makes one parameter of its slices, where there are several."""
+    for each in sorted(placed, key=lambda one: one.param):
+        if len(each.slices) > 1:
+            parts = [one.param.name for one in each.slices]
+            attrs = {"axis": 0, "op_role": int(OpRole.DIST)}
+            block.append_op("concat", {"X": parts}, {"Out": each.param}, attrs)
+
+
+def _send(block: Block, placed: Placed, trainer_id: int) -> Variable:
+    """Insert the sending of one gradient after the operator that writes it; return the dummy it puts out."""
+    sparse = block.is_sparse(placed.grad)
+    at = 1 + max(
+        index
+        for index, op in enumerate(block.ops)
+        if placed.grad in op.output_names and isinstance(op, Operator) and op.role != OpRole.OPTIMIZE
+    )
+    names = [one.sent for one in placed.slices]
+    if len(names) > 1:
+        gradient = block.var(placed.grad)
+        for one in placed.slices:
+            block.create_var(one.sent, one.param.shape, gradient.dtype, type=gradient.type)
+        heights = tuple(one.param.shape[0] for one in placed.slices)
+        op_type, attr = ("split_selected_rows", "height_sections") if sparse else ("split_byref", "sections")
+        attrs = {attr: heights, "op_role": int(OpRole.DIST)}
+        block._insert_op(at, op_type, {"X": placed.grad}, {"Out": names}, attrs)
+        at += 1
+    elif names[0] != placed.grad:
+        block._rename_var(placed.grad, names[0])
+    dummy = _control(block)
+    block._insert_op(
+        at,
+        "send",
+        {"X": names},
+        {"Out": dummy},
+        {
+            "epmap": tuple(one.endpoint for one in placed.slices),
+            "trainer_id": trainer_id,
+            "op_role": int(OpRole.RPC),
+            "op_role_var": (placed.param, names[0] if len(names) == 1 else placed.grad),
+        },
+    )
+    return dummy
+
+
+def _part(block: Block, placed: Placed, at: int) -> Variable:
+    if len(placed.slices) == 1:
+        return block.var(placed.param)
+    one = placed.slices[at].param
+    return block.create_var(one.name, one.shape, block.var(placed.param).dtype)
+
+
+def _control(block: Block) -> Variable:
+    return block.create_var(unique_name.generate("__control_var@"), type=VarType.RAW)
