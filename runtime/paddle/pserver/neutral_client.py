@@ -80,6 +80,7 @@ class Client:
         self._wait_s = _positive("wait_s", wait_s)
         self._restarted = job.restart_count > 0
         self._parameters: dict[str, ParameterSpec] = {}
+        self._growing: frozenset[str] = frozenset()
         self._client = trainer_client.Client.connect(
             endpoints,
             sparse_endpoints or (),
@@ -119,6 +120,7 @@ class Client:
             raise ConfigError("tensors were created already: create all of them in one call")
         parameters, found, tables = declare(values, options or {})
         self._client.configure(parameters, optimizer, found, first_comes=True, tables=tables)
+        self._growing = frozenset(table.name for table in tables)
         parameters += [table.parameter for table in tables]
         self._parameters = {parameter.name: parameter for parameter in parameters}
         if self._restarted:
@@ -227,6 +229,8 @@ class Client:
 
     def _target(self, name: str, array: Any) -> Target:
         what = f"out array of tensor {name}"
+        if name in self._growing:
+            raise ConfigError(f"{what}: a growing table has no whole; look up its rows with pull_rows")
         place = target(array, what)
         self._check_shape(name, place.host, what)
         return place

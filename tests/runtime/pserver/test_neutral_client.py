@@ -143,6 +143,8 @@ def test_a_growing_table_has_rows_for_any_id_as_the_seed_has_it() -> None:
     def train(each: Client, trainer: int) -> tuple[np.ndarray, np.ndarray]:
         each.create({"users": table, "b": np.zeros(2, np.float32)}, SGD)
         before = each.pull_rows("users", far)
+        with pytest.raises(ConfigError, match="out array of tensor users: a growing table has no whole"):
+            each.pull({"users": before})
         each.barrier()
         each.push({"users": (far[:2], np.full((2, width), 1.0 + trainer, np.float32))})
         return before, each.pull_rows("users", far)
