@@ -84,6 +84,10 @@ def measure(run: Run, count: int) -> None:
     compare(f"cold_{count}_vs_openssh_tar", f"cold_{small}_ours", f"cold_{small}_openssh_tar")
     compare(f"unchanged_{count}_vs_rsync", f"unchanged_{small}_ours", f"unchanged_{small}_rsync")
     compare(f"changed_{count}_vs_rsync", f"changed_{small}_ours", f"changed_{small}_rsync")
+    compare(f"sending_cold_{count}_vs_openssh_tar", f"cold_{small}_ours_sending", f"cold_{small}_openssh_tar")
+    compare(
+        f"sending_unchanged_{count}_vs_rsync", f"unchanged_{small}_ours_sending", f"unchanged_{small}_rsync"
+    )
     compare(f"dispatch_100MB_{count}_vs_openssh", f"cold_{big}_ours", f"cold_{big}_openssh_tar")
     compare(f"unchanged_100MB_{count}_vs_rsync", f"unchanged_{big}_ours", f"unchanged_{big}_rsync")
 
@@ -100,6 +104,7 @@ class _Field:
         self._jobs = OurJobs(cluster, run.scratch)
         self._sent: dict[str, list[float]] = {}
         self._whole: list[float] = []
+        self._sending: list[float] = []
         self._trees = {
             side: run.workspace(f"{payload.name}-{side}", IDLE_SCRIPT) for side in ("ours", "theirs")
         }
@@ -151,6 +156,7 @@ class _Field:
     def _turn_about(self, case: str, tools: dict[str, Command]) -> None:
         self._sent.clear()
         self._whole.clear()
+        self._sending.clear()
         contenders = [self._contender(case, name, tool) for name, tool in {OURS: None, **tools}.items()]
         found, failed = interleave(contenders, self._turns)
         report = self._run.report
@@ -161,6 +167,13 @@ class _Field:
                 report.add(
                     f"{figure}_sent", statistics.median(sent) / MB, "MB", "left the launcher's machine"
                 )
+        if self._sending:
+            report.add(
+                f"{self._figure(case, OURS)}_sending",
+                Samples(tuple(self._sending)),
+                "s",
+                "of that, its phases connect and dispatch: what the others do",
+            )
         if self._whole:
             report.add(
                 f"{self._figure(case, OURS)}_whole_job",
@@ -195,6 +208,7 @@ class _Field:
 
     def _time_ours(self, figure: str) -> float:
         times = self._jobs.run(self._trees["ours"])
+        self._sending.append(times.sending_s)
         self._sent.setdefault(figure, []).append(times.gate_sent)
         self._whole.append(times.wall_s)
         return times.dispatched_s

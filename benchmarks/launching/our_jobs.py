@@ -44,6 +44,11 @@ class JobTimes:
         known = sum(self.phases[name] for name in TO_THE_DISPATCH)
         return self.wall_s - (self.phases["total"] - known)
 
+    @property
+    def sending_s(self) -> float:
+        """Logins and files alone: without interpreter, imports, digests of the workspace and preflight."""
+        return self.phases["connect"] + self.phases["dispatch"]
+
 
 class OurJobs:
     """Starts collective jobs on all hosts of a cluster."""
