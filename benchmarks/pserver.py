@@ -45,13 +45,10 @@ def _size(name: str) -> Callable[[Plan], None]:
                 f"node_copied_{name}_w{count}": lambda count=count: ours([size], count),
             }
             _contest(plan, sides, latency if name == "4KB" else goodput, size)
-            for ours_ in ("tcp", "node", "node_copied"):
-                plan.report.compare(
-                    f"{ours_}_{name}_w{count}_vs_raw", f"{ours_}_{name}_w{count}", f"raw_{name}_w{count}"
-                )
-            plan.report.compare(
-                f"node_{name}_w{count}_vs_tcp", f"node_{name}_w{count}", f"tcp_{name}_w{count}"
-            )
+            at = f"{name}_w{count}"
+            for way in ("tcp", "node", "node_copied"):
+                plan.report.compare(f"{way}_{at}_vs_raw", f"{way}_{at}", f"raw_{at}")
+            plan.report.compare(f"node_{at}_vs_tcp", f"node_{at}", f"tcp_{at}")
 
     return measure
 

@@ -12,19 +12,16 @@ import time
 import numpy as np
 
 PIECE = 256 << 10
-_FAR_END = (
-    """
+_FAR_END = """
 import socket, sys
 listener = socket.create_server(("127.0.0.1", 0))
 print(listener.getsockname()[1], flush=True)
 sock, _ = listener.accept()
-piece = memoryview(bytearray(%d))
+piece = memoryview(bytearray(int(sys.argv[2])))
 while count := sock.recv_into(piece):
     if sys.argv[1] == "echo":
         sock.sendall(piece[:count])
 """
-    % PIECE
-)
 
 
 def copied(size: int) -> float:
@@ -38,7 +35,9 @@ def copied(size: int) -> float:
 def sent(size: int, back: bool) -> float:
     """GB/s through a loopback connection to another process, both directions counted if it sends all back."""
     with subprocess.Popen(
-        [sys.executable, "-c", _FAR_END, "echo" if back else "take"], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", _FAR_END, "echo" if back else "take", str(PIECE)],
+        stdout=subprocess.PIPE,
+        text=True,
     ) as child:
         assert child.stdout is not None
         sock = socket.create_connection(("127.0.0.1", int(child.stdout.readline())))

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 import zmq
 
-from paddle.errors import ConfigError, PserverError
+from paddle.errors import ConfigError, WireError
 from paddle.optim.dense import DenseUpdater
 from paddle.optim.spec import OptimizerSpec
 from paddle.pserver import arithmetic
@@ -18,8 +19,11 @@ from paddle.pserver.chunks import CHUNK, WINDOW
 from paddle.pserver.client import Client
 from paddle.pserver.configuration import Configuration
 from paddle.pserver.engine import Engine
+from paddle.pserver.keys import WireKeys
+from paddle.pserver.local_link import LocalLink
 from paddle.pserver.message import Message, Section, Verb
 from paddle.pserver.options import EngineOptions
+from paddle.pserver.shared_memory import SharedArray, mapped
 from tests.cluster.proxy import Faults, Proxy
 from tests.cluster.zmtp import ZmtpMessages
 from tests.runtime.pserver.in_process_job import SGD, InProcessJob, Model
@@ -285,5 +289,23 @@ def test_a_server_refuses_wrong_shapes_of_chunks() -> None:
 
 
 def test_only_the_holder_of_the_key_finds_the_shared_memory() -> None:
-    with PserverProcess("--port=0") as server, pytest.raises(PserverError):
-        connected(server, 0, 1, "6b" * 32)
+    with PserverProcess("--port=0") as server, pytest.raises(ConnectionRefusedError):
+        LocalLink(server.endpoints[0], WireKeys.of("6b" * 32), Message(Verb.ATTACH), 10)
+
+
+def test_without_a_session_no_memory_is_shared() -> None:
+    with PserverProcess("--port=0") as server, pytest.raises(WireError):
+        LocalLink(server.endpoints[0], WireKeys.of(KEY), Message(Verb.ATTACH), 10)
+
+
+def test_memory_that_its_owner_can_shrink_is_not_mapped() -> None:
+    descriptor = os.memfd_create("test")
+    os.ftruncate(descriptor, 40)
+    with pytest.raises(WireError, match="still resize"):
+        mapped(descriptor, 10)
+    os.close(descriptor)
+    shared = SharedArray(10)
+    with pytest.raises(WireError, match="expected 44 bytes, got 40"):
+        mapped(shared.descriptor, 11)
+    shared.array[3] = 1.0
+    assert mapped(shared.descriptor, 10)[3] == 1.0
