@@ -2,6 +2,7 @@
 """PaddlePaddle Fluid: programs of operators, `import paddle.fluid as fluid`."""
 
 from paddle.fluid import (
+    average,
     backward,
     clip,
     core,
@@ -10,6 +11,8 @@ from paddle.fluid import (
     initializer,
     io,
     layers,
+    metrics,
+    nets,
     optimizer,
     param_attr,
     regularizer,
@@ -67,6 +70,7 @@ __all__ = [
     "SelectedRows",
     "Tensor",
     "WeightNormParamAttr",
+    "average",
     "backward",
     "clip",
     "core",
@@ -86,7 +90,9 @@ __all__ = [
     "is_compiled_with_cuda",
     "layers",
     "memory_optimize",
+    "metrics",
     "name_scope",
+    "nets",
     "optimizer",
     "param_attr",
     "program_guard",

@@ -1,6 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
 """The names that scripts take from `fluid.core`."""
 
+from paddle.fluid.lod_tensor import LoDTensor, LoDTensorArray
+from paddle.fluid.operator import OpRole
+from paddle.fluid.places import (
+    CPUPlace,
+    CUDAPinnedPlace,
+    CUDAPlace,
+    cuda_device_count,
+    is_compiled_with_cuda,
+)
+from paddle.fluid.scope import Scope
 from paddle.fluid.var_type import VarDesc
+from paddle.ops.selected_rows import SelectedRows
 
-__all__ = ["VarDesc"]
+get_cuda_device_count = cuda_device_count
+
+__all__ = [
+    "CPUPlace",
+    "CUDAPinnedPlace",
+    "CUDAPlace",
+    "LoDTensor",
+    "LoDTensorArray",
+    "OpRole",
+    "Scope",
+    "SelectedRows",
+    "VarDesc",
+    "get_cuda_device_count",
+    "is_compiled_with_cuda",
+]

@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measures that add up over minibatches, in plain Python: update, eval, reset."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from paddle.fluid.errors import FluidError, FluidTypeError
+
+__all__ = [
+    "Accuracy",
+    "Auc",
+    "ChunkEvaluator",
+    "CompositeMetric",
+    "EditDistance",
+    "MetricBase",
+    "Precision",
+    "Recall",
+]
+
+
+class MetricBase(ABC):
+    """Base of all measures; counts are attributes without underscore."""
+
+    def __init__(self, name: str | None = None) -> None:
+        self._name = name or type(self).__name__
+
+    def reset(self) -> None:
+        """Set all counts to 0."""
+        for name, value in vars(self).items():
+            if not name.startswith("_"):
+                setattr(self, name, np.zeros_like(value) if isinstance(value, np.ndarray) else type(value)(0))
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the counts by name."""
+        return {name: value for name, value in vars(self).items() if not name.startswith("_")}
+
+    @abstractmethod
+    def eval(self) -> Any:
+        """Return the measure of all minibatches since the last reset."""
+
+
+class CompositeMetric(MetricBase):
+    """Several measures of the same predictions."""
+
+    def __init__(self, name: str | None = None) -> None:
+        super().__init__(name)
+        self._metrics: list[Any] = []
+
+    def add_metric(self, metric: MetricBase) -> None:
+        """Add one."""
+        if not isinstance(metric, MetricBase):
+            raise FluidTypeError(f"add_metric: expected a metric, got {metric!r}")
+        self._metrics.append(metric)
+
+    def reset(self) -> None:
+        """Reset all."""
+        for metric in self._metrics:
+            metric.reset()
+
+    def update(self, preds: Any, labels: Any) -> None:
+        """Update all."""
+        for metric in self._metrics:
+            metric.update(preds, labels)
+
+    def eval(self) -> list[Any]:
+        """Return the measure of each."""
+        return [metric.eval() for metric in self._metrics]
+
+
+class Precision(MetricBase):
+    """The share of true ones among those predicted to be."""
+
+    def __init__(self, name: str | None = None) -> None:
+        super().__init__(name)
+        self.tp = 0
+        self.fp = 0
+
+    def update(self, preds: npt.ArrayLike, labels: npt.ArrayLike) -> None:
+        """Add a minibatch of 0/1 predictions, which are rounded, and labels."""
+        positive, true = _rounded(preds) == 1, np.asarray(labels).reshape(-1) == 1
+        self.tp += int((positive & true).sum())
+        self.fp += int((positive & ~true).sum())
+
+    def eval(self) -> float:
+        """Return the share; 0 if nothing was predicted."""
+        return self.tp / (self.tp + self.fp) if self.tp + self.fp else 0.0
+
+
+class Recall(MetricBase):
+    """The share of true ones that were predicted to be."""
+
+    def __init__(self, name: str | None = None) -> None:
+        super().__init__(name)
+        self.tp = 0
+        self.fn = 0
+
+    def update(self, preds: npt.ArrayLike, labels: npt.ArrayLike) -> None:
+        """Add a minibatch of 0/1 predictions, which are rounded, and labels."""
+        positive, true = _rounded(preds) == 1, np.asarray(labels).reshape(-1) == 1
+        self.tp += int((positive & true).sum())
+        self.fn += int((~positive & true).sum())
+
+    def eval(self) -> float:
+        """Return the share; 0 if there were none."""
+        return self.tp / (self.tp + self.fn) if self.tp + self.fn else 0.0
+
+
+class Accuracy(MetricBase):
+    """The weighted mean of accuracies."""
+
+    def __init__(self, name: str | None = None) -> None:
+        super().__init__(name)
+        self.value = 0.0
+        self.weight = 0.0
+
+    def update(self, value: Any, weight: float) -> None:
+        """Add the accuracy of a minibatch of `weight` samples."""
+        if weight < 0:
+            raise FluidError(f"Accuracy: weight must not be negative, got {weight}")
+        self.value += float(np.asarray(value).reshape(-1)[0]) * weight
+        self.weight += weight
+
+    def eval(self) -> float:
+        """Return the mean.
+
+        Raises:
+            FluidError: nothing was added.
+        """
+        if not self.weight:
+            raise FluidError("Accuracy: there is no data; call update first")
+        return self.value / self.weight
+
+
+class ChunkEvaluator(MetricBase):
+    """Precision, recall and F1 of chunks, from their counts."""
+
+    def __init__(self, name: str | None = None) -> None:
+        super().__init__(name)
+        self.num_infer_chunks = 0
+        self.num_label_chunks = 0
+        self.num_correct_chunks = 0
+
+    def update(self, num_infer_chunks: Any, num_label_chunks: Any, num_correct_chunks: Any) -> None:
+        """Add the counts of a minibatch."""
+        self.num_infer_chunks += int(np.asarray(num_infer_chunks).reshape(-1)[0])
+        self.num_label_chunks += int(np.asarray(num_label_chunks).reshape(-1)[0])
+        self.num_correct_chunks += int(np.asarray(num_correct_chunks).reshape(-1)[0])
+
+    def eval(self) -> tuple[float, float, float]:
+        """Return (precision, recall, F1)."""
+        right = self.num_correct_chunks
+        precision = right / self.num_infer_chunks if self.num_infer_chunks else 0.0
+        recall = right / self.num_label_chunks if self.num_label_chunks else 0.0
+        return precision, recall, 2 * precision * recall / (precision + recall) if right else 0.0
+
+
+class EditDistance(MetricBase):
+    """The mean edit distance, and the share of sequences with any."""
+
+    def __init__(self, name: str | None = None) -> None:
+        super().__init__(name)
+        self.total_distance = 0.0
+        self.seq_num = 0
+        self.instance_error = 0
+
+    def update(self, distances: npt.ArrayLike, seq_num: int) -> None:
+        """Add the distances of a minibatch of sequences."""
+        each = np.asarray(distances)
+        self.total_distance += float(each.sum())
+        self.seq_num += int(np.asarray(seq_num).reshape(-1)[0])
+        self.instance_error += int((each != 0).sum())
+
+    def eval(self) -> tuple[float, float]:
+        """Return (mean distance, share of sequences with errors).
+
+        Raises:
+            FluidError: nothing was added.
+        """
+        if not self.seq_num:
+            raise FluidError("EditDistance: there is no data; call update first")
+        return self.total_distance / self.seq_num, self.instance_error / self.seq_num
+
+
+class Auc(MetricBase):
+    """Area under the ROC curve, from counts in buckets of the probability."""
+
+    def __init__(self, name: str | None = None, curve: str = "ROC", num_thresholds: int = 4095) -> None:
+        super().__init__(name)
+        self._thresholds = num_thresholds
+        self.stat_pos = np.zeros(num_thresholds + 1, np.int64)
+        self.stat_neg = np.zeros(num_thresholds + 1, np.int64)
+
+    def update(self, preds: npt.ArrayLike, labels: npt.ArrayLike) -> None:
+        """Add a minibatch: (N, 2) probabilities and 0/1 labels."""
+        places = (np.asarray(preds)[:, 1] * self._thresholds).astype(int)
+        true = np.asarray(labels).reshape(-1) == 1
+        np.add.at(self.stat_pos, places[true], 1)
+        np.add.at(self.stat_neg, places[~true], 1)
+
+    def eval(self) -> float:
+        """Return the area; 0 while one of the classes is missing."""
+        positive, negative = (np.cumsum(each[::-1]) for each in (self.stat_pos, self.stat_neg))
+        if not positive[-1] or not negative[-1]:
+            return 0.0
+        heights = (positive + np.concatenate([[0], positive[:-1]])) / 2
+        return float((np.diff(negative, prepend=0) * heights).sum() / positive[-1] / negative[-1])
+
+
+def _rounded(preds: npt.ArrayLike) -> npt.NDArray[np.int64]:
+    rounded: npt.NDArray[np.int64] = np.rint(np.asarray(preds)).astype(np.int64)
+    return rounded.reshape(-1)

@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Common groups of layers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+from paddle.fluid import layers
+from paddle.fluid.errors import FluidError
+from paddle.fluid.param_attr import ParamAttrLike
+from paddle.fluid.variable import Variable
+
+__all__ = [
+    "glu",
+    "img_conv_group",
+    "scaled_dot_product_attention",
+    "sequence_conv_pool",
+    "simple_img_conv_pool",
+]
+
+_Size = int | Sequence[int]
+_T = TypeVar("_T")
+
+
+def simple_img_conv_pool(
+    input: Variable,
+    num_filters: int,
+    filter_size: _Size,
+    pool_size: _Size,
+    pool_stride: _Size,
+    pool_padding: _Size = 0,
+    pool_type: str = "max",
+    global_pooling: bool = False,
+    conv_stride: _Size = 1,
+    conv_padding: _Size = 0,
+    conv_dilation: _Size = 1,
+    conv_groups: int = 1,
+    param_attr: ParamAttrLike = None,
+    bias_attr: ParamAttrLike = None,
+    act: str | None = None,
+    use_cudnn: bool = True,
+) -> Variable:
+    """Return the pool of a convolution."""
+    hidden = layers.conv2d(
+        input,
+        num_filters,
+        filter_size,
+        conv_stride,
+        conv_padding,
+        conv_dilation,
+        conv_groups,
+        param_attr,
+        bias_attr,
+        use_cudnn,
+        act,
+    )
+    return layers.pool2d(hidden, pool_size, pool_type, pool_stride, pool_padding, global_pooling, use_cudnn)
+
+
+def img_conv_group(
+    input: Variable,
+    conv_num_filter: Sequence[int],
+    pool_size: _Size,
+    conv_padding: int | Sequence[int] = 1,
+    conv_filter_size: int | Sequence[int] = 3,
+    conv_act: str | None = None,
+    param_attr: ParamAttrLike = None,
+    conv_with_batchnorm: bool | Sequence[bool] = False,
+    conv_batchnorm_drop_rate: float | Sequence[float] = 0.0,
+    pool_stride: _Size = 1,
+    pool_type: str = "max",
+    use_cudnn: bool = True,
+) -> Variable:
+    """Return the pool of several convolutions after each other; batch norm takes over their activation.
+
+    Args:
+        input: images.
+        conv_num_filter: filters of each convolution.
+        pool_size: of the pool.
+        conv_padding: one for all, or one each; likewise the next ones.
+        conv_filter_size: see above.
+        conv_act: activation of all.
+        param_attr: of all.
+        conv_with_batchnorm: see above.
+        conv_batchnorm_drop_rate: dropout after batch norm where it is not 0.
+        pool_stride: of the pool.
+        pool_type: of the pool.
+        use_cudnn: has no meaning.
+    """
+    count = len(conv_num_filter)
+    paddings, sizes = _each(conv_padding, count), _each(conv_filter_size, count)
+    norms, rates = _each(conv_with_batchnorm, count), _each(conv_batchnorm_drop_rate, count)
+    hidden = input
+    for filters, size, padding, norm, rate in zip(
+        conv_num_filter, sizes, paddings, norms, rates, strict=True
+    ):
+        act = None if norm else conv_act
+        hidden = layers.conv2d(
+            hidden,
+            filters,
+            size,
+            padding=padding,
+            param_attr=param_attr,
+            act=act,
+            use_cudnn=use_cudnn,
+        )
+        if norm:
+            hidden = layers.batch_norm(hidden, act=conv_act)
+            if abs(rate) > 1e-5:
+                hidden = layers.dropout(hidden, dropout_prob=rate)
+    return layers.pool2d(hidden, pool_size, pool_type, pool_stride, use_cudnn=use_cudnn)
+
+
+def sequence_conv_pool(
+    input: Variable,
+    num_filters: int,
+    filter_size: int,
+    param_attr: ParamAttrLike = None,
+    act: str | None = "sigmoid",
+    pool_type: str = "max",
+    bias_attr: ParamAttrLike = None,
+) -> Variable:
+    """Return the pool over each sequence of a convolution along it."""
+    hidden = layers.sequence_conv(
+        input, num_filters, filter_size, param_attr=param_attr, bias_attr=bias_attr, act=act
+    )
+    return layers.sequence_pool(hidden, pool_type)
+
+
+def glu(input: Variable, dim: int = -1) -> Variable:
+    """Return a · sigmoid(b), a and b being the halves of the input along a dimension."""
+    a, b = layers.split(input, 2, dim)
+    return layers.elementwise_mul(a, layers.sigmoid(b))
+
+
+def scaled_dot_product_attention(
+    queries: Variable, keys: Variable, values: Variable, num_heads: int = 1, dropout_rate: float = 0.0
+) -> Variable:
+    """Return softmax(Q Kᵀ/√d) V, (batch, queries, width), in one head or several (Vaswani et al., 2017).
+
+    Raises:
+        FluidError: the heads do not divide the widths.
+    """
+    width = queries.shape[-1]
+    if width != keys.shape[-1] or width % num_heads or values.shape[-1] % num_heads:
+        raise FluidError(
+            f"attention: queries {queries.shape}, keys {keys.shape} and values {values.shape} do not fit "
+            f"{num_heads} heads"
+        )
+    q, k, v = (_heads(each, num_heads) for each in (queries, keys, values))
+    scaled = layers.scale(q, scale=(width // num_heads) ** -0.5)
+    weights = layers.softmax(layers.matmul(scaled, k, transpose_y=True))
+    if dropout_rate:
+        weights = layers.dropout(weights, dropout_prob=dropout_rate)
+    mixed = layers.matmul(weights, v)
+    if num_heads == 1:
+        return mixed
+    merged = layers.transpose(mixed, [0, 2, 1, 3])
+    return layers.reshape(merged, [0, 0, values.shape[-1]])
+
+
+def _heads(x: Variable, count: int) -> Variable:
+    if count == 1:
+        return x
+    return layers.transpose(layers.reshape(x, [0, 0, count, x.shape[-1] // count]), [0, 2, 1, 3])
+
+
+def _each(given: _T | Sequence[_T], count: int) -> list[_T]:
+    if not isinstance(given, (list, tuple)):
+        return [given] * count  # type: ignore[list-item]
+    if len(given) != count:
+        raise FluidError(f"expected one value or {count}, got {list(given)}")
+    return list(given)
