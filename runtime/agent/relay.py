@@ -7,6 +7,7 @@ closed when dispatch is over.
 
 from __future__ import annotations
 
+import errno
 import ipaddress
 import socket
 from typing import Any, Callable, Dict, List, Optional, Protocol, Set
@@ -23,6 +24,8 @@ from agent.relay_tls import Identity, identity
 CONNECTIONS = 64
 BACKLOG = 128
 SOURCES = 16
+SHORT = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+SHORT_S = 0.5  # until it is worth to try again
 
 
 class Depot(Shelf, Protocol):
@@ -70,7 +73,7 @@ class Relay:
             raise
         listener.setblocking(False)
         self._listener = listener
-        self._loop.on_readable(listener.fileno(), self._accept)
+        self._listen()
         self._send("relaying", address=address, port=listener.getsockname()[1])
 
     def fetch(self, fields: Fields, wanted: Dict[str, int]) -> None:
@@ -119,13 +122,20 @@ class Relay:
     def _left(self, what: str) -> None:
         self._send("notice", text="went on without a relay: %s" % what)
 
+    def _listen(self) -> None:
+        if self._listener is not None:
+            self._loop.on_readable(self._listener.fileno(), self._accept)
+
     def _accept(self) -> None:
         if self._listener is None or self._identity is None:
             return
         try:
             peer, where = self._listener.accept()
-        except OSError:
-            return  # the peer was gone already
+        except OSError as error:
+            if error.errno in SHORT:  # who waits would call again at once
+                self._loop.on_readable(self._listener.fileno(), None)
+                self._loop.after(SHORT_S, self._listen)
+            return  # else the peer was gone already
         peer.setblocking(False)
         if len(self._givers) >= CONNECTIONS:
             self._make_room()

@@ -134,7 +134,12 @@ class Giver:
             self._put_away()
             self._pending[0] = (digest, 0)
             return b"", word(AGAIN)
-        data = self._open.read(offset, limit)
+        try:
+            data = self._open.read(offset, limit)
+        except OSError:  # the disk: another node may have it
+            self._put_away()
+            self._pending.popleft()
+            return b"", word(MISSING)
         self._pending[0] = (digest, offset + len(data))
         if offset + len(data) == self._open.size:
             self._put_away()

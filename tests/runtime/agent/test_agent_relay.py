@@ -5,9 +5,12 @@ from __future__ import annotations
 
 import os
 import random
+import resource
 import signal
 import socket
+import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -295,6 +298,60 @@ def test_many_silent_strangers_do_not_keep_a_node_of_the_job_out(
     finally:
         for one in silent:
             one.close()
+
+
+def test_a_file_that_cannot_be_read_is_told_as_missing(
+    make_node: Callable[..., Node], certificate: Certificate, tmp_path: Path
+) -> None:
+    (tmp_path / "folder").mkdir()
+    content = bytes((tmp_path / "folder").stat().st_size)
+    if not content:
+        pytest.skip("a directory has no size on this file system")
+    node = make_node()
+    node.greet()
+    chain.offer(node, [content])
+    address = chain.open_relay(node, certificate)
+    chain.send(node, content)
+    cached = await_cached(node, content)
+    cached.unlink()
+    cached.mkdir()  # it can be opened, and not be read
+    with chain.dial(address, certificate) as peer:
+        chain.want(peer, (chain.digest_of(content), 0))
+        assert chain.hear(peer)[0] == chain.MISSING
+    node.link.send("ping", seq=1)
+    node.expect("pong")
+
+
+def await_cached(node: Node, content: bytes) -> Path:
+    cache = node.root / ".paddle/cache"
+    eventually(lambda: any(cache.glob(f"?/{chain.digest_of(content)}")), "the file is in the cache")
+    return next(cache.glob(f"?/{chain.digest_of(content)}"))
+
+
+def test_a_relay_that_is_out_of_descriptors_waits_and_then_goes_on(
+    lone: tuple[Node, Address], certificate: Certificate
+) -> None:
+    node, address = lone
+    chain.send(node, BIG)
+    await_cached(node, BIG)
+    _, agent = node.pids()
+    soft, hard = resource.prlimit(agent, resource.RLIMIT_NOFILE)
+    used = {int(path.name) for path in Path(f"/proc/{agent}/fd").iterdir()}
+    none_free = min(set(range(len(used) + 1)) - used)
+    resource.prlimit(agent, resource.RLIMIT_NOFILE, (none_free, hard))
+    with socket.create_connection(address, 5):
+        before = _cpu_s(agent)
+        threading.Event().wait(2)
+        assert _cpu_s(agent) - before < 1  # it does not spin
+    resource.prlimit(agent, resource.RLIMIT_NOFILE, (soft, hard))
+    with chain.dial(address, certificate) as peer:
+        chain.want(peer, (chain.digest_of(BIG), 0))
+        assert chain.hear(peer)[1][:32] == BIG[:32]
+
+
+def _cpu_s(pid: int) -> float:
+    user, system = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
 
 def test_a_file_of_another_job_is_not_given(make_node: Callable[..., Node], certificate: Certificate) -> None:
