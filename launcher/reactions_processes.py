@@ -61,6 +61,7 @@ class ProcessReactions:
     def progress(self, record: NodeRecord, event: MessageEvent) -> None:
         """A trainer made a step."""
         fields = event.fields
+        name = self._roster.known(fields["proc"])
         self._situation.clock.note_first_step()
         self._situation.console.progress(
             record.node.node_id,
@@ -68,7 +69,7 @@ class ProcessReactions:
             fields["batch_id"],
             fields["cost"],
             fields["samples_per_s"],
-            process=fields["proc"],
+            process=name,
         )
 
     def exited(self, record: NodeRecord, event: MessageEvent) -> None:
