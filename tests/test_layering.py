@@ -28,10 +28,10 @@ FORBIDDEN = {
     "launcher": ("paddle", "agent", "runtime"),
     "runtime/agent": ("launcher", "paddle"),
     "runtime/paddle": ("launcher", "agent", "pickle"),
-    "runtime/paddle/pserver": ("paddle.graph", "paddle.v2", "paddle.ops"),
-    "runtime/paddle/ops": ("paddle.pserver", "paddle.v2"),
-    "runtime/paddle/optim": ("paddle.pserver", "paddle.v2", "paddle.graph", "paddle.ops"),
-    "runtime/paddle/graph": ("paddle.pserver", "paddle.v2"),
+    "runtime/paddle/pserver": ("paddle.graph", "paddle.v2", "paddle.fluid", "paddle.ops"),
+    "runtime/paddle/ops": ("paddle.pserver", "paddle.v2", "paddle.fluid", "paddle.graph"),
+    "runtime/paddle/optim": ("paddle.pserver", "paddle.v2", "paddle.fluid", "paddle.graph", "paddle.ops"),
+    "runtime/paddle/graph": ("paddle.pserver", "paddle.v2", "paddle.fluid"),
 }
 
 
