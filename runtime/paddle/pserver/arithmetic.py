@@ -19,6 +19,7 @@ Floats = npt.NDArray[np.float32]
 
 # Below it loading compiled code costs more than it saves: many models are never larger.
 _COMPILED_FROM_BYTES = 1 << 18
+_BLOCK = 1 << 16
 _MASK = 0xFFFFFFFFFFFFFFFF
 
 
@@ -75,12 +76,16 @@ def descend(w: Floats, gradients: Sequence[Floats], eta: float, out: Floats, scr
     if kernels is None:
         descend_plainly(w, gradients, eta, out, scratch)
         return
-    *before, last = gradients
-    if not before:
-        kernels.descend_one(_read_only(w), _read_only(last), np.float32(eta), out)
-        return
-    total = _sum(before, scratch[: w.size])
-    kernels.descend_two(_read_only(w), _read_only(total), _read_only(last), np.float32(eta), out)
+    *before, last = map(_read_only, gradients)
+    total = _read_only(_sum(before, scratch[: w.size])) if before else last
+    # Copied block by block and changed in the cache: a copy need not read what it overwrites.
+    for start in range(0, w.size, _BLOCK):
+        block = slice(start, start + _BLOCK)
+        np.copyto(out[block], w[block])
+        if before:
+            kernels.descend_two(out[block], total[block], last[block], np.float32(eta))
+        else:
+            kernels.descend_one(out[block], last[block], np.float32(eta))
 
 
 def descend_plainly(w: Floats, gradients: Sequence[Floats], eta: float, out: Floats, scratch: Floats) -> None:

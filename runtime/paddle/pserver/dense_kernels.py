@@ -31,14 +31,14 @@ def inspect(words: Any) -> Any:
 
 
 @compiled
-def descend_one(w: Any, g: Any, eta: Any, out: Any) -> None:
-    """Put w − ηg into `out`; all (n,) float32."""
-    for i in range(out.size):
-        out[i] = w[i] - eta * g[i]
+def descend_one(w: Any, g: Any, eta: Any) -> None:
+    """w −= ηg; both (n,) float32."""
+    for i in range(w.size):
+        w[i] -= eta * g[i]
 
 
 @compiled
-def descend_two(w: Any, g: Any, h: Any, eta: Any, out: Any) -> None:
-    """Put w − η(g + h) into `out`; all (n,) float32."""
-    for i in range(out.size):
-        out[i] = w[i] - eta * (g[i] + h[i])
+def descend_two(w: Any, g: Any, h: Any, eta: Any) -> None:
+    """w −= η(g + h); all (n,) float32."""
+    for i in range(w.size):
+        w[i] -= eta * (g[i] + h[i])

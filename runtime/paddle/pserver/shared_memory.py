@@ -6,6 +6,7 @@ from __future__ import annotations
 import fcntl
 import mmap
 import os
+import weakref
 
 import numpy as np
 import numpy.typing as npt
@@ -31,18 +32,14 @@ class SharedArray:
         Raises:
             MemoryError: there is not so much.
         """
-        self.descriptor = -1
         try:
             self.descriptor = os.memfd_create("paddle-slab", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+            weakref.finalize(self, os.close, self.descriptor)
             os.ftruncate(self.descriptor, 4 * size)
             fcntl.fcntl(self.descriptor, fcntl.F_ADD_SEALS, _SEALS)
             self.array = _map(self.descriptor, size, writable=True)
         except (OSError, OverflowError) as error:
             raise MemoryError(f"{4 * size} bytes of shared memory: {error}") from error
-
-    def __del__(self) -> None:
-        if self.descriptor >= 0:
-            os.close(self.descriptor)
 
 
 def mapped(descriptor: int, size: int) -> Floats:
