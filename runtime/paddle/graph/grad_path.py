@@ -35,7 +35,7 @@ def reaching(block: Block, path: list[Operator], sources: set[str], excluded: se
     for op in path:
         if required.intersection(op.input_names):
             required.update(name for name in op.output_names if allowed(block.reach(name), excluded))
-    for name in rewritten(path) & required:
+    for name in rewritten(path):
         _check_rewritten(path, name, required)
     return required
 
@@ -50,7 +50,7 @@ def rewritten(path: list[Operator]) -> set[str]:
 def _check_rewritten(path: list[Operator], name: str, required: set[str]) -> None:
     writers = [position for position, op in enumerate(path) if name in op.output_names]
     for position, op in enumerate(path):
-        if required.isdisjoint(op.input_names):
+        if required.isdisjoint(op.input_names) or required.isdisjoint(op.output_names):
             continue
         again = writers[-1] > position or (writers[-1] == position and name in op.input_names)
         if again and _keeps(op, name):

@@ -19,6 +19,10 @@ CHECKED_IN_PROGRAMS = {
     "read_from_array",
     "recurrent",
     "dynamic_recurrent",
+    "lod_tensor_to_array",
+    "array_to_lod_tensor",
+    "shrink_rnn_memory",
+    "reorder_lod_tensor_by_rank",
 }
 
 _STEP = 1e-6
@@ -42,7 +46,10 @@ class Build:
         """Append an operator with one output to the current block, and return the output's name."""
         block = self.program.current_block()
         name = out or f"t{sum(len(each.ops) for each in self.program.blocks)}"
-        block.append_op(op_type, inputs, {slot: name}, attrs)
+        outputs = {slot: name}
+        if op_type == "write_to_array":
+            outputs["Place"] = f"{name}@{sum(len(each.ops) for each in self.program.blocks)}"
+        block.append_op(op_type, inputs, outputs, attrs)
         return name
 
     def constant(self, value: float, dtype: str = "float64", shape: tuple[int, ...] = (1,)) -> str:

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from paddle.graph import Executor, Scope
-from paddle.graph.errors import ExecutionError
+from paddle.graph import Executor, Scope, append_backward
+from paddle.graph.errors import BackwardError, ExecutionError
 from paddle.ops.lod import LoDArray, offsets_of
 from tests.runtime.ops.control_flow_programs import Build, check_gradients
 
@@ -216,3 +216,27 @@ def test_a_body_runs_over_the_steps_of_sequences() -> None:
     np.testing.assert_allclose(out.data, expected)
     assert out.lengths() == [[2, 0, 3, 1]]
     check_gradients(build, loss, feed, ["x", "context", "s", "h0", "w"])
+
+
+def test_a_number_that_changes_before_the_gradient_needs_it_is_kept() -> None:
+    build = Build()
+    x = build.data("x", (2,))
+    array, index = build.op("create_array", {}, dtype="float64"), build.constant(0, "int64")
+    build.op("write_to_array", {"X": x, "I": index, "Array": array}, array)
+    build.op("increment", {"X": index}, index, step=1.0)
+    build.op("write_to_array", {"X": build.op("exp", {"X": x}), "I": index, "Array": array}, array)
+    first = build.op("read_from_array", {"X": array, "I": build.constant(0, "int64")})
+    second = build.op("read_from_array", {"X": array, "I": index})
+    loss = build.scored(build.op("elementwise_mul", {"X": first, "Y": second}))
+    check_gradients(build, loss, {"x": _draw(2)}, ["x"])
+
+
+def test_a_value_that_is_replaced_before_the_gradient_needs_it_is_refused() -> None:
+    build = Build()
+    x, w = build.data("x", (2,)), build.data("w", (2,))
+    build.op("scale", {"X": w}, "factor", scale=1.0)
+    product = build.op("elementwise_mul", {"X": x, "Y": "factor"})
+    build.op("assign", {"X": x}, "factor")
+    loss = build.scored(build.op("sum", {"X": [product, "factor"]}))
+    with pytest.raises(BackwardError, match="'factor' is written 2 times"):
+        append_backward(build.block.var(loss))

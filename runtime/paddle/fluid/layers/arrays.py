@@ -25,7 +25,9 @@ def array_write(x: Variable, i: Variable, array: Variable | None = None) -> Vari
     """Write x at number i of an array, or of a new one, and return the array."""
     if array is None:
         array = create_array(x.dtype)
-    LayerHelper("array_write").append_op("write_to_array", {"X": x, "I": i, "Array": array}, {"Out": array})
+    helper = LayerHelper("array_write")
+    place = helper.create_variable_for_type_inference("int64", stop_gradient=True)
+    helper.append_op("write_to_array", {"X": x, "I": i, "Array": array}, {"Out": array, "Place": place})
     return array
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators that update a parameter in place; the arithmetic is that of `optim.step`."""
+"""Operators that update a parameter in place; the arithmetic is that of the rules in `optim`."""
 
 from paddle.ops.update import adadelta, adagrad, adam, adamax, ftrl, lamb, momentum, rmsprop, sgd
 

@@ -8,7 +8,8 @@ from typing import Any
 from paddle.backend import Array
 from paddle.ops.registry import Spec, operator
 from paddle.ops.update.grads import dense
-from paddle.optim.step.adadelta import adadelta as step
+from paddle.ops.update.steps import take_step
+from paddle.optim.fluid_adadelta import FluidAdadelta
 
 
 def _infer(param: Spec, grad: Spec, grads: Spec, updates: Spec) -> tuple[Spec, Spec, Spec]:
@@ -30,5 +31,5 @@ def adadelta(
     param: Array, grad: Any, grads: Array, updates: Array, *, rho: float, epsilon: float
 ) -> tuple[Array, Array, Array]:
     """Take one step."""
-    step(param, dense(grad, param), grads, updates, rho, epsilon)
+    take_step(FluidAdadelta(rho, epsilon), param, dense(grad, param), {"E": grads, "D": updates}, 1.0)
     return param, grads, updates

@@ -9,7 +9,8 @@ from paddle.backend import Array, array_module
 from paddle.ops.registry import Spec, operator
 from paddle.ops.selected_rows import SelectedRows
 from paddle.ops.update.grads import dense, merged, scalar
-from paddle.optim.step.adam import adam as step
+from paddle.ops.update.steps import take_step
+from paddle.optim.fluid_adam import FluidAdam
 
 
 def _infer(param: Spec, grad: Spec, rate: Spec, m: Spec, v: Spec, b1: Spec, b2: Spec) -> tuple[Spec, ...]:
@@ -47,11 +48,12 @@ def adam(
     xp = array_module(param)
     alpha = scalar(rate) * xp.sqrt(1.0 - scalar(beta2_power)) / (1.0 - scalar(beta1_power))
     alpha = alpha.astype(param.dtype)
+    rule = FluidAdam(beta1, beta2, epsilon)
     if not (lazy_mode and isinstance(grad, SelectedRows)):
-        step(param, dense(grad, param), moment1, moment2, alpha, beta1, beta2, epsilon)
+        take_step(rule, param, dense(grad, param), {"m": moment1, "v": moment2}, alpha)
         return param, moment1, moment2
     rows = merged(grad, param)
     w, m, v = param[rows.rows], moment1[rows.rows], moment2[rows.rows]
-    step(w, rows.values, m, v, alpha, beta1, beta2, epsilon)
+    take_step(rule, w, rows.values, {"m": m, "v": v}, alpha)
     param[rows.rows], moment1[rows.rows], moment2[rows.rows] = w, m, v
     return param, moment1, moment2

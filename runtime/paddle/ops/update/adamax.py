@@ -8,7 +8,8 @@ from typing import Any
 from paddle.backend import Array
 from paddle.ops.registry import Spec, operator
 from paddle.ops.update.grads import dense, scalar
-from paddle.optim.step.adam import adamax as step
+from paddle.ops.update.steps import take_step
+from paddle.optim.fluid_adamax import FluidAdamax
 
 
 def _infer(param: Spec, grad: Spec, rate: Spec, m: Spec, n: Spec, b1: Spec) -> tuple[Spec, Spec, Spec]:
@@ -36,5 +37,6 @@ def adamax(
 ) -> tuple[Array, Array, Array]:
     """Take one step."""
     alpha = scalar(rate) / (1.0 - scalar(beta1_power))
-    step(param, dense(grad, param), moment, inf_norm, alpha, beta1, beta2, epsilon)
+    rule = FluidAdamax(beta1, beta2, epsilon)
+    take_step(rule, param, dense(grad, param), {"m": moment, "u": inf_norm}, alpha)
     return param, moment, inf_norm

@@ -8,7 +8,8 @@ from typing import Any
 from paddle.backend import Array
 from paddle.ops.registry import Spec, operator
 from paddle.ops.update.grads import dense, scalar
-from paddle.optim.step.ftrl import ftrl as step
+from paddle.ops.update.steps import take_step
+from paddle.optim.ftrl import Ftrl
 
 
 def _infer(param: Spec, squared: Spec, linear: Spec, grad: Spec, rate: Spec) -> tuple[Spec, Spec, Spec]:
@@ -38,5 +39,6 @@ def ftrl(
     lr_power: float,
 ) -> tuple[Array, Array, Array]:
     """Take one step."""
-    step(param, dense(grad, param), squared, linear, scalar(rate), l1, l2, lr_power)
+    rule = Ftrl(l1, l2, lr_power)
+    take_step(rule, param, dense(grad, param), {"n": squared, "z": linear}, scalar(rate))
     return param, squared, linear

@@ -8,7 +8,8 @@ from typing import Any
 from paddle.backend import Array
 from paddle.ops.registry import Spec, operator
 from paddle.ops.update.grads import dense, scalar
-from paddle.optim.step.adam import lamb as step
+from paddle.ops.update.steps import take_step
+from paddle.optim.lamb import Lamb
 
 
 def _infer(param: Spec, grad: Spec, rate: Spec, m: Spec, v: Spec, b1: Spec, b2: Spec) -> tuple[Spec, ...]:
@@ -37,5 +38,6 @@ def lamb(
     epsilon: float,
 ) -> tuple[Array, Array, Array]:
     """Take one step; the powers of the betas are not used."""
-    step(param, dense(grad, param), moment1, moment2, scalar(rate), beta1, beta2, epsilon, weight_decay)
+    rule = Lamb(beta1, beta2, epsilon, weight_decay)
+    take_step(rule, param, dense(grad, param), {"m": moment1, "v": moment2}, scalar(rate))
     return param, moment1, moment2

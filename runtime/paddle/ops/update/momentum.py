@@ -8,7 +8,9 @@ from typing import Any
 from paddle.backend import Array
 from paddle.ops.registry import Spec, operator
 from paddle.ops.update.grads import dense, scalar
-from paddle.optim.step import sgd as step
+from paddle.ops.update.steps import take_step
+from paddle.optim.fluid_momentum import FluidMomentum
+from paddle.optim.lars_momentum import LarsMomentum
 
 _SLOTS = "Param Grad Velocity LearningRate -> ParamOut VelocityOut"
 _IN_PLACE = {"ParamOut": "Param", "VelocityOut": "Velocity"}
@@ -23,7 +25,7 @@ def momentum(
     param: Array, grad: Any, velocity: Array, rate: Array, *, mu: float, use_nesterov: bool
 ) -> tuple[Array, Array]:
     """Take one step; rows that a sparse gradient lacks move on by their velocity."""
-    step.momentum(param, dense(grad, param), velocity, scalar(rate), mu, use_nesterov)
+    take_step(FluidMomentum(mu, use_nesterov), param, dense(grad, param), {"v": velocity}, scalar(rate))
     return param, velocity
 
 
@@ -45,5 +47,6 @@ def lars_momentum(
     lars_weight_decay: float,
 ) -> tuple[Array, Array]:
     """Take one step at a rate of the layer's own."""
-    step.lars_momentum(param, dense(grad, param), velocity, scalar(rate), mu, lars_coeff, lars_weight_decay)
+    rule = LarsMomentum(mu, lars_coeff, lars_weight_decay)
+    take_step(rule, param, dense(grad, param), {"v": velocity}, scalar(rate))
     return param, velocity

@@ -8,7 +8,8 @@ from typing import Any
 from paddle.backend import Array
 from paddle.ops.registry import Spec, operator
 from paddle.ops.update.grads import dense, scalar
-from paddle.optim.step import rmsprop as step
+from paddle.ops.update.steps import take_step
+from paddle.optim.fluid_rmsprop import FluidRMSProp
 
 
 def _infer(
@@ -43,9 +44,9 @@ def rmsprop(
     centered: bool,
 ) -> tuple[Array, Array, Array, Array | None]:
     """Take one step."""
-    g, eta = dense(grad, param), scalar(rate)
-    if centered:
-        step.centred_rmsprop(param, g, mean_square, mean_grad, moment, eta, decay, epsilon, momentum)
-    else:
-        step.rmsprop(param, g, mean_square, moment, eta, decay, epsilon, momentum)
+    state = {"G": mean_square, "m": moment}
+    if centered and mean_grad is not None:
+        state["F"] = mean_grad
+    rule = FluidRMSProp(decay, epsilon, momentum, centered)
+    take_step(rule, param, dense(grad, param), state, scalar(rate))
     return param, moment, mean_square, mean_grad

@@ -9,7 +9,10 @@ from paddle.backend import Array
 from paddle.ops.registry import Spec, operator
 from paddle.ops.selected_rows import SelectedRows
 from paddle.ops.update.grads import dense, merged, scalar
-from paddle.optim.step.sgd import sgd as step
+from paddle.ops.update.steps import take_step
+from paddle.optim.sgd import SGD
+
+_RULE = SGD()
 
 
 def _infer(param: Spec, rate: Spec, grad: Spec) -> Spec:
@@ -20,7 +23,7 @@ def _infer(param: Spec, rate: Spec, grad: Spec) -> Spec:
 def sgd(param: Any, rate: Array, grad: Any) -> Any:
     """Take one step; the parameter may be selected rows itself, and then has all rows of the gradient."""
     if not isinstance(grad, SelectedRows):
-        step(param, dense(grad, param), scalar(rate))
+        take_step(_RULE, param, dense(grad, param), {}, scalar(rate))
         return param
     rows = merged(grad, param)
     if len(rows.rows):

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One step of an update rule of `optim`, in place, a piece of a large parameter at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from paddle.backend import Array
+from paddle.optim.rule import Rule, Step
+
+# So many elements at a time, that a rule's intermediate results stay in the processor's cache.
+_SLICE = 1 << 14
+# Past all corrections of averages: operators that have such corrections come with them in the rate.
+_LATE = 1 << 30
+
+
+def take_step(rule: Rule, w: Array, g: Array, state: Mapping[str, Array], eta: Any) -> None:
+    """Change `w` and `state`.
+
+    Args:
+        rule: with its hyperparameters.
+        w: the parameter, or rows of it.
+        g: its gradient, of the same shape.
+        state: what the rule keeps, by its names; each of the same shape.
+        eta: the rate, with the correction of averages in it if the rule has one.
+    """
+    step = Step(eta=eta, l2=0.0, mu=0.0, t=_LATE)
+    names = list(state)
+    if rule.needs_whole:
+        rule.update(w, g, state, step)
+        return
+    for wi, gi, *kept in _pieces(w, g, *state.values()):
+        rule.update(wi, gi, dict(zip(names, kept, strict=True)), step)
+
+
+def _pieces(*arrays: Array) -> Iterator[tuple[Array, ...]]:
+    """Yield views of the same part of each array; of the whole, if they are small or not contiguous on the host."""
+    first = arrays[0]
+    if first.size <= _SLICE or any(
+        type(array) is not np.ndarray or not array.flags.c_contiguous for array in arrays
+    ):
+        yield arrays
+        return
+    flat = [array.reshape(-1) for array in arrays]
+    for start in range(0, first.size, _SLICE):
+        yield tuple(array[start : start + _SLICE] for array in flat)
