@@ -9,6 +9,7 @@ import re
 import shutil
 import signal
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,12 @@ pytestmark = pytest.mark.cluster
 LEARN = Path(__file__).with_name("workspaces") / "learn"
 SHORT = ("--passes=4", "--batches=10", "--pause=0.02")
 A_KILL_COSTS_S = 5.0
+
+
+def another_than(job: JobRunner, pid: int) -> bool:
+    """Whether another process than `pid` serves on node-b."""
+    now = job.processes("PSERVER").get("node-b")
+    return now is not None and now.pid != pid
 
 
 @pytest.fixture(autouse=True)
@@ -100,12 +107,7 @@ def test_a_pserver_that_dies_again_and_again_ends_the_job(
         os.kill(found["node-b"].pid, signal.SIGKILL)
         if number < 4:
             launch.wait_for_line(f"restart {number} of 3", 20)
-            pid = found["node-b"].pid
-            wait_for(
-                "another process",
-                lambda pid=pid: getattr(job.processes("PSERVER").get("node-b"), "pid", pid) != pid,
-                20,
-            )
+            wait_for("another process", partial(another_than, job, found["node-b"].pid), 20)
     oracle.check(
         launch,
         5,

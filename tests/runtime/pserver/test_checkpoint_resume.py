@@ -93,17 +93,15 @@ def change_manifest(root: Path) -> None:
     path.write_bytes(path.read_bytes().replace(b'num_samples\\": 60', b'num_samples\\": 61'))
 
 
-DAMAGES: dict[str, Callable[[Path], None]] = {
+DAMAGES: dict[str, Callable[[Path], object]] = {
     "a bit is flipped": flip,
     "a file is truncated": truncate,
-    "a file is empty": lambda root: data_of(root, 15, 0).write_bytes(b"") and None,
+    "a file is empty": lambda root: data_of(root, 15, 0).write_bytes(b""),
     "a file is gone": lambda root: data_of(root, 15, 1).unlink(),
     "two files are swapped": swap,
     "two parts are swapped": swap_parts,
     "the manifest is gone": lambda root: data_of(root, 15, 0).with_name("manifest.json").unlink(),
-    "the manifest is empty": lambda root: (
-        data_of(root, 15, 0).with_name("manifest.json").write_bytes(b"") and None
-    ),
+    "the manifest is empty": lambda root: data_of(root, 15, 0).with_name("manifest.json").write_bytes(b""),
     "the manifest is changed": change_manifest,
     "a part is gone": lambda root: shutil.rmtree(data_of(root, 15, 1).parent),
 }
