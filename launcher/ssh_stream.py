@@ -58,14 +58,17 @@ class SshStream:
             raise ConnectionError(f"the connection ended: {error}") from error
 
     def _read(self, limit: int) -> bytes | None:
-        self._read_stderr()
+        may_block = self.may_block()  # as whoever calls was told
+        self._read_stderr(PIECE)
         if not self._channel.recv_ready():
             # bytes that came before the end came before this look
             is_over = self._channel.eof_received or self._channel.closed
             return b"" if is_over and not self._channel.recv_ready() else None
-        room = int(self._channel.in_window_threshold) - self._unacknowledged
         # the library speaks to the node once the threshold is passed
-        data = bytes(self._channel.recv(limit if self.may_block() else min(limit, room)))
+        room = limit if may_block else int(self._channel.in_window_threshold) - self._unacknowledged
+        if not room:
+            return None
+        data = bytes(self._channel.recv(min(limit, room)))
         self._count(len(data))
         return data
 
@@ -93,7 +96,7 @@ class SshStream:
         """Why the stream ended; closes it."""
         if self._channel.eof_received and not self._closing.is_set():
             self._channel.status_event.wait(EXIT_STATUS_S)
-        self._read_stderr()
+        self._read_stderr(self._channel.in_window_size)
         code = self._channel.exit_status if self._channel.exit_status_ready() else -1
         lost = self._channel.get_transport().get_exception()
         self.close()
@@ -104,10 +107,11 @@ class SshStream:
         cause = str(lost or "") if code < 0 else ""  # an EOFError says nothing
         return reason + (f" ({cause})" if cause else "") + (f": {said}" if said else "")
 
-    def _read_stderr(self) -> None:
+    def _read_stderr(self, limit: int) -> None:
         # it shares the channel's window: unread, it would stop the stream
-        while self._channel.recv_stderr_ready():
-            said = bytes(self._channel.recv_stderr(STDERR_KEPT))
+        while limit > 0 and self._channel.recv_stderr_ready():
+            said = bytes(self._channel.recv_stderr(min(limit, STDERR_KEPT)))
+            limit -= len(said)
             self._count(len(said))
             self._stderr = (self._stderr + said)[-STDERR_KEPT:]
 

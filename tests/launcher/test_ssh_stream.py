@@ -18,3 +18,46 @@ def test_a_connection_that_hangs_while_it_is_told_to_go_on_sending_is_broken() -
     stream = SshStream(channel, Bootstrap("n", b""), lambda: None)
     with pytest.raises(ConnectionError, match="the connection ended: Key-exchange timed out"):
         stream.read(1 << 18)
+
+
+class _Flood:
+    """A channel on which both streams never end; notes when it speaks to the node, as the library does."""
+
+    in_window_threshold = 1 << 18
+    eof_received = closed = False
+
+    def __init__(self) -> None:
+        self.has_spoken = False
+        self._read = 0
+
+    def settimeout(self, timeout_s: float) -> None:
+        pass
+
+    def fileno(self) -> int:
+        return 7
+
+    def recv_ready(self) -> bool:
+        return True
+
+    recv_stderr_ready = recv_ready
+
+    def recv(self, size: int) -> bytes:
+        self._read += size
+        if self._read > self.in_window_threshold:
+            self._read, self.has_spoken = 0, True
+        return b"x" * size
+
+    recv_stderr = recv
+
+
+@pytest.mark.parametrize("limit", [1000, 1 << 15, 1 << 18])
+def test_a_flood_on_standard_error_does_not_make_a_read_block_that_said_it_would_not(limit: int) -> None:
+    channel = _Flood()
+    stream = SshStream(channel, Bootstrap("n", b""), lambda: None)
+    spoken = 0
+    for _ in range(200):
+        said_so, channel.has_spoken = stream.may_block(), False
+        stream.read(limit)
+        assert said_so or not channel.has_spoken
+        spoken += channel.has_spoken
+    assert spoken
