@@ -109,6 +109,8 @@ class Processes:
         pulse = Pulse(limits, time.monotonic())
         report = self._listen(name, report_read, pulse)
         self._running[name] = Running(output, report, Patient(pid, log, pulse))
+        for known in self._sessions.values():
+            known.discard(pid)  # a number is given away only once nobody is left in the session it named
         self._sessions.setdefault(name, set()).add(pid)
         self._health.begin()
         self._outbox.send("started", proc=name, pid=pid)

@@ -307,6 +307,26 @@ def test_one_process_is_stopped_with_its_orphans_and_the_others_stay(node: Node)
     assert lives(other)
 
 
+def test_a_process_that_got_the_number_of_one_that_ended_is_not_stopped_in_its_place(node: Node) -> None:
+    last = Path("/proc/sys/kernel/ns_last_pid")
+    if not os.access(last, os.W_OK):
+        pytest.skip("needs to choose the next pid")
+    ended = node.start(["true"], proc="trainer-0")
+    node.expect("exited", proc="trainer-0")
+    for _ in range(50):  # somebody else may be quicker
+        last.write_text(str(ended - 1))
+        other = node.start(["sleep", "600"], proc="trainer-1")
+        if other == ended:
+            break
+        os.kill(other, signal.SIGKILL)
+        node.expect("exited", proc="trainer-1")
+    else:
+        pytest.skip("the pid was never given again")
+    node.link.send("stop", procs=["trainer-0"], grace_s=0.2)
+    node.expect("stopped")
+    assert lives(other)
+
+
 def test_two_embedded_nodes_of_one_job_do_not_stop_each_other(make_node: Callable[..., Node]) -> None:
     first = make_node(node_id=0)
     second = make_node(node_id=1, job_id=first.job_id)
