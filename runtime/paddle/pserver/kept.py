@@ -63,6 +63,7 @@ class Kept:
         self._series: Series | None = None
         self._store: Store | None = None
         self._copied = 0  # requests that the copy under way holds
+        self._limit = _MIN_JOURNAL_BYTES
         self._retry_at = 0.0
 
     @property
@@ -111,7 +112,7 @@ class Kept:
         except OSError as error:
             self._give_up(error)
             return
-        is_due = copy or self._journal.nbytes > self._limit()
+        is_due = copy or self._journal.nbytes > self._limit
         if is_due and may_copy and owner.is_quiet and not self._is_busy():
             self.copy(owner)
 
@@ -120,6 +121,8 @@ class Kept:
         assert self._series is not None
         assert self._journal is not None
         self._copied = self._journal.sequence
+        if self._store is not None:
+            self._limit = max(_MIN_JOURNAL_BYTES, size_of(self._store))
         self._journal.rotate()
         self._series.begin({**owner.facts(), _SEQUENCE: self._copied})
 
@@ -154,9 +157,6 @@ class Kept:
     def _is_busy(self) -> bool:
         return self._series is not None and self._series.is_busy
 
-    def _limit(self) -> int:
-        return max(_MIN_JOURNAL_BYTES, size_of(self._store) if self._store is not None else 0)
-
     def _give_up(self, error: OSError) -> None:
         """Go on without; whoever is started after us must know that nothing is here."""
         free = shutil.disk_usage(self._folder).free
@@ -178,7 +178,7 @@ class Kept:
     def _try_again(self, owner: Owner) -> None:
         if self._clock() < self._retry_at or not owner.is_quiet or self._store is None:
             return
-        needed = size_of(self._store) + self._limit()
+        needed = size_of(self._store) + self._limit
         if shutil.disk_usage(self._folder).free < needed:
             self._retry_at = self._clock() + _RETRY_S
             return
