@@ -182,3 +182,78 @@ def test_sampled_losses_fall(layer: str) -> None:
             float(exe.run(feed={"word": words, "label": (words + 1) % _WORDS}, fetch_list=[loss])[0][0])
         )
     assert np.mean(losses[-5:]) < 0.6 * losses[0]
+
+
+def test_a_decoder_searches_beams_in_a_loop() -> None:
+    """Word w is followed by w + 1 (chance 0.6) or w + 2 (0.4); 0 ends a sentence, and so does what is over 4."""
+    beam, end = 2, 0
+    chances = np.full((6, 6), 1e-6, "float32")
+    for word in range(1, 6):
+        chances[word, word + 1 if word + 1 < 6 else end] += 0.6
+        chances[word, word + 2 if word + 2 < 6 else end] += 0.4
+    fluid.default_startup_program().random_seed = 1
+    init_ids = layers.data("init_ids", [1], dtype="int64", lod_level=2)
+    init_scores = layers.data("init_scores", [1], lod_level=2)
+    counter, limit = layers.fill_constant([1], "int64", 0), layers.fill_constant([1], "int64", 8)
+    ids, scores = layers.create_array("int64"), layers.create_array("float32")
+    layers.array_write(init_ids, counter, ids)
+    layers.array_write(init_scores, counter, scores)
+    cond = layers.less_than(counter, limit)
+    loop = layers.While(cond)
+    table = fluid.ParamAttr(name="table", initializer=fluid.initializer.NumpyArrayInitializer(chances))
+    with loop.block():
+        pre_ids, pre_score = layers.array_read(ids, counter), layers.array_read(scores, counter)
+        chance = layers.lod_reset(layers.embedding(pre_ids, [6, 6], param_attr=table), pre_score)
+        best, places = layers.topk(chance, k=beam)
+        total = layers.elementwise_add(layers.log(best), layers.reshape(pre_score, [-1]), axis=0)
+        chosen, values = layers.beam_search(pre_ids, pre_score, places, total, beam, end)
+        layers.increment(counter)
+        layers.array_write(chosen, counter, ids)
+        layers.array_write(values, counter, scores)
+        layers.logical_and(
+            layers.less_than(counter, limit), layers.logical_not(layers.is_empty(chosen)), out=cond
+        )
+    words, values = layers.beam_search_decode(ids, scores, beam, end)
+    exe = fluid.Executor(fluid.CPUPlace())
+    exe.run(fluid.default_startup_program())
+    feed = {
+        "init_ids": fluid.create_lod_tensor(np.array([[1], [3]]), [[1, 1], [1, 1]], fluid.CPUPlace()),
+        "init_scores": fluid.create_lod_tensor(
+            np.zeros((2, 1), "float32"), [[1, 1], [1, 1]], fluid.CPUPlace()
+        ),
+    }
+    got, score = exe.run(feed=feed, fetch_list=[words, values], return_numpy=False)
+    lengths = got.recursive_sequence_lengths()
+    assert lengths[0] == [2, 2]
+    flat, ends = np.asarray(got)[:, 0].tolist(), np.cumsum(lengths[1])
+    sentences = [flat[stop - length : stop] for length, stop in zip(lengths[1], ends, strict=True)]
+    # From 3: 3 5 end costs 0.4, 3 4 end too (5 and 4 end for sure or go on); the beam keeps the two best.
+    for sentence, value in zip(sentences, np.asarray(score)[ends - 1, 0].tolist(), strict=True):
+        steps = list(zip(sentence[:-1], sentence[1:], strict=True))
+        np.testing.assert_allclose(value, sum(np.log(chances[a, b]) for a, b in steps), rtol=1e-4)
+        assert (sentence[0], sentence[-1]) in {(1, end), (3, end)}
+    assert np.asarray(score)[ends[0] - 1, 0] >= np.asarray(score)[ends[1] - 1, 0]
+
+
+def test_a_row_norm_learns_scale_and_shift() -> None:
+    x = layers.data("x", [6])
+    out = layers.layer_norm(x)
+    loss = layers.mean(layers.square(out))
+    fluid.optimizer.SGD(0.1).minimize(loss)
+    exe = fluid.Executor(fluid.CPUPlace())
+    exe.run(fluid.default_startup_program())
+    feed = {"x": np.random.default_rng(0).standard_normal((4, 6)).astype("float32")}
+    first, last = (exe.run(feed=feed, fetch_list=[loss])[0][0] for _ in range(2))
+    assert last < first
+
+
+def test_distances_leave_out_ignored_tokens() -> None:
+    a, b = (layers.data(name, [1], dtype="int64", lod_level=1) for name in "ab")
+    distance, count = layers.edit_distance(a, b, normalized=False, ignored_tokens=[9])
+    place = fluid.CPUPlace()
+    feed = {
+        "a": fluid.create_lod_tensor(np.array([[1], [9], [2], [3]]), [[3, 1]], place),
+        "b": fluid.create_lod_tensor(np.array([[1], [2], [4]]), [[2, 1]], place),
+    }
+    got, pairs = fluid.Executor(place).run(feed=feed, fetch_list=[distance, count])
+    assert (got[:, 0].tolist(), pairs.tolist()) == ([0.0, 1.0], [2])

@@ -12,6 +12,7 @@ from paddle.fluid.layers import (
     comparisons,
     control_flow,
     creation,
+    decoding,
     dense,
     image,
     inputs,
@@ -19,9 +20,11 @@ from paddle.fluid.layers import (
     losses,
     measures,
     normalise,
+    orders,
     recurrent_layers,
     reductions,
     rnn_blocks,
+    row_norms,
     sequences,
     shaping,
     structured_losses,
@@ -34,6 +37,7 @@ from paddle.fluid.layers.arrays import *  # noqa: F403
 from paddle.fluid.layers.comparisons import *  # noqa: F403
 from paddle.fluid.layers.control_flow import *  # noqa: F403
 from paddle.fluid.layers.creation import *  # noqa: F403
+from paddle.fluid.layers.decoding import *  # noqa: F403
 from paddle.fluid.layers.dense import *  # noqa: F403
 from paddle.fluid.layers.image import *  # noqa: F403
 from paddle.fluid.layers.inputs import *  # noqa: F403
@@ -41,9 +45,11 @@ from paddle.fluid.layers.learning_rate_scheduler import *  # noqa: F403
 from paddle.fluid.layers.losses import *  # noqa: F403
 from paddle.fluid.layers.measures import *  # noqa: F403
 from paddle.fluid.layers.normalise import *  # noqa: F403
+from paddle.fluid.layers.orders import *  # noqa: F403
 from paddle.fluid.layers.recurrent_layers import *  # noqa: F403
 from paddle.fluid.layers.reductions import *  # noqa: F403
 from paddle.fluid.layers.rnn_blocks import *  # noqa: F403
+from paddle.fluid.layers.row_norms import *  # noqa: F403
 from paddle.fluid.layers.sequences import *  # noqa: F403
 from paddle.fluid.layers.shaping import *  # noqa: F403
 from paddle.fluid.layers.structured_losses import *  # noqa: F403
@@ -57,6 +63,7 @@ __all__ = [
     *comparisons.__all__,
     *control_flow.__all__,
     *creation.__all__,
+    *decoding.__all__,
     *dense.__all__,
     *image.__all__,
     *inputs.__all__,
@@ -64,9 +71,11 @@ __all__ = [
     *losses.__all__,
     *measures.__all__,
     *normalise.__all__,
+    *orders.__all__,
     *recurrent_layers.__all__,
     *reductions.__all__,
     *rnn_blocks.__all__,
+    *row_norms.__all__,
     *sequences.__all__,
     *shaping.__all__,
     *structured_losses.__all__,
