@@ -17,10 +17,12 @@ from agent.output import Output
 from agent.protocol import Fields
 from agent.pulse import Limits, Pulse
 from agent.report import Report
-from agent.spawn import spawn
+from agent.spawn import START_LIMIT_S, spawn
 from agent.stacks import SIGNAL, SIGNAL_VARIABLE
 from agent.stopper import PROC_MARK
 from agent.tapped_log import TappedLog
+
+HUNG_START_LIMIT_S = 1.0  # after a start that hung: many of them together must not outlast the lease
 
 
 class Running:
@@ -50,6 +52,7 @@ class Processes:
         self._logged = logged
         self._running: Dict[str, Running] = {}
         self._sessions: Dict[str, Set[int]] = {}
+        self._start_limit_s = START_LIMIT_S
         self._health = Health(
             loop, outbox, lambda: {name: running.patient for name, running in self._running.items()}
         )
@@ -87,8 +90,11 @@ class Processes:
         given[SIGNAL_VARIABLE] = str(SIGNAL)
         try:
             env = environment.complete(os.environ, given)
-            pid = spawn(argv, env, text(fields, "cwd"), output_write, report_write)
-        except (OSError, ValueError):
+            pid = spawn(argv, env, text(fields, "cwd"), output_write, report_write, self._start_limit_s)
+            self._start_limit_s = START_LIMIT_S
+        except (OSError, ValueError) as error:
+            if isinstance(error, TimeoutError):
+                self._start_limit_s = HUNG_START_LIMIT_S
             os.close(output_read)
             os.close(report_read)
             raise

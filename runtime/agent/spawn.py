@@ -20,7 +20,14 @@ _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
-def spawn(argv: List[str], env: Dict[str, str], cwd: str, output: int, report: Optional[int] = None) -> int:
+def spawn(
+    argv: List[str],
+    env: Dict[str, str],
+    cwd: str,
+    output: int,
+    report: Optional[int] = None,
+    limit_s: float = START_LIMIT_S,
+) -> int:
     """Start a process in a session of its own and return its pid.
 
     Args:
@@ -29,8 +36,10 @@ def spawn(argv: List[str], env: Dict[str, str], cwd: str, output: int, report: O
         cwd: where it starts.
         output: descriptor that becomes its standard output and error.
         report: descriptor that it keeps under the same number.
+        limit_s: how long to wait until the program runs.
 
     Raises:
+        TimeoutError: it did not run by then.
         OSError: it could not be started; errno and text are those of the failing call.
         ValueError: a NUL byte in argv or env.
     """
@@ -44,12 +53,15 @@ def spawn(argv: List[str], env: Dict[str, str], cwd: str, output: int, report: O
         _become(argv, env, cwd, output, report, parent, failure_write)
     os.close(failure_write)
     try:
-        problem = _read_failure(failure_read, pid)
+        problem = _read_failure(failure_read, limit_s)
     finally:
         os.close(failure_read)
     if problem is not None:
-        if not isinstance(problem, TimeoutError):  # else it hangs in the kernel; the loop reaps it some day
-            os.waitpid(pid, 0)
+        if isinstance(problem, TimeoutError):  # it hangs in the kernel; the loop reaps it some day
+            os.kill(pid, signal.SIGKILL)
+            what = "nothing runs after %g s: does the file system of %s, or of %s, still answer?"
+            raise TimeoutError(what % (limit_s, cwd, argv[0]))
+        os.waitpid(pid, 0)
         raise problem
     return pid
 
@@ -94,10 +106,9 @@ def _reset_signals() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
 
 
-def _read_failure(fd: int, pid: int) -> Optional[OSError]:
-    if not select.select([fd], [], [], START_LIMIT_S)[0]:
-        os.kill(pid, signal.SIGKILL)
-        return TimeoutError(errno.ETIMEDOUT, "no exec after %.0f s" % START_LIMIT_S)
+def _read_failure(fd: int, limit_s: float) -> Optional[OSError]:
+    if not select.select([fd], [], [], limit_s)[0]:
+        return TimeoutError()
     text = os.read(fd, FAILURE_LIMIT).decode("utf-8", "replace")
     if not text:
         return None
