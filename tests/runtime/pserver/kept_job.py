@@ -51,6 +51,18 @@ class KeptJob:
         self.client.start_pass()
         self._out = {name: array for name, array in model.empty().items() if name != "table"}
 
+    @staticmethod
+    def revived(safety: Safety, num_dense: int) -> list[Engine]:
+        """Engines as the next process of the servers would have them."""
+        engines = []
+        for stamp, name in enumerate((f"d{i}" for i in range(num_dense)), 1):
+            assert safety.state is not None
+            keeper = Safekeeper(replace(safety, state=safety.state / name))
+            engine = Engine(EngineOptions(1), stamp, keeper=keeper)
+            keeper.recover(engine)
+            engines.append(engine)
+        return engines
+
     def step(self, number: int) -> None:
         rng = np.random.default_rng(number)
         rows = np.unique(rng.integers(0, SPARSE_ROWS, 20))
