@@ -164,6 +164,11 @@ class Block:
             waiting.extend(self.program.blocks[idx] for idx in around if idx >= 0)
         return None
 
+    def visible_vars(self) -> dict[str, Variable]:
+        """Return the variables of this block and of those around it; inner ones hide outer ones."""
+        around = self.program.blocks[self.parent_idx].visible_vars() if self.parent_idx >= 0 else {}
+        return {**around, **self.vars}
+
     def copy_to(self, program: Program) -> Self:
         """Return the same block as a member of another program."""
         twin = type(self)(program, self.idx, self.parent_idx)

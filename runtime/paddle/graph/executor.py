@@ -39,8 +39,9 @@ class Executor:
         fetch_list: Sequence[Name] = (),
         scope: Scope | None = None,
         step: int | None = None,
+        block_idx: int = 0,
     ) -> list[Any]:
-        """Run block 0 once and return the fetched values.
+        """Run one block once and return the fetched values.
 
         Args:
             program: what to run.
@@ -50,6 +51,7 @@ class Executor:
             step: number that random operators draw by; None counts this executor's runs of the program. A run
                 that resumes from a checkpoint passes its own, to draw what the uninterrupted run would have
                 drawn.
+            block_idx: which block; one inside another sees the variables around it.
 
         Returns:
             One value per fetch: an array on the executor's device, a `SelectedRows`, or a `LoDArray` where the
@@ -66,6 +68,7 @@ class Executor:
             tuple(values),
             tuple([name if isinstance(name, str) else name.name for name in fetch_list]),
             tuple([name for name in values if type(values[name]) is LoDArray]),
+            block_idx,
         )
         plan = cache.plans.get(key)
         if plan is None:
@@ -86,19 +89,24 @@ class Executor:
         return cache
 
     def _compile(
-        self, program: Program, feeds: tuple[str, ...], fetches: tuple[str, ...], with_lod: tuple[str, ...]
+        self,
+        program: Program,
+        feeds: tuple[str, ...],
+        fetches: tuple[str, ...],
+        with_lod: tuple[str, ...],
+        block_idx: int,
     ) -> BoundPlan:
         seed = program.random_seed or self._fresh_seed
-        plan = compile_plan(program, feeds, fetches, seed, self.device.module(), with_lod)
+        plan = compile_plan(program, feeds, fetches, seed, self.device.module(), with_lod, block_idx)
         # Specs and not variables: those know their program, and the cache must not keep it alive.
-        specs = {name: variable.spec for name, variable in program.global_block().vars.items()}
+        specs = {name: variable.spec for name, variable in program.block(block_idx).visible_vars().items()}
         return BoundPlan(plan, specs, feeds, fetches, self.device)
 
 
 class _Cache:
-    """The plans of one version of a program, by (feeds, fetches, feeds with LoD), and how often any of them ran."""
+    """The plans of one version of a program, by feeds, fetches and block, and how often any of them ran."""
 
     def __init__(self, version: int) -> None:
         self.version = version
-        self.plans: dict[tuple[tuple[str, ...], ...], BoundPlan] = {}
+        self.plans: dict[tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...], int], BoundPlan] = {}
         self.steps = 0

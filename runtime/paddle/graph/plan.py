@@ -69,7 +69,7 @@ def compile_plan(
             before.
     """
     block = program.blocks[block_idx]
-    persistable = _persistable(block)
+    persistable = {name for name, variable in block.visible_vars().items() if variable.persistable}
     live = fused(_live_ops(block.ops, persistable, set(fetches), set(feeds)), {*fetches, *persistable})
     loads = _check_reads(block, live, set(feeds), fetches)
     stores = tuple(
@@ -135,15 +135,6 @@ def _lost(ops: Sequence[tuple[int, Operator]]) -> list[list[str]]:
         needed.difference_update(op.output_names)
         needed.update(op.input_names)
     return lost[::-1]
-
-
-def _persistable(block: Block) -> set[str]:
-    """Return the persistable variables that a block sees."""
-    names = {name for name, variable in block.vars.items() if variable.persistable}
-    while block.parent_idx >= 0:
-        block = block.program.blocks[block.parent_idx]
-        names.update(name for name, variable in block.vars.items() if variable.persistable)
-    return names
 
 
 def _check_reads(
