@@ -52,4 +52,15 @@ def _losses() -> list[Case]:
     ]
 
 
-DENSE_CASES: list[Case] = [*_norms(), *_orders(), *_losses()]
+def _choices() -> list[Case]:
+    windows: dict[str, object] = {"kernels": [2, 2], "strides": [1, 2], "paddings": [1, 0, 0, 1]}
+    return [
+        Case("multiplex", {"Ids": _ids(4, 1, high=3), "X": [(4, 2), (4, 2), (4, 2)]}),
+        Case("multiplex", {"Ids": _ids(0, 1, high=2), "X": [(0, 2), (0, 2)]}),
+        Case("im2sequence", {"X": (2, 3, 4, 5)}, {"kernels": [2, 3]}),
+        Case("im2sequence", {"X": (2, 1, 3, 4)}, windows),
+        Case("im2sequence", {"X": (0, 1, 3, 4)}, windows),
+    ]
+
+
+DENSE_CASES: list[Case] = [*_choices(), *_norms(), *_orders(), *_losses()]

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ids and rows go to their shards and come back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from paddle.graph import Executor, Program, SelectedRows
+from paddle.graph.errors import ExecutionError
+
+
+def _run(op_type: str, inputs: dict[str, list[Any]], outputs: list[str]) -> list[Any]:
+    program = Program()
+    block, feed = program.global_block(), {}
+    for slot, values in inputs.items():
+        for at, value in enumerate(values):
+            feed[f"{slot}{at}"] = value
+            block.create_var(f"{slot}{at}", value.shape, value.dtype)
+    for name in outputs if op_type == "split_ids" else ():
+        block.create_var(name, (-1, 1), "int64")
+    names = {slot: [f"{slot}{at}" for at in range(len(values))] for slot, values in inputs.items()}
+    block.append_op(op_type, names, {"Out": outputs})
+    return Executor().run(program, feed, outputs)
+
+
+def test_ids_go_to_shards_once_and_in_order_as_unsigned_numbers() -> None:
+    even, odd = _run("split_ids", {"Ids": [np.array([[7], [2]]), np.array([[7], [-1]])]}, ["a", "b"])
+    assert (even.tolist(), odd.tolist()) == ([[2]], [[-1], [7]])
+    parts = _run("split_ids", {"Ids": [np.array([[-1]])]}, ["a", "b", "c"])
+    assert [len(each) for each in parts] == [1, 0, 0]
+
+
+def test_selected_rows_keep_their_numbers_order_and_height() -> None:
+    rows = SelectedRows(np.array([5, 2, 5, 4]), np.arange(8.0).reshape(4, 2), 9)
+    even, odd = _run("split_ids", {"Ids": [rows]}, ["a", "b"])
+    assert (even.rows.tolist(), odd.rows.tolist(), odd.height) == ([2, 4], [5, 5], 9)
+    assert odd.values.tolist() == [[0, 1], [4, 5]]
+
+
+def test_rows_come_back_for_the_ids_that_were_asked() -> None:
+    inputs = {
+        "Ids": [np.array([[3], [0]]), np.array([[1], [3]])],
+        "Rows": [np.array([[0]]), np.array([[1], [3]])],
+        "X": [np.array([[0.0, 0]]), np.array([[1.0, 1], [3, 3]])],
+    }
+    first, second = _run("merge_ids", inputs, ["a", "b"])
+    assert (first[:, 0].tolist(), second[:, 0].tolist()) == ([3, 0], [1, 3])
+
+
+def test_an_id_that_two_shards_have_is_refused() -> None:
+    inputs = {
+        "Ids": [np.array([[1]])],
+        "Rows": [np.array([[1]]), np.array([[1]])],
+        "X": [np.ones((1, 1))] * 2,
+    }
+    with pytest.raises(ExecutionError, match="must be distinct"):
+        _run("merge_ids", inputs, ["a"])
+
+
+def test_equal_rows_are_added_up_and_values_taken_out() -> None:
+    program = Program()
+    block = program.global_block()
+    block.create_var("x", (9, 1), "float64")
+    block.append_op("merge_selected_rows", {"X": "x"}, {"Out": "merged"})
+    block.append_op("get_tensor_from_selected_rows", {"X": "merged"}, {"Out": "values"})
+    rows = SelectedRows(np.array([5, 2, 5]), np.array([[1.0], [2], [3]]), 9)
+    merged, values = Executor().run(program, {"x": rows}, ["merged", "values"])
+    assert (merged.rows.tolist(), values[:, 0].tolist()) == ([2, 5], [2, 4])
