@@ -16,7 +16,7 @@ BANNED = {
     "a command given to a shell": re.compile(r"shell\s*=\s*True"),
     "host keys accepted unseen": re.compile(r"AutoAddPolicy|StrictHostKeyChecking[= ]+(no|off)"),
     "unpickling": re.compile(r"(?<![\w.])(pickle|cPickle)\.loads?\(|recv_pyobj"),
-    "evaluation of text": re.compile(r"(?<![\w.])eval\("),
+    "evaluation of text": re.compile(r"(?<![\w.])(?<!def )eval\("),  # a method of that name may be defined
     "a socket on every interface": re.compile(r"""["']0\.0\.0\.0["']"""),
 }
 # The user's own data: the sample trainer reads the dictionary that prepare.py wrote beside it.
