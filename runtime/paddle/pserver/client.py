@@ -256,7 +256,9 @@ class Client:
         for i, reply in replies.items():
             if i in local and reply.sections and reply.sections[0].name:
                 self._layout.scatter(i, self._node.take(i, reply), views)
-            elif reply.sections:
+                continue
+            self._node.lose(i)  # what was shared, if anything, is not what holds now
+            if reply.sections:
                 self._scatter({i: reply}, views)
 
     def gradient_array(self, name: str) -> Array:
