@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ import pytest
 
 import paddle.fluid as fluid
 from paddle.fluid.operator import OpRole
-from paddle.fluid.transpiler import HashName, PSDispatcher, RoundRobin, slice_variable
+from paddle.fluid.transpiler import HashName, PSDispatcher
 
 EPS = ["127.0.0.1:6174", "127.0.0.1:6175"]
 SERVERS = ",".join(EPS)
@@ -48,38 +47,6 @@ def types(program: fluid.Program, block: int = 0) -> list[str]:
 def server_blocks(t: fluid.DistributeTranspiler, server: int) -> list[list[str]]:
     program = t.get_pserver_program(EPS[server])
     return [types(program, at) for at in range(program.num_blocks)]
-
-
-class Named(SimpleNamespace):
-    name: str
-    shape: tuple[int, ...]
-
-
-@pytest.mark.parametrize(
-    ("shape", "servers", "least", "sizes"),
-    [
-        ((3, 5), 10, 1024, [15]),
-        ((1024,), 10, 1024, [1024]),
-        ((28, 784), 10, 1024, [2352] * 9 + [784]),
-        ((8, 1020), 10, 1024, [2040] * 4),
-        ((800, 10), 10, 1024, [1150] * 6 + [1100]),
-        ((28, 784), 10, 8192, [10976] * 2),
-        ((8, 1020), 10, 8192, [8160]),
-        ((800, 10), 10, 8192, [8000]),
-        ((6, 33, 33, 33), 10, 8192, [35937] * 6),
-        ((1000, 1000), 2, 8192, [500000] * 2),
-        ((10000, 1), 2, 8192, [10000]),
-        ((16384,), 2, 8192, [8192] * 2),
-        ((5, 5000), 2, 8192, [15000, 10000]),
-        ((3, 8192), 4, 8192, [8192] * 3),
-        ((7, 4096), 3, 8192, [12288, 12288, 4096]),
-    ],
-)
-def test_slices_are_whole_rows_of_a_least_size(
-    shape: tuple[int, ...], servers: int, least: int, sizes: list[int]
-) -> None:
-    expected = [f"v:{index}:{size}" for index, size in enumerate(sizes)]
-    assert slice_variable([Named(name="v", shape=shape)], servers, least) == expected
 
 
 def test_a_trainer_sends_each_gradient_when_it_is_there_and_receives_at_the_end() -> None:
@@ -260,24 +227,6 @@ def test_the_overview_adds_up_to_the_whole() -> None:
         (1, 500000, EPS[0]),
     ]
     assert t.param_grad_ep_mapping[EPS[0]]["params"] == ["fc_b", "fc_w.block1"]
-
-
-def test_hashed_names_send_a_gradient_to_its_parameter() -> None:
-    dispatcher = HashName([f"127.0.0.1:{port}" for port in range(6170, 6180)])
-    for name in ("fc_0.w_0", "fc_0.b_0", "emb.block3"):
-        base, _, block = name.partition(".block")
-        grad = f"{base}@GRAD" + (f".block{block}" if block else "")
-        where = dispatcher.dispatch([Named(name=name), Named(name=grad), Named(name=f"{grad}.trainer_4")])
-        assert len(set(where)) == 1
-
-
-def test_round_robin_goes_on_where_it_ended() -> None:
-    dispatcher = RoundRobin(EPS)
-    three = [Named(name=name) for name in "abc"]
-    assert dispatcher.dispatch(three) == [EPS[0], EPS[1], EPS[0]]
-    assert dispatcher.dispatch(three[:1]) == [EPS[1]]
-    dispatcher.reset()
-    assert dispatcher.dispatch(three[:1]) == [EPS[0]]
 
 
 def test_users_can_place_parameters_themselves() -> None:
