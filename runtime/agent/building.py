@@ -30,13 +30,19 @@ class Builder:
         self._kept = ~umask  # bits of a mode that survive when a file is made
 
     def build(
-        self, final: str, entries: Dict[str, Entry], files: Dict[str, str], collect: List[str]
+        self,
+        final: str,
+        entries: Dict[str, Entry],
+        files: Dict[str, str],
+        collect: List[str],
+        read_only: bool = False,
     ) -> Iterator[None]:
         """Build a tree and make it appear as `final`; what is there already stays.
 
         Args:
             files: small extra files, name -> content.
             collect: directories that are made if need be.
+            read_only: nobody writes to its files: they need not be copies.
 
         Raises:
             OSError: the disk is full, for one; nothing is left.
@@ -47,7 +53,7 @@ class Builder:
         os.mkdir(aside)
         self._asides.add(aside)
         try:
-            yield from self._fill(aside, entries)
+            yield from self._fill(aside, entries, read_only)
             for folder in collect:
                 os.makedirs(aside + "/" + folder, exist_ok=True)
             for path, content in files.items():
@@ -68,20 +74,30 @@ class Builder:
         for aside in self._asides:
             shutil.rmtree(aside, ignore_errors=True)
 
-    def _fill(self, aside: str, entries: Dict[str, Entry]) -> Iterator[None]:
+    def _fill(self, aside: str, entries: Dict[str, Entry], read_only: bool) -> Iterator[None]:
         made = {""}
+        modes: Dict[str, int] = {}  # of names that share one file
         for path, entry in sorted(entries.items()):
             folder = path if isinstance(entry, Folder) else path.rpartition("/")[0]
             if folder not in made:
                 os.makedirs(aside + "/" + folder, exist_ok=True)
                 made.add(folder)
             if isinstance(entry, File):
-                yield from self._file(aside + "/" + path, entry)
+                may_link = read_only and modes.setdefault(entry.digest, entry.mode) == entry.mode
+                if not (may_link and self._link(aside + "/" + path, entry)):
+                    yield from self._file(aside + "/" + path, entry)
             yield
         # last, so that nothing is ever written through one
         for path, entry in entries.items():
             if isinstance(entry, Symlink):
                 os.symlink(entry.target, aside + "/" + path)
+
+    def _link(self, target: str, entry: File) -> bool:
+        try:
+            self._cache.link(entry.digest, target, entry.mode)
+        except OSError:
+            return False
+        return True
 
     def _file(self, target: str, entry: File) -> Iterator[None]:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

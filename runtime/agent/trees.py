@@ -292,7 +292,7 @@ class Trees:
     def _build(self, name: str, tree: Tree, files: Dict[str, str], collect: List[str]) -> Iterator[None]:
         final = self._root_dir + "/" + tree.dest
         if not tree.there:
-            yield from self._builder.build(final, tree.entries, files, collect)
+            yield from self._builder.build(final, tree.entries, files, collect, read_only=name == "runtime")
             self._runtimes.hold(final)
             self._cache.save()
         self._done(name, final, tree, collect)

@@ -146,6 +146,23 @@ def test_the_runtime_is_published_once_and_found_again(make_node: Callable[..., 
     assert (again.state, again.path, again.bytes_total) == (DispatchState.DONE, done.path, 0)
 
 
+def test_a_runtime_s_files_are_those_of_the_cache_and_one_that_was_changed_is_sent_anew(
+    make_node: Callable[..., Node],
+) -> None:
+    package = runtime_package(RUNTIME_DIR)
+    first = greeted(make_node)
+    done = run(first, Dispatch(first.link, package, tree=RUNTIME, dest=".paddle/runtime/one"))
+    changed = Path(done.path, "paddle", "env.py")
+    assert changed.stat().st_nlink == 2
+    with changed.open("ab") as file:
+        file.write(b"# changed")
+    second = greeted(make_node, first.root)
+    again = run(second, Dispatch(second.link, package, tree=RUNTIME, dest=".paddle/runtime/two"))
+    original = RUNTIME_DIR / "paddle" / "env.py"
+    assert Path(again.path, "paddle", "env.py").read_bytes() == original.read_bytes()
+    assert again.bytes_total == original.stat().st_size
+
+
 def test_both_trees_can_travel_at_the_same_time(make_node: Callable[..., Node], root: Path) -> None:
     node = greeted(make_node)
     package = workspace_package(root)  # the same content in both: each dispatch sends what it needs
