@@ -3,7 +3,7 @@
 
     python -m benchmarks.pserver [--json FILE] [--quick] [--only NAME,...]
 
-One server, float32, plain gradient descent, loopback. docs/benchmarks.md says what each figure means.
+One server, float32, plain gradient descent, loopback. docs/benchmarks-pserver.md says what each figure means.
 """
 
 from __future__ import annotations
