@@ -31,7 +31,7 @@ from paddle.pserver.store import Store
 
 _log = logging.getLogger(__name__)
 
-_REST = 5.0  # times what a slice of copying took
+_REST = 9.0  # times what a slice of copying took
 
 
 @dataclass(frozen=True, slots=True)

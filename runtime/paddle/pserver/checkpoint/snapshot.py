@@ -85,7 +85,8 @@ class Snapshot:
     def rows(self, name: str, rows: npt.NDArray[np.int64]) -> None:
         """See `Watch.rows`."""
         if name in self._cursor:
-            self._copy_rows(name, rows[self._todo[name][rows]])
+            left = rows[self._todo[name][rows]]
+            self._copy_rows(name, left, left)
 
     def advance(self) -> None:
         """Copy a few megabytes more."""
@@ -95,7 +96,9 @@ class Snapshot:
             name, start = next(iter(self._cursor.items()))
             todo = self._todo[name]
             stop = start + max(_ROWS_BYTES // self._row_bytes(name), 1)
-            self._copy_rows(name, start + np.flatnonzero(todo[start:stop]))
+            rows = start + np.flatnonzero(todo[start:stop])
+            is_run = len(rows) == len(todo[start:stop])  # views need no gathering
+            self._copy_rows(name, rows, slice(start, stop) if is_run else rows)
             self._cursor[name] = stop
             if stop >= len(todo):
                 del self._cursor[name]
@@ -115,12 +118,14 @@ class Snapshot:
         arrays |= {name: array[at:stop] for name, array in updater.columns.items()}
         self._give(Piece(part.parameter.name, {**place, "at": at}, arrays))
 
-    def _copy_rows(self, name: str, rows: npt.NDArray[np.int64]) -> None:
+    def _copy_rows(
+        self, name: str, rows: npt.NDArray[np.int64], where: slice | npt.NDArray[np.int64]
+    ) -> None:
         if not len(rows):
             return
-        self._todo[name][rows] = False
+        self._todo[name][where] = False
         table = self._store.tables[name]
-        arrays = {column: array[rows] for column, array in table.columns.items()}
+        arrays = {column: array[where] for column, array in table.columns.items()}
         ids = table.share.first + rows * table.share.stride
         self._give(Piece(name, {}, {IDS: ids, **arrays}))
 
