@@ -2,8 +2,9 @@
 """The outer two of the agent's three processes: each waits for the next one in, and kills what it leaves behind.
 
 They hold no state and do nothing else, so that nothing but a signal can end them; the process further in notices
-that and cleans. The outermost, the watcher, is in another session than the guard and the agent proper: whoever kills
-these two together, by their group for one, leaves it alive, and it inherits all that they started.
+that and cleans. The guard also ends a job whose agent proper gives no sign of life for longer than its lease. The
+outermost, the watcher, is in another session than the guard and the agent proper: whoever kills these two together,
+by their group for one, leaves it alive, and it inherits all that they started.
 """
 
 import os
@@ -12,6 +13,7 @@ import signal
 import sys
 import time
 
+from agent.sign_of_life import LOOK_S, Vigil
 from agent.subreaper import become_subreaper, end_with_parent
 
 CLEAN_S = 5.0
@@ -42,7 +44,7 @@ def guard(received: bytes) -> int:
         _run_guard(received, watcher)
     os.close(inside_write)
     _let_go_of_the_stream()
-    status = _watch(pid)
+    status = _watch(pid) or 0
     if status != 0:  # whatever ended it may have kept it from cleaning
         _await_end(inside_read)
         _clean({})
@@ -74,15 +76,22 @@ def _run_guard(received: bytes, watcher: int) -> None:
 def _guard(received: bytes) -> int:
     alive_read, alive_write = os.pipe()  # ends when this process does
     marks_read, marks_write = os.pipe()
+    signs_read, signs_write = os.pipe()
     pid = os.fork()
     if pid == 0:
         os.close(alive_write)
         os.close(marks_read)
-        _run_supervisor(received, alive_read, marks_write)
+        os.close(signs_read)
+        _run_supervisor(received, alive_read, marks_write, signs_write)
     os.close(alive_read)
     os.close(marks_write)
+    os.close(signs_write)
     _let_go_of_the_stream()
-    status = _watch(pid)
+    vigil = Vigil(signs_read)
+    status = _watch(pid, vigil)
+    if status is None:
+        text = "the node agent gave no sign of life for %.0f s (a file system that hangs?): the job is stopped here\n"
+        sys.stderr.write(text % vigil.patience_s)
     marks = _marks(marks_read)
     _clean(marks)
     _forget_state(marks)
@@ -94,14 +103,14 @@ def _first_free() -> int:
     return 1 + max(int(name) for name in os.listdir("/proc/self/fd"))
 
 
-def _run_supervisor(received: bytes, guard_alive: int, marks: int) -> None:
+def _run_supervisor(received: bytes, guard_alive: int, marks: int, signs: int) -> None:
     """The child's side of fork: never returns."""
     code = FAILED
     try:
         become_subreaper()
         from agent.supervisor import supervise
 
-        supervise(received, guard_alive, marks)
+        supervise(received, guard_alive, marks, signs)
         code = 0
     except Exception:  # noqa: BLE001 - the last resort of a process: the launcher shows what is on stderr
         import traceback
@@ -127,11 +136,11 @@ def _let_go_of_the_stream() -> None:
     os.close(null)
 
 
-def _watch(pid: int) -> int:
-    """Wait for a child's end, passing TERM on; returns its status."""
+def _watch(pid: int, vigil: "Vigil | None" = None) -> "int | None":
+    """Wait for a child's end, passing TERM on; returns its status, or None if a vigil over it ended before."""
     signal.signal(signal.SIGTERM, lambda *_: _pass_on(pid))
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
-    status = _wait(pid)
+    status = _wait(pid, vigil)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the pid is free for others now
     return status
 
@@ -141,9 +150,15 @@ def _await_end(inside: int) -> None:
     select.select([inside], [], [], FAREWELL_S)
 
 
-def _wait(pid: int) -> int:
+def _wait(pid: int, vigil: "Vigil | None") -> "int | None":
     while True:
-        ended, status = os.waitpid(-1, os.WUNTRACED)
+        ended, status = os.waitpid(-1, os.WUNTRACED | (os.WNOHANG if vigil else 0))
+        if vigil and not ended:
+            began = time.monotonic()
+            signal.sigtimedwait([signal.SIGCHLD], LOOK_S)
+            if vigil.is_over(time.monotonic() - began):
+                return None
+            continue
         if ended != pid:
             continue
         if not os.WIFSTOPPED(status):
@@ -199,7 +214,9 @@ def _reap() -> None:
         pass
 
 
-def _explain(status: int) -> int:
+def _explain(status: "int | None") -> int:
+    if status is None:
+        return FAILED
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
         sys.stderr.write(

@@ -22,6 +22,7 @@ from agent.probe import Probe
 from agent.processes import Processes
 from agent.protocol import Decoder, Fields, Message, ProtocolError
 from agent.reach import Reach
+from agent.sign_of_life import SignOfLife
 from agent.stopper import Scope, Stop
 from agent.tailer import Tailer
 from agent.trees import Trees
@@ -34,26 +35,28 @@ NAME_LIMIT = 1 << 10
 POLL_S = 0.05
 
 
-def supervise(received: bytes, guard_alive: int, marks: int) -> None:
+def supervise(received: bytes, guard_alive: int, marks: int, signs: int) -> None:
     """Serve the launcher on descriptors 0 and 1 until it lets go, then return.
 
     Args:
         received: what came before, the launcher's `hello` first; ours was sent.
         guard_alive: becomes readable when the guard is gone.
         marks: gets the job's marks, for the guard.
+        signs: gets signs of life, for the guard.
     """
-    Supervisor(guard_alive, marks, 0, 1).run(received)
+    Supervisor(guard_alive, marks, signs, 0, 1).run(received)
 
 
 class Supervisor:
     """All state of one node's agent; lives on one thread."""
 
-    def __init__(self, guard_alive: int, guard_marks: int, stdin: int, stdout: int) -> None:
+    def __init__(self, guard_alive: int, guard_marks: int, signs: int, stdin: int, stdout: int) -> None:
         self._stdin = stdin
         self._stdout = stdout
         self._guard_alive = guard_alive
         self._guard_marks = guard_marks
         self._loop = Loop()
+        self._sign_of_life = SignOfLife(self._loop, signs)
         self._decoder = Decoder()
         self._outbox = Outbox(self._loop, stdout, self._abandon)
         self._marks: Dict[str, str] = {}
@@ -99,6 +102,7 @@ class Supervisor:
         self._watch_lease()
         self._take(received)
         self._loop.run()
+        self._sign_of_life.end()
         self._desk.close()
         if self._trees is not None:
             self._trees.drop()
@@ -155,6 +159,7 @@ class Supervisor:
         self._python = os.path.expanduser(text(fields, "python"))
         self._lease_s = seconds(fields, "lease_s")
         self._watch_lease()
+        self._sign_of_life.begin(self._lease_s)
         self._marks.update(marks)
         self._desk.open(root_dir.rstrip("/"), self._marks, fields.get("submitter"))
         text_of_marks = "".join("%s=%s\0" % mark for mark in self._marks.items())

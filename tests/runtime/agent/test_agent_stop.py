@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import random
 import resource
@@ -18,6 +19,8 @@ from tests.runtime.agent.node import Node, eventually, lives, marked, unmarked
 
 READY = "print('ready', flush=True)"
 DEAF = f"import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); {READY}; time.sleep(600)"
+
+PTRACE_DETACH, PTRACE_SEIZE, PTRACE_INTERRUPT, WALL = 17, 0x4206, 0x4207, 0x40000000
 
 # Each runs as a process of the job and leaves something that is hard to find or to kill.
 STRAYS = {
@@ -375,6 +378,30 @@ def test_an_agent_that_somebody_stops_goes_on(node: Node) -> None:
     os.kill(agent, signal.SIGSTOP)
     node.link.send("ping", seq=77)
     node.expect("pong", seq=77)
+
+
+def test_an_agent_that_hangs_in_the_kernel_for_longer_than_its_lease_is_cleaned_after(
+    make_node: Callable[..., Node], canary: object
+) -> None:
+    """Held by a tracer it can neither run nor be reaped, as on a file system that does not answer."""
+    node = make_node()
+    node.greet(lease_s=5.0)
+    node.adopt()
+    family = run_until_ready(node, STRAYS["daemonized"])
+    _, agent = node.pids()
+    libc = ctypes.CDLL(None, use_errno=True)
+    if (
+        libc.ptrace(PTRACE_SEIZE, agent, None, None) != 0
+        or libc.ptrace(PTRACE_INTERRUPT, agent, None, None) != 0
+    ):
+        pytest.skip(f"needs ptrace: {os.strerror(ctypes.get_errno())}")
+    try:
+        eventually(lambda: gone(family), f"{family} are gone", timeout_s=40)
+    finally:
+        libc.ptrace(PTRACE_DETACH, agent, None, None)
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(agent, WALL)
+    assert "no sign of life for 15 s" in node.expect_lost()
 
 
 def test_a_guard_that_was_started_with_children_ignored_cleans_all_the_same(
