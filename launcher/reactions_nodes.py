@@ -84,7 +84,7 @@ class NodeReactions:
             reason = f"the connection broke twice: {event.reason}"
             self._dispatch.give_up(record, DispatchError(record.name, reason))
         elif record.trees:
-            self._roster.fail_node(record, f"lost: {event.reason}")
+            self._lost(record, f"lost: {event.reason}")
 
     def hello(self, record: NodeRecord, event: MessageEvent) -> None:
         """The agent speaks; after a broken dispatch the cargo is offered again."""
@@ -125,4 +125,9 @@ class NodeReactions:
         if self._situation.clock.current == "dispatch":
             self._dispatch.give_up(record, DispatchError(record.name, reason))
         else:
-            self._roster.fail_node(record, reason)
+            self._lost(record, reason)
+
+    def _lost(self, record: NodeRecord, what: str) -> None:
+        self._roster.fail_node(record, what)
+        if self._roster.is_done_with(record):
+            self._console.note(f"{record.name}: {what}; its trainers were done, the job goes on")

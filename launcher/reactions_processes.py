@@ -6,6 +6,7 @@ from __future__ import annotations
 from launcher.errors import ConnectError, DispatchError
 from launcher.failure import Kind, describe_exit
 from launcher.link import MessageEvent
+from launcher.options import Mode
 from launcher.plan import Endpoints, Role
 from launcher.reactions_dispatch import DispatchReactions
 from launcher.roster import NodeRecord, ProcessState
@@ -86,7 +87,11 @@ class ProcessReactions:
             return
         process.state, process.stall = ProcessState.EXITED, None
         is_trainer = process.process.role is Role.TRAINER
-        if process.ending or (is_trainer and fields["code"] == 0):
+        if process.ending:
+            return
+        if is_trainer and fields["code"] == 0:
+            # in collective mode all are started again together, if one is
+            process.done = self._situation.settings.mode is not Mode.COLLECTIVE
             return
         self._roster.fail_process(
             process,

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher.answers import Way
+from launcher.cargo import OUTPUT_NODE
 from launcher.clock import ClockEstimate
 from launcher.dispatch import Dispatch
 from launcher.errors import DispatchError, LauncherError
@@ -37,6 +38,7 @@ class ProcessRecord:
         endpoints: what a pserver reported when it answered on all its ports.
         restarts: how often it was started again.
         ending: we end it, to start it again or to go on without it.
+        done: a trainer that ended well and will not be started again.
         stall: why it does not get on just now, if it does not.
         stacks: where it was when somebody asked.
     """
@@ -46,6 +48,7 @@ class ProcessRecord:
     endpoints: Endpoints | None = None
     restarts: int = 0
     ending: bool = False
+    done: bool = False
     stall: Stall | None = None
     stacks: str = ""
 
@@ -215,9 +218,15 @@ class Roster:
             **known,
         )
 
+    def is_done_with(self, record: NodeRecord) -> bool:
+        """Whether a node has done all that the job needs of it, but for the rest of its logs."""
+        node_id = record.node.node_id
+        here = [one for one in self.processes.values() if one.process.node_id == node_id]
+        return node_id != OUTPUT_NODE and bool(here) and all(one.done for one in here)
+
     def fail_node(self, record: NodeRecord, what: str, kind: Kind = Kind.NODE_LOST) -> None:
-        """Note that a node was lost, or failed otherwise; of one that was left out it is no news."""
-        if record.left_out:
+        """Note that a node was lost, or failed otherwise; no news of one that was left out or is done."""
+        if record.left_out or (kind is Kind.NODE_LOST and self.is_done_with(record)):
             return
         address = str((record.probed or {}).get("address") or "")
         self.failures.append(

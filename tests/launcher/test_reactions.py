@@ -14,6 +14,7 @@ from launcher.engines.ssh import Connected
 from launcher.errors import ProtocolError
 from launcher.link import Link, LinkLost
 from launcher.local import LocalStream
+from launcher.starter import Starter
 from tests.launcher.staged_job import Agent, StagedJob
 
 
@@ -85,3 +86,39 @@ def test_news_of_a_process_that_nobody_asked_for_is_an_error_of_its_node(job: St
     job.agents[1].say(kind, proc="trainer-99", **step, code=0, signal=None, tail="")
     with pytest.raises(ProtocolError, match=f"b: its '{kind}' message cannot be read"):
         job.settle()
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[StagedJob]:
+    """A pserver on the first of three nodes, a trainer on each."""
+    job = StagedJob(tmp_path, "HOSTS = ['a', 'b', 'c']\nPSERVERS = ['a']\n")
+    starter = Starter(job.situation, "key")
+    job.situation.clock.enter("run")
+    starter.start(starter.pservers())
+    job.agents[0].say("ready", proc="pserver-0", endpoints=["10.0.0.1:7164"], sparse_endpoints=[])
+    job.settle()
+    starter.start(starter.trainers(job.situation.plan))
+    job.settle()
+    yield job
+    job.console.close()
+
+
+def end(job: StagedJob, rank: int) -> None:
+    job.agents[rank].say("exited", proc=f"trainer-{rank}", code=0, signal=None, tail="")
+    job.settle()
+
+
+def test_a_node_that_is_lost_after_its_trainer_was_done_fails_nobody(running: StagedJob) -> None:
+    end(running, 1)
+    running.lose(1)
+    assert not running.roster.failures
+    running.lose(2)
+    assert [failure.node for failure in running.roster.failures] == ["c"]
+
+
+def test_a_node_whose_pserver_or_output_is_needed_fails_the_job_even_if_its_trainer_was_done(
+    running: StagedJob,
+) -> None:
+    end(running, 0)
+    running.lose(0)
+    assert [failure.node for failure in running.roster.failures] == ["a"]
