@@ -14,8 +14,10 @@ from typing import Any
 
 from launcher import local
 from launcher.link import Link, LinkLost, MessageEvent
+from launcher.wires import Wires
 
 PATIENCE_S = 20.0
+ENDS_S = 5.0
 
 
 class Node:
@@ -35,7 +37,8 @@ class Node:
         self.acking = True
         self.files: dict[str, bytes] = {}
         self.stream = local.connect("local", python)
-        self.link = Link(node_id, f"node-{node_id}", self.stream, self.events)
+        self.wires = Wires()
+        self.link = Link(node_id, f"node-{node_id}", self.stream, self.events, self.wires)
 
     def greet(self, lease_s: float = 30.0) -> dict[str, Any]:
         self.link.send(
@@ -134,6 +137,7 @@ class Node:
 
     def close(self) -> None:
         self.link.close()
+        self.wires.join(ENDS_S)
 
     def _keep(self, event: MessageEvent) -> None:
         fields = event.fields
