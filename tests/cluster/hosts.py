@@ -107,6 +107,7 @@ class Cluster:
     def reset(self) -> None:
         """Ends all launches and power-cycles every host with an empty /root and /tmp."""
         self.end_launches()
+        network.set_gate_rate(self._gate, None)  # hosts lose their limits with their cables
         network.unplug(self._gate, [host.plug for host in self.hosts if host.alive])
         self._end_hosts()
         for host in self.hosts:

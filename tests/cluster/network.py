@@ -16,6 +16,7 @@ from tests.cluster.namespaces import Namespaces
 BRIDGE = "br0"
 NIC = "eth0"
 GATE_NIC = "gate0"  # the gate's own cable: what the launcher sends and gets goes through it
+FAST_MBIT = 100
 _GATE_PORT = "gateport"
 NOWHERE = "02:00:00:00:00:01"  # a hardware address that nobody has
 
@@ -119,8 +120,9 @@ def _limit(side: Namespaces, device: str, mbit: float | None) -> None:
         _tc(side, f"qdisc del dev {device} root", check=False)
     else:
         # a burst above 64 KiB lets through whole what TCP hands over at once; cut into packets, it would keep the
-        # machine busier than what is tested
-        _tc(side, f"qdisc replace dev {device} root tbf rate {mbit}mbit burst 256kb limit 1mb")
+        # machine busier than what is tested. On a slow cable it would be a second's worth.
+        sizes = "burst 256kb limit 1mb" if mbit >= FAST_MBIT else "burst 64kb limit 512kb"
+        _tc(side, f"qdisc replace dev {device} root tbf rate {mbit}mbit {sizes}")
 
 
 def ip(where: Namespaces, *commands: str, check: bool = True) -> None:
