@@ -45,6 +45,7 @@ REPLACEABLE = frozenset(
         "CUDA_VISIBLE_DEVICES",
         "FLAGS_selected_gpus",
         "OMP_NUM_THREADS",
+        "PADDLE_PSERVER_PATIENCE_S",
         "OPENBLAS_NUM_THREADS",
         "MKL_NUM_THREADS",
     )
