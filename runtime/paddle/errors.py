@@ -16,6 +16,10 @@ class ConfigError(PaddleError, ValueError):
     """The program asked for something that cannot be: a wrong value, name, shape or combination."""
 
 
+class ModelFileError(ConfigError):
+    """A file of parameters or of a program is damaged or in another format."""
+
+
 class FlagError(ConfigError):
     """A flag is unknown or its value cannot be read."""
 

@@ -9,7 +9,7 @@ from enum import IntEnum
 import numpy as np
 
 from paddle.fluid.errors import ModelFileError
-from paddle.v2.protobuf import FIXED32, bytes_field, fields, signed, varint, varint_field
+from paddle.protobuf import FIXED32, bytes_field, fields, signed, varint, varint_field
 
 _FLOAT = struct.Struct("<f")
 

@@ -18,7 +18,6 @@ from paddle.fluid.operator import OP_ROLE, OP_ROLE_VAR, Operator
 from paddle.fluid.var_type import VarType
 from paddle.fluid.variable import Parameter, Variable
 from paddle.graph.block import Name
-from paddle.ops.dtypes import VarType as Dtype
 
 if TYPE_CHECKING:
     from paddle.fluid.initializer import Initializer
@@ -69,7 +68,7 @@ class Block(graph.Block):
             is_data: whether it is fed.
             initializer: appended at once, to this block.
         """
-        number = Dtype.of("float32" if dtype is None else dtype)
+        number = VarType.of("float32" if dtype is None else dtype)
         made = super().create_var(name, shape or (), number.numpy, persistable, stop_gradient, lod_level)
         variable = cast(Variable, made)
         variable.type, variable.is_data = VarType(type), variable.is_data or is_data
@@ -113,15 +112,9 @@ class Block(graph.Block):
         """Add an operator at the end; see the core."""
         return self._insert_op(len(self.ops), type, inputs, outputs, attrs)
 
-    def _prepend_op(
-        self,
-        type: str,
-        inputs: Names | None = None,
-        outputs: Names | None = None,
-        attrs: Mapping[str, object] | None = None,
-    ) -> Operator:
-        """Add an operator at the beginning."""
-        return self._insert_op(0, type, inputs, outputs, attrs)
+    def _prepend_op(self, type: str, *slots_and_attrs: Any, **named: Any) -> Operator:
+        """Add an operator at the beginning; arguments as in `append_op`."""
+        return self._insert_op(0, type, *slots_and_attrs, **named)
 
     def _insert_op(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import cast
+from typing import NamedTuple, cast
 
 from paddle.fluid.block import Block
 from paddle.fluid.defaults import default_main_program
@@ -27,6 +27,32 @@ def around(block: Block) -> Iterator[Block]:
 def begin() -> Block:
     """Add a block inside the current one and make it the current one."""
     return cast(Block, default_main_program().create_block())
+
+
+class Body(NamedTuple):
+    """A block that was filled, as its operator is told of it.
+
+    Attributes:
+        idx: of the block.
+        outer: the block around it, which the operator goes to.
+        reads: what it reads from outside.
+        writes: what it writes of what is outside.
+        kept: those of `writes` that have a value before.
+    """
+
+    idx: int
+    outer: Block
+    reads: list[str]
+    writes: list[str]
+    kept: list[str]
+
+
+def end(block: Block) -> Body:
+    """Make the block around a block the current one again, and return what was filled."""
+    block.program.rollback()
+    outer, written = cast(Block, block.program.current_block()), writes(block)
+    kept = [name for name in written if has_value(outer, name)]
+    return Body(block.idx, outer, reads(block), written, kept)
 
 
 def parent_of(block: Block) -> Block:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from paddle import errors
 from paddle.errors import ConfigError, PaddleError
 
 
@@ -18,5 +19,5 @@ class RunError(PaddleError, RuntimeError):
     """Something cannot be done now: a closed executor, a value with sequences where an array was wanted."""
 
 
-class ModelFileError(FluidError):
+class ModelFileError(FluidError, errors.ModelFileError):
     """A file does not hold what it should."""

@@ -6,7 +6,7 @@ Names: the layer `fc_0` has parameters `fc_0.w_0`, `fc_0.b_0` and temporaries `f
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy.typing as npt
 
@@ -61,15 +61,10 @@ class LayerHelper:
         """The block that the layer goes to."""
         return self.main_program.current_block()
 
-    def append_op(
-        self,
-        type: str,
-        inputs: Names | None = None,
-        outputs: Names | None = None,
-        attrs: Mapping[str, object] | None = None,
-    ) -> Operator:
-        """Append an operator to the current block. Slots and attributes that are None are left out."""
-        return self.block.append_op(type, inputs, outputs, attrs)
+    @property
+    def append_op(self) -> Callable[..., Operator]:
+        """The current block's `append_op`: slots and attributes that are None are left out."""
+        return self.block.append_op
 
     def apply(
         self,

@@ -20,7 +20,7 @@ from paddle.fluid.var_type import VarType
 from paddle.fluid.variable import Variable
 from paddle.graph import Operator
 from paddle.ops.registry import COMMON_ATTRS, lookup
-from paddle.v2.protobuf import bytes_field, fields, signed, varint_field
+from paddle.protobuf import bytes_field, fields, signed, varint_field
 
 if TYPE_CHECKING:
     from paddle.fluid.program import Program

@@ -19,7 +19,7 @@ from paddle.fluid.errors import ModelFileError
 from paddle.ops.dtypes import VarType
 from paddle.ops.lod import lod_of, plain, with_lod
 from paddle.ops.selected_rows import SelectedRows
-from paddle.v2.protobuf import fields, signed, varint_field
+from paddle.protobuf import fields, signed, varint_field
 
 _U32, _I32, _U64, _I64 = (struct.Struct(f"<{code}") for code in "IiQq")
 
@@ -81,18 +81,18 @@ def read_tensor_desc(message: bytes, what: str) -> tuple[np.dtype[Any], tuple[in
     Raises:
         ModelFileError: the dtype is unknown.
     """
-    dtype, shape = VarType.FP32, []
+    dtype, shape = VarType.FP32.numpy, []
     for number, value in fields(message):
         if not isinstance(value, int):
             raise ModelFileError(f"{what}: field {number} of its description is no number")
         if number == 1:
             try:
-                dtype = VarType(value)
+                dtype = VarType.of(value).numpy
             except ValueError as error:
                 raise ModelFileError(f"{what}: {value} is no dtype of tensors") from error
         elif number == 2:
             shape.append(signed(value))
-    return dtype.numpy, tuple(shape)
+    return dtype, tuple(shape)
 
 
 def _write_rows(stream: BinaryIO, array: npt.NDArray[Any]) -> None:

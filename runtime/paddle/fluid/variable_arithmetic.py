@@ -15,7 +15,6 @@ import numpy.typing as npt
 
 from paddle.fluid.var_type import VarType
 from paddle.graph import unique_name
-from paddle.ops.dtypes import VarType as Dtype
 
 if TYPE_CHECKING:
     from paddle.fluid.block import Block
@@ -44,7 +43,7 @@ def binary(op_type: str, *, reverse: bool = False) -> Callable[..., Any]:
 def cast_to(variable: Variable, dtype: npt.DTypeLike | VarType) -> Variable:
     """Append a cast and return its output."""
     out = _temporary(variable)
-    attrs = {"in_dtype": Dtype.of(variable.dtype), "out_dtype": Dtype.of(dtype)}
+    attrs = {"in_dtype": VarType.of(variable.dtype), "out_dtype": VarType.of(dtype)}
     _block(variable).append_op("cast", {"X": variable}, {"Out": out}, attrs)
     return out
 
@@ -52,7 +51,7 @@ def cast_to(variable: Variable, dtype: npt.DTypeLike | VarType) -> Variable:
 def _number(beside: Variable, value: float) -> Variable:
     out = _temporary(beside)
     out.stop_gradient = True
-    attrs = {"shape": (1,), "dtype": Dtype.of(beside.dtype), "value": value}
+    attrs = {"shape": (1,), "dtype": VarType.of(beside.dtype), "value": value}
     _block(beside).append_op("fill_constant", {}, {"Out": out}, attrs)
     return out
 
@@ -60,7 +59,7 @@ def _number(beside: Variable, value: float) -> Variable:
 def _like(variable: Variable, value: float) -> Variable:
     out = _temporary(variable)
     out.stop_gradient = True
-    attrs = {"shape": variable.shape, "dtype": Dtype.of(variable.dtype), "value": value}
+    attrs = {"shape": variable.shape, "dtype": VarType.of(variable.dtype), "value": value}
     if -1 not in variable.shape:
         _block(variable).append_op("fill_constant", {}, {"Out": out}, attrs)
         return out

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Protocol
 
 from paddle.fluid.defaults import default_main_program
 from paddle.fluid.errors import FluidTypeError, ModelFileError
@@ -108,44 +108,41 @@ def load_vars(
         scope.set(name, value)
 
 
-def save_params(
-    executor: Executor,
-    dirname: str | os.PathLike[str],
-    main_program: Program | None = None,
-    filename: str | None = None,
-) -> None:
-    """Save all parameters; see `save_vars`."""
-    save_vars(executor, dirname, main_program, None, is_parameter, filename)
+class _Transfer(Protocol):
+    def __call__(
+        self,
+        executor: Executor,
+        dirname: str | os.PathLike[str],
+        main_program: Program | None = None,
+        filename: str | None = None,
+    ) -> None: ...
 
 
-def load_params(
-    executor: Executor,
-    dirname: str | os.PathLike[str],
-    main_program: Program | None = None,
-    filename: str | None = None,
-) -> None:
-    """Load all parameters; see `load_vars`."""
-    load_vars(executor, dirname, main_program, None, is_parameter, filename)
+def _all_that(predicate: _Predicate, move: Callable[..., None], name: str, doc: str) -> _Transfer:
+    """Return what saves or loads all variables that a predicate takes."""
+
+    def transfer(
+        executor: Executor,
+        dirname: str | os.PathLike[str],
+        main_program: Program | None = None,
+        filename: str | None = None,
+    ) -> None:
+        move(executor, dirname, main_program, None, predicate, filename)
+
+    transfer.__name__ = transfer.__qualname__ = name
+    transfer.__doc__ = doc
+    return transfer
 
 
-def save_persistables(
-    executor: Executor,
-    dirname: str | os.PathLike[str],
-    main_program: Program | None = None,
-    filename: str | None = None,
-) -> None:
-    """Save all that is kept from run to run: parameters, what optimizers keep, rates; see `save_vars`."""
-    save_vars(executor, dirname, main_program, None, is_persistable, filename)
-
-
-def load_persistables(
-    executor: Executor,
-    dirname: str | os.PathLike[str],
-    main_program: Program | None = None,
-    filename: str | None = None,
-) -> None:
-    """Load all that is kept from run to run; see `load_vars`."""
-    load_vars(executor, dirname, main_program, None, is_persistable, filename)
+_KEPT = "all that is kept from run to run: parameters, what optimizers keep, rates"
+save_params = _all_that(is_parameter, save_vars, "save_params", "Save all parameters; see `save_vars`.")
+load_params = _all_that(is_parameter, load_vars, "load_params", "Load all parameters; see `load_vars`.")
+save_persistables = _all_that(
+    is_persistable, save_vars, "save_persistables", f"Save {_KEPT}; see `save_vars`."
+)
+load_persistables = _all_that(
+    is_persistable, load_vars, "load_persistables", f"Load {_KEPT}; see `load_vars`."
+)
 
 
 def _chosen(

@@ -22,7 +22,7 @@ from paddle.graph.lod import sharing
 from paddle.graph.operator import EMPTY, Operator
 from paddle.graph.program import Program
 from paddle.graph.tape import Derivation
-from paddle.ops.registry import Body
+from paddle.ops.body import Body
 
 STEP, NOTHING, UNWANTED = 0, 1, 2
 # In place of a set of variables that may have sequences: any of them may.

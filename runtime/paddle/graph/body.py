@@ -42,7 +42,7 @@ class CompiledBody:
 
 @dataclass(frozen=True)
 class BoundBody:
-    """See `ops.registry.Body`."""
+    """See `ops.body.Body`."""
 
     compiled: CompiledBody
     step: int

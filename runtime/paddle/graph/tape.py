@@ -84,14 +84,14 @@ class _Step(NamedTuple):
 
 @dataclass(frozen=True)
 class Tape:
-    """See `ops.registry.Tape`."""
+    """See `ops.body.Tape`."""
 
     entries: tuple[Entry, ...]
     derivation: Derivation
     step: int
 
     def back(self, grads: dict[str, Any], wanted: frozenset[str]) -> None:
-        """See `ops.registry.Tape.back`."""
+        """See `ops.body.Tape.back`."""
         required = self.derivation.required([entry.op for entry in self.entries], wanted)
         for entry in reversed(self.entries):
             self._entry_back(entry, grads, required)

@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from paddle.backend import Array
-from paddle.ops.registry import GRAD, Body, GradOp, Tape, gradient_maker, operator
+from paddle.ops.body import Body, Tape
+from paddle.ops.registry import GRAD, GradOp, gradient_maker, operator
 from paddle.ops.tensor_array import zeros_like
 
 _ATTRS = {"sub_block": int, "is_scalar_condition": False, "is_test": False}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Numbers of data types as operators' attributes carry them, and their numpy dtypes."""
+"""Fluid's numbers of what a variable can be, as attributes and program files carry them; tensors' dtypes among them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 
 class VarType(IntEnum):
-    """Fluid's numbers of the dtypes that tensors can have."""
+    """Numbers of dtypes and of kinds of variables."""
 
     BOOL = 0
     INT16 = 1
@@ -19,6 +19,18 @@ class VarType(IntEnum):
     FP16 = 4
     FP32 = 5
     FP64 = 6
+    LOD_TENSOR = 7
+    SELECTED_ROWS = 8
+    FEED_MINIBATCH = 9
+    FETCH_LIST = 10
+    STEP_SCOPES = 11
+    LOD_RANK_TABLE = 12
+    LOD_TENSOR_ARRAY = 13
+    PLACE_LIST = 14
+    READER = 15
+    RAW = 17
+    TUPLE = 18
+    SIZE_T = 19
     UINT8 = 20
     INT8 = 21
 
@@ -29,11 +41,11 @@ class VarType(IntEnum):
         Raises:
             ValueError: there is no such type.
         """
-        if isinstance(dtype, (int, np.integer)) and not isinstance(dtype, bool):
-            return VarType(int(dtype))
         try:
+            if isinstance(dtype, (int, np.integer)) and not isinstance(dtype, bool):
+                return _NUMBERS[_DTYPES[VarType(int(dtype))]]
             return _NUMBERS[np.dtype(dtype)]
-        except (KeyError, TypeError) as error:
+        except (KeyError, TypeError, ValueError) as error:
             raise ValueError(
                 f"{dtype!r} is not a dtype of tensors: use one of {', '.join(map(str, _NUMBERS))}"
             ) from error

@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 
 from paddle.backend import Array, array_module
+from paddle.ops.body import Body, Tape
 from paddle.ops.errors import InputError
 from paddle.ops.lod import Lod, LoDArray, Offsets, ends_of, lod_of, plain, sequences
-from paddle.ops.registry import GRAD, Body, GradOp, Tape, gradient_maker, operator
+from paddle.ops.registry import GRAD, GradOp, gradient_maker, operator
 from paddle.ops.segments import at, lengths, ranges
 from paddle.ops.tensor_array import zeros_like
 from paddle.ops.time_steps import TimeSteps

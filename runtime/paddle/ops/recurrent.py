@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from paddle.backend import Array, array_module
+from paddle.ops.body import Body, Tape
 from paddle.ops.errors import InputError
-from paddle.ops.registry import GRAD, Body, GradOp, Tape, gradient_maker, operator
+from paddle.ops.registry import GRAD, GradOp, gradient_maker, operator
 from paddle.ops.tensor_array import zeros_like
 from paddle.ops.unroll import Names, unroll, unroll_back
 

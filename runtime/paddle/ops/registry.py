@@ -9,7 +9,7 @@ its inputs or a view of it.
 Besides attributes a kernel may name these keywords: `rng`, a generator for this operator and step; `xp`, the
 array library, for kernels that have no input to tell it; `needs`, the frozenset of output slots that anybody
 reads: it may return None for the others; `names`, a mapping from each slot to the variable names in it; and
-`body`, the block that the attribute `sub_block` names, as a `Body`.
+`body`, the block that the attribute `sub_block` names, as an `ops.body.Body`.
 
 A slot marked `+` is given as a `LoDArray` where the value has sequences; an operator with such a slot says itself
 what LoD its outputs have. All others get arrays, and their outputs share the LoD of the first input that has one.
@@ -22,7 +22,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -34,40 +34,7 @@ GRAD = "@GRAD"
 # Attributes that every operator carries; no kernel sees them.
 COMMON_ATTRS: Mapping[str, object] = MappingProxyType({"op_role": 0, "op_role_var": (), "op_namescope": "/"})
 
-
 _SPECIAL = frozenset({"rng", "xp", "needs", "names", "body"})
-
-
-class Tape(Protocol):
-    """One run of a body, remembered for its gradients."""
-
-    def back(self, grads: dict[str, Any], wanted: frozenset[str]) -> None:
-        """Turn the gradients of what the run wrote into those of what it read, in the same dict.
-
-        Gradients of variables that the run wrote are taken out; those of `wanted` variables are added up. What
-        nothing depends on stays absent.
-        """
-
-
-class Body(Protocol):
-    """A block inside an operator, such as that of a loop."""
-
-    @property
-    def reads(self) -> tuple[str, ...]:
-        """Names of the variables that it reads before it writes them."""
-
-    @property
-    def writes(self) -> tuple[str, ...]:
-        """Names of the variables that it writes."""
-
-    def run(self, values: dict[str, Any], turn: int = 0) -> None:
-        """Run all its operators: take what it reads from `values`, and leave there what it writes.
-
-        `turn` counts the runs within one step; random operators draw by it.
-        """
-
-    def trace(self, values: dict[str, Any], turn: int = 0) -> Tape:
-        """Run as `run` does, and remember what is needed for gradients."""
 
 
 class Spec(NamedTuple):

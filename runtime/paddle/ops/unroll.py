@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from paddle.backend import Array, array_module
+from paddle.ops.body import Body, Tape
 from paddle.ops.lod import plain
-from paddle.ops.registry import Body, Tape
 from paddle.ops.sum import sum_
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from paddle.ops.registry import GRAD, Body, GradOp, Tape, gradient_maker, operator
+from paddle.ops.body import Body, Tape
+from paddle.ops.registry import GRAD, GradOp, gradient_maker, operator
 from paddle.ops.tensor_array import zeros_like
 
 _Names = Mapping[str, Sequence[str]]

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from paddle.errors import ConfigError, PaddleError
+from paddle.errors import ConfigError, ModelFileError, PaddleError
 
 
 class UsageError(ConfigError):
@@ -22,9 +22,15 @@ class MissingNameError(PaddleError, AttributeError):
     """A name of the original module that this runtime does not provide."""
 
 
-class ModelFileError(PaddleError, ValueError):
-    """A parameter tar or topology file is damaged or in another format."""
-
-
 class TrainingError(PaddleError):
     """Training cannot go on with these numbers."""
+
+
+__all__ = [
+    "MissingNameError",
+    "ModelFileError",
+    "NotAvailableError",
+    "TrainingError",
+    "UsageError",
+    "UsageTypeError",
+]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-from paddle.v2 import protobuf
+from paddle import protobuf
 from paddle.v2.errors import ModelFileError
 
 NORMAL, UNIFORM = 0, 1

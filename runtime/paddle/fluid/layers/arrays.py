@@ -8,7 +8,6 @@ import numpy.typing as npt
 from paddle.fluid.layer_helper import LayerHelper
 from paddle.fluid.var_type import VarType
 from paddle.fluid.variable import Variable
-from paddle.ops.dtypes import VarType as Dtype
 
 __all__ = ["array_length", "array_read", "array_write", "create_array"]
 
@@ -17,7 +16,7 @@ def create_array(dtype: npt.DTypeLike) -> Variable:
     """Return an array without values."""
     helper = LayerHelper("array")
     array = helper.block.create_var(f"{helper.name}.out", dtype=dtype, type=VarType.LOD_TENSOR_ARRAY)
-    helper.append_op("create_array", {}, {"Out": array}, {"dtype": Dtype.of(dtype)})
+    helper.append_op("create_array", {}, {"Out": array}, {"dtype": VarType.of(dtype)})
     return array
 
 

@@ -30,21 +30,18 @@ class While:
     @contextmanager
     def block(self) -> Iterator[None]:
         """Fill the loop's body."""
-        body = bodies.begin()
+        inner = bodies.begin()
         yield
-        body.program.rollback()
-        block = self._helper.block
-        written = bodies.writes(body)
-        if self._cond.name not in written:
+        body = bodies.end(inner)
+        if self._cond.name not in body.writes:
             raise FluidError(
                 f"the body of a While must write its condition {self._cond.name!r}, or it has no end"
             )
-        kept = [name for name in written if bodies.has_value(block, name)]
-        read = [name for name in bodies.reads(body) if bodies.has_value(block, name)]
-        block.append_op(
+        read = [name for name in body.reads if bodies.has_value(body.outer, name)]
+        body.outer.append_op(
             "while",
-            {"X": list(dict.fromkeys([*read, *kept])), "Condition": self._cond},
-            {"Out": written, "StepScopes": bodies.scopes(block)},
+            {"X": list(dict.fromkeys([*read, *body.kept])), "Condition": self._cond},
+            {"Out": body.writes, "StepScopes": bodies.scopes(body.outer)},
             {"sub_block": body.idx, "is_test": self._is_test},
         )
 
@@ -62,17 +59,14 @@ class ConditionalBlock:
     @contextmanager
     def block(self) -> Iterator[None]:
         """Fill the block."""
-        body = bodies.begin()
+        inner = bodies.begin()
         yield
-        body.program.rollback()
-        block = self._helper.block
-        written = bodies.writes(body)
-        kept = [name for name in written if bodies.has_value(block, name)]
-        given = list(dict.fromkeys([*bodies.reads(body), *kept]))
-        block.append_op(
+        body = bodies.end(inner)
+        given = list(dict.fromkeys([*body.reads, *body.kept]))
+        body.outer.append_op(
             "conditional_block",
             {"Cond": self._inputs, "Input": given},
-            {"Out": written, "Scope": bodies.scopes(block)},
+            {"Out": body.writes, "Scope": bodies.scopes(body.outer)},
             {"sub_block": body.idx, "is_scalar_condition": self._scalar},
         )
 

@@ -61,13 +61,7 @@ def dynamic_lstm(
         "lstm",
         inputs,
         {"Hidden": hidden, "Cell": cell},
-        {
-            "use_peepholes": use_peepholes,
-            "is_reverse": is_reverse,
-            "gate_activation": gate_activation,
-            "cell_activation": cell_activation,
-            "candidate_activation": candidate_activation,
-        },
+        _lstm_attrs(use_peepholes, is_reverse, gate_activation, cell_activation, candidate_activation),
     )
     return hidden, cell
 
@@ -106,11 +100,7 @@ def dynamic_lstmp(
         inputs,
         {"Projection": out, "Cell": cell},
         {
-            "use_peepholes": use_peepholes,
-            "is_reverse": is_reverse,
-            "gate_activation": gate_activation,
-            "cell_activation": cell_activation,
-            "candidate_activation": candidate_activation,
+            **_lstm_attrs(use_peepholes, is_reverse, gate_activation, cell_activation, candidate_activation),
             "proj_activation": proj_activation,
         },
     )
@@ -206,6 +196,18 @@ def lstm_unit(
         {"forget_bias": forget_bias},
     )
     return hidden, cell
+
+
+def _lstm_attrs(
+    use_peepholes: bool, is_reverse: bool, gate: str, cell: str, candidate: str
+) -> dict[str, object]:
+    return {
+        "use_peepholes": use_peepholes,
+        "is_reverse": is_reverse,
+        "gate_activation": gate,
+        "cell_activation": cell,
+        "candidate_activation": candidate,
+    }
 
 
 def _part(size: int, parts: int) -> int:

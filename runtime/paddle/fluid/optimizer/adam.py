@@ -6,13 +6,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from paddle.fluid.block import Block
-from paddle.fluid.optimizer.base import Accumulator, Optimizer
+from paddle.fluid.optimizer.base import Accumulator
+from paddle.fluid.optimizer.betas import BetaOptimizer
 from paddle.fluid.regularizer import Regularizer
 from paddle.fluid.variable import Parameter, Variable
 
 
-class AdamOptimizer(Optimizer):
+class AdamOptimizer(BetaOptimizer):
     """w −= αm/(√v + ε), with α = η √(1 − β₂^t)/(1 − β₁^t).
 
     With lazy_mode only the rows of a sparse gradient move, else all.
@@ -30,30 +30,17 @@ class AdamOptimizer(Optimizer):
         name: str | None = None,
         lazy_mode: bool = False,
     ) -> None:
-        super().__init__(learning_rate, regularization, name)
-        self._beta1, self._beta2 = float(beta1), float(beta2)
-        self._epsilon, self._lazy = float(epsilon), bool(lazy_mode)
+        super().__init__(learning_rate, beta1, beta2, epsilon, regularization, name)
+        self._lazy = bool(lazy_mode)
 
     def accumulators(self) -> Sequence[Accumulator]:
         """See `Optimizer`."""
         return (
             Accumulator("moment1", "Moment1", "Moment1Out"),
             Accumulator("moment2", "Moment2", "Moment2Out"),
-            Accumulator("beta1_pow_acc", "Beta1Pow", "", self._beta1, single=True),
-            Accumulator("beta2_pow_acc", "Beta2Pow", "", self._beta2, single=True),
+            *self.powers(),
         )
 
     def attributes(self, parameter: Parameter) -> Mapping[str, object]:
         """See `Optimizer`."""
-        return {
-            "beta1": self._beta1,
-            "beta2": self._beta2,
-            "epsilon": self._epsilon,
-            "lazy_mode": self._lazy,
-        }
-
-    def finish(self, block: Block, parameter: Parameter) -> None:
-        """Multiply the powers of the betas."""
-        for name, beta in (("beta1_pow_acc", self._beta1), ("beta2_pow_acc", self._beta2)):
-            power = self.kept(name, parameter)
-            block.append_op("scale", {"X": power}, {"Out": power}, {"scale": beta})
+        return {**self.decays, "lazy_mode": self._lazy}

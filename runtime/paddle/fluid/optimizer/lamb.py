@@ -33,9 +33,4 @@ class LambOptimizer(AdamOptimizer):
     def attributes(self, parameter: Parameter) -> Mapping[str, object]:
         """See `Optimizer`."""
         excluded = self._exclude is not None and self._exclude(parameter)
-        return {
-            "beta1": self._beta1,
-            "beta2": self._beta2,
-            "epsilon": self._epsilon,
-            "weight_decay": 0.0 if excluded else self._decay,
-        }
+        return {**self.decays, "weight_decay": 0.0 if excluded else self._decay}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The part of protocol buffers' wire format that parameter files need: varints, doubles, byte strings.
+"""The part of protocol buffers' wire format that parameter and program files need: varints, doubles, byte strings.
 
 Reading never trusts a length: every field ends inside the message or ModelFileError says where it does not.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 
-from paddle.v2.errors import ModelFileError
+from paddle.errors import ModelFileError
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 _DOUBLE = struct.Struct("<d")
@@ -67,7 +67,7 @@ def fields(message: bytes) -> Iterator[tuple[int, int | float | bytes]]:
             yield number, raw
         else:
             raise ModelFileError(
-                f"field {number} at byte {at} has wire type {wire}; this is no parameter configuration"
+                f"field {number} at byte {at} has wire type {wire}, which no message here has"
             )
 
 

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What operators on images compute, against their definitions or worked by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.runtime.ops.run_op import run_op
+
+_RNG = np.random.default_rng(11)
+_IMAGES = np.random.default_rng(12).standard_normal((2, 4, 6, 5))
+
+
+def _convolved(x: Any, filters: Any, stride: int, pad: int, dilation: int, groups: int) -> Any:
+    """Convolution by its definition, one output element at a time."""
+    n, _, height, width = x.shape
+    count, per_group, kh, kw = filters.shape
+    padded = np.pad(x, ((0, 0), (0, 0), (pad, pad), (pad, pad)))
+    down = (height + 2 * pad - dilation * (kh - 1) - 1) // stride + 1
+    across = (width + 2 * pad - dilation * (kw - 1) - 1) // stride + 1
+    out = np.zeros((n, count, down, across))
+    for image, f, i, j in np.ndindex(out.shape):
+        first = f // (count // groups) * per_group
+        window = padded[
+            image,
+            first : first + per_group,
+            i * stride : i * stride + dilation * (kh - 1) + 1 : dilation,
+            j * stride : j * stride + dilation * (kw - 1) + 1 : dilation,
+        ]
+        out[image, f, i, j] = (window * filters[f]).sum()
+    return out
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("pad", [0, 1])
+@pytest.mark.parametrize("dilation", [1, 2])
+@pytest.mark.parametrize("groups", [1, 2])
+def test_a_convolution_is_what_its_definition_says(stride: int, pad: int, dilation: int, groups: int) -> None:
+    filters = _RNG.standard_normal((6, 4 // groups, 2, 2))
+    attrs = {
+        "strides": [stride, stride],
+        "paddings": [pad, pad],
+        "dilations": [dilation, dilation],
+        "groups": groups,
+    }
+    (out,) = run_op("conv2d", {"Input": _IMAGES, "Filter": filters}, attrs)
+    np.testing.assert_allclose(out, _convolved(_IMAGES, filters, stride, pad, dilation, groups), atol=1e-12)
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 9, 9), (40, 3, 9, 9), (2, 3, 6, 6)])
+def test_many_images_and_small_images_are_convolved_alike(shape: tuple[int, ...]) -> None:
+    images, filters = _RNG.standard_normal(shape), _RNG.standard_normal((4, 3, 3, 3))
+    (out,) = run_op("conv2d", {"Input": images, "Filter": filters})
+    np.testing.assert_allclose(out, _convolved(images, filters, 1, 0, 1, 1), atol=1e-12)
+
+
+def test_a_transposed_convolution_grows_what_a_convolution_shrinks() -> None:
+    filters = np.ones((1, 1, 2, 2))
+    attrs = {"strides": [2, 2]}
+    (out,) = run_op("conv2d_transpose", {"Input": np.array([[[[1.0, 2.0]]]]), "Filter": filters}, attrs)
+    np.testing.assert_allclose(out, [[[[1, 1, 2, 2], [1, 1, 2, 2]]]])
+
+
+@pytest.mark.parametrize(
+    ("attrs", "expected"),
+    [
+        ({"pooling_type": "max", "ksize": [2, 2], "strides": [2, 2]}, [[5, 7], [13, 15]]),
+        ({"pooling_type": "avg", "ksize": [2, 2], "strides": [2, 2]}, [[2.5, 4.5], [10.5, 12.5]]),
+        (
+            {"pooling_type": "max", "ksize": [3, 3], "strides": [2, 2], "ceil_mode": True},
+            [[10, 11], [14, 15]],
+        ),
+        (
+            {"pooling_type": "avg", "ksize": [3, 3], "strides": [2, 2], "ceil_mode": True},
+            [[5, 6.5], [11, 12.5]],
+        ),
+        (
+            {
+                "pooling_type": "avg",
+                "ksize": [2, 2],
+                "strides": [3, 3],
+                "paddings": [1, 1],
+                "exclusive": False,
+            },
+            [[0, 1.25], [5, 12.5]],
+        ),
+        (
+            {"pooling_type": "avg", "ksize": [2, 2], "strides": [3, 3], "paddings": [1, 1]},
+            [[0, 2.5], [10, 12.5]],
+        ),
+        ({"pooling_type": "max", "ksize": [1, 1], "global_pooling": True}, [[15]]),
+        ({"pooling_type": "avg", "ksize": [1, 1], "global_pooling": True}, [[7.5]]),
+    ],
+)
+def test_pooling_worked_by_hand(attrs: dict[str, Any], expected: Any) -> None:
+    image = np.arange(16.0).reshape(1, 1, 4, 4)
+    np.testing.assert_allclose(run_op("pool2d", {"X": image}, attrs)[0][0, 0], expected)
+
+
+def test_a_window_of_nothing_but_padding_gives_zero() -> None:
+    attrs = {"ksize": [2, 2], "strides": [2, 2], "paddings": [1, 1], "ceil_mode": True}
+    for kind in ("max", "avg"):
+        (out,) = run_op("pool2d", {"X": np.full((1, 1, 5, 5), -3.0)}, {"pooling_type": kind, **attrs})
+        assert out.shape == (1, 1, 4, 4)
+        assert not out[0, 0, 3].any()
+        assert (out[0, 0, :3, :3] == -3).all()
+
+
+def test_lrn_worked_by_definition() -> None:
+    out, mid = run_op("lrn", {"X": _IMAGES}, {"n": 3, "k": 1.0, "alpha": 0.5, "beta": 0.75})
+    squares = np.pad(_IMAGES**2, ((0, 0), (1, 1), (0, 0), (0, 0)))
+    expected = 1 + 0.5 * (squares[:, :-2] + squares[:, 1:-1] + squares[:, 2:])
+    np.testing.assert_allclose(mid, expected)
+    np.testing.assert_allclose(out, _IMAGES * expected**-0.75)
+
+
+def test_batch_norm_gives_each_channel_mean_bias_and_deviation_scale() -> None:
+    channels = {
+        "Scale": np.full(4, 2.0),
+        "Bias": np.full(4, 5.0),
+        "Mean": np.zeros(4),
+        "Variance": np.zeros(4),
+    }
+    y, mean, variance, saved_mean, saved_variance = run_op("batch_norm", {"X": _IMAGES, **channels})
+    np.testing.assert_allclose(y.mean(axis=(0, 2, 3)), 5, atol=1e-12)
+    np.testing.assert_allclose(y.std(axis=(0, 2, 3)), 2, rtol=1e-4)
+    np.testing.assert_allclose(mean, 0.1 * _IMAGES.mean(axis=(0, 2, 3)))
+    np.testing.assert_allclose(variance, 0.1 * _IMAGES.var(axis=(0, 2, 3)))
+    np.testing.assert_allclose(saved_mean, _IMAGES.mean(axis=(0, 2, 3)))
+    np.testing.assert_allclose(saved_variance, 1 / np.sqrt(_IMAGES.var(axis=(0, 2, 3)) + 1e-5))
