@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ STEPS = 100
 IDS = np.array([-7, 3, 2**40], np.int64)
 
 
-def train(each: Client, trainer: int) -> list[np.ndarray]:
+def train(each: Client, trainer: int, step_done: Callable[[], None]) -> list[np.ndarray]:
     """Synchronous: a dense tensor, a table of known height and one that grows."""
     rng = np.random.default_rng(trainer)
     w, emb = np.ones((90, 30), np.float32), np.ones((20, 4), np.float32)
@@ -37,17 +37,22 @@ def train(each: Client, trainer: int) -> list[np.ndarray]:
         each.push_pull({"w": dense, **gradients}, {"w": w})
         if step % 20 == 19:
             each.barrier()
+        step_done()
     each.pull({"emb": emb})
     return [w, emb, each.pull_rows("users", np.arange(-9, 9))]
 
 
 def run_job(state: Path, seed: int | None) -> list[list[np.ndarray]]:
     state.mkdir()
-    with PserverProcess(*flags(state, 2)) as process, ExitStack() as stack:
-        killer = None if seed is None else stack.enter_context(Killer(process, seed, kills=2))
-        found = run(process, 2, train, patience_s=PATIENCE_S)
-        assert killer is None or killer.done, "the job was over before the first kill"
-        return found
+    with PserverProcess(*flags(state, 2)) as process:
+        if seed is None:
+            return run(
+                process, 2, lambda each, trainer: train(each, trainer, lambda: None), patience_s=PATIENCE_S
+            )
+        with Killer(process, seed, kills=2, steps=2 * STEPS) as killer:
+            return run(
+                process, 2, lambda each, trainer: train(each, trainer, killer.step), patience_s=PATIENCE_S
+            )
 
 
 def test_in_synchronous_training_values_are_bit_equal_to_those_of_a_quiet_run(tmp_path: Path) -> None:
@@ -67,11 +72,11 @@ def test_in_asynchronous_training_each_push_counts_exactly_once(tmp_path: Path) 
         )
         for _ in range(pushes):
             each.push({"w": np.full(4, -1.0, np.float32), "seen": (IDS, np.full((3, 1), -1.0, np.float32))})
+            killer.step()
         each.barrier()
         each.pull({"w": value})
         return float(value[0]), float(each.pull_rows("seen", IDS)[1, 0])
 
-    with PserverProcess(*flags(tmp_path, 2)) as process, Killer(process, 6, kills=3) as killer:
+    with PserverProcess(*flags(tmp_path, 2)) as process, Killer(process, 6, 3, 2 * pushes) as killer:
         found = run(process, 2, count, patience_s=PATIENCE_S)
-        assert killer.done, "the job was over before the first kill"
     assert found == [(2.0 * pushes, 2.0 * pushes)] * 2

@@ -19,7 +19,7 @@ from tests.runtime.pserver.pserver_process import PserverProcess
 
 pytestmark = pytest.mark.timeout(120)
 
-TRAINERS = 2
+TRAINERS, PASSES, BATCHES = 2, 3, 40
 SEEDS = (1, 2, 3)
 MODEL = Model({"w": (300, 40), "b": (64,), "table": (500, 8)}, sparse=["table"], l2=1e-3)
 ADAGRAD = OptimizerSpec("adagrad", learning_rate=0.1, hyper={"epsilon": 1e-6})
@@ -53,14 +53,15 @@ def gradient(trainer: int, step: int) -> dict[str, Any]:
     return {**MODEL.gradients(trainer, step), "table": RowGradient(rows, values)}
 
 
-def train(client: Client, trainer: int, passes: int, batches: int) -> dict[str, Any]:
+def train(client: Client, trainer: int, step: Callable[[], None]) -> dict[str, Any]:
     out = {name: array for name, array in MODEL.empty().items() if name != "table"}
     client.configure(MODEL.parameters, ADAGRAD, MODEL.values(7))
     client.pull(out)
-    for number in range(passes):
+    for number in range(PASSES):
         client.start_pass()
-        for batch in range(batches):
-            client.push_pull(gradient(trainer, number * batches + batch), 4, out)
+        for batch in range(BATCHES):
+            client.push_pull(gradient(trainer, number * BATCHES + batch), 4, out)
+            step()
             client.pull_rows("table", np.arange(5))
         client.finish_pass()
     final = MODEL.empty()
@@ -73,11 +74,10 @@ def run_job(state: Path, seed: int | None) -> list[dict[str, Any]]:
     with PserverProcess(*flags(state, TRAINERS, "--ports_num_for_sparse=1")) as server:
         clients = [client_of(server, trainer, TRAINERS) for trainer in range(TRAINERS)]
         if seed is None:
-            results = in_threads(lambda i: train(clients[i], i, 3, 40))
+            results = in_threads(lambda i: train(clients[i], i, lambda: None))
         else:
-            with Killer(server, seed, kills=4) as killer:
-                results = in_threads(lambda i: train(clients[i], i, 3, 40))
-            assert killer.done, "the job was over before the first kill"
+            with Killer(server, seed, kills=4, steps=TRAINERS * PASSES * BATCHES) as killer:
+                results = in_threads(lambda i: train(clients[i], i, killer.step))
         for client in clients:
             client.close()
         return results
@@ -96,7 +96,7 @@ HISTORY = Model({"dense": (2, TRAINERS * PUSHES), "rows": (TRAINERS * PUSHES, 3)
 COUNTING = OptimizerSpec("momentum", learning_rate=1.0, is_async=True, discard_ratio=1e5)
 
 
-def push_once_each(client: Client, trainer: int) -> list[int]:
+def push_once_each(client: Client, trainer: int, step: Callable[[], None]) -> list[int]:
     """Push a mark of its own in every push; return the versions that the answers told, by the sum of all marks."""
     client.configure(HISTORY.parameters, COUNTING, HISTORY.empty())
     out = {"dense": np.zeros((2, TRAINERS * PUSHES), np.float32)}
@@ -110,6 +110,7 @@ def push_once_each(client: Client, trainer: int) -> list[int]:
         client.push_pull({"dense": dense, "rows": rows}, 1, out)
         assert out["dense"][0, mark] == 1.0, f"push {number} was answered and is not there"
         told.append(int(out["dense"][0].sum()))
+        step()
     client.finish_pass()
     return told
 
@@ -118,9 +119,8 @@ def push_once_each(client: Client, trainer: int) -> list[int]:
 def test_an_asynchronous_push_counts_once_whenever_its_server_is_killed(seed: int, tmp_path: Path) -> None:
     with PserverProcess(*flags(tmp_path, TRAINERS)) as server:
         clients = [client_of(server, trainer, TRAINERS) for trainer in range(TRAINERS)]
-        with Killer(server, seed, kills=5) as killer:
-            histories = in_threads(lambda i: push_once_each(clients[i], i))
-        assert killer.done, "the job was over before the first kill"
+        with Killer(server, seed, kills=5, steps=TRAINERS * PUSHES) as killer:
+            histories = in_threads(lambda i: push_once_each(clients[i], i, killer.step))
         final = HISTORY.empty()
         clients[0].pull(final)
         for client in clients:
