@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A console on a terminal: lines that scroll above, nodes below."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import select
+import struct
+import termios
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from launcher.console import Console
+from launcher.terminal_text import cells
+
+DEADLINE_S = 20.0
+
+
+class Terminal:
+    """A pseudo terminal, 20 rows of 60 columns."""
+
+    def __init__(self) -> None:
+        self.master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 20, 60, 0, 0))
+        self.stream = os.fdopen(slave, "w", encoding="utf-8")
+
+    def resize(self, columns: int) -> None:
+        """As a window that is pulled."""
+        fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", 20, columns, 0, 0))
+
+    def text(self) -> str:
+        """Everything written so far."""
+        read = bytearray()
+        while select.select([self.master], [], [], 0.2)[0]:
+            read.extend(os.read(self.master, 65536))
+        return read.decode()
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Terminal]:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    terminal = Terminal()
+    yield terminal
+    terminal.stream.close()
+    os.close(terminal.master)
+
+
+def until(terminal: Terminal, words: str) -> str:
+    """What the terminal shows up to these words."""
+    deadline = time.monotonic() + DEADLINE_S
+    seen = ""
+    while words not in seen:
+        assert time.monotonic() < deadline, f"never saw {words!r} in {seen!r}"
+        seen += terminal.text()
+    return seen
+
+
+def drawn(terminal: Terminal, *words: str) -> list[str]:
+    """The last lines that were drawn at once and hold all these words."""
+    seen = ""
+    deadline = time.monotonic() + DEADLINE_S
+    while True:
+        picture = seen.rpartition("\x1b[J")[2].split("\r\n")
+        if all(any(word in line for line in picture) for word in words):
+            return picture
+        assert time.monotonic() < deadline, f"never saw {words} together, last {picture}"
+        seen += terminal.text()
+
+
+def test_few_nodes_have_a_line_each_below_the_lines_that_scroll(terminal: Terminal) -> None:
+    console = Console(terminal.stream)
+    console.nodes({node_id: f"node-{node_id}" for node_id in range(3)})
+    for node_id in range(3):
+        console.node_state(node_id, "running")
+    console.phase("run")
+    console.progress(0, 3, 17, 5.125, 1234.0, process="trainer-0")
+    console.progress(2, 3, 16, 5.25, 1000.0, process="trainer-1")
+    picture = drawn(terminal, "slowest", "run 0:", "1,000 samples/s")
+    state, training, slowest, *nodes = picture[-6:]
+    assert re.match(r"run \d+:\d\d  3 nodes: 3 running$", state)
+    assert training == "trainer 0: pass 3 batch 17 cost 5.125  all: 2,234 samples/s"
+    assert slowest == "slowest: node-2  pass 3 batch 16  1,000 samples/s"
+    assert re.match(r"node-0 +running +pass 3 batch 17 +5.125 +1,234 samp", nodes[0])
+    console.process_line("trainer-0", "node-0", b"\x1b[2Jcost \x07[bold]1[/bold]\n")
+    assert "[trainer 0 node-0] cost \\x07[bold]1[/bold]\r\n" in until(terminal, "[bold]")
+    console.close(DEADLINE_S)
+
+
+def test_many_nodes_are_summed_up_and_those_in_trouble_listed(terminal: Terminal) -> None:
+    console = Console(terminal.stream)
+    console.nodes({node_id: f"node-{node_id}" for node_id in range(3000)})
+    for node_id in range(3000):
+        console.node_state(node_id, "silent" if node_id == 2000 else "running")
+    picture = drawn(terminal, "2999 running", "node-2000")
+    assert len(picture) == 2
+    assert picture[0].endswith("3000 nodes: 2999 running, 1 silent")
+    console.close(DEADLINE_S)
+
+
+def test_no_line_below_is_wider_than_the_terminal_also_after_it_was_resized(terminal: Terminal) -> None:
+    console = Console(terminal.stream)
+    console.nodes({0: "日本" * 20 + "x" * 100})
+    for columns in (60, 20, 120):
+        terminal.resize(columns)
+        console.node_state(0, f"state-{columns}")
+        picture = drawn(terminal, f"1 state-{columns}"[: columns - 20])
+        assert all(cells(line) < columns for line in picture)
+    console.close(DEADLINE_S)
+
+
+def test_more_lines_than_can_be_read_are_counted_on_a_terminal(terminal: Terminal) -> None:
+    console = Console(terminal.stream)
+    console.process_line("trainer-0", "a", b"".join(b"line %d\n" % number for number in range(5000)))
+    console.failure(["the failure"])
+    seen = until(terminal, "line 4999") + terminal.text()
+    shown = len(re.findall(r"\] line \d+", seen))
+    left_out = sum(map(int, re.findall(r"\((\d+) lines not shown", seen)))
+    assert shown <= 200
+    assert shown + left_out in (5000, 5001)  # the first count is a line itself
+    assert "the failure" in seen
+    console.close(DEADLINE_S)
+
+
+@pytest.mark.parametrize("wish", ["", "1"])
+def test_no_color_is_respected(terminal: Terminal, monkeypatch: pytest.MonkeyPatch, wish: str) -> None:
+    monkeypatch.setenv("NO_COLOR", wish)
+    console = Console(terminal.stream)
+    console.failure(["red"])
+    assert ("\x1b[1;31m" in until(terminal, "red")) == (not wish)
+    console.close(DEADLINE_S)
+
+
+def test_a_terminal_never_loses_its_cursor_and_ends_without_the_lower_part(terminal: Terminal) -> None:
+    console = Console(terminal.stream)
+    console.node_state(0, "running")
+    seen = until(terminal, "running")
+    console.note("the end")
+    console.close(DEADLINE_S)
+    seen += terminal.text()
+    assert "\x1b[?25l" not in seen
+    assert seen.endswith(("\x1b[Jthe end\r\n", "\x1b[J"))
+
+
+def test_a_dumb_terminal_gets_plain_lines(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    console = Console(terminal.stream)
+    console.node_state(0, "running")
+    console.note("text")
+    console.process_line("trainer-0", "a", b"\x1b[31mx\n")
+    console.close(DEADLINE_S)
+    assert terminal.text() == "text\r\n[trainer 0 a] x\r\n"

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gradients of layers beside differences of the cost; what `infer` gives."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import paddle.v2 as paddle
+from paddle.v2.errors import UsageError
+from paddle.v2.gradient_machine import GradientMachine
+from paddle.v2.layer.output import LayerOutput
+from paddle.v2.topology import Topology
+from tests.runtime.v2.layer_cases import (
+    LAYERS,
+    ROWS,
+    act,
+    data_type,
+    dense,
+    layer,
+)
+
+GRADIENT_OF = [name for name in LAYERS if name not in ("trans",)]
+
+
+@pytest.mark.parametrize("name", GRADIENT_OF)
+def test_gradients_agree_with_differences_of_the_cost(name: str) -> None:
+    source = dense("source", 3)
+    x, y = (layer.fc(source, 4, act.Tanh(), name=f"in{i}") for i in range(2))
+    w = layer.fc(source, 1, act.Sigmoid(), name="inw")
+    out = LAYERS[name][0](x, y, w)
+    check_gradients(layer.sum_cost(layer.fc(out, 1, act.Tanh(), name="end")))
+
+
+IMAGE_LAYERS: dict[str, Callable[[LayerOutput], LayerOutput]] = {
+    "img_conv": lambda image: layer.img_conv(image, 3, 2, padding=1, act=act.Tanh()),
+    "img_pool": lambda image: layer.img_pool(image, 2, stride=2, pool_type=paddle.pooling.Avg()),
+    "img_cmrnorm": lambda image: layer.img_cmrnorm(image, 3),
+    "maxout": lambda image: layer.maxout(image, 2),
+    "pad": lambda image: layer.pad(image, pad_h=(1, 1)),
+    "crop": lambda image: layer.crop(image, [1, 1], axis=2, shape=[0, 4, 2, 2]),
+    "concat": lambda image: layer.concat([image, image]),
+}
+
+
+@pytest.mark.parametrize("name", IMAGE_LAYERS)
+def test_gradients_of_image_layers_agree_with_differences(name: str) -> None:
+    source = dense("source", 3)
+    pixels = layer.fc(source, 36, act.Tanh(), name="pixels")
+    image = layer.img_conv(pixels, 1, 4, num_channels=4, name="image", act=act.Linear())
+    check_gradients(layer.sum_cost(layer.fc(IMAGE_LAYERS[name](image), 1, act.Tanh(), name="end")))
+
+
+def check_gradients(cost: LayerOutput) -> None:
+    parameters = paddle.parameters.create(cost)
+    machine = GradientMachine(Topology(cost).network, parameters, [cost.name])
+    feed = {"source": np.random.default_rng(2).normal(size=(5, 3)).astype(np.float32)}
+    step = machine.train(feed, 0)
+    rng = np.random.default_rng(7)
+    for name, gradient in step.gradients.items():
+        assert isinstance(gradient, np.ndarray)
+        direction = rng.normal(size=gradient.shape).astype(np.float32)
+        value, epsilon = machine.flat(name), 5e-4
+        start = value.copy()
+        costs = []
+        for sign in (1, -1):
+            value[...] = start + sign * epsilon * direction
+            costs.append(machine.test(feed).cost)
+        value[...] = start
+        slope = (costs[0] - costs[1]) / (2 * epsilon)
+        assert slope == pytest.approx(
+            float(gradient @ direction), rel=0.03, abs=5e-3 * math.sqrt(direction.size)
+        ), name
+
+
+def test_sparse_vectors_are_refused_where_numbers_are_needed() -> None:
+    out = layer.addto(layer.data("s", data_type.sparse_binary_vector(9)))
+    with pytest.raises(UsageError, match="cannot take 's'"):
+        paddle.infer(out, paddle.parameters.create(out), [([1],)])
+
+
+def test_infer_stacks_outputs_and_gives_fields_in_order() -> None:
+    x = dense("x", 4)
+    a, b, c = layer.addto(x), x * 2, layer.fc(x, 3)
+    parameters = paddle.parameters.create([a, b, c])
+    samples = [(row,) for row in ROWS]
+    np.testing.assert_allclose(paddle.infer([a, b], parameters, samples), np.concatenate([ROWS, 2 * ROWS]))
+    assert paddle.infer(a, parameters, []) == []
+    with pytest.raises(TypeError, match="list or tuple of samples, got generator"):
+        paddle.infer(a, parameters, (sample for sample in samples))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="differ in width"):
+        paddle.infer([a, c], parameters, samples)
+    inference = paddle.inference.Inference(parameters, [a, c])
+    kept = inference.infer(samples, flatten_result=False)
+    assert [array.shape for array in kept] == [(3, 4), (3, 3)]
+    with pytest.raises(ValueError, match="no field 'id'"):
+        paddle.infer(a, parameters, samples, field="id")
+    with pytest.raises(ValueError, match="lack"):
+        paddle.infer(c, paddle.parameters.create(a), samples)
+    with pytest.raises(ValueError, match="output_layer or fileobj"):
+        paddle.inference.Inference(parameters)

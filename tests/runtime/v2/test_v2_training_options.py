@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Training in one process with dropout, static, pruned, averaged and decayed parameters."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+
+import paddle.v2 as paddle
+from paddle.v2 import model
+from paddle.v2.parameters import Parameters
+from tests.runtime.v2.training_cases import (
+    POINTS,
+    adagrad,
+    attr,
+    batches,
+    data_type,
+    event,
+    layer,
+    optimizer,
+    regression,
+)
+from tests.runtime.v2.word2vec import network, samples
+
+
+def test_dropout_repeats_with_the_seed_and_changes_with_it() -> None:
+    def train(seed: int) -> np.ndarray:
+        with model.fresh():
+            paddle.init(seed=seed)
+            _, cost = network(drop_rate=0.5)
+            parameters = paddle.parameters.create(cost)
+            paddle.trainer.SGD(cost, parameters, adagrad()).train(batches(samples(64), 16))
+            return parameters["___fc_layer_1__.w0"]
+
+    assert train(1).tolist() == train(1).tolist()
+    assert train(1).tolist() != train(2).tolist()
+
+
+def test_dropout_scales_by_the_rest_when_it_tests() -> None:
+    predicted, _ = network(drop_rate=0.25)
+    parameters = paddle.parameters.create(predicted)
+    p = {name: parameters[name] for name in parameters}
+    context = p["_proj"][[1, 2, 3, 4]].reshape(1, -1)
+    hidden = 0.75 / (1 + np.exp(-(context @ p["___fc_layer_0__.w0"] + p["___fc_layer_0__.wbias"])))
+    logits = hidden @ p["___fc_layer_1__.w0"] + p["___fc_layer_1__.wbias"]
+    want = np.exp(logits) / np.exp(logits).sum()
+    np.testing.assert_allclose(paddle.infer(predicted, parameters, [(1, 2, 3, 4)]), want, rtol=1e-5)
+
+
+class TestOptimizersLeakDefaults:
+    def test_into_parameters_declared_later(self, space: model.Model) -> None:
+        x = layer.data("x", data_type.dense_vector(2))
+        layer.fc(x, 1, name="before")
+        optimizer.Momentum(
+            momentum=0.9, regularization=optimizer.L2Regularization(0.1), gradient_clipping_threshold=5.0
+        )
+        layer.fc(x, 1, name="after", param_attr=attr.Param(l2_rate=0.3, momentum=0.5))
+        before, after, bias = (space.parameters[name] for name in ("_before.w0", "_after.w0", "_after.wbias"))
+        assert (before.momentum, before.decay_rate, before.gradient_clipping_threshold) == (0, 0, 0)
+        assert (after.momentum, after.decay_rate, after.gradient_clipping_threshold) == (0.5, 0.3, 5.0)
+        assert (bias.momentum, bias.decay_rate) == (0.9, 0.1)
+
+    def test_into_parameters_of_a_trainer_even_where_they_say_zero(self) -> None:
+        _, cost = network()
+        trainer = paddle.trainer.SGD(cost, paddle.parameters.create(cost), adagrad())
+        rates = {name: config.decay_rate for name, config in trainer.get_topology_proto().parameters.items()}
+        assert rates == dict.fromkeys(rates, 8e-4)
+
+    def test_and_outlive_the_optimizer(self) -> None:
+        adagrad()
+        _, cost = regression()
+        trainer = paddle.trainer.SGD(cost, paddle.parameters.create(cost), optimizer.Momentum(momentum=0))
+        assert trainer.get_topology_proto().parameters["_out.w0"].decay_rate == 8e-4
+
+
+def test_static_parameters_stay_and_values_set_by_the_user_count() -> None:
+    x, y = layer.data("x", data_type.dense_vector(2)), layer.data("y", data_type.dense_vector(1))
+    out = layer.fc(x, 1, paddle.activation.Linear(), name="out", param_attr=attr.Param(is_static=True))
+    cost = layer.square_error_cost(out, y)
+    parameters = paddle.parameters.create(cost)
+    parameters["_out.w0"] = np.array([[1.0], [2.0]], np.float32)
+    trainer = paddle.trainer.SGD(cost, parameters, optimizer.Momentum(learning_rate=0.1))
+    parameters["_out.wbias"] = np.array([[7.0]], np.float32)
+    assert trainer.test(lambda: iter([[([0.0, 0.0], [5.0])]])).cost == pytest.approx(4)
+    trainer.train(lambda: iter([POINTS]))
+    assert parameters["_out.w0"].tolist() == [[1], [2]]
+    assert parameters["_out.wbias"].tolist() != [[7]]
+    assert not parameters.get_grad("_out.w0").any()
+
+
+def test_a_pruned_parameter_keeps_its_largest_weights_only() -> None:
+    x, y = layer.data("x", data_type.dense_vector(2)), layer.data("y", data_type.dense_vector(10))
+    hook = attr.Hook("pruning", sparsity_ratio=0.7)
+    out = layer.fc(x, 10, paddle.activation.Linear(), name="out", param_attr=attr.Param(update_hooks=hook))
+    cost = layer.square_error_cost(out, y)
+    parameters = paddle.parameters.create(cost)
+    start = parameters["_out.w0"]
+    trainer = paddle.trainer.SGD(cost, parameters, optimizer.Momentum(learning_rate=0.01))
+    trainer.train(lambda: iter([[([1.0, -1.0], [1.0] * 10)]]))
+    kept = parameters["_out.w0"] != 0
+    assert kept.sum() == 6
+    assert np.abs(start[kept]).min() > np.abs(start[~kept]).max()
+
+
+def test_model_average_saves_the_mean_and_trains_on() -> None:
+    _, cost = regression()
+    parameters = paddle.parameters.create(cost)
+    average = optimizer.ModelAverage(average_window=0.5)
+    trainer = paddle.trainer.SGD(
+        cost, parameters, optimizer.Momentum(momentum=0, learning_rate=0.01, model_average=average)
+    )
+    seen: list[np.ndarray] = []
+
+    def handler(happened: object) -> None:
+        if isinstance(happened, event.EndIteration):
+            seen.append(parameters["_out.w0"])
+
+    trainer.train(lambda: iter([POINTS] * 5), event_handler=handler)
+    file = io.BytesIO()
+    trainer.save_parameter_to_tar(file)
+    file.seek(0)
+    np.testing.assert_allclose(Parameters.from_tar(file)["_out.w0"], np.mean(seen, axis=0), rtol=1e-6)
+    assert parameters["_out.w0"].tolist() == seen[-1].tolist()
+
+
+def test_saved_rows_have_all_their_decay() -> None:
+    _, cost = network()
+    parameters = paddle.parameters.create(cost)
+    trainer = paddle.trainer.SGD(cost, parameters, adagrad())
+    start = parameters["_proj"]
+    saved = io.BytesIO()
+
+    def handler(happened: object) -> None:
+        if isinstance(happened, event.EndIteration) and happened.batch_id == 2:
+            trainer.save_parameter_to_tar(saved)
+
+    trainer.train(lambda: iter([[(0, 1, 2, 3, 4)]] * 4), event_handler=handler)
+    saved.seek(0)
+    table = Parameters.from_tar(saved)["_proj"]
+    np.testing.assert_allclose(table[10:], start[10:] / (1 + 3e-2 * 8e-4 * 3), rtol=1e-5)
+    np.testing.assert_allclose(parameters["_proj"][10:], table[10:] / (1 + 3e-2 * 8e-4), rtol=1e-5)
