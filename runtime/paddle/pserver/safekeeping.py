@@ -12,7 +12,7 @@ import math
 import re
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +26,8 @@ from paddle.pserver.checkpoint.periodic import Periodic
 from paddle.pserver.configuration import Configuration
 from paddle.pserver.engine import Engine
 from paddle.pserver.kept import Kept
-from paddle.pserver.message import Message
+from paddle.pserver.local_wire import IN_PLACE
+from paddle.pserver.message import Message, Verb
 from paddle.pserver.store import Store
 
 _log = logging.getLogger(__name__)
@@ -102,7 +103,7 @@ class Safekeeper:
         self._replaying = True
         requests = self._kept.recover(engine, self._watch)
         for request in requests:
-            engine.handle(b"", request)
+            engine.handle(b"", _to_newcomer(request))
         engine.miss_everyone()
         self._replaying = False
         return engine.version
@@ -184,6 +185,12 @@ class Safekeeper:
             store.pass_id,
             self._clock() - started,
         )
+
+
+def _to_newcomer(request: Message) -> Message:
+    """Return a request as one to a process that shares no memory: it must be answered with values, not with their place."""
+    is_in_place = request.verb is Verb.PUSH_PULL and request.extra == IN_PLACE
+    return replace(request, extra=0) if is_in_place else request
 
 
 def _parts_for(found: Checkpoint, configuration: Configuration) -> list[Manifest]:

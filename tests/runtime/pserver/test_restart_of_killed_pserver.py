@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -13,16 +14,18 @@ import pytest
 
 from paddle.optim.spec import OptimizerSpec, RowGradient
 from paddle.pserver.client import Client
+from tests.cluster.deadline import wait_for
 from tests.runtime.pserver.in_process_job import Model
 from tests.runtime.pserver.killed_pserver import Killer, client_of, flags
 from tests.runtime.pserver.pserver_process import PserverProcess
 
 pytestmark = pytest.mark.timeout(120)
 
-TRAINERS, PASSES, BATCHES = 2, 3, 40
-SEEDS = (1, 2, 3)
+TRAINERS, PASSES, BATCHES = 2, 3, 20
+SEEDS = (1, 2)
 MODEL = Model({"w": (300, 40), "b": (64,), "table": (500, 8)}, sparse=["table"], l2=1e-3)
 ADAGRAD = OptimizerSpec("adagrad", learning_rate=0.1, hyper={"epsilon": 1e-6})
+DESCENT = OptimizerSpec("momentum", learning_rate=0.1)
 
 
 def in_threads(work: Callable[[int], Any]) -> list[Any]:
@@ -46,11 +49,14 @@ def in_threads(work: Callable[[int], Any]) -> list[Any]:
     return [results[i] for i in range(TRAINERS)]
 
 
-def gradient(trainer: int, step: int) -> dict[str, Any]:
+def gradient(trainer: int, step: int, seen: dict[str, Any], client: Client) -> dict[str, Any]:
+    """Depend on the values that this trainer has: one that was told others changes the end of the job."""
     rng = np.random.default_rng((trainer, step))
     rows = np.unique(rng.integers(0, 500, 40))
-    values = rng.standard_normal((len(rows), 8)).astype(np.float32)
-    return {**MODEL.gradients(trainer, step), "table": RowGradient(rows, values)}
+    pull = np.float32(0.1)
+    values = rng.standard_normal((len(rows), 8)).astype(np.float32) + pull * client.pull_rows("table", rows)
+    dense = {name: MODEL.gradients(trainer, step)[name] + pull * value for name, value in seen.items()}
+    return {**dense, "table": RowGradient(rows, values)}
 
 
 def train(client: Client, trainer: int, step: Callable[[], None]) -> dict[str, Any]:
@@ -60,9 +66,8 @@ def train(client: Client, trainer: int, step: Callable[[], None]) -> dict[str, A
     for number in range(PASSES):
         client.start_pass()
         for batch in range(BATCHES):
-            client.push_pull(gradient(trainer, number * BATCHES + batch), 4, out)
+            client.push_pull(gradient(trainer, number * BATCHES + batch, out, client), 4, out)
             step()
-            client.pull_rows("table", np.arange(5))
         client.finish_pass()
     final = MODEL.empty()
     client.pull(final)
@@ -91,7 +96,44 @@ def test_a_synchronous_job_ends_with_the_same_bits_whenever_its_server_is_killed
                 assert np.array_equal(got[name].view(np.uint32), expected.view(np.uint32)), (seed, name)
 
 
-PUSHES = 250
+def bytes_below(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("journal-*"))
+
+
+def test_a_trainer_that_waits_with_a_push_in_shared_memory_gets_the_values_of_the_next_process(
+    tmp_path: Path,
+) -> None:
+    model = Model({"w": (300, 40)})
+    expected = model.values(7)["w"] - np.float32(0.1) * np.float32(3)
+    with PserverProcess(*flags(tmp_path, 2)) as server:
+        clients = [client_of(server, trainer, 2) for trainer in range(2)]
+        outs = [model.empty() for _ in clients]
+
+        def begin(trainer: int) -> None:
+            clients[trainer].configure(model.parameters, DESCENT, model.values(7))
+            clients[trainer].start_pass()
+
+        def push(trainer: int) -> None:
+            gradient = np.full((300, 40), 1.0 + trainer, np.float32)
+            clients[trainer].push_pull({"w": gradient}, 1, outs[trainer])
+
+        in_threads(begin)
+        before = bytes_below(tmp_path)
+        early = threading.Thread(target=push, args=(0,), daemon=True)
+        early.start()
+        wait_for("the push in the journal", lambda: bytes_below(tmp_path) >= before + expected.nbytes, 20)
+        server.end(signal.SIGKILL)
+        server.start()
+        push(1)
+        early.join(20)
+        for client in clients:
+            client.close()
+    for out in outs:
+        assert np.allclose(out["w"], expected)
+    assert np.array_equal(outs[0]["w"], outs[1]["w"])
+
+
+PUSHES = 150
 HISTORY = Model({"dense": (2, TRAINERS * PUSHES), "rows": (TRAINERS * PUSHES, 3)}, sparse=["rows"])
 COUNTING = OptimizerSpec("momentum", learning_rate=1.0, is_async=True, discard_ratio=1e5)
 
