@@ -18,6 +18,7 @@ from paddle.pserver.configuration import Configuration
 from paddle.pserver.keeping import NOBODY, Keeper
 from paddle.pserver.message import Message, Section, Verb, error_message
 from paddle.pserver.options import EngineOptions
+from paddle.pserver.service import Desk, Service
 from paddle.pserver.session import Session, Sessions
 from paddle.pserver.session_facts import sessions_from_json, sessions_to_json
 from paddle.pserver.store import Store
@@ -25,9 +26,6 @@ from paddle.pserver.sync import Waiting
 from paddle.pserver.training import Training
 
 _log = logging.getLogger(__name__)
-
-# What a trainer may ask again at any time: the state is the same afterwards.
-_READS = frozenset({Verb.PULL, Verb.PULL_TABLE, Verb.PULL_ROWS})
 
 # A barrier waits this many times barrier_timeout_s for a trainer that is not connected, then it fails.
 _ABSENT_FACTOR = 5
@@ -49,6 +47,7 @@ class Engine:
         stamp: int,
         clock: Callable[[], float] = time.monotonic,
         keeper: Keeper = NOBODY,
+        serve: Callable[[Desk], Service] = Training,
     ) -> None:
         """Start empty.
 
@@ -57,13 +56,14 @@ class Engine:
             stamp: random number > 0 that tells this server process from one before it at the same address.
             clock: monotonic seconds.
             keeper: of the state.
+            serve: makes what trainers' requests are for.
         """
         self._timeout_s = options.barrier_timeout_s
         self._stamp, self._clock = stamp, clock
         self._sessions = Sessions(options.num_trainers)
         self._keeper = keeper
-        self._training = Training(
-            options, self._sessions.left, self._answer_trainer, keeper, self._tell_trainer
+        self._service = serve(
+            Desk(options, self._sessions.left, self._answer_trainer, self._tell_trainer, keeper)
         )
         self._waiting_since: float | None = None
         self._told_at = 0.0
@@ -84,7 +84,7 @@ class Engine:
     @property
     def version(self) -> int:
         """Batches applied so far."""
-        return self._training.version
+        return self._service.version
 
     @property
     def is_over(self) -> bool:
@@ -94,16 +94,16 @@ class Engine:
     @property
     def is_quiet(self) -> bool:
         """Whether `facts` and the store together are the whole state."""
-        return self._training.is_quiet
+        return self._service.is_quiet
 
     def facts(self) -> dict[str, Any]:
         """Return who did what so far, as JSON."""
-        return {"sessions": sessions_to_json(self._sessions), "training": self._training.facts()}
+        return {"sessions": sessions_to_json(self._sessions), "training": self._service.facts()}
 
     def take_up(self, configuration: Configuration, store: Store, facts: Mapping[str, Any]) -> None:
         """Go on where another process of this server was, of which only `facts` and a store are left."""
-        self._training.take_up(configuration, store, facts["training"])
-        sessions_from_json(self._sessions, facts["sessions"], self._training.values, self._stamp)
+        self._service.take_up(configuration, store, facts["training"])
+        sessions_from_json(self._sessions, facts["sessions"], self._service.values, self._stamp)
 
     def miss_everyone(self) -> None:
         """Note that no trainer is connected: after another process of this server they must come again."""
@@ -117,7 +117,7 @@ class Engine:
             PserverError: it has no session.
         """
         self._sessions.find(message)
-        return self._training.shared_slabs
+        return self._service.shared_slabs
 
     def lose(self, address: bytes) -> None:
         """Note that the connection behind an address broke; it may come back."""
@@ -128,7 +128,7 @@ class Engine:
     def tick(self) -> list[Reply]:
         """Look at the clock, about once a second: name who is missing, and fail barriers that cannot open."""
         now = self._clock()
-        waiting = self._training.waiting()
+        waiting = self._service.waiting()
         if not waiting:
             self._waiting_since = None
             return []
@@ -161,9 +161,9 @@ class Engine:
     def _on_hello(self, address: bytes, message: Message) -> None:
         session, is_new = self._sessions.join(message, address)
         if is_new:
-            self._training.forget(session.trainer)
+            self._service.forget(session.trainer)
             _log.info("worker started, peer = trainer %d", session.trainer)
-        self._send(address, message, Message(Verb.OK, value=self._training.version))
+        self._send(address, message, Message(Verb.OK, value=self._service.version))
         self._keeper.record(message)
 
     def _on_status(self, address: bytes, message: Message) -> None:
@@ -174,7 +174,7 @@ class Engine:
         elif session.reply is not None:
             self._out.append(Reply(address, session.reply))
         else:
-            waiting = self._training.waiting()
+            waiting = self._service.waiting()
             text = self._describe(waiting[0]) if waiting else "nobody waits"
             self._send(address, message, Message(Verb.WAITING, sections=(Section.text("", text),)))
 
@@ -182,10 +182,10 @@ class Engine:
         """Take part of the push that is under way; one of another request, or of a refused one, is too late."""
         session = self._sessions.find(message)
         is_refused = session.reply is not None and session.reply.verb is not Verb.OK
-        if message.request != session.last or session.verb is not Verb.PUSH_PULL or is_refused:
+        if message.request != session.last or session.verb is not self._service.chunked or is_refused:
             return
         try:
-            if self._training.take_chunk(session.trainer, message):
+            if self._service.take_chunk(session.trainer, message):
                 self._keeper.record(message)
         except PaddleError as error:
             self._answer(session, error_message(str(error)))
@@ -205,8 +205,10 @@ class Engine:
             if message.verb is Verb.LEAVE:
                 self._on_leave(session)
             else:
-                self._training.handle(session.trainer, message)
-            if message.verb not in _READS or (message.verb is Verb.PULL_TABLE and not message.value):
+                self._service.handle(session.trainer, message)
+            if message.verb not in self._service.reads or (
+                message.verb is Verb.PULL_TABLE and not message.value
+            ):
                 self._keeper.record(message)
         except PaddleError as error:
             self._answer(session, error_message(str(error)))
@@ -215,7 +217,7 @@ class Engine:
         self._answer(session, Message(Verb.OK))
         self._sessions.left.add(session.trainer)
         _log.info("trainer %d left", session.trainer)
-        self._training.leave(session.trainer)
+        self._service.leave(session.trainer)
 
     def _describe(self, waiting: Waiting) -> str:
         trainers = self._sessions.describe(sorted(waiting.barrier.arrived))

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a store's values look like as answers."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+from paddle.pserver.gradient import Gradient
+from paddle.pserver.local_wire import slab_name
+from paddle.pserver.message import Message, Section, Verb
+from paddle.pserver.store import Store
+
+_log = logging.getLogger(__name__)
+
+
+def values_of(store: Store) -> Message:
+    """Return all dense values."""
+    return Message(Verb.OK, value=store.version, extra=store.pass_id, sections=(Section("", store.dense()),))
+
+
+def answer_to_push(store: Store, gradient: Gradient) -> Message:
+    """Return the answer to a push; to one in chunks the values go in chunks too, beside it."""
+    done = Message(Verb.OK, value=store.version, extra=store.pass_id)
+    if gradient.slab is None:
+        return done
+    return replace(done, sections=(slab_name(store.slab_number),)) if gradient.in_place else values_of(store)
+
+
+def part_of_table(store: Store, message: Message) -> Message:
+    """Return the answer to PULL_TABLE."""
+    name = message.section("name").as_text()
+    if message.value == 0:
+        _log.info("pserver: getParameter")
+        store.catch_up()
+    part = store.table(name).part(message.value, message.extra)
+    return Message(Verb.OK, sections=(Section("", part),))
+
+
+def rows_of_tables(store: Store, message: Message) -> Message:
+    """Return the answer to PULL_ROWS."""
+    sections = tuple(Section(s.name, store.rows_of(s.name).rows(s.array)) for s in message.sections)
+    return Message(Verb.OK, value=store.version, sections=sections)
