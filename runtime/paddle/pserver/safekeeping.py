@@ -188,7 +188,7 @@ class Safekeeper:
 
 
 def _to_newcomer(request: Message) -> Message:
-    """Return a request as one to a process that shares no memory: it must be answered with values, not with their place."""
+    """Return a request as one to a process that shares no memory: the answer is values, not their place."""
     is_in_place = request.verb is Verb.PUSH_PULL and request.extra == IN_PLACE
     return replace(request, extra=0) if is_in_place else request
 

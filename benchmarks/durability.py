@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a `kill -9` of a parameter server costs a whole job, and whether any of it is lost.
+
+    python -m benchmarks.durability [--kills 20] [--kills_a_job 4] [--seed 1] [--json FILE]
+
+Two embedded nodes with a server and a trainer each, through paddle.py. Ends with 1 if a job did not end by itself with
+code 0, ended with other bits, lost or repeated a push, or took longer than 5 s a kill; docs/checkpoints.md has figures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks import machine
+from benchmarks.durable.history import faults
+from benchmarks.durable.jobs import Jobs, Outcome
+from benchmarks.report import Report, tell
+from benchmarks.timing import Samples
+
+A_KILL_COSTS_S = 5.0
+STEPS, PAUSE_S = 120, 0.01
+
+
+def measure(jobs: Jobs, report: Report, is_async: bool, args: argparse.Namespace) -> list[str]:
+    """Run the jobs of one mode; return what is wrong."""
+    mode = "async" if is_async else "sync"
+    quiet = [jobs.run(is_async) for _ in range(2)]
+    wrong = [f"{mode}, undisturbed: {text}" for each in quiet for text in judge(each, quiet[0], jobs.steps)]
+    quiet_s = Samples(tuple(each.wall_s for each in quiet))
+    report.add(f"{mode}_undisturbed", quiet_s, "s", "a whole job without a kill")
+    costs, left, seed = [], args.kills, args.seed
+    while left > 0:
+        kills = min(left, args.kills_a_job)
+        found = jobs.run(is_async, seed, kills)
+        texts = judge(found, quiet[0], jobs.steps)
+        costs.append((found.wall_s - quiet_s.high) / max(found.kills, 1))
+        if costs[-1] > A_KILL_COSTS_S:
+            texts.append(f"{found.wall_s:.1f} s with {found.kills} kills")
+        wrong += [f"{mode}, seed {seed}: {text}" for text in texts]
+        tell(f"{mode}, seed {seed}: {found.kills} kills, {found.wall_s:.1f} s, {'; '.join(texts) or 'right'}")
+        left, seed = left - max(found.kills, 1), seed + 1
+    report.add(f"{mode}_kills", args.kills - left, "kills", "of servers, at random moments")
+    report.add(
+        f"{mode}_a_kill_costs", Samples(tuple(costs)), "s", "longer than the slower undisturbed job, by kills"
+    )
+    report.add(
+        f"{mode}_wrong", len([text for text in wrong if text.startswith(mode)]), "findings", "must be 0"
+    )
+    return wrong
+
+
+def judge(found: Outcome, quiet: Outcome, steps: int) -> list[str]:
+    """Return what is wrong with a job, beside one that nobody disturbed."""
+    if found.code != 0 or not found.told:
+        return [f"exit code {found.code}: ...{found.text[-2000:]}"]
+    if "digest" in found.told[0]:
+        digests = {each["digest"] for each in (*found.told, *quiet.told)}
+        return [] if len(digests) == 1 else [f"other bits: {sorted(digests)}"]
+    texts = []
+    final = found.told[0]["final"]
+    for name in found.told[0]["seen"]:
+        texts += [
+            f"{name}: {text}" for text in faults([t["seen"][name] for t in found.told], final[name], steps)
+        ]
+    return texts + ([f"rows: {final['rows']}"] if set(final["rows"]) != {float(steps)} else [])
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure, print, write."""
+    args = _parse(argv)
+    facts = machine.describe(("numpy", "pyzmq"))
+    report, wrong = Report(tell=tell), []
+    with tempfile.TemporaryDirectory(prefix="paddle-durability-") as scratch:
+        jobs = Jobs(Path(scratch), args.steps, PAUSE_S)
+        for is_async in (False, True):
+            wrong += measure(jobs, report, is_async, args)
+    report.show(facts, args.json)
+    for text in wrong:
+        tell(f"WRONG: {text}")
+    return 1 if wrong else 0
+
+
+def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.durability")
+    parser.add_argument("--kills", type=int, default=20, metavar="N", help="in each mode")
+    parser.add_argument("--kills_a_job", type=int, default=4, metavar="N")
+    parser.add_argument("--steps", type=int, default=STEPS, metavar="N", help="of each trainer in a job")
+    parser.add_argument("--seed", type=int, default=1, help="of the moments")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
+    return parser.parse_args(argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
