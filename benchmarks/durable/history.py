@@ -8,6 +8,7 @@ answers show is then the server's history: of any two states that anybody saw, o
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 State = Sequence[float]
 
@@ -48,6 +49,6 @@ def faults(seen: Sequence[Sequence[State]], final: State, pushes: int) -> list[s
 def _steps_back(states: Sequence[State]) -> list[str]:
     return [
         f"{list(before)} before {list(after)}"
-        for before, after in zip(states, states[1:], strict=False)
+        for before, after in pairwise(states)
         if any(one > other for one, other in zip(before, after, strict=True))
     ]

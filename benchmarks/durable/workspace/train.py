@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One trainer of a job whose servers are killed: what it was told is in log/trainer-<rank>.json, which every node sends back.
+"""One trainer of a job whose servers are killed: leaves in log/trainer-<rank>.json what it was told.
 
 --steps=N --pause=S     how long it takes
 --is_async=1            counts pushes: see `history`; else gradients depend on values, so that a wrong bit stays
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import sys
 import time
 from pathlib import Path
