@@ -31,6 +31,13 @@ FORBIDDEN = {
     "runtime/paddle/pserver": ("paddle.graph", "paddle.v2", "paddle.fluid", "paddle.ops"),
     "runtime/paddle/ops": ("paddle.pserver", "paddle.v2", "paddle.fluid", "paddle.graph"),
     "runtime/paddle/optim": ("paddle.pserver", "paddle.v2", "paddle.fluid", "paddle.graph", "paddle.ops"),
+    "runtime/paddle/distributed": (
+        "paddle.pserver",
+        "paddle.v2",
+        "paddle.fluid",
+        "paddle.ops",
+        "paddle.graph",
+    ),
     "runtime/paddle/graph": ("paddle.pserver", "paddle.v2", "paddle.fluid"),
 }
 

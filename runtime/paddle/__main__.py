@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The `paddle` command: `python -m paddle version | pserver | train`."""
+"""The `paddle` command: `python -m paddle version | pserver | launch | train`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 from paddle import glog, version
+from paddle.distributed import launch, launch_ps
 from paddle.env import JobEnvironment
 from paddle.errors import PaddleError
 from paddle.flags import PSERVER_FLAGS, describe
@@ -17,6 +18,8 @@ These are common paddle commands used in various situations:
     train             Start a paddle_trainer
     merge_model       Merge a trained model's parameters and configuration into one file
     pserver           Start a parameter server
+    launch            Start one process of a script for each device of this machine
+    launch_ps         Start parameter servers and trainers of a script on this machine
     version           Print paddle version
     dump_config       Print a trainer configuration
     make_diagram      Draw a model as a graph
@@ -81,6 +84,8 @@ _COMMANDS: Mapping[str, Callable[[Sequence[str]], int]] = MappingProxyType(
         "version": _version,
         "pserver": _pserver,
         "pserver-leave": _pserver_leave,
+        "launch": launch.main,
+        "launch_ps": launch_ps.main,
         **{name: _absent(name) for name in ("train", "merge_model", "dump_config", "make_diagram")},
     }
 )

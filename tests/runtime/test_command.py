@@ -48,7 +48,8 @@ def test_the_usage_names_every_command(arguments: tuple[str, ...]) -> None:
     lines = done.stdout.splitlines()
     assert lines[0] == "usage: paddle [--help] [<args>]"
     commands = [line.split()[0] for line in lines if line.startswith("    ")]
-    assert commands == ["train", "merge_model", "pserver", "version", "dump_config", "make_diagram"]
+    started = ["pserver", "launch", "launch_ps"]
+    assert commands == ["train", "merge_model", *started, "version", "dump_config", "make_diagram"]
     assert done.returncode == (1 if "nonsense" in arguments else 0)
 
 

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The end of processes: who ended and how, and the end of everything below this process."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import time
+
+from paddle.distributed import alarm, kernel
+
+KILL_S = 5.0  # how long killed processes may take to be gone
+_AGAIN_S = 0.2  # they may have had children in the meantime
+
+
+def reap() -> tuple[dict[int, int], bool]:
+    """Exit codes of children that ended, by process id, negative for a signal; and whether there are others."""
+    ended: dict[int, int] = {}
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return ended, False
+        if pid == 0:
+            return ended, True
+        ended[pid] = os.waitstatus_to_exitcode(status)
+
+
+def has_children() -> bool:
+    """Whether something below this process still runs: orphans come to us, so that nothing is below no child."""
+    _, others = reap()
+    return others
+
+
+def how(code: int) -> str:
+    """An exit code in words."""
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = f"signal {-code}"
+    return f"killed by {name}" + (" (perhaps for want of memory)" if -code == signal.SIGKILL else "")
+
+
+def send_to_all(number: signal.Signals) -> None:
+    """Send a signal to every process below this one."""
+    for pid in kernel.descendants(os.getpid()):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
+
+
+def kill_all(alarms: socket.socket) -> list[int]:
+    """Kill every process below this one; return those that did not end within KILL_S.
+
+    Args:
+        alarms: gets a byte when a child ends.
+    """
+    deadline = time.monotonic() + KILL_S
+    while has_children():
+        left = deadline - time.monotonic()
+        if left <= 0:
+            return kernel.descendants(os.getpid())
+        send_to_all(signal.SIGKILL)
+        select.select([alarms], [], [], min(_AGAIN_S, left))
+        alarm.take(alarms)
+    return []

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Starts the workers, waits for their ends, and ends what is left, as one process that the terminal does not reach.
+
+All that happens is a byte on one of two sockets: a child ended, or whoever started the keeper wants it to stop or is
+gone. The first worker that fails ends all; trainers that are done end the servers.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+
+from paddle.distributed import alarm, endings, kernel, log_tail
+from paddle.distributed.worker import Worker
+
+DONE, FAILED, ABANDONED = 0, 1, 1
+GRACE_S = 10.0  # between TERM and KILL
+LONELY_S = 2.0  # the same after whoever started us was killed: who did that is in a hurry
+SERVERS_S = 2.0  # servers end by themselves when all trainers have said that they are done
+
+
+class Keeper:
+    """One run of several workers.
+
+    Args:
+        orders: a byte is the number of a signal that asks us to stop; its end means that nobody is there any more.
+        alarms: signals of this process as bytes.
+        say: tells the user one line.
+    """
+
+    def __init__(
+        self,
+        workers: Sequence[Worker],
+        orders: socket.socket,
+        alarms: socket.socket,
+        say: Callable[[str], None],
+    ) -> None:
+        self._workers = workers
+        self._orders = orders
+        self._alarms = alarms
+        self._say = say
+        self._running: dict[int, Worker] = {}
+        self._places = [alarms, orders]
+
+    def run(self) -> int:
+        """Run the workers to their end; return the exit code."""
+        try:
+            self._start()
+        except OSError as error:
+            self._say(f"a process cannot be started: {error}")
+            code = FAILED
+        else:
+            code = self._watch()
+        if code == DONE:
+            code = self._end_servers()
+        self._end()
+        return code
+
+    def _start(self) -> None:
+        tie = kernel.dying_with(os.getpid())
+        for worker in self._workers:
+            log = None if worker.log is None else worker.log.open("wb")
+            try:
+                process = subprocess.Popen(
+                    worker.argv,
+                    env=worker.env,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=None if log is None else subprocess.STDOUT,
+                    start_new_session=True,
+                    preexec_fn=tie,
+                )
+            finally:
+                if log is not None:
+                    log.close()
+            process.returncode = 0  # its end is waited for here, not by its object
+            self._running[process.pid] = worker
+
+    def _watch(self) -> int:
+        """Until a worker fails, the trainers are done, or somebody wants a stop."""
+        while True:
+            if self._tell_failures(self._ended()):
+                return FAILED
+            if all(worker.is_server for worker in self._running.values()):
+                return DONE
+            order = self._wait(None)
+            if order is not None:
+                return 128 + order if order else ABANDONED
+
+    def _end_servers(self) -> int:
+        """Wait for servers that end by themselves; what they say on the way out counts."""
+        deadline = time.monotonic() + SERVERS_S
+        while self._running and time.monotonic() < deadline:
+            order = self._wait(deadline)
+            if order is not None:
+                return 128 + order if order else ABANDONED
+            if self._tell_failures(self._ended()):
+                return FAILED
+        return DONE
+
+    def _end(self) -> None:
+        """TERM, a grace that a second order ends, KILL; nothing below us stays."""
+        endings.send_to_all(signal.SIGTERM)
+        endings.send_to_all(signal.SIGCONT)  # one that is stopped hears nothing else
+        deadline = time.monotonic() + (GRACE_S if self._orders in self._places else LONELY_S)
+        while endings.has_children() and time.monotonic() < deadline:
+            if self._wait(deadline):
+                break
+        left = endings.kill_all(self._alarms)
+        if left:
+            self._say(f"NOT CLEANED: pid {', '.join(map(str, left))} cannot be killed")
+
+    def _ended(self) -> list[tuple[Worker, int]]:
+        ended, _ = endings.reap()
+        return [(self._running.pop(pid), code) for pid, code in ended.items() if pid in self._running]
+
+    def _tell_failures(self, ended: Sequence[tuple[Worker, int]]) -> bool:
+        failed = [(worker, code) for worker, code in ended if code != 0]
+        if not failed:
+            return False
+        endings.send_to_all(signal.SIGTERM)  # before anything is said: a screen may be slow
+        for worker, code in failed:
+            self._say(f"{worker.name} failed: {endings.how(code)}")
+            if worker.log is not None:
+                self._say(f"the last lines of {worker.log}:")
+                for line in log_tail.last_lines(worker.log):
+                    self._say(f"  {line}")
+        if self._running:
+            self._say("the other processes are stopped")
+        return True
+
+    def _wait(self, deadline: float | None) -> int | None:
+        """Wait for news until a deadline; return the number of an order, 0 if nobody gives orders any more."""
+        wait_s = None if deadline is None else max(0.0, deadline - time.monotonic())
+        ready, _, _ = select.select(self._places, [], [], wait_s)
+        orders = bytes(number for number in alarm.take(self._alarms) if number != signal.SIGCHLD)
+        if self._orders in ready:
+            said = self._orders.recv(16)
+            if not said:
+                self._places = [self._alarms]
+                return 0
+            orders += said
+        return orders[0] if orders else None

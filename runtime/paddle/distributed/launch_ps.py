@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`python -m paddle.distributed.launch_ps`: pservers and trainers of a script on this node, by TRAINING_ROLE.
+
+Trainers that are done end the job; pservers that have not ended by themselves then are stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Mapping, Sequence
+
+from paddle.distributed import environments, front, nodes, ports, script
+from paddle.distributed.nodes import Nodes, endpoint
+from paddle.distributed.worker import Worker
+from paddle.errors import ConfigError
+
+PORT = 6170
+COUNT = 2
+LOG_DIR = "logs"
+_USAGE = 2
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Start the processes and wait for them; return the exit code, 2 if nothing was started."""
+    given = _flags().parse_args(arguments)
+    try:
+        workers = plan(given, os.environ)
+    except ConfigError as error:
+        front.say(str(error))
+        return _USAGE
+    return front.run(workers)
+
+
+def plan(given: argparse.Namespace, environ: Mapping[str, str]) -> list[Worker]:
+    """The processes of this node, its pservers first.
+
+    Raises:
+        ConfigError: flags and environment do not fit together, or a port is taken.
+    """
+    argv = script.argv(given)
+    where = nodes.resolve(given.cluster_node_ips, given.node_ip, environ)
+    if given.worker_num < 1 or (given.server_num is not None and given.server_num < 1):
+        raise ConfigError(
+            f"--worker_num, --server_num: expected at least 1, got {given.worker_num}, {given.server_num}"
+        )
+    servers = _endpoints(given, where)
+    folder = script.log_folder(LOG_DIR if given.log_dir is None else given.log_dir)
+    own = [(rank, one) for rank, one in enumerate(servers) if one[0] == where.own]
+    job = environments.of_pserver_job(servers, given.worker_num * len(where.addresses))
+    shared = environments.shared(environ, where, len(own) + given.worker_num) | job
+    first = where.index * given.worker_num
+    workers = [
+        Worker(
+            f"pserver {rank}",
+            argv,
+            shared | environments.of_pserver(rank, one),
+            folder and folder / f"serverlog.{at}",
+            is_server=True,
+        )
+        for at, (rank, one) in enumerate(own)
+    ] + [
+        Worker(
+            f"trainer {first + at}",
+            argv,
+            shared | environments.of_worker(first + at),
+            folder and folder / f"workerlog.{at}",
+        )
+        for at in range(given.worker_num)
+    ]
+    if given.print_config:
+        total = job["PADDLE_TRAINERS_NUM"]
+        front.say(
+            f"{len(own)} of {len(servers)} pservers and {given.worker_num} of {total} trainers, "
+            f"on node {where.index} of {len(where.addresses)} ({where.own})"
+        )
+        front.say(f"pservers {job['PADDLE_PSERVERS_IP_PORT_LIST']}")
+        if folder is not None:
+            front.say(f"logs {folder}/serverlog.<n>, {folder}/workerlog.<n>")
+    return workers
+
+
+def _endpoints(given: argparse.Namespace, where: Nodes) -> list[tuple[str, int]]:
+    """Address and port of every pserver, node-major."""
+    if given.endpoints:
+        found = [_endpoint(text.strip()) for text in given.endpoints.split(",")]
+        own = sum(address == where.own for address, _ in found)
+        if given.server_num not in (None, own):
+            raise ConfigError(f"--endpoints has {own} of {where.own}, and --server_num is {given.server_num}")
+        for address, port in found:
+            if address == where.own and ports.is_taken(address, port):
+                raise ConfigError(f"--endpoints: {endpoint(address, port)} is in use")
+        return found
+    count = given.server_num or COUNT
+    first = ports.choose(
+        where.own,
+        PORT if given.start_port is None else given.start_port,
+        count,
+        flag="--start_port",
+        movable=given.start_port is None and len(where.addresses) == 1,
+    )
+    return [(address, first + at) for address in where.addresses for at in range(count)]
+
+
+def _endpoint(text: str) -> tuple[str, int]:
+    address, _, port = text.rpartition(":")
+    if not address or not port.isdecimal():
+        raise ConfigError(f"--endpoints: expected ip:port,ip:port, got {text!r}")
+    return address.strip("[]"), int(port)
+
+
+def _flags() -> argparse.ArgumentParser:
+    flags = script.parser(
+        "paddle.distributed.launch_ps", "Starts pservers and trainers of a script on this node."
+    )
+    flags.add_argument("--server_num", type=int, metavar="N", help=f"pservers on this node ({COUNT})")
+    flags.add_argument(
+        "--worker_num", type=int, default=COUNT, metavar="N", help=f"trainers on this node ({COUNT})"
+    )
+    flags.add_argument("--start_port", type=int, metavar="N", help=f"first pserver port of a node ({PORT})")
+    flags.add_argument("--endpoints", default="", metavar="IP:PORT,...", help="all pservers")
+    script.add_common(flags, LOG_DIR)
+    return flags
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which machines take part, and which of them this one is: from flags, or else from the environment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from paddle.errors import ConfigError
+
+ALONE = "127.0.0.1"
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """The machines of a job.
+
+    Attributes:
+        addresses: of all nodes, in their order; each once.
+        index: which one this is.
+    """
+
+    addresses: tuple[str, ...]
+    index: int
+
+    @property
+    def own(self) -> str:
+        """The address of this node."""
+        return self.addresses[self.index]
+
+
+def endpoint(address: str, port: int) -> str:
+    """`ip:port`, with brackets around an IPv6 address."""
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+
+def resolve(cluster_node_ips: str | None, node_ip: str | None, environ: Mapping[str, str]) -> Nodes:
+    """Put together what flags and environment say.
+
+    The nodes are those of --cluster_node_ips, or of PADDLE_TRAINERS. This one is --node_ip, or number
+    PADDLE_TRAINER_ID, or POD_IP. PADDLE_NUM_TRAINERS, if it is set, is their number.
+
+    Raises:
+        ConfigError: what they say does not fit together.
+    """
+    given = environ.get("PADDLE_TRAINERS", "")
+    where, text = "--cluster_node_ips", cluster_node_ips
+    if text is None and given.strip() and not given.strip().isdecimal():  # elsewhere it is a count
+        where, text = "PADDLE_TRAINERS", given
+    own = node_ip or environ.get("POD_IP", "").strip()
+    addresses = tuple(word.strip() for word in text.split(",")) if text is not None else (own or ALONE,)
+    if not all(addresses) or len(set(addresses)) < len(addresses):
+        raise ConfigError(f"{where}: expected different addresses such as 10.0.0.1,10.0.0.2, got {text!r}")
+    _check_count(addresses, environ)
+    return Nodes(addresses, _index(addresses, where, node_ip, environ))
+
+
+def _check_count(addresses: tuple[str, ...], environ: Mapping[str, str]) -> None:
+    text = environ.get("PADDLE_NUM_TRAINERS", "").strip()
+    if not text:
+        return
+    if not text.isdecimal() or int(text) < 1:
+        raise ConfigError(
+            f"environment variable PADDLE_NUM_TRAINERS: expected the number of nodes, got {text!r}"
+        )
+    if int(text) != len(addresses):
+        raise ConfigError(
+            f"PADDLE_NUM_TRAINERS={text} nodes, and {len(addresses)} known: {', '.join(addresses)}. "
+            "Give --cluster_node_ips=IP,IP,... (or PADDLE_TRAINERS), and on each node its own --node_ip (or POD_IP). "
+            "For several processes on this machine alone give --gpus=N instead"
+        )
+
+
+def _index(addresses: tuple[str, ...], where: str, node_ip: str | None, environ: Mapping[str, str]) -> int:
+    number, pod = environ.get("PADDLE_TRAINER_ID", "").strip(), environ.get("POD_IP", "").strip()
+    if node_ip is None and number:
+        if not number.isdecimal() or int(number) >= len(addresses):
+            raise ConfigError(
+                f"environment variable PADDLE_TRAINER_ID: expected the number of this node, 0 to {len(addresses) - 1}, "
+                f"got {number!r}; {where} has {', '.join(addresses)}"
+            )
+        return int(number)
+    own = node_ip or pod
+    if not own and len(addresses) == 1:
+        return 0
+    if own not in addresses:
+        raise ConfigError(
+            f"which of {', '.join(addresses)} is this node? "
+            + (f"{own} is none of them; " if own else "")
+            + "give --node_ip, or set POD_IP"
+        )
+    return addresses.index(own)

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What both launchers share beside processes: the script and its arguments, the folder of logs, plain flags."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from paddle.errors import ConfigError
+from paddle.flags import parse_bool
+
+
+def parser(module: str, summary: str) -> argparse.ArgumentParser:
+    """A parser that takes no abbreviated flags: what it does not know comes after the script."""
+    return argparse.ArgumentParser(
+        prog=f"python -m {module}", description=summary, allow_abbrev=False, add_help=True
+    )
+
+
+def add_common(flags: argparse.ArgumentParser, log_dir: str | None) -> None:
+    """Add what both take.
+
+    Args:
+        log_dir: the default of --log_dir, as its help shows it.
+    """
+    flags.add_argument(
+        "--cluster_node_ips", metavar="IP,IP", help="addresses of all nodes (PADDLE_TRAINERS, or this node)"
+    )
+    flags.add_argument("--node_ip", metavar="IP", help="which of them this node is (POD_IP)")
+    flags.add_argument(
+        "--print_config", type=_truth, default=True, metavar="BOOL", help="tell what is started (True)"
+    )
+    flags.add_argument("--log_dir", metavar="DIR", help=f"where logs go; empty: to the screen ({log_dir})")
+    flags.add_argument("training_script", help="the script to run")
+    flags.add_argument("training_script_args", nargs=argparse.REMAINDER, help="its own arguments")
+
+
+def argv(given: argparse.Namespace) -> tuple[str, ...]:
+    """The command of every process.
+
+    Raises:
+        ConfigError: there is no such script.
+    """
+    script: str = given.training_script
+    if not Path(script).is_file():
+        raise ConfigError(
+            f"there is no script {script}; flags of launch come before it, its own ones after it"
+        )
+    arguments: Sequence[str] = given.training_script_args
+    return (sys.executable, "-u", script, *arguments)
+
+
+def log_folder(text: str) -> Path | None:
+    """The folder of the logs, made if it is missing; None if output goes to the screen.
+
+    Raises:
+        ConfigError: it cannot be made.
+    """
+    if not text:
+        return None
+    folder = Path(text)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"--log_dir: {folder} cannot be made: {error.strerror}") from error
+    return folder
+
+
+def _truth(text: str) -> bool:
+    try:
+        return parse_bool(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
