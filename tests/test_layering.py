@@ -28,9 +28,36 @@ FORBIDDEN = {
     "launcher": ("paddle", "agent", "runtime"),
     "runtime/agent": ("launcher", "paddle"),
     "runtime/paddle": ("launcher", "agent", "pickle"),
-    "runtime/paddle/pserver": ("paddle.graph", "paddle.v2", "paddle.fluid", "paddle.ops"),
-    "runtime/paddle/ops": ("paddle.pserver", "paddle.v2", "paddle.fluid", "paddle.graph"),
-    "runtime/paddle/optim": ("paddle.pserver", "paddle.v2", "paddle.fluid", "paddle.graph", "paddle.ops"),
+    "runtime/paddle/pserver": (
+        "paddle.graph",
+        "paddle.v2",
+        "paddle.fluid",
+        "paddle.ops",
+        "paddle.collective",
+    ),
+    "runtime/paddle/collective": (
+        "paddle.graph",
+        "paddle.v2",
+        "paddle.fluid",
+        "paddle.ops",
+        "paddle.optim",
+        "paddle.pserver",
+    ),
+    "runtime/paddle/ops": (
+        "paddle.pserver",
+        "paddle.v2",
+        "paddle.fluid",
+        "paddle.graph",
+        "paddle.collective",
+    ),
+    "runtime/paddle/optim": (
+        "paddle.pserver",
+        "paddle.v2",
+        "paddle.fluid",
+        "paddle.graph",
+        "paddle.ops",
+        "paddle.collective",
+    ),
     "runtime/paddle/distributed": (
         "paddle.pserver",
         "paddle.v2",
@@ -38,7 +65,7 @@ FORBIDDEN = {
         "paddle.ops",
         "paddle.graph",
     ),
-    "runtime/paddle/graph": ("paddle.pserver", "paddle.v2", "paddle.fluid"),
+    "runtime/paddle/graph": ("paddle.pserver", "paddle.v2", "paddle.fluid", "paddle.collective"),
 }
 
 

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Training without parameter servers: sums, broadcasts, gathers and barriers between the ranks of a job.
+
+    with collective.connect(collective.Membership.of_environment()) as group:
+        group.all_reduce(gradients)
+
+Importing this package loads nothing: what is named here is loaded when it is first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from paddle.collective.connect import connect
+    from paddle.collective.errors import CollectiveError, PeerDiffers, PeerLate, PeerLost
+    from paddle.collective.group import Group
+    from paddle.collective.membership import Membership
+
+_HOMES = MappingProxyType(
+    {
+        "CollectiveError": "paddle.collective.errors",
+        "Group": "paddle.collective.group",
+        "Membership": "paddle.collective.membership",
+        "PeerDiffers": "paddle.collective.errors",
+        "PeerLate": "paddle.collective.errors",
+        "PeerLost": "paddle.collective.errors",
+        "connect": "paddle.collective.connect",
+    }
+)
+
+__all__ = ["CollectiveError", "Group", "Membership", "PeerDiffers", "PeerLate", "PeerLost", "connect"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How ranks get connections: one listens at its endpoint, another calls it until it answers."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import random
+import select
+import socket
+import time
+from collections.abc import Iterator
+
+from paddle.collective.errors import CollectiveError, PeerLate
+from paddle.collective.membership import Membership, address_of
+from paddle.collective.sealing import Side, secured
+from paddle.collective.stream import Stream
+from paddle.errors import ConfigError, PortBusy, WireError
+
+_log = logging.getLogger(__name__)
+
+_BACKLOG = 128
+_FIRST_PAUSE_S, _LAST_PAUSE_S = 0.02, 0.5
+_CALL_S = 10.0
+
+
+def listen(me: Membership) -> socket.socket:
+    """Listen at this rank's endpoint.
+
+    Raises:
+        PortBusy: another process has the port.
+        ConfigError: the address is none of this machine's.
+    """
+    endpoint = me.endpoints[me.rank]
+    host, port = address_of(endpoint)
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        listener = socket.create_server((host, port), family=family, backlog=_BACKLOG)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise PortBusy(
+                f"rank {me.rank} cannot listen at {endpoint}: another process does", endpoint
+            ) from None
+        raise ConfigError(
+            f"rank {me.rank} cannot listen at {endpoint} ({error.strerror or error}): the endpoint must be an "
+            "address of the machine it runs on"
+        ) from None
+    listener.setblocking(False)
+    return listener
+
+
+def call(me: Membership, rank: int, deadline: float) -> Stream:
+    """Return a connection with a rank that listens, or will.
+
+    Raises:
+        PeerLate: it did not answer before the deadline.
+        CollectiveError: somebody else answers there.
+    """
+    endpoint = me.endpoints[rank]
+    pause_s, why = _FIRST_PAUSE_S, ""
+    while (left_s := deadline - time.monotonic()) > 0:
+        try:
+            sock = socket.create_connection(address_of(endpoint), timeout=min(left_s, _CALL_S))
+            return secured(sock, Side.CALLING, me.secret, me.sealed)
+        except WireError as error:
+            raise CollectiveError(f"rank {rank} at {endpoint}: {error}", rank) from None
+        except OSError as error:  # it is not there yet
+            why = str(error)
+        time.sleep(min(pause_s * random.uniform(0.5, 1.0), max(left_s, 0)))  # noqa: S311 - jitter
+        pause_s = min(2 * pause_s, _LAST_PAUSE_S)
+    raise PeerLate(f"rank {rank} at {endpoint} did not answer within {me.timeout_s:g} s: {why}", rank)
+
+
+def callers(me: Membership, listener: socket.socket, deadline: float) -> Iterator[Stream]:
+    """Yield a connection with each one that calls, until the deadline.
+
+    Whoever is no rank of this job is sent away, with a warning in the log.
+    """
+    poll = select.poll()
+    poll.register(listener, select.POLLIN)
+    while (left_s := deadline - time.monotonic()) > 0:
+        if not poll.poll(left_s * 1000):
+            return
+        try:
+            sock, address = listener.accept()
+        except (BlockingIOError, ConnectionError):
+            continue
+        try:
+            stream = secured(sock, Side.CALLED, me.secret, me.sealed)
+        except (WireError, OSError) as error:
+            _log.warning("a connection from %s was refused: %s", address[0], error)
+            continue
+        yield stream

@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Group: the ranks of a job that compute together; all call the same operations in the same order.
+
+Within a node arrays go through shared memory, between nodes the first rank of each speaks for the others. Results
+have the same bits on all ranks and in every run. After an error a group is of no use any more: every further
+operation raises the same error.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import weakref
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from paddle.collective.between import Between
+from paddle.collective.errors import CollectiveError, PeerDiffers
+from paddle.collective.pieces import Pieces
+from paddle.collective.task import Kind, Task, dtype_code
+from paddle.collective.watch import Watch
+from paddle.collective.within import Within
+
+Arrays = npt.NDArray[Any] | Sequence[npt.NDArray[Any]]
+
+
+class Group:
+    """See above. One thread at a time.
+
+    Attributes:
+        rank: of this process.
+        size: how many ranks there are.
+        ways: how data go, for people: "shared memory", "tcp", both, or nothing where there is one rank.
+    """
+
+    def __init__(
+        self,
+        rank: int,
+        nodes: Sequence[Sequence[int]],
+        watch: Watch,
+        within: Within | None,
+        between: Between | None,
+    ) -> None:
+        """Take what `connect` made.
+
+        Args:
+            nodes: the ranks of each node.
+            within: with other ranks of this node; None: there are none.
+            between: with other nodes; None: there are none, or another rank speaks for this one.
+        """
+        self.rank = rank
+        self.size = sum(map(len, nodes))
+        self.ways = tuple(way for way, there in (("shared memory", within), ("tcp", len(nodes) > 1)) if there)
+        self._firsts = {each: ranks[0] for ranks in nodes for each in ranks}
+        self._watch, self._within, self._between = watch, within, between
+        self._failed: CollectiveError | None = None
+        self._finalizer = weakref.finalize(self, _leave, watch, within, between)
+
+    def all_reduce(self, arrays: Arrays) -> None:
+        """Replace values by their sums over all ranks.
+
+        Args:
+            arrays: of one dtype, contiguous; several are one operation. Changed in place.
+
+        Raises:
+            CollectiveError: ranks cannot go on together; names the rank at fault.
+            ConfigError: arrays cannot be summed.
+        """
+        self._run(Kind.SUM, _pieces(arrays), 0)
+
+    def broadcast(self, arrays: Arrays, root: int = 0) -> None:
+        """Replace values by those of rank `root`; see `all_reduce`."""
+        self._run(Kind.BROADCAST, _pieces(arrays), root)
+
+    def all_gather(self, array: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
+        """Return the arrays of all ranks in their order; first dimensions may differ."""
+        lengths = np.zeros(self.size, np.int64)
+        lengths[self.rank] = len(array)
+        self.all_reduce(lengths)
+        everyone = [np.empty((int(length), *array.shape[1:]), array.dtype) for length in lengths]
+        everyone[self.rank][...] = array
+        for root, each in enumerate(everyone):
+            if each.size:
+                self.broadcast(each, root)
+        return everyone
+
+    def barrier(self) -> None:
+        """Wait until all ranks are here."""
+        self._run(Kind.SUM, Pieces([]), 0)
+
+    def agree(self, subject: str, text: str) -> None:
+        """Check that all ranks say the same.
+
+        Args:
+            subject: what it is about, for the message: "the program".
+            text: what this rank says.
+
+        Raises:
+            PeerDiffers: a rank says something else than rank 0.
+        """
+        digest = np.frombuffer(hashlib.blake2b(text.encode(), digest_size=16).digest(), np.uint8)
+        said = self.all_gather(digest)
+        for rank, each in enumerate(said):
+            if not np.array_equal(each, said[0]):
+                raise self._fail(PeerDiffers(f"rank {rank} has another {subject} than rank 0", rank))
+
+    def close(self) -> None:
+        """Leave in peace; others that still need this rank are told."""
+        self._finalizer()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _run(self, kind: Kind, pieces: Pieces, root: int) -> None:
+        if self._failed is not None:
+            raise self._failed
+        if not self._finalizer.alive:
+            raise CollectiveError("this group is closed", self.rank)
+        if self.size > 1:
+            task = Task(self._watch.number, kind, dtype_code(pieces.dtype), pieces.nbytes, root)
+            self._watch.begin(task.number)
+            try:
+                (self._sum if kind == Kind.SUM else self._broadcast)(pieces, task)
+            except CollectiveError as error:
+                raise self._fail(error) from None
+            except BaseException:  # Ctrl+C: what others have of this operation cannot be known any more
+                self._fail(
+                    CollectiveError(f"rank {self.rank} was interrupted in {task.describe()}", self.rank)
+                )
+                raise
+        self._watch.number += 1
+
+    def _sum(self, pieces: Pieces, task: Task) -> None:
+        if self._within is not None:
+            self._within.sum(pieces, task)
+        if self._between is not None:
+            self._between.sum(pieces, task)
+        self._spread(pieces, task)
+
+    def _broadcast(self, pieces: Pieces, task: Task) -> None:
+        first, of_root = self._firsts[self.rank], self._firsts[task.root]
+        if self._within is not None and first == of_root:
+            self._within.broadcast(pieces, task, task.root)
+        if self._between is not None:
+            self._between.broadcast(pieces, task, of_root)
+        if first != of_root:
+            self._spread(pieces, task)
+
+    def _spread(self, pieces: Pieces, task: Task) -> None:
+        """Give what the first rank of this node has from other nodes to the rest of it."""
+        if self._within is not None and "tcp" in self.ways:
+            self._within.broadcast(pieces, task, self._firsts[self.rank])
+
+    def _fail(self, error: CollectiveError) -> CollectiveError:
+        self._failed = error
+        self._watch.tell(error)
+        if self._finalizer.detach() is not None:
+            _close(self._watch, self._within, self._between)
+        return error
+
+
+def _leave(watch: Watch, within: Within | None, between: Between | None) -> None:
+    watch.leave()
+    _close(watch, within, between)
+
+
+def _close(watch: Watch, within: Within | None, between: Between | None) -> None:
+    watch.close()
+    for way in (within, between):
+        if way is not None:
+            way.close()
+
+
+def _pieces(arrays: Arrays) -> Pieces:
+    return Pieces([arrays] if isinstance(arrays, np.ndarray) else list(arrays))

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All ranks meet at the first endpoint: each says who it is, and learns who shares its node."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import secrets
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from paddle.collective.calling import call, callers, listen
+from paddle.collective.errors import CollectiveError, PeerDiffers, PeerLate, PeerLost
+from paddle.collective.membership import Membership
+from paddle.collective.stream import Stream
+from paddle.errors import WireError
+
+_ANSWER_S = 10.0
+# Stores of one processor are seen by others in their order: what counters in shared memory rely on.
+_ORDERED = ("x86_64", "AMD64", "i686")
+
+
+@dataclass(frozen=True)
+class Met:
+    """What the meeting came to.
+
+    Attributes:
+        links: connections that stay open for news: of rank 0 with all others, of others with rank 0.
+        nodes: for each rank a word for where it runs; ranks with the same word can share memory.
+        session: 16 bytes that this meeting alone has.
+    """
+
+    links: dict[int, Stream]
+    nodes: tuple[str, ...]
+    session: bytes
+
+
+def meet(me: Membership) -> Met:
+    """Wait for all ranks.
+
+    Raises:
+        PeerLate: some did not come in time; the message names them.
+        PeerDiffers: one has other endpoints, or a rank is there twice.
+        CollectiveError: rank 0 cannot be spoken with.
+    """
+    deadline = time.monotonic() + me.timeout_s
+    return _receive_all(me, deadline) if me.rank == 0 else _visit(me, deadline)
+
+
+def _receive_all(me: Membership, deadline: float) -> Met:
+    links: dict[int, Stream] = {}
+    nodes = {0: _node(me)}
+    try:
+        with listen(me) as listener:
+            calls = callers(me, listener, deadline)
+            while len(links) < me.size - 1:
+                stream = next(calls, None)
+                if stream is None:
+                    raise PeerLate(
+                        _absent(me, links), next(rank for rank in range(1, me.size) if rank not in links)
+                    )
+                _welcome(me, stream, links, nodes)
+        session = secrets.token_bytes(16)
+        everyone = tuple(nodes[rank] for rank in range(me.size))
+        _tell(links, {"nodes": everyone, "session": session.hex()})
+    except CollectiveError as error:
+        _tell(links, {"error": str(error), "rank": error.rank})
+        for stream in links.values():
+            stream.close()
+        raise
+    return Met(links, everyone, session)
+
+
+def _welcome(me: Membership, stream: Stream, links: dict[int, Stream], nodes: dict[int, str]) -> None:
+    try:
+        hello = stream.take_note(time.monotonic() + _ANSWER_S)
+        rank, node, endpoints = int(hello["rank"]), str(hello["node"]), hello["endpoints"]
+    except (OSError, WireError, KeyError, TypeError, ValueError):
+        stream.close()
+        return
+    problem = ""
+    if endpoints != _digest(me):
+        problem = f"rank {rank} was given other endpoints than rank 0, which has {', '.join(me.endpoints)}"
+    elif not 0 < rank < me.size:
+        problem = f"a process says that it is rank {rank}, expected 1 to {me.size - 1}"
+    elif rank in links:
+        problem = f"two processes say that they are rank {rank}"
+    if problem:
+        _tell({rank: stream}, {"error": problem, "rank": rank})
+        stream.close()
+        raise PeerDiffers(problem, rank)
+    links[rank], nodes[rank] = stream, node
+
+
+def _visit(me: Membership, deadline: float) -> Met:
+    stream = call(me, 0, deadline)
+    try:
+        stream.send_note({"rank": me.rank, "node": _node(me), "endpoints": _digest(me)}, deadline)
+        answer = stream.take_note(deadline + _ANSWER_S)  # rank 0 says first who is missing
+        if "error" in answer:
+            raise PeerDiffers(str(answer["error"]), answer.get("rank"))
+        return Met({0: stream}, tuple(map(str, answer["nodes"])), bytes.fromhex(answer["session"]))
+    except TimeoutError:
+        stream.close()
+        raise PeerLate(f"rank 0 at {me.endpoints[0]} did not say who is there", 0) from None
+    except OSError as error:
+        stream.close()
+        raise PeerLost(f"rank 0 at {me.endpoints[0]} is gone: {error}", 0) from None
+    except BaseException:
+        stream.close()
+        raise
+
+
+def _tell(links: dict[int, Stream], note: dict[str, Any]) -> None:
+    deadline = time.monotonic() + _ANSWER_S
+    for rank, stream in links.items():
+        try:
+            stream.send_note(note, deadline)
+        except OSError as error:
+            if "error" not in note:
+                raise PeerLost(f"rank {rank} is gone: {error}", rank) from None
+
+
+def _absent(me: Membership, links: dict[int, Stream]) -> str:
+    missing = [f"rank {rank} ({me.endpoints[rank]})" for rank in range(1, me.size) if rank not in links]
+    return f"{', '.join(missing)} did not come within {me.timeout_s:g} s"
+
+
+def _digest(me: Membership) -> str:
+    return hashlib.blake2b(",".join(me.endpoints).encode(), digest_size=16).hexdigest()
+
+
+def _node(me: Membership) -> str:
+    """Return a word that processes have in common that can share memory with each other."""
+    if me.way == "tcp" or platform.machine() not in _ORDERED:
+        return f"rank {me.rank}"
+    boot = Path("/proc/sys/kernel/random/boot_id")
+    if not boot.exists():
+        return f"rank {me.rank}"
+    return f"{boot.read_text().strip()} {os.readlink('/proc/self/ns/net')} {os.geteuid()}"

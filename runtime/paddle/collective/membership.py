@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Membership: which rank this process is, who the others are, and what secret they share."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Self
+
+from paddle.env import JobEnvironment
+from paddle.errors import ConfigError
+
+_log = logging.getLogger(__name__)
+
+TIMEOUT_S = 300.0
+_TIMEOUT_NAME = "PADDLE_COLLECTIVE_TIMEOUT_S"
+_WAY_NAME = "PADDLE_COLLECTIVE_WAY"
+WAYS = ("auto", "tcp", "mpi")
+
+
+@dataclass(frozen=True)
+class Membership:
+    """See above.
+
+    Attributes:
+        endpoints: "ip:port" of every rank; rank 0's is where all meet.
+        secret: 32 bytes that only ranks of this job know; None: no rank proves who it is.
+        sealed: connections between nodes are encrypted.
+        timeout_s: how long ranks wait for each other.
+        way: "auto", "tcp" (no shared memory), or "mpi".
+    """
+
+    rank: int
+    endpoints: tuple[str, ...]
+    secret: bytes | None = field(default=None, repr=False)
+    sealed: bool = False
+    timeout_s: float = TIMEOUT_S
+    way: str = "auto"
+
+    @property
+    def size(self) -> int:
+        """How many ranks there are."""
+        return len(self.endpoints)
+
+    @classmethod
+    def of(
+        cls,
+        rank: int,
+        endpoints: Sequence[str],
+        *,
+        job_key: str | None = None,
+        wire: str = "",
+        timeout_s: float = TIMEOUT_S,
+        way: str = "auto",
+    ) -> Self:
+        """Check what is given.
+
+        Args:
+            job_key: the job's secret, from which the ranks' is derived.
+            wire: "curve" encrypts, "plain" does not; empty: encrypted where there is a key.
+
+        Raises:
+            ConfigError: it does not fit together.
+        """
+        if len(set(endpoints)) != len(endpoints):
+            raise ConfigError(f"trainers: an endpoint is there twice: {', '.join(endpoints)}")
+        for endpoint in endpoints:
+            address_of(endpoint)
+        if not 0 <= rank < len(endpoints):
+            raise ConfigError(f"rank: expected 0 to {len(endpoints) - 1}, got {rank}")
+        if wire == "curve" and job_key is None:
+            raise ConfigError("wire is 'curve' and there is no PADDLE_JOB_KEY to derive keys from")
+        if timeout_s <= 0:
+            raise ConfigError(f"timeout_s: expected more than 0, got {timeout_s}")
+        if way not in WAYS:
+            raise ConfigError(f"way: expected one of {', '.join(WAYS)}, got {way!r}")
+        if job_key is None and len(endpoints) > 1:
+            _log.warning("no PADDLE_JOB_KEY: ranks do not prove who they are, and nothing is encrypted")
+        secret = (
+            hashlib.blake2b(job_key.encode(), digest_size=32, person=b"collective").digest()
+            if job_key
+            else None
+        )
+        return cls(rank, tuple(endpoints), secret, secret is not None and wire != "plain", timeout_s, way)
+
+    @classmethod
+    def of_environment(
+        cls,
+        environ: Mapping[str, str] | None = None,
+        *,
+        rank: int | None = None,
+        endpoints: Sequence[str] = (),
+    ) -> Self:
+        """Read what the launcher said; what is given here goes before.
+
+        Raises:
+            ConfigError: something is missing or does not fit.
+        """
+        env = os.environ if environ is None else environ
+        job = JobEnvironment.read(env)
+        everyone = tuple(endpoints) or job.trainer_endpoints
+        if not everyone:
+            raise ConfigError("PADDLE_TRAINER_ENDPOINTS is not set: there are no other ranks to meet")
+        return cls.of(
+            _rank(job, everyone) if rank is None else rank,
+            everyone,
+            job_key=job.job_key,
+            wire=job.wire,
+            timeout_s=_seconds(env.get(_TIMEOUT_NAME, "")),
+            way=env.get(_WAY_NAME, "") or "auto",
+        )
+
+
+def address_of(endpoint: str) -> tuple[str, int]:
+    """Return host and port of "ip:port" or "[v6]:port".
+
+    Raises:
+        ConfigError: it is something else.
+    """
+    host, _, port = endpoint.rpartition(":")
+    if not host or not port.isascii() or not port.isdigit():
+        raise ConfigError(f"endpoint: expected 'ip:port', got {endpoint!r}")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def _rank(job: JobEnvironment, endpoints: tuple[str, ...]) -> int:
+    if job.trainer_id is not None:
+        return job.trainer_id
+    if job.current_endpoint not in endpoints:
+        raise ConfigError(
+            f"PADDLE_TRAINER_ID is not set, and PADDLE_CURRENT_ENDPOINT {job.current_endpoint!r} is none of "
+            f"{', '.join(endpoints)}"
+        )
+    return endpoints.index(job.current_endpoint)
+
+
+def _seconds(text: str) -> float:
+    try:
+        return float(text) if text else TIMEOUT_S
+    except ValueError:
+        raise ConfigError(f"environment variable {_TIMEOUT_NAME}: expected seconds, got {text!r}") from None

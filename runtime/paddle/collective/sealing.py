@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Makes a fresh connection one between ranks of this job: encrypted, each side having proven that it has the key.
+
+Sealed connections are TLS 1.2 with an anonymous key exchange (RFC 7919 group, AES-256-GCM): no certificates, which
+no node has. Who is at the other end follows from the proof alone: both sides show a keyed hash over the
+connection's `tls-unique` value (RFC 5929), which somebody in the middle cannot have the same of on both sides.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import secrets
+import socket
+import ssl
+import time
+from enum import Enum
+
+from paddle.collective.stream import Stream
+from paddle.errors import WireError
+
+HANDSHAKE_S = 10.0
+_GREETING = b"PADDLE-COLLECTIVE-1\n"
+_CIPHERS = "ADH-AES256-GCM-SHA384:@SECLEVEL=0"  # level 1 and above refuse whatever has no certificate
+_NONCE = 32
+# ffdhe2048 of RFC 7919.
+_GROUP = b"""-----BEGIN DH PARAMETERS-----
+MIIBCAKCAQEA//////////+t+FRYortKmq/cViAnPTzx2LnFg84tNpWp4TZBFGQz
++8yTnc4kmz75fS/jY2MMddj2gbICrsRhetPfHtXV/WVhJDP1H18GbtCFY2VVPe0a
+87VXE15/V8k1mE8McODmi3fipona8+/och3xWKE2rec1MKzKT0g6eXq8CrGCsyT7
+YdEIqUuyyOP7uWrat2DX9GgdT0Kj3jlN9K5W7edjcrsZCwenyO4KbXCeAvzhzffi
+7MA0BM0oNC9hkXL+nOmFg/+OTxIy7vKBg8P+OxtMb61zO7X8vC7CIAXFjvGDfRaD
+ssbzSibBsu/6iGtCOGEoXJf//////////wIBAg==
+-----END DH PARAMETERS-----
+"""
+
+
+class Side(Enum):
+    """Who connected to whom."""
+
+    CALLING = b"calling"
+    CALLED = b"called"
+
+    @property
+    def other(self) -> Side:
+        """The other end's."""
+        return Side.CALLED if self is Side.CALLING else Side.CALLING
+
+
+def secured(sock: socket.socket, side: Side, secret: bytes | None, sealed: bool) -> Stream:
+    """Return the connection, ready for use; takes `HANDSHAKE_S` at most.
+
+    Args:
+        sock: just connected; closed if this fails.
+        secret: of the job; None: nobody proves anything.
+        sealed: encrypt; needs a secret.
+
+    Raises:
+        WireError: the other end is no rank of this job, or has other settings.
+        OSError: the connection broke, or nothing came.
+    """
+    deadline = time.monotonic() + HANDSHAKE_S
+    try:
+        if sealed:
+            sock = _in_tls(sock, side)
+        stream = Stream(sock)
+        _prove(stream, side, secret, sealed, deadline)
+    except ssl.SSLError as error:
+        sock.close()
+        raise WireError(f"no encrypted connection ({error.reason}); {_ADVICE}") from None
+    except BaseException:
+        sock.close()
+        raise
+    return stream
+
+
+_ADVICE = "do all ranks have the same PADDLE_JOB_KEY and PADDLE_WIRE?"
+
+
+def _prove(stream: Stream, side: Side, secret: bytes | None, sealed: bool, deadline: float) -> None:
+    ours = secrets.token_bytes(_NONCE)
+    kind = b"K" if secret else b"-"
+    stream.send_all(_GREETING + kind + ours, deadline)
+    answer = stream.take_all(len(_GREETING) + 1 + _NONCE, deadline)
+    if not answer.startswith(_GREETING):
+        raise WireError("the other end is no rank of a collective job")
+    if answer[len(_GREETING) : len(_GREETING) + 1] != kind:
+        raise WireError(f"one end has a PADDLE_JOB_KEY and the other has none; {_ADVICE}")
+    if secret is None:
+        return
+    theirs = answer[-_NONCE:]
+    binding = _binding(stream) if sealed else b""
+    nonces = ours + theirs if side is Side.CALLING else theirs + ours
+    stream.send_all(_proof(secret, side, nonces, binding), deadline)
+    shown = stream.take_all(_NONCE, deadline)
+    if not hmac.compare_digest(shown, _proof(secret, side.other, nonces, binding)):
+        raise WireError(f"the other end does not have this job's key; {_ADVICE}")
+
+
+def _proof(secret: bytes, side: Side, nonces: bytes, binding: bytes) -> bytes:
+    return hashlib.blake2b(nonces + binding, key=secret, digest_size=_NONCE, person=side.value).digest()
+
+
+def _binding(stream: Stream) -> bytes:
+    assert isinstance(stream.sock, ssl.SSLSocket)
+    binding = stream.sock.get_channel_binding("tls-unique")
+    if not binding:
+        raise WireError("this Python's TLS tells no tls-unique value: use PADDLE_WIRE=plain")
+    return binding
+
+
+def _in_tls(sock: socket.socket, side: Side) -> ssl.SSLSocket:
+    called = side is Side.CALLED
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if called else ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE  # there are no certificates; see above
+    context.minimum_version = context.maximum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_RENEGOTIATION
+    context.set_ciphers(_CIPHERS)
+    if called:
+        _load_group(context)
+    sock.settimeout(HANDSHAKE_S)
+    return context.wrap_socket(sock, server_side=called)
+
+
+def _load_group(context: ssl.SSLContext) -> None:
+    descriptor = os.memfd_create("ffdhe2048", os.MFD_CLOEXEC)
+    try:
+        os.write(descriptor, _GROUP)
+        context.load_dh_params(f"/proc/self/fd/{descriptor}")
+    finally:
+        os.close(descriptor)

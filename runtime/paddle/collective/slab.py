@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Memory and bells that the ranks of one node share: handed over by descriptor, gone with the last process.
+
+The first rank of the node makes all of it and gives it to the others through a unix socket in the abstract
+namespace, to processes of the same user alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import mmap
+import os
+import select
+import socket
+import struct
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from paddle.collective.errors import CollectiveError, PeerLate
+from paddle.collective.membership import Membership
+
+_CREDENTIALS = struct.Struct("3i")
+_MAX_HELLO = 1 << 10
+_PAUSE_S = 0.01
+_MAX_FDS = 250  # of one message; the kernel takes 253
+
+
+@dataclass(frozen=True)
+class Slab:
+    """What is shared.
+
+    Attributes:
+        memory: of all ranks of the node, zeros at first.
+        bells: an eventfd for each of them, in order.
+    """
+
+    memory: mmap.mmap
+    bells: tuple[int, ...]
+
+    def close(self) -> None:
+        """Close the bells; memory goes with the last array in it."""
+        for bell in self.bells:
+            os.close(bell)
+
+
+def shared_slab(me: Membership, ranks: Sequence[int], session: bytes, nbytes: int) -> Slab:
+    """Make it, or get it.
+
+    Args:
+        ranks: of this node, this one among them.
+        session: of the meeting.
+        nbytes: of the memory.
+
+    Raises:
+        PeerLate: another rank of the node did not come.
+        CollectiveError: the system has no such memory.
+    """
+    name = (
+        b"\0paddle-collective-"
+        + hashlib.blake2b(session + ranks[0].to_bytes(4, "little"), key=me.secret or b"", digest_size=16)
+        .hexdigest()
+        .encode()
+    )
+    deadline = time.monotonic() + me.timeout_s
+    try:
+        if me.rank == ranks[0]:
+            return _made(me, ranks, name, nbytes, deadline)
+        return _given(me, ranks, name, nbytes, deadline)
+    except OSError as error:
+        raise CollectiveError(
+            f"rank {me.rank} cannot share {nbytes} bytes with {len(ranks)} ranks of this node: {error}; "
+            "PADDLE_COLLECTIVE_WAY=tcp does without",
+            me.rank,
+        ) from error
+
+
+def _made(me: Membership, ranks: Sequence[int], name: bytes, nbytes: int, deadline: float) -> Slab:
+    bells = tuple(os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK) for _ in ranks)
+    memory = os.memfd_create("paddle-collective", os.MFD_CLOEXEC)
+    try:
+        os.ftruncate(memory, nbytes)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+            listener.bind(name)
+            listener.listen(len(ranks))
+            served: set[int] = {me.rank}
+            while len(served) < len(ranks):
+                served |= _serve(listener, ranks, [memory, *bells], served, deadline)
+        return Slab(mmap.mmap(memory, nbytes), bells)
+    except BaseException:
+        for bell in bells:
+            os.close(bell)
+        raise
+    finally:
+        os.close(memory)
+
+
+def _serve(
+    listener: socket.socket, ranks: Sequence[int], descriptors: list[int], served: set[int], deadline: float
+) -> set[int]:
+    poll = select.poll()
+    poll.register(listener, select.POLLIN)
+    if not poll.poll(max(deadline - time.monotonic(), 0) * 1000):
+        absent = next(rank for rank in ranks if rank not in served)
+        raise PeerLate(f"rank {absent} of this node did not come for the shared memory", absent)
+    sock, _ = listener.accept()
+    with sock:
+        sock.settimeout(1.0)
+        try:
+            if not _is_our_user(sock):
+                return set()
+            rank = json.loads(sock.recv(_MAX_HELLO))
+            if rank not in ranks:
+                return set()
+            socket.send_fds(sock, [b"here"], descriptors[:_MAX_FDS])
+            if len(descriptors) > _MAX_FDS:
+                socket.send_fds(sock, [b"more"], descriptors[_MAX_FDS:])
+        except (OSError, ValueError):
+            return set()
+    return {rank}
+
+
+def _given(me: Membership, ranks: Sequence[int], name: bytes, nbytes: int, deadline: float) -> Slab:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
+        _connect(sock, me, ranks[0], name, deadline)
+        sock.settimeout(max(deadline - time.monotonic(), 0.001))
+        sock.send(json.dumps(me.rank).encode())
+        descriptors: list[int] = []
+        while len(descriptors) < 1 + len(ranks):
+            data, more, _, _ = socket.recv_fds(sock, 16, _MAX_FDS)
+            if not data:
+                raise ConnectionResetError(f"rank {ranks[0]} closed")
+            descriptors += more
+    for descriptor in descriptors:
+        os.set_inheritable(descriptor, False)
+    memory, *bells = descriptors
+    try:
+        return Slab(mmap.mmap(memory, nbytes), tuple(bells))
+    finally:
+        os.close(memory)
+
+
+def _connect(sock: socket.socket, me: Membership, first: int, name: bytes, deadline: float) -> None:
+    while True:
+        try:
+            sock.connect(name)
+            return
+        except (ConnectionRefusedError, FileNotFoundError):
+            if time.monotonic() > deadline:
+                raise PeerLate(
+                    f"rank {first} of this node shares no memory within {me.timeout_s:g} s", first
+                ) from None
+            time.sleep(_PAUSE_S)
+
+
+def _is_our_user(sock: socket.socket) -> bool:
+    got = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    return bool(_CREDENTIALS.unpack(got)[1] == os.geteuid())

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Stream: a connection with one rank that never blocks, and waiting for it while it is being set up."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import select
+import socket
+import ssl
+import struct
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from paddle.errors import WireError
+
+_LENGTH = struct.Struct("<I")
+_MAX_NOTE = 1 << 20
+_SMALL = 16 << 10
+# A node that vanished is found out after about 25 s, also while nothing is sent.
+_KEEPALIVE = ((socket.TCP_KEEPIDLE, 10), (socket.TCP_KEEPINTVL, 5), (socket.TCP_KEEPCNT, 3))
+_USER_TIMEOUT_MS = 25_000
+
+
+class Stream:
+    """Bytes to and from one rank. Not thread-safe."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        sock.setblocking(False)
+        if sock.family in (socket.AF_INET, socket.AF_INET6):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            for option, value in _KEEPALIVE:
+                sock.setsockopt(socket.IPPROTO_TCP, option, value)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _USER_TIMEOUT_MS)
+        self.sock = sock
+        self._sealed = isinstance(sock, ssl.SSLSocket)
+        self._note = bytearray()
+
+    def fileno(self) -> int:
+        """Return the descriptor, to wait for."""
+        return self.sock.fileno()
+
+    def send_some(self, views: Sequence[memoryview]) -> int:
+        """Send the beginning of these bytes and return how many went; 0: none can go now.
+
+        Raises:
+            ConnectionError: the rank is gone.
+        """
+        try:
+            if not self._sealed:
+                return self.sock.sendmsg(views)
+            first = views[0]
+            if len(views) > 1 and sum(map(len, views)) <= _SMALL:
+                first = memoryview(b"".join(views))
+            return self.sock.send(first)
+        except (BlockingIOError, ssl.SSLWantWriteError, ssl.SSLWantReadError):
+            return 0
+        except (ssl.SSLError, TimeoutError) as error:
+            raise ConnectionAbortedError(str(error)) from None
+
+    def take_some(self, view: memoryview) -> int:
+        """Receive into the beginning of a buffer and return how many bytes came; 0: none are there now.
+
+        Raises:
+            ConnectionError: the rank is gone.
+        """
+        try:
+            count = self.sock.recv_into(view)
+        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            return 0
+        except (ssl.SSLError, TimeoutError) as error:
+            raise ConnectionAbortedError(str(error)) from None
+        if not count and len(view):
+            raise ConnectionResetError("the connection was closed")
+        return count
+
+    def send_all(self, data: bytes, deadline: float) -> None:
+        """Send all of it.
+
+        Raises:
+            TimeoutError, ConnectionError: that was not possible before the deadline (monotonic clock).
+        """
+        rest = memoryview(data)
+        while rest:
+            count = self.send_some([rest])
+            rest = rest[count:]
+            if not count:
+                self._wait(select.POLLOUT, deadline)
+
+    def take_all(self, count: int, deadline: float) -> bytes:
+        """Return exactly so many bytes.
+
+        Raises:
+            TimeoutError, ConnectionError: they did not come before the deadline.
+        """
+        data = bytearray(count)
+        rest = memoryview(data)
+        while rest:
+            got = self.take_some(rest)
+            rest = rest[got:]
+            if not got:
+                self._wait(select.POLLIN, deadline)
+        return bytes(data)
+
+    def send_note(self, note: dict[str, Any], deadline: float) -> None:
+        """Send a small JSON object; see `send_all`."""
+        text = json.dumps(note).encode()
+        self.send_all(_LENGTH.pack(len(text)) + text, deadline)
+
+    def take_note(self, deadline: float) -> dict[str, Any]:
+        """Wait for a JSON object; see `take_all`.
+
+        Raises:
+            WireError: it is none.
+        """
+        while True:
+            note = self.take_note_if_there()
+            if note is not None:
+                return note
+            self._wait(select.POLLIN, deadline)
+
+    def take_note_if_there(self) -> dict[str, Any] | None:
+        """Return the next JSON object if all of it is there; reads nothing beyond it.
+
+        Raises:
+            ConnectionError: the rank is gone.
+            WireError: it is none.
+        """
+        while True:
+            missing = _missing(self._note)
+            if not missing:
+                text, self._note = bytes(self._note[_LENGTH.size :]), bytearray()
+                return _object(text)
+            part = bytearray(missing)
+            got = self.take_some(memoryview(part))
+            if not got:
+                return None
+            self._note += part[:got]
+
+    def close(self) -> None:
+        """Close; what was sent still arrives."""
+        with contextlib.suppress(OSError):
+            self.sock.shutdown(socket.SHUT_WR)
+        self.sock.close()
+
+    def _wait(self, events: int, deadline: float) -> None:
+        poll = select.poll()
+        # A sealed connection may have to receive in order to send.
+        poll.register(self.sock, select.POLLIN if self._sealed and events == select.POLLIN else events)
+        left_s = deadline - time.monotonic()
+        if left_s <= 0 or not poll.poll(left_s * 1000):
+            raise TimeoutError("no answer before the deadline")
+
+
+def _missing(note: bytearray) -> int:
+    if len(note) < _LENGTH.size:
+        return _LENGTH.size - len(note)
+    length = _LENGTH.unpack_from(note)[0]
+    if length > _MAX_NOTE:
+        raise WireError(f"a note of {length} bytes, expected at most {_MAX_NOTE}")
+    return int(_LENGTH.size + length - len(note))
+
+
+def _object(text: bytes) -> dict[str, Any]:
+    try:
+        note = json.loads(text)
+    except ValueError:
+        note = None
+    if not isinstance(note, dict):
+        raise WireError("expected a JSON object from another rank")
+    return note
