@@ -10,10 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.hosts import Cluster
-from tests.cluster.job import JobRunner
+from tests.cluster.job import ACTS, JobRunner
 from tests.cluster.oracle import Oracle
-
-ACTS = Path(__file__).with_name("workspaces") / "acts"
 
 
 @pytest.fixture

@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shutil
 from pathlib import Path
+from typing import Any
 
 from tests.cluster.deadline import wait_for
 from tests.cluster.host import Host
@@ -14,6 +17,8 @@ from tests.cluster.oracle import CANARY_ID
 from tests.cluster.processes import HostProcess
 
 STARTED_S = 30.0
+ACTS = Path(__file__).with_name("workspaces") / "acts"
+LEARN = ACTS.with_name("learn")
 
 
 class JobRunner:
@@ -44,6 +49,15 @@ class JobRunner:
         given = [f"--job_dispatch_package={self.workspace}"] if package else []
         words = [command] if command else []
         return self._cluster.launch([*words, f"--conf={conf}", *given, *args], cwd=self._scratch, env=env)
+
+    def learn(self) -> None:
+        """Have the job learn something, with parameter servers of ours, instead of acting as it is told."""
+        shutil.rmtree(self.workspace)
+        shutil.copytree(LEARN, self.workspace)
+
+    def failure(self) -> dict[str, Any]:
+        """What the job wrote about its failure."""
+        return dict(json.loads((self.workspace / "log" / "failure.json").read_text()))
 
     def processes(self, role: str) -> dict[str, HostProcess]:
         """Returns the job's process of a role ("PSERVER", "TRAINER") by host name."""

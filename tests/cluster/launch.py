@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import re
+import select
 import signal
 import subprocess
 import time
@@ -61,12 +62,15 @@ class Launch:
         Raises:
             AssertionError: it still runs; the message holds its output.
         """
-        try:
-            return self._process.wait(timeout=deadline_s)
-        except subprocess.TimeoutExpired:
-            raise AssertionError(
-                f"the launcher did not end within {deadline_s:g} s:\n{self.output}"
-            ) from None
+        if self.poll() is None:
+            handle = os.pidfd_open(self.pid)
+            try:
+                ended, _, _ = select.select([handle], [], [], deadline_s)
+            finally:
+                os.close(handle)
+            if not ended:
+                raise AssertionError(f"the launcher did not end within {deadline_s:g} s:\n{self.output}")
+        return self._process.wait()
 
     def wait_for_line(self, pattern: str, deadline_s: float) -> re.Match[str]:
         """Waits until its output matches `pattern` (searched, multi-line mode).

@@ -131,7 +131,10 @@ def secret_places(cluster: Cluster, tmp_path: Path) -> Iterator[Path]:
     yield tmp_path
     yield cluster.state / "launcher_home"
     for host in cluster.hosts:
-        yield from (host.path(place) for place in ("/root", "/tmp", "/run", "/dev/shm"))
+        yield from (
+            host.files.fs / place for place in ("root", "tmp")
+        )  # without what is mounted there, read-only
+        yield from (host.path(place) for place in ("/run", "/dev/shm"))
 
 
 def holding_file(place: Path, secret: bytes, but: set[Path]) -> Path | None:

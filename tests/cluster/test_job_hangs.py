@@ -3,17 +3,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
-import shutil
 import signal
 import time
-from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.cluster.beside import Outcomes, Scenarios
 from tests.cluster.deadline import wait_for
 from tests.cluster.hosts import Cluster
 from tests.cluster.job import JobRunner
@@ -21,24 +18,17 @@ from tests.cluster.oracle import Oracle
 
 pytestmark = pytest.mark.cluster
 
-LEARN = Path(__file__).with_name("workspaces") / "learn"
+scenarios = Scenarios()
+outcomes = scenarios.fixture()
+
 TOLD_S = 10.0
 
 
-def learn(job: JobRunner) -> None:
-    """Have the job learn something, with parameter servers of ours."""
-    shutil.rmtree(job.workspace)
-    shutil.copytree(LEARN, job.workspace)
-
-
-def failure(job: JobRunner) -> dict[str, Any]:
-    return dict(json.loads((job.workspace / "log" / "failure.json").read_text()))
-
-
-def test_a_frozen_trainer_is_told_within_seconds_and_ends_the_job_after_its_lease(
+@scenarios.add
+def a_frozen_trainer_is_told_within_seconds_and_ends_the_job_after_its_lease(
     cluster: Cluster, job: JobRunner, oracle: Oracle
 ) -> None:
-    learn(job)
+    job.learn()
     launch = job.start("--passes=1000")
     launch.wait_for_line("trainer 2 life 0: end of pass 1", 40)
     os.kill(job.wait_for_role("TRAINER")["node-c"].pid, signal.SIGSTOP)
@@ -46,16 +36,17 @@ def test_a_frozen_trainer_is_told_within_seconds_and_ends_the_job_after_its_leas
     oracle.check(
         launch, 1, r"FIRST ERROR: trainer 2 on root@node-c: frozen: stopped by a signal", within_s=40
     )
-    found = failure(job)
+    found = job.failure()
     assert found["first_cause"]["kind"] == "frozen"
     assert found["first_cause"]["process"] == "trainer-2"
     assert "push_pull" in found["stacks"]["trainer-0"]  # the others wait for it in the middle of a step
 
 
-def test_a_frozen_pserver_is_named_and_another_goes_on_in_its_place(
+@scenarios.add
+def a_frozen_pserver_is_named_and_another_goes_on_in_its_place(
     cluster: Cluster, job: JobRunner, oracle: Oracle
 ) -> None:
-    learn(job)
+    job.learn()
     launch = job.start("--passes=100000")
     launch.wait_for_line("trainer 2 life 0: end of pass 1", 40)
     os.kill(job.wait_for_role("PSERVER")["node-b"].pid, signal.SIGSTOP)
@@ -67,9 +58,10 @@ def test_a_frozen_pserver_is_named_and_another_goes_on_in_its_place(
     oracle.check(launch, 130)
 
 
-def test_a_process_that_goes_on_again_is_forgiven(cluster: Cluster, job: JobRunner, oracle: Oracle) -> None:
+@scenarios.add
+def a_process_that_goes_on_again_is_forgiven(cluster: Cluster, job: JobRunner, oracle: Oracle) -> None:
     job.conf["LEASE_S"] = 20
-    learn(job)
+    job.learn()
     launch = job.start("--passes=3", "--batches=40")
     launch.wait_for_line("trainer 1 life 0: end of pass 0", 40)
     pid = job.wait_for_role("TRAINER")["node-b"].pid
@@ -80,28 +72,31 @@ def test_a_process_that_goes_on_again_is_forgiven(cluster: Cluster, job: JobRunn
     oracle.check(launch, 0, within_s=60)
 
 
-def test_a_trainer_that_waits_for_itself_is_shown_with_the_stacks_of_all(
+@scenarios.add
+def a_trainer_that_waits_for_itself_is_shown_with_the_stacks_of_all(
     cluster: Cluster, job: JobRunner, oracle: Oracle
 ) -> None:
     job.conf["STEP_TIMEOUT_S"] = 4
-    learn(job)
+    job.learn()
     launch = job.start("--passes=1000", "--die=1:6:hang")
     oracle.check(launch, 1, r"FIRST ERROR: trainer \d on root@node-[abc]: hung: no step for", within_s=60)
-    stacks = {name: text for name, text in failure(job)["stacks"].items() if name.startswith("trainer")}
+    stacks = {name: text for name, text in job.failure()["stacks"].items() if name.startswith("trainer")}
     assert len(stacks) == 3
     assert "wait_for_the_other_lock" in stacks["trainer-1"]
     assert "push_pull" in stacks["trainer-0"]
     assert "wait_for_the_other_lock" in job.log(1, "train.log")
 
 
-def test_a_hung_trainer_is_killed_and_started_again(cluster: Cluster, job: JobRunner, oracle: Oracle) -> None:
+@scenarios.add
+def a_hung_trainer_is_killed_and_started_again(cluster: Cluster, job: JobRunner, oracle: Oracle) -> None:
     job.conf["STEP_TIMEOUT_S"] = 4
-    learn(job)
+    job.learn()
     launch = job.start("--passes=4", "--die=1:6:hang", "--max_restarts=3")
     oracle.check(launch, 0, r"trainer 1 life [1-3] is done", within_s=120)
 
 
-def test_a_stopped_process_of_a_script_that_is_not_ours_is_found(
+@scenarios.add
+def a_stopped_process_of_a_script_that_is_not_ours_is_found(
     cluster: Cluster, job: JobRunner, oracle: Oracle
 ) -> None:
     launch = job.start("--act=hold", "--mode=collective")
@@ -111,10 +106,11 @@ def test_a_stopped_process_of_a_script_that_is_not_ours_is_found(
     launch.wait_for_line("^trainer 0 on root@node-a is frozen", TOLD_S)
     assert time.monotonic() - told < TOLD_S
     oracle.check(launch, 1, r"FIRST ERROR: trainer 0 on root@node-a: frozen", within_s=40)
-    assert "in hold" in failure(job)["stacks"]["trainer-1"]
+    assert "in hold" in job.failure()["stacks"]["trainer-1"]
 
 
-def test_nodes_are_not_blamed_for_a_launcher_that_did_not_run(
+@scenarios.add
+def nodes_are_not_blamed_for_a_launcher_that_did_not_run(
     cluster: Cluster, job: JobRunner, oracle: Oracle
 ) -> None:
     launch = job.start("--mode=collective", "--act=hold")
@@ -129,3 +125,8 @@ def test_nodes_are_not_blamed_for_a_launcher_that_did_not_run(
         never=[r"no word for"],
         within_s=30,
     )
+
+
+@pytest.mark.parametrize("scenario", scenarios)
+def test_on_hosts_of_its_own(scenario: str, outcomes: Outcomes) -> None:
+    outcomes.of(scenario)

@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from tests.cluster.beside import Outcomes, Scenarios
 from tests.cluster.hosts import Cluster
 from tests.cluster.job import JobRunner
 from tests.cluster.oracle import Oracle
@@ -14,10 +15,14 @@ from tests.cluster.test_job_stop import wait_for_orphans
 
 pytestmark = pytest.mark.cluster
 
+scenarios = Scenarios()
+outcomes = scenarios.fixture()
+
 MODEL_SIZE = 3_000_000
 
 
-def test_a_model_that_takes_long_to_come_back_comes_back_whole(
+@scenarios.add
+def a_model_that_takes_long_to_come_back_comes_back_whole(
     cluster: Cluster, job: JobRunner, oracle: Oracle
 ) -> None:
     job.conf["COLLECT_TIMEOUT_S"] = 2  # far less than the 6 s that 4 Mbit/s take
@@ -27,7 +32,8 @@ def test_a_model_that_takes_long_to_come_back_comes_back_whole(
     assert (job.workspace / "output" / "model.bin").stat().st_size == MODEL_SIZE
 
 
-def test_a_model_that_stops_coming_is_told_and_is_no_success(
+@scenarios.add
+def a_model_that_stops_coming_is_told_and_is_no_success(
     cluster: Cluster, job: JobRunner, oracle: Oracle
 ) -> None:
     job.conf.update(COLLECT_TIMEOUT_S=2, LEASE_S=30)
@@ -47,17 +53,20 @@ def test_a_model_that_stops_coming_is_told_and_is_no_success(
     oracle.check_clean(within_s=40)
 
 
-def test_ctrl_c_while_a_model_comes_back_ends_soon_and_says_where_it_is(
+@scenarios.add
+def ctrl_c_while_a_model_comes_back_ends_soon_and_says_where_it_is(
     cluster: Cluster, job: JobRunner, oracle: Oracle
 ) -> None:
     cluster["node-a"].slow(mbit=1)
+    job.conf["LEASE_S"] = 30  # at that rate the cargo alone takes seconds
     launch = job.start("--act=model", "--mode=collective")
     launch.wait_for_line("^== collect", 30)
     launch.interrupt()
     oracle.check(launch, 130, r"^NOT COLLECTED from root@node-a", within_s=10)
 
 
-def test_a_second_ctrl_c_kills_at_once_and_that_is_a_clean_end(
+@scenarios.add
+def a_second_ctrl_c_kills_at_once_and_that_is_a_clean_end(
     cluster: Cluster, job: JobRunner, oracle: Oracle
 ) -> None:
     job.conf["STOP_GRACE_S"] = 60
@@ -69,9 +78,8 @@ def test_a_second_ctrl_c_kills_at_once_and_that_is_a_clean_end(
     oracle.check(launch, 130, never=["NOT CLEANED", "NOT COLLECTED"], within_s=10)
 
 
-def test_nobody_waits_for_a_login_after_the_last_line(
-    cluster: Cluster, job: JobRunner, oracle: Oracle
-) -> None:
+@scenarios.add
+def nobody_waits_for_a_login_after_the_last_line(cluster: Cluster, job: JobRunner, oracle: Oracle) -> None:
     cluster["node-b"].freeze_sshd()
     job.conf["CONNECT_TIMEOUT_S"] = 60
     launch = job.start("--act=hold")
@@ -80,3 +88,8 @@ def test_nobody_waits_for_a_login_after_the_last_line(
     launch.interrupt()
     oracle.check(launch, 130, within_s=20)
     assert time.monotonic() - started < 20
+
+
+@pytest.mark.parametrize("scenario", scenarios)
+def test_on_hosts_of_its_own(scenario: str, outcomes: Outcomes) -> None:
+    outcomes.of(scenario)

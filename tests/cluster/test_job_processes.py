@@ -9,12 +9,16 @@ from pathlib import Path
 
 import pytest
 
+from tests.cluster.beside import Outcomes, Scenarios
 from tests.cluster.deadline import wait_for
 from tests.cluster.hosts import Cluster
 from tests.cluster.job import JobRunner
 from tests.cluster.oracle import Oracle
 
 pytestmark = pytest.mark.cluster
+
+scenarios = Scenarios()
+outcomes = scenarios.fixture()
 
 ENDS = {
     "exit_3": (r"exit code 3", r"the last words before exit 3"),
@@ -25,8 +29,8 @@ ENDS = {
 }
 
 
-@pytest.mark.parametrize("act", ENDS)
-def test_a_trainer_that_fails_ends_the_job_and_is_named(
+@scenarios.each(*ENDS)
+def a_trainer_that_fails_ends_the_job_and_is_named(
     act: str, cluster: Cluster, job: JobRunner, oracle: Oracle
 ) -> None:
     how, last_words = ENDS[act]
@@ -36,7 +40,8 @@ def test_a_trainer_that_fails_ends_the_job_and_is_named(
     assert "trainer 0 runs in" in job.log(0, "train.log")
 
 
-def test_a_trainer_that_forks_without_end_fails_alone_and_all_its_children_go(
+@scenarios.add
+def a_trainer_that_forks_without_end_fails_alone_and_all_its_children_go(
     cluster: Cluster, job: JobRunner, oracle: Oracle
 ) -> None:
     launch = job.start("--act=hold", "--act_of_1=multiply")
@@ -44,16 +49,16 @@ def test_a_trainer_that_forks_without_end_fails_alone_and_all_its_children_go(
     oracle.check(launch, 1, r"FIRST ERROR: trainer 1 on root@node-b: exit code 1", said, within_s=60)
 
 
-def test_a_trainer_that_is_killed_from_outside_is_named(
-    cluster: Cluster, job: JobRunner, oracle: Oracle
-) -> None:
+@scenarios.add
+def a_trainer_that_is_killed_from_outside_is_named(cluster: Cluster, job: JobRunner, oracle: Oracle) -> None:
     launch = job.start("--act=hold")
     job.wait_until_holding(launch)
     os.kill(job.wait_for_role("TRAINER")["node-c"].pid, signal.SIGKILL)
     oracle.check(launch, 1, r"FIRST ERROR: trainer 2 on root@node-c: signal 9", within_s=20)
 
 
-def test_a_trainer_that_is_done_early_lets_the_others_go_on(
+@scenarios.add
+def a_trainer_that_is_done_early_lets_the_others_go_on(
     cluster: Cluster, job: JobRunner, oracle: Oracle
 ) -> None:
     launch = job.start("--act=hold", "--act_of_0=done")
@@ -64,7 +69,8 @@ def test_a_trainer_that_is_done_early_lets_the_others_go_on(
     oracle.check(launch, 130)
 
 
-def test_a_killed_pserver_that_keeps_no_state_ends_the_job_as_lost(
+@scenarios.add
+def a_killed_pserver_that_keeps_no_state_ends_the_job_as_lost(
     cluster: Cluster, job: JobRunner, oracle: Oracle
 ) -> None:
     launch = job.start("--act=hold", "--state_dir=")
@@ -73,7 +79,8 @@ def test_a_killed_pserver_that_keeps_no_state_ends_the_job_as_lost(
     oracle.check(launch, 5, r"FIRST ERROR: pserver 1 on root@node-b: signal 9", within_s=20)
 
 
-def test_a_pserver_that_cannot_start_is_named_with_its_log(
+@scenarios.add
+def a_pserver_that_cannot_start_is_named_with_its_log(
     cluster: Cluster, job: JobRunner, oracle: Oracle
 ) -> None:
     launch = job.start("--act=hold", "--ports_num=1")
@@ -92,19 +99,20 @@ def agents_of(cluster: Cluster, name: str, job: JobRunner) -> list[int]:
     return [agent.pid, agent.ppid]
 
 
-@pytest.mark.parametrize("killed", [["agent"], ["guard"], ["guard", "agent"]], ids="+".join)
-def test_a_killed_agent_takes_its_processes_along(
-    killed: list[str], cluster: Cluster, job: JobRunner, oracle: Oracle
+@scenarios.each("agent", "guard", "guard, agent")
+def a_killed_agent_takes_its_processes_along(
+    killed: str, cluster: Cluster, job: JobRunner, oracle: Oracle
 ) -> None:
     launch = job.start("--act=hold", "--act_of_1=orphan")
     job.wait_until_holding(launch)
     agent, guard = agents_of(cluster, "node-b", job)
-    for which in killed:
+    for which in killed.split(", "):
         os.kill(agent if which == "agent" else guard, signal.SIGKILL)
     oracle.check(launch, 5, r"FIRST ERROR: node root@node-b", within_s=30)
 
 
-def test_a_node_that_loses_power_is_named(cluster: Cluster, job: JobRunner, oracle: Oracle) -> None:
+@scenarios.add
+def a_node_that_loses_power_is_named(cluster: Cluster, job: JobRunner, oracle: Oracle) -> None:
     job.conf["LEASE_S"] = 5
     launch = job.start("--act=hold")
     job.wait_until_holding(launch)
@@ -115,7 +123,8 @@ def test_a_node_that_loses_power_is_named(cluster: Cluster, job: JobRunner, orac
     assert "trainer 0 runs in" in job.log(0, "train.log")
 
 
-def test_a_lost_ssh_connection_ends_the_job_on_that_node_too(
+@scenarios.add
+def a_lost_ssh_connection_ends_the_job_on_that_node_too(
     cluster: Cluster, job: JobRunner, oracle: Oracle
 ) -> None:
     launch = job.start("--act=hold")
@@ -124,7 +133,8 @@ def test_a_lost_ssh_connection_ends_the_job_on_that_node_too(
     oracle.check(launch, 5, r"FIRST ERROR: node root@node-b", within_s=30)
 
 
-def test_a_short_cut_of_the_network_is_survived(cluster: Cluster, job: JobRunner, oracle: Oracle) -> None:
+@scenarios.add
+def a_short_cut_of_the_network_is_survived(cluster: Cluster, job: JobRunner, oracle: Oracle) -> None:
     job.conf["LEASE_S"] = 20
     launch = job.start("--act=hold")
     job.wait_until_holding(launch)
@@ -148,7 +158,8 @@ def partly_there(cluster: Cluster, name: str, least: int) -> bool:
     return sum(file.stat().st_size for file in cache.rglob("*") if file.is_file()) > least
 
 
-def test_a_connection_lost_during_dispatch_is_made_again_from_where_it_was(
+@scenarios.add
+def a_connection_lost_during_dispatch_is_made_again_from_where_it_was(
     cluster: Cluster, job: JobRunner, oracle: Oracle
 ) -> None:
     path = big_workspace(job, 3_000_000)
@@ -162,7 +173,8 @@ def test_a_connection_lost_during_dispatch_is_made_again_from_where_it_was(
     assert (job.job_dir(host) / "big.bin").read_bytes() == path.read_bytes()
 
 
-def test_a_disk_that_fills_during_dispatch_is_told_and_left_as_it_was(
+@scenarios.add
+def a_disk_that_fills_during_dispatch_is_told_and_left_as_it_was(
     cluster: Cluster, job: JobRunner, oracle: Oracle
 ) -> None:
     big_workspace(job, 8_000_000)
@@ -176,3 +188,8 @@ def test_a_disk_that_fills_during_dispatch_is_told_and_left_as_it_was(
     oracle.check(launch, 4, r"node-b.*(?i:no space|full|bytes)")
     left = [p for p in host.path("/root/jobs").rglob("*") if p.is_file() and p.name != "filler"]
     assert [p for p in left if "JOB" in str(p)] == []
+
+
+@pytest.mark.parametrize("scenario", scenarios)
+def test_on_hosts_of_its_own(scenario: str, outcomes: Outcomes) -> None:
+    outcomes.of(scenario)

@@ -6,14 +6,13 @@ from __future__ import annotations
 import os
 import random
 import re
-import shutil
 import signal
 import time
 from functools import partial
-from pathlib import Path
 
 import pytest
 
+from tests.cluster.beside import Outcomes, Scenarios
 from tests.cluster.deadline import wait_for
 from tests.cluster.hosts import Cluster
 from tests.cluster.job import JobRunner
@@ -22,9 +21,10 @@ from tests.cluster.oracle import Oracle
 
 pytestmark = pytest.mark.cluster
 
-LEARN = Path(__file__).with_name("workspaces") / "learn"
+scenarios = Scenarios()
+outcomes = scenarios.fixture()
+
 SHORT = ("--passes=4", "--batches=10", "--pause=0.02")
-A_KILL_COSTS_S = 5.0
 
 
 def another_than(job: JobRunner, pid: int) -> bool:
@@ -33,10 +33,8 @@ def another_than(job: JobRunner, pid: int) -> bool:
     return now is not None and now.pid != pid
 
 
-@pytest.fixture(autouse=True)
-def learn(job: JobRunner) -> None:
-    shutil.rmtree(job.workspace)
-    shutil.copytree(LEARN, job.workspace)
+def prepare(job: JobRunner) -> None:
+    job.learn()
     job.conf["RESTART_BACKOFF_S"] = 0.2
 
 
@@ -60,18 +58,17 @@ def state_left(cluster: Cluster) -> str:
     return "".join(host.run(["ls", "/dev/shm"]).stdout for host in cluster.hosts)
 
 
-def test_a_synchronous_job_ends_with_the_same_bits_when_pservers_are_killed(
+@scenarios.add
+def a_synchronous_job_ends_with_the_same_bits_when_pservers_are_killed(
     cluster: Cluster, job: JobRunner, oracle: Oracle
 ) -> None:
-    began = time.monotonic()
+    prepare(job)
     launch = job.start(*SHORT)
     oracle.check(launch, 0, within_s=60)
-    undisturbed_s = time.monotonic() - began
     expected = parameters(launch)
     assert len(expected) == 1
     rng = random.Random(5)
-    for _ in range(3):
-        began = time.monotonic()
+    for _ in range(2):
         launch = job.start(*SHORT)
         launch.wait_for_line("end of pass 0", 40)
         assert "paddle-JOB" in state_left(cluster)
@@ -84,12 +81,13 @@ def test_a_synchronous_job_ends_with_the_same_bits_when_pservers_are_killed(
             never=["FIRST ERROR"],
             within_s=60,
         )
-        assert time.monotonic() - began < undisturbed_s + A_KILL_COSTS_S
         assert parameters(launch) == expected
     wait_for("no state left in memory", lambda: not state_left(cluster), 5)
 
 
-def test_all_pservers_killed_at_once_come_back(cluster: Cluster, job: JobRunner, oracle: Oracle) -> None:
+@scenarios.add
+def all_pservers_killed_at_once_come_back(cluster: Cluster, job: JobRunner, oracle: Oracle) -> None:
+    prepare(job)
     launch = job.start(*SHORT, "--async=1")
     launch.wait_for_line("end of pass 0", 40)
     kill(job, "node-a", "node-b", "node-c")
@@ -97,10 +95,12 @@ def test_all_pservers_killed_at_once_come_back(cluster: Cluster, job: JobRunner,
     assert len(parameters(launch)) == 1
 
 
-def test_a_pserver_that_dies_again_and_again_ends_the_job(
-    cluster: Cluster, job: JobRunner, oracle: Oracle, tmp_path: Path
+@scenarios.add
+def a_pserver_that_dies_again_and_again_ends_the_job(
+    cluster: Cluster, job: JobRunner, oracle: Oracle
 ) -> None:
-    launch = job.start("--passes=1000", f"--checkpoint_dir={tmp_path}")
+    prepare(job)
+    launch = job.start("--passes=1000", "--checkpoint_dir=/root/checkpoints")
     launch.wait_for_line("end of pass 0", 40)
     for number in range(1, 5):
         found = job.wait_for_role("PSERVER")
@@ -119,9 +119,11 @@ def test_a_pserver_that_dies_again_and_again_ends_the_job(
     wait_for("no state left in memory", lambda: not state_left(cluster), 5)
 
 
-def test_a_lost_job_goes_on_from_its_last_checkpoint_and_ends_with_the_same_bits(
+@scenarios.add
+def a_lost_job_goes_on_from_its_last_checkpoint_and_ends_with_the_same_bits(
     cluster: Cluster, job: JobRunner, oracle: Oracle
 ) -> None:
+    prepare(job)
     launch = job.start(*SHORT)
     oracle.check(launch, 0, within_s=60)
     expected = parameters(launch)
@@ -134,3 +136,8 @@ def test_a_lost_job_goes_on_from_its_last_checkpoint_and_ends_with_the_same_bits
     launch = job.start(*SHORT, *kept, "--resume=14")
     oracle.check(launch, 0, never=["FIRST ERROR", r"end of pass 0"], within_s=60)
     assert parameters(launch) == expected
+
+
+@pytest.mark.parametrize("scenario", scenarios)
+def test_on_hosts_of_its_own(scenario: str, outcomes: Outcomes) -> None:
+    outcomes.of(scenario)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cluster.beside import Outcomes, Scenarios
 from tests.cluster.deadline import wait_for
 from tests.cluster.host import Host
 from tests.cluster.hosts import Cluster
@@ -17,6 +18,9 @@ from tests.cluster.job import JobRunner
 from tests.cluster.oracle import Oracle
 
 pytestmark = pytest.mark.cluster
+
+scenarios = Scenarios()
+outcomes = scenarios.fixture()
 
 SIZE = 12_000_000
 OVERHEAD = 4_000_000  # logins, agents, the runtime, and twice what TCP and SSH add
@@ -45,7 +49,8 @@ def whole_everywhere(cluster: Cluster, job: JobRunner, path: Path) -> None:
         assert (job.job_dir(host) / path.name).read_bytes() == path.read_bytes(), host
 
 
-def test_no_more_than_two_copies_leave_the_launcher(cluster: Cluster, job: JobRunner, oracle: Oracle) -> None:
+@scenarios.add
+def no_more_than_two_copies_leave_the_launcher(cluster: Cluster, job: JobRunner, oracle: Oracle) -> None:
     path = add_big_file(job)
     before, _ = cluster.gate_bytes()
     oracle.check(job.start("--mode=collective"), 0)
@@ -65,26 +70,29 @@ def part_from_the_others(cluster: Cluster, host: Host) -> None:
             host.part(other.address)
 
 
-@pytest.mark.parametrize("fault", [lose_its_connection, part_from_the_others])
-@pytest.mark.parametrize("name", ["node-a", "node-b", "node-c"])
-def test_whoever_fails_to_pass_on_is_gone_round(
-    name: str,
-    fault: Callable[[Cluster, Host], None],
-    cluster: Cluster,
-    job: JobRunner,
-    oracle: Oracle,
+FAULTS: dict[str, Callable[[Cluster, Host], None]] = {
+    "loses its connection": lose_its_connection,
+    "is parted from the others": part_from_the_others,
+}
+
+
+@scenarios.each(*(f"node-{letter} {fault}" for fault in FAULTS for letter in "abc"))
+def whoever_fails_to_pass_on_is_gone_round(
+    case: str, cluster: Cluster, job: JobRunner, oracle: Oracle
 ) -> None:
+    name, _, fault = case.partition(" ")
     path = add_big_file(job)
     cluster.slow(mbit=40)
     launch = job.start("--mode=collective")
     host = cluster[name]
     wait_for("a third of the file", lambda: cached(host) > SIZE // 3, 30)
-    fault(cluster, host)
+    FAULTS[fault](cluster, host)
     oracle.check(launch, 0, within_s=60)
     whole_everywhere(cluster, job, path)
 
 
-def test_a_node_that_is_cut_off_while_it_passes_on_is_named(
+@scenarios.add
+def a_node_that_is_cut_off_while_it_passes_on_is_named(
     cluster: Cluster, job: JobRunner, oracle: Oracle
 ) -> None:
     add_big_file(job)
@@ -104,13 +112,21 @@ def remove_it_all(path: Path) -> None:
     shutil.rmtree(path.parent)
 
 
-@pytest.mark.parametrize("change", [empty_it, remove_it_all])
-def test_a_workspace_that_changes_while_it_is_passed_on_ends_the_job(
-    change: Callable[[Path], None], cluster: Cluster, job: JobRunner, oracle: Oracle
+CHANGES: dict[str, Callable[[Path], None]] = {"emptied": empty_it, "removed": remove_it_all}
+
+
+@scenarios.each(*CHANGES)
+def a_workspace_that_changes_while_it_is_passed_on_ends_the_job(
+    change: str, cluster: Cluster, job: JobRunner, oracle: Oracle
 ) -> None:
     path = add_big_file(job)
     cluster.slow(mbit=40)
     launch = job.start("--mode=collective")
     wait_for("some of the file", lambda: cached(cluster["node-a"]) > SIZE // 8, 30)
-    change(path)
+    CHANGES[change](path)
     oracle.check(launch, 4, r"FIRST ERROR: root@node-.: the workspace did not arrive", within_s=30)
+
+
+@pytest.mark.parametrize("scenario", scenarios)
+def test_on_hosts_of_its_own(scenario: str, outcomes: Outcomes) -> None:
+    outcomes.of(scenario)

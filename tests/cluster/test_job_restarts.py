@@ -3,23 +3,22 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
-import shutil
 import signal
-from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.cluster.beside import Outcomes, Scenarios
 from tests.cluster.hosts import Cluster
 from tests.cluster.job import JobRunner
 from tests.cluster.oracle import Oracle
 
 pytestmark = pytest.mark.cluster
 
-LEARN = Path(__file__).with_name("workspaces") / "learn"
+scenarios = Scenarios()
+outcomes = scenarios.fixture()
+
 CRASHES = "import no_such_module_anywhere\n"
 AGAIN = """
 import os, sys, time
@@ -32,27 +31,17 @@ if life < 2:
 """
 
 
-def learn(job: JobRunner) -> None:
-    """Have the job learn something, with parameter servers of ours."""
-    shutil.rmtree(job.workspace)
-    shutil.copytree(LEARN, job.workspace)
-
-
 def script(job: JobRunner, text: str) -> None:
     """Have the job run this as its train.py."""
     (job.workspace / "train.py").write_text(text)
 
 
-def failure(job: JobRunner) -> dict[str, Any]:
-    return dict(json.loads((job.workspace / "log" / "failure.json").read_text()))
-
-
-@pytest.mark.parametrize("kind", ["sync", "async"])
-@pytest.mark.parametrize("victim", [0, 2])
-def test_a_killed_trainer_is_started_again_and_ends_its_passes_with_the_others(
-    victim: int, kind: str, cluster: Cluster, job: JobRunner, oracle: Oracle
+@scenarios.each("trainer 0, sync", "trainer 2, async")
+def a_killed_trainer_is_started_again_and_ends_its_passes_with_the_others(
+    case: str, cluster: Cluster, job: JobRunner, oracle: Oracle
 ) -> None:
-    learn(job)
+    _, victim, kind = case.replace(",", "").split()
+    job.learn()
     how = f"--die={victim}:6:kill"
     launch = job.start("--passes=4", how, f"--async={int(kind == 'async')}", "--max_restarts=1")
     end = oracle.check(
@@ -63,15 +52,16 @@ def test_a_killed_trainer_is_started_again_and_ends_its_passes_with_the_others(
         within_s=90,
         never=["FIRST ERROR"],
     )
-    log = job.log(victim, "train.log")
+    log = job.log(int(victim), "train.log")
     assert f"---- trainer {victim} is started again (restart 1) ----" in log
     passes = re.findall(rf"trainer {victim} life (\d): end of pass (\d)", log)
     assert passes == [("0", "0"), ("1", "1"), ("1", "2"), ("1", "3")], end.output
 
 
-def test_restarts_come_to_an_end(cluster: Cluster, job: JobRunner, oracle: Oracle) -> None:
+@scenarios.add
+def restarts_come_to_an_end(cluster: Cluster, job: JobRunner, oracle: Oracle) -> None:
     job.conf["RESTART_BACKOFF_S"] = 0.2
-    learn(job)
+    job.learn()
     launch = job.start("--passes=100", "--die=1:2:exit_3", "--lives=9", "--max_restarts=2")
     oracle.check(
         launch,
@@ -81,13 +71,14 @@ def test_restarts_come_to_an_end(cluster: Cluster, job: JobRunner, oracle: Oracl
         r"  before that: .*restart 2 of 2",
         within_s=90,
     )
-    assert [each["kind"] for each in failure(job)["incidents"]] == ["restart", "restart"]
+    assert [each["kind"] for each in job.failure()["incidents"]] == ["restart", "restart"]
 
 
-def test_a_pserver_that_keeps_no_state_is_never_started_again(
+@scenarios.add
+def a_pserver_that_keeps_no_state_is_never_started_again(
     cluster: Cluster, job: JobRunner, oracle: Oracle
 ) -> None:
-    learn(job)
+    job.learn()
     launch = job.start("--passes=1000", "--max_restarts=5", "--state_dir=")
     launch.wait_for_line("trainer 2 life 0: end of pass 1", 40)
     os.kill(job.wait_for_role("PSERVER")["node-b"].pid, signal.SIGKILL)
@@ -100,7 +91,8 @@ def test_a_pserver_that_keeps_no_state_is_never_started_again(
     )
 
 
-def test_in_collective_mode_all_ranks_start_again_together(
+@scenarios.add
+def in_collective_mode_all_ranks_start_again_together(
     cluster: Cluster, job: JobRunner, oracle: Oracle
 ) -> None:
     job.conf["RESTART_BACKOFF_S"] = 0.2
@@ -115,9 +107,8 @@ def test_in_collective_mode_all_ranks_start_again_together(
         ]
 
 
-def test_trainers_that_all_die_of_the_same_are_told_once(
-    cluster: Cluster, job: JobRunner, oracle: Oracle
-) -> None:
+@scenarios.add
+def trainers_that_all_die_of_the_same_are_told_once(cluster: Cluster, job: JobRunner, oracle: Oracle) -> None:
     job.conf["RESTART_BACKOFF_S"] = 0.2
     script(job, CRASHES)
     launch = job.start("--mode=collective", "--max_restarts=2")
@@ -127,13 +118,14 @@ def test_trainers_that_all_die_of_the_same_are_told_once(
     screen = end.output[end.output.index("FIRST ERROR") :]
     assert screen.count("ModuleNotFoundError") == 1
     assert (
-        failure(job)["first_cause"]["error"]
+        job.failure()["first_cause"]["error"]
         == "ModuleNotFoundError: No module named 'no_such_module_anywhere'"
     )
-    assert len(failure(job)["same"]) == 2
+    assert len(job.failure()["same"]) == 2
 
 
-def test_ctrl_c_while_a_restart_waits_for_its_time_ends_the_job(
+@scenarios.add
+def ctrl_c_while_a_restart_waits_for_its_time_ends_the_job(
     cluster: Cluster, job: JobRunner, oracle: Oracle
 ) -> None:
     job.conf["RESTART_BACKOFF_S"] = 25
@@ -142,3 +134,8 @@ def test_ctrl_c_while_a_restart_waits_for_its_time_ends_the_job(
     launch.wait_for_line("trainers are started again in", 40)
     launch.interrupt()
     oracle.check(launch, 130, within_s=20)
+
+
+@pytest.mark.parametrize("scenario", scenarios)
+def test_on_hosts_of_its_own(scenario: str, outcomes: Outcomes) -> None:
+    outcomes.of(scenario)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.cluster import sshd
+from tests.cluster.beside import Outcomes, Scenarios
 from tests.cluster.deadline import wait_for
 from tests.cluster.host import Host
 from tests.cluster.hosts import Cluster
@@ -18,6 +19,9 @@ from tests.cluster.job import JobRunner
 from tests.cluster.oracle import CANARY_ID, Oracle
 
 pytestmark = pytest.mark.cluster
+
+scenarios = Scenarios()
+outcomes = scenarios.fixture()
 
 
 class Fault(NamedTuple):
@@ -84,7 +88,7 @@ def other_version(cluster: Cluster, host: Host, job: JobRunner) -> None:
 
 
 def old_python(cluster: Cluster, host: Host, job: JobRunner) -> None:
-    change_python(cluster, host, job, "import platform; platform.python_version = lambda: '3.9.2'")
+    change_python(cluster, host, job, "import sys; sys.version = '3.9.2 (long ago)'")
 
 
 def change_python(cluster: Cluster, host: Host, job: JobRunner, start: str) -> None:
@@ -143,8 +147,8 @@ def job_files(host: Host) -> list[str]:
     return [str(path) for path in found if path.name != CANARY_ID]
 
 
-@pytest.mark.parametrize("name", FAULTS)
-def test_a_fault_of_one_node_is_found_before_anything_is_done(
+@scenarios.each(*FAULTS)
+def a_fault_of_one_node_is_found_before_anything_is_done(
     name: str, cluster: Cluster, job: JobRunner, oracle: Oracle
 ) -> None:
     fault, host = FAULTS[name], cluster["node-b"]
@@ -236,3 +240,8 @@ def test_a_deployed_directory_that_is_not_there_is_named(
         3,
         r"node-a.*JOB20200101000000",
     )
+
+
+@pytest.mark.parametrize("scenario", scenarios)
+def test_on_hosts_of_its_own(scenario: str, outcomes: Outcomes) -> None:
+    outcomes.of(scenario)

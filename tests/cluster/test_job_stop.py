@@ -8,6 +8,7 @@ import signal
 
 import pytest
 
+from tests.cluster.beside import Outcomes, Scenarios
 from tests.cluster.deadline import wait_for
 from tests.cluster.hosts import Cluster
 from tests.cluster.job import JobRunner
@@ -16,7 +17,10 @@ from tests.cluster.oracle import Oracle
 
 pytestmark = pytest.mark.cluster
 
-CODES = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
+scenarios = Scenarios()
+outcomes = scenarios.fixture()
+
+CODES = {"SIGINT": 130, "SIGTERM": 143, "SIGHUP": 129}
 
 
 def in_config(cluster: Cluster, job: JobRunner) -> Launch:
@@ -24,7 +28,7 @@ def in_config(cluster: Cluster, job: JobRunner) -> Launch:
     marker = job.workspace.parent / "conf_runs"
     job.conf_tail = f"import pathlib, time\npathlib.Path({str(marker)!r}).touch()\ntime.sleep(60)\n"
     launch = job.start("--act=hold")
-    wait_for("conf.py to run", marker.exists, 10)
+    wait_for("conf.py to run", marker.exists, 30)
     return launch
 
 
@@ -32,7 +36,7 @@ def in_connect(cluster: Cluster, job: JobRunner) -> Launch:
     cluster["node-b"].freeze_sshd()
     job.conf["CONNECT_TIMEOUT_S"] = 30
     launch = job.start("--act=hold")
-    launch.wait_for_line("^== connect", 10)
+    launch.wait_for_line("^== connect", 30)
     wait_for(
         "a login on node-a",
         lambda: "Accepted" in cluster["node-a"].path("/run/host/sshd.log").read_text(),
@@ -43,7 +47,7 @@ def in_connect(cluster: Cluster, job: JobRunner) -> Launch:
 
 def in_preflight(cluster: Cluster, job: JobRunner) -> Launch:
     launch = job.start("--act=hold")
-    launch.wait_for_line("^== preflight", 10)
+    launch.wait_for_line("^== preflight", 30)
     return launch
 
 
@@ -52,7 +56,7 @@ def in_dispatch(cluster: Cluster, job: JobRunner) -> Launch:
     (job.workspace / "big.bin").write_bytes(os.urandom(2_000_000))
     cluster["node-b"].slow(mbit=2)
     launch = job.start("--act=hold")
-    launch.wait_for_line("^== dispatch", 10)
+    launch.wait_for_line("^== dispatch", 30)
     cache = cluster["node-b"].path("/root/.paddle")
     wait_for(
         "half of the file",
@@ -100,27 +104,24 @@ PHASES = {
 }
 
 
-@pytest.mark.parametrize("phase", PHASES)
-def test_ctrl_c_ends_the_job_in_every_phase(
-    phase: str, cluster: Cluster, job: JobRunner, oracle: Oracle
-) -> None:
+@scenarios.each(*PHASES)
+def ctrl_c_ends_the_job_in_every_phase(phase: str, cluster: Cluster, job: JobRunner, oracle: Oracle) -> None:
     launch = PHASES[phase](cluster, job)
     launch.interrupt()
     oracle.check(launch, 130, within_s=15)
 
 
-@pytest.mark.parametrize("number", CODES)
-def test_each_signal_has_its_exit_code(
-    number: signal.Signals, cluster: Cluster, job: JobRunner, oracle: Oracle
-) -> None:
+@scenarios.each(*CODES)
+def each_signal_has_its_exit_code(name: str, cluster: Cluster, job: JobRunner, oracle: Oracle) -> None:
     launch = in_run(cluster, job)
-    launch.send(number)
-    oracle.check(launch, CODES[number], within_s=15)
+    launch.send(signal.Signals[name])
+    oracle.check(launch, CODES[name], within_s=15)
     for node_id in range(3):
         assert "holding" in job.log(node_id, "train.log")
 
 
-def test_ctrl_c_in_a_terminal_does_not_reach_the_hosts_by_itself(
+@scenarios.add
+def ctrl_c_in_a_terminal_does_not_reach_the_hosts_by_itself(
     cluster: Cluster, job: JobRunner, oracle: Oracle
 ) -> None:
     """A trainer that Ctrl+C reached directly would end with a traceback of KeyboardInterrupt."""
@@ -130,14 +131,15 @@ def test_ctrl_c_in_a_terminal_does_not_reach_the_hosts_by_itself(
     assert "KeyboardInterrupt" not in "".join(job.log(node_id, "train.log") for node_id in range(3))
 
 
-def test_a_second_ctrl_c_does_not_wait_for_who_ignores_the_first(
+@scenarios.add
+def a_second_ctrl_c_does_not_wait_for_who_ignores_the_first(
     cluster: Cluster, job: JobRunner, oracle: Oracle
 ) -> None:
     job.conf["STOP_GRACE_S"] = 60
     launch = job.start("--act=orphan", "--mode=collective")
     wait_for_orphans(cluster, launch)
     launch.interrupt()
-    launch.wait_for_line("^== stop", 10)
+    launch.wait_for_line("^== stop", 30)
     launch.interrupt()
     got = launch.wait(12)
     assert got in (130, 7), launch.output
@@ -154,7 +156,8 @@ def wait_for_orphans(cluster: Cluster, launch: Launch) -> None:
     assert launch.poll() is None, launch.output
 
 
-def test_a_grandchild_that_fled_and_ignores_signals_is_found(
+@scenarios.add
+def a_grandchild_that_fled_and_ignores_signals_is_found(
     cluster: Cluster, job: JobRunner, oracle: Oracle
 ) -> None:
     launch = job.start("--act=orphan", "--mode=collective")
@@ -163,8 +166,8 @@ def test_a_grandchild_that_fled_and_ignores_signals_is_found(
     oracle.check(launch, 130, within_s=20)
 
 
-@pytest.mark.parametrize("act", ["hold", "orphan"])
-def test_a_killed_launcher_leaves_nothing(act: str, cluster: Cluster, job: JobRunner, oracle: Oracle) -> None:
+@scenarios.each("hold", "orphan")
+def a_killed_launcher_leaves_nothing(act: str, cluster: Cluster, job: JobRunner, oracle: Oracle) -> None:
     job.conf["LEASE_S"] = 60  # it is not the lease that ends the job
     launch = job.start(f"--act={act}")
     if act == "orphan":
@@ -176,7 +179,8 @@ def test_a_killed_launcher_leaves_nothing(act: str, cluster: Cluster, job: JobRu
     oracle.check_clean(within_s=10)
 
 
-def test_a_launcher_killed_during_dispatch_leaves_nothing(
+@scenarios.add
+def a_launcher_killed_during_dispatch_leaves_nothing(
     cluster: Cluster, job: JobRunner, oracle: Oracle
 ) -> None:
     launch = in_dispatch(cluster, job)
@@ -186,7 +190,8 @@ def test_a_launcher_killed_during_dispatch_leaves_nothing(
     assert list(cluster["node-b"].path("/root").glob("JOB2*")) == []
 
 
-def test_a_node_that_is_cut_off_cleans_itself_within_its_lease(
+@scenarios.add
+def a_node_that_is_cut_off_cleans_itself_within_its_lease(
     cluster: Cluster, job: JobRunner, oracle: Oracle
 ) -> None:
     job.conf["LEASE_S"] = 4
@@ -198,3 +203,8 @@ def test_a_node_that_is_cut_off_cleans_itself_within_its_lease(
     wait_for("node-c to clean itself", lambda: not host.job_processes(job_id), 15)
     host.rejoin(cluster.gate_address)  # its sshd learns now that nobody is there
     oracle.check_clean(within_s=40)
+
+
+@pytest.mark.parametrize("scenario", scenarios)
+def test_on_hosts_of_its_own(scenario: str, outcomes: Outcomes) -> None:
+    outcomes.of(scenario)
