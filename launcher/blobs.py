@@ -57,7 +57,7 @@ def _joined(files: Sequence[tuple[Entry, bytes]]) -> Blob:
 
 
 def _whole(entry: Entry) -> bytes:
-    with open(entry.source, "rb", buffering=0) as file:
+    with entry.open() as file:
         data = file.read(entry.size) if entry.size else b""
     if hashlib.blake2b(data, digest_size=DIGEST_SIZE).hexdigest() != entry.digest:
         raise _changed(entry)
@@ -67,7 +67,7 @@ def _whole(entry: Entry) -> bytes:
 def _pieces(entry: Entry, start: int) -> Iterator[Blob]:
     state = hashlib.blake2b(digest_size=DIGEST_SIZE)
     offset = 0
-    with open(entry.source, "rb", buffering=0) as file:
+    with entry.open() as file:
         while offset < entry.size:
             data = file.read(min(CHUNK, entry.size - offset))
             if not data:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from launcher.digests import Digests, memory_of
+from launcher.bundle import bundle
+from launcher.digests import MEMORIES, Digests, memory_of
 from launcher.dispatch import RUNTIME, WORKSPACE, Dispatch
 from launcher.entry import files
 from launcher.errors import WorkspaceError
@@ -31,7 +32,8 @@ class Cargo:
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         package = plan.settings.package
-        self._runtime = runtime_package(RUNTIME_DIR, _digests(RUNTIME_DIR, plan))
+        runtime = runtime_package(RUNTIME_DIR, _digests(RUNTIME_DIR, plan))
+        self._runtime = bundle(runtime, plan.settings.state.jobs / MEMORIES)
         self._workspace = (
             None
             if package is None
@@ -42,12 +44,12 @@ class Cargo:
         """What travels, for the screen."""
         if self._workspace is None:
             return "the runtime; the workspace is there already"
-        return f"{len(self._workspace.files)} files of the workspace and {len(self._runtime.files)} of the runtime"
+        return f"{len(self._workspace.files)} files of the workspace and {len(self._runtime.tree.files)} of the runtime"
 
     def bytes_for(self, node: Node) -> int:
         """What a node has to have room for: cache and job directory may each hold a copy."""
         share = self._share(node)
-        return 2 * (self._runtime.total_bytes + (share.total_bytes if share else 0))
+        return self._runtime.unpacked_bytes + 2 * (share.total_bytes if share else 0)
 
     def offer(self, node: Node, link: Link, hold: bool = False) -> dict[str, Dispatch]:
         """Begin to bring both trees to a node; the dispatches by tree.
@@ -58,10 +60,10 @@ class Cargo:
         dispatches = (
             Dispatch(
                 link,
-                self._runtime,
+                self._runtime.package,
                 tree=RUNTIME,
-                dest=f".paddle/runtime/{self._runtime.digest[:32]}",
-                brief=True,
+                dest=f".paddle/runtime/{self._runtime.tree.digest[:32]}",
+                unpacked_bytes=self._runtime.unpacked_bytes,
                 hold=hold,
             ),
             Dispatch(

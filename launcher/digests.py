@@ -23,6 +23,7 @@ from launcher.state_dir import own_directory
 DIGEST_SIZE = 32  # bytes of blake2b
 FRESH_S = 2.0
 UNUSED_S = 30 * 24 * 3600.0
+MEMORIES = ".digests"  # below the jobs' states
 
 _CHUNK = 1 << 20
 _THREADS = min(8, os.cpu_count() or 1)
@@ -103,7 +104,7 @@ def memory_of(root: Path, jobs: Path) -> Path:
         jobs: the directory of the jobs' states; a name that begins with a dot is no job.
     """
     name = hashlib.blake2b(os.fsencode(root.resolve()), digest_size=16).hexdigest()
-    return jobs / ".digests" / f"{name}.json"
+    return jobs / MEMORIES / f"{name}.json"
 
 
 def _hash_all(paths: list[str]) -> dict[str, Hashed | OSError]:

@@ -25,7 +25,6 @@ class DispatchState(Enum):
     """How far a tree is."""
 
     NEW = "new"
-    ASKED = "asked"  # whether it is there
     OFFERED = "offered"
     HELD = "held"  # the node has said what it lacks; `send` or `send_for_fetch` comes next
     FETCHING = "fetching"
@@ -44,7 +43,7 @@ class Dispatch:
         dest: where it appears: relative to ROOT_DIR; without a package also absolute or beginning with ~.
         files: small extra files by path, such as the nodefile.
         collect: directories of the tree that are made if need be, and whose files are sent back.
-        brief: ask first whether the tree is there; the manifest follows if it is not.
+        unpacked_bytes: the package is a bundle that is unpacked to so many bytes; None: it is the tree.
         hold: stay HELD when the node lacks something, instead of sending it at once.
 
     Attributes:
@@ -66,7 +65,7 @@ class Dispatch:
         dest: str,
         files: Mapping[str, str] | None = None,
         collect: Sequence[str] = (),
-        brief: bool = False,
+        unpacked_bytes: int | None = None,
         hold: bool = False,
     ) -> None:
         self.tree = tree
@@ -82,7 +81,7 @@ class Dispatch:
         self._dest = dest
         self._files = dict(files or {})
         self._collect = list(collect)
-        self._brief = brief and package is not None
+        self._unpacked_bytes = unpacked_bytes
         self._hold = hold
         self._is_there = False
         self._named: list[str] = []
@@ -98,13 +97,9 @@ class Dispatch:
         if self._package is None:
             self.state = DispatchState.OFFERED
             self._link.send_stream([self._commit()])
-        elif self._brief:
-            self.state = DispatchState.ASKED
-            self._link.send_stream(
-                [("manifest", {"tree": self.tree, "dest": self._dest, "brief": True}, b"")]
-            )
         else:
-            self._offer(self._package)
+            self.state = DispatchState.OFFERED
+            self._link.send_stream(self._manifest(self._package))
 
     def handle(self, event: MessageEvent) -> bool:
         """Take a `lacking`, `committed` or `failed` of this tree; False when it is about something else."""
@@ -137,10 +132,6 @@ class Dispatch:
             self._stream(self._package, [digest for digest in self.lacking if digest in direct], [])
         )
 
-    def _offer(self, package: Package) -> None:
-        self.state = DispatchState.OFFERED
-        self._link.send_stream(self._manifest(package))
-
     def _on_lacking(self, fields: Mapping[str, Any]) -> None:
         digests = fields.get("digests")
         self._named += [str(digest) for digest in digests] if isinstance(digests, list) else [repr(digests)]
@@ -156,9 +147,6 @@ class Dispatch:
             self.state = DispatchState.FAILED
             return
         self._is_there = bool(fields.get("have_tree"))
-        if self.state is DispatchState.ASKED and not self._is_there:
-            self._offer(self._package)
-            return
         self.lacking = {digest: files[digest].size for digest in named}
         if self.state is DispatchState.FETCHING:
             self.bytes_relayed = int(fields.get("relayed") or 0)
@@ -170,7 +158,7 @@ class Dispatch:
             self.send()
 
     def _manifest(self, package: Package) -> Iterator[Frame]:
-        fields = {"tree": self.tree, "dest": self._dest}
+        fields = {"tree": self.tree, "dest": self._dest, "unpacked": self._unpacked_bytes}
         first = True
         waiting: bytes | None = None
         for part in package.manifest_parts():

@@ -9,6 +9,7 @@ never travel.
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 import re
@@ -17,6 +18,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import BinaryIO
 
 import pathspec
 
@@ -49,7 +51,7 @@ class Entry:
     Attributes:
         path: relative to the top, with slashes.
         mode: permission bits; setuid, setgid and sticky never travel.
-        size, digest, source: of a regular file; source is where it can be read.
+        size, digest, source, content: of a regular file; source is where it can be read, if it is not the content.
         target: of a symlink.
         is_dir: whether it is a directory.
     """
@@ -59,8 +61,13 @@ class Entry:
     size: int = 0
     digest: str = ""
     source: str = ""
+    content: bytes | None = None
     target: str = ""
     is_dir: bool = False
+
+    def open(self) -> BinaryIO:
+        """The bytes of a regular file, to read; OSError where they cannot be read."""
+        return io.BytesIO(self.content) if self.content is not None else open(self.source, "rb", buffering=0)
 
     def manifest_item(self) -> list[str | int]:
         """The entry as the agent reads it."""

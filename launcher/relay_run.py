@@ -105,7 +105,7 @@ class RelayRun:
             record.node.node_id in self._remote
             and bool(record.dispatches)
             and all(
-                dispatch.state not in (DispatchState.NEW, DispatchState.ASKED, DispatchState.OFFERED)
+                dispatch.state not in (DispatchState.NEW, DispatchState.OFFERED)
                 for dispatch in record.dispatches.values()
             )
         )

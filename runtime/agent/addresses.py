@@ -7,10 +7,11 @@ Only addresses that others could use: of interfaces that are up with a carrier, 
 from __future__ import annotations
 
 import fcntl
-import ipaddress
 import socket
 import struct
 from typing import Iterator, List, NamedTuple, Optional, Tuple
+
+from agent.inet import is_link_local
 
 REPLY_S = 2.0
 _RTM_NEWADDR, _RTM_GETADDR = 20, 22
@@ -52,7 +53,7 @@ def placed() -> List[Placed]:
             continue  # it has gone since
         if nic not in running:
             running[nic] = _is_running(nic)
-        if running[nic] and not ipaddress.ip_address(address).is_link_local:
+        if running[nic] and not is_link_local(address):
             found.append(Placed(nic, address, prefix))
     return found
 

@@ -7,12 +7,12 @@ received it. Belongs to the loop's thread.
 
 from __future__ import annotations
 
-import hashlib
 import os
 from typing import Callable, Dict, List, Optional
 
 from agent import disk
-from agent.cache import DIGEST_SIZE, Cache
+from agent.cache import Cache
+from agent.digests import SIZE, blake2b
 
 _ZERO_SIZE = 1 << 16
 _ZEROS = bytes(_ZERO_SIZE)
@@ -37,7 +37,7 @@ class Incoming:
         self.published = False
         self.dropped = False
         self._cache = cache
-        self._hash = hashlib.blake2b(digest_size=DIGEST_SIZE)
+        self._hash = blake2b(digest_size=SIZE)
         self._aside = cache.aside()
         self._fd = os.open(self._aside, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
 
@@ -145,7 +145,7 @@ class Arrivals:
             DigestError: the bytes are not those of the digest.
             OSError: the disk is full, for one.
         """
-        if hashlib.blake2b(data, digest_size=DIGEST_SIZE).hexdigest() != digest:
+        if blake2b(data, digest_size=SIZE).hexdigest() != digest:
             raise DigestError("%s: other bytes arrived" % digest)
         self.drop(digest)
         self._cache.put(digest, data)

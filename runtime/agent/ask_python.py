@@ -4,26 +4,48 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
-import shutil
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from agent import environment, storage
 from agent.capture import Capture
 from agent.loop import Loop
 
-# Not isolated (-I): a job sees packages of the user's site directory too.
+# Not isolated (-I): a job sees packages of the user's site directory too. What is installed tells its version in the
+# name of a directory beside it, a hundred times faster than an import would; what does not is imported. Words without
+# blanks, so that nothing has to be imported to print them.
 _ASK = """
-import importlib, json, platform, sys
+import os, sys
 sys.path = [entry for entry in sys.path if entry]
-found = {}
-for name in sys.argv[1:]:
+
+def installed(name):
+    for finder in sys.meta_path:
+        spec = finder.find_spec(name, None)
+        if spec is not None:
+            break
+    else:
+        return ""
+    folder = spec.origin and os.path.dirname(spec.origin)
+    if spec.submodule_search_locations:
+        folder = os.path.dirname(list(spec.submodule_search_locations)[0])
+    for entry in os.listdir(folder) if folder else []:
+        package, dash, rest = entry.partition("-")
+        version, dot, kind = rest.rpartition(".")
+        if package.lower() in (name, "py" + name) and kind in ("dist-info", "egg-info"):
+            return version
+    return None
+
+def version_of(name):
     try:
-        found[name] = str(getattr(importlib.import_module(name), "__version__", "unknown version"))
-    except Exception as error:
-        found[name] = None
-print("\\n" + json.dumps([platform.python_version(), found]))
+        found = None if name in sys.modules else installed(name)
+        if found is None:
+            __import__(name)
+            found = getattr(sys.modules[name], "__version__", "unknown")
+    except Exception:
+        found = ""
+    return "".join(str(found).split())
+
+print("\\nPYTHON", sys.version.split()[0], *[name + "=" + version_of(name) for name in sys.argv[1:]])
 """
 
 Done = Callable[[Optional[str], Dict[str, Any], str], None]
@@ -34,9 +56,9 @@ def ask_python(loop: Loop, python: str, modules: List[str], limit_s: float, done
 
     def answered(status: int, output: bytes) -> None:
         try:
-            version, versions = json.loads(output.splitlines()[-1].decode())
-            done(str(version), dict(versions), "")
-        except (ValueError, IndexError, TypeError):
+            version, versions = _read(output.splitlines()[-1].decode())
+            done(version, versions, "")
+        except (ValueError, IndexError):
             said = output.decode("utf-8", "replace").strip()[-300:]
             done(None, {}, "%s %s and said %r" % (python, _how(status, limit_s), said))
 
@@ -45,6 +67,15 @@ def ask_python(loop: Loop, python: str, modules: List[str], limit_s: float, done
         Capture(loop, [python, "-c", _ASK, *modules], env, limit_s, answered)
     except (OSError, ValueError) as error:
         done(None, {}, "%s cannot be run: %s" % (python, _why(error, python, env["PATH"])))
+
+
+def _read(line: str) -> Tuple[str, Dict[str, Any]]:
+    """The last line that the interpreter printed, as its version and those of the modules."""
+    word, version, *found = line.split(" ")
+    if word != "PYTHON":
+        raise ValueError(line)
+    named = (one.partition("=") for one in found)
+    return version, {name: value or None for name, _, value in named}
 
 
 def _how(status: int, limit_s: float) -> str:
@@ -57,7 +88,9 @@ def _how(status: int, limit_s: float) -> str:
 def _why(error: Exception, python: str, path: str) -> str:
     reason = (isinstance(error, OSError) and error.strerror) or str(error)
     if isinstance(error, OSError) and error.errno == errno.EACCES:
-        program = python if "/" in python else shutil.which(python, mode=os.F_OK, path=path) or ""
+        from shutil import which  # where it matters alone: it brings the compressors
+
+        program = python if "/" in python else which(python, mode=os.F_OK, path=path) or ""
         mount = storage.mount_of(os.path.realpath(program)) if program else None
         if mount is not None and "noexec" in mount.options:
             point = mount.point

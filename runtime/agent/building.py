@@ -5,13 +5,15 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
-from typing import Dict, Iterator, List, Set
+from functools import partial
+from typing import Callable, Dict, Iterator, List, Set
 
 from agent import disk
 from agent.cache import Cache
 from agent.copying import SMALL, copy, copy_small
+from agent.digests import digest_of
 from agent.manifest import Entry, File, Folder, Symlink
+from agent.unpacking import unpack
 
 
 class Builder:
@@ -35,30 +37,35 @@ class Builder:
         entries: Dict[str, Entry],
         files: Dict[str, str],
         collect: List[str],
-        read_only: bool = False,
     ) -> Iterator[None]:
         """Build a tree and make it appear as `final`; what is there already stays.
 
         Args:
             files: small extra files, name -> content.
             collect: directories that are made if need be.
-            read_only: nobody writes to its files: they need not be copies.
 
         Raises:
             OSError: the disk is full, for one; nothing is left.
         """
+        yield from self._publish(final, lambda aside: self._fill(aside, entries, files, collect))
+
+    def unpack(self, final: str, bundle: str) -> Iterator[None]:
+        """Make a tree of a bundle's files appear as `final`.
+
+        Raises:
+            OSError: the disk is full, for one; nothing is left.
+            ValueError: it is no bundle.
+        """
+        yield from self._publish(final, partial(unpack, bundle))
+
+    def _publish(self, final: str, fill: Callable[[str], Iterator[None]]) -> Iterator[None]:
         parent, base = os.path.split(final)
         aside = "%s/%s.%s" % (self._folder, base, os.urandom(8).hex())
         os.makedirs(parent, exist_ok=True)
         os.mkdir(aside)
         self._asides.add(aside)
         try:
-            yield from self._fill(aside, entries, read_only)
-            for folder in collect:
-                os.makedirs(aside + "/" + folder, exist_ok=True)
-            for path, content in files.items():
-                disk.write_text(aside + "/" + path, content)
-            _set_modes(aside, entries)
+            yield from fill(aside)
             try:
                 os.rename(aside, final)
             except OSError as error:
@@ -66,40 +73,37 @@ class Builder:
                 if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
                     raise
         finally:
-            shutil.rmtree(aside, ignore_errors=True)
+            disk.remove_tree(aside)
             self._asides.discard(aside)
 
     def drop(self) -> None:
         """Remove what is half built."""
         for aside in self._asides:
-            shutil.rmtree(aside, ignore_errors=True)
+            disk.remove_tree(aside)
 
-    def _fill(self, aside: str, entries: Dict[str, Entry], read_only: bool) -> Iterator[None]:
+    def _fill(
+        self, aside: str, entries: Dict[str, Entry], files: Dict[str, str], collect: List[str]
+    ) -> Iterator[None]:
         made = {""}
-        modes: Dict[str, int] = {}  # of names that share one file
         for path, entry in sorted(entries.items()):
             folder = path if isinstance(entry, Folder) else path.rpartition("/")[0]
             if folder not in made:
                 os.makedirs(aside + "/" + folder, exist_ok=True)
                 made.add(folder)
-            if isinstance(entry, File):
-                may_link = read_only and modes.setdefault(entry.digest, entry.mode) == entry.mode
-                if not (may_link and self._link(aside + "/" + path, entry)):
-                    yield from self._file(aside + "/" + path, entry)
+            if isinstance(entry, File) and not self._cache.lend(entry.digest, aside + "/" + path, entry.mode):
+                yield from self._copy(aside + "/" + path, entry)
             yield
         # last, so that nothing is ever written through one
         for path, entry in entries.items():
             if isinstance(entry, Symlink):
                 os.symlink(entry.target, aside + "/" + path)
+        for folder in collect:
+            os.makedirs(aside + "/" + folder, exist_ok=True)
+        for path, content in files.items():
+            disk.write_text(aside + "/" + path, content)
+        _set_modes(aside, entries)
 
-    def _link(self, target: str, entry: File) -> bool:
-        try:
-            self._cache.link(entry.digest, target, entry.mode)
-        except OSError:
-            return False
-        return True
-
-    def _file(self, target: str, entry: File) -> Iterator[None]:
+    def _copy(self, target: str, entry: File) -> Iterator[None]:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         fd = os.open(target, flags, entry.mode)
         try:
@@ -111,6 +115,11 @@ class Builder:
                 os.fchmod(fd, entry.mode)
         finally:
             os.close(fd)
+        # another job may have been lent it, and have written to it meanwhile
+        if not self._cache.is_untouched(entry.digest) and digest_of(target) != entry.digest:
+            raise OSError(
+                errno.EAGAIN, "a job changed it while it was copied for this one; start again", target
+            )
 
 
 def _set_modes(aside: str, entries: Dict[str, Entry]) -> None:

@@ -9,21 +9,21 @@ restarted: a crash can leave the right size with wrong bytes.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import re
 import time
 from typing import Iterator, Set
 
 from agent import disk
+from agent.digests import SIZE, blake2b
 from agent.verified import Verified
 
-DIGEST_SIZE = 32  # bytes of blake2b
 STALE_S = 24 * 3600.0
 UNUSED_S = 30 * 24 * 3600.0
 USED_S = 24 * 3600.0  # a use is written down once a day
 HASH_SIZE = 1 << 20
-_DIGEST = re.compile("[0-9a-f]{%d}" % (2 * DIGEST_SIZE))
+LENT_NS = 10**9
+_DIGEST = re.compile("[0-9a-f]{%d}" % (2 * SIZE))
 
 
 class Cache:
@@ -81,7 +81,7 @@ class Cache:
         if not self.has(digest, size):
             return
         path = self.path(digest)
-        found = hashlib.blake2b(digest_size=DIGEST_SIZE)
+        found = blake2b(digest_size=SIZE)
         try:
             with open(path, "rb", buffering=0) as file:
                 piece = file.read(HASH_SIZE)
@@ -134,15 +134,36 @@ class Cache:
             os.close(fd)
         self.adopt(aside, digest)
 
-    def link(self, digest: str, target: str, mode: int) -> None:
-        """Give a file a second name, for a tree that nobody writes to; what is changed there is found before a use.
+    def lend(self, digest: str, target: str, mode: int) -> bool:
+        """Give a file a second name, in a job's tree, instead of a copy there; False where that cannot be.
 
-        Raises:
-            OSError: the file system has no such names, for one.
+        A job may write to its files, so no two jobs ever share one: a file that has a second name is copied for the
+        next job, and one that was written to under its second name is found out before that, and sent anew.
         """
-        os.link(self.path(digest), target, follow_symlinks=False)
-        os.chmod(target, mode)
+        path = self.path(digest)
+        try:
+            if os.stat(path, follow_symlinks=False).st_nlink != 1:
+                return False
+            os.link(path, target, follow_symlinks=False)
+        except OSError:
+            return False
+        status = os.stat(target, follow_symlinks=False)
+        if status.st_nlink != 2:  # another agent was as fast
+            os.unlink(target)
+            return False
+        if status.st_mode & 0o777 != mode:
+            os.chmod(target, mode)
+        # a write within the same tick of the file system's clock must show
+        os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns - LENT_NS))
         self._verified.note(digest, os.stat(target, follow_symlinks=False))
+        return True
+
+    def is_untouched(self, digest: str) -> bool:
+        """Whether nothing has changed about a file since it was found right."""
+        try:
+            return self._verified.holds(digest, os.stat(self.path(digest), follow_symlinks=False))
+        except OSError:
+            return False
 
     def adopt(self, aside: str, digest: str) -> None:
         """Make a file appear that was written to a path of `aside` and checked."""

@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-import ipaddress
 from typing import List, NamedTuple, Optional
 
 from agent.addresses import Placed
+from agent.inet import is_loopback, usual
 
 LOOPBACK = "127.0.0.1"
 MOST = 8
@@ -52,7 +52,7 @@ def candidates(
         ValueError: `given` is no address; a name would be looked up, which can take long.
     """
     if given:
-        return Candidates([str(ipaddress.ip_address(given))], "")
+        return Candidates([usual(given)], "")
     problem = ""
     if nic:
         for name in nic.split(","):
@@ -60,7 +60,7 @@ def candidates(
             if found:
                 return Candidates(sorted(found, key=_is_v6)[:MOST], "")
         problem = _no_such(nic, have)
-    found = [one.address for one in have if not one.nic.startswith(_INSIDE) and not _is_loopback(one.address)]
+    found = [one.address for one in have if not one.nic.startswith(_INSIDE) and not is_loopback(one.address)]
     ordered = sorted(found, key=_is_v6)
     if login:
         ordered = [login, *(address for address in ordered if address != login)]
@@ -80,7 +80,3 @@ def _no_such(nic: str, have: List[Placed]) -> str:
 
 def _is_v6(address: str) -> bool:
     return ":" in address
-
-
-def _is_loopback(address: str) -> bool:
-    return ipaddress.ip_address(address).is_loopback

@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import shutil
 import stat
 import time
 from typing import List, Optional, Union
@@ -84,7 +83,7 @@ def ready_folder(path: str, empty: bool) -> None:
             if entry.name.startswith("."):
                 continue
             if entry.is_dir(follow_symlinks=False):
-                shutil.rmtree(entry.path)
+                _rmtree(entry.path)
             else:
                 os.unlink(entry.path)
 
@@ -105,3 +104,15 @@ def remove(path: str) -> None:
     """Remove a file; another agent may have been faster."""
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
+
+
+def remove_tree(path: str) -> None:
+    """Remove a directory with all that is in it, as far as that goes; one that is not there costs nothing."""
+    if os.path.lexists(path):
+        _rmtree(path, ignore_errors=True)
+
+
+def _rmtree(path: str, ignore_errors: bool = False) -> None:
+    from shutil import rmtree  # which brings the compressors; most jobs remove no directory
+
+    rmtree(path, ignore_errors=ignore_errors)

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
-import subprocess
 from typing import Any, Dict
 
 from agent import environment
@@ -41,6 +39,9 @@ def ask() -> Dict[str, Any]:
         OSError: it cannot be run.
         ValueError: it failed or gave no answer in time; the message says which.
     """
+    import shutil  # where somebody asks: a job does not
+    import subprocess
+
     env = environment.base(os.environ)
     program = shutil.which("nvidia-smi", path=env["PATH"])
     if program is None:

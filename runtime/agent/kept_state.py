@@ -2,8 +2,9 @@
 """Removes what a job's parameter servers kept in this node's memory for a next process: the job is over here."""
 
 import os
-import shutil
 import stat
+
+from agent import disk
 
 STATE_DIR = "/dev/shm"  # noqa: S108 - memory, and what is taken from it is the user's own
 PREFIX = "paddle-"
@@ -20,4 +21,4 @@ def remove(marks: "dict[str, str]") -> None:
     except OSError:
         return
     if stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid():
-        shutil.rmtree(path, ignore_errors=True)
+        disk.remove_tree(path)

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import os
-import platform
 import resource
 from typing import Any, Dict, List, Optional
 
@@ -20,10 +19,10 @@ _HUGE = 1 << 60  # version 1 says "no limit" with a number near 2**63
 
 def look() -> Dict[str, Any]:
     """The facts by name; what the kernel does not tell is None."""
-    memory = _memory()
+    system, memory = os.uname(), _memory()
     return {
-        "kernel": platform.release(),
-        "machine": platform.machine(),
+        "kernel": system.release,
+        "machine": system.machine,
         "cores": len(os.sched_getaffinity(0)),
         "load": round(os.getloadavg()[0], 2),
         "memory_bytes": memory.get("MemTotal"),

@@ -7,7 +7,7 @@ import socket
 from functools import partial
 from typing import Dict, List
 
-from agent import network
+from agent.inet import family_of
 from agent.loop import Loop
 
 BACKLOG = 1024
@@ -26,7 +26,7 @@ class Listeners:
         found = {}
         for address in addresses:
             try:
-                listener = socket.socket(network.family_of(address), socket.SOCK_STREAM)
+                listener = socket.socket(family_of(address), socket.SOCK_STREAM)
             except OSError as error:
                 problems.append(["address", "%s cannot be used: %s" % (address, error.strerror)])
                 continue

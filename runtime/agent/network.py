@@ -5,16 +5,17 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import ipaddress
 import os
 import socket
 import struct
 from typing import Dict, List, Optional, Tuple
 
 from agent import family
+from agent.inet import family_of, is_link_local
 
 _SIOCGIFADDR = 0x8915
 _LISTEN = "0A"
+_MAPPED = bytes(10) + b"\xff\xff"  # before an IPv4 address in the place of an IPv6 one
 
 
 def interfaces() -> Dict[str, List[str]]:
@@ -30,15 +31,10 @@ def interfaces() -> Dict[str, List[str]]:
             found[name].append(socket.inet_ntoa(reply[20:24]))
     for line in _lines("/proc/net/if_inet6"):
         digits, _, _, _, _, name = line.split()
-        address = ipaddress.ip_address(bytes.fromhex(digits))
-        if not address.is_link_local:
-            found.setdefault(name, []).append(str(address))
+        address = socket.inet_ntop(socket.AF_INET6, bytes.fromhex(digits))
+        if not is_link_local(address):
+            found.setdefault(name, []).append(address)
     return found
-
-
-def family_of(address: str) -> int:
-    """AF_INET or AF_INET6."""
-    return socket.AF_INET6 if ":" in address else socket.AF_INET
 
 
 def bind_problem(address: str, port: int) -> Optional[int]:
@@ -78,9 +74,8 @@ def _listeners(address: str, port: int) -> List[Tuple[str, str]]:
 def _covers(where: str, address: str) -> bool:
     """Whether a socket at an address in /proc's form, 32-bit words in the machine's order, takes this one."""
     raw = b"".join(struct.pack("=I", int(where[at : at + 8], 16)) for at in range(0, len(where), 8))
-    bound = ipaddress.ip_address(raw)
-    mapped = bound.ipv4_mapped if isinstance(bound, ipaddress.IPv6Address) else None
-    return bound.is_unspecified or ipaddress.ip_address(address) in (bound, mapped)
+    wanted = socket.inet_pton(family_of(address), address)
+    return not any(raw) or raw in (wanted, _MAPPED + wanted)
 
 
 def _holds(pid: int, target: str) -> bool:

@@ -15,7 +15,7 @@ from typing import Any, Callable, Dict, List, Optional
 
 from agent import gpus, limits, network, storage
 from agent.addresses import placed
-from agent.aside import Aside
+from agent.aside import Aside, Check
 from agent.ask_python import ask_python
 from agent.candidates import candidates
 from agent.fields import number, relative_path, seconds, text_or_none, texts, whole, whole_numbers
@@ -76,8 +76,6 @@ class Probe:
         }
         look = _Look(self._loop, found, problems, done)
         other_disks = {"home": os.path.expanduser("~"), "/tmp": "/tmp"}  # noqa: S108 - only looked at
-        look.expect("python", "root_dir", "machine", "ports", "gpus", *other_disks)
-        look.expect(*(["workspace"] if workspace else []))
         marked = workspace or self._root_dir
         look.aside(
             "root_dir",
@@ -86,32 +84,28 @@ class Probe:
         )
         for name, path in other_disks.items():
             look.aside(name, partial(storage.look, path, write=False), look.disk)
+        if workspace:
+            look.aside("workspace", partial(_workspace_problem, workspace, entry), look.trouble)
         look.aside("machine", limits.look, look.keep)
         look.aside("ports", partial(_busy_ports, list(listen_ports), ports), look.ports)
         look.aside("gpus", gpus.ask if fields.get("gpus") else gpus.look, look.gpus)
-        if workspace:
-            look.aside("workspace", partial(_workspace_problem, workspace, entry), look.trouble)
+        look.begin()
         begun = time.monotonic()
 
         def python_answered(version: Optional[str], versions: Dict[str, Any], problem: str) -> None:
             if problem:
                 problems.append(["python", problem])
             found.update(python_version=version, modules=versions)
-            look.finish("python", begun)
+            look.finish("python", time.monotonic() - begun)
 
         ask_python(self._loop, self._python, modules, limit_s, python_answered)
 
-    def neighbours(self, done: Callable[[List[int]], None]) -> None:
-        """Which other nodes have left their marks in our folder; `done` gets their ids."""
-        if not self._mark:
-            done([])
-            return
-        Aside(
-            self._loop,
-            partial(storage.marks_of_others, self._mark),
-            CHECK_S,
-            lambda found, problem: done(found or []),
-        )
+    def neighbours(self) -> List[int]:
+        """Ids of the other nodes that have left their marks in our folder; it answered just now, or has no mark."""
+        try:
+            return storage.marks_of_others(self._mark) if self._mark else []
+        except OSError:
+            return []
 
     def close(self) -> None:
         """Close the listeners and remove the mark."""
@@ -145,38 +139,40 @@ class _Look:
         self.problems = problems
         self._loop = loop
         self._done = done
-        self._open: List[str] = []
+        self._open = ["python"]  # what `finish` will yet be called for
+        self._checks: List[Check] = []
+        self._uses: Dict[str, Callable[[str, Any], None]] = {}
         self._steps: Dict[str, float] = {}
         found.update(
             problems=problems, remarks=[], steps=self._steps, busy_ports=[], busy_at={}, facts={"disks": []}
         )
         found.update(free_bytes=0, writable=False)
 
-    def expect(self, *names: str) -> None:
-        """Parts that `finish` will be called for."""
-        self._open += names
-
-    def finish(self, name: str, begun: float) -> None:
+    def finish(self, name: str, took_s: float) -> None:
         """One part is in."""
-        self._steps[name] = round(time.monotonic() - begun, 4)
+        self._steps[name] = round(took_s, 4)
         self._open.remove(name)
         if not self._open:
             self._done(self.found)
 
     def aside(self, name: str, work: Callable[[], Any], use: Callable[[str, Any], None]) -> None:
-        """Run one part beside the loop; without an answer it is a remark, of ROOT_DIR a problem."""
-        begun = time.monotonic()
+        """One part that is to run beside the loop; without an answer it is a remark, of ROOT_DIR a problem."""
+        self._open.append(name)
+        self._checks.append((name, work))
+        self._uses[name] = use
 
-        def answered(answer: Any, problem: str) -> None:
-            if problem:
-                kind = "problems" if name in ("root_dir", "workspace") else "remarks"
-                where = self.found["root_dir"] + ": " if name == "root_dir" else ""
-                self.found[kind].append([name, where + problem])
-            else:
-                use(name, answer)
-            self.finish(name, begun)
+    def begin(self) -> None:
+        """Begin with all of these."""
+        Aside(self._loop, self._checks, CHECK_S, self._answered)
 
-        Aside(self._loop, work, CHECK_S, answered)
+    def _answered(self, name: str, answer: Any, problem: str, took_s: float) -> None:
+        if problem:
+            kind = "problems" if name in ("root_dir", "workspace") else "remarks"
+            where = self.found["root_dir"] + ": " if name == "root_dir" else ""
+            self.found[kind].append([name, where + problem])
+        else:
+            self._uses[name](name, answer)
+        self.finish(name, took_s)
 
     def keep(self, name: str, facts: Any) -> None:
         """Hand facts on as they are."""

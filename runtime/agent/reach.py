@@ -4,13 +4,12 @@
 from __future__ import annotations
 
 import errno
-import ipaddress
 import os
 import socket
 import time
 from typing import Any, Callable, Dict, List, Tuple
 
-from agent import network
+from agent.inet import family_of, usual
 from agent.loop import Loop
 
 REACH_S = 2.0
@@ -45,7 +44,7 @@ class Reach:
     def _try(self, way: Way) -> None:
         _, address, port = way
         try:
-            peer = socket.socket(network.family_of(address), socket.SOCK_STREAM)
+            peer = socket.socket(family_of(address), socket.SOCK_STREAM)
         except OSError as error:  # no IPv6 here, or too many descriptors
             self._note(way, error.errno or errno.EINVAL)
             return
@@ -98,7 +97,7 @@ def _ways(value: Any) -> List[Way]:
             node_id, address, port = item
             if not 0 <= int(port) <= 65535:
                 raise ValueError("no port")
-            found.append((int(node_id), str(ipaddress.ip_address(address)), int(port)))
+            found.append((int(node_id), usual(address), int(port)))
         except (TypeError, ValueError, OverflowError) as error:
             raise ValueError("%.80r is no [node_id, address, port]: %s" % (item, error)) from error
     return found

@@ -8,37 +8,26 @@ closed when dispatch is over.
 from __future__ import annotations
 
 import errno
-import ipaddress
 import socket
-from typing import Any, Callable, Dict, List, Optional, Protocol, Set
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Set
 
-from agent import network
 from agent.arrivals import Arrivals
 from agent.fields import text
+from agent.inet import family_of, usual
 from agent.loop import Loop
 from agent.protocol import Fields
-from agent.relay_giver import Giver, Shelf
+from agent.relay_giver import Giver
 from agent.relay_taker import Source, Taker
 from agent.relay_tls import Identity, identity
+
+if TYPE_CHECKING:
+    from agent.depot import Depot
 
 CONNECTIONS = 64
 BACKLOG = 128
 SOURCES = 16
 SHORT = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 SHORT_S = 0.5  # until it is worth to try again
-
-
-class Depot(Shelf, Protocol):
-    """The trees, as the relay sees them."""
-
-    def arrived(self, digest: str) -> None:
-        """A file came."""
-
-    def fetched(self) -> None:
-        """No more files come."""
-
-    def not_stored(self, error: OSError) -> None:
-        """What came could not be written."""
 
 
 class Relay:
@@ -62,9 +51,9 @@ class Relay:
             ValueError: a field is not what it should be.
             OSError: the address cannot be bound.
         """
-        address = str(ipaddress.ip_address(text(fields, "address")))
+        address = usual(text(fields, "address"))
         self._identity = identity(text(fields, "certificate"), text(fields, "key"))
-        listener = socket.socket(network.family_of(address), socket.SOCK_STREAM)
+        listener = socket.socket(family_of(address), socket.SOCK_STREAM)
         try:
             listener.bind((address, 0))
             listener.listen(BACKLOG)
@@ -165,7 +154,7 @@ def _sources(value: Any) -> List[Source]:
             address, port = item
             if not 0 < int(port) <= 65535:
                 raise ValueError("no port")
-            found.append((str(ipaddress.ip_address(address)), int(port)))
+            found.append((usual(address), int(port)))
         except (TypeError, ValueError, OverflowError) as error:
             raise ValueError("%.80r is no [address, port]: %s" % (item, error)) from error
     return found

@@ -12,8 +12,8 @@ import socket
 from collections import deque
 from typing import Callable, Deque, Dict, List, Optional, Tuple
 
-from agent import network
 from agent.arrivals import Arrivals, DigestError, Incoming
+from agent.inet import family_of
 from agent.loop import Loop, Timer
 from agent.relay_channel import Channel
 from agent.relay_tls import Identity
@@ -105,7 +105,7 @@ class Taker:
         address, port = self._sources.popleft()
         self._here = "%s:%d" % (address, port)
         self._reader = WordReader()
-        peer = socket.socket(network.family_of(address), socket.SOCK_STREAM)
+        peer = socket.socket(family_of(address), socket.SOCK_STREAM)
         peer.setblocking(False)
         code = peer.connect_ex((address, port))
         if code not in (0, errno.EINPROGRESS):

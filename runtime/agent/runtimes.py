@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import shutil
 from typing import Dict, Iterator
 
 from agent import disk
@@ -60,6 +59,6 @@ class Runtimes:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             aside = "%s/%s.%s" % (self._building, os.path.basename(path), os.urandom(8).hex())
             os.rename(path, aside)
-            shutil.rmtree(aside, ignore_errors=True)
+            disk.remove_tree(aside)
         finally:
             os.close(fd)

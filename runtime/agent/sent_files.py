@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import stat
 from typing import Dict, Iterator, List, Optional, Tuple
+
+from agent.digests import blake2b
 
 SAMPLE = 4 << 10
 
@@ -102,4 +103,4 @@ def _inside(job_dir: str, link: str) -> Optional[str]:
 
 
 def _digest(data: bytes) -> bytes:
-    return hashlib.blake2b(data, digest_size=16).digest()
+    return blake2b(data, digest_size=16).digest()

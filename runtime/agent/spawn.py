@@ -6,18 +6,16 @@ Needs a process without threads: Python code runs between fork and exec.
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 import select
 import signal
 from typing import Dict, List, Optional
 
+from agent.subreaper import end_with_parent
+
 FAILURE_LIMIT = 4096  # bytes that a pipe takes at once
 START_LIMIT_S = 10.0  # a hung file system must not hang the agent
-
-_PR_SET_PDEATHSIG = 1
-_LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def spawn(
@@ -79,7 +77,7 @@ def _become(
     try:
         os.setsid()
         _reset_signals()
-        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        end_with_parent(signal.SIGKILL)
         if os.getppid() != parent:
             os._exit(127)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)

@@ -7,13 +7,12 @@ the time of the preflight: another node that sees it there writes to the same fo
 
 from __future__ import annotations
 
-import hashlib
 import os
-import tempfile
 import time
 from typing import Any, Dict, List, NamedTuple, Optional
 
 from agent import disk
+from agent.digests import blake2b
 
 STALE_S = 24 * 3600.0
 _MARK = ".paddle-mark-"
@@ -105,7 +104,7 @@ def remove_mark(mark: str) -> None:
 def _rest(path: str) -> str:
     """A word for what of a path is not there yet: nodes collide only if they would make the same folder."""
     missing = os.path.relpath(path, disk.deepest(path))
-    return hashlib.blake2b(os.fsencode(missing), digest_size=4).hexdigest()
+    return blake2b(os.fsencode(missing), digest_size=4).hexdigest()
 
 
 def _remove_if_stale(path: str) -> None:
@@ -118,9 +117,13 @@ def _remove_if_stale(path: str) -> None:
 
 def _write_problem(parent: str) -> Optional[str]:
     try:
-        with tempfile.NamedTemporaryFile(dir=parent, prefix=".paddle-probe-") as file:
-            file.write(b"x")
-            file.flush()
+        path = "%s/.paddle-probe-%s" % (parent, os.urandom(8).hex())
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(fd, b"x")
+        finally:
+            os.close(fd)
+            os.unlink(path)
     except OSError as error:
         return error.strerror or str(error)
     return None

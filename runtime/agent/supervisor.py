@@ -78,8 +78,8 @@ class Supervisor:
             "manifest": lambda fields, body: self._need_trees().manifest(fields, body),
             "blob": lambda fields, body: self._need_trees().blob(fields, body),
             "commit": lambda fields, body: self._need_trees().commit(fields),
-            "relay": lambda fields, body: self._need_trees().relay(fields),
-            "fetch": lambda fields, body: self._need_trees().fetch(fields),
+            "relay": lambda fields, body: self._need_trees().depot.relay(fields),
+            "fetch": lambda fields, body: self._need_trees().depot.fetch(fields),
             "start": self._on_start,
             "stop": self._on_stop,
             "stacks": lambda fields, body: self._processes.ask_stacks(fields),
@@ -174,12 +174,8 @@ class Supervisor:
 
     def _on_reach(self, fields: Fields, _body: bytes) -> None:
         def reached(results: List[List[Any]]) -> None:
-            if self._probe is None:
-                self._outbox.send("reached", results=results, neighbours=[])
-            else:
-                self._probe.neighbours(
-                    lambda ids: self._outbox.send("reached", results=results, neighbours=ids)
-                )
+            neighbours = self._probe.neighbours() if self._probe is not None else []
+            self._outbox.send("reached", results=results, neighbours=neighbours)
 
         Reach(self._loop, fields.get("peers"), reached)
 

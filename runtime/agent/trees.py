@@ -9,21 +9,20 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, Set
+from typing import Any, Callable, Dict, Iterator, List
 
 from agent import disk
 from agent.arrivals import Arrivals, DigestError
 from agent.building import Builder
-from agent.cache import STALE_S, Cache, is_digest
+from agent.cache import STALE_S, Cache
+from agent.depot import Depot
 from agent.fields import names_and_texts, relative_path, text, texts, whole
 from agent.loop import Loop
-from agent.manifest import Entry, File, ManifestError, add, check_tree, parse
+from agent.manifest import File, ManifestError, add, check_tree, parse
 from agent.protocol import Fields
 from agent.runtimes import Runtimes
-
-if TYPE_CHECKING:
-    from agent.relay import Relay
+from agent.tree import Tree
+from agent.tree import pieces as tree_pieces
 
 LOG_DIR = "log"
 DIGESTS_A_FRAME = 50_000
@@ -32,33 +31,14 @@ STEP = 64  # files that are looked at without a look around
 Send = Callable[..., None]
 
 
-class Tree:
-    """One tree between its manifest and its commit.
-
-    Attributes:
-        files: sizes by digest; known once the manifest is complete.
-        missing: what other nodes are asked for and has not come.
-        there: the node has it already.
-    """
-
-    def __init__(self, dest: str) -> None:
-        self.dest = dest
-        self.entries: Dict[str, Entry] = {}
-        self.files: Dict[str, int] = {}
-        self.missing: Set[str] = set()
-        self.failed = False
-        self.there = False
-
-    def size(self) -> int:
-        """Bytes of all files."""
-        return sum(entry.size for entry in self.entries.values() if isinstance(entry, File))
-
-
 class Trees:
     """All trees of one agent.
 
     Args:
         committed: called with the tree's name, its absolute path and the directories to collect.
+
+    Attributes:
+        depot: the same trees for other nodes.
     """
 
     def __init__(
@@ -75,25 +55,32 @@ class Trees:
         self._builder = Builder(self._building, self._cache)
         self._runtimes = Runtimes(self._own + "/runtime", self._building)
         self._trees: Dict[str, Tree] = {}
-        self._offered: Dict[str, int] = {}  # every file of the job's manifests
-        self._relay: Optional[Relay] = None
+        self.depot = Depot(
+            loop,
+            self._cache,
+            self._arrivals,
+            self._trees,
+            send,
+            lacking=self._say_lacking,
+            broken=lambda name, tree, error: self._fail_on_disk(tree, "fetch", name, error),
+        )
 
     def manifest(self, fields: Fields, body: bytes) -> None:
         """Take a part of a manifest; after the final one answer what is lacking."""
         name = text(fields, "tree")
         tree = self._trees.get(name)
         if tree is None or fields.get("first", False):
-            tree = self._trees[name] = Tree(relative_path(text(fields, "dest")))
+            unpacked = None if fields.get("unpacked") is None else whole(fields, "unpacked")
+            tree = self._trees[name] = Tree(relative_path(text(fields, "dest")), unpacked)
         if tree.failed:
-            return
-        if fields.get("brief", False):
-            self._loop.work(self._guarded("manifest", name, tree, self._look(name, tree)))
             return
         try:
             for path, entry in parse(body).items():
                 add(tree.entries, path, entry)
             if fields.get("final", True):
                 check_tree(tree.entries)
+                if tree.unpacked is not None:
+                    tree.bundle()
         except ManifestError as error:
             self._fail(tree, "manifest", name, "manifest", str(error))
             return
@@ -103,12 +90,12 @@ class Trees:
     def blob(self, fields: Fields, body: bytes) -> None:
         """Take a piece of a file, or several small files."""
         name = text(fields, "tree")
-        pieces = _pieces(fields, body)
+        found = tree_pieces(fields, body)
         tree = self._trees.get(name)
         if tree is None or tree.failed:
             return  # the rest of a stream whose failure was told
         try:
-            for digest, offset, data, last in pieces:
+            for digest, offset, data, last in found:
                 self._store(digest, offset, data, last)
         except DigestError as error:
             self._fail(tree, "blob", name, "digest", str(error))
@@ -131,80 +118,9 @@ class Trees:
             steps = self._build(name, tree, files, collect)
         self._loop.work(self._guarded("commit", name, tree, steps))
 
-    def relay(self, fields: Fields) -> None:
-        """Open the way to other nodes, or close it."""
-        if self._relay is not None:
-            self._relay.close()
-            self._relay = None
-        if not fields.get("open", True):
-            return
-        try:
-            from agent.relay import Relay  # with TLS, which many jobs can do without
-
-            relay = Relay(self._loop, self._arrivals, self, self._send)
-            relay.open(fields)
-        except (ImportError, OSError, ValueError) as error:  # the launcher finds another way
-            self._send("relaying", address="", port=0, problem=str(error))
-            return
-        self._relay = relay
-
-    def fetch(self, fields: Fields) -> None:
-        """Get what some trees lack from other nodes."""
-        if self._relay is None:
-            raise ValueError("relay comes first")
-        wanted: Dict[str, int] = {}
-        for name in texts(fields, "trees"):
-            tree = self._trees.get(name)
-            if tree is None or tree.failed:
-                continue
-            lacking = [digest for digest, size in tree.files.items() if not self._cache.has(digest, size)]
-            tree.missing = set(lacking)
-            wanted.update((digest, tree.files[digest]) for digest in lacking)
-            if not lacking:
-                self._say_lacking(name, tree, [])
-        self._relay.fetch(fields, wanted)
-
-    # What the relay asks and tells
-
-    def size_of(self, digest: str) -> Optional[int]:
-        """Bytes of a file that this job was offered, or None."""
-        return self._offered.get(digest)
-
-    def path_of(self, digest: str) -> Optional[str]:
-        """Where a file of this job lies whole, or None."""
-        size = self._offered.get(digest)
-        return self._cache.path(digest) if size is not None and self._cache.has(digest, size) else None
-
-    def expects(self, digest: str) -> bool:
-        """Whether a file that is not here will yet come."""
-        return any(digest in tree.files for tree in self._trees.values() if not tree.failed)
-
-    def arrived(self, digest: str) -> None:
-        """Another node gave a file."""
-        for name, tree in list(self._trees.items()):
-            if digest in tree.missing:
-                tree.missing.discard(digest)
-                if not tree.missing:
-                    self._say_lacking(name, tree, [])
-
-    def fetched(self) -> None:
-        """Other nodes gave what they could."""
-        for name, tree in list(self._trees.items()):
-            if tree.missing and not tree.failed:
-                lacking = [digest for digest in tree.files if digest in tree.missing]
-                tree.missing = set()
-                self._say_lacking(name, tree, lacking)
-
-    def not_stored(self, error: OSError) -> None:
-        """What another node gave could not be written."""
-        for name, tree in list(self._trees.items()):
-            if tree.missing and not tree.failed:
-                self._fail_on_disk(tree, "fetch", name, error)
-
     def drop(self) -> None:
         """Forget what is half done."""
-        if self._relay is not None:
-            self._relay.close()
+        self.depot.close()
         self._arrivals.drop_all()
         self._builder.drop()
 
@@ -225,14 +141,6 @@ class Trees:
             disk.own_folder(folder)
         self._cache.prepare()
 
-    def _look(self, name: str, tree: Tree) -> Iterator[None]:
-        self._prepare()
-        tree.there = self._runtimes.hold(self._root_dir + "/" + tree.dest)
-        if not tree.there:
-            del self._trees[name]
-        self._send("lacking", tree=name, digests=[], cached_files=0, have_tree=tree.there, final=True)
-        yield
-
     def _compare(self, name: str, tree: Tree) -> Iterator[None]:
         self._prepare()
         # a runtime is shared; a job's own tree was published before a connection broke
@@ -241,10 +149,10 @@ class Trees:
             self._say_lacking(name, tree, [])
             return
         for path in disk.older_than(self._building, STALE_S):
-            shutil.rmtree(path, ignore_errors=True)
+            disk.remove_tree(path)
             yield
         tree.files = {entry.digest: entry.size for entry in tree.entries.values() if isinstance(entry, File)}
-        self._offered.update(tree.files)
+        self.depot.offered.update(tree.files)
         lacking = []
         for count, (digest, size) in enumerate(tree.files.items()):
             if not self._cache.is_sound(digest, size):
@@ -263,7 +171,7 @@ class Trees:
 
     def _say_lacking(self, name: str, tree: Tree, lacking: List[str]) -> None:
         common = {"tree": name, "cached_files": len(tree.files) - len(lacking), "have_tree": tree.there}
-        relayed = self._relay.received(tree.files) if self._relay is not None else 0
+        relayed = self.depot.relayed(tree)
         for start in range(0, max(1, len(lacking)), DIGESTS_A_FRAME):
             part = lacking[start : start + DIGESTS_A_FRAME]
             offsets = {digest: self._arrivals.size_of(digest) for digest in part}
@@ -292,7 +200,10 @@ class Trees:
     def _build(self, name: str, tree: Tree, files: Dict[str, str], collect: List[str]) -> Iterator[None]:
         final = self._root_dir + "/" + tree.dest
         if not tree.there:
-            yield from self._builder.build(final, tree.entries, files, collect, read_only=name == "runtime")
+            if tree.unpacked is None:
+                yield from self._builder.build(final, tree.entries, files, collect)
+            else:
+                yield from self._builder.unpack(final, self._cache.path(tree.bundle()))
             self._runtimes.hold(final)
             self._cache.save()
         self._done(name, final, tree, collect)
@@ -336,24 +247,3 @@ class Trees:
         self._arrivals.drop_all()
         self._arrivals.wake()  # who waits for a file of this tree must look elsewhere
         self._send("failed", request=request, tree=name, reason=reason, detail=detail, **more)
-
-
-def _pieces(fields: Fields, body: bytes) -> "List[tuple[str, int, memoryview, bool]]":
-    """What a `blob` brings: (digest, offset, bytes, last) for each file."""
-    view = memoryview(body)
-    if fields.get("files") is None:
-        found = [(text(fields, "digest"), whole(fields, "offset"), view, bool(fields.get("last", True)))]
-    else:
-        found, start = [], 0
-        for item in fields["files"] if isinstance(fields["files"], list) else [None]:
-            if not isinstance(item, list) or len(item) != 2:
-                raise ValueError("%.80r is no [digest, size]" % (item,))
-            digest, size = text({"digest": item[0]}, "digest"), whole({"size": item[1]}, "size")
-            found.append((digest, 0, view[start : start + size], True))
-            start += size
-        if start != len(body):
-            raise ValueError("files of %d bytes in a body of %d" % (start, len(body)))
-    for digest, _, _, _ in found:
-        if not is_digest(digest):
-            raise ValueError("%.80r is no digest" % digest)
-    return found

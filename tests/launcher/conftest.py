@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import os
+import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -33,3 +35,22 @@ def make_server(tmp_path: Path) -> Iterator[Callable[..., LoginServer]]:
 def server(make_server: Callable[..., LoginServer]) -> LoginServer:
     """One plain sshd."""
     return make_server()
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A workspace with everything in it that is legal."""
+    folder = tmp_path / "ws"
+    (folder / "data" / "empty").mkdir(parents=True)
+    (folder / "train.py").write_text("print(1)\n")
+    (folder / "train.py").chmod(0o755)
+    (folder / "a b\n-x").write_text("odd name")
+    (folder / "日本").write_text("unicode")
+    Path(os.fsdecode(os.fsencode(folder) + b"/caf\xe9")).write_text("latin")
+    (folder / "copy.py").write_text("print(1)\n")
+    (folder / "nothing").touch()
+    (folder / "data" / "big").write_bytes(random.Random(1).randbytes(3_500_001))
+    (folder / "data" / "secret").write_text("x")
+    (folder / "data" / "secret").chmod(0o600)
+    (folder / "link").symlink_to("data/../train.py")
+    return folder

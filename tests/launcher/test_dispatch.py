@@ -2,81 +2,16 @@
 from __future__ import annotations
 
 import os
-import random
-import subprocess
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from launcher.dispatch import RUNTIME, WORKSPACE, Dispatch, DispatchState
-from launcher.link import Frame, Link, MessageEvent
-from launcher.package import Package, runtime_package, workspace_package
-from tests.runtime.agent.node import Node, eventually
-
-ENDED = (DispatchState.DONE, DispatchState.FAILED)
-RUNTIME_DIR = Path(__file__).resolve().parent.parent.parent / "runtime"
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    """A workspace with everything in it that is legal."""
-    folder = tmp_path / "ws"
-    (folder / "data" / "empty").mkdir(parents=True)
-    (folder / "train.py").write_text("print(1)\n")
-    (folder / "train.py").chmod(0o755)
-    (folder / "a b\n-x").write_text("odd name")
-    (folder / "日本").write_text("unicode")
-    Path(os.fsdecode(os.fsencode(folder) + b"/caf\xe9")).write_text("latin")
-    (folder / "copy.py").write_text("print(1)\n")
-    (folder / "nothing").touch()
-    (folder / "data" / "big").write_bytes(random.Random(1).randbytes(3_500_001))
-    (folder / "data" / "secret").write_text("x")
-    (folder / "data" / "secret").chmod(0o600)
-    (folder / "link").symlink_to("data/../train.py")
-    return folder
-
-
-def greeted(make_node: Callable[..., Node], root: Path | None = None) -> Node:
-    node = make_node()
-    if root is not None:
-        node.root = root
-    node.greet()
-    return node
-
-
-def run(node: Node, dispatch: Dispatch) -> Dispatch:
-    """Drive a dispatch to its end."""
-
-    def ended(event: Any) -> bool:
-        dispatch.handle(event)
-        return dispatch.state in ENDED
-
-    dispatch.start()
-    node.until(ended, 60, f"the end of {dispatch.tree}")
-    return dispatch
-
-
-def to_workspace(node: Node, package: Package | None, dest: str = "JOB1", **more: Any) -> Dispatch:
-    given = {"files": {"nodefile": "3\n"}, "collect": ["log", "output"], **more}
-    return run(node, Dispatch(node.link, package, tree=WORKSPACE, dest=dest, **given))
-
-
-def tree(folder: Path) -> dict[bytes, object]:
-    """Everything below a directory: modes, link targets and contents."""
-    found: dict[bytes, object] = {}
-    for top, folders, files in os.walk(os.fsencode(folder)):
-        for name in folders + files:
-            path = os.path.join(top, name)
-            relative = os.path.relpath(path, os.fsencode(folder))
-            if os.path.islink(path):
-                found[relative] = os.readlink(path)
-            elif os.path.isdir(path):
-                found[relative] = os.stat(path).st_mode
-            else:
-                found[relative] = (os.stat(path).st_mode, Path(os.fsdecode(path)).read_bytes())
-    return found
+from launcher.package import workspace_package
+from tests.launcher.dispatching import ENDED, greeted, to_workspace, tree
+from tests.runtime.agent.node import Node
 
 
 def test_a_workspace_arrives_byte_for_byte(make_node: Callable[..., Node], root: Path) -> None:
@@ -132,35 +67,20 @@ def test_only_the_user_can_read_the_cache(make_node: Callable[..., Node], root: 
     node = greeted(make_node)
     to_workspace(node, workspace_package(root))
     cache = node.root / ".paddle" / "cache"
-    assert {path.stat().st_mode & 0o077 for path in [cache, *cache.rglob("*")]} == {0}
+    folders = [path for path in [cache, *cache.rglob("*")] if path.is_dir()]
+    assert {folder.stat().st_mode & 0o077 for folder in folders} == {0}
 
 
-def test_the_runtime_is_published_once_and_found_again(make_node: Callable[..., Node]) -> None:
-    package = runtime_package(RUNTIME_DIR)
-    first = greeted(make_node)
-    dest = f".paddle/runtime/{package.digest}"
-    done = run(first, Dispatch(first.link, package, tree=RUNTIME, dest=dest))
-    assert Path(done.path, "paddle", "__init__.py").is_file()
-    second = greeted(make_node, first.root)
-    again = run(second, Dispatch(second.link, package, tree=RUNTIME, dest=dest))
-    assert (again.state, again.path, again.bytes_total) == (DispatchState.DONE, done.path, 0)
-
-
-def test_a_runtime_s_files_are_those_of_the_cache_and_one_that_was_changed_is_sent_anew(
-    make_node: Callable[..., Node],
-) -> None:
-    package = runtime_package(RUNTIME_DIR)
-    first = greeted(make_node)
-    done = run(first, Dispatch(first.link, package, tree=RUNTIME, dest=".paddle/runtime/one"))
-    changed = Path(done.path, "paddle", "env.py")
-    assert changed.stat().st_nlink == 2
-    with changed.open("ab") as file:
-        file.write(b"# changed")
-    second = greeted(make_node, first.root)
-    again = run(second, Dispatch(second.link, package, tree=RUNTIME, dest=".paddle/runtime/two"))
-    original = RUNTIME_DIR / "paddle" / "env.py"
-    assert Path(again.path, "paddle", "env.py").read_bytes() == original.read_bytes()
-    assert again.bytes_total == original.stat().st_size
+def test_no_two_jobs_share_a_file(make_node: Callable[..., Node], root: Path) -> None:
+    node = greeted(make_node)
+    files = [node.root / job / "data/big" for job in ("JOB1", "JOB2", "JOB3")]
+    to_workspace(node, workspace_package(root))
+    for job in ("JOB2", "JOB3"):
+        to_workspace(greeted(make_node, node.root), workspace_package(root), dest=job)
+    inodes = {file.stat().st_ino for file in files}
+    assert len(inodes) == 3
+    (cached,) = {file.stat().st_ino for file in (node.root / ".paddle/cache").rglob("*")} & inodes
+    assert cached == files[0].stat().st_ino  # what came for the first job lies on the disk once
 
 
 def test_both_trees_can_travel_at_the_same_time(make_node: Callable[..., Node], root: Path) -> None:
@@ -210,27 +130,6 @@ def test_a_file_that_changes_after_it_was_listed_is_noticed(
         assert not (node.root / "JOB1").exists()
 
 
-def test_an_interrupted_dispatch_leaves_no_half_file_and_goes_on_from_there(
-    make_node: Callable[..., Node], root: Path
-) -> None:
-    generator = random.Random(7)
-    for index in range(40):
-        (root / "data" / f"part{index}").write_bytes(generator.randbytes(1_000_000))
-    package = workspace_package(root)
-    first = greeted(make_node)
-    dispatch = Dispatch(first.link, package, tree=WORKSPACE, dest="JOB1")
-    dispatch.start()
-    first.until(dispatch.handle, 20, "lacking")
-    eventually(lambda: dispatch.bytes_sent > dispatch.bytes_total // 2, "half of it was sent")
-    first.close()
-    eventually(lambda: not list((first.root / ".paddle/cache/incoming").iterdir()), "half files are gone")
-    assert not (first.root / "JOB1").exists()
-    second = greeted(make_node, first.root)
-    again = to_workspace(second, package)
-    assert again.state is DispatchState.DONE
-    assert again.bytes_total < dispatch.bytes_total * 0.7
-
-
 def test_a_tree_that_was_published_just_before_the_connection_broke_is_found(
     make_node: Callable[..., Node], root: Path
 ) -> None:
@@ -251,62 +150,6 @@ def test_a_sparse_file_stays_sparse(make_node: Callable[..., Node], root: Path) 
     arrived = node.root / "JOB1" / "sparse"
     assert arrived.read_bytes() == (root / "sparse").read_bytes()
     assert arrived.stat().st_blocks * 512 < 8 << 20
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 1 MiB."""
-    if os.geteuid() != 0:
-        pytest.skip("needs root to mount a small disk")
-    folder = tmp_path / "small"
-    folder.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)], check=True)
-    yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=True)
-
-
-def test_a_full_disk_is_told_with_what_is_missing_and_left_clean(
-    make_node: Callable[..., Node], root: Path, small_disk: Path
-) -> None:
-    node = greeted(make_node, small_disk)
-    dispatch = to_workspace(node, workspace_package(root))
-    assert dispatch.state is DispatchState.FAILED
-    assert node.link.name in str(dispatch.error)
-    assert "bytes" in str(dispatch.error)
-    assert [path for path in small_disk.rglob("*") if path.is_file()] == []
-
-
-def test_a_disk_that_fills_up_while_files_arrive_is_told_and_left_clean(
-    make_node: Callable[..., Node], tmp_path: Path, small_disk: Path
-) -> None:
-    ws = tmp_path / "ws"
-    ws.mkdir()
-    (ws / "data").write_bytes(random.Random(3).randbytes(400_000))
-    node = greeted(make_node, small_disk)
-    link: Any = _Interposed(node.link, lambda: (small_disk / "ballast").write_bytes(b"x" * 700_000))
-    dispatch = run(node, Dispatch(link, workspace_package(ws), tree=WORKSPACE, dest="JOB1"))
-    assert dispatch.state is DispatchState.FAILED
-    assert "is full" in str(dispatch.error)
-    left = [path.name for path in small_disk.rglob("*") if path.is_file() and path.name != "ballast"]
-    assert left == []
-
-
-class _Interposed:
-    """A link on which something happens before the first piece of a file goes out."""
-
-    def __init__(self, link: Link, before: Callable[[], object]) -> None:
-        self._link = link
-        self._before = before
-        self.name = link.name
-
-    def send_stream(self, frames: Iterable[Frame]) -> None:
-        self._link.send_stream(self._after(frames))
-
-    def _after(self, frames: Iterable[Frame]) -> Iterator[Frame]:
-        for frame in frames:
-            if frame[0] == "blob":
-                self._before()
-            yield frame
 
 
 def test_a_directory_that_is_there_is_taken_as_it_is(make_node: Callable[..., Node], tmp_path: Path) -> None:
@@ -342,15 +185,3 @@ def test_a_link_in_the_users_directory_is_never_followed(
     dispatch = to_workspace(greeted(make_node), None, dest=str(job_dir))
     assert dispatch.state is DispatchState.FAILED
     assert (precious / "file").read_text() == "kept"
-
-
-@pytest.mark.parametrize("digests", [None, "abc", [["x"]], [{}], {"a": 1}, ["0" * 64]])
-def test_a_node_that_asks_for_what_was_not_offered_fails_alone(
-    root: Path, make_node: Callable[..., Node], digests: Any
-) -> None:
-    node = greeted(make_node)
-    dispatch = Dispatch(node.link, workspace_package(root), tree=WORKSPACE, dest="JOB1")
-    fields = {"tree": WORKSPACE, "digests": digests, "final": True}
-    assert dispatch.handle(MessageEvent(0, "lacking", fields, b""))
-    assert dispatch.state is DispatchState.FAILED
-    assert "not offered" in str(dispatch.error)

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A tree of hundreds of small files as one: what travels, is kept and is checked on a node is a single file.
+
+A bundle is, compressed by zlib: the length of the tree's manifest (8 bytes, the most significant first), the manifest,
+and the contents of its files in the manifest's order. It is kept for the next job that sends the same tree.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import tempfile
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from launcher.digests import DIGEST_SIZE
+from launcher.errors import WorkspaceError
+from launcher.package import Entry, Package
+from launcher.state_dir import own_directory
+
+NAME = "bundle"
+_KEPT_AS = "bundle-1"  # the form, in the names of those that are kept
+_LENGTH = 8
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A tree, and the file that it travels as.
+
+    Attributes:
+        tree: what it is on a node once it is unpacked.
+        package: a tree of that one file.
+    """
+
+    tree: Package
+    package: Package
+
+    @property
+    def unpacked_bytes(self) -> int:
+        """What it takes on a node: the file and all that comes of it."""
+        return self.tree.total_bytes + self.package.total_bytes
+
+
+def bundle(tree: Package, folder: Path) -> Bundle:
+    """Pack a tree without links, or take what an earlier job packed.
+
+    Args:
+        folder: where bundles are kept; one that cannot be written costs the next job time, nothing else.
+
+    Raises:
+        WorkspaceError: a file cannot be read, or has just changed.
+    """
+    kept = folder / f"{tree.digest}.{_KEPT_AS}"
+    packed = _load(kept)
+    if packed is None:
+        packed = _pack(tree)
+        _keep(kept, packed)
+    digest = _digest(packed)
+    return Bundle(tree, Package((Entry(NAME, 0o600, len(packed), digest, content=packed),)))
+
+
+def _pack(tree: Package) -> bytes:
+    manifest = json.dumps([entry.manifest_item() for entry in tree.entries], separators=(",", ":")).encode()
+    parts = [len(manifest).to_bytes(_LENGTH, "big"), manifest]
+    for entry in tree.files:
+        try:
+            content = Path(entry.source).read_bytes()
+        except OSError as error:
+            raise WorkspaceError(f"{entry.source} cannot be read: {error.strerror}") from error
+        if _digest(content) != entry.digest:
+            raise WorkspaceError(f"{entry.source} changes just now; start again")
+        parts.append(content)
+    return zlib.compress(b"".join(parts))
+
+
+def _load(kept: Path) -> bytes | None:
+    """What is kept, behind its own digest: half a file is none."""
+    try:
+        data = kept.read_bytes()
+    except OSError:
+        return None
+    digest, packed = data[: 2 * DIGEST_SIZE], data[2 * DIGEST_SIZE :]
+    return packed if _digest(packed).encode() == digest else None
+
+
+def _keep(kept: Path, packed: bytes) -> None:
+    with contextlib.suppress(OSError):
+        own_directory(kept.parent)
+        with tempfile.NamedTemporaryFile(dir=kept.parent, delete=False) as file:
+            file.write(_digest(packed).encode() + packed)
+        os.replace(file.name, kept)
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.blake2b(data, digest_size=DIGEST_SIZE).hexdigest()

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trees on their way to agents on this machine, for tests of either side."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from launcher.dispatch import WORKSPACE, Dispatch, DispatchState
+from launcher.package import Package
+from tests.runtime.agent.node import Node
+
+ENDED = (DispatchState.DONE, DispatchState.FAILED)
+RUNTIME_DIR = Path(__file__).resolve().parent.parent.parent / "runtime"
+
+
+def greeted(make_node: Callable[..., Node], root: Path | None = None) -> Node:
+    node = make_node()
+    if root is not None:
+        node.root = root
+    node.greet()
+    return node
+
+
+def run(node: Node, dispatch: Dispatch) -> Dispatch:
+    """Drive a dispatch to its end."""
+
+    def ended(event: Any) -> bool:
+        dispatch.handle(event)
+        return dispatch.state in ENDED
+
+    dispatch.start()
+    node.until(ended, 60, f"the end of {dispatch.tree}")
+    return dispatch
+
+
+def to_workspace(node: Node, package: Package | None, dest: str = "JOB1", **more: Any) -> Dispatch:
+    given = {"files": {"nodefile": "3\n"}, "collect": ["log", "output"], **more}
+    return run(node, Dispatch(node.link, package, tree=WORKSPACE, dest=dest, **given))
+
+
+def tree(folder: Path) -> dict[bytes, object]:
+    """Everything below a directory: modes, link targets and contents."""
+    found: dict[bytes, object] = {}
+    for top, folders, files in os.walk(os.fsencode(folder)):
+        for name in folders + files:
+            path = os.path.join(top, name)
+            relative = os.path.relpath(path, os.fsencode(folder))
+            if os.path.islink(path):
+                found[relative] = os.readlink(path)
+            elif os.path.isdir(path):
+                found[relative] = os.stat(path).st_mode
+            else:
+                found[relative] = (os.stat(path).st_mode, Path(os.fsdecode(path)).read_bytes())
+    return found

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from launcher.bundle import bundle
+from launcher.digests import DIGEST_SIZE
+from launcher.dispatch import RUNTIME, Dispatch, DispatchState
+from launcher.errors import WorkspaceError
+from launcher.package import Entry, Package, runtime_package
+from tests.launcher.dispatching import RUNTIME_DIR, greeted, run
+from tests.runtime.agent.node import Node
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Package:
+    """A tree of two files, one of them empty."""
+    folder = tmp_path / "tree" / "paddle"
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").write_text("")
+    (folder / "one.py").write_text("print(1)\n")
+    return runtime_package(folder.parent)
+
+
+def test_the_same_tree_is_packed_once(small: Package, tmp_path: Path) -> None:
+    first = bundle(small, tmp_path / "kept")
+    (kept,) = (tmp_path / "kept").iterdir()
+    written = kept.stat().st_mtime_ns
+    assert bundle(small, tmp_path / "kept") == first
+    assert kept.stat().st_mtime_ns == written
+
+
+def test_half_a_kept_bundle_is_packed_anew(small: Package, tmp_path: Path) -> None:
+    first = bundle(small, tmp_path / "kept")
+    (kept,) = (tmp_path / "kept").iterdir()
+    os.truncate(kept, kept.stat().st_size - 1)
+    assert bundle(small, tmp_path / "kept") == first
+
+
+def test_a_bundle_that_cannot_be_kept_is_packed_all_the_same(small: Package, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert bundle(small, tmp_path / "file" / "kept") == bundle(small, tmp_path / "kept")
+
+
+def test_a_file_that_changed_after_it_was_listed_is_refused(small: Package, tmp_path: Path) -> None:
+    (tmp_path / "tree/paddle/one.py").write_text("print(2)\n")
+    with pytest.raises(WorkspaceError, match=r"one\.py changes just now"):
+        bundle(small, tmp_path / "kept")
+
+
+def test_the_runtime_is_published_once_and_found_again(
+    make_node: Callable[..., Node], tmp_path: Path
+) -> None:
+    runtime = bundle(runtime_package(RUNTIME_DIR), tmp_path)
+    dest = f".paddle/runtime/{runtime.tree.digest}"
+
+    def dispatched(node: Node) -> Dispatch:
+        packed = runtime.unpacked_bytes
+        return run(node, Dispatch(node.link, runtime.package, tree=RUNTIME, dest=dest, unpacked_bytes=packed))
+
+    first = greeted(make_node)
+    done = dispatched(first)
+    assert done.state is DispatchState.DONE, done.error
+    sent = {entry.path: RUNTIME_DIR.joinpath(entry.path).read_bytes() for entry in runtime.tree.files}
+    there = {str(path.relative_to(done.path)): path.read_bytes() for path in Path(done.path).rglob("*.*")}
+    assert there == sent
+    again = dispatched(greeted(make_node, first.root))
+    assert (again.state, again.path, again.bytes_total) == (DispatchState.DONE, done.path, 0)
+
+
+def test_a_bundle_that_is_none_is_told_and_leaves_nothing(make_node: Callable[..., Node]) -> None:
+    content = b"no bundle"
+    digest = hashlib.blake2b(content, digest_size=DIGEST_SIZE).hexdigest()
+    package = Package((Entry("bundle", 0o600, len(content), digest, content=content),))
+    node = greeted(make_node)
+    failed = run(
+        node, Dispatch(node.link, package, tree=RUNTIME, dest=".paddle/runtime/x", unpacked_bytes=100)
+    )
+    assert failed.state is DispatchState.FAILED
+    assert "cannot be unpacked" in str(failed.error)
+    assert list((node.root / ".paddle/runtime").iterdir()) == list((node.root / ".paddle/building").iterdir())
