@@ -67,7 +67,7 @@ class JobFacts:
     @cached_property
     def for_all(self) -> Mapping[str, str]:
         """What is the same for every process."""
-        env = {
+        env: dict[str, str] = {
             "PADDLE_JOB_ID": self.job_id,
             "PADDLE_WIRE": str(self.settings.wire),
             "PADDLE_CLUSTER_TRAIN": "True",
@@ -81,7 +81,21 @@ class JobFacts:
         }
         if self.settings.ld_library_path:
             env["LD_LIBRARY_PATH"] = self.settings.ld_library_path
-        return env
+        return {**env, **self.fluid_lists} if self.settings.mode is Mode.FLUID else env
+
+    @cached_property
+    def fluid_lists(self) -> Mapping[str, str]:
+        """Where the pservers are, under the names that Fluid scripts of all versions look for."""
+        addresses = ",".join(self.addresses[node_id] for node_id in self.pserver_nodes)
+        port = str(self._base_port())
+        return {
+            **self.pserver_lists,
+            "PADDLE_PSERVERS": addresses,
+            "PADDLE_PSERVER_IPS": addresses,
+            "PADDLE_PORT": port,
+            "PADDLE_PSERVER_PORT": port,
+            "PADDLE_TRAINERS": str(len(self.seats)),
+        }
 
     @cached_property
     def pserver_lists(self) -> Mapping[str, str]:
@@ -126,10 +140,8 @@ def endpoint(address: str, port: int) -> str:
 
 
 def of_pserver(job: JobFacts, node_id: int, rank: int) -> dict[str, str]:
-    """A pserver's environment; in fluid mode it runs the script, which wants the list of all pservers."""
-    own_endpoint = endpoint(job.addresses[node_id], job.settings.port)
-    lists = job.pserver_lists if job.settings.mode is Mode.FLUID else {}
-    return {**job.for_all, **lists, **_own(job, node_id, "PSERVER", rank, own_endpoint)}
+    """A pserver's environment."""
+    return {**job.for_all, **_own(job, node_id, "PSERVER", rank, job.endpoints[node_id].dense[0])}
 
 
 def of_trainer(job: JobFacts, seat: Seat) -> dict[str, str]:
@@ -188,7 +200,9 @@ def _own(job: JobFacts, node_id: int, role: str, rank: int, own_endpoint: str) -
     return {
         "PADDLE_NODE_ID": str(node_id),
         "TRAINING_ROLE": role,
+        "PADDLE_TRAINING_ROLE": role,
         "POD_IP": job.addresses[node_id],
+        "PADDLE_CURRENT_IP": job.addresses[node_id],
         "PADDLE_CURRENT_ENDPOINT": own_endpoint,
         "PADDLE_TRAINER_ID": str(rank),
     }

@@ -30,7 +30,7 @@ def probe_of(plan: Plan, node: Node, need_bytes: int, gpus: bool = False) -> dic
         "nic": settings.nic or None,
         "address": node.local_address,
         "ports": [
-            *(plan.pserver_ports() if is_pserver else ()),
+            *(plan.pserver_ports.asked if is_pserver else ()),
             *plan.service_ports.asked(node.node_id),
         ],
         "modules": list(preflight.needed_modules(plan.mode)),
@@ -66,7 +66,7 @@ def pong(record: NodeRecord, event: MessageEvent) -> None:
 def probed(record: NodeRecord, event: MessageEvent, plan: Plan) -> None:
     """What preflight will judge; it is read once here, so that a node that talks nonsense is named for it."""
     read_probed(event.fields)
-    record.probed = machines.set_ports_apart(event.fields, plan.pserver_ports())
+    record.probed = machines.set_ports_apart(event.fields, plan.pserver_ports)
 
 
 def reached(record: NodeRecord, event: MessageEvent) -> None:
@@ -83,7 +83,7 @@ def take_address(record: NodeRecord, address: str, plan: Plan) -> None:
     busy = answer.busy_at.get(address)
     if busy is not None:
         record.probed = machines.set_ports_apart(
-            {**record.probed, "busy_ports": [list(one) for one in busy]}, plan.pserver_ports()
+            {**record.probed, "busy_ports": [list(one) for one in busy]}, plan.pserver_ports
         )
     allowed = answer.machine.group.get("cores")
     cpus = int(record.probed.get("cpus") or 1)

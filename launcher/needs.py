@@ -34,7 +34,7 @@ class Need:
 def needs(plan: Plan) -> dict[int, Need]:
     """By node id."""
     pservers, trainers = Counter(plan.pserver_nodes), Counter(plan.trainer_nodes)
-    ports = len(plan.pserver_ports()) if plan.pserver_nodes else 0
+    ports = len(plan.pserver_ports.configured) if plan.pserver_nodes else 0
     server_files = _FILES + _FILES_A_CONNECTION * len(plan.trainer_nodes) * ports
     if plan.mode is Mode.COLLECTIVE:  # each may talk to all
         trainer_files = _FILES + _FILES_A_CONNECTION * len(plan.trainer_nodes)

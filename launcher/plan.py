@@ -20,6 +20,7 @@ from launcher.environment import Endpoints, endpoint
 from launcher.hosts import Host
 from launcher.machines import Machines
 from launcher.options import Mode
+from launcher.pserver_ports import PserverPorts, fluid
 from launcher.seats import Seat, seats
 from launcher.service_ports import ServicePorts
 from launcher.settings import Settings
@@ -120,16 +121,18 @@ class Plan:
     @cached_property
     def service_ports(self) -> ServicePorts:
         """The ports that trainers may listen on."""
-        reserved = self.pserver_ports()
+        reserved = self.pserver_ports.configured
         reach = range(reserved.start, reserved.stop + command_lines.PORT_TRIES)
         return ServicePorts(self.job_id, self.seats, reach)
 
-    def pserver_ports(self) -> range:
-        """The ports every pserver is configured to listen on, dense ones first."""
+    @cached_property
+    def pserver_ports(self) -> PserverPorts:
+        """The ports that pservers may listen on."""
         settings = self.settings
-        sparse = 0 if self.mode is Mode.FLUID else settings.ports_num_for_sparse
-        count = 1 if self.mode is Mode.FLUID else settings.ports_num + sparse
-        return range(settings.port, settings.port + count)
+        if self.mode is Mode.FLUID:
+            return fluid(settings.port, is_explicit=settings.port_is_explicit)
+        count = settings.ports_num + settings.ports_num_for_sparse
+        return PserverPorts(range(settings.port, settings.port + count), range(0))
 
 
 def new_job_id(now: datetime, entropy: bytes) -> str:
@@ -166,9 +169,17 @@ def planned_addresses(plan: Plan) -> dict[int, str]:
     return {node.node_id: node.local_address or node.host.name for node in plan.nodes}
 
 
-def planned_endpoints(plan: Plan, addresses: Mapping[int, str]) -> dict[int, Endpoints]:
-    """Endpoints by node id if every pserver gets the ports it is configured for."""
-    ports = plan.pserver_ports()
+def planned_endpoints(
+    plan: Plan, addresses: Mapping[int, str], first_port: int | None = None
+) -> dict[int, Endpoints]:
+    """Endpoints by node id if every pserver gets the ports it is meant to have.
+
+    Args:
+        first_port: where they begin; None: where they are configured to.
+    """
+    configured = plan.pserver_ports.configured
+    first = configured.start if first_port is None else first_port
+    ports = range(first, first + len(configured))
     dense = 1 if plan.mode is Mode.FLUID else plan.settings.ports_num
     return {
         node_id: Endpoints(
@@ -189,7 +200,8 @@ def pserver_processes(
         machines: what else the nodes told.
     """
     machines = machines or Machines()
-    job = _job_facts(plan, addresses, planned_endpoints(plan, addresses), machines)
+    planned = planned_endpoints(plan, addresses, machines.pserver_port)
+    job = _job_facts(plan, addresses, planned, machines)
     threads = _threads(plan, addresses, machines.cpus)
     return tuple(
         Process(
@@ -206,7 +218,7 @@ def pserver_processes(
                 "PADDLE_PYTHON": plan.node(node_id).python,
             },
             log=SERVER_LOG,
-            ports=tuple(plan.pserver_ports()),
+            ports=_ports(planned[node_id]),
         )
         for rank, node_id in enumerate(plan.pserver_nodes)
     )
@@ -246,6 +258,10 @@ def trainer_processes(
         )
         for seat in plan.seats
     )
+
+
+def _ports(endpoints: Endpoints) -> tuple[int, ...]:
+    return tuple(int(text.rpartition(":")[2]) for text in (*endpoints.dense, *endpoints.sparse))
 
 
 def trainer_log(seat: Seat) -> str:

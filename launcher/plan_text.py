@@ -141,7 +141,9 @@ def _folded(value: str) -> str:
 
 def _footnotes(plan: Plan) -> Iterator[str]:
     yield "Addresses, thread counts and GPUs become known when the nodes have answered; a port that is taken moves on."
-    if plan.pserver_nodes and not plan.settings.port_is_explicit:
+    if plan.pserver_ports.spare:
+        yield "If the pservers' port is taken on a node, all of them get the next one that is free on every node."
+    elif plan.pserver_nodes and not plan.settings.port_is_explicit:
         yield "A pserver whose ports are taken moves on to the next ones and tells the trainers."
     if plan.settings.variables.names:
         yield "Your own variables are shown as ***; they reach the processes and nothing else."

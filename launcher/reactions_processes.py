@@ -9,8 +9,13 @@ from launcher.link import MessageEvent
 from launcher.options import Mode
 from launcher.plan import Endpoints, Role
 from launcher.reactions_dispatch import DispatchReactions
-from launcher.roster import NodeRecord, ProcessState
+from launcher.roster import NodeRecord, ProcessRecord, ProcessState
 from launcher.situation import Situation
+
+_TOO_EARLY = (
+    "ended with exit code 0 and never answered as a pserver; "
+    "expected exe.run(t.get_pserver_program(...)) where TRAINING_ROLE is PSERVER"
+)
 
 
 class ProcessReactions:
@@ -74,7 +79,7 @@ class ProcessReactions:
         )
 
     def exited(self, record: NodeRecord, event: MessageEvent) -> None:
-        """The process is gone; only a trainer may end by itself, and only with 0."""
+        """The process is gone; only with 0 it may end by itself, a trainer or a Fluid script that served."""
         fields = event.fields
         how = describe_exit(fields["code"], fields["signal"], str(fields.get("out_of_memory") or ""))
         errand = self._roster.messengers.pop(fields["proc"], None)
@@ -93,6 +98,11 @@ class ProcessReactions:
             # in collective mode all are started again together, if one is
             process.done = self._situation.settings.mode is not Mode.COLLECTIVE
             return
+        if self._is_fluid_pserver(process) and fields["code"] == 0:
+            if process.endpoints is not None:  # it ends when all trainers have left it
+                process.done = True
+                return
+            how = _TOO_EARLY
         self._roster.fail_process(
             process,
             how,
@@ -102,3 +112,6 @@ class ProcessReactions:
             signal=fields["signal"],
             late=self._situation.stopping,
         )
+
+    def _is_fluid_pserver(self, record: ProcessRecord) -> bool:
+        return self._situation.settings.mode is Mode.FLUID and record.process.role is Role.PSERVER

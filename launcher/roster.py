@@ -38,7 +38,7 @@ class ProcessRecord:
         endpoints: what a pserver reported when it answered on all its ports.
         restarts: how often it was started again.
         ending: we end it, to start it again or to go on without it.
-        done: a trainer that ended well and will not be started again.
+        done: it ended well and will not be started again.
         stall: why it does not get on just now, if it does not.
         stacks: where it was when somebody asked.
     """

@@ -160,6 +160,13 @@ def resolve(arguments: Arguments, environ: Mapping[str, str]) -> Settings:
     for name, message in check_cluster(hosts, read, arguments):
         problems.add(conf.where(name), f"{name}: {message}")
     problems.raise_any()
+    trainers = len(roles["TRAINERS"]) * arguments.nproc_per_node
+    if arguments.min_trainers is not None and arguments.min_trainers > trainers:
+        problems.add(
+            "--min_trainers",
+            f"expected at most {trainers}, as many trainers as the job has, got {arguments.min_trainers}",
+        )
+    problems.raise_any()
     return _settle(arguments, environ, read, roles)
 
 

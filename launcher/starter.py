@@ -92,5 +92,7 @@ class Starter:
 
     def _machines(self) -> machines.Machines:
         return machines.read(
-            self._plan.service_ports, {r.node.node_id: r.probed or {} for r in self._roster.all()}
+            self._plan.service_ports,
+            self._plan.pserver_ports,
+            {r.node.node_id: r.probed or {} for r in self._roster.all()},
         )

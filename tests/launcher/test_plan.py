@@ -152,6 +152,10 @@ def test_the_environment_of_a_trainer(planned: Planned) -> None:
     (trainer_port,) = {int(text.rpartition(":")[2]) for text in env["PADDLE_TRAINER_ENDPOINTS"].split(",")}
     master_port = int(env.pop("MASTER_PORT"))
     assert trainer_port != master_port
+    assert (env.pop("PADDLE_TRAINING_ROLE"), env.pop("PADDLE_CURRENT_IP")) == (
+        env["TRAINING_ROLE"],
+        env["POD_IP"],
+    )
     assert env == {
         "PADDLE_JOB_ID": JOB,
         "PADDLE_NODE_ID": "2",
@@ -247,7 +251,7 @@ def test_the_ports_of_a_job_lie_outside_its_pservers_range(planned: Planned) -> 
             int(trainer.env["PADDLE_CURRENT_ENDPOINT"].rpartition(":")[2]),
         }
         assert len(ports) == 2
-        assert not ports & set(plan.pserver_ports())
+        assert not ports & set(plan.pserver_ports.configured)
         assert max(ports) < 32768
 
 

@@ -354,3 +354,13 @@ def test_any_text_is_read_or_refused(configured: Resolve, pieces: list[str]) -> 
         configured("".join(pieces))
     except ConfError as error:
         assert error.where.startswith("conf.py")  # noqa: PT017
+
+
+def test_more_trainers_than_there_are_cannot_be_the_least(
+    configured: Resolve, problems: Callable[..., list[str]]
+) -> None:
+    arguments = ("-p", "ws", "--nproc_per_node=2")
+    assert configured(HOSTS, *arguments, "--min_trainers=6").min_trainers == 6
+    assert problems(HOSTS, *arguments, "--min_trainers=7") == [
+        "--min_trainers: expected at most 6, as many trainers as the job has, got 7"
+    ]
