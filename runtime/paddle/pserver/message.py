@@ -86,11 +86,15 @@ class Section:
 
     __slots__ = ("_checksum", "_findings", "array", "name")
 
-    def __init__(self, name: str, array: npt.NDArray[Any]) -> None:
-        """Name a C-contiguous array of float32, int64 or uint8; it must not change until it is sent."""
+    def __init__(self, name: str, array: npt.NDArray[Any], checksum: int | None = None) -> None:
+        """Name a C-contiguous array of float32, int64 or uint8; it must not change until it is sent.
+
+        Args:
+            checksum: of its bytes, if it is known.
+        """
         self.name = name
         self.array = array
-        self._checksum: int | None = None
+        self._checksum = checksum
         self._findings: Findings | None = None
 
     @classmethod
