@@ -19,8 +19,8 @@ Floats = npt.NDArray[np.float32]
 
 # Below it loading compiled code costs more than it saves: many models are never larger.
 _COMPILED_FROM_BYTES = 1 << 18
-_BLOCK = 1 << 16
 _MASK = 0xFFFFFFFFFFFFFFFF
+_NO_WORDS = np.zeros(0, np.uint64)
 
 
 class Findings(NamedTuple):
@@ -63,29 +63,32 @@ def checksum_of(frame: bytes | memoryview) -> int:
     return _with_rest(int(np.frombuffer(frame, "<u8", count).sum(dtype=np.uint64)), frame[8 * count :])
 
 
-def descend(w: Floats, gradients: Sequence[Floats], eta: float, out: Floats, scratch: Floats) -> None:
+def descend(w: Floats, gradients: Sequence[Floats], eta: float, out: Floats, scratch: Floats) -> int | None:
     """out = w − η Σg, added in the order given.
 
     Args:
-        w: (n,), not changed; it may be `out`.
+        w: (n,), not changed.
         gradients: one or more (n,), not changed.
-        out: (n,), overwritten.
+        out: (n,), overwritten; another array than `w`.
         scratch: at least (n,), overwritten.
+
+    Returns:
+        `Findings.checksum` of `out`, if that cost nothing.
     """
     kernels = _kernels() if w.nbytes >= _COMPILED_FROM_BYTES else None
     if kernels is None:
         descend_plainly(w, gradients, eta, out, scratch)
-        return
+        return None
+    words = np.frombuffer(out, "<u8", out.size // 2) if out.ctypes.data % 8 == 0 else _NO_WORDS
     *before, last = map(_read_only, gradients)
-    total = _read_only(_sum(before, scratch[: w.size])) if before else last
-    # Copied block by block and changed in the cache: a copy need not read what it overwrites.
-    for start in range(0, w.size, _BLOCK):
-        block = slice(start, start + _BLOCK)
-        np.copyto(out[block], w[block])
-        if before:
-            kernels.descend_two(out[block], total[block], last[block], np.float32(eta))
-        else:
-            kernels.descend_one(out[block], last[block], np.float32(eta))
+    if before:
+        total = _read_only(_sum(before, scratch[: w.size]))
+        checksum = kernels.descend_two(_read_only(w), total, last, np.float32(eta), out, _read_only(words))
+    else:
+        checksum = kernels.descend_one(_read_only(w), last, np.float32(eta), out, _read_only(words))
+    if not words.size:
+        return None
+    return _with_rest(int(checksum), out[2 * words.size :].data.cast("B") if out.size % 2 else b"")
 
 
 def descend_plainly(w: Floats, gradients: Sequence[Floats], eta: float, out: Floats, scratch: Floats) -> None:

@@ -11,12 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from paddle.pserver.sparse.compiling import compiled
+from paddle.pserver.sparse.compiling import compiled, copy
 
 # Adding one to an exponent of all ones, and to no other, reaches the sign bit above it; two floats a word.
 _ONE_EXPONENT = np.uint64(0x0080000000800000)
 _NO_SIGNS = np.uint64(0x7FFFFFFF7FFFFFFF)
 _SIGNS = np.uint64(0x8000000080000000)
+
+# Elements; what happens to a block happens in the nearest cache.
+_BLOCK = 4096
 
 
 @compiled
@@ -31,14 +34,47 @@ def inspect(words: Any) -> Any:
 
 
 @compiled
-def descend_one(w: Any, g: Any, eta: Any) -> None:
-    """w −= ηg; both (n,) float32."""
+def descend_one(w: Any, g: Any, eta: Any, out: Any, words: Any) -> Any:
+    """out = w − ηg, all (n,) float32; return the sum of `words`, which is `out` as uint64, or empty.
+
+    Block by block, so that all that happens to one happens in the nearest cache.
+    """
+    total = np.uint64(0)
+    for start in range(0, w.size, _BLOCK):
+        block = out[start : start + _BLOCK]
+        copy(block, w[start : start + _BLOCK])
+        _subtract(block, g[start : start + _BLOCK], eta)
+        total += _sum(words[start // 2 : (start + _BLOCK) // 2])
+    return total
+
+
+@compiled
+def descend_two(w: Any, g: Any, h: Any, eta: Any, out: Any, words: Any) -> Any:
+    """out = w − η(g + h); the rest as in `descend_one`."""
+    total = np.uint64(0)
+    for start in range(0, w.size, _BLOCK):
+        block = out[start : start + _BLOCK]
+        copy(block, w[start : start + _BLOCK])
+        _subtract_two(block, g[start : start + _BLOCK], h[start : start + _BLOCK], eta)
+        total += _sum(words[start // 2 : (start + _BLOCK) // 2])
+    return total
+
+
+@compiled
+def _subtract(w: Any, g: Any, eta: Any) -> None:
     for i in range(w.size):
         w[i] -= eta * g[i]
 
 
 @compiled
-def descend_two(w: Any, g: Any, h: Any, eta: Any) -> None:
-    """w −= η(g + h); all (n,) float32."""
+def _subtract_two(w: Any, g: Any, h: Any, eta: Any) -> None:
     for i in range(w.size):
         w[i] -= eta * (g[i] + h[i])
+
+
+@compiled
+def _sum(words: Any) -> Any:
+    total = np.uint64(0)
+    for i in range(words.size):
+        total += words[i]
+    return total

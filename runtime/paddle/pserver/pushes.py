@@ -132,8 +132,7 @@ class Pushes:
             if chunk is None:
                 return
             chunks.append(chunk)
-        values = store.add(index, chunks)
-        section = None if values is None else Section("", values)
+        section = store.add(index, chunks)
         self._used[index], self._ready[index] = True, section
         self._computed += 1
         for trainer, gradient in self._members:

@@ -22,7 +22,7 @@ from paddle.pserver.gradient import Gradient, Slab
 from paddle.pserver.message import Section
 from paddle.pserver.placement import ServerShare
 from paddle.pserver.plain_descent import plain_parts
-from paddle.pserver.shared_memory import SharedArray
+from paddle.pserver.slabs import Slabs
 from paddle.pserver.sparse.serving import ServedTable
 from paddle.pserver.table import Table
 from paddle.pserver.watch import UNWATCHED, Watch
@@ -44,13 +44,11 @@ class Store:
         self.pass_version = 0
         self._watch: Watch = UNWATCHED
         self._rate = LearningRate(optimizer)
-        self._shared = (SharedArray(share.slab_size), SharedArray(share.slab_size))
-        self._slab: Slab = self._shared[0].array
-        self._next: Slab = self._shared[1].array  # sums of gradients, or values after the step that was begun
+        self._slabs = Slabs(share.slab_size)
         self._step_rate, self._step_samples = 0.0, 0
         self._plain = plain_parts(share.dense, optimizer)
         self._scratch = np.empty(min(CHUNK, share.slab_size), np.float32)
-        prepare(self._slab.nbytes)
+        prepare(4 * share.slab_size)
         self._updaters = [
             DenseUpdater(optimizer, part.parameter, part.stop - part.start) for part in share.dense
         ]
@@ -93,17 +91,20 @@ class Store:
     @property
     def slab(self) -> Slab:
         """All dense blocks, not copied."""
-        return self._slab
+        return self._slabs.now
 
     @property
     def slab_number(self) -> int:
-        """Which of the two arrays behind `descriptors` is the slab now."""
-        return int(self._slab is not self._shared[0].array)
+        """Which of the two arrays behind `share_slabs` is the slab now."""
+        return self._slabs.number
 
-    @property
-    def descriptors(self) -> list[int]:
-        """Of the memory that the slab lies in, by turns; others may map it, and must not write to it."""
-        return [shared.descriptor for shared in self._shared]
+    def share_slabs(self) -> list[int]:
+        """Return descriptors of the memory that the slab lies in, by turns; others may map it, and must not write.
+
+        Raises:
+            MemoryError: it cannot be shared.
+        """
+        return self._slabs.share()
 
     def be_watched(self, watch: Watch) -> None:
         """Tell `watch` from now on what is about to change."""
@@ -119,16 +120,16 @@ class Store:
         """
         self._check_slab("values", slab)
         self._watch.dense()
-        self._slab[...] = slab.array
+        self._slabs.now[...] = slab.array
 
     def dense(self) -> Slab:
         """Return a copy of all dense blocks, one moment's state."""
-        return self._slab.copy()
+        return self._slabs.now.copy()
 
     @property
     def num_chunks(self) -> int:
         """Number of chunks of the slab."""
-        return chunk_count(self._slab.size)
+        return chunk_count(self._slabs.now.size)
 
     @property
     def is_plain(self) -> bool:
@@ -147,7 +148,7 @@ class Store:
             self.rows_of(name).check(rows)
             if name in self._growing:
                 self._growing[name].reserve([rows])
-        gradient.expect(self._slab.size)
+        gradient.expect(self._slabs.now.size)
 
     def check_chunk(self, index: int, chunk: Section) -> None:
         """Check part of a gradient.
@@ -155,7 +156,7 @@ class Store:
         Raises:
             PserverError: see `check`.
         """
-        span = chunk_span(index, self._slab.size)
+        span = chunk_span(index, self._slabs.now.size)
         self._check("gradient", chunk, span.start, span.stop - span.start)
 
     def begin(self, samples: int) -> None:
@@ -172,13 +173,13 @@ class Store:
         self._step_samples = samples
         self._watch.dense()
 
-    def add(self, index: int, chunks: Sequence[Slab]) -> Slab | None:
+    def add(self, index: int, chunks: Sequence[Slab]) -> Section | None:
         """Add up a chunk of all gradients in the order given; return its values after the step if they are known.
 
         They are views, which stay as they are until the next but one step begins.
         """
-        span = chunk_span(index, self._slab.size)
-        out = self._next[span]
+        span = chunk_span(index, self._slabs.now.size)
+        out = self._slabs.later[span]
         if self._plain is None:
             np.copyto(out, chunks[0])
             for chunk in chunks[1:]:
@@ -188,10 +189,12 @@ class Store:
             start, stop = max(part.start, span.start), min(part.stop, span.stop)
             if start < stop:
                 within = slice(start - span.start, stop - span.start)
-                eta = factor(self._step_rate)
                 gradients = [chunk[within] for chunk in chunks]
-                descend(self._slab[start:stop], gradients, eta, out[within], self._scratch)
-        return out
+                eta = factor(self._step_rate)
+                checksum = descend(self._slabs.now[start:stop], gradients, eta, out[within], self._scratch)
+                if (start, stop) == (span.start, span.stop):
+                    return Section("", out, checksum)
+        return Section("", out)
 
     def commit(self, rows: Sequence[Mapping[str, RowGradient]]) -> None:
         """End the step: all chunks were added, `rows` are the gradients of sparse parameters in the same order.
@@ -203,13 +206,13 @@ class Store:
         for name, growing in self._growing.items():
             growing.reserve([each[name] for each in rows if name in each])
         if self._plain is not None:
-            self._slab, self._next = self._next, self._slab
+            self._slabs.swap()
             for updater in self._updaters:
                 updater.resume(updater.batches + 1, {})
         else:
             for dense, updater in zip(self.share.dense, self._updaters, strict=True):
                 span = slice(dense.start, dense.stop)
-                updater.update(self._slab[span], self._next[span], rate)
+                updater.update(self._slabs.now[span], self._slabs.later[span], rate)
         for name, table in self._row_holders():
             table.update([each[name] for each in rows if name in each], rate)
         self.num_samples += self._step_samples
@@ -231,7 +234,7 @@ class Store:
         return [*self._tables.items(), *self._growing.items()]
 
     def _check_slab(self, what: str, slab: Section) -> None:
-        self._check(what, slab, 0, self._slab.size)
+        self._check(what, slab, 0, self._slabs.now.size)
 
     def _check(self, what: str, section: Section, start: int, size: int) -> None:
         """Check an array for the elements of the slab from `start` on."""

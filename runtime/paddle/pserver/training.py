@@ -84,7 +84,13 @@ class Training:
     def shared_slabs(self) -> list[int]:
         """Descriptors of the memory that trainers of this node may map; none if it changes while they read it."""
         store = self._model.store
-        return [] if store is None or self._model.lag is not None else store.descriptors
+        if store is None or self._model.lag is not None:
+            return []
+        try:
+            return store.share_slabs()
+        except MemoryError as error:
+            _log.warning("no shared memory with trainers of this node: %s", error)
+            return []
 
     def values(self) -> Message:
         """Return the answer to a push or a pull."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How kernels are compiled, and the three things that numba's language lacks: views on addresses, and prefetching.
+"""How kernels are compiled, and what numba's language lacks: views on addresses, prefetching, copying by the C library.
 
 Memory that kernels share is passed by address, since thousands of slabs and segments are no fixed set of
 arrays. Whoever passes an address keeps its memory alive and its size right; nothing is checked here.
@@ -7,27 +7,14 @@ arrays. Whoever passes an address keeps its memory alive and its size right; not
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any
 
-import numba
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba import carray  # type: ignore[attr-defined]
 from numba.core import types
 from numba.extending import intrinsic
 
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def compiled(function: F) -> F:
-    """Compile a function at its first call; it runs without the interpreter's lock.
-
-    What was compiled is kept beside the source where that can be written to, or in the user's cache.
-    """
-    try:
-        return cast(F, numba.njit(nogil=True, cache=True, error_model="numpy")(function))
-    except RuntimeError:  # nowhere to keep it
-        return cast(F, numba.njit(nogil=True, error_model="numpy")(function))
+from paddle.compiling import compiled as compiled
 
 
 def _pointer_to(kind: Any) -> Any:
@@ -61,6 +48,18 @@ def _prefetch(typing_context: Any, address: Any) -> Any:
     return types.void(types.uint64), generate
 
 
+@intrinsic
+def _copy(typing_context: Any, target: Any, source: Any, nbytes: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        byte = ir.IntType(8).as_pointer()
+        function = builder.module.declare_intrinsic("llvm.memcpy", [byte, byte, ir.IntType(64)])
+        ends = [builder.inttoptr(address, byte) for address in arguments[:2]]
+        builder.call(function, [*ends, arguments[2], ir.IntType(1)(0)])
+        return context.get_dummy_value()
+
+    return types.void(types.uint64, types.uint64, types.uint64), generate
+
+
 @compiled
 def int64s(address: Any, count: Any) -> Any:
     """Return the memory at an address (uint64) as (count,) int64."""
@@ -83,3 +82,9 @@ def float32s(address: Any, count: Any) -> Any:
 def prefetch(address: Any) -> None:
     """Begin to bring the cache line at an address (uint64) near; never faults."""
     _prefetch(address)  # type: ignore[call-arg]
+
+
+@compiled
+def copy(target: Any, source: Any) -> None:
+    """Copy a C-contiguous array to another of the same size and dtype, without reading what is overwritten."""
+    _copy(target.ctypes.data, source.ctypes.data, source.size * source.itemsize)  # type: ignore[call-arg]
