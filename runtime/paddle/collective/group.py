@@ -105,7 +105,16 @@ class Group:
         said = self.all_gather(digest)
         for rank, each in enumerate(said):
             if not np.array_equal(each, said[0]):
-                raise self._fail(PeerDiffers(f"rank {rank} has another {subject} than rank 0", rank))
+                raise self.fail(PeerDiffers(f"rank {rank} has another {subject} than rank 0", rank))
+
+    def fail(self, error: CollectiveError) -> CollectiveError:
+        """End the group because this rank cannot go on: others get the error too. Returns it."""
+        if self._failed is None:
+            self._failed = error
+            self._watch.tell(error)
+            if self._finalizer.detach() is not None:
+                _close(self._watch, self._within, self._between)
+        return error
 
     def close(self) -> None:
         """Leave in peace; others that still need this rank are told."""
@@ -130,9 +139,9 @@ class Group:
             try:
                 (self._sum if kind == Kind.SUM else self._broadcast)(pieces, task)
             except CollectiveError as error:
-                raise self._fail(error) from None
+                raise self.fail(error) from None
             except BaseException:  # Ctrl+C: what others have of this operation cannot be known any more
-                self._fail(
+                self.fail(
                     CollectiveError(f"rank {self.rank} was interrupted in {task.describe()}", self.rank)
                 )
                 raise
@@ -158,13 +167,6 @@ class Group:
         """Give what the first rank of this node has from other nodes to the rest of it."""
         if self._within is not None and "tcp" in self.ways:
             self._within.broadcast(pieces, task, self._firsts[self.rank])
-
-    def _fail(self, error: CollectiveError) -> CollectiveError:
-        self._failed = error
-        self._watch.tell(error)
-        if self._finalizer.detach() is not None:
-            _close(self._watch, self._within, self._between)
-        return error
 
 
 def _leave(watch: Watch, within: Within | None, between: Between | None) -> None:

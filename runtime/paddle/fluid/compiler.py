@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from paddle.fluid.data_parallel import DataParallel
@@ -36,6 +37,8 @@ class CompiledProgram:
         exec_strategy: ExecutionStrategy | None = None,
         share_vars_from: CompiledProgram | None = None,
         places: Sequence[Place] | None = None,
+        num_trainers: int | None = None,
+        trainer_id: int | None = None,
     ) -> CompiledProgram:
         """Run over several places; each gets a part of the batch, and gradients are averaged.
 
@@ -45,13 +48,20 @@ class CompiledProgram:
             exec_strategy: has no meaning.
             share_vars_from: has no meaning: values are those of the scope.
             places: None: CPU_NUM places, or all selected GPUs, as the executor's place is.
+            num_trainers: processes that train together; None: as the build strategy says.
+            trainer_id: which of them this is; None: as the build strategy says.
 
         Raises:
             FluidError: it was called before.
         """
         if self._settings is not None:
             raise FluidError("with_data_parallel was called twice")
-        self._settings = loss_name, build_strategy or BuildStrategy(), list(places) if places else None
+        strategy = build_strategy or BuildStrategy()
+        if num_trainers is not None:
+            strategy = replace(strategy, num_trainers=num_trainers)
+        if trainer_id is not None:
+            strategy = replace(strategy, trainer_id=trainer_id)
+        self._settings = loss_name, strategy, list(places) if places else None
         return self
 
     def run(

@@ -5,26 +5,34 @@ Each place computes the gradients of its part of the batch, on a thread with an 
 summed in the order of the places, so that runs are reproducible; since the loss's gradient is 1/ranks, the sum
 is the mean. What a pass itself writes, such as the moving means of batch norm, is kept a place; the scope has
 those of place 0.
+
+Several trainers sum their gradients too, while the pass that computes them goes on where there is one place. They
+begin with the values of trainer 0.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 from paddle import graph
-from paddle.fluid.errors import FluidError, RunError
+from paddle.fluid.buckets import Bucket, bucketed
+from paddle.fluid.errors import FluidError
 from paddle.fluid.feed_split import joined, split_feed
+from paddle.fluid.gradient_exchange import GradientExchange
 from paddle.fluid.operator import Operator, OpRole
 from paddle.fluid.places import CUDAPlace, Place
+from paddle.fluid.posting import posting
 from paddle.fluid.program import Program
+from paddle.fluid.ranks import agree_on, begin_equal, check_ranks, group_of
 from paddle.fluid.scope import Scope
 from paddle.fluid.strategies import BuildStrategy, GradientScaleStrategy
 from paddle.ops.registry import GRAD
 from paddle.ops.selected_rows import SelectedRows, concatenated
 
-AllReduce = Callable[[list[Any]], list[Any]]
 _REDUCED = "@REDUCED"
 _UPDATING = (OpRole.OPTIMIZE, OpRole.LR_SCHED, OpRole.LR_SCHED | OpRole.OPTIMIZE)
 
@@ -38,7 +46,6 @@ class DataParallel:
         places: Sequence[Place],
         strategy: BuildStrategy,
         loss_name: str | None = None,
-        all_reduce: AllReduce | None = None,
     ) -> None:
         """Prepare.
 
@@ -47,21 +54,20 @@ class DataParallel:
             places: one, or several on the processor.
             strategy: how many trainers there are, and what the loss's gradient is.
             loss_name: the loss, where a program has several.
-            all_reduce: sums gradients over trainers; needed for more than one.
 
         Raises:
-            RunError: there are several trainers and nothing connects them.
-            FluidError: there are several GPUs.
+            RunError: there are several trainers and nobody said where.
+            FluidError: there are several GPUs, or the number of trainers is another one.
         """
-        if strategy.num_trainers > 1 and all_reduce is None:
-            raise RunError(
-                f"{strategy.num_trainers} trainers need an all-reduce between them, and none is connected here"
-            )
+        check_ranks(program, strategy)
         if len(places) > 1 and any(isinstance(place, CUDAPlace) for place in places):
             raise FluidError(
                 f"{len(places)} GPUs in one process: start one process a GPU with paddle.distributed.launch"
             )
-        self._places, self._all_reduce = list(places), all_reduce
+        self._places = list(places)
+        self._exchange: GradientExchange | None = None
+        self._met: Scope | None = None
+        self._buckets: list[Bucket] = []
         self._executors = [graph.Executor(place.device()) for place in places]
         self._scopes: list[graph.Scope] = []
         self._base: Scope | None = None
@@ -92,18 +98,49 @@ class DataParallel:
         parts = split_feed(feeds, self.device_count) if isinstance(feeds, Mapping) else list(feeds)
         if len(parts) != self.device_count:
             raise FluidError(f"expected a feed for each of {self.device_count} places, got {len(parts)}")
+        self._meet(scope)
         early = [name for name in fetches if name in self._computed or name not in self._updated]
-        results = self._passes(parts, [*early, *self._grads], scope)
+        late = [name for name in fetches if name not in early]
+        taken = [] if self._posts else self._grads
+        try:
+            results = self._passes(parts, [*early, *taken], scope)
+        except Exception as error:
+            if self._exchange is not None:
+                self._exchange.abandon(error)
+            raise
         values = {name: joined([each[at] for each in results]) for at, name in enumerate(early)}
         if self._updates.global_block().ops:
-            reduced = [_total([each[len(early) + at] for each in results]) for at in range(len(self._grads))]
-            if self._all_reduce is not None:
-                reduced = self._all_reduce(reduced)
-            late = [name for name in fetches if name not in values]
-            fed = {name + _REDUCED: value for name, value in zip(self._grads, reduced, strict=True)}
+            sums = {
+                name: _total([each[len(early) + at] for each in results]) for at, name in enumerate(taken)
+            }
+            fed = {name + _REDUCED: value for name, value in self._over_trainers(sums).items()}
             late_values = self._executors[0].run(self._updates, fed, late, scope)
             values.update(zip(late, late_values, strict=True))
         return [values[name] for name in fetches]
+
+    def _meet(self, scope: Scope) -> None:
+        """Connect with the other trainers before the first step in a scope."""
+        if self._strategy.num_trainers == 1 or not self._grads or scope is self._met:
+            return
+        group = group_of(self._source, self._strategy, scope)
+        agree_on(self._source, group)
+        begin_equal(self._source, group, scope)
+        if self._exchange is not None:
+            self._exchange.close()
+        self._exchange = GradientExchange(group, self._buckets, self._places[0].device())
+        self._met = scope
+
+    def _over_trainers(self, sums: dict[str, Any]) -> Mapping[str, Any]:
+        if self._exchange is None:
+            return sums
+        if not self._posts:
+            for number, bucket in enumerate(self._buckets):
+                self._exchange.post(number, [sums[name] for name in bucket.names])
+        return self._exchange.finish()
+
+    def _post(self, number: int, values: Sequence[Any]) -> None:
+        assert self._exchange is not None
+        self._exchange.post(number, values)
 
     def _compile(self) -> None:
         self._version = self._source.version
@@ -112,13 +149,16 @@ class DataParallel:
         ops = [op for op in self._source.global_block().ops if isinstance(op, Operator)]
         updates = [op for op in ops if op.role in _UPDATING]
         passes = [op for op in ops if op.role not in _UPDATING]
-        self._pass.global_block().ops = [self._scaled(op, ranks) for op in passes]
         self._updates.global_block().ops = list(updates)
         self._computed = {name for op in passes for name in op.output_names}
         self._updated = {name for op in updates for name in op.output_names}
         read = {name for op in updates for name in op.input_names}
         self._grads = sorted(name for name in read & self._computed if not self._is_kept(name))
         self._kept = [name for name in sorted(self._computed) if self._is_kept(name)]
+        self._met = None
+        self._buckets = bucketed(passes, set(self._grads), self._sizes())
+        self._posts = self._strategy.num_trainers > 1 and self.device_count == 1 and bool(self._grads)
+        self._pass.global_block().ops = self._posted([self._scaled(op, ranks) for op in passes])
         # Under another name, since decay may write the gradient, and what is fed is not computed.
         block = self._updates.global_block()
         for name in self._grads:
@@ -127,6 +167,28 @@ class DataParallel:
             block._prepend_op("assign", {"X": fed}, {"Out": grad})
         self._pass.touch()
         self._updates.touch()
+
+    def _posted(self, passes: list[graph.Operator]) -> list[graph.Operator]:
+        """Return the pass with a posting behind the last gradient of each bucket."""
+        if not self._posts:
+            return passes
+        by_place = {bucket.after: (number, bucket) for number, bucket in enumerate(self._buckets)}
+        ops: list[graph.Operator] = []
+        for at, op in enumerate(passes):
+            ops.append(op)
+            if at in by_place:
+                number, bucket = by_place[at]
+                ops.append(posting(bucket.names, partial(self._post, number)))
+        return ops
+
+    def _sizes(self) -> dict[str, int]:
+        block = self._source.global_block()
+        shapes = {name: block.var(name) for name in self._grads}
+        return {
+            name: each.dtype.itemsize * math.prod(each.shape)
+            for name, each in shapes.items()
+            if -1 not in each.shape
+        }
 
     def _is_kept(self, name: str) -> bool:
         variable = self._source.global_block().find(name)

@@ -50,13 +50,6 @@ class ParallelExecutor:
             FluidError: num_trainers is not what the program was transpiled for, or trainer_id is beyond it.
         """
         self._program = main_program or default_main_program()
-        endpoints = self._program._trainers_endpoints
-        if endpoints and len(endpoints) != num_trainers:
-            raise FluidError(
-                f"num_trainers is {num_trainers}, the program was transpiled for {len(endpoints)} trainers"
-            )
-        if not 0 <= trainer_id < num_trainers:
-            raise FluidError(f"trainer_id: expected 0 to {num_trainers - 1}, got {trainer_id}")
         strategy = replace(
             build_strategy or BuildStrategy(), num_trainers=num_trainers, trainer_id=trainer_id
         )

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The group of trainers that a scope's programs belong to, and what they agree on before the first step.
+
+The group is kept in the scope: all programs that train in one scope share it, and it ends with the scope.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from paddle import collective
+from paddle.backend import Array, from_host, to_host
+from paddle.collective.group import Group
+from paddle.env import JobEnvironment
+from paddle.fluid.errors import FluidError, RunError
+from paddle.fluid.program import Program
+from paddle.fluid.scope import Scope
+from paddle.fluid.strategies import BuildStrategy
+
+_KEPT = "@TRAINERS@"
+
+
+def check_ranks(program: Program, strategy: BuildStrategy) -> None:
+    """Check that a program's trainers are those of the strategy, and that they can be found.
+
+    Raises:
+        FluidError: numbers do not fit.
+        RunError: nobody said where the other trainers are.
+    """
+    count, rank = strategy.num_trainers, strategy.trainer_id
+    endpoints = program._trainers_endpoints
+    if endpoints and len(endpoints) != count:
+        raise FluidError(f"num_trainers is {count}, the program was transpiled for {len(endpoints)} trainers")
+    if not 0 <= rank < count:
+        raise FluidError(f"trainer_id: expected 0 to {count - 1}, got {rank}")
+    if count > 1 and len(_endpoints(program, strategy)) != count:
+        raise RunError(
+            f"{count} trainers need to know each other's endpoints: transpile the program with mode='nccl2', or set "
+            "PADDLE_TRAINER_ENDPOINTS"
+        )
+
+
+def group_of(program: Program, strategy: BuildStrategy, scope: Scope) -> Group:
+    """Return the group; the first time all trainers meet.
+
+    Raises:
+        CollectiveError: not all trainers came.
+    """
+    if scope.has(_KEPT):
+        group = scope.get(_KEPT)
+        if isinstance(group, Group):
+            return group
+    membership = collective.Membership.of_environment(
+        rank=strategy.trainer_id, endpoints=_endpoints(program, strategy)
+    )
+    group = collective.connect(membership)
+    scope.set(_KEPT, group)
+    return group
+
+
+def agree_on(program: Program, group: Group) -> None:
+    """Check that all ranks train the same program.
+
+    Raises:
+        PeerDiffers: one does not.
+    """
+    block = program.global_block()
+    lines = [op.describe() for op in block.ops if op.type != "gen_nccl_id"]
+    kept = [each for each in block.vars.values() if each.persistable]
+    lines += [f"{each.name} {each.shape} {each.dtype}" for each in sorted(kept, key=lambda one: one.name)]
+    group.agree("program", "\n".join(lines))
+
+
+def begin_equal(program: Program, group: Group, scope: Scope) -> None:
+    """Give all ranks rank 0's values of what the program keeps between steps."""
+    by_dtype: dict[str, list[str]] = {}
+    for name, variable in sorted(program.global_block().vars.items()):
+        if variable.persistable and scope.has(name) and hasattr(scope.get(name), "dtype"):
+            value = scope.get(name)
+            if isinstance(value, np.ndarray) or hasattr(value, "get"):
+                by_dtype.setdefault(str(value.dtype), []).append(name)
+    for dtype in sorted(by_dtype):
+        names = by_dtype[dtype]
+        values = [np.ascontiguousarray(to_host(scope.get(name))) for name in names]
+        group.broadcast(values)
+        for name, value in zip(names, values, strict=True):
+            held: Array = scope.get(name)
+            if held is not value:
+                held[...] = from_host(value, held)
+
+
+def _endpoints(program: Program, strategy: BuildStrategy) -> Sequence[str]:
+    return (
+        program._trainers_endpoints or strategy.trainers_endpoints or JobEnvironment.read().trainer_endpoints
+    )
