@@ -23,6 +23,7 @@ from paddle.graph.operator import EMPTY, Operator
 from paddle.graph.program import Program
 from paddle.graph.tape import Derivation
 from paddle.ops.body import Body
+from paddle.ops.registry import NO_SLOTS
 
 STEP, NOTHING, UNWANTED = 0, 1, 2
 # In place of a set of variables that may have sequences: any of them may.
@@ -44,14 +45,19 @@ class Binder:
     feeds: frozenset[str]
     seed: int
     xp: Any
+    remote: Any = None
 
-    def call(self, op: Operator, dead: tuple[int, ...], late: bool) -> Call:
+    def call(
+        self, op: Operator, dead: tuple[int, ...], late: frozenset[str], spent: frozenset[str] = NO_SLOTS
+    ) -> Call:
         """Return the call of an operator.
 
         Args:
             op: the operator.
             dead: registers to clear after it.
-            late: an output is read after arrays were changed in place, and must not share memory with inputs.
+            late: output slots that are read after arrays were changed in place, and must not share memory with
+                inputs.
+            spent: input slots that it may write to.
         """
         definition = op.definition
         inputs: list[Index] = []
@@ -59,9 +65,9 @@ class Binder:
             indices = tuple(NOTHING if name == EMPTY else self.numbers[name] for name in op.inputs[slot.name])
             inputs.append(indices if slot.many else indices[0] if indices else NOTHING)
         outputs, needs = self._outputs(op)
-        kernel = self._kernel(op, needs)
+        kernel = self._kernel(op, needs, spent)
         if late:
-            kernel = unsharing(kernel)
+            kernel = unsharing(kernel, [slot.name in late for slot in definition.outputs])
         if definition.is_random:
             return _drawing(kernel, _random_key(op, self.seed), inputs, outputs, dead)
         if "body" in definition.keywords:
@@ -82,13 +88,17 @@ class Binder:
             outputs.append(indices if slot.many else indices[0] if indices else UNWANTED)
         return outputs, frozenset(needs)
 
-    def _kernel(self, op: Operator, needs: frozenset[str]) -> Callable[..., Any]:
+    def _kernel(self, op: Operator, needs: frozenset[str], spent: frozenset[str]) -> Callable[..., Any]:
         definition = op.definition
         keywords = {name: op.attrs[name] for name in definition.keywords if name in op.attrs}
         if "needs" in definition.keywords:
             keywords["needs"] = needs
+        if "spent" in definition.keywords:
+            keywords["spent"] = spent
         if "xp" in definition.keywords:
             keywords["xp"] = self.xp
+        if "remote" in definition.keywords:
+            keywords["remote"] = self.remote
         if "names" in definition.keywords:
             keywords["names"] = {**op.inputs, **op.outputs}
         kernel = partial(definition.kernel, **keywords) if keywords else definition.kernel
@@ -113,7 +123,7 @@ def compile_body(block: Block, seed: int, xp: Any) -> CompiledBody:
         written.update((name, None) for name in op.output_names)
     numbers = {name: number + 3 for number, name in enumerate({**reads, **written})}
     make = Binder(block.program, numbers, numbers, ALL, frozenset(), seed, xp)
-    calls = tuple(make.call(op, (), False) for op in block.ops)
+    calls = tuple(make.call(op, (), NO_SLOTS) for op in block.ops)
     smooth = frozenset(name for name in numbers if allowed(block.reach(name), set()))
     derivation = Derivation(smooth, partial(_by_name, seed=seed, xp=xp))
     return CompiledBody(calls, numbers, tuple(reads), tuple(written), tuple(block.ops), derivation)
@@ -123,7 +133,7 @@ def _by_name(op: Operator, seed: int, xp: Any) -> Callable[[Mapping[str, Any], i
     """Return an operator without a body as a function of values by name and the step."""
     names = dict.fromkeys((*op.input_names, *op.output_names))
     numbers = {name: number + 3 for number, name in enumerate(names)}
-    call = Binder(Program(), numbers, numbers, ALL, frozenset(), seed, xp).call(op, (), False)
+    call = Binder(Program(), numbers, numbers, ALL, frozenset(), seed, xp).call(op, (), NO_SLOTS)
 
     def run(values: Mapping[str, Any], step: int) -> dict[str, Any]:
         registers: Registers = [None] * (len(numbers) + 3)

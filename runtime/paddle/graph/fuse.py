@@ -15,16 +15,22 @@ Placed = tuple[int, Operator]
 
 
 def fused(ops: Sequence[Placed], kept: Collection[str]) -> list[Placed]:
-    """Return the operators with each cross_entropy_grad and the softmax_grad behind it made into one.
-
-    The gradient of the probabilities is zero but for one place in each row; together the two are
-    (Softmax - Label) dLoss, which needs neither that array nor a division.
+    """Return the operators with some that belong together made into one.
 
     Args:
         ops: operators with their positions.
         kept: variables that somebody wants to see; what computes them stays.
     """
-    readers = Counter(name for _, op in ops for name in op.input_names)
+    return _with_joined_tables(_with_joined_losses(ops, kept), kept)
+
+
+def _with_joined_losses(ops: Sequence[Placed], kept: Collection[str]) -> list[Placed]:
+    """Join each cross_entropy_grad and the softmax_grad behind it.
+
+    The gradient of the probabilities is zero but for one place in each row; together the two are
+    (Softmax - Label) dLoss, which needs neither that array nor a division.
+    """
+    readers = _readers(ops)
     losses = {op.outputs["X@GRAD"][0]: op for _, op in ops if _is_hard_loss(op)}
     result: list[Placed] = []
     dropped = set()
@@ -37,6 +43,48 @@ def fused(ops: Sequence[Placed], kept: Collection[str]) -> list[Placed]:
         else:
             result.append((position, op))
     return [(position, op) for position, op in result if dropped.isdisjoint(op.output_names)]
+
+
+def _with_joined_tables(ops: Sequence[Placed], kept: Collection[str]) -> list[Placed]:
+    """Join the sparse gradients of a table that several operators look up in, and the sum of them.
+
+    Rows are then brought together once, and not first those of each operator.
+    """
+    readers = _readers(ops)
+    parts = {op.outputs["W@GRAD"][0]: op for _, op in ops if _is_sparse_table(op)}
+    result: list[Placed] = []
+    dropped: set[str] = set()
+    for position, op in ops:
+        names = op.inputs["X"] if op.type == "sum" else ()
+        found = [parts[name] for name in names if name in parts]
+        if (
+            len(names) > 1
+            and len(found) == len(names)
+            and len({each.inputs["W"] for each in found}) == 1
+            and all(readers[name] == 1 and name not in kept for name in names)
+        ):
+            dropped.update(names)
+            result.append((position, _joined_tables(found, op)))
+        else:
+            result.append((position, op))
+    return [(position, op) for position, op in result if dropped.isdisjoint(op.output_names)]
+
+
+def _readers(ops: Sequence[Placed]) -> Counter[str]:
+    return Counter(name for _, op in ops for name in op.input_names)
+
+
+def _is_sparse_table(op: Operator) -> bool:
+    return op.type == "lookup_table_grad" and bool(op.attrs["is_sparse"])
+
+
+def _joined_tables(parts: Sequence[Operator], total: Operator) -> Operator:
+    inputs = {
+        "W": parts[0].inputs["W"],
+        "Ids": [part.inputs["Ids"][0] for part in parts],
+        "Out@GRAD": [part.inputs["Out@GRAD"][0] for part in parts],
+    }
+    return Operator.make("lookup_tables_grad", inputs, {"W@GRAD": total.outputs["Out"]}, {})
 
 
 def _is_hard_loss(op: Operator) -> bool:

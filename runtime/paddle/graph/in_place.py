@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from paddle.graph.operator import Operator
@@ -50,15 +50,19 @@ def copying(kernel: Callable[..., Any], op: Operator, feeds: frozenset[str]) -> 
     return call
 
 
-def unsharing(kernel: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the kernel with outputs copied that share memory with an input."""
+def unsharing(kernel: Callable[..., Any], late: Sequence[bool]) -> Callable[..., Any]:
+    """Return the kernel with those outputs copied that share memory with an input and are `late`, slot by slot."""
 
     def call(*values: Any, **keywords: Any) -> Any:
         result = kernel(*values, **keywords)
         owners = {
             id(owner(each)) for value in values for each in (value if type(value) is list else (value,))
         }
-        return _apart(result, owners)
+        if len(late) == 1:
+            return _apart(result, owners)
+        return tuple(
+            _apart(each, owners) if is_late else each for each, is_late in zip(result, late, strict=True)
+        )
 
     return call
 

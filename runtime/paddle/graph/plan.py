@@ -21,6 +21,8 @@ from paddle.graph.fuse import fused
 from paddle.graph.lod import carriers
 from paddle.graph.operator import EMPTY, Operator
 from paddle.graph.program import Program
+from paddle.graph.spent import spent_inputs
+from paddle.ops.registry import NO_SLOTS
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,7 @@ def compile_plan(
     xp: Any,
     with_lod: Sequence[str] = (),
     block_idx: int = 0,
+    remote: Any = None,
 ) -> Plan:
     """Compile one block.
 
@@ -63,6 +66,7 @@ def compile_plan(
         xp: the array library of the device.
         with_lod: those of the feeds that come with LoD.
         block_idx: which block.
+        remote: for operators that talk to other processes.
 
     Raises:
         FeedError: an operator or a fetch reads a variable that is neither fed, persistable nor computed
@@ -90,16 +94,19 @@ def compile_plan(
     sequential = carriers((op for _, op in live), with_lod, levels)
     lost = _lost(live)
     updates = [at for at, (_, op) in enumerate(live) if op.definition.in_place]
-    make = Binder(program, numbers, read, sequential, frozenset(feeds), seed, xp)
+    make = Binder(program, numbers, read, sequential, frozenset(feeds), seed, xp, remote)
+    spent = spent_inputs([op for _, op in live], kept)
     calls = []
     for at, (_, op) in enumerate(live):
         dead = tuple(numbers[name] for name in lost[at] if name not in kept)
-        late = (
-            bool(updates)
-            and at < updates[0]
-            and any(name in kept or last_use[name] >= updates[0] for name in op.output_names)
-        )
-        calls.append(make.call(op, dead, late))
+        late = NO_SLOTS
+        if updates and at < updates[0] and not op.definition.fresh:
+            late = frozenset(
+                slot
+                for slot, names in op.outputs.items()
+                if any(name in kept or last_use.get(name, -1) >= updates[0] for name in names)
+            )
+        calls.append(make.call(op, dead, late, spent[at]))
     return Plan(tuple(calls), tuple(live), len(numbers) + 3, numbers, loads, stores)
 
 

@@ -25,7 +25,7 @@ def _infer_concat(x: list[Spec], *, axis: int) -> Spec:
     return x[0]._replace(shape=tuple(shape), lod_level=max(spec.lod_level for spec in x))
 
 
-@operator("concat", "X* -> Out", attrs={"axis": 0}, infer=_infer_concat)
+@operator("concat", "X* -> Out", attrs={"axis": 0}, infer=_infer_concat, fresh=True)
 def concat(x: list[Array], *, axis: int) -> Array:
     """Join along an axis."""
     joined: Array = array_module(x[0]).concatenate(x, axis)

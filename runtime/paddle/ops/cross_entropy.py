@@ -15,7 +15,13 @@ def _infer(x: Spec, label: Spec, *, soft_label: bool) -> Spec:
     return x._replace(shape=(*x.shape[:-1], 1), lod_level=x.lod_level)
 
 
-@operator("cross_entropy", "X Label -> Y", attrs={"soft_label": False, "ignore_index": -100}, infer=_infer)
+@operator(
+    "cross_entropy",
+    "X Label -> Y",
+    attrs={"soft_label": False, "ignore_index": -100},
+    infer=_infer,
+    fresh=True,
+)
 def cross_entropy(x: Array, label: Array, *, soft_label: bool, ignore_index: int) -> Array:
     """Return one cost a row, (..., 1)."""
     xp = array_module(x)
@@ -28,7 +34,7 @@ def cross_entropy(x: Array, label: Array, *, soft_label: bool, ignore_index: int
     return cost.reshape(*x.shape[:-1], 1)
 
 
-@gradient("cross_entropy", "X Label Y@GRAD -> X@GRAD")
+@gradient("cross_entropy", "X Label Y@GRAD -> X@GRAD", fresh=True)
 def cross_entropy_grad(x: Array, label: Array, dy: Array, *, soft_label: bool, ignore_index: int) -> Array:
     """dX = -dY / X at the label, 0 elsewhere; -dY label / X for soft labels."""
     xp = array_module(x)

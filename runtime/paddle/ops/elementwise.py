@@ -8,7 +8,7 @@ from typing import Any
 from paddle.backend import Array, array_module
 from paddle.ops.broadcast import aligned, check, summed_like
 from paddle.ops.errors import ShapeError
-from paddle.ops.registry import Spec, gradient, operator
+from paddle.ops.registry import NO_SLOTS, Spec, gradient, operator
 
 _ATTRS = {"axis": -1}
 
@@ -20,10 +20,10 @@ def _infer(x: Spec, y: Spec, *, axis: int) -> Spec:
     return x._replace(lod_level=x.lod_level or y.lod_level)
 
 
-@operator("elementwise_add", "X Y -> Out", attrs=_ATTRS, infer=_infer)
-def elementwise_add(x: Array, y: Array, *, axis: int) -> Array:
+@operator("elementwise_add", "X Y -> Out", attrs=_ATTRS, infer=_infer, fresh=True)
+def elementwise_add(x: Array, y: Array, *, axis: int, spent: frozenset[str] = NO_SLOTS) -> Array:
     """Out = X + Y."""
-    return x + aligned(x, y, axis)
+    return array_module(x).add(x, aligned(x, y, axis), out=x if "X" in spent else None)
 
 
 @gradient("elementwise_add", "Y Out@GRAD -> X@GRAD Y@GRAD")
@@ -34,10 +34,10 @@ def elementwise_add_grad(
     return dout, summed_like(dout, y, axis) if "Y@GRAD" in needs else None
 
 
-@operator("elementwise_sub", "X Y -> Out", attrs=_ATTRS, infer=_infer)
-def elementwise_sub(x: Array, y: Array, *, axis: int) -> Array:
+@operator("elementwise_sub", "X Y -> Out", attrs=_ATTRS, infer=_infer, fresh=True)
+def elementwise_sub(x: Array, y: Array, *, axis: int, spent: frozenset[str] = NO_SLOTS) -> Array:
     """Out = X - Y."""
-    return x - aligned(x, y, axis)
+    return array_module(x).subtract(x, aligned(x, y, axis), out=x if "X" in spent else None)
 
 
 @gradient("elementwise_sub", "Y Out@GRAD -> X@GRAD Y@GRAD")
@@ -48,10 +48,10 @@ def elementwise_sub_grad(
     return dout, -summed_like(dout, y, axis) if "Y@GRAD" in needs else None
 
 
-@operator("elementwise_mul", "X Y -> Out", attrs=_ATTRS, infer=_infer)
-def elementwise_mul(x: Array, y: Array, *, axis: int) -> Array:
+@operator("elementwise_mul", "X Y -> Out", attrs=_ATTRS, infer=_infer, fresh=True)
+def elementwise_mul(x: Array, y: Array, *, axis: int, spent: frozenset[str] = NO_SLOTS) -> Array:
     """Out = X Y."""
-    return x * aligned(x, y, axis)
+    return array_module(x).multiply(x, aligned(x, y, axis), out=x if "X" in spent else None)
 
 
 @gradient("elementwise_mul", "X Y Out@GRAD -> X@GRAD Y@GRAD")
@@ -63,7 +63,7 @@ def elementwise_mul_grad(
     return dx, summed_like(dout * x, y, axis) if "Y@GRAD" in needs else None
 
 
-@operator("elementwise_div", "X Y -> Out", attrs=_ATTRS, infer=_infer)
+@operator("elementwise_div", "X Y -> Out", attrs=_ATTRS, infer=_infer, fresh=True)
 def elementwise_div(x: Array, y: Array, *, axis: int) -> Array:
     """Out = X / Y; whole numbers divide as in C, towards zero."""
     divisor = aligned(x, y, axis)
@@ -81,7 +81,7 @@ def elementwise_div_grad(
     return dx, -summed_like(dx * out, y, axis) if "Y@GRAD" in needs else None
 
 
-@operator("elementwise_max", "X Y -> Out", attrs=_ATTRS, infer=_infer)
+@operator("elementwise_max", "X Y -> Out", attrs=_ATTRS, infer=_infer, fresh=True)
 def elementwise_max(x: Array, y: Array, *, axis: int) -> Array:
     """Out = the greater of X and Y."""
     return array_module(x).maximum(x, aligned(x, y, axis))
@@ -95,7 +95,7 @@ def elementwise_max_grad(
     return _chosen(x > aligned(x, y, axis), y, dout, axis, needs)
 
 
-@operator("elementwise_min", "X Y -> Out", attrs=_ATTRS, infer=_infer)
+@operator("elementwise_min", "X Y -> Out", attrs=_ATTRS, infer=_infer, fresh=True)
 def elementwise_min(x: Array, y: Array, *, axis: int) -> Array:
     """Out = the smaller of X and Y."""
     return array_module(x).minimum(x, aligned(x, y, axis))
@@ -109,7 +109,7 @@ def elementwise_min_grad(
     return _chosen(x < aligned(x, y, axis), y, dout, axis, needs)
 
 
-@operator("elementwise_pow", "X Y -> Out", attrs=_ATTRS, infer=_infer)
+@operator("elementwise_pow", "X Y -> Out", attrs=_ATTRS, infer=_infer, fresh=True)
 def elementwise_pow(x: Array, y: Array, *, axis: int) -> Array:
     """Out = X to the power of Y."""
     return x ** aligned(x, y, axis)

@@ -33,7 +33,7 @@ def _infer(w: Spec, ids: Spec) -> Spec:
     return Spec((*ids.shape[:-1], w.shape[1]), w.dtype, ids.lod_level)
 
 
-@operator("lookup_table", "W Ids -> Out", attrs=_ATTRS, infer=_infer)
+@operator("lookup_table", "W Ids -> Out", attrs=_ATTRS, infer=_infer, fresh=True)
 def lookup_table(w: Any, ids: Array, *, padding_idx: int) -> Array:
     """Return W's rows, shape Ids.shape[:-1] + (width,); rows of padding_idx are zero (-1: there is none)."""
     flat = ids.reshape(-1)
@@ -57,7 +57,7 @@ def lookup_table_grad(w: Any, ids: Array, dout: Array, *, is_sparse: bool, paddi
     flat = ids.reshape(-1)
     values = dout.reshape(len(flat), *w.shape[1:])
     if is_sparse or isinstance(w, SelectedRows):
-        return SelectedRows(*merge_rows(flat, values), w.shape[0])
+        return SelectedRows(*merge_rows(flat, values), w.shape[0], is_merged=True)
     if padding_idx != -1:
         kept = flat != padding_idx
         flat, values = flat[kept], values[kept]
@@ -65,6 +65,15 @@ def lookup_table_grad(w: Any, ids: Array, dout: Array, *, is_sparse: bool, paddi
     dense = xp.zeros(w.shape, w.dtype)
     dense[rows] = summed
     return dense
+
+
+@operator("lookup_tables_grad", "W Ids* Out@GRAD* -> W@GRAD", shares_lod=False)
+def lookup_tables_grad(w: Any, ids: list[Array], douts: list[Array]) -> SelectedRows:
+    """Return the sum of the sparse gradients of several lookups in one table; compiled plans alone have it."""
+    xp = array_module(douts[0])
+    flat = xp.concatenate([each.reshape(-1) for each in ids])
+    values = xp.concatenate([each.reshape(-1, *w.shape[1:]) for each in douts])
+    return SelectedRows(*merge_rows(flat, values), w.shape[0], is_merged=True)
 
 
 def _rows(w: Any, flat: Array) -> Array:

@@ -28,7 +28,7 @@ def _infer(x: Spec, y: Spec, *, x_num_col_dims: int, y_num_col_dims: int) -> Spe
     return Spec(x.shape[:x_num_col_dims] + y.shape[y_num_col_dims:], x.dtype, x.lod_level)
 
 
-@operator("mul", "X Y -> Out", attrs={"x_num_col_dims": 1, "y_num_col_dims": 1}, infer=_infer)
+@operator("mul", "X Y -> Out", attrs={"x_num_col_dims": 1, "y_num_col_dims": 1}, infer=_infer, fresh=True)
 def mul(x: Array, y: Array, *, x_num_col_dims: int, y_num_col_dims: int) -> Array:
     """Return X Y; shape X.shape[:x_num_col_dims] + Y.shape[y_num_col_dims:]."""
     if x.ndim == 2 and y.ndim == 2:
@@ -37,7 +37,7 @@ def mul(x: Array, y: Array, *, x_num_col_dims: int, y_num_col_dims: int) -> Arra
     return product_2d.reshape(x.shape[:x_num_col_dims] + y.shape[y_num_col_dims:])
 
 
-@gradient("mul", "X Y Out@GRAD -> X@GRAD Y@GRAD")
+@gradient("mul", "X Y Out@GRAD -> X@GRAD Y@GRAD", fresh=True)
 def mul_grad(
     x: Array, y: Array, dout: Array, *, x_num_col_dims: int, y_num_col_dims: int, needs: frozenset[str]
 ) -> tuple[Array | None, Array | None]:

@@ -3,13 +3,15 @@
 
 A kernel is a plain function: arrays in the order of the input slots (a list for a slot marked `*`, None for
 an absent slot marked `?`), attributes as keywords, and as result the arrays in the order of the output slots
-(the array itself if there is one slot). A kernel never changes an array it was given; it may return one of
-its inputs or a view of it.
+(the array itself if there is one slot). A kernel never changes an array it was given, but for those that are
+`spent`; it may return one of its inputs or a view of it, unless it is registered as `fresh`.
 
 Besides attributes a kernel may name these keywords: `rng`, a generator for this operator and step; `xp`, the
 array library, for kernels that have no input to tell it; `needs`, the frozenset of output slots that anybody
-reads: it may return None for the others; `names`, a mapping from each slot to the variable names in it; and
-`body`, the block that the attribute `sub_block` names, as an `ops.body.Body`.
+reads: it may return None for the others; `names`, a mapping from each slot to the variable names in it; `spent`,
+the frozenset of input slots whose arrays nobody reads afterwards, so that the kernel may put its result there;
+`body`, the block that the attribute `sub_block` names, as an `ops.body.Body`; and `remote`, what connects the
+executor with other processes, as an `ops.remote.Remote`, or None.
 
 A slot marked `+` is given as a `LoDArray` where the value has sequences; an operator with such a slot says itself
 what LoD its outputs have. All others get arrays, and their outputs share the LoD of the first input that has one.
@@ -34,7 +36,8 @@ GRAD = "@GRAD"
 # Attributes that every operator carries; no kernel sees them.
 COMMON_ATTRS: Mapping[str, object] = MappingProxyType({"op_role": 0, "op_role_var": (), "op_namescope": "/"})
 
-_SPECIAL = frozenset({"rng", "xp", "needs", "names", "body"})
+NO_SLOTS: frozenset[str] = frozenset()
+_SPECIAL = frozenset({"rng", "xp", "needs", "names", "spent", "body", "remote"})
 
 
 class Spec(NamedTuple):
@@ -75,6 +78,7 @@ class OpDef:
         in_place: output slot -> input slot whose array the kernel changes and returns. Where the variables
             differ, the kernel gets a copy.
         has_effect: it does something besides its outputs, and runs though nobody reads them.
+        fresh: its outputs share no memory with its inputs, except with those that are spent, nor with each other.
     """
 
     type: str
@@ -88,6 +92,7 @@ class OpDef:
     shares_lod: bool = True
     in_place: Mapping[str, str] = field(default_factory=dict)
     has_effect: bool = False
+    fresh: bool = False
     gradient: str | Callable[..., list[GradOp]] | None = None
 
     @property
@@ -144,6 +149,7 @@ def operator(
     shares_lod: bool = True,
     in_place: Mapping[str, str] | None = None,
     has_effect: bool = False,
+    fresh: bool = False,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register the decorated kernel as an operator.
 
@@ -157,6 +163,7 @@ def operator(
         shares_lod: whether outputs with as many rows as the first input that has LoD have the same LoD.
         in_place: see `OpDef`.
         has_effect: see `OpDef`.
+        fresh: see `OpDef`.
     """
     inputs, outputs = _parse(signature)
     table_attrs = MappingProxyType(dict(attrs or {}))
@@ -178,13 +185,16 @@ def operator(
             shares_lod,
             MappingProxyType(dict(in_place or {})),
             has_effect,
+            fresh,
         )
         return kernel
 
     return add
 
 
-def gradient(op_type: str, signature: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def gradient(
+    op_type: str, signature: str, *, fresh: bool = False
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register the decorated kernel as `<type>_grad`, with the attributes of the operator, and make it its
     gradient.
 
@@ -192,11 +202,12 @@ def gradient(op_type: str, signature: str) -> Callable[[Callable[..., Any]], Cal
         op_type: the forward operator, registered before.
         signature: slots of the forward operator and their gradients, as `X Y Out@GRAD -> X@GRAD Y@GRAD`. A
             gradient input marked `?` may be absent; otherwise a missing one is filled with zeros.
+        fresh: see `OpDef`.
     """
     forward = lookup(op_type)
 
     def add(kernel: Callable[..., Any]) -> Callable[..., Any]:
-        operator(f"{op_type}_grad", signature, attrs=forward.attrs, shares_lod=False)(kernel)
+        operator(f"{op_type}_grad", signature, attrs=forward.attrs, shares_lod=False, fresh=fresh)(kernel)
         _TABLE[op_type] = replace(forward, gradient=f"{op_type}_grad")
         return kernel
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from paddle.backend import Array, array_module
+from paddle.ops.compiled import kernels_for, read_only
 from paddle.ops.errors import InputError, ShapeError
 
 
@@ -21,11 +22,13 @@ class SelectedRows:
         rows: (n,) int64 row numbers. Repeated rows add up; `merged` makes them unique and ascending.
         values: (n, ...) their values; the array is not copied.
         height: number of rows of the whole.
+        is_merged: the rows are known to be unique and ascending.
     """
 
     rows: Array
     values: Array
     height: int
+    is_merged: bool = False
 
     def __post_init__(self) -> None:
         if self.rows.ndim != 1 or self.rows.dtype != np.int64 or len(self.rows) != len(self.values):
@@ -47,8 +50,9 @@ class SelectedRows:
 
     def merged(self) -> SelectedRows:
         """Return unique ascending rows; values of equal rows are added up."""
-        rows, values = merge_rows(self.rows, self.values)
-        return SelectedRows(rows, values, self.height)
+        if self.is_merged:
+            return self
+        return SelectedRows(*merge_rows(self.rows, self.values), self.height, is_merged=True)
 
     def to_dense(self) -> Array:
         """Return the whole as one array, with zeros where no row is."""
@@ -86,15 +90,28 @@ def merge_rows(rows: Array, values: Array) -> tuple[Array, Array]:
     xp = array_module(rows)
     if len(rows) < 2:
         return rows, values
-    order = rows.argsort(kind="stable")
-    ordered = rows[order]
+    order, ordered = _sorted(rows)
     first = xp.empty(len(rows), bool)
     first[0] = True
     xp.not_equal(ordered[1:], ordered[:-1], out=first[1:])
     starts = xp.flatnonzero(first)
     if len(starts) == len(rows):
         return ordered, values.take(order, axis=0)
-    return ordered[starts], _sum_segments(values.take(order, axis=0), starts)
+    return ordered[starts], _sum_segments(values, order, starts)
+
+
+def _sorted(rows: Array) -> tuple[Array, Array]:
+    """Return (where each row comes from, the rows), ascending; equal rows stay in their order."""
+    xp = array_module(rows)
+    bits = len(rows).bit_length()
+    if xp is not np or int(rows.min()) < 0 or int(rows.max()) >> (62 - bits):
+        order = rows.argsort(kind="stable")
+        return order, rows[order]
+    # Row and place in one number: those are all different, and sorting numbers is faster than finding an order.
+    keys = rows << bits
+    keys |= np.arange(len(rows))
+    keys.sort()
+    return keys & ((1 << bits) - 1), keys >> bits
 
 
 def concatenated(parts: Sequence[SelectedRows]) -> SelectedRows:
@@ -107,7 +124,16 @@ def concatenated(parts: Sequence[SelectedRows]) -> SelectedRows:
     )
 
 
-def _sum_segments(values: Array, starts: Array) -> Array:
+def _sum_segments(values: Array, order: Array, starts: Array) -> Array:
+    kernels = kernels_for(values.size, values) if values.ndim == 2 else None
+    if kernels is not None:
+        summed: Array = np.empty((len(starts), values.shape[1]), values.dtype)
+        kernels.add_segments(read_only(values), order, starts, summed)
+        return summed
+    return _sum_segments_plainly(values.take(order, axis=0), starts)
+
+
+def _sum_segments_plainly(values: Array, starts: Array) -> Array:
     xp = array_module(values)
     if xp is np:
         summed: Array = np.add.reduceat(values, starts, axis=0)

@@ -7,7 +7,7 @@ from paddle.backend import Array, array_module
 from paddle.ops import labels
 from paddle.ops.cross_entropy import cross_entropy
 from paddle.ops.errors import ShapeError
-from paddle.ops.registry import Spec, gradient, operator
+from paddle.ops.registry import NO_SLOTS, Spec, gradient, operator
 from paddle.ops.shapes import axis_of
 from paddle.ops.softmax import softmax_of
 
@@ -27,20 +27,27 @@ def _infer(logits: Spec, label: Spec, *, soft_label: bool, axis: int) -> tuple[S
     "Logits Label -> Softmax~ Loss",
     attrs={"soft_label": False, "numeric_stable_mode": True, "ignore_index": -100, "axis": -1},
     infer=_infer,
+    fresh=True,
 )
 def softmax_with_cross_entropy(
-    logits: Array, label: Array, *, soft_label: bool, ignore_index: int
+    logits: Array, label: Array, *, soft_label: bool, ignore_index: int, spent: frozenset[str] = NO_SLOTS
 ) -> tuple[Array, Array]:
     """Return the probabilities and one cost a row, (..., 1)."""
-    probabilities = softmax_of(logits, -1)
+    probabilities = softmax_of(logits, -1, logits if "Logits" in spent else None)
     return probabilities, cross_entropy(
         probabilities, label, soft_label=soft_label, ignore_index=ignore_index
     )
 
 
-@gradient("softmax_with_cross_entropy", "Label Softmax Loss@GRAD -> Logits@GRAD")
+@gradient("softmax_with_cross_entropy", "Label Softmax Loss@GRAD -> Logits@GRAD", fresh=True)
 def softmax_with_cross_entropy_grad(
-    label: Array, probabilities: Array, dloss: Array, *, soft_label: bool, ignore_index: int
+    label: Array,
+    probabilities: Array,
+    dloss: Array,
+    *,
+    soft_label: bool,
+    ignore_index: int,
+    spent: frozenset[str] = NO_SLOTS,
 ) -> Array:
     """dLogits = (Softmax - Label) dLoss, with Label as a row of zeros and one 1 if it is a class."""
     if soft_label:
@@ -50,6 +57,7 @@ def softmax_with_cross_entropy_grad(
     weight = dloss.reshape(-1, 1)
     if ignored is not None:
         weight = xp.where(ignored[:, None], weight.dtype.type(0), weight)
-    dlogits = probabilities.reshape(-1, probabilities.shape[-1]) * weight
+    flat = probabilities.reshape(-1, probabilities.shape[-1])
+    dlogits = xp.multiply(flat, weight, out=flat if "Softmax" in spent else None)
     dlogits[rows, classes] -= weight[:, 0]
     return dlogits.reshape(probabilities.shape)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fused gradient of softmax and cross entropy equals the plain pair."""
+"""Fused operators equal the plain ones: softmax with cross entropy, and the lookups of one table."""
 
 from __future__ import annotations
 
@@ -9,7 +9,14 @@ import numpy as np
 import pytest
 
 from paddle.graph import Executor, append_backward
-from tests.runtime.graph.sample_programs import Builder, filled_scope
+from paddle.ops.selected_rows import SelectedRows
+from tests.runtime.graph.sample_programs import (
+    Builder,
+    filled_scope,
+    with_gradients,
+    word_feed,
+    word_program,
+)
 
 
 def _gradient(logits: Any, label: Any, *, plain: bool, ignore_index: int = -100) -> Any:
@@ -49,3 +56,19 @@ def test_logits_too_far_apart_still_give_a_finite_gradient() -> None:
     logits, label = np.array([[0.0, -5000.0, 300.0]], "float32"), np.array([[1]])
     for plain in (False, True):
         assert np.isfinite(_gradient(logits, label, plain=plain)).all()
+
+
+@pytest.mark.parametrize("batch", [0, 1, 8])
+def test_the_gradients_of_several_lookups_in_a_table_are_summed_alike(batch: int) -> None:
+    build, loss = word_program(dropout=0.0)
+    with_gradients(loss)
+    (part,) = [name for op in build.block.ops for name in op.output_names if name.endswith("@RENAME@0")][:1]
+    scope, feed = filled_scope(build.program), word_feed(batch)
+    # The parts exist only in the plain form, so asking for one prevents the fused one.
+    joined, plain = (
+        Executor().run(build.program, feed, fetches, scope)[0]
+        for fetches in (["table@GRAD"], ["table@GRAD", part])
+    )
+    assert isinstance(joined, SelectedRows)
+    np.testing.assert_array_equal(joined.rows, plain.rows)
+    np.testing.assert_allclose(joined.values, plain.values, rtol=1e-12, atol=1e-14)

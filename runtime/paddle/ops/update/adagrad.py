@@ -5,7 +5,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from paddle.backend import Array
+from paddle.ops.compiled import kernels_for, read_only
 from paddle.ops.registry import Spec, operator
 from paddle.ops.selected_rows import SelectedRows
 from paddle.ops.update.grads import dense, merged, scalar
@@ -24,16 +27,33 @@ def _infer(param: Spec, grad: Spec, moment: Spec, rate: Spec) -> tuple[Spec, Spe
 @operator("adagrad", _SLOTS, attrs={"epsilon": 1e-6}, infer=_infer, in_place=_IN_PLACE)
 def adagrad(param: Array, grad: Any, moment: Array, rate: Array, *, epsilon: float) -> tuple[Array, Array]:
     """Take one step; only the rows of a sparse gradient change."""
-    # What the sum of squares starts from is in Moment itself.
-    rule = FluidAdagrad(epsilon, 0.0)
     if not isinstance(grad, SelectedRows):
-        take_step(rule, param, dense(grad, param), {"s": moment}, scalar(rate))
-        return param, moment
-    rows = merged(grad, param)
-    w, m = param[rows.rows], moment[rows.rows]
-    take_step(rule, w, rows.values, {"s": m}, scalar(rate))
-    param[rows.rows], moment[rows.rows] = w, m
+        _step_of_all(param, dense(grad, param), moment, scalar(rate), epsilon)
+    else:
+        _step_of_rows(param, merged(grad, param), moment, scalar(rate), epsilon)
     return param, moment
+
+
+def _step_of_all(param: Array, grad: Array, moment: Array, rate: Any, epsilon: float) -> None:
+    kernels = kernels_for(param.size, param, grad, moment)
+    if kernels is None:
+        # What the sum of squares starts from is in Moment itself.
+        take_step(FluidAdagrad(epsilon, 0.0), param, grad, {"s": moment}, rate)
+        return
+    w, g, s = param.reshape(-1), read_only(grad.reshape(-1)), moment.reshape(-1)
+    kernels.adagrad(w, g, s, np.float32(rate), np.float32(epsilon))
+
+
+def _step_of_rows(param: Array, grad: SelectedRows, moment: Array, rate: Any, epsilon: float) -> None:
+    rows, values = grad.rows, grad.values
+    kernels = kernels_for(param.size, param, values, moment) if param.ndim == 2 and len(rows) else None
+    if kernels is None or rows[0] < 0 or rows[-1] >= len(param):
+        w, m = param[rows], moment[rows]
+        take_step(FluidAdagrad(epsilon, 0.0), w, values, {"s": m}, rate)
+        param[rows], moment[rows] = w, m
+        return
+    numbers = np.float32(rate), np.float32(epsilon)
+    kernels.adagrad_rows(param, read_only(rows), read_only(values), moment, *numbers)
 
 
 @operator("decayed_adagrad", _SLOTS, attrs={"decay": 0.95, "epsilon": 1e-6}, infer=_infer, in_place=_IN_PLACE)
