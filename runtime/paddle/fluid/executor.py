@@ -10,14 +10,18 @@ import numpy as np
 
 from paddle import graph
 from paddle.backend import to_host
+from paddle.errors import PserverError
 from paddle.fluid.defaults import default_main_program
 from paddle.fluid.errors import FluidTypeError, RunError
 from paddle.fluid.feeds import entering
 from paddle.fluid.lod_tensor import LoDTensor, tensor_of
 from paddle.fluid.places import CPUPlace, Place
 from paddle.fluid.program import Program
+from paddle.fluid.remote.serving import serve, serving_operator
+from paddle.fluid.remote.switchboard import Switchboard
 from paddle.fluid.scope import Scope, global_scope, scope_guard
 from paddle.graph.block import Name
+from paddle.graph.errors import ExecutionError
 from paddle.ops.lod import LoDArray
 from paddle.ops.selected_rows import SelectedRows
 
@@ -39,7 +43,8 @@ class Executor:
 
     def __init__(self, place: Place | None = None) -> None:
         self.place = place or CPUPlace()
-        self._core = graph.Executor(self.place.device())
+        self._remote = Switchboard()
+        self._core = graph.Executor(self.place.device(), self._remote)
         self._closed = False
 
     def run(
@@ -84,16 +89,34 @@ class Executor:
     def run_core(
         self, program: Program, feed: Mapping[str, Any], fetch_list: Sequence[Name], scope: Scope
     ) -> list[Any]:
-        """Run and return the values as the core has them."""
+        """Run and return the values as the core has them.
+
+        A server's program serves until every trainer came and left.
+
+        Raises:
+            PserverLost: a parameter server is gone.
+            PserverError: one refused, or gave up waiting for another trainer.
+        """
+        operator = serving_operator(program)
+        if operator is not None:
+            serve(program, operator, scope, self.place.device())
+            return []
         block = program.global_block()
         values = {name: entering(value, block, name) for name, value in feed.items()}
         # A startup program draws the same first values however often it runs.
         step = None if values or fetch_list else 0
-        return self._core.run(program, values, fetch_list, scope, step)
+        with self._remote.connected(program):
+            try:
+                return self._core.run(program, values, fetch_list, scope, step)
+            except ExecutionError as error:
+                if isinstance(error.__cause__, PserverError):
+                    raise error.__cause__ from error
+                raise
 
     def close(self) -> None:
-        """Make the executor unusable."""
+        """Make the executor unusable, and leave the parameter servers: they no longer wait for this trainer."""
         self._closed = True
+        self._remote.close()
 
 
 def as_numpy(tensor: Any) -> Any:

@@ -22,6 +22,7 @@ _DISTRIBUTED = (
     "_ps_endpoint",
     "_trainers_endpoints",
     "_distributed_lookup_table",
+    "_connection",
     "_nccl_comm_num",
     "_use_hierarchical_allreduce",
     "_hierarchical_allreduce_inter_nranks",
@@ -45,6 +46,7 @@ class Program(graph.Program):
         self._ps_endpoint: str | None = None
         self._trainers_endpoints: list[str] = []
         self._distributed_lookup_table: str | None = None
+        self._connection: object = None
         self._nccl_comm_num = 1
         self._use_hierarchical_allreduce = False
         self._hierarchical_allreduce_inter_nranks = 0

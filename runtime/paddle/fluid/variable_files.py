@@ -108,6 +108,12 @@ def load_vars(
         scope.set(name, value)
 
 
+def write_value(path: str | os.PathLike[str], value: Any) -> None:
+    """Write one value, an array or selected rows, to a file that appears when it is complete."""
+    with _complete(Path(path)) as stream:
+        _write(stream, value)
+
+
 class _Transfer(Protocol):
     def __call__(
         self,

@@ -22,13 +22,21 @@ from paddle.graph.lod import LoDArray
 from paddle.graph.plan import compile_plan
 from paddle.graph.program import Program
 from paddle.graph.scope import Scope
+from paddle.ops.remote import Remote
 
 
 class Executor:
     """Runs programs on one device."""
 
-    def __init__(self, device: Device | str = "cpu") -> None:
+    def __init__(self, device: Device | str = "cpu", remote: Remote | None = None) -> None:
+        """Prepare.
+
+        Args:
+            device: where to run.
+            remote: connects operators that talk to other processes; None: they fail.
+        """
         self.device = Device(device) if isinstance(device, str) else device
+        self._remote = remote
         self._fresh_seed = secrets.randbits(63)
         self._caches: WeakKeyDictionary[Program, _Cache] = WeakKeyDictionary()
 
@@ -97,7 +105,9 @@ class Executor:
         block_idx: int,
     ) -> BoundPlan:
         seed = program.random_seed or self._fresh_seed
-        plan = compile_plan(program, feeds, fetches, seed, self.device.module(), with_lod, block_idx)
+        plan = compile_plan(
+            program, feeds, fetches, seed, self.device.module(), with_lod, block_idx, self._remote
+        )
         # Specs and not variables: those know their program, and the cache must not keep it alive.
         specs = {name: variable.spec for name, variable in program.block(block_idx).visible_vars().items()}
         return BoundPlan(plan, specs, feeds, fetches, self.device)

@@ -35,10 +35,10 @@ _MAGIC = b"PDPS"
 _HEADER = struct.Struct("<4sBBHIIQQQQQ")
 _CRC_AT = 12
 _SECTION = struct.Struct("<BBBQ")
-_MAX_DIMS = 4
-_DTYPES = (np.dtype("<f4"), np.dtype("<i8"), np.dtype("u1"))
-_FLOATS = _DTYPES[0]
-_CODES = {dtype: code for code, dtype in enumerate(_DTYPES)}
+_MAX_DIMS = 8
+DTYPES = tuple(np.dtype(code) for code in ("<f4", "<i8", "u1", "<f8", "<i4", "<f2", "?"))
+_FLOATS = DTYPES[0]
+_CODES = {dtype: code for code, dtype in enumerate(DTYPES)}
 
 Frame: TypeAlias = bytes | memoryview
 
@@ -73,6 +73,10 @@ class Verb(IntEnum):
     LEAVE = 13
     CHUNK = 14
     ATTACH = 15
+    STEP = 16
+    FETCH = 17
+    LOOKUP = 18
+    SAVE = 19
     OK = 64
     ERROR = 65
     WAITING = 66
@@ -87,7 +91,7 @@ class Section:
     __slots__ = ("_checksum", "_findings", "array", "name")
 
     def __init__(self, name: str, array: npt.NDArray[Any], checksum: int | None = None) -> None:
-        """Name a C-contiguous array of float32, int64 or uint8; it must not change until it is sent.
+        """Name a C-contiguous array of a dtype in `DTYPES`; it must not change until it is sent.
 
         Args:
             checksum: of its bytes, if it is known.
@@ -217,6 +221,19 @@ def decode(frames: Sequence[Frame]) -> Message:
     return message
 
 
+def peek(header: bytes) -> Message:
+    """Read the numbers of a header, and nothing else of it, trusting nothing that they say.
+
+    Raises:
+        WireError: it is too short, or of an unknown verb.
+    """
+    try:
+        _, _, verb, _, trainer, _, *numbers = _HEADER.unpack_from(header)
+        return Message(Verb(verb), trainer, *numbers)
+    except (struct.error, ValueError) as error:
+        raise WireError(f"a header that cannot be read: {error}") from None
+
+
 def parse(frames: Sequence[Frame]) -> Message:
     """Read frames of which no checksum is looked at, trusting nothing that they say.
 
@@ -254,13 +271,13 @@ def _sections(header: bytes, frames: Sequence[Frame]) -> tuple[tuple[Section, ..
             at += _SECTION.size
             name = header[at : at + name_bytes].decode()
             at += name_bytes
-            if ndim > _MAX_DIMS or code >= len(_DTYPES):
+            if ndim > _MAX_DIMS or code >= len(DTYPES):
                 raise WireError(f"section {name!r}: unknown dtype {code} or {ndim} dimensions")
             shape = struct.unpack_from(f"<{ndim}Q", header, at)
             at += 8 * ndim
         except (struct.error, UnicodeDecodeError) as error:
             raise WireError(f"a section's description is damaged: {error}") from None
-        dtype = _DTYPES[code]
+        dtype = DTYPES[code]
         expected = dtype.itemsize
         for dim in shape:
             expected *= dim

@@ -15,6 +15,7 @@ from paddle.pserver.message import Message, Verb
 TAKES_OVER = (
     1  # `extra` of a HELLO: whoever started this process knows that the trainer's earlier one is dead
 )
+ANY_NUMBER = 0  # `value` of a HELLO: whoever asks does not know how many trainers there are
 
 
 @dataclass(slots=True)
@@ -56,7 +57,7 @@ class Sessions:
             PserverError: the trainer id does not exist in this job, or a living process has it already.
         """
         trainer = message.trainer
-        if message.value != self.num_trainers:
+        if message.value not in (self.num_trainers, ANY_NUMBER):
             raise PserverError(
                 f"number of trainers: this pserver has --num_gradient_servers={self.num_trainers}, "
                 f"trainer {trainer} says {message.value}; give both the same number"

@@ -6,11 +6,14 @@ from __future__ import annotations
 from paddle.fluid.defaults import default_main_program, default_startup_program
 from paddle.fluid.errors import FluidError
 from paddle.fluid.program import Program
+from paddle.fluid.remote.connection import Connection
+from paddle.fluid.remote.distribution import Distribution
 from paddle.fluid.transpiler import trainer_side
 from paddle.fluid.transpiler.configuration import DistributeTranspilerConfig
 from paddle.fluid.transpiler.dispatchers import PSDispatcher, RoundRobin
 from paddle.fluid.transpiler.overview import VarsDistributed
 from paddle.fluid.transpiler.placement import Placed, optimizing, params_and_grads, place
+from paddle.fluid.transpiler.separation import check_apart, whole_params
 from paddle.fluid.transpiler.server_side import server_program, server_startup
 from paddle.fluid.var_type import VarType
 
@@ -87,7 +90,9 @@ class DistributeTranspiler:
             self.config.min_block_size,
             f".trainer_{trainer_id}" if self.sync_mode and trainers > 1 else "",
             None if cutting else program.random_seed,
+            whole_params(self._updates),
         )
+        check_apart(block, [each.param for each in self._placed], self._updates, self._rates)
         self._note(program, current_endpoint)
         endpoints = self.pserver_endpoints
         trainer_side.rewrite_main(program, self._placed, endpoints, trainer_id, self.sync_mode)
@@ -167,6 +172,8 @@ class DistributeTranspiler:
         program._endpoints = list(self.pserver_endpoints)
         program._ps_endpoint = current_endpoint
         program._is_chief = self.trainer_id == 0
+        place = Distribution(self.trainer_id, self.trainers, tuple(self.pserver_endpoints))
+        program._connection = self._startup._connection = Connection(place)
         self.param_grad_ep_mapping = {each: {"params": [], "grads": []} for each in self.pserver_endpoints}
         block = self._origin.global_block()
         shadow = Program().global_block()

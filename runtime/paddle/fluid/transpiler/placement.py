@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -63,6 +63,7 @@ def place(
     min_block_size: int,
     suffix: str,
     shuffle_seed: int | None,
+    whole: Collection[str] = (),
 ) -> list[Placed]:
     """Return the placement, in the order of sending.
 
@@ -74,6 +75,7 @@ def place(
         min_block_size: least elements of a slice.
         suffix: of the names of this trainer's gradients, such as ".trainer_0".
         shuffle_seed: mixes the order; the same in all processes. None: leave it.
+        whole: parameters that are not cut.
 
     Raises:
         FluidError: there is nothing to train.
@@ -86,7 +88,7 @@ def place(
         np.random.RandomState(shuffle_seed).shuffle(names)
     placed = []
     for name in names:
-        cut = slices_of(block.var(name), slice_count, min_block_size)
+        cut = slices_of(block.var(name), 1 if name in whole else slice_count, min_block_size)
         grads = [pairs[name] + (f".block{each.index}" if each.count > 1 else "") for each in cut]
         sent = [_Named(grad + suffix) for grad in grads]
         endpoints = dispatcher.dispatch(sent)

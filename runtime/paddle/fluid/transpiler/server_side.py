@@ -78,8 +78,9 @@ def server_program(
         if merging:
             _merge(inner, one, trainers)
         own = [op for op in updates if op.role_vars and op.role_vars[0] == param]
+        raw = _raw(placed, param)
         for op in own:
-            _append_update(inner, origin, op, param, one)
+            _append_update(inner, origin, op, {param: one.param.name, raw: one.grad}, one)
         grad_to_block.append(f"{one.grad}:{inner.idx}")
     if not blocks:
         blocks.append(program._create_block(0))
@@ -158,13 +159,14 @@ def _merge(block: Block, one: PlacedSlice, trainers: int) -> None:
     block.append_op("scale", {"X": one.grad}, {"Out": one.grad}, {"scale": 1.0 / trainers, **role})
 
 
-def _append_update(block: Block, origin: Block, op: Operator, param: str, one: PlacedSlice) -> None:
-    """Append one operator of an update, with the slice in place of the parameter."""
+def _append_update(
+    block: Block, origin: Block, op: Operator, names: Mapping[str, str], one: PlacedSlice
+) -> None:
+    """Append one operator of an update, with the slice in place of the parameter; `names` says what is called how."""
     is_update = "Param" in op.inputs
     if is_update and op.type not in _SLICED_SLOTS:
         raise FluidError(f"optimizer {op.type!r} is not supported for distributed training")
     sliced = {name for slot in _SLICED_SLOTS.get(op.type, ()) for name in op.inputs.get(slot, ())}
-    names = {param: one.param.name, op.role_vars[1]: one.grad}
     _declare(block, origin, op, names, sliced, one.param.shape)
     block.append_op(op.type, _renamed(op.inputs, names), _renamed(op.outputs, names), dict(op.attrs))
 

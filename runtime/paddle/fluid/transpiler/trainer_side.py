@@ -85,7 +85,7 @@ def fetch_barrier(
 ) -> None:
     """Append the barrier that ends receiving."""
     attrs = {"endpoints": tuple(endpoints), "trainer_id": trainer_id, "op_role": int(OpRole.RPC)}
-    block.append_op("fetch_barrier", {}, {"Out": list(received)}, attrs)
+    block.append_op("fetch_barrier", {"X": list(received)}, {"Out": list(received)}, attrs)
 
 
 def join(block: Block, placed: Sequence[Placed]) -> None:

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A server's program at work: its blocks run over the gradients that trainers sent.
+
+Block 0 says which: the learning rate's block, if there is one, then one for each slice of a parameter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from paddle import graph
+from paddle.backend import Device, from_host, to_host
+from paddle.errors import PserverError
+from paddle.fluid.remote.delay import Compensation
+from paddle.fluid.scope import Scope
+from paddle.fluid.var_type import VarType
+from paddle.fluid.variable_files import write_value
+from paddle.graph.operator import Operator
+from paddle.graph.variable import Variable
+from paddle.ops.selected_rows import SelectedRows
+from paddle.pserver.named_values import Ids, Rows, Value
+
+
+class ServedProgram:
+    """See `pserver.program_service.Served`."""
+
+    def __init__(self, program: graph.Program, serve: Operator, scope: Scope, device: Device) -> None:
+        """Prepare; the scope has the first values of all that is kept.
+
+        Args:
+            program: the server's.
+            serve: its listen_and_serv.
+            scope: where its variables live.
+            device: where it runs.
+        """
+        self._program, self._scope, self._device = program, scope, device
+        self._executor = graph.Executor(device)
+        block = program.global_block()
+        self._gradients: dict[str, Variable] = {name: block.var(name) for name in serve.inputs["X"]}
+        self._block_of = _pairs(serve.attrs["grad_to_block_id"])
+        blocks = _numbers(serve.attrs["optimize_blocks"])
+        self._rates = [idx for idx in blocks if idx not in self._block_of.values()]
+        self._updates = [idx for idx in blocks if idx not in self._rates]
+        self._reads = {idx: self._read_by(idx) for idx in self._updates}
+        self._tables = _pairs(serve.attrs["prefetch_var_name_to_block_id"])
+        self._compensation = Compensation(program, scope) if serve.attrs["dc_asgd"] else None
+
+    def check(self, name: str, value: Value) -> None:
+        """See `Served.check`."""
+        expected = self._gradients.get(name)
+        if expected is None:
+            known = ", ".join(self._gradients) or "none"
+            raise PserverError(f"no gradient {name!r} belongs here: expected {known}")
+        sparse = getattr(expected, "type", None) == VarType.SELECTED_ROWS
+        shape = (value.height, *value.values.shape[1:]) if isinstance(value, Rows) else value.shape
+        dtype = value.values.dtype if isinstance(value, Rows) else value.dtype
+        if isinstance(value, Rows) != sparse or shape != expected.shape or dtype != expected.dtype:
+            kinds = ("an array", "rows")
+            raise PserverError(
+                f"gradient {name!r}: expected {kinds[sparse]} {expected.shape} {expected.dtype}, "
+                f"got {kinds[isinstance(value, Rows)]} {shape} {dtype}"
+            )
+        if (
+            isinstance(value, Rows)
+            and len(value.ids)
+            and not 0 <= value.ids.min() <= value.ids.max() < shape[0]
+        ):
+            raise PserverError(f"gradient {name!r}: rows must be from 0 to {shape[0] - 1}")
+
+    def step(self, gradients: Mapping[str, Value]) -> None:
+        """See `Served.step`."""
+        given = {name: self._entered(value) for name, value in gradients.items()}
+        for idx in self._rates:
+            self._run(idx, {})
+        for idx in self._updates:
+            feed = {name: given[name] if name in given else self._zero(name) for name in self._reads[idx]}
+            self._run(idx, feed)
+
+    def apply(self, trainer: int, gradients: Mapping[str, Value]) -> None:
+        """See `Served.apply`."""
+        for idx in self._rates:
+            self._run(idx, {})
+        for name, value in gradients.items():
+            feed = {name: self._entered(value)}
+            if self._compensation is not None:
+                feed |= self._compensation.feed(trainer)
+            self._run(self._block_of[name], feed)
+
+    def value(self, trainer: int, name: str) -> Value:
+        """See `Served.value`."""
+        if not self._scope.has(name):
+            raise PserverError(f"variable {name!r} has no value here")
+        value = self._scope.get(name)
+        if self._compensation is not None:
+            self._compensation.given(trainer, name, value)
+        if isinstance(value, SelectedRows):
+            return Rows(to_host(value.rows), to_host(value.values), value.height)
+        return np.asarray(to_host(value))
+
+    def lookup(self, name: str, ids: Ids) -> Value:
+        """See `Served.lookup`; a name that has a block of its own is answered by that."""
+        if name in self._tables:
+            block = self._program.blocks[self._tables[name]]
+            (out,) = (output for op in block.ops[-1:] for output in op.output_names)
+            found = self._run(block.idx, {name: from_host(ids[:, None], self._device)}, (out,))[0]
+            return np.asarray(to_host(found))
+        if not self._scope.has(name):
+            raise PserverError(f"variable {name!r} has no value here")
+        table = self._scope.get(name)
+        wrong = (ids < 0) | (ids >= len(table))
+        if wrong.any():
+            raise PserverError(f"{name!r} has rows 0 to {len(table) - 1}, asked for row {ids[wrong][0]}")
+        return np.asarray(to_host(table.take(ids, axis=0)))
+
+    def save(self, name: str, path: str) -> None:
+        """See `Served.save`."""
+        if not self._scope.has(name):
+            raise PserverError(f"variable {name!r} has no value here: it cannot be saved")
+        try:
+            write_value(path, self._scope.get(name))
+        except OSError as error:
+            raise PserverError(f"{path} cannot be written: {error.strerror}") from error
+
+    def _run(self, idx: int, feed: Mapping[str, Any], fetches: Iterable[str] = ()) -> list[Any]:
+        return self._executor.run(self._program, feed, tuple(fetches), self._scope, block_idx=idx)
+
+    def _read_by(self, idx: int) -> tuple[str, ...]:
+        read = {name for op in self._program.blocks[idx].ops for name in op.input_names}
+        return tuple(name for name in self._gradients if name in read)
+
+    def _entered(self, value: Value) -> Any:
+        if isinstance(value, Rows):
+            rows, values = from_host(value.ids, self._device), from_host(value.values, self._device)
+            return SelectedRows(rows, values, value.height)
+        return from_host(value, self._device)
+
+    def _zero(self, name: str) -> Any:
+        """Return the gradient of a trainer that left."""
+        variable = self._gradients[name]
+        if getattr(variable, "type", None) == VarType.SELECTED_ROWS:
+            none = np.zeros((0, *variable.shape[1:]), variable.dtype)
+            return self._entered(Rows(np.zeros(0, np.int64), none, variable.shape[0]))
+        return from_host(np.zeros(variable.shape, variable.dtype), self._device)
+
+
+def _pairs(texts: object) -> dict[str, int]:
+    """Return `name:number` as a dict; what has no number, as a server without gradients says, is left out."""
+    assert isinstance(texts, tuple)
+    split = (str(text).rpartition(":") for text in texts)
+    return {name: int(number) for name, _, number in split if name}
+
+
+def _numbers(values: object) -> list[int]:
+    assert isinstance(values, tuple)
+    return [int(each) for each in values]

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`exe.run(pserver_program)`: serves until every trainer came and left.
+
+TERM and Ctrl+C end the process with code 0, as they do the original's servers.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+from paddle.backend import Device
+from paddle.fluid.program import Program
+from paddle.fluid.remote.distribution import SERVING
+from paddle.fluid.remote.settings import deadline_s, wire_keys
+from paddle.fluid.scope import Scope
+from paddle.graph.operator import Operator
+from paddle.report import Reporter
+
+_log = logging.getLogger(__name__)
+
+# A server gives up an absent trainer after this many of its periods; see `pserver.engine`.
+_PERIODS = 5
+
+
+def serving_operator(program: Program) -> Operator | None:
+    """Return the listen_and_serv of block 0, or None."""
+    return next((op for op in program.global_block().ops if op.type == SERVING), None)
+
+
+def serve(program: Program, operator: Operator, scope: Scope, device: Device) -> None:
+    """Serve a program whose variables have their first values.
+
+    Raises:
+        PortBusy, ConfigError: the endpoint cannot be had.
+        PserverError: the server failed.
+        SystemExit: TERM or Ctrl+C came.
+    """
+    from paddle.fluid.remote.served_program import ServedProgram
+    from paddle.pserver.options import EngineOptions
+    from paddle.pserver.program_server import ProgramServer  # heavy: ZeroMQ
+
+    trainers, endpoint = int(str(operator.attrs["Fanin"])), str(operator.attrs["endpoint"])
+    is_sync = bool(operator.attrs["sync_mode"])
+    served = ServedProgram(program, operator, scope, device)
+    options = EngineOptions(trainers, barrier_timeout_s=deadline_s() / _PERIODS)
+    server = ProgramServer(endpoint, wire_keys(f"pserver {endpoint}"), options, served, is_sync=is_sync)
+    try:
+        with _told(server.endpoint, asked=endpoint), _signals(server.stop) as came:
+            _log.info("serving %d trainers at %s", trainers, server.endpoint)
+            server.wait()
+    finally:
+        server.close()
+    if came:
+        _log.info("signal %d: stopped", came[0])
+        raise SystemExit(0)
+    _log.info("all trainers are done")
+
+
+@contextmanager
+def _told(endpoint: str, asked: str) -> Iterator[None]:
+    """Tell the agent that the server answers; if any port would do, leave a file that says which it is."""
+    Reporter.from_environment().ready([endpoint], [])
+    if not asked.endswith(":0"):
+        yield
+        return
+    # The original's name, which its tests look for.
+    path = Path(tempfile.gettempdir()) / f"paddle.{os.getpid()}.port"
+    path.unlink(missing_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w", encoding="ascii") as stream:
+        stream.write(endpoint.rpartition(":")[2])
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+
+
+@contextmanager
+def _signals(stop: Callable[[], None]) -> Iterator[list[int]]:
+    """Let TERM and Ctrl+C call `stop` inside, if this is the main thread; yields those that came."""
+    came: list[int] = []
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        came.append(number)
+        stop()
+
+    if threading.current_thread() is not threading.main_thread():
+        yield came
+        return
+    before = {number: signal.signal(number, on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield came
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

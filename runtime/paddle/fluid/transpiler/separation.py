@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which updates can be parted: over servers, and over the slices of a parameter."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from paddle.fluid.block import Block
+from paddle.fluid.errors import FluidError
+from paddle.fluid.operator import Operator
+
+# What these compute of a whole gradient or parameter is another number for a slice of it.
+_WHOLE = ("clip_by_norm", "lars_momentum")
+
+
+def whole_params(updates: Sequence[Operator]) -> frozenset[str]:
+    """Return the parameters that must not be cut."""
+    return frozenset(op.role_vars[0] for op in updates if op.type in _WHOLE and op.role_vars)
+
+
+def check_apart(
+    block: Block, params: Collection[str], updates: Sequence[Operator], rates: Sequence[Operator]
+) -> None:
+    """Refuse updates that need something of another parameter, which may lie on another server.
+
+    Raises:
+        FluidError: there is such an update.
+    """
+    common = {name for op in rates for name in op.output_names}
+    for param in params:
+        own = [op for op in updates if op.role_vars and op.role_vars[0] == param]
+        known = {param, *(op.role_vars[1] for op in own), *common}
+        for op in own:
+            for name in op.input_names:
+                variable = block.find(name)
+                if name not in known and variable is not None and not variable.persistable:
+                    raise FluidError(
+                        f"the update of {param!r} needs {name!r}, which is computed of other parameters, and those "
+                        "may lie on other servers: clip by value or by norm instead of by global norm"
+                    )
+            known.update(op.output_names)

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A server of one program on one endpoint, inside the process whose script made that program.
+
+The engine has a thread of its own, in which the program runs; the thread that calls `wait` may be the main one and
+hear signals.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import socket
+import threading
+
+from paddle.errors import ConfigError, PortBusy, PserverError
+from paddle.flags import MAX_PORT
+from paddle.pserver.address import owner_of, published
+from paddle.pserver.engine import Engine
+from paddle.pserver.keys import Context, WireKeys
+from paddle.pserver.options import EngineOptions
+from paddle.pserver.port import Port
+from paddle.pserver.program_service import ProgramService, Served
+from paddle.pserver.service import Desk
+from paddle.pserver.transport import Router
+
+_log = logging.getLogger(__name__)
+
+_JOIN_S = 30.0
+
+
+class ProgramServer:
+    """Made, waited for and closed by one thread; `stop` may be called by any, also by a signal's handler."""
+
+    def __init__(
+        self,
+        endpoint: str,
+        keys: WireKeys | None,
+        options: EngineOptions,
+        program: Served,
+        *,
+        is_sync: bool,
+    ) -> None:
+        """Listen, and serve in a thread of its own.
+
+        Args:
+            endpoint: "host:port" of this machine; port 0 takes a free one.
+            keys: None: the wire is plain.
+            options: see there.
+            program: has its first values; nobody else may use it until `close`.
+            is_sync: whether a step waits for all trainers.
+
+        Raises:
+            PortBusy: another process has the port.
+            ConfigError: the endpoint cannot be read, or is not of this machine.
+        """
+        host, port = _parse(endpoint)
+        self._context = Context(keys)
+        try:
+            self._router = Router(self._context, host, port)
+        except PortBusy as error:
+            self._context.close()
+            raise PortBusy(
+                f"{error}{owner_of(error.endpoint)}; stop it, or take another port", endpoint
+            ) from None
+        except ConfigError:
+            self._context.close()
+            raise
+        self.endpoint = published(host, self._router.port)
+        self._over = threading.Event()
+        self._fault: BaseException | None = None
+
+        def serve(desk: Desk) -> ProgramService:
+            return ProgramService(desk, program, is_sync=is_sync, on_over=self._over.set)
+
+        self._port = Port(self._router, Engine(options, secrets.randbits(63) + 1, serve=serve))
+        self._thread = threading.Thread(target=self._serve, name=f"pserver-{endpoint}", daemon=True)
+        self._thread.start()
+
+    def wait(self) -> None:
+        """Wait until every trainer came and left, or `stop`.
+
+        Raises:
+            PserverError: the server failed by a fault of its own.
+        """
+        self._over.wait()
+        if self._fault is not None:
+            raise PserverError(f"the server at {self.endpoint} failed: {self._fault}") from self._fault
+
+    def stop(self) -> None:
+        """End `wait`."""
+        self._over.set()
+
+    def close(self) -> None:
+        """Stop serving; replies on their way get half a second."""
+        self._port.stop()
+        self._thread.join(_JOIN_S)
+        if self._thread.is_alive():
+            _log.error("the server's thread did not end within %.0f s", _JOIN_S)
+            return
+        self._context.close()
+
+    def _serve(self) -> None:
+        try:
+            self._port.serve()
+        except Exception as error:  # noqa: BLE001 - whatever it is, `wait` must hear of it
+            self._fault = error
+            self._over.set()
+
+
+def _parse(endpoint: str) -> tuple[str, int]:
+    host, _, digits = endpoint.rpartition(":")
+    if not host or not digits.isascii() or not digits.isdigit() or int(digits) > MAX_PORT:
+        raise ConfigError(f"endpoint {endpoint!r}: expected host:port, such as 192.168.1.1:6170")
+    try:
+        # ZeroMQ binds to addresses alone.
+        return str(socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)[0][4][0]), int(digits)
+    except OSError as error:
+        raise ConfigError(f"endpoint {endpoint!r}: {host!r} cannot be resolved: {error}") from None

@@ -1,0 +1,251 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Serves a program: takes named gradients, lets the program update, hands out named values.
+
+Synchronous: a step is computed once every trainer that has not left has sent all of its gradients; trainers are
+counted by id, and what they sent is given to the program in the order of their ids. Asynchronous: each trainer's
+gradients are applied as they come.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from paddle.errors import PaddleError, PserverError, WireError
+from paddle.pserver.configuration import Configuration
+from paddle.pserver.message import Message, Section, Verb, error_message
+from paddle.pserver.named_values import Ids, Rows, Value, from_sections, names_of, to_sections
+from paddle.pserver.service import Desk
+from paddle.pserver.store import Store
+from paddle.pserver.sync import Barrier, Waiting
+
+_log = logging.getLogger(__name__)
+
+MORE = 0  # `value` of a STEP: more gradients of this step follow
+ALL = 1  # these were the last
+
+
+class Served(Protocol):
+    """A program, as its server needs it. Called by the engine's thread alone."""
+
+    def check(self, name: str, value: Value) -> None:
+        """Refuse a gradient that the program does not take.
+
+        Raises:
+            PserverError: it has no such gradient, or one of another shape, dtype or kind.
+        """
+
+    def step(self, gradients: Mapping[str, Value]) -> None:
+        """Take one synchronous step; gradients that are missing are 0.
+
+        Raises:
+            PaddleError: it cannot be computed.
+        """
+
+    def apply(self, trainer: int, gradients: Mapping[str, Value]) -> None:
+        """Apply what one trainer sent, whatever others do.
+
+        Raises:
+            PaddleError: it cannot be computed.
+        """
+
+    def value(self, trainer: int, name: str) -> Value:
+        """Return a variable; the array is the program's own.
+
+        Raises:
+            PserverError: there is none.
+        """
+
+    def lookup(self, name: str, ids: Ids) -> Value:
+        """Return rows of a variable, or of the table that answers to this name.
+
+        Raises:
+            PserverError: there is none, or it has no such row.
+        """
+
+    def save(self, name: str, path: str) -> None:
+        """Write a table's rows to a file.
+
+        Raises:
+            PaddleError: there is no such table, or it cannot be written.
+        """
+
+
+class ProgramService:
+    """See `service.Service`. Not thread-safe."""
+
+    reads = frozenset({Verb.FETCH, Verb.LOOKUP})
+    chunked = None
+
+    def __init__(
+        self, desk: Desk, program: Served, *, is_sync: bool, on_over: Callable[[], None] = lambda: None
+    ) -> None:
+        """Start with a program whose variables have their first values.
+
+        Args:
+            desk: of the engine.
+            program: what is served.
+            is_sync: whether a step waits for all trainers.
+            on_over: called when every trainer came and left.
+        """
+        self._desk, self._program, self._is_sync, self._on_over = desk, program, is_sync, on_over
+        self._sent: dict[int, dict[str, Value]] = {}
+        self._all_sent: Barrier[Sequence[str]] = Barrier(desk.options.num_trainers)
+        self._handlers: dict[Verb, Callable[[int, Message], None]] = {
+            Verb.STEP: self._on_step,
+            Verb.FETCH: self._on_fetch,
+            Verb.LOOKUP: self._on_lookup,
+            Verb.SAVE: self._on_save,
+        }
+        self.version = 0
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether no gradient waits."""
+        return not self._sent
+
+    @property
+    def shared_slabs(self) -> list[int]:
+        """See `Service.shared_slabs`; there are none."""
+        return []
+
+    def handle(self, trainer: int, message: Message) -> None:
+        """See `Service.handle`."""
+        if message.verb not in self._handlers:
+            raise WireError(f"{message.verb.name} is no request to a server of programs")
+        self._handlers[message.verb](trainer, message)
+
+    def take_chunk(self, trainer: int, message: Message) -> bool:
+        """See `Service.take_chunk`; there are none."""
+        raise WireError("CHUNK is no request to a server of programs")
+
+    def forget(self, trainer: int) -> None:
+        """See `Service.forget`."""
+        self._sent.pop(trainer, None)
+        self._all_sent.withdraw(trainer)
+
+    def leave(self, trainer: int) -> None:
+        """Go on without a trainer that left; what it sent counts if it was all of a step."""
+        if self._all_sent.get(trainer) is None:
+            self._sent.pop(trainer, None)
+        self._advance()
+        if len(self._desk.left) == self._desk.options.num_trainers:
+            self._on_over()
+
+    def waiting(self) -> list[Waiting]:
+        """See `Service.waiting`."""
+        barrier = self._all_sent
+        missing = barrier.missing(self._desk.left)
+        return [Waiting("for gradients", barrier, missing)] if barrier.arrived else []
+
+    def facts(self) -> dict[str, Any]:
+        """See `Service.facts`."""
+        return {"version": self.version}
+
+    def take_up(self, configuration: Configuration, store: Store, facts: Mapping[str, Any]) -> None:
+        """See `Service.take_up`.
+
+        Raises:
+            PserverError: always; a program's state is in files that its script saves and loads.
+        """
+        raise PserverError("a server of a program cannot go on where another process was")
+
+    def values(self) -> Message:
+        """See `Service.values`."""
+        return Message(Verb.OK, value=self.version)
+
+    def _on_step(self, trainer: int, message: Message) -> None:
+        values = from_sections(message.sections)
+        for name, value in values.items():
+            self._program.check(name, value)
+        pending = self._sent.setdefault(trainer, {})
+        pending.update(values)
+        if message.value == MORE:
+            self._desk.answer(trainer, Message(Verb.OK, value=self.version))
+            return
+        wanted = names_of(message.sections)
+        if self._is_sync:
+            self._all_sent.arrive(trainer, wanted)
+            self._advance()
+            return
+        del self._sent[trainer]
+        self._program.apply(trainer, pending)
+        self.version += 1
+        self._answer_values(trainer, wanted, copy=True)
+
+    def _advance(self) -> None:
+        """Compute a step if everybody's gradients are there."""
+        if not self._all_sent.is_open(self._desk.left):
+            return
+        members = self._all_sent.take()
+        gradients = {name: value for trainer, _ in members for name, value in self._sent[trainer].items()}
+        self._sent.clear()
+        try:
+            self._program.step(gradients)
+        except PaddleError as error:
+            _log.error("step %d: %s", self.version, error)
+            for trainer, _ in members:
+                self._desk.answer(trainer, error_message(str(error)))
+            return
+        self.version += 1
+        shared: dict[str, list[Section]] = {}  # many get the same values: one checksum is enough
+        for trainer, wanted in members:
+            self._answer_values(trainer, wanted, copy=False, shared=shared)
+
+    def _answer_values(
+        self,
+        trainer: int,
+        wanted: Sequence[str],
+        *,
+        copy: bool,
+        shared: dict[str, list[Section]] | None = None,
+    ) -> None:
+        """Answer with variables.
+
+        Args:
+            trainer: whom.
+            wanted: their names.
+            copy: they may change while they are sent. (In a synchronous step they do not: the next one needs
+                something of everybody who waits for this answer.)
+            shared: sections made so far.
+        """
+        sections: list[Section] = []
+        try:
+            for name in wanted:
+                found = shared.get(name) if shared is not None else None
+                if found is None:
+                    value = self._program.value(trainer, name)
+                    found = to_sections({name: _copied(value) if copy else value})
+                    if shared is not None:
+                        shared[name] = found
+                sections.extend(found)
+        except PaddleError as error:
+            self._desk.answer(trainer, error_message(str(error)))
+            return
+        self._desk.answer(trainer, Message(Verb.OK, value=self.version, sections=tuple(sections)))
+
+    def _on_fetch(self, trainer: int, message: Message) -> None:
+        self._answer_values(trainer, names_of(message.sections), copy=True)
+
+    def _on_lookup(self, trainer: int, message: Message) -> None:
+        found: dict[str, Value] = {}
+        for name, ids in from_sections(message.sections).items():
+            if not isinstance(ids, Rows) and ids.ndim == 1 and ids.dtype == np.int64:
+                found[name] = self._program.lookup(name, ids)
+            else:
+                raise WireError(f"ids of {name!r}: expected (n,) int64")
+        self._desk.answer(trainer, Message(Verb.OK, value=self.version, sections=tuple(to_sections(found))))
+
+    def _on_save(self, trainer: int, message: Message) -> None:
+        name, path = names_of(message.sections)
+        self._program.save(name, path)
+        self._desk.answer(trainer, Message(Verb.OK, value=self.version))
+
+
+def _copied(value: Value) -> Value:
+    if isinstance(value, Rows):
+        return Rows(value.ids.copy(), value.values.copy(), value.height)
+    return value.copy()

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Two trainers and two servers of a transpiled program follow the program for one machine, step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import paddle.fluid as fluid
+from tests.runtime.fluid.transpiled_job import Feed, TranspiledJob, halves, one_process
+
+STEPS, BATCH = 4, 8
+
+
+def digits(optimizer: Callable[[], Any]) -> Callable[[], Any]:
+    """A small net of convolutions, with a bias and a weight that is large enough to be cut."""
+
+    def net() -> Any:
+        image = fluid.layers.data("image", [1, 12, 12])
+        label = fluid.layers.data("label", [1], dtype="int64")
+        pooled = fluid.nets.simple_img_conv_pool(image, 8, 3, 2, 2, act="relu")
+        hidden = fluid.layers.fc(pooled, 128, act="tanh")
+        guess = fluid.layers.fc(hidden, 10, act="softmax")
+        loss = fluid.layers.mean(fluid.layers.cross_entropy(guess, label))
+        optimizer().minimize(loss)
+        return loss
+
+    return net
+
+
+def words(optimizer: Callable[[], Any]) -> Callable[[], Any]:
+    """Four words, one sparse table, the next word."""
+
+    def net() -> Any:
+        ids = [fluid.layers.data(f"word{at}", [1], dtype="int64") for at in range(4)]
+        rows = [
+            fluid.layers.embedding(each, [1100, 16], is_sparse=True, param_attr="shared_w") for each in ids
+        ]
+        hidden = fluid.layers.fc(fluid.layers.concat(rows, axis=1), 32, act="sigmoid")
+        guess = fluid.layers.fc(hidden, 1100, act="softmax")
+        label = fluid.layers.data("next", [1], dtype="int64")
+        loss = fluid.layers.mean(fluid.layers.cross_entropy(guess, label))
+        optimizer().minimize(loss)
+        return loss
+
+    return net
+
+
+def pairs(optimizer: Callable[[], Any]) -> Callable[[], Any]:
+    """Bags of words of a query and a title, their likeness against a margin."""
+
+    def side(name: str) -> Any:
+        ids = fluid.layers.data(name, [1], dtype="int64", lod_level=1)
+        rows = fluid.layers.embedding(ids, [1024, 16], is_sparse=True, param_attr="words")
+        bag = fluid.layers.softsign(fluid.layers.sequence_pool(rows, "sum"))
+        return fluid.layers.fc(bag, 16, param_attr=f"{name[0]}_w", bias_attr=f"{name[0]}_b")
+
+    def net() -> Any:
+        likeness = fluid.layers.cos_sim(side("query"), side("title"))
+        wanted = fluid.layers.data("wanted", [1])
+        loss = fluid.layers.mean(fluid.layers.square_error_cost(likeness, wanted))
+        optimizer().minimize(loss)
+        return loss
+
+    return net
+
+
+def digit_batches() -> list[Feed]:
+    rng = np.random.default_rng(1)
+    return [
+        {
+            "image": rng.standard_normal((BATCH, 1, 12, 12)).astype("float32"),
+            "label": rng.integers(0, 10, (BATCH, 1)),
+        }
+        for _ in range(STEPS)
+    ]
+
+
+def word_batches() -> list[Feed]:
+    rng = np.random.default_rng(2)
+    names = [*(f"word{at}" for at in range(4)), "next"]
+    return [{name: rng.integers(0, 1100, (BATCH, 1)) for name in names} for _ in range(STEPS)]
+
+
+def decaying() -> Any:
+    return fluid.layers.exponential_decay(0.05, 2, 0.5)
+
+
+def clipped_momentum() -> Any:
+    fluid.clip.set_gradient_clip(fluid.clip.GradientClipByNorm(0.5), ["fc_1.w_0"])
+    fluid.clip.set_gradient_clip(fluid.clip.GradientClipByValue(0.01), ["fc_0.w_0"])
+    return fluid.optimizer.Momentum(decaying(), 0.9, regularization=fluid.regularizer.L2Decay(1e-3))
+
+
+@pytest.mark.parametrize(
+    ("net", "batches", "cut"),
+    [
+        (digits(clipped_momentum), digit_batches, True),
+        (digits(lambda: fluid.optimizer.Adam(0.01)), digit_batches, False),
+        (words(lambda: fluid.optimizer.SGD(0.5)), word_batches, True),
+        (words(lambda: fluid.optimizer.Adam(decaying())), word_batches, False),
+    ],
+    ids=["digits momentum, clip, decay, cut", "digits adam", "words sgd, cut", "words adam, decay"],
+)
+def test_synchronous_training_follows_one_machine(
+    net: Callable[[], Any], batches: Callable[[], list[Feed]], cut: bool
+) -> None:
+    feeds = batches()
+    expected, first = one_process(net, feeds)
+    job = TranspiledJob(net, config=fluid.DistributeTranspilerConfig(slice_var_up=cut), first=first)
+    losses = job.run(lambda at: job.train(at, [halves(feed, at, 2) for feed in feeds]))
+    np.testing.assert_allclose(np.mean(losses, axis=0), expected, rtol=1e-5)

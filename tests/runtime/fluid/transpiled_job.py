@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A transpiled job inside the test process: servers and trainers in threads, messages over loopback."""
+
+from __future__ import annotations
+
+import contextvars
+import socket
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import zmq
+
+import paddle.fluid as fluid
+
+# pyzmq starts a thread of its own when it first sends something large without a copy, and keeps it.
+zmq.Frame(bytes(1 << 17), copy=False)
+
+DEADLINE_S = 60.0
+Feed = dict[str, Any]
+
+
+def free_endpoints(count: int) -> list[str]:
+    """Return endpoints of loopback that nobody listens at."""
+    socks = [socket.socket() for _ in range(count)]
+    for sock in socks:
+        sock.bind(("127.0.0.1", 0))
+    ports = [sock.getsockname()[1] for sock in socks]
+    for sock in socks:
+        sock.close()
+    return [f"127.0.0.1:{port}" for port in ports]
+
+
+def halves(feed: Feed, trainer: int, trainers: int) -> Feed:
+    """Return a trainer's part of a batch."""
+    size = len(next(iter(feed.values()))) // trainers
+    return {name: value[trainer * size : (trainer + 1) * size] for name, value in feed.items()}
+
+
+def built(net: Callable[[], Any]) -> tuple[fluid.Program, fluid.Program, str]:
+    """Return main program, startup program and the loss's name of a net."""
+    main, startup = fluid.Program(), fluid.Program()
+    with fluid.program_guard(main, startup), fluid.unique_name.guard():
+        main.random_seed = startup.random_seed = 3
+        loss = net()
+    return main, startup, loss.name
+
+
+def one_process(net: Callable[[], Any], batches: Sequence[Feed]) -> tuple[list[float], dict[str, Any]]:
+    """Train on one machine; return the losses, and the first values of what is kept."""
+    main, startup, loss = built(net)
+    scope, exe = fluid.Scope(), fluid.Executor(fluid.CPUPlace())
+    exe.run(startup, scope=scope)
+    first = {name: np.array(scope.get(name)) for name in scope.names()}
+    return [float(exe.run(main, feed, [loss], scope=scope)[0][0]) for feed in batches], first
+
+
+@dataclass
+class TranspiledJob:
+    """Servers and trainers of a net.
+
+    Attributes:
+        first: values that servers begin with, by the names of one machine; None: what their startup programs give.
+        on_trainer: called at the end of each trainer, inside its thread.
+    """
+
+    net: Callable[[], Any]
+    trainers: int = 2
+    servers: int = 2
+    sync: bool = True
+    config: fluid.DistributeTranspilerConfig | None = None
+    first: dict[str, Any] | None = None
+    endpoints: list[str] = field(default_factory=list)
+    scopes: dict[str, fluid.Scope] = field(default_factory=dict)
+    errors: dict[str, BaseException] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.endpoints = self.endpoints or free_endpoints(self.servers)
+
+    def transpiled(
+        self, trainer: int
+    ) -> tuple[fluid.DistributeTranspiler, fluid.Program, fluid.Program, str]:
+        """Return a trainer's transpiler, programs and loss."""
+        main, startup, loss = built(self.net)
+        t = fluid.DistributeTranspiler(self.config)
+        t.transpile(
+            trainer,
+            program=main,
+            startup_program=startup,
+            pservers=",".join(self.endpoints),
+            trainers=self.trainers,
+            sync_mode=self.sync,
+        )
+        return t, t.get_trainer_program(), startup, loss
+
+    def serve(self, endpoint: str) -> None:
+        """Be a server until all trainers are done."""
+        t = self.transpiled(0)[0]
+        main, startup = t.get_pserver_programs(endpoint)
+        scope = self.scopes.setdefault(endpoint, fluid.Scope())
+        exe = fluid.Executor(fluid.CPUPlace())
+        exe.run(startup, scope=scope)
+        for name in self.first or {}:
+            for part in t.vars_overview.get_distributed_vars_by_ep(endpoint, "Param"):
+                if part.origin.name == name:
+                    held = scope.get(part.slice.name)
+                    held[...] = self.first[name].reshape(-1)[part.offset :][: held.size].reshape(held.shape)  # type: ignore[index]
+        exe.run(main, scope=scope)
+
+    def train(self, trainer: int, batches: Sequence[Feed]) -> list[float]:
+        """Be a trainer: return the losses."""
+        _, main, startup, loss = self.transpiled(trainer)
+        scope, exe = fluid.Scope(), fluid.Executor(fluid.CPUPlace())
+        self.scopes[f"trainer {trainer}"] = scope
+        exe.run(startup, scope=scope)
+        losses = [float(exe.run(main, feed, [loss], scope=scope)[0][0]) for feed in batches]
+        exe.close()
+        return losses
+
+    def run(self, work: Callable[[int], Any]) -> list[Any]:
+        """Run all servers, and `work(trainer)` in a thread for each trainer; return results or raise an error."""
+        results: dict[str, Any] = {}
+
+        def start(name: str, job: Callable[[], Any]) -> threading.Thread:
+            def body() -> None:
+                try:
+                    results[name] = job()
+                except BaseException as error:  # noqa: BLE001 - raised again below, in the test's thread
+                    self.errors[name] = error
+
+            context = contextvars.copy_context()
+            thread = threading.Thread(target=context.run, args=(body,), name=name, daemon=True)
+            thread.start()
+            return thread
+
+        threads = [start(each, lambda each=each: self.serve(each)) for each in self.endpoints]  # type: ignore[misc]
+        names = [f"trainer {at}" for at in range(self.trainers)]
+        threads += [start(name, lambda at=at: work(at)) for at, name in enumerate(names)]  # type: ignore[misc]
+        for thread in threads:
+            thread.join(DEADLINE_S)
+        hanging = [thread.name for thread in threads if thread.is_alive()]
+        assert not hanging, f"still there after {DEADLINE_S} s: {hanging}; errors: {self.errors}"
+        if self.errors:
+            raise next(iter(self.errors.values()))
+        return [results[name] for name in names]
