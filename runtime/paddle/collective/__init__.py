@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from paddle.collective.connect import connect
+    from paddle.collective.connecting import connect
     from paddle.collective.errors import CollectiveError, PeerDiffers, PeerLate, PeerLost
     from paddle.collective.group import Group
     from paddle.collective.membership import Membership
@@ -27,7 +27,7 @@ _HOMES = MappingProxyType(
         "PeerDiffers": "paddle.collective.errors",
         "PeerLate": "paddle.collective.errors",
         "PeerLost": "paddle.collective.errors",
-        "connect": "paddle.collective.connect",
+        "connect": "paddle.collective.connecting",
     }
 )
 

@@ -137,6 +137,8 @@ def _node(me: Membership) -> str:
     """Return a word that processes have in common that can share memory with each other."""
     if me.way == "tcp" or platform.machine() not in _ORDERED:
         return f"rank {me.rank}"
+    if me.node:
+        return me.node
     boot = Path("/proc/sys/kernel/random/boot_id")
     if not boot.exists():
         return f"rank {me.rank}"

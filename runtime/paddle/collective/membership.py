@@ -31,6 +31,7 @@ class Membership:
         sealed: connections between nodes are encrypted.
         timeout_s: how long ranks wait for each other.
         way: "auto", "tcp" (no shared memory), or "mpi".
+        node: a word for where this rank runs: ranks with the same one share memory. Empty: it is found out.
     """
 
     rank: int
@@ -39,6 +40,7 @@ class Membership:
     sealed: bool = False
     timeout_s: float = TIMEOUT_S
     way: str = "auto"
+    node: str = ""
 
     @property
     def size(self) -> int:
@@ -55,6 +57,7 @@ class Membership:
         wire: str = "",
         timeout_s: float = TIMEOUT_S,
         way: str = "auto",
+        node: str = "",
     ) -> Self:
         """Check what is given.
 
@@ -84,7 +87,8 @@ class Membership:
             if job_key
             else None
         )
-        return cls(rank, tuple(endpoints), secret, secret is not None and wire != "plain", timeout_s, way)
+        sealed = secret is not None and wire != "plain"
+        return cls(rank, tuple(endpoints), secret, sealed, timeout_s, way, node)
 
     @classmethod
     def of_environment(

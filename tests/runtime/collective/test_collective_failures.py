@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ranks that vanish, leave early, do something else or never come: an error names them, and nobody hangs."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from paddle.collective import CollectiveError, Group, Membership, PeerDiffers, PeerLate, PeerLost, connect
+from paddle.errors import ConfigError, PortBusy
+from tests.runtime.collective.ranks import KEY, at_once, endpoints, failure, members
+
+RUNTIME = Path(__file__).resolve().parents[3] / "runtime"
+WAYS = ["auto", "tcp"]
+OTHER = """
+import sys
+import numpy as np
+from paddle.collective import Membership, connect
+way, key, *everyone = sys.argv[1:]
+group = connect(Membership.of(2, everyone, job_key=key, timeout_s=30, way=way))
+group.barrier()
+print("here", flush=True)
+sys.stdin.read()
+"""
+
+
+def errors_of(everyone: list[Membership], act: Callable[[Group], object]) -> list[CollectiveError]:
+    """Connect, let each rank act until it fails, and return how."""
+
+    def run(me: Membership) -> CollectiveError:
+        with connect(me) as group:
+            return failure(lambda: act(group))
+
+    return at_once([lambda me=me: run(me) for me in everyone])
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_killed_rank_is_named_by_all_others(way: str) -> None:
+    everyone = members(3, way=way)
+    with subprocess.Popen(
+        [sys.executable, "-c", OTHER, way, KEY, *everyone[0].endpoints],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(RUNTIME)},
+        text=True,
+    ) as other:
+
+        def act(group: Group) -> None:
+            group.barrier()
+            assert other.stdout is not None
+            if group.rank == 0:
+                other.stdout.readline()
+                other.kill()
+            group.all_reduce(np.ones(100_000))
+
+        try:
+            errors = errors_of(everyone[:2], act)
+        finally:
+            other.kill()
+    assert [(type(error), error.rank) for error in errors] == [(PeerLost, 2)] * 2
+    assert all(f"rank 2 ({everyone[0].endpoints[2]}) is gone" in str(error) for error in errors)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_rank_with_fewer_batches_is_named(way: str) -> None:
+    def act(group: Group) -> None:
+        batches = 2 if group.rank == 1 else 3
+        for _ in range(batches):
+            group.all_reduce(np.ones(50_000, np.float32))
+        if group.rank == 1:
+            group.close()
+            raise PeerDiffers("left", 1)
+
+    errors = errors_of(members(3, way=way), act)
+    assert [(type(error), error.rank) for error in errors] == [(PeerDiffers, 1)] * 3
+    for error in (errors[0], errors[2]):
+        assert "has left after 2 operations" in str(error)
+        assert "equal numbers of batches" in str(error)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("size", [10, 100_000])
+def test_a_rank_with_another_size_is_told_apart(way: str, size: int) -> None:
+    def act(group: Group) -> None:
+        group.all_reduce(np.ones(size + group.rank, np.float32))
+
+    for error in errors_of(members(2, way=way), act):
+        assert isinstance(error, PeerDiffers)
+        assert "ranks must run the same program" in str(error)
+        assert error.rank in (0, 1)
+
+
+def test_another_program_is_noticed_before_the_first_step() -> None:
+    errors = errors_of(members(3), lambda group: group.agree("program", f"size {group.rank // 2}"))
+    assert {str(error) for error in errors} == {"rank 2 has another program than rank 0"}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_rank_that_does_not_come_is_late(way: str) -> None:
+    go_on = threading.Event()
+
+    def act(group: Group) -> None:
+        if group.rank == 1:
+            go_on.wait(30.0)
+        try:
+            group.all_reduce(np.ones(100_000))
+        finally:
+            go_on.set()
+
+    errors = errors_of(members(2, way=way, timeout_s=0.3), act)
+    assert [(type(error), error.rank) for error in errors] == [(PeerLate, 1)] * 2
+    assert "waited 0.3 s for rank 1" in str(errors[0])
+
+
+def test_a_group_that_failed_says_the_same_again() -> None:
+    def act(group: Group) -> None:
+        first = failure(lambda: group.all_reduce(np.ones(2 + group.rank)))
+        assert failure(group.barrier) is first
+        group.close()
+        raise first
+
+    errors_of(members(2), act)
+
+
+def test_a_closed_group_refuses_to_work() -> None:
+    group = connect(members(1)[0])
+    group.close()
+    assert "closed" in str(failure(group.barrier))
+
+
+def test_ranks_that_do_not_come_to_the_meeting_are_named() -> None:
+    everyone = members(3, timeout_s=0.5)
+    errors = at_once([lambda me=me: failure(lambda: connect(me)) for me in everyone[:2]])
+    assert all(
+        f"rank 2 ({everyone[0].endpoints[2]}) did not come within 0.5 s" in str(error) for error in errors
+    )
+    assert isinstance(failure(lambda: connect(members(2, timeout_s=0.2)[1])), PeerLate)
+
+
+@pytest.mark.parametrize("wire", ["curve", "plain"])
+def test_a_process_without_the_jobs_key_is_refused(wire: str, caplog: pytest.LogCaptureFixture) -> None:
+    everyone = members(2, timeout_s=1.0, wire=wire)
+    stranger = Membership.of(1, everyone[0].endpoints, job_key="ab" * 32, wire=wire, timeout_s=1.0)
+    with caplog.at_level(logging.WARNING):
+        errors = at_once([lambda me=me: failure(lambda: connect(me)) for me in (everyone[0], stranger)])
+    assert isinstance(errors[0], PeerLate)
+    assert "key" in str(errors[1])
+    assert "refused" in caplog.text
+
+
+def test_a_rank_with_other_endpoints_is_refused() -> None:
+    everyone = members(3, timeout_s=5.0)
+    other = replace(everyone[2], endpoints=(*everyone[2].endpoints[:1], *endpoints(2)))
+    errors = at_once([lambda me=me: failure(lambda: connect(me)) for me in (everyone[0], other)])
+    assert all("rank 2 was given other endpoints" in str(error) and error.rank == 2 for error in errors)
+
+
+def test_a_taken_port_and_a_foreign_address_are_told() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(PortBusy, match=f"rank 0 cannot listen at 127.0.0.1:{port}"):
+            connect(Membership.of(0, (f"127.0.0.1:{port}", "127.0.0.1:1")))
+    with pytest.raises(ConfigError, match="an address of the machine"):
+        connect(Membership.of(0, ("192.0.2.1:6170", "127.0.0.1:1")))
+
+
+def test_strangers_at_the_meeting_do_not_disturb() -> None:
+    everyone = members(2)
+
+    def stranger() -> None:
+        host, port = everyone[0].endpoints[0].split(":")
+        for _ in range(200):
+            try:
+                with socket.create_connection((host, int(port)), timeout=5) as sock:
+                    sock.sendall(b"GET / HTTP/1.1\r\n\r\n")
+                return
+            except OSError:
+                threading.Event().wait(0.01)
+
+    def run(me: Membership) -> None:
+        with connect(me) as group:
+            group.barrier()
+
+    first = threading.Thread(target=run, args=(everyone[0],))
+    first.start()
+    stranger()
+    run(everyone[1])
+    first.join(30.0)
+    assert not first.is_alive()
