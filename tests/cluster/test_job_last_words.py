@@ -7,15 +7,16 @@ import time
 
 import pytest
 
-from tests.cluster.beside import Outcomes, Scenarios
+from tests.beside import Outcomes, Scenarios
 from tests.cluster.hosts import Cluster
 from tests.cluster.job import JobRunner
 from tests.cluster.oracle import Oracle
+from tests.cluster.own_hosts import own_hosts
 from tests.cluster.test_job_stop import wait_for_orphans
 
 pytestmark = pytest.mark.cluster
 
-scenarios = Scenarios()
+scenarios = Scenarios(own_hosts)
 outcomes = scenarios.fixture()
 
 MODEL_SIZE = 3_000_000

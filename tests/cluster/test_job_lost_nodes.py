@@ -9,14 +9,15 @@ import signal
 
 import pytest
 
-from tests.cluster.beside import Outcomes, Scenarios
+from tests.beside import Outcomes, Scenarios
 from tests.cluster.hosts import Cluster
 from tests.cluster.job import JobRunner
 from tests.cluster.oracle import Oracle
+from tests.cluster.own_hosts import own_hosts
 
 pytestmark = pytest.mark.cluster
 
-scenarios = Scenarios()
+scenarios = Scenarios(own_hosts)
 outcomes = scenarios.fixture()
 
 HOLD_UNTIL_FEWER = """

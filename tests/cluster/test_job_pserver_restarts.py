@@ -12,16 +12,17 @@ from functools import partial
 
 import pytest
 
-from tests.cluster.beside import Outcomes, Scenarios
+from tests.beside import Outcomes, Scenarios
 from tests.cluster.deadline import wait_for
 from tests.cluster.hosts import Cluster
 from tests.cluster.job import JobRunner
 from tests.cluster.launch import Launch
 from tests.cluster.oracle import Oracle
+from tests.cluster.own_hosts import own_hosts
 
 pytestmark = pytest.mark.cluster
 
-scenarios = Scenarios()
+scenarios = Scenarios(own_hosts)
 outcomes = scenarios.fixture()
 
 SHORT = ("--passes=4", "--batches=10", "--pause=0.02")

@@ -10,16 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.beside import Outcomes, Scenarios
+from tests.beside import Outcomes, Scenarios
 from tests.cluster.deadline import wait_for
 from tests.cluster.host import Host
 from tests.cluster.hosts import Cluster
 from tests.cluster.job import JobRunner
 from tests.cluster.oracle import Oracle
+from tests.cluster.own_hosts import own_hosts
 
 pytestmark = pytest.mark.cluster
 
-scenarios = Scenarios()
+scenarios = Scenarios(own_hosts)
 outcomes = scenarios.fixture()
 
 SIZE = 12_000_000

@@ -10,17 +10,18 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.beside import Outcomes, Scenarios
 from tests.cluster import sshd
-from tests.cluster.beside import Outcomes, Scenarios
 from tests.cluster.deadline import wait_for
 from tests.cluster.host import Host
 from tests.cluster.hosts import Cluster
 from tests.cluster.job import JobRunner
 from tests.cluster.oracle import CANARY_ID, Oracle
+from tests.cluster.own_hosts import own_hosts
 
 pytestmark = pytest.mark.cluster
 
-scenarios = Scenarios()
+scenarios = Scenarios(own_hosts)
 outcomes = scenarios.fixture()
 
 

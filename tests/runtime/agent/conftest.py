@@ -1,36 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
-import secrets
-import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tests.runtime.agent.node import Node, eventually, kill_all, marked, unmarked
+from launcher import relay_certificate
+from launcher.relay_certificate import Certificate
+from tests.runtime.agent import relay_nodes
+from tests.runtime.agent.node import Node
+from tests.runtime.agent.own_nodes import MakeNode, nodes_below
+from tests.runtime.agent.relay_nodes import Address, Liar
 
 
 @pytest.fixture
 def make_node(tmp_path: Path) -> Iterator[Callable[..., Node]]:
     """Starts agents; afterwards none of their jobs' processes may live."""
-    nodes: list[Node] = []
-
-    def make(python: str = sys.executable, node_id: int = 0, job_id: str = "") -> Node:
-        root = tmp_path / f"root-{len(nodes)}"
-        nodes.append(Node(root, job_id or f"JOB-{secrets.token_hex(6)}", python, node_id))
-        return nodes[-1]
-
-    yield make
-    for node in nodes:
-        node.close()
-    job_ids = {node.job_id for node in nodes}
-    try:
-        for job_id in job_ids:
-            eventually(partial(unmarked, job_id), f"every process of {job_id} is gone")
-    finally:
-        kill_all([pid for job_id in job_ids for pid in marked(job_id)])
+    with nodes_below(tmp_path) as make:
+        yield make
 
 
 @pytest.fixture
@@ -40,3 +29,33 @@ def node(make_node: Callable[..., Node]) -> Node:
     made.greet()
     made.adopt()
     return made
+
+
+@pytest.fixture(scope="module")
+def certificate() -> Certificate:
+    return relay_certificate.make()
+
+
+@pytest.fixture
+def make_chain(make_node: MakeNode, certificate: Certificate) -> Callable[..., list[Node]]:
+    """Starts nodes that lack some files, the first of them the head; each but the head asks those before it."""
+    return partial(relay_nodes.make, make_node, certificate)
+
+
+@pytest.fixture
+def lone(make_node: MakeNode, certificate: Certificate) -> tuple[Node, Address]:
+    """A node that lacks BIG, and where it listens."""
+    return relay_nodes.lone(make_node, certificate)
+
+
+@pytest.fixture
+def make_liar(certificate: Certificate) -> Iterator[Callable[[bytes], Liar]]:
+    liars: list[Liar] = []
+
+    def make(says: bytes) -> Liar:
+        liars.append(Liar(certificate, says))
+        return liars[-1]
+
+    yield make
+    for liar in liars:
+        liar.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import queue
+import re
 import signal
 import sys
 import time
@@ -121,6 +122,10 @@ class Node:
     def notices(self) -> list[str]:
         """What was told to the user so far."""
         return [event.fields["text"] for event in self.messages("notice")]
+
+    def counted(self, pattern: str) -> int:
+        """The sum of the numbers in what was told to the user."""
+        return sum(int(match[1]) for text in self.notices() if (match := re.search(pattern, text)))
 
     def text(self, proc: str = "trainer-0") -> bytes:
         """What was sent for the screen so far."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import random
 import socket
 import ssl
 import struct
@@ -16,11 +17,15 @@ from pathlib import Path
 
 from launcher.relay_certificate import Certificate
 from tests.runtime.agent.node import PATIENCE_S, Node, eventually
+from tests.runtime.agent.own_nodes import MakeNode
 
 CHUNK = 1 << 18
 LEAST = 1 << 17  # less than that may wait on each node while a file arrives there
 DATA, MISSING, AGAIN, WAIT = 1, 2, 3, 4
 Address = tuple[str, int]
+BIG = random.Random(5).randbytes(3_000_001)
+SMALL = [b"", b"a", random.Random(6).randbytes(70_000), b"print(1)\n"]
+HALF = 1_400_000
 
 
 def digest_of(content: bytes) -> str:
@@ -176,3 +181,38 @@ def key_is_nowhere(node: Node, certificate: Certificate) -> bool:
     places += [Path(f"/proc/{pid}/{name}") for pid in node.pids() for name in ("cmdline", "environ")]
     places += [Path("/tmp") / name for name in os.listdir("/tmp") if name.startswith(".paddle-")]
     return not any(secret in path.read_bytes() for path in places)
+
+
+def assert_has(node: Node, contents: list[bytes]) -> None:
+    job_dir = commit(node)
+    assert [(job_dir / f"f{index}").read_bytes() for index in range(len(contents))] == contents
+
+
+def left_sources(node: Node) -> list[str]:
+    return [text for text in node.notices() if "without a relay" in text]
+
+
+def await_cached(node: Node, content: bytes) -> Path:
+    cache = node.root / ".paddle/cache"
+    eventually(lambda: any(cache.glob(f"?/{digest_of(content)}")), "the file is in the cache")
+    return next(cache.glob(f"?/{digest_of(content)}"))
+
+
+def make(make_node: MakeNode, certificate: Certificate, count: int, contents: list[bytes]) -> list[Node]:
+    """Start nodes that lack some files, the first of them the head; each but the head asks those before it."""
+    nodes = [make_node(node_id=index) for index in range(count)]
+    for node in nodes:
+        node.greet()
+        assert offer(node, contents) == [digest_of(data) for data in contents]
+    ports = [open_relay(node, certificate) for node in nodes]
+    for index in range(1, count):
+        fetch(nodes[index], ports[:index][::-1])
+    return nodes
+
+
+def lone(make_node: MakeNode, certificate: Certificate) -> tuple[Node, Address]:
+    """A node that lacks BIG, and where it listens."""
+    node = make_node()
+    node.greet()
+    offer(node, [BIG])
+    return node, open_relay(node, certificate)

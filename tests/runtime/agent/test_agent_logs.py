@@ -5,14 +5,12 @@ from __future__ import annotations
 
 import hashlib
 import random
-import re
 import sys
 import time
 from pathlib import Path
 
 import pytest
 
-from launcher.link import MessageEvent
 from tests.runtime.agent.node import Node
 
 MEGABYTE = 1 << 20
@@ -43,11 +41,6 @@ def sent(node: Node) -> int:
     return sum(len(event.body) for event in node.messages("file"))
 
 
-def counted(node: Node, pattern: str) -> int:
-    """The sum of the numbers in what was told."""
-    return sum(int(match[1]) for text in node.notices() if (match := re.search(pattern, text)))
-
-
 def test_a_log_over_its_limit_is_rotated_at_a_line_and_the_copies_too(node: Node, job: Path) -> None:
     node.start(
         [sys.executable, "-c", "for number in range(25_000): print('%099d' % number)"], log_limit=MEGABYTE
@@ -75,7 +68,7 @@ def test_the_oldest_part_goes_and_that_is_told_with_its_size(node: Node, job: Pa
     same(node, job)
     numbers = [int(line) for path in PARTS for line in node.files[path].splitlines()]
     assert numbers == list(range(numbers[0], 60_000))
-    assert counted(node, r"^the oldest (\d+) bytes of log/train.log were dropped") == 100 * numbers[0]
+    assert node.counted(r"^the oldest (\d+) bytes of log/train.log were dropped") == 100 * numbers[0]
     assert any("goes on growing" in text for text in node.notices())
 
 
@@ -92,7 +85,7 @@ def test_a_log_that_grows_faster_than_the_link_takes_is_bounded_and_the_rest_cou
     node.link.send("ack", bytes=sent(node))
     goodbye(node)
     same(node, job)
-    unsent = counted(node, r"(\d+) bytes were dropped before they were sent")
+    unsent = node.counted(r"(\d+) bytes were dropped before they were sent")
     assert unsent > MEGABYTE, node.notices()
     assert sent(node) + unsent == 10_000_000
 
@@ -114,7 +107,7 @@ def test_two_processes_may_share_a_log_that_is_rotated(node: Node, job: Path) ->
     goodbye(node)
     same(node, job)
     kept = sum(map(len, node.files.values()))
-    assert kept + counted(node, r"^the oldest (\d+) bytes") == 2 * 15_000 * 99
+    assert kept + node.counted(r"^the oldest (\d+) bytes") == 2 * 15_000 * 99
     assert not any("was removed or replaced" in text for text in node.notices())
 
 
@@ -187,22 +180,6 @@ def test_small_things_travel_together(node: Node) -> None:
     assert len(node.messages("file")) < 40
 
 
-def test_remarks_that_come_too_fast_are_counted(node: Node) -> None:
-    for index in range(100):
-        (node.root / f"job/log/{index}").write_bytes(b"x")
-    node.until(lambda _: len(node.files) == 100, 20, "the files")
-    for index in range(100):
-        (node.root / f"job/log/{index}").unlink()
-    node.until(
-        lambda event: isinstance(event, MessageEvent) and "more remarks" in str(event.fields.get("text")),
-        30,
-        "a count",
-    )
-    shown = [text for text in node.notices() if "was removed" in text]
-    assert len(shown) < 40
-    assert len(shown) + counted(node, r"^(\d+) more remarks") == 100
-
-
 def test_an_endless_flood_of_any_bytes_leaves_memory_bounded_and_the_agent_awake(node: Node) -> None:
     code = "import os\ndata = bytes(range(256)) * 4096\nwhile True: os.write(1, data)"
     node.start([sys.executable, "-c", code], log_limit=4 * MEGABYTE)
@@ -219,5 +196,5 @@ def test_an_endless_flood_of_any_bytes_leaves_memory_bounded_and_the_agent_awake
     assert peak < 80 << 10
     assert sum(path.stat().st_size for path in (node.root / "job/log").iterdir()) < 3 * 5 * MEGABYTE
     goodbye(node)
-    dropped = counted(node, r"^the oldest (\d+) bytes")
+    dropped = node.counted(r"^the oldest (\d+) bytes")
     assert dropped / took > 5 * MEGABYTE, node.notices()  # the process is not slowed to a crawl

@@ -3,13 +3,7 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
-
-import pytest
 
 from tests.runtime.agent.node import Node, eventually
 
@@ -33,42 +27,6 @@ stuck_in_the_second_step()
 
 def holding(node: Node) -> None:
     node.until(lambda _: b"holding" in node.text(), 10, "the process holds")
-
-
-def test_a_stopped_process_is_told_with_what_the_kernel_knows_and_so_is_its_recovery(node: Node) -> None:
-    pid = node.python(HOLD)
-    holding(node)
-    os.kill(pid, signal.SIGSTOP)
-    fields = node.expect("stalled", 10, proc="trainer-0").fields
-    assert fields["cause"] == "frozen"
-    assert "stopped by a signal (state T)" in fields["what"]
-    assert f"pid {pid}" in fields["stacks"]
-    assert "state T (stopped)" in (node.root / "job/log/train.log").read_text()
-    os.kill(pid, signal.SIGCONT)
-    node.expect("recovered", 10, proc="trainer-0")
-
-
-def test_a_process_that_no_longer_sends_signs_of_life_is_frozen(node: Node) -> None:
-    node.python(BEATS, env={"PYTHONPATH": HOOKS}, heartbeat_timeout_s=1.0)
-    fields = node.expect("stalled", 10).fields
-    assert fields["cause"] == "frozen"
-    assert "no sign of life" in fields["what"]
-    assert "in mute" in fields["stacks"]
-
-
-def test_a_trainer_without_a_further_step_hangs_and_its_stacks_are_in_its_log(node: Node) -> None:
-    node.python(STEPS, env={"PYTHONPATH": HOOKS}, step_timeout_s=1.0)
-    fields = node.expect("stalled", 10).fields
-    assert fields["cause"] == "no step"
-    assert "in stuck_in_the_second_step" in fields["stacks"]
-    assert "in stuck_in_the_second_step" in (node.root / "job/log/train.log").read_text()
-
-
-def test_a_process_that_never_told_of_life_or_steps_may_take_its_time(node: Node) -> None:
-    node.python(HOLD, heartbeat_timeout_s=1.0, step_timeout_s=1.0)
-    holding(node)
-    with pytest.raises(AssertionError):
-        node.expect("stalled", 3.0)
 
 
 def test_the_stacks_of_all_threads_of_a_process_and_its_children_come_when_asked_for(node: Node) -> None:
@@ -95,28 +53,6 @@ def test_a_process_without_the_hook_is_not_signalled_but_described(node: Node) -
     node.link.send("ping", seq=1)
     node.expect("pong")
     assert node.messages("exited") == []
-
-
-def test_a_process_under_a_debugger_is_never_called_frozen(node: Node) -> None:
-    pid = node.python(BEATS, heartbeat_timeout_s=1.0)
-    code = (
-        "import ctypes, sys, time\n"
-        "libc = ctypes.CDLL(None, use_errno=True)\n"
-        f"sys.exit('no ptrace here') if libc.ptrace(16, {pid}, 0, 0) else None\n"  # PTRACE_ATTACH stops it
-        "print('attached', flush=True)\n"
-        "time.sleep(60)\n"
-    )
-    debugger = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
-    try:
-        assert debugger.stdout is not None
-        if "attached" not in debugger.stdout.readline():
-            pytest.skip("this machine does not allow ptrace")
-        node.seen.clear()
-        with pytest.raises(AssertionError):
-            node.expect("stalled", 5.0)
-    finally:
-        debugger.kill()
-        debugger.communicate()
 
 
 def test_a_restarted_process_says_so_in_its_log(node: Node) -> None:

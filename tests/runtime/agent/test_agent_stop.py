@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import random
 import resource
@@ -16,122 +15,28 @@ from pathlib import Path
 import pytest
 
 from tests.runtime.agent.node import Node, eventually, lives, marked, unmarked
-
-READY = "print('ready', flush=True)"
-DEAF = f"import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); {READY}; time.sleep(600)"
-
-PTRACE_DETACH, PTRACE_SEIZE, PTRACE_INTERRUPT, WALL = 17, 0x4206, 0x4207, 0x40000000
-
-# Each runs as a process of the job and leaves something that is hard to find or to kill.
-STRAYS = {
-    "ignores TERM": DEAF,
-    "left its session": f"""
-import os, signal, time
-if os.fork() == 0:
-    os.setsid()
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    {READY}
-    time.sleep(600)
-time.sleep(600)
-""",
-    "daemonized": f"""
-import os, signal, time
-if os.fork() == 0:
-    os.setsid()
-    if os.fork() == 0:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        {READY}
-        time.sleep(600)
-    os._exit(0)
-os.wait()
-""",
-    "stopped itself": f"""
-import os, signal, time
-if os.fork() == 0:
-    os.setsid()
-    if os.fork() == 0:
-        {READY}
-        os.kill(os.getpid(), signal.SIGSTOP)
-        time.sleep(600)
-    os._exit(0)
-time.sleep(600)
-""",
-    "cleared its environment": f"""
-import os, signal, sys, time
-if os.fork() == 0:
-    os.setsid()
-    if os.fork() == 0:
-        {READY}
-        os.execve("/bin/sleep", ["sleep", "600"], {{}})
-    os._exit(0)
-time.sleep(600)
-""",
-    "forks all the time": f"""
-import os, time
-{READY}
-for _ in range(2000):
-    if os.fork() == 0:
-        os.setsid()
-        time.sleep(0.05)
-    else:
-        os._exit(0)
-""",
-}
+from tests.runtime.agent.strays import (
+    DEAF,
+    READY,
+    STRAYS,
+    below,
+    gone,
+    parent_of,
+    run_all,
+    run_until_ready,
+    somebody_else,
+)
 
 
 @pytest.fixture
-def canary() -> Iterator[subprocess.Popen[bytes]]:
+def canary() -> Iterator[None]:
     """Another job's process on the same machine: it must outlive everything."""
-    environ = {**os.environ, "PADDLE_JOB_ID": "JOB-of-somebody-else", "PADDLE_NODE_ID": "0"}
-    process = subprocess.Popen(["sleep", "600"], env=environ, start_new_session=True)
-    yield process
-    assert process.poll() is None, "another job's process was touched"
-    process.kill()
-    process.wait()
+    with somebody_else():
+        yield
 
 
-def below(root: int) -> set[int]:
-    """Pids of living processes below another, found before and after a fault."""
-    parents: dict[int, int] = {}
-    for name in os.listdir("/proc"):
-        if name.isdigit() and lives(int(name)):
-            try:
-                parents[int(name)] = int(Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()[1])
-            except OSError:
-                continue
-    found = {root}
-    grown = True
-    while grown:
-        more = {pid for pid, parent in parents.items() if parent in found} - found
-        found |= more
-        grown = bool(more)
-    return found - {root}
-
-
-def run_until_ready(node: Node, code: str) -> set[int]:
-    node.python(code)
-    node.until(lambda _: b"ready" in node.text(), 10, "the process is ready")
-    family: set[int] = set()
-
-    def seen() -> bool:
-        family.update(below(node.pids()[1]))
-        return bool(family)
-
-    eventually(seen, "a process below the agent")
-    return family
-
-
-def parent_of(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-
-
-def gone(pids: set[int]) -> bool:
-    return not any(lives(pid) for pid in pids)
-
-
-@pytest.mark.parametrize("code", STRAYS.values(), ids=STRAYS)
-def test_stop_leaves_nothing_of_the_job(node: Node, canary: object, code: str) -> None:
-    family = run_until_ready(node, code)
+def test_stop_leaves_nothing_of_the_job(node: Node, canary: object) -> None:
+    family = run_all(node)
     node.link.send("stop", procs=None, grace_s=0.3)
     assert node.expect("stopped").fields["left"] == []
     assert gone(family)
@@ -139,12 +44,11 @@ def test_stop_leaves_nothing_of_the_job(node: Node, canary: object, code: str) -
     assert marked(node.job_id) == []
 
 
-@pytest.mark.parametrize("code", STRAYS.values(), ids=STRAYS)
 @pytest.mark.parametrize("victim", ["guard", "agent"])
 def test_when_one_of_the_two_agent_processes_is_killed_the_other_cleans(
-    node: Node, canary: object, code: str, victim: str
+    node: Node, canary: object, victim: str
 ) -> None:
-    family = run_until_ready(node, code)
+    family = run_all(node)
     guard, agent = node.pids()
     os.kill(guard if victim == "guard" else agent, signal.SIGKILL)
     eventually(lambda: gone(family | {guard, agent}), f"{family} are gone")
@@ -153,9 +57,8 @@ def test_when_one_of_the_two_agent_processes_is_killed_the_other_cleans(
         assert "signal 9" in reason
 
 
-@pytest.mark.parametrize("code", STRAYS.values(), ids=STRAYS)
-def test_when_both_are_killed_together_their_watcher_cleans(node: Node, canary: object, code: str) -> None:
-    family = run_until_ready(node, code)
+def test_when_both_are_killed_together_their_watcher_cleans(node: Node, canary: object) -> None:
+    family = run_all(node)
     guard, agent = node.pids()
     watcher = parent_of(guard)
     for pid in (guard, agent):
@@ -197,9 +100,8 @@ def test_if_all_three_are_killed_at_once_the_direct_children_die_with_them(node:
     eventually(lambda: gone({child, guard, agent}), f"{child} is gone")
 
 
-@pytest.mark.parametrize("code", STRAYS.values(), ids=STRAYS)
-def test_the_end_of_standard_input_stops_the_job(node: Node, canary: object, code: str) -> None:
-    family = run_until_ready(node, code)
+def test_the_end_of_standard_input_stops_the_job(node: Node, canary: object) -> None:
+    family = run_all(node)
     node.close()
     eventually(lambda: gone(family), f"{family} are gone")
 
@@ -232,59 +134,6 @@ time.sleep(600)
             launcher.kill()
         eventually(partial(gone, family), f"{family} are gone")
         eventually(partial(unmarked, "JOB-killed-launcher"), "the job is gone")
-
-
-def test_an_agent_that_hears_nothing_stops_the_job_after_its_lease(
-    make_node: Callable[..., Node], canary: object
-) -> None:
-    node = make_node()
-    node.greet(lease_s=1.0)
-    node.adopt()
-    family = run_until_ready(node, DEAF)
-    assert "nothing was heard" in node.expect("failed", reason="abandoned").fields["detail"]
-    node.expect_lost()
-    assert gone(family)
-
-
-def test_pings_keep_the_lease(make_node: Callable[..., Node]) -> None:
-    node = make_node()
-    node.greet(lease_s=1.0)
-    for seq in range(8):
-        node.link.send("ping", seq=seq)
-        node.expect("pong", seq=seq)
-        with pytest.raises(AssertionError, match="no LinkLost"):
-            node.expect_lost(timeout_s=0.3)
-
-
-def test_the_lease_ends_a_job_whose_launcher_is_frozen_and_reads_nothing(
-    make_node: Callable[..., Node], tmp_path: Path
-) -> None:
-    """A full pipe must not block the agent."""
-    script = """
-import sys
-from functools import partial
-from pathlib import Path
-from tests.runtime.agent.node import Node
-node = Node(Path(sys.argv[1]), "JOB-frozen-launcher")
-node.greet(lease_s=2.0); node.adopt()
-node.start(["sh", "-c", "while :; do echo 0123456789012345678901234567890123456789; done"])
-print("up", flush=True)
-while True:
-    node.events.get()
-"""
-    launcher = subprocess.Popen(
-        [sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, text=True
-    )
-    assert launcher.stdout is not None
-    with launcher:
-        assert launcher.stdout.readline() == "up\n"
-        family = below(launcher.pid)
-        assert family
-        os.kill(launcher.pid, signal.SIGSTOP)
-        try:
-            eventually(lambda: gone(family), f"{family} are gone")
-        finally:
-            launcher.kill()
 
 
 def test_a_process_may_finish_within_its_grace(node: Node) -> None:
@@ -370,38 +219,6 @@ def test_bye_stops_collects_and_leaves(node: Node) -> None:
     node.expect("goodbye")
     assert node.files["log/train.log"] == b"ready\n"
     assert "status 0" in node.expect_lost()
-
-
-def test_an_agent_that_somebody_stops_goes_on(node: Node) -> None:
-    """Stopped, it could neither end the job nor notice that it has to."""
-    _, agent = node.pids()
-    os.kill(agent, signal.SIGSTOP)
-    node.link.send("ping", seq=77)
-    node.expect("pong", seq=77)
-
-
-def test_an_agent_that_hangs_in_the_kernel_for_longer_than_its_lease_is_cleaned_after(
-    make_node: Callable[..., Node], canary: object
-) -> None:
-    """Held by a tracer it can neither run nor be reaped, as on a file system that does not answer."""
-    node = make_node()
-    node.greet(lease_s=5.0)
-    node.adopt()
-    family = run_until_ready(node, STRAYS["daemonized"])
-    _, agent = node.pids()
-    libc = ctypes.CDLL(None, use_errno=True)
-    if (
-        libc.ptrace(PTRACE_SEIZE, agent, None, None) != 0
-        or libc.ptrace(PTRACE_INTERRUPT, agent, None, None) != 0
-    ):
-        pytest.skip(f"needs ptrace: {os.strerror(ctypes.get_errno())}")
-    try:
-        eventually(lambda: gone(family), f"{family} are gone", timeout_s=40)
-    finally:
-        libc.ptrace(PTRACE_DETACH, agent, None, None)
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(agent, WALL)
-    assert "no sign of life for 15 s" in node.expect_lost()
 
 
 def test_a_guard_that_was_started_with_children_ignored_cleans_all_the_same(

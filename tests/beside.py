@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs that mostly wait, run beside each other: each on hosts of its own, each a test of its own.
+"""Tests that mostly wait, run beside each other: each in a place of its own, each a test of its own.
 
-    scenarios = Scenarios()
+    scenarios = Scenarios(own_hosts)
 
     @scenarios.add
     def a_frozen_trainer_ends_the_job(cluster: Cluster, job: JobRunner, oracle: Oracle) -> None: ...
@@ -9,7 +9,7 @@
     outcomes = scenarios.fixture()
 
     @pytest.mark.parametrize("scenario", scenarios)
-    def test_whatever_happens(scenario: str, outcomes: Outcomes) -> None:
+    def test_on_hosts_of_its_own(scenario: str, outcomes: Outcomes) -> None:
         outcomes.of(scenario)
 
 The scenarios that this run of pytest selected are all run before the first of the tests; a test then raises what its
@@ -18,26 +18,22 @@ scenario raised.
 
 from __future__ import annotations
 
-import contextlib
-import queue
 import re
-import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.cluster.hosts import Cluster
-from tests.cluster.job import ACTS, JobRunner
-from tests.cluster.oracle import Oracle
-
 AT_ONCE = 4  # more would wait for processors rather than for time to pass
-HOSTS = 3
 
-Scenario = Callable[[Cluster, JobRunner, Oracle], None]
+Scenario = Callable[..., None]
+Place = Callable[
+    [Path], AbstractContextManager[tuple[Any, ...]]
+]  # an empty folder -> what a scenario is given
 
 
 class Outcomes:
@@ -52,9 +48,16 @@ class Outcomes:
 
 
 class Scenarios(Collection[str]):
-    """The scenarios of one module, by name."""
+    """The scenarios of one module, by name.
 
-    def __init__(self) -> None:
+    Args:
+        places: entered once for all scenarios; makes the place of each.
+        at_once: how many go on beside each other.
+    """
+
+    def __init__(self, places: Callable[[], AbstractContextManager[Place]], at_once: int = AT_ONCE) -> None:
+        self._places = places
+        self._at_once = at_once
         self._scenarios: dict[str, Scenario] = {}
 
     def __iter__(self) -> Iterator[str]:
@@ -71,10 +74,10 @@ class Scenarios(Collection[str]):
         self._scenarios[scenario.__name__] = scenario
         return scenario
 
-    def each(self, *cases: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    def each(self, *cases: str) -> Callable[[Scenario], Scenario]:
         """Adds a function once for each case, which is its first argument; a decorator."""
 
-        def add(scenario: Callable[..., None]) -> Callable[..., None]:
+        def add(scenario: Scenario) -> Scenario:
             self._scenarios.update(
                 {f"{scenario.__name__}: {case}": partial(scenario, case) for case in cases}
             )
@@ -87,52 +90,19 @@ class Scenarios(Collection[str]):
 
         @pytest.fixture(scope="module")
         def outcomes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Outcomes:
-            wanted = _selected(request)
-            return Outcomes(self._run(wanted, tmp_path_factory.mktemp("beside")))
+            return Outcomes(self._run(_selected(request), tmp_path_factory.mktemp("beside")))
 
         return outcomes
 
     def _run(self, wanted: list[str], scratch: Path) -> dict[str, Future[None]]:
-        with _Places(scratch) as places, ThreadPoolExecutor(AT_ONCE) as pool:
-            return {name: pool.submit(places.run, name, self._scenarios[name]) for name in wanted}
+        with self._places() as place, ThreadPoolExecutor(self._at_once) as pool:
+            return {name: pool.submit(self._run_one, name, place, scratch) for name in wanted}
 
-
-class _Places:
-    """Clusters, as many as scenarios go on at once; used again for the next one."""
-
-    def __init__(self, scratch: Path) -> None:
-        self._scratch = scratch
-        self._free: queue.SimpleQueue[Cluster] = queue.SimpleQueue()
-        self._made = contextlib.ExitStack()
-
-    def __enter__(self) -> _Places:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._made.close()
-
-    def run(self, name: str, scenario: Scenario) -> None:
-        """Runs one scenario on hosts that nobody else uses meanwhile."""
-        cluster = self._take()
-        try:
-            folder = self._scratch / re.sub(r"\W+", "_", name)
-            folder.mkdir()
-            shutil.copytree(ACTS, folder / "ws")
-            oracle = Oracle(cluster)
-            try:
-                scenario(cluster, JobRunner(cluster, folder / "ws", folder), oracle)
-            finally:
-                oracle.close()
-        finally:
-            self._free.put(cluster)
-
-    def _take(self) -> Cluster:
-        try:
-            cluster = self._free.get_nowait()
-        except queue.Empty:
-            return self._made.enter_context(Cluster(HOSTS))
-        cluster.reset()
-        return cluster
+    def _run_one(self, name: str, place: Place, scratch: Path) -> None:
+        folder = scratch / re.sub(r"\W+", "_", name)
+        folder.mkdir()
+        with place(folder) as given:
+            self._scenarios[name](*given)
 
 
 def _selected(request: pytest.FixtureRequest) -> list[str]:
