@@ -85,8 +85,49 @@ def word_batches() -> list[Feed]:
     return [{name: rng.integers(0, 1100, (BATCH, 1)) for name in names} for _ in range(STEPS)]
 
 
+def stepping() -> Any:
+    return fluid.layers.piecewise_decay([1, 3], [0.1, 0.05, 0.01])
+
+
 def decaying() -> Any:
     return fluid.layers.exponential_decay(0.05, 2, 0.5)
+
+
+def mixed(optimizer: Callable[[], Any]) -> Callable[[], Any]:
+    """Numbers and a sparse table into one layer."""
+
+    def net() -> Any:
+        ids = fluid.layers.data("ids", [1], dtype="int64")
+        x, y = fluid.layers.data("x", [128]), fluid.layers.data("y", [1])
+        rows = fluid.layers.embedding(ids, [3000, 8], is_sparse=True, param_attr="table")
+        hidden = fluid.layers.fc([x, rows], 128, act="tanh")
+        loss = fluid.layers.mean(fluid.layers.square_error_cost(fluid.layers.fc(hidden, 1), y))
+        optimizer().minimize(loss)
+        return loss
+
+    return net
+
+
+def mixed_batches() -> list[Feed]:
+    rng = np.random.default_rng(8)
+    made = []
+    for _ in range(STEPS):
+        x = rng.standard_normal((BATCH, 128)).astype("float32")
+        made.append({"ids": rng.integers(0, 3000, (BATCH, 1)), "x": x, "y": x[:, :1] * 2})
+    return made
+
+
+def pair_batches() -> list[Feed]:
+    rng = np.random.default_rng(3)
+    made = []
+    for _ in range(STEPS):
+        feed: Feed = {"wanted": rng.choice([0.0, 1.0], (BATCH, 1)).astype("float32")}
+        for name in ("query", "title"):
+            lengths = [3, 1, 2, 4] * (BATCH // 4)
+            ids = rng.integers(0, 1024, (sum(lengths), 1))
+            feed[name] = fluid.create_lod_tensor(ids, [lengths], fluid.CPUPlace())
+        made.append(feed)
+    return made
 
 
 def clipped_momentum() -> Any:
@@ -102,8 +143,19 @@ def clipped_momentum() -> Any:
         (digits(lambda: fluid.optimizer.Adam(0.01)), digit_batches, False),
         (words(lambda: fluid.optimizer.SGD(0.5)), word_batches, True),
         (words(lambda: fluid.optimizer.Adam(decaying())), word_batches, False),
+        (pairs(lambda: fluid.optimizer.Adagrad(0.05)), pair_batches, True),
+        (mixed(lambda: fluid.optimizer.RMSProp(0.001, centered=True)), mixed_batches, True),
+        (mixed(lambda: fluid.optimizer.SGD(stepping())), mixed_batches, True),
     ],
-    ids=["digits momentum, clip, decay, cut", "digits adam", "words sgd, cut", "words adam, decay"],
+    ids=[
+        "digits momentum, clips, L2, decay, cut",
+        "digits adam",
+        "words sgd, cut",
+        "words adam, decay",
+        "pairs adagrad, cut",
+        "mixed rmsprop, cut",
+        "mixed sgd in steps, cut",
+    ],
 )
 def test_synchronous_training_follows_one_machine(
     net: Callable[[], Any], batches: Callable[[], list[Feed]], cut: bool

@@ -35,8 +35,19 @@ def free_endpoints(count: int) -> list[str]:
 
 def halves(feed: Feed, trainer: int, trainers: int) -> Feed:
     """Return a trainer's part of a batch."""
-    size = len(next(iter(feed.values()))) // trainers
-    return {name: value[trainer * size : (trainer + 1) * size] for name, value in feed.items()}
+    return {name: _part(value, trainer, trainers) for name, value in feed.items()}
+
+
+def _part(value: Any, trainer: int, trainers: int) -> Any:
+    if not isinstance(value, fluid.LoDTensor):
+        size = len(value) // trainers
+        return value[trainer * size : (trainer + 1) * size]
+    (lengths,) = value.recursive_sequence_lengths()
+    size = len(lengths) // trainers
+    mine = lengths[trainer * size : (trainer + 1) * size]
+    start = sum(lengths[: trainer * size])
+    rows = np.array(value)[start : start + sum(mine)]
+    return fluid.create_lod_tensor(rows, [mine], fluid.CPUPlace())
 
 
 def built(net: Callable[[], Any]) -> tuple[fluid.Program, fluid.Program, str]:
@@ -103,7 +114,7 @@ class TranspiledJob:
         exe = fluid.Executor(fluid.CPUPlace())
         exe.run(startup, scope=scope)
         for name in self.first or {}:
-            for part in t.vars_overview.get_distributed_vars_by_ep(endpoint, "Param"):
+            for part in t.vars_overview.get_distributed_vars_by_ep(endpoint):
                 if part.origin.name == name:
                     held = scope.get(part.slice.name)
                     held[...] = self.first[name].reshape(-1)[part.offset :][: held.size].reshape(held.shape)  # type: ignore[index]

@@ -13,6 +13,7 @@ from paddle.fluid.transpiler.configuration import DistributeTranspilerConfig
 from paddle.fluid.transpiler.dispatchers import PSDispatcher, RoundRobin
 from paddle.fluid.transpiler.overview import VarsDistributed
 from paddle.fluid.transpiler.placement import Placed, optimizing, params_and_grads, place
+from paddle.fluid.transpiler.prefetching import prefetch_rows, prefetchable
 from paddle.fluid.transpiler.separation import check_apart, whole_params
 from paddle.fluid.transpiler.server_side import server_program, server_startup
 from paddle.fluid.var_type import VarType
@@ -93,9 +94,14 @@ class DistributeTranspiler:
             whole_params(self._updates),
         )
         check_apart(block, [each.param for each in self._placed], self._updates, self._rates)
+        self._prefetched = prefetchable(program, [each.param for each in self._placed])
         self._note(program, current_endpoint)
         endpoints = self.pserver_endpoints
-        trainer_side.rewrite_main(program, self._placed, endpoints, trainer_id, self.sync_mode)
+        fetched = [each.param for each in self._placed if each.param not in self._prefetched]
+        trainer_side.rewrite_main(program, self._placed, fetched, endpoints, trainer_id, self.sync_mode)
+        for each in self._placed:
+            if each.param in self._prefetched:
+                prefetch_rows(program.global_block(), each, trainer_id)
         trainer_side.rewrite_startup(startup, self._placed, endpoints, trainer_id)
 
     def get_trainer_program(self, wait_port: bool = True) -> Program:
@@ -179,13 +185,14 @@ class DistributeTranspiler:
         shadow = Program().global_block()
         for placed in self._placed:
             origin = block.var(placed.param)
+            kind = "RemotePrefetch" if placed.param in self._prefetched else "Param"
             for one in placed.slices:
                 part = one.param
                 self.param_grad_ep_mapping[one.endpoint]["params"].append(part.name)
                 self.param_grad_ep_mapping[one.endpoint]["grads"].append(one.sent)
                 made = shadow.create_var(part.name, part.shape, origin.dtype, persistable=True)
                 self.vars_overview.add_distributed_var(
-                    origin, made, part.count > 1, part.index, part.offset, "Param", one.endpoint
+                    origin, made, part.count > 1, part.index, part.offset, kind, one.endpoint
                 )
         program._parameters_on_pservers = self.vars_overview
 

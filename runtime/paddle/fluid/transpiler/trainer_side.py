@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from paddle.fluid.block import Block
 from paddle.fluid.operator import Operator, OpRole
@@ -17,9 +17,23 @@ _LEARNING_RATE = (OpRole.LR_SCHED, OpRole.LR_SCHED | OpRole.OPTIMIZE)
 
 
 def rewrite_main(
-    program: Program, placed: Sequence[Placed], endpoints: Sequence[str], trainer_id: int, sync: bool
+    program: Program,
+    placed: Sequence[Placed],
+    fetched: Collection[str],
+    endpoints: Sequence[str],
+    trainer_id: int,
+    sync: bool,
 ) -> None:
-    """Add sending and receiving to a trainer's main program, in place."""
+    """Add sending and receiving to a trainer's main program, in place.
+
+    Args:
+        program: after `minimize`.
+        placed: all parameters; the gradients of all are sent.
+        fetched: those that are received as a whole in every step.
+        endpoints: of all servers.
+        trainer_id: of this trainer.
+        sync: whether servers wait for all trainers.
+    """
     block = program.global_block()
     dummies = {each.param: _send(block, each, trainer_id) for each in placed}
     arrived = list(dummies.values())
@@ -28,10 +42,11 @@ def rewrite_main(
         attrs = {"endpoints": tuple(endpoints), "trainer_id": trainer_id, "op_role": int(OpRole.RPC)}
         block.append_op("send_barrier", {"X": arrived}, {"Out": barrier}, attrs)
         dummies = dict.fromkeys(dummies, barrier)
-    received = receive(block, placed, trainer_id, dummies)
+    whole = [each for each in placed if each.param in fetched]
+    received = receive(block, whole, trainer_id, dummies)
     if sync:
         fetch_barrier(block, received, endpoints, trainer_id)
-    join(block, placed)
+    join(block, whole)
 
 
 def rewrite_startup(
