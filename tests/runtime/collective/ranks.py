@@ -6,6 +6,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, TypeVar
 
 from paddle.collective import CollectiveError, Group, Membership, connect
@@ -38,7 +39,7 @@ def together(everyone: list[Membership], act: Callable[[Group], Result]) -> list
         with connect(me) as group:
             return act(group)
 
-    return at_once([lambda me=me: run(me) for me in everyone])
+    return at_once([partial(run, me) for me in everyone])
 
 
 def at_once(acts: list[Callable[[], Result]]) -> list[Result]:

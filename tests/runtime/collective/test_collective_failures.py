@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -41,7 +42,12 @@ def errors_of(everyone: list[Membership], act: Callable[[Group], object]) -> lis
         with connect(me) as group:
             return failure(lambda: act(group))
 
-    return at_once([lambda me=me: run(me) for me in everyone])
+    return at_once([partial(run, me) for me in everyone])
+
+
+def refusal(me: Membership) -> CollectiveError:
+    """Return how connecting fails."""
+    return failure(lambda: connect(me))
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -140,7 +146,7 @@ def test_a_closed_group_refuses_to_work() -> None:
 
 def test_ranks_that_do_not_come_to_the_meeting_are_named() -> None:
     everyone = members(3, timeout_s=0.5)
-    errors = at_once([lambda me=me: failure(lambda: connect(me)) for me in everyone[:2]])
+    errors = at_once([partial(refusal, me) for me in everyone[:2]])
     assert all(
         f"rank 2 ({everyone[0].endpoints[2]}) did not come within 0.5 s" in str(error) for error in errors
     )
@@ -152,7 +158,7 @@ def test_a_process_without_the_jobs_key_is_refused(wire: str, caplog: pytest.Log
     everyone = members(2, timeout_s=1.0, wire=wire)
     stranger = Membership.of(1, everyone[0].endpoints, job_key="ab" * 32, wire=wire, timeout_s=1.0)
     with caplog.at_level(logging.WARNING):
-        errors = at_once([lambda me=me: failure(lambda: connect(me)) for me in (everyone[0], stranger)])
+        errors = at_once([partial(refusal, me) for me in (everyone[0], stranger)])
     assert isinstance(errors[0], PeerLate)
     assert "key" in str(errors[1])
     assert "refused" in caplog.text
@@ -161,7 +167,7 @@ def test_a_process_without_the_jobs_key_is_refused(wire: str, caplog: pytest.Log
 def test_a_rank_with_other_endpoints_is_refused() -> None:
     everyone = members(3, timeout_s=5.0)
     other = replace(everyone[2], endpoints=(*everyone[2].endpoints[:1], *endpoints(2)))
-    errors = at_once([lambda me=me: failure(lambda: connect(me)) for me in (everyone[0], other)])
+    errors = at_once([partial(refusal, me) for me in (everyone[0], other)])
     assert all("rank 2 was given other endpoints" in str(error) and error.rank == 2 for error in errors)
 
 
