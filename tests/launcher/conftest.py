@@ -8,7 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from launcher.arguments import parse
+from launcher.errors import ConfError, ExitCode
+from launcher.plan import Plan, build
+from launcher.settings import Settings, resolve
+from tests.launcher.configuring import Resolve
 from tests.launcher.login_server import LoginServer, missing
+from tests.launcher.planning import JOB, THREE, Planned
 from tests.runtime.agent.conftest import make_node, node
 
 __all__ = ["make_node", "node"]
@@ -54,3 +60,41 @@ def root(tmp_path: Path) -> Path:
     (folder / "data" / "secret").chmod(0o600)
     (folder / "link").symlink_to("data/../train.py")
     return folder
+
+
+@pytest.fixture
+def planned(tmp_path: Path) -> Planned:
+    """The plan of a conf.py with this text and these arguments."""
+
+    def plan(text: str = THREE, *argv: str, **environ: str) -> Plan:
+        conf = tmp_path / "conf.py"
+        conf.write_text(text)
+        job = () if "-j" in argv else ("-p", "ws")
+        return build(resolve(parse([f"--conf={conf}", *job, *argv]), environ), JOB)
+
+    return plan
+
+
+@pytest.fixture
+def configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Resolve:
+    """Resolve a conf.py with this text, with arguments and environment."""
+    monkeypatch.chdir(tmp_path)
+
+    def resolve_text(text: str | bytes, *argv: str, **environ: str) -> Settings:
+        Path("conf.py").write_bytes(text if isinstance(text, bytes) else text.encode())
+        return resolve(parse(["--conf=conf.py", *(argv or ("-p", "ws"))]), environ)
+
+    return resolve_text
+
+
+@pytest.fixture
+def problems(configured: Resolve) -> Callable[..., list[str]]:
+    """The lines of the error that a conf.py with this text is refused with."""
+
+    def lines(text: str | bytes, *argv: str, **environ: str) -> list[str]:
+        with pytest.raises(ConfError) as caught:
+            configured(text, *argv, **environ)
+        assert caught.value.exit_code is ExitCode.USAGE
+        return str(caught.value).splitlines()
+
+    return lines

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""conf.py < environment < command line, and every way conf.py can be wrong."""
+"""conf.py < environment < command line."""
 
 from __future__ import annotations
 
@@ -7,43 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given
-from hypothesis import settings as hypothesis_settings
-from hypothesis import strategies as st
 
 from launcher.arguments import parse
-from launcher.conf_names import CONF_NAMES
-from launcher.errors import ConfError, ExitCode
+from launcher.errors import ConfError
 from launcher.options import Wire
-from launcher.settings import DEFAULT_CONF, Settings, resolve
-
-Resolve = Callable[..., Settings]
-HOSTS = 'HOSTS = ["root@a", "b:2222", "c"]\n'
-
-
-@pytest.fixture
-def configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Resolve:
-    """Resolve a conf.py with this text, with arguments and environment."""
-    monkeypatch.chdir(tmp_path)
-
-    def resolve_text(text: str | bytes, *argv: str, **environ: str) -> Settings:
-        Path("conf.py").write_bytes(text if isinstance(text, bytes) else text.encode())
-        return resolve(parse(["--conf=conf.py", *(argv or ("-p", "ws"))]), environ)
-
-    return resolve_text
-
-
-@pytest.fixture
-def problems(configured: Resolve) -> Callable[..., list[str]]:
-    """The lines of the error that a conf.py with this text is refused with."""
-
-    def lines(text: str | bytes, *argv: str, **environ: str) -> list[str]:
-        with pytest.raises(ConfError) as caught:
-            configured(text, *argv, **environ)
-        assert caught.value.exit_code is ExitCode.USAGE
-        return str(caught.value).splitlines()
-
-    return lines
+from launcher.settings import DEFAULT_CONF, resolve
+from tests.launcher.configuring import HOSTS, Resolve
 
 
 def test_defaults_are_the_originals(configured: Resolve) -> None:
@@ -116,159 +85,6 @@ def test_a_directory_is_no_conf(tmp_path: Path) -> None:
         resolve(parse(["-p", "ws", f"--conf={tmp_path}"]), {})
 
 
-WRONG = [
-    ("HOSTS = [", "conf.py:1: '[' was never closed"),
-    ("X = 1\nprint 'a'", "conf.py:2: Missing parentheses"),
-    ("\n\nHOSTS = nosuch", "conf.py:3: running it raised NameError"),
-    ("HOSTS = ['a']\nimport sys\nsys.exit(3)", "conf.py:3: running it raised SystemExit"),
-    ("def f():\n    return 1 / 0\nHOSTS = f()", "conf.py:2: running it raised ZeroDivisionError"),
-    ("", "conf.py: HOSTS is missing; expected for example HOSTS = ["),
-    ("hosts = ['a']", "conf.py: HOSTS is missing (hosts is assigned; names are in upper case)"),
-    ("HOSTS = []", "conf.py:1: HOSTS: expected at least one host, got an empty list"),
-    (
-        "HOSTS = 'root@a'",
-        "conf.py:1: HOSTS: expected a list of hosts, such as ['root@10.1.9.7'], got the string 'root@a'",
-    ),
-    ("HOSTS = None", "conf.py:1: HOSTS: expected a list of hosts, such as ['root@10.1.9.7'], got None"),
-    ("HOSTS = ['a', 7]", "conf.py:1: HOSTS[1]: expected a host as a string, such as 'root@10.1.9.7', got 7"),
-    (
-        "HOSTS = [\n'a',\n'b;touch x',\n]",
-        "conf.py:3: HOSTS[1]: the string 'b;touch x' is no host: a host holds no ';'",
-    ),
-    ("HOSTS = ['a', 'b', 'a']", "conf.py:1: HOSTS: 'a' is listed 2 times; list every host once"),
-    ("HOSTS = ['u@A:22', 'u@a:22']", "conf.py:1: HOSTS: 'u@a:22' is listed 2 times"),
-    ("HOSTS = ['local', 'b']", "conf.py:1: HOSTS: 'local' and other machines cannot be mixed"),
-    ("HOSTS = ['local'] * 251", "conf.py:1: HOSTS: expected at most 250 local nodes, got 251"),
-    (HOSTS + "PADDLE_PORT = 0", "conf.py:2: PADDLE_PORT: expected an integer from 1 to 65535, got 0"),
-    (HOSTS + "PADDLE_PORT = 70000", "conf.py:2: PADDLE_PORT: expected an integer from 1 to 65535, got 70000"),
-    (
-        HOSTS + "PADDLE_PORT = '7164'",
-        "conf.py:2: PADDLE_PORT: expected an integer from 1 to 65535, got the string '7164'",
-    ),
-    (HOSTS + "PADDLE_PORT = True", "conf.py:2: PADDLE_PORT: expected an integer from 1 to 65535, got True"),
-    (
-        HOSTS + "PADDLE_PORT = 7164.0",
-        "conf.py:2: PADDLE_PORT: expected an integer from 1 to 65535, got 7164.0",
-    ),
-    (
-        HOSTS + "PADDLE_PORT = 65535\nPADDLE_PORTS_NUM = 2",
-        "conf.py:2: PADDLE_PORT: 65535 with PADDLE_PORTS_NUM 2",
-    ),
-    (
-        HOSTS + "PADDLE_PORTS_NUM = 0",
-        "conf.py:2: PADDLE_PORTS_NUM: expected an integer from 1 to 1024, got 0",
-    ),
-    (
-        HOSTS + "PADDLE_PORTS_NUM_FOR_SPARSE = -1",
-        "conf.py:2: PADDLE_PORTS_NUM_FOR_SPARSE: expected an integer from 0",
-    ),
-    (HOSTS + "PADDEL_PORT = 1", "conf.py:2: unknown name PADDEL_PORT; did you mean PADDLE_PORT?"),
-    (HOSTS + "MY_THING = 1", "conf.py:2: unknown name MY_THING; write names of your own in lower case"),
-    (
-        HOSTS + "PADDLE_USE_GPU = 'maybe'",
-        "conf.py:2: PADDLE_USE_GPU: expected True or False (also yes, no, 1, 0)",
-    ),
-    (HOSTS + "PADDLE_NIC = 'eth0; x'", "conf.py:2: PADDLE_NIC: expected the name of a network interface"),
-    (HOSTS + "PADDLE_NIC = ['eth0']", "conf.py:2: PADDLE_NIC: expected the name of a network interface"),
-    (
-        HOSTS + "ROOT_DIR = 'jobs'",
-        "conf.py:2: ROOT_DIR: expected a directory on the nodes, absolute or beginning with ~",
-    ),
-    (HOSTS + "ROOT_DIR = '/a\\nb'", "conf.py:2: ROOT_DIR: expected a directory on the nodes"),
-    (HOSTS + "LD_LIBRARY_PATH = ['/usr/lib']", "conf.py:2: LD_LIBRARY_PATH: expected a string"),
-    (HOSTS + "PYTHON = 'venv/bin/python'", "conf.py:2: PYTHON: expected a command name such as 'python3.11'"),
-    (HOSTS + "PYTHON = '~/bin/python'", "conf.py:2: PYTHON: expected a command name"),
-    (HOSTS + "PYTHON = '-c'", "conf.py:2: PYTHON: expected a command name"),
-    (HOSTS + "WIRE = 'tls'", "conf.py:2: WIRE: expected 'curve' or 'plain', got the string 'tls'"),
-    (HOSTS + "LEASE_S = 0", "conf.py:2: LEASE_S: expected a number of seconds from 1 to 86400, got 0"),
-    (
-        HOSTS + "LEASE_S = '30'",
-        "conf.py:2: LEASE_S: expected a number of seconds from 1 to 86400, got the string '30'",
-    ),
-    (
-        HOSTS + "CONNECT_TIMEOUT_S = float('nan')",
-        "conf.py:2: CONNECT_TIMEOUT_S: expected a number of seconds",
-    ),
-    (
-        HOSTS + "SSH_IDENTITY_FILES = ['/none/id']",
-        "conf.py:2: SSH_IDENTITY_FILES[0]: expected a file that exists",
-    ),
-    (
-        HOSTS + "SSH_IDENTITY_FILES = '/none/id'",
-        "conf.py:2: SSH_IDENTITY_FILES: expected a list of private key files",
-    ),
-    (HOSTS + "SSH_JUMP = 'gate;id'", "conf.py:2: SSH_JUMP: the string 'gate;id' is no host"),
-    (HOSTS + "SSH_JUMP = 'local'", "conf.py:2: SSH_JUMP: expected a jump host that ssh can reach"),
-    (HOSTS + "TRAINERS = []", "conf.py:2: TRAINERS: expected at least one node"),
-    (
-        HOSTS + "TRAINERS = ['root@b']",
-        "conf.py:2: TRAINERS[0]: 'root@b' is not in HOSTS; did you mean 'root@a'?",
-    ),
-    (HOSTS + "TRAINERS = [0, 3]", "conf.py:2: TRAINERS[1]: expected an index into HOSTS, from 0 to 2, got 3"),
-    (HOSTS + "TRAINERS = [-1]", "conf.py:2: TRAINERS[0]: expected an index into HOSTS"),
-    (
-        HOSTS + "TRAINERS = [True]",
-        "conf.py:2: TRAINERS[0]: expected an entry of HOSTS or its index, got True",
-    ),
-    (
-        HOSTS + "PSERVERS = [0, 'root@a']",
-        "conf.py:2: PSERVERS[1]: 'root@a' is node 0, which is listed before",
-    ),
-    (
-        "HOSTS = ['local'] * 2\nPSERVERS = ['local']",
-        "conf.py:2: PSERVERS[0]: 'local' is several entries of HOSTS",
-    ),
-    (
-        "HOSTS = ['a']\n" + "x" * 9 + " = '" + "y" * 500 + "'\nPADDLE_PORT = xxxxxxxxx",
-        "got the string 'yyyyyyyyyy",
-    ),
-    (
-        "HOSTS = ['a']\nPADDLE_PORT = 10**5000",
-        "conf.py:2: PADDLE_PORT: expected an integer from 1 to 65535, got (cannot be shown: ValueError)",
-    ),
-    (
-        "HOSTS = ['a']\nLEASE_S = 10**400",
-        "conf.py:2: LEASE_S: expected a number of seconds from 1 to 86400, got 1",
-    ),
-    (
-        "class _E(Exception):\n    def __str__(self):\n        return 1\nraise _E",
-        "conf.py:4: running it raised _E: (its text cannot be had)",
-    ),
-]
-
-
-@pytest.mark.parametrize(("text", "line"), WRONG)
-def test_a_wrong_conf_is_refused_with_line_value_and_expectation(
-    problems: Callable[..., list[str]], text: str, line: str
-) -> None:
-    (got,) = problems(text)
-    assert line in got
-    assert len(got) < 300
-
-
-def test_all_problems_are_told_at_once(problems: Callable[..., list[str]]) -> None:
-    text = "HOSTS = 'a'\nPADDLE_PORT = 0\nPADDLE_NICK = 'eth0'\n"
-    lines = problems(text, "-p", "ws", "--ports_num=x", PADDLE_USE_GPU="maybe")
-    assert sorted(line.partition(": ")[0] for line in lines) == [
-        "--ports_num",
-        "conf.py:1",
-        "conf.py:2",
-        "conf.py:3",
-        "environment variable PADDLE_USE_GPU",
-    ]
-
-
-def test_a_service_address_in_paddle_port_is_told_and_not_guessed(problems: Callable[..., list[str]]) -> None:
-    (line,) = problems(HOSTS, PADDLE_PORT="tcp://10.0.0.1:7164")
-    assert line.startswith("environment variable PADDLE_PORT: expected an integer from 1 to 65535")
-
-
-@pytest.mark.parametrize("raw", [b"HOSTS = ['\xff']", b"HOSTS = ['a']\0", b"(" * 5000, b"\xef\xbb\xbf]"])
-def test_a_file_that_is_no_python_is_refused(problems: Callable[..., list[str]], raw: bytes) -> None:
-    (line,) = problems(raw)
-    assert line.startswith("conf.py")
-
-
 def test_roles_by_text_and_index_keep_the_order_of_hosts(configured: Resolve) -> None:
     got = configured(HOSTS + "PSERVERS = [2, 'root@a']\nTRAINERS = ('c', 1)")
     assert (got.pservers, got.trainers) == ((0, 2), (1, 2))
@@ -295,65 +111,6 @@ def test_files_of_this_machine_may_lie_below_home(
     got = configured(HOSTS + "SSH_IDENTITY_FILES = ['~/id']")
     assert got.ssh_identity_files == (tmp_path / "id",)
     assert got.ssh_known_hosts == tmp_path / ".ssh" / "known_hosts"
-
-
-@pytest.mark.parametrize("name", CONF_NAMES)
-def test_every_name_may_be_assigned_and_is_checked(problems: Callable[..., list[str]], name: str) -> None:
-    lines = problems(HOSTS + f"{name} = object()")
-    assert lines[0].startswith(f"conf.py:2: {name}: expected ")
-
-
-junk = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | st.binary(max_size=4),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
-    max_leaves=4,
-)
-
-
-@given(st.sampled_from(sorted(CONF_NAMES)), junk)
-@hypothesis_settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=200, deadline=None
-)
-def test_any_value_is_taken_or_refused_with_its_line(configured: Resolve, name: str, value: object) -> None:
-    text = f"inf = float('inf')\nnan = float('nan')\nHOSTS = ['a']\n{name} = {value!r}"
-    try:
-        configured(text)
-    except ConfError as error:
-        assert "conf.py:4" in error.where  # noqa: PT017 - a refusal is one of two right answers
-
-
-@given(
-    st.lists(
-        st.sampled_from(
-            [
-                "HOSTS",
-                "=",
-                "[",
-                "]",
-                "'a'",
-                ",",
-                "\n",
-                " ",
-                "(",
-                ":",
-                "PADDLE_PORT",
-                "7",
-                "\\",
-                "#",
-                "é",
-                "lambda",
-            ]
-        )
-    )
-)
-@hypothesis_settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=300, deadline=None
-)
-def test_any_text_is_read_or_refused(configured: Resolve, pieces: list[str]) -> None:
-    try:
-        configured("".join(pieces))
-    except ConfError as error:
-        assert error.where.startswith("conf.py")  # noqa: PT017
 
 
 def test_more_trainers_than_there_are_cannot_be_the_least(

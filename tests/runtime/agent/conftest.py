@@ -59,3 +59,10 @@ def make_liar(certificate: Certificate) -> Iterator[Callable[[bytes], Liar]]:
     yield make
     for liar in liars:
         liar.close()
+
+
+@pytest.fixture
+def idle(make_node: Callable[..., Node]) -> Node:
+    made = make_node()
+    made.greet()
+    return made
