@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from launcher.failure import Failure, Kind
 
 _LAST_LINES = 12
+_LINE_END = 500  # characters of a line that are looked through; hundreds of processes may fail at once
 _QUOTE = 160
 _BROKEN = re.compile(
     r"connection ?(was )?(reset|refused|aborted|closed|lost|broken?)|ConnectionError|broken ?pipe|timed? ?out|"
@@ -89,7 +90,7 @@ def broken_line(failure: Failure) -> str:
     if failure.kind is not Kind.EXIT or failure.signal:
         return ""
     for line in reversed(failure.tail[-_LAST_LINES:]):
-        if _BROKEN.search(line):
+        if _BROKEN.search(line[-_LINE_END:]):
             return line.strip()
     return ""
 

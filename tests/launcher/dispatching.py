@@ -21,6 +21,7 @@ def greeted(make_node: Callable[..., Node], root: Path | None = None) -> Node:
     if root is not None:
         node.root = root
     node.greet()
+    node.expect("pong")  # all of the agent was sent
     return node
 
 
