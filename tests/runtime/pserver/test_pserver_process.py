@@ -21,6 +21,7 @@ from paddle.pserver.client import Client
 from tests.runtime.pserver.in_process_job import SGD, Model
 from tests.runtime.pserver.pserver_process import KEY, ROOT, PserverProcess
 
+NOTICED_S = 20.0  # alone on a machine: within 1 s, or 10 s if it is frozen
 MODEL = Model({"fc.w": (40, 50), "emb": (9, 2)}, sparse=["emb"])
 
 
@@ -112,7 +113,7 @@ def test_a_killed_server_is_noticed_and_named(key: str | None) -> None:
         begin = time.monotonic()
         with pytest.raises(PserverLost, match="is gone") as caught:
             client.start_pass()  # waits for a trainer that never comes
-        assert time.monotonic() - begin < 5.0
+        assert time.monotonic() - begin < NOTICED_S
         assert caught.value.endpoint == server.endpoints[0]
         killer.join()
 
@@ -137,7 +138,7 @@ def test_a_frozen_server_is_noticed() -> None:
         begin = time.monotonic()
         with pytest.raises(PserverLost):
             client.start_pass()
-        assert time.monotonic() - begin < 15.0
+        assert time.monotonic() - begin < NOTICED_S
         server.process.send_signal(signal.SIGCONT)
 
 
