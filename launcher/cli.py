@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from launcher import arguments, commands, own_argv, plan, plan_text, settings, signals, workspace
-from launcher.console import Console, show
+from launcher.console import Console, answer, show
 from launcher.console_text import visible
 from launcher.errors import ExitCode, LauncherError, UsageError
 from launcher.help_text import HELP
@@ -57,13 +57,13 @@ def _run(argv: Sequence[str]) -> ExitCode:
     own_argv.hide_values()
     given = arguments.parse(argv)
     if given.help or given.version:
-        show(HELP if given.help else f"paddle.py {VERSION}")
+        answer(HELP if given.help else f"paddle.py {VERSION}")
         return ExitCode.DONE
     resolved = settings.resolve(given, os.environ)
     workspace.check_workspace(resolved)
     if resolved.dry_run:
         job_id = plan.new_job_id(datetime.now(), os.urandom(plan.ENTROPY_BYTES))
-        show(plan_text.describe(plan.build(resolved, job_id)))
+        answer(plan_text.describe(plan.build(resolved, job_id)))
         return ExitCode.DONE
     return _run_job(resolved)
 

@@ -14,8 +14,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from launcher import bounded_file
 from launcher.errors import ConfError
+from launcher.signals import StopRequest
 
+LIMIT = 4 << 20  # bytes
 _CONF_NAME = re.compile(r"[A-Z][A-Z0-9_]*")
 
 
@@ -67,7 +70,7 @@ def _shown(path: Path) -> str:
 
 def _parse(path: Path, shown: str) -> ast.Module:
     try:
-        source = path.read_bytes()
+        source = bounded_file.read(path, LIMIT)
     except FileNotFoundError:
         raise ConfError(
             shown, "no such file; write one with HOSTS in it, or name another with --conf=FILE"
@@ -105,7 +108,9 @@ def _run(tree: ast.Module, path: Path, shown: str) -> dict[str, object]:
     try:
         code = compile(tree, str(path), "exec", dont_inherit=True)
         exec(code, namespace)  # noqa: S102 - the user's own file, on the user's machine, as the user
-    except (Exception, SystemExit) as error:
+    except StopRequest:
+        raise
+    except BaseException as error:
         frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
         where = f"{shown}:{frames[-1].lineno}" if frames else shown
         raise ConfError(where, f"running it raised {_described(error)}") from error

@@ -10,6 +10,7 @@ No method ever waits for the reader or fails because of it. `close` writes what 
 
 from __future__ import annotations
 
+import errno
 import functools
 import os
 import sys
@@ -21,7 +22,7 @@ from typing import TextIO
 
 from launcher.console_live import LiveView
 from launcher.drawing import Drawer, View
-from launcher.errors import ExitCode
+from launcher.errors import AnswerLost, ExitCode
 from launcher.outlet import Outlet, Sink
 from launcher.screen_events import (
     Ended,
@@ -47,6 +48,18 @@ def show(text: str, stream: TextIO | None = None) -> None:
     """Write a text at once, for commands that end with it; a reader that has gone is no error."""
     sink = Sink(sys.stdout if stream is None else stream)
     sink.write(text if text.endswith("\n") else text + "\n")
+
+
+def answer(text: str) -> None:
+    """Write what a command was asked for to standard output; a reader that has gone is no error.
+
+    Raises:
+        AnswerLost: the disk is full, or it could not be written for another reason.
+    """
+    sink = Sink(sys.stdout)
+    sink.write(text if text.endswith("\n") else text + "\n")
+    if sink.error is not None and sink.error.errno != errno.EPIPE:
+        raise AnswerLost(f"the answer could not be written: {sink.error.strerror}")
 
 
 class PlainView:

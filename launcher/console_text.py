@@ -23,6 +23,7 @@ _OUTCOMES = {
     ExitCode.NOT_CLEAN: "something could not be cleaned or collected",
     ExitCode.HANGUP: "stopped by hangup",
     ExitCode.INTERRUPTED: "stopped by Ctrl+C",
+    ExitCode.QUIT: "stopped by Ctrl+\\",
     ExitCode.TERMINATED: "stopped by SIGTERM",
 }
 # Colours and cursor movements of programs that take their log file for a terminal.

@@ -11,8 +11,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from launcher import bounded_file
 from launcher.errors import ConfError
 
+LIMIT = 8 << 20  # bytes
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _HEAD = re.compile(r"[ \t]*(?:export[ \t]+)?([^\s=#'\"]+)[ \t]*=[ \t]*")
 _SINGLE = re.compile(r"'([^'\n]*)'")
@@ -37,7 +39,7 @@ def read(path: Path, shown: str) -> list[tuple[str, str, str]]:
         ConfError: the file cannot be read, or a line of it is no variable.
     """
     try:
-        text = path.read_bytes().decode("utf-8-sig")
+        text = bounded_file.read(path, LIMIT).decode("utf-8-sig")
     except FileNotFoundError:
         raise ConfError(shown, "no such file; name a file of NAME=VALUE lines") from None
     except OSError as error:

@@ -21,6 +21,7 @@ class ExitCode(IntEnum):
     NOT_CLEAN = 7
     HANGUP = 129
     INTERRUPTED = 130
+    QUIT = 131
     TERMINATED = 143
 
 
@@ -32,6 +33,10 @@ class LauncherError(Exception):
     """
 
     exit_code: ExitCode = ExitCode.PROCESS_FAILED
+
+
+class AnswerLost(LauncherError):
+    """What a command was asked for could not be written."""
 
 
 class UsageError(LauncherError):

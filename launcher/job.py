@@ -151,7 +151,7 @@ class Job:
 
     def _weigh(self, code: ExitCode, undone: Undone) -> ExitCode:
         """The exit code after the shutdown; a job that failed keeps the code of its failure."""
-        if code not in (ExitCode.DONE, ExitCode.INTERRUPTED, ExitCode.TERMINATED, ExitCode.HANGUP):
+        if code is not ExitCode.DONE and code not in signals.EXIT_CODES.values():
             return code
         if undone.unclean:
             return ExitCode.NOT_CLEAN

@@ -177,7 +177,7 @@ def from_json(fields: Mapping[str, Any]) -> JobRecord:
             socket=str(fields.get("socket") or ""),
             rebuilt=bool(fields.get("rebuilt")),
         )
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, AttributeError, OverflowError) as error:
         raise ValueError(f"a field is missing or of another type: {error!r}") from error
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from launcher import job_record
+from launcher import job_record, status_file
 from launcher.errors import ExitCode, UsageError
 from launcher.job_record import JobRecord
 from launcher.state_dir import JOB_FILE, STATUS_FILE, StatePlaces, is_job_id, read_json
@@ -67,7 +67,7 @@ class KnownJob:
 
 def _outcome(code: int | None) -> str:
     words = {ExitCode.DONE: "done", ExitCode.NOT_CLEAN: "not clean"}
-    stopped = (ExitCode.INTERRUPTED, ExitCode.TERMINATED, ExitCode.HANGUP)
+    stopped = (ExitCode.INTERRUPTED, ExitCode.TERMINATED, ExitCode.HANGUP, ExitCode.QUIT)
     known = {int(one): word for one, word in words.items()} | {int(one): "stopped" for one in stopped}
     return f"{known.get(code or 0, 'failed')} ({code})"
 
@@ -95,7 +95,8 @@ def read(directory: Path) -> KnownJob | None:
         return None
     if record.job_id != directory.name:
         return None
-    return KnownJob(record, directory, read_json(directory / STATUS_FILE) or {}, record.launcher.is_alive())
+    status = status_file.read(read_json(directory / STATUS_FILE))
+    return KnownJob(record, directory, status, record.launcher.is_alive())
 
 
 def find(where: StatePlaces, word: str) -> KnownJob:

@@ -33,6 +33,7 @@ class Sink:
         self._descriptor: int | None = None
         self.encoding = (stream and stream.encoding) or "utf-8"
         self.gone: str = "" if stream else "it is closed"
+        self.error: OSError | None = None  # why, where it is more than a closed stream
         try:
             if stream:
                 stream.flush()
@@ -55,6 +56,7 @@ class Sink:
                 self._stream.flush()
         except (OSError, ValueError) as error:
             self.gone = str(error)
+            self.error = error if isinstance(error, OSError) else None
         return len(text)
 
     def flush(self) -> None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Turns signals into events: a handler only notes which signal came; the job's loop decides what it means.
 
-SIGINT, SIGTERM and SIGHUP ask the job to stop. The third one leaves at once; nodes then clean themselves, because
-their standard input closes. A SIGHUP that is ignored stays so: that is what nohup asks for.
+SIGINT, SIGTERM, SIGHUP and SIGQUIT ask the job to stop. The third one leaves at once; nodes then clean themselves,
+because their standard input closes. A SIGHUP that is ignored stays so: that is what nohup asks for.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ EXIT_CODES = {
     signal.SIGINT: ExitCode.INTERRUPTED,
     signal.SIGTERM: ExitCode.TERMINATED,
     signal.SIGHUP: ExitCode.HANGUP,
+    signal.SIGQUIT: ExitCode.QUIT,
 }
 LEAVE_AT_ONCE = 3
 

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from launcher import bounded_file
+
 STATE_VARIABLE = "PADDLE_STATE_DIR"
 JOB_FILE = "job.json"
 STATUS_FILE = "status.json"
@@ -129,8 +131,9 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
 def read_json(path: Path) -> dict[str, Any] | None:
     """A JSON object from a file, or None where there is none to be read."""
     try:
-        with path.open("rb") as file:
-            value = json.loads(file.read(FILE_LIMIT))
+        if not stat.S_ISREG(path.stat().st_mode):  # others may put a pipe there, which would be waited for
+            return None
+        value = json.loads(bounded_file.read(path, FILE_LIMIT))
     except (OSError, ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None

@@ -18,6 +18,7 @@ from launcher.variable_names import refusal
 
 WORKSPACE_FILE = ".env"
 LONGEST = 131_071  # bytes of NAME=VALUE: Linux takes no longer string in an environment
+MOST = 1 << 20  # bytes of all: half of what Linux gives arguments and environment with an 8 MiB stack
 ALL_GPUS = "all"
 
 _GPUS = "CUDA_VISIBLE_DEVICES"
@@ -78,7 +79,7 @@ def read(arguments: Arguments, environ: Mapping[str, str]) -> Variables:
     Raises:
         ConfError: a file or a variable is wrong; the message tells where, and no value.
     """
-    values = {}
+    values, sizes = dict[str, str](), dict[str, int]()
     for name, value, where in _given(arguments, environ):
         problem = refusal(name)
         if problem:
@@ -86,7 +87,12 @@ def read(arguments: Arguments, environ: Mapping[str, str]) -> Variables:
         size = len(os.fsencode(f"{name}={value}"))
         if size > LONGEST:
             raise ConfError(where, f"{name}: expected at most {LONGEST} bytes with its name, got {size}")
-        values[name] = value
+        values[name], sizes[name] = value, size
+        if sum(sizes.values()) > MOST:
+            raise ConfError(
+                where,
+                f"{name}: expected at most {MOST} bytes for all variables together, got more; put data into files",
+            )
     return Variables(values)
 
 

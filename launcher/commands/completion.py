@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from launcher.completing import SHELLS, offers
 from launcher.completion_scripts import script
-from launcher.console import show
+from launcher.console import answer
 from launcher.errors import ExitCode, UsageError
 
 
@@ -26,12 +26,12 @@ def run(argv: Sequence[str]) -> ExitCode:
     """
     if list(argv[:2]) == ["words", "--"]:
         offer = offers(argv[2:], os.environ)
-        show("\n".join([offer.kind, *offer.words]))
+        answer("\n".join([offer.kind, *offer.words]))
         return ExitCode.DONE
     if len(argv) != 1 or argv[0] not in SHELLS:
         got = " ".join(argv) or "nothing"
         raise UsageError(
             f"completion: expected bash or zsh, got {got}; then: source <(python paddle.py completion bash)"
         )
-    show(script(argv[0]))
+    answer(script(argv[0]))
     return ExitCode.DONE

@@ -14,7 +14,7 @@ from datetime import datetime
 
 from launcher import arguments, doctor_data, doctor_text, plan, settings, visit
 from launcher.arguments import Arguments
-from launcher.console import show
+from launcher.console import answer
 from launcher.errors import ExitCode, UsageError
 from launcher.flags import INIT_FLAGS, PSERVER_FLAGS
 from launcher.outlet import Sink
@@ -46,7 +46,7 @@ def run(argv: Sequence[str]) -> ExitCode:
         ConfError: conf.py is wrong.
     """
     if "--help" in argv or "-h" in argv:
-        show(USAGE)
+        answer(USAGE)
         return ExitCode.DONE
     as_data = "--json" in argv
     given = _parse([one for one in argv if one != "--json"])
@@ -56,9 +56,9 @@ def run(argv: Sequence[str]) -> ExitCode:
     examined = visit.examine(planned, lambda phase: None)
     took_s = time.monotonic() - begun
     if as_data:
-        show(doctor_data.document(examined, took_s))
+        answer(doctor_data.document(examined, took_s))
     else:
-        show("\n".join(doctor_text.lines(examined, took_s, _width())))
+        answer("\n".join(doctor_text.lines(examined, took_s, _width())))
     return ExitCode.PREFLIGHT if examined.verdict.problems else ExitCode.DONE
 
 

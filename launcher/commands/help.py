@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Sequence
 
 from launcher.commands import COMMANDS
-from launcher.console import show
+from launcher.console import answer
 from launcher.errors import ExitCode, UsageError
 from launcher.manual import Page, pages, row_names, rows
 from launcher.plain_markdown import inline, plain, row_lines
@@ -29,7 +29,7 @@ def run(argv: Sequence[str]) -> ExitCode:
         raise UsageError(f"help takes one word, got {len(argv)}: paddle.py help {argv[0]}")
     width = min(shutil.get_terminal_size((80, 24)).columns, WIDEST)
     found = pages()
-    show(_about(argv[0], found, width) if argv else _contents(found))
+    answer(_about(argv[0], found, width) if argv else _contents(found))
     return ExitCode.DONE
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from launcher import command_arguments, known_jobs
 from launcher.command_arguments import Given
-from launcher.console import show
+from launcher.console import answer, show
 from launcher.console_text import visible
 from launcher.errors import ExitCode, UsageError
 from launcher.following import Followed
@@ -58,7 +58,7 @@ def _show(job: KnownJob, given: Given, lines: int, follow: bool) -> ExitCode:
     while True:
         came = [line for one in followed.values() for line in one.read()]
         if came:
-            show("\n".join(_safe(came)))
+            answer("\n".join(_safe(came)))
             continue
         if over:
             break
@@ -72,7 +72,7 @@ def _show(job: KnownJob, given: Given, lines: int, follow: bool) -> ExitCode:
             time.sleep(POLL_S)  # files tell nobody that they grew
     rest = [line for one in followed.values() for line in one.finish()]
     if rest:
-        show("\n".join(_safe(rest)))
+        answer("\n".join(_safe(rest)))
     return ExitCode.DONE
 
 

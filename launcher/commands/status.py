@@ -12,7 +12,7 @@ from typing import Any
 
 from launcher import cluster_of, command_arguments, known_jobs, node_jobs, status_text
 from launcher.command_arguments import Given
-from launcher.console import show
+from launcher.console import answer
 from launcher.errors import ExitCode, UsageError
 from launcher.known_jobs import KnownJob
 from launcher.state_dir import StatePlaces, places
@@ -31,7 +31,7 @@ def run(argv: Sequence[str]) -> ExitCode:
         return ExitCode.DONE
     jobs = known_jobs.all_jobs(where)
     if "--json" in given.switches:
-        show(json.dumps([status_text.as_json(job) for job in jobs], indent=1))
+        answer(json.dumps([status_text.as_json(job) for job in jobs], indent=1))
     else:
         _show_all(jobs, where)
     return ExitCode.DONE
@@ -39,19 +39,19 @@ def run(argv: Sequence[str]) -> ExitCode:
 
 def _show_one(job: KnownJob, as_json: bool) -> None:
     if as_json:
-        show(json.dumps(status_text.as_json(job), indent=1))
+        answer(json.dumps(status_text.as_json(job), indent=1))
     else:
-        show("\n".join(status_text.detail(job, time.time())))
+        answer("\n".join(status_text.detail(job, time.time())))
 
 
 def _show_all(jobs: list[KnownJob], where: StatePlaces) -> None:
     if not jobs:
-        show(f"no job is known in {where.jobs}; `paddle.py status --nodes` asks the nodes of conf.py")
+        answer(f"no job is known in {where.jobs}; `paddle.py status --nodes` asks the nodes of conf.py")
         return
     lines = status_text.job_table(jobs[:SHOWN], time.time())
     if len(jobs) > SHOWN:
         lines.append(f"  and {len(jobs) - SHOWN} older ones")
-    show("\n".join(lines))
+    answer("\n".join(lines))
 
 
 def _ask_nodes(where: StatePlaces, given: Given) -> ExitCode:
@@ -63,11 +63,11 @@ def _ask_nodes(where: StatePlaces, given: Given) -> ExitCode:
             raise UsageError(f"no node knows a job {job_id!r}")
     node_jobs.rebuild(where, jobs, login, conf)
     if "--json" in given.switches:
-        answer: dict[str, Any] = {
+        told: dict[str, Any] = {
             "jobs": [asdict(job) for job in jobs],
-            "failed": {answer.node.name: answer.error for answer in failed},
+            "failed": {one.node.name: one.error for one in failed},
         }
-        show(json.dumps(answer, indent=1))
+        answer(json.dumps(told, indent=1))
     else:
-        show("\n".join(status_text.on_nodes(jobs, failed, time.time())))
+        answer("\n".join(status_text.on_nodes(jobs, failed, time.time())))
     return ExitCode.LOST if failed else ExitCode.DONE

@@ -87,12 +87,18 @@ def test_a_value_keeps_everything_after_the_first_sign(configured: Resolve) -> N
         (["--env", "PADDLE_WIRE=plain"], "give --wire instead"),
         (["--env", "BIG=" + SECRET * 20_000], "BIG: expected at most 131071 bytes with its name, got 240004"),
         (["--env_file", "none.env"], "none.env: no such file"),
+        (
+            ["--env_file", "much.env"],
+            "much.env:9: V8: expected at most 1048576 bytes for all variables together",
+        ),
+        (["--env_file", "/dev/zero"], "/dev/zero: cannot be read: has more than 8 MiB"),
         (["--env_file", "bad.env"], "bad.env:2: expected NAME=VALUE"),
         (["--env_file", "rank.env"], "rank.env:3: LOCAL_RANK cannot be given"),
     ],
 )
 def test_a_wrong_variable_is_refused_with_its_place(configured: Resolve, argv: list[str], words: str) -> None:
     Path("bad.env").write_text(f"A=1\n{SECRET}\n")
+    Path("much.env").write_text("".join(f"V{number}={'x' * 120_000}\n" for number in range(40)))
     Path("rank.env").write_text(f"\n\nLOCAL_RANK={SECRET}\n")
     assert words in refused(configured, *argv)
 

@@ -55,7 +55,8 @@ def start(
 
 
 @pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+    ("number", "code"),
+    [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGQUIT, 131)],
 )
 def test_a_signal_while_conf_py_runs_has_its_exit_code_and_one_line(
     number: signal.Signals, code: int, tmp_path: Path, children: list[subprocess.Popen[bytes]]
@@ -80,3 +81,16 @@ def test_a_hangup_does_not_end_a_job_under_nohup(
     os.kill(child.pid, signal.SIGTERM)  # comes after the hangup, and is the one that counts
     assert child.wait(LIMIT_S) == 143
     assert "SIGHUP" not in (tmp_path / "out").read_text()
+
+
+def test_a_quit_signal_stops_a_job_like_any_other(
+    tmp_path: Path, children: list[subprocess.Popen[bytes]]
+) -> None:
+    child = start(tmp_path, children, "")
+    wait_for("the trainer", lambda: "] holding" in (tmp_path / "out").read_text(), LIMIT_S)
+    child.send_signal(signal.SIGQUIT)
+    assert child.wait(LIMIT_S) == 131
+    said = (tmp_path / "out").read_text()
+    assert "stopped by Ctrl+\\" in said
+    assert "NOT CLEANED" not in said
+    assert not (tmp_path / "core").exists()

@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files that are not what they should be: pipes, devices, other versions, other types, far too much."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from launcher import known_jobs, status_text
+from launcher.conf_file import read_conf
+from launcher.errors import ConfError
+from launcher.state_dir import JOB_FILE, STATUS_FILE, StatePlaces, make_job_dir, write_json
+
+ROOT = Path(__file__).resolve().parents[2]
+JOB = "JOB20260101000000-aaaaaa"
+RECORD: dict[str, Any] = {
+    "version": 1,
+    **dict.fromkeys(("user", "cwd", "conf", "source", "collected"), "x"),
+    "job_id": JOB,
+    "mode": "v2",
+    "submitted_at": 1e9,
+    "launcher": {"host": "elsewhere", "pid": 7, "start": 7, "boot_id": ""},
+    "detached": False,
+    "lease_s": 30.0,
+    "nodes": [
+        {
+            "node_id": 0,
+            "name": "a",
+            "host": "a",
+            "root_dir": "/r",
+            "job_dir": "/r/j",
+            "python": "python3",
+            "roles": ["trainer 0"],
+        }
+    ],
+    "login": {
+        "config": "",
+        "known_hosts": "",
+        "identity_files": [],
+        "jump": "",
+        "connect_timeout_s": 10.0,
+    },
+}
+STATUS: dict[str, Any] = {
+    "version": 1,
+    "phase": "run",
+    "exit_code": None,
+    "updated_at": 1e9,
+    "nodes": [{"node_id": 0, "name": "a", "heard_at": 1e9}],
+    "processes": [{"name": "trainer-0", "pid": 7, "pass_id": 1, "batch_id": 2, "cost": 0.5, "code": None}],
+    "failures": [{"node": "a", "what": "lost"}],
+    "why": ["because"],
+    "left": [],
+}
+
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@pytest.fixture
+def where(tmp_path: Path) -> StatePlaces:
+    """Places with one job, which ran elsewhere."""
+    places = StatePlaces(tmp_path / "jobs", tmp_path / "short")
+    directory = make_job_dir(places, JOB)
+    write_json(directory / JOB_FILE, RECORD)
+    write_json(directory / STATUS_FILE, STATUS)
+    return places
+
+
+def paddle(where: StatePlaces, *argv: str, stdout: int = subprocess.PIPE) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(ROOT / "paddle.py"), *argv],
+        env={**os.environ, "PADDLE_STATE_DIR": str(where.jobs)},
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+
+
+def spoiled(value: dict[str, Any], path: list[str], odd: object) -> dict[str, Any]:
+    """A copy in which one thing is something else; a path goes through the first elements of lists."""
+    copy = json.loads(json.dumps(value))
+    place = copy
+    for name in path[:-1]:
+        place = place[name][0] if isinstance(place[name], list) else place[name]
+    place[path[-1]] = odd
+    return dict(copy)
+
+
+def paths(value: dict[str, Any]) -> list[list[str]]:
+    found = []
+    for name, inner in value.items():
+        found.append([name])
+        first = inner[0] if isinstance(inner, list) and inner else inner
+        if isinstance(first, dict):
+            found += [[name, *rest] for rest in paths(first)]
+    return found
+
+
+@given(odd=ANYTHING, data=st.data())
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_whatever_stands_in_a_state_file_is_shown_or_left_out(
+    where: StatePlaces, odd: object, data: st.DataObject
+) -> None:
+    directory = where.jobs / JOB
+    for name, value in ((JOB_FILE, RECORD), (STATUS_FILE, STATUS)):
+        path = data.draw(st.sampled_from(paths(value)))
+        (directory / name).write_text(json.dumps(spoiled(value, path, odd)))
+    for job in known_jobs.all_jobs(where):
+        assert status_text.job_table([job], 2e9)
+        assert status_text.detail(job, 2e9)
+        json.dumps(status_text.as_json(job))
+
+
+def test_a_status_of_another_version_is_told_and_not_read(where: StatePlaces) -> None:
+    write_json(where.jobs / JOB / STATUS_FILE, {**STATUS, "version": 99, "phase": 5})
+    (job,) = known_jobs.all_jobs(where)
+    assert "another version" in job.describe()
+
+
+def test_a_pipe_in_the_place_of_a_state_file_is_not_waited_for(where: StatePlaces) -> None:
+    status = where.jobs / JOB / STATUS_FILE
+    status.unlink()
+    os.mkfifo(status)
+    done = paddle(where, "status")
+    assert (done.returncode, JOB in done.stdout, done.stderr) == (0, True, "")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_an_answer_that_cannot_be_written_is_an_error(where: StatePlaces) -> None:
+    for words in (["status", "--json"], ["--version"], ["help", "logs"]):
+        full = os.open("/dev/full", os.O_WRONLY)
+        try:
+            done = paddle(where, *words, stdout=full)
+        finally:
+            os.close(full)
+        assert (done.returncode, done.stderr) == (
+            1,
+            "paddle.py: the answer could not be written: No space left on device\n",
+        )
+
+
+@pytest.mark.parametrize("name", ["KeyboardInterrupt", "GeneratorExit", "BaseException"])
+def test_whatever_a_conf_raises_is_told_with_its_line(tmp_path: Path, name: str) -> None:
+    conf = tmp_path / "conf.py"
+    conf.write_text(f"HOSTS = []\nraise {name}('mine')\n")
+    with pytest.raises(ConfError, match=rf"conf.py:2: running it raised {name}: mine"):
+        read_conf(conf)
+
+
+def test_a_conf_without_an_end_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfError, match="/dev/zero: cannot be read: has more than 4 MiB"):
+        read_conf(Path("/dev/zero"))
+
+
+def test_a_conf_may_come_through_a_pipe(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    try:
+        os.write(writing, b"HOSTS = ['a']\n")
+        os.close(writing)
+        assert read_conf(Path(f"/dev/fd/{reading}")).values == {"HOSTS": ["a"]}
+    finally:
+        os.close(reading)
