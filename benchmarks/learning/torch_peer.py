@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PyTorch's side, eager, one thread; run by a Python that has torch and need not have anything of ours."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+import torch
+from torch import nn
+
+from benchmarks.learning import work
+
+
+def _word2vec(batch: int) -> Callable[[int], float]:
+    torch.manual_seed(work.SEED)
+    table = nn.Embedding(work.WORDS, work.WIDTH, sparse=True)
+    hidden, output = nn.Linear(work.CONTEXT * work.WIDTH, work.HIDDEN), nn.Linear(work.HIDDEN, work.WORDS)
+    for weight in (table.weight, hidden.weight, output.weight):
+        nn.init.xavier_uniform_(weight)  # as Fluid starts, and biases from zero
+    for bias in (hidden.bias, output.bias):
+        nn.init.zeros_(bias)
+    parameters = [*table.parameters(), *hidden.parameters(), *output.parameters()]
+    optimizer = torch.optim.Adagrad(parameters, lr=work.RATE, eps=1e-6)
+    batches = [(torch.tensor(contexts), torch.tensor(nexts)) for contexts, nexts in work.windows(batch)]
+
+    def step(number: int) -> float:
+        contexts, nexts = batches[number % len(batches)]
+        optimizer.zero_grad()
+        vectors = table(contexts).view(batch, work.CONTEXT * work.WIDTH)
+        cost = nn.functional.cross_entropy(output(torch.sigmoid(hidden(vectors))), nexts)
+        cost.backward()
+        optimizer.step()
+        return float(cost.item())
+
+    return step
+
+
+def _operators() -> Callable[[int], float]:
+    ones, halves = torch.ones(work.LENGTH), torch.full((work.LENGTH,), 0.5)
+
+    def step(number: int) -> float:
+        x = ones
+        with torch.no_grad():
+            for _ in range(work.PAIRS):
+                x = torch.relu(x + halves)
+        return float(x[0])
+
+    return step
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    work.take_turns(_word2vec(int(sys.argv[2])) if sys.argv[1] == "word2vec" else _operators())

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What all sides do, in the standard library alone, since a peer may run in a Python of its own.
+
+Model: four words before a fifth, one table of 32 numbers a word, 256 hidden units, softmax over 2,073 words, AdaGrad.
+A chain of small operators: x = max(x + y, 0), 150 times, over 8 numbers.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+import time
+from collections.abc import Callable
+
+WORDS, WIDTH, HIDDEN, CONTEXT = 2073, 32, 256, 4
+RATE = 3e-3
+BATCHES = 16
+PAIRS, LENGTH = 150, 8
+SEED = 20261121
+
+
+def windows(batch: int) -> list[tuple[list[list[int]], list[int]]]:
+    """Return batches of (contexts, next words); words are as unevenly common as in text."""
+    drawn = random.Random(SEED)
+    weights = [1.0 / (rank + 3) for rank in range(WORDS)]
+    result = []
+    for _ in range(BATCHES):
+        words = drawn.choices(range(WORDS), weights, k=batch * (CONTEXT + 1))
+        rows = [words[at : at + CONTEXT + 1] for at in range(0, len(words), CONTEXT + 1)]
+        result.append(([row[:-1] for row in rows], [row[-1] for row in rows]))
+    return result
+
+
+def take_turns(step: Callable[[int], float]) -> None:
+    """Say "ready" after a few steps; then take as many steps as each line asks for, and tell how long they took.
+
+    Args:
+        step: takes one step, given its number, and returns the cost.
+    """
+    done = 0
+    for _ in range(3):
+        step(done)
+        done += 1
+    print("ready", flush=True)
+    for line in sys.stdin:
+        cost = 0.0
+        wall, cpu = time.perf_counter(), time.process_time()
+        for _ in range(int(line)):
+            cost = step(done)
+            done += 1
+        told = {"wall_s": time.perf_counter() - wall, "cpu_s": time.process_time() - cpu, "cost": cost}
+        print(json.dumps(told), flush=True)
