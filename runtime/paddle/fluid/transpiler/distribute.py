@@ -73,6 +73,8 @@ class DistributeTranspiler:
         if not isinstance(trainers, int):
             raise FluidError(f"trainers: expected a number in pserver mode, got {trainers!r}")
         self.sync_mode = sync_mode and self.config.sync_mode
+        if self.config.enable_dc_asgd and self.sync_mode:
+            raise FluidError("enable_dc_asgd corrects asynchronous training: pass sync_mode=False")
         self.trainer_id, self.trainers = trainer_id, trainers
         self.pserver_endpoints = [each.strip() for each in pservers.split(",") if each.strip()]
         self._program, self._startup = program, startup
@@ -124,6 +126,7 @@ class DistributeTranspiler:
             self._rates,
             self.trainers,
             self.sync_mode,
+            self.config.enable_dc_asgd,
         )
         self._mark(program, endpoint)
         return program
@@ -157,8 +160,8 @@ class DistributeTranspiler:
             raise FluidError(f"split_method: expected a subclass of PSDispatcher, got {method!r}")
         if config.mode not in ("pserver", "nccl2"):
             raise FluidError(f"mode: expected 'pserver' or 'nccl2', got {config.mode!r}")
-        if config.enable_dc_asgd or config.runtime_split_send_recv:
-            raise FluidError("enable_dc_asgd and runtime_split_send_recv are not supported yet")
+        if config.runtime_split_send_recv:
+            raise FluidError("runtime_split_send_recv is not supported: gradients are split by operators")
 
     def _check_endpoint(self, endpoint: str) -> None:
         if endpoint not in self.pserver_endpoints:

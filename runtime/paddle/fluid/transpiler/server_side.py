@@ -13,6 +13,7 @@ from paddle.fluid.block import Block
 from paddle.fluid.errors import FluidError
 from paddle.fluid.operator import Operator, OpRole
 from paddle.fluid.program import Program
+from paddle.fluid.transpiler import compensation
 from paddle.fluid.transpiler.placement import Placed, PlacedSlice
 from paddle.fluid.var_type import VarType
 from paddle.graph.operator import EMPTY
@@ -40,6 +41,7 @@ def server_program(
     rates: Sequence[Operator],
     trainers: int,
     sync: bool,
+    compensated: bool = False,
 ) -> Program:
     """Return the program of one server.
 
@@ -51,6 +53,7 @@ def server_program(
         rates: operators of the learning rate's schedule.
         trainers: how many send gradients.
         sync: wait for all of them in every step.
+        compensated: correct gradients for delay.
     """
     program = Program()
     program.random_seed = origin.program.random_seed
@@ -67,6 +70,8 @@ def server_program(
         for name in senders if merging else ():
             block.create_var(name, one.param.shape, dtype, type=kind)
         inputs.extend(senders)
+        if compensated and kind == VarType.LOD_TENSOR:
+            compensation.declare(block, one.param.name, trainers)
     blocks: list[Block] = []
     if rates:
         blocks.append(_rate_block(program, origin, rates))
@@ -78,9 +83,11 @@ def server_program(
         if merging:
             _merge(inner, one, trainers)
         own = [op for op in updates if op.role_vars and op.role_vars[0] == param]
-        raw = _raw(placed, param)
+        raw, grad = _raw(placed, param), one.grad
+        if compensated and not origin.is_sparse(raw):
+            grad = compensation.compensate(inner, one.param.name, grad, trainers)
         for op in own:
-            _append_update(inner, origin, op, {param: one.param.name, raw: one.grad}, one)
+            _append_update(inner, origin, op, {param: one.param.name, raw: grad}, one)
         grad_to_block.append(f"{one.grad}:{inner.idx}")
     if not blocks:
         blocks.append(program._create_block(0))
@@ -94,6 +101,7 @@ def server_program(
             "endpoint": endpoint,
             "Fanin": trainers,
             "sync_mode": sync,
+            "dc_asgd": compensated,
             "grad_to_block_id": tuple(grad_to_block),
         },
     )
@@ -126,6 +134,7 @@ def server_startup(startup: Program, server: Program, placed: Sequence[Placed], 
             attrs["shape"] = known.var(written[0]).shape
         outputs = {slot: [local.get(n, n) for n in names] for slot, names in op.outputs.items()}
         block.append_op(op.type, {slot: list(names) for slot, names in op.inputs.items()}, outputs, attrs)
+    compensation.begin(block, known)
     return program
 
 

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Asynchronous training: each gradient is applied when it comes, corrected for its delay if that is asked for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import paddle.fluid as fluid
+from paddle.backend import Device
+from paddle.fluid.remote.served_program import ServedProgram
+from paddle.fluid.remote.serving import serving_operator
+from tests.runtime.fluid.transpiled_job import Feed, TranspiledJob, built, one_process
+
+COMPENSATED = fluid.DistributeTranspilerConfig(enable_dc_asgd=True)
+
+
+def line() -> Any:
+    x, y = fluid.layers.data("x", [13]), fluid.layers.data("y", [1])
+    guess = fluid.layers.fc(x, 1, param_attr=fluid.ParamAttr("w", fluid.initializer.Constant(0.0)))
+    loss = fluid.layers.mean(fluid.layers.square_error_cost(guess, y))
+    fluid.optimizer.SGD(fluid.layers.inverse_time_decay(0.05, 20, 0.5)).minimize(loss)
+    return loss
+
+
+def noisy_lines(count: int) -> list[Feed]:
+    rng = np.random.default_rng(4)
+    weights = rng.standard_normal((13, 1))
+    made = []
+    for _ in range(count):
+        x = rng.standard_normal((16, 13))
+        y = x @ weights + 0.5 * rng.standard_normal((16, 1))
+        made.append({"x": x.astype("float32"), "y": y.astype("float32")})
+    return made
+
+
+@pytest.mark.parametrize("config", [None, COMPENSATED], ids=["plain", "compensated"])
+def test_asynchronous_training_ends_where_one_machine_does_after_as_many_samples(
+    config: fluid.DistributeTranspilerConfig | None,
+) -> None:
+    feeds = noisy_lines(120)
+    expected = float(np.mean(one_process(line, feeds)[0][-30:]))
+    job = TranspiledJob(line, sync=False, config=config)
+    losses = job.run(lambda at: job.train(at, feeds[at::2]))
+    assert float(np.mean([each[-15:] for each in losses])) == pytest.approx(expected, rel=0.05)
+
+
+def served(config: fluid.DistributeTranspilerConfig | None = None) -> tuple[ServedProgram, fluid.Scope]:
+    main, startup, _ = built(line)
+    t = fluid.DistributeTranspiler(config)
+    t.transpile(0, main, pservers="a:1", trainers=2, sync_mode=False, startup_program=startup)
+    program, begin = t.get_pserver_programs("a:1")
+    scope = fluid.Scope()
+    fluid.Executor(fluid.CPUPlace()).run(begin, scope=scope)
+    operator = serving_operator(program)
+    assert operator is not None
+    return ServedProgram(program, operator, scope, Device("cpu")), scope
+
+
+def test_a_late_gradient_is_corrected_by_what_changed_since_its_trainer_got_the_parameter() -> None:
+    server, scope = served(COMPENSATED)
+    rng = np.random.default_rng(5)
+    first, second = rng.standard_normal((2, 13, 1)).astype("float32")
+    for trainer in range(2):
+        server.value(trainer, "w")
+    server.apply(0, {"w@GRAD": first})
+    rate = 0.05
+    after_first = -rate * first
+    np.testing.assert_allclose(scope.get("w"), after_first, rtol=1e-6)
+    server.apply(1, {"w@GRAD": second})
+    rate = 0.05 / (1 + 0.5 / 20)
+    corrected = second + second * second * after_first
+    np.testing.assert_allclose(scope.get("w"), after_first - rate * corrected, rtol=1e-5)
+
+
+def test_the_learning_rate_goes_on_with_every_trainers_batch() -> None:
+    server, scope = served()
+    gradient = np.ones((13, 1), "float32")
+    for trainer in (0, 1, 1):
+        server.apply(trainer, {"w@GRAD": gradient})
+    expected = -0.05 * sum(1 / (1 + 0.5 * step / 20) for step in range(3))
+    np.testing.assert_allclose(scope.get("w"), np.full((13, 1), expected), rtol=1e-5)
+
+
+def test_compensation_is_for_asynchronous_training_alone() -> None:
+    main, startup, _ = built(line)
+    with pytest.raises(ValueError, match="sync_mode=False"):
+        fluid.DistributeTranspiler(COMPENSATED).transpile(0, main, startup_program=startup)
