@@ -10,8 +10,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
-import tempfile
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +17,7 @@ from pathlib import Path
 from launcher.digests import DIGEST_SIZE
 from launcher.errors import WorkspaceError
 from launcher.package import Entry, Package
-from launcher.state_dir import own_directory
+from launcher.state_dir import own_directory, replace_file
 
 NAME = "bundle"
 _KEPT_AS = "bundle-1"  # the form, in the names of those that are kept
@@ -89,9 +87,7 @@ def _load(kept: Path) -> bytes | None:
 def _keep(kept: Path, packed: bytes) -> None:
     with contextlib.suppress(OSError):
         own_directory(kept.parent)
-        with tempfile.NamedTemporaryFile(dir=kept.parent, delete=False) as file:
-            file.write(_digest(packed).encode() + packed)
-        os.replace(file.name, kept)
+        replace_file(kept, _digest(packed).encode() + packed)
 
 
 def _digest(data: bytes) -> str:

@@ -11,14 +11,13 @@ import contextlib
 import hashlib
 import json
 import os
-import tempfile
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from launcher.state_dir import own_directory
+from launcher.state_dir import own_directory, replace_file
 
 DIGEST_SIZE = 32  # bytes of blake2b
 FRESH_S = 2.0
@@ -156,9 +155,7 @@ def _save(memory: Path, files: dict[str, tuple[str, str]]) -> None:
     text = json.dumps({"form": _FORM, "files": files}, separators=(",", ":"))
     with contextlib.suppress(OSError):
         own_directory(memory.parent)
-        with tempfile.NamedTemporaryFile("w", dir=memory.parent, encoding="utf-8", delete=False) as file:
-            file.write(text)  # only ASCII: names that are not UTF-8 are escaped
-        os.replace(file.name, memory)
+        replace_file(memory, text.encode())  # only ASCII: names that are not UTF-8 are escaped
         oldest = time.time() - UNUSED_S
         for other in memory.parent.iterdir():
             if other.stat().st_mtime < oldest:

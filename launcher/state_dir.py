@@ -113,14 +113,23 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
     Raises:
         OSError: it could not be written; the old one is still there.
     """
+    text = json.dumps(value, indent=1) + "\n"
+    replace_file(path, text.encode("utf-8", "backslashreplace"))
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Replace what a file holds; readers see the old bytes or the new ones, and a failure leaves nothing behind.
+
+    Raises:
+        OSError: it could not be written; the old one is still there.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(
         temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
     )
     try:
-        with open(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
-            json.dump(value, file, indent=1)
-            file.write("\n")
+        with open(descriptor, "wb") as file:
+            file.write(data)
         os.replace(temporary, path)
     except OSError:
         with contextlib.suppress(OSError):
