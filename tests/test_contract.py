@@ -80,7 +80,12 @@ def test_both_sides_know_the_same_flags_of_the_pserver() -> None:
 def test_every_variable_the_runtime_reads_is_one_the_launcher_or_agent_sets() -> None:
     read = {text for text in strings("runtime/paddle") if text.startswith("PADDLE_") and text.isupper()}
     read -= strings("runtime/paddle/distributed")  # which starts processes itself
-    by_hand = {"PADDLE_DATA_HOME", "PADDLE_NO_STAT"}  # set by users
+    by_hand = {  # set by users
+        "PADDLE_COLLECTIVE_TIMEOUT_S",
+        "PADDLE_COLLECTIVE_WAY",
+        "PADDLE_DATA_HOME",
+        "PADDLE_NO_STAT",
+    }
     written = strings("launcher") | strings("runtime/agent")
     prefixes = tuple(text for text in read if text.endswith("_"))
     assert {text for text in read - by_hand if text not in prefixes} <= written
