@@ -14,7 +14,8 @@ from typing import Any
 
 from launcher.blobs import ChangedError, blobs
 from launcher.errors import DispatchError
-from launcher.link import Frame, Link, MessageEvent
+from launcher.link import Link, MessageEvent
+from launcher.outgoing import Frame
 from launcher.package import Package
 
 WORKSPACE = "workspace"

@@ -13,14 +13,14 @@ import logging
 import queue
 import threading
 import time
-from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from launcher.bootstrap import Bootstrap, packed_agent
+from launcher.bootstrap import Bootstrap
 from launcher.events import is_full
-from launcher.protocol import Decoder, Fields, FrameError, encode
+from launcher.outgoing import Frame, Outgoing
+from launcher.protocol import Decoder, Fields, FrameError
 from launcher.wires import Next, Wires
 
 START_LIMIT_S = 30.0  # from the login to the agent's first line
@@ -85,9 +85,6 @@ class LinkLost:
     link: Link | None = None
 
 
-Frame = tuple[str, Fields, bytes]
-
-
 class Link:
     """A running conversation with one agent.
 
@@ -114,17 +111,9 @@ class Link:
         self._wires = Wires() if wires is None else wires
         self._decoder = Decoder(stream.bootstrap.nonce)
         self._start_by = time.monotonic() + START_LIMIT_S
-        self._bytes_sent = 0
         self._fault = ""
-        self._lock = threading.Lock()
-        self._urgent: deque[Frame] = deque()
-        self._streams: deque[Iterator[Frame]] = deque()
-        self._outgoing = memoryview(stream.bootstrap.payload)
-        self._is_greeting = True  # what goes out is no frame of a job
-        self._magic: object = None
+        self._outgoing = Outgoing(stream.bootstrap.payload)
         self._has_greeted = False
-        self._frames_out = 0
-        self._closing = False  # nothing more is sent
         self._closed = False  # by us
         self._is_over = False  # there is nothing more to read
         self._ended = threading.Event()
@@ -136,26 +125,20 @@ class Link:
     @property
     def bytes_sent(self) -> int:
         """Bytes of frames that were handed to the stream."""
-        return self._bytes_sent
+        return self._outgoing.bytes_sent
 
     def send(self, kind: str, body: bytes = b"", **fields: Any) -> None:
         """Queue one frame, before those of streams. Never blocks; without effect on a closed link."""
-        with self._lock:
-            if self._closing:
-                return
-            self._urgent.append((kind, fields, body))
-        self._wires.ask(self._writing)
+        if self._outgoing.put((kind, fields, body)):
+            self._wires.ask(self._writing)
 
     def send_stream(self, frames: Iterable[Frame]) -> None:
         """Queue many frames, made one by one when there is room for them.
 
         The iterable runs on a thread that writes. An error from it ends the link.
         """
-        with self._lock:
-            if self._closing:
-                return
-            self._streams.append(iter(frames))
-        self._wires.ask(self._writing)
+        if self._outgoing.put_stream(frames):
+            self._wires.ask(self._writing)
 
     def post(self, kind: str, **fields: Any) -> None:
         """Put an event where the agent's own messages go; for work on a writing thread that fails."""
@@ -164,7 +147,7 @@ class Link:
     def close(self) -> None:
         """Begin to end the connection, which may take seconds; never blocks. `LinkLost` comes when it has ended."""
         self._closed = True
-        self._stop_sending()
+        self._outgoing.stop()
         self._wires.ask(self._shutting)
 
     # What `Wires` asks for
@@ -179,7 +162,7 @@ class Link:
 
     def may_go_on(self) -> bool:
         """Whether the events that came were taken."""
-        return self._closing or not is_full(self._events)
+        return self._outgoing.is_stopped or not is_full(self._events)
 
     def waits_until(self) -> float | None:
         """When an agent must have said its first line, as long as it has not."""
@@ -214,8 +197,8 @@ class Link:
         size = len(data)
         for kind, fields, body in self._decoder.feed(data):
             if not self._has_greeted:
-                self._magic = fields.get("magic")
                 self._has_greeted = True
+                self._outgoing.greeted(fields.get("magic"))
                 self._wires.ask(self._writing)
             self._events.put(MessageEvent(self.node_id, kind, fields, body, max(size, len(body))))
             size = 0
@@ -224,7 +207,7 @@ class Link:
         reason = self._fault
         if self._closed and not reason:
             reason = "the link was closed"
-        self._stop_sending()
+        self._outgoing.stop()
         self._wires.forget(self._stream.fileno())
         ended = self._stream.end()
         if not (self._decoder.started or self._closed):
@@ -237,16 +220,10 @@ class Link:
         self._ended.set()
 
     def _shut(self) -> bool:
-        self._stop_sending()
+        self._outgoing.stop()
         self._stream.close()
         self._read_once_more()
         return False
-
-    def _stop_sending(self) -> None:
-        with self._lock:
-            self._closing = True
-            self._urgent.clear()
-            self._streams.clear()
 
     # Writing
 
@@ -256,7 +233,7 @@ class Link:
             return self._write(TURN_SIZE)
         except OSError as error:  # reading will meet the end of the stream, and the reason
             _log.debug("%s: writing ended: %s", self.name, error)
-            self._stop_sending()
+            self._outgoing.stop()
         except ValueError as error:
             self._fault = str(error)
             return self._shut()
@@ -267,48 +244,12 @@ class Link:
 
     def _write(self, limit: int) -> bool:
         while limit > 0:
-            if self._closing:
+            data = self._outgoing.next(WRITE_SIZE)
+            if not data:
                 return False
-            if not self._outgoing:
-                self._outgoing = memoryview(self._next_bytes())
-                if not self._outgoing:
-                    return False
-            written = self._stream.write(bytes(self._outgoing[:WRITE_SIZE]))
-            if not self._is_greeting:
-                self._bytes_sent += written
+            written = self._stream.write(data)
+            self._outgoing.took(written)
             if written == 0:
                 return True  # the node is slow: others first
-            self._outgoing = self._outgoing[written:]
             limit -= written
         return True
-
-    def _next_bytes(self) -> bytes:
-        """The next frame, or several small ones: a write for each would cost more than they do."""
-        if not self._has_greeted:
-            return b""
-        self._is_greeting = False
-        parts: list[bytes] = []
-        size = 0
-        while size < WRITE_SIZE and (frame := self._next_frame()) is not None:
-            if self._frames_out == 1:
-                parts.append(encode("modules", {}, packed_agent().rest_for(self._magic)))
-            self._frames_out += 1
-            parts.append(encode(*frame))
-            size += len(parts[-1])
-        return b"".join(parts)
-
-    def _next_frame(self) -> Frame | None:
-        """None when there is nothing to send, or the link was closed."""
-        while True:
-            with self._lock:
-                if self._urgent:
-                    return self._urgent.popleft()
-                if not self._streams:
-                    return None
-                stream = self._streams[0]
-            frame = next(stream, None)
-            if frame is not None:
-                return frame
-            with self._lock:
-                if self._streams and self._streams[0] is stream:
-                    self._streams.popleft()

@@ -14,8 +14,9 @@ import pytest
 from launcher import local
 from launcher.bootstrap import Bootstrap
 from launcher.errors import ConnectError
-from launcher.link import Frame, Link, LinkLost
+from launcher.link import Link, LinkLost
 from launcher.local import LocalStream
+from launcher.outgoing import Frame
 from launcher.wires import Wires
 from tests.runtime.agent.node import Node, eventually
 
