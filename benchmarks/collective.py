@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How long ranks take to sum arrays, beside torch.distributed (gloo) and MPI, on one machine.
+
+    python -m benchmarks.collective [--json FILE] [--quick] [--only NAME,...] [--peers_python PYTHON]
+
+Float32, one thread a rank. docs/benchmarks-collective.md says what each figure means.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import statistics
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks import machine
+from benchmarks.collectives.sides import OUR_PYTHON, Ranks, installed
+from benchmarks.report import Report, tell
+from benchmarks.serving.measuring import mixed_sizes
+from benchmarks.timing import Contender, interleave
+
+SIZES = {"4KB": 4 << 10, "1MB": 1 << 20, "40MB": 40_000_000}
+RANKS = (2, 4)
+OURS = ("node", "tcp", "sealed")
+PEERS = {"gloo": "torch", "mpi": "mpi4py"}
+_TURN_BYTES = 200_000_000
+_MAX_STEPS = 500
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much is measured.
+
+    Attributes:
+        turns: of each side.
+        scale: large sizes have this share of their full size.
+        peers_python: the Python that may have torch and mpi4py.
+    """
+
+    report: Report
+    turns: int
+    scale: float
+    peers_python: str
+
+    def size(self, full: int) -> int:
+        """Bytes of an array that is `full` at full scale; small ones are not scaled."""
+        return full if full < 1 << 20 else max(int(full * self.scale) // 4096, 1) * 4096
+
+    def steps(self, nbytes: int) -> int:
+        """Steps of a turn."""
+        return max(3, min(_MAX_STEPS, int(_TURN_BYTES * self.scale) // nbytes))
+
+
+def _size(name: str) -> Callable[[Plan], None]:
+    def measure(plan: Plan) -> None:
+        sizes = [plan.size(SIZES[name])]
+        for count in RANKS:
+            with _sides(plan, count, (*OURS, *PEERS), name) as sides:
+                figures = {f"{way}_{name}_r{count}": (side, sizes) for way, side in sides.items()}
+                _in_turns(plan, figures)
+            at = f"{name}_r{count}"
+            plan.report.compare(f"node_{at}_vs_mpi", f"node_{at}", f"mpi_{at}")
+            plan.report.compare(f"tcp_{at}_vs_gloo", f"tcp_{at}", f"gloo_{at}")
+            plan.report.compare(f"node_{at}_vs_gloo", f"node_{at}", f"gloo_{at}")
+            plan.report.compare(f"sealed_{at}_vs_tcp", f"sealed_{at}", f"tcp_{at}")
+
+    return measure
+
+
+def _mixed(plan: Plan) -> None:
+    sizes = mixed_sizes(plan.size(SIZES["40MB"]))
+    one = [sum(sizes)]
+    with _sides(plan, 2, ("node", "tcp", *PEERS), "mixed") as sides:
+        figures = {f"{way}_100_arrays": (side, sizes) for way, side in sides.items()}
+        figures |= {f"{way}_one_array": (side, one) for way, side in sides.items()}
+        _in_turns(plan, figures)
+    for way in ("node", "tcp", *PEERS):
+        plan.report.compare(f"{way}_100_vs_one", f"{way}_100_arrays", f"{way}_one_array")
+
+
+@contextlib.contextmanager
+def _sides(plan: Plan, count: int, ways: Sequence[str], name: str) -> Iterator[dict[str, Ranks]]:
+    with contextlib.ExitStack() as stack:
+        sides: dict[str, Ranks] = {}
+        for way in ways:
+            python = plan.peers_python if way in PEERS else OUR_PYTHON
+            try:
+                if way in PEERS and not installed(python, PEERS[way]):
+                    raise RuntimeError(f"{PEERS[way]} is not installed in {python}")
+                sides[way] = stack.enter_context(Ranks(way, count, python))
+            except (RuntimeError, OSError) as error:
+                plan.report.lack(f"{way}_{name}_r{count}", str(error))
+        yield sides
+
+
+def _in_turns(plan: Plan, figures: Mapping[str, tuple[Ranks, Sequence[int]]]) -> None:
+    """Microseconds of a step: the median of a turn's steps, of the slowest rank."""
+
+    def took(side: Ranks, sizes: Sequence[int]) -> float:
+        return max(map(statistics.median, side.steps(sizes, plan.steps(sum(sizes))))) * 1e6
+
+    contenders = [
+        Contender(name, lambda turn, side=side, sizes=sizes: took(side, sizes))  # type: ignore[misc]
+        for name, (side, sizes) in figures.items()
+    ]
+    found, failed = interleave(contenders, plan.turns, warm_up=True)
+    plan.report.add_all(found, failed, "us")
+
+
+MEASUREMENTS: Mapping[str, Callable[[Plan], None]] = {
+    **{name: _size(name) for name in SIZES},
+    "mixed": _mixed,
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure, print, write."""
+    given = _parse(argv)
+    facts = machine.describe(("numpy",), {"mpirun": ("mpirun", "--version")})
+    plan = Plan(Report(tell=tell), 1 if given.quick else 7, 0.02 if given.quick else 1.0, given.peers_python)
+    for name in given.only:
+        tell(f"benchmarks.collective: {name} ...")
+        MEASUREMENTS[name](plan)
+    plan.report.show(facts, given.json)
+    return 0
+
+
+def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.collective", description=__doc__.splitlines()[0] if __doc__ else None
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write figures and ratios there too")
+    parser.add_argument("--quick", action="store_true", help="little work, once: to see that it runs")
+    parser.add_argument(
+        "--peers_python",
+        default=OUR_PYTHON,
+        metavar="PYTHON",
+        help="the Python that has torch and mpi4py (default: this one)",
+    )
+    parser.add_argument(
+        "--only",
+        type=_names,
+        default=list(MEASUREMENTS),
+        metavar="NAME,...",
+        help=f"of {', '.join(MEASUREMENTS)}",
+    )
+    return parser.parse_args(argv)
+
+
+def _names(text: str) -> list[str]:
+    names = text.split(",")
+    for name in names:
+        if name not in MEASUREMENTS:
+            raise argparse.ArgumentTypeError(f"{name!r}: expected one of {', '.join(MEASUREMENTS)}")
+    return names
+
+
+if __name__ == "__main__":
+    sys.exit(main())
