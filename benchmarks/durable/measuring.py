@@ -92,9 +92,9 @@ class Serving:
     def __init__(self, work: Work, scratch: Path, *flags: str) -> None:
         self._log = scratch / "log"
         shutil.rmtree(self._log, ignore_errors=True)
-        more = {"GLOG_logtostderr": "0", "GLOG_log_dir": str(self._log)}
         ports = f"--ports_num={work.ports}"
-        self.process = PserverProcess("--port=0", ports, "--state_dir=", *flags, key=None, **more)
+        self.process = PserverProcess("--port=0", ports, "--state_dir=", *flags, key=None)
+        self.process.env |= {"GLOG_logtostderr": "0", "GLOG_log_dir": str(self._log)}
         self._ports = work.ports
 
     def __enter__(self) -> Self:
@@ -111,10 +111,8 @@ class Serving:
     def saved_s(self) -> list[float]:
         """Return how long the checkpoint of each port took, of those that are whole."""
         (log,) = self._log.glob("*.INFO")
-        return [
-            float(each)
-            for each in re.findall(r"checkpoint of batch \d+: \d+ bytes in ([\d.]+) s", log.read_text())
-        ]
+        found = re.findall(r"checkpoint of batch \d+: \d+ bytes in ([\d.]+) s", log.read_text())
+        return [float(each) for each in found]
 
     def has_saved(self) -> bool:
         """Return whether every port has."""
@@ -171,7 +169,7 @@ def measure(work: Work, scratch: Path, report: Report) -> None:
         f"{name}_raw_read",
         nbytes / read_s(newest) / GB,
         "GB/s",
-        "the disk: the same files, one after the other",
+        "the disk: the same files in their order",
     )
     forget(newest)
     with Serving(work, scratch, f"--checkpoint_dir={folder}", "--resume=latest") as serving:

@@ -18,7 +18,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from paddle.errors import ConfigError
+from paddle.errors import CheckpointError, ConfigError, PserverError
+from paddle.pserver.checkpoint.checking import Checking
 from paddle.pserver.checkpoint.folder import Checkpoint, newest
 from paddle.pserver.checkpoint.loading import load
 from paddle.pserver.checkpoint.manifest import Manifest
@@ -176,10 +177,14 @@ class Safekeeper:
         started = self._clock()
         version = None if self._safety.resume == "latest" else int(self._safety.resume)
         c = configuration
-        found = newest(self._safety.checkpoints, version, (c.server, c.num_dense + c.num_sparse))
-        load(store, found.root, _parts_for(found, configuration))
+        found = newest(
+            self._safety.checkpoints,
+            version,
+            (c.server, c.num_dense + c.num_sparse),
+            accept=lambda each: _load(store, each, configuration),
+        )
         _log.info(
-            "resumed from the checkpoint of batch %d in %s, pass %d, in %.1f s",
+            "resumed from the checkpoint of batch %d in %s, pass %d, in %.2f s",
             found.version,
             found.root,
             store.pass_id,
@@ -191,6 +196,23 @@ def _to_newcomer(request: Message) -> Message:
     """Return a request as one to a process that shares no memory: the answer is values, not their place."""
     is_in_place = request.verb is Verb.PUSH_PULL and request.extra == IN_PLACE
     return replace(request, extra=0) if is_in_place else request
+
+
+def _load(store: Store, found: Checkpoint, configuration: Configuration) -> None:
+    """Fill a store while the files that it is filled from, and those of other servers, are checked.
+
+    Raises:
+        CheckpointError: a file is damaged, and the store in no usable state until another checkpoint is loaded.
+        PserverError: the checkpoint is whole and does not fit.
+    """
+    mine = _parts_for(found, configuration)
+    checking = Checking(found.root, [*(file for part in mine for file in part.files), *found.files])
+    try:
+        load(store, found.root, mine)
+    except CheckpointError as error:
+        checking.finish()
+        raise PserverError(str(error)) from None
+    checking.finish()
 
 
 def _parts_for(found: Checkpoint, configuration: Configuration) -> list[Manifest]:

@@ -9,23 +9,21 @@ machine only, the parts of its own servers are all that there can be; then these
 from __future__ import annotations
 
 import logging
-import os
 import re
 import shutil
-import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from paddle.errors import CheckpointError
-from paddle.pserver.checkpoint.manifest import NAME, DataFile, Manifest
+from paddle.pserver.checkpoint.checking import Checking, open_plain
+from paddle.pserver.checkpoint.manifest import MAX_BYTES, NAME, DataFile, Manifest
 from paddle.pserver.checkpoint.part import UNFINISHED, part_path
 
 _log = logging.getLogger(__name__)
 
 _VERSION = re.compile(r"v(\d{12,20})(?:\.([\w.-]+))?\Z")
 _PART = re.compile(r"part-(\d+)-of-(\d+)\Z")
-_READ = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +42,34 @@ class Checkpoint:
         """Batches applied."""
         return self.parts[0].version
 
+    @property
+    def files(self) -> tuple[DataFile, ...]:
+        """Those of all parts."""
+        return tuple(file for part in self.parts for file in part.files)
 
-def newest(root: Path, version: int | None = None, mine: tuple[int, int] | None = None) -> Checkpoint:
+
+def check_all(found: Checkpoint) -> None:
+    """Compare all files of a checkpoint with its manifests.
+
+    Raises:
+        CheckpointError: one is missing, or another one.
+    """
+    Checking(found.root, found.files).finish()
+
+
+def newest(
+    root: Path,
+    version: int | None = None,
+    mine: tuple[int, int] | None = None,
+    accept: Callable[[Checkpoint], None] = check_all,
+) -> Checkpoint:
     """Return the newest whole checkpoint, or that of a version; tell of newer ones that are not.
 
     Args:
         root: the folder.
         version: see above.
         mine: (number, count of servers) of a server that can do without the others' parts, if it is placed alike.
+        accept: raises CheckpointError if the files of one are not what its manifests say.
 
     Raises:
         CheckpointError: there is none; the text says what is wrong with those that are there.
@@ -62,7 +80,8 @@ def newest(root: Path, version: int | None = None, mine: tuple[int, int] | None 
         if version is not None and _version_of(folder) != version:
             continue
         try:
-            found = Checkpoint(root, _parts(root, folder, visible))
+            found = Checkpoint(root, _parts(folder, visible))
+            accept(found)
         except CheckpointError as error:
             wrong.append(f"{folder}: {error}")
             _log.warning("checkpoint %s is passed over: %s", folder, error)
@@ -73,29 +92,6 @@ def newest(root: Path, version: int | None = None, mine: tuple[int, int] | None 
     raise CheckpointError(f"{what} in {root}" + "".join(f"; {text}" for text in wrong[:5]))
 
 
-def check(root: Path, file: DataFile) -> None:
-    """Read a file and compare it with what a manifest says.
-
-    Raises:
-        CheckpointError: it is missing, or another one.
-    """
-    path = root / file.path
-    try:
-        with open(path, "rb") as data:
-            size = os.fstat(data.fileno()).st_size
-            if size != file.nbytes:
-                raise CheckpointError(f"{file.path}: expected {file.nbytes} bytes, got {size}")
-            if file.crc32 is None:
-                return
-            crc = 0
-            while chunk := data.read(_READ):
-                crc = zlib.crc32(chunk, crc)
-    except OSError as error:
-        raise CheckpointError(f"{file.path}: {error.strerror}") from None
-    if crc != file.crc32:
-        raise CheckpointError(f"{file.path}: damaged: expected checksum {file.crc32:08x}, got {crc:08x}")
-
-
 def read_manifest(part: Path) -> Manifest:
     """Read the manifest of one part.
 
@@ -103,7 +99,10 @@ def read_manifest(part: Path) -> Manifest:
         CheckpointError: it is missing or damaged, or belongs elsewhere.
     """
     try:
-        manifest = Manifest.from_bytes((part / NAME).read_bytes())
+        if part.is_symlink() or part.parent.is_symlink():
+            raise CheckpointError("it is a link")
+        with open_plain(part / NAME) as file:
+            manifest = Manifest.from_bytes(file.read(MAX_BYTES + 1))
     except OSError as error:
         raise CheckpointError(f"{part.name}: {NAME}: {error.strerror}") from None
     except CheckpointError as error:
@@ -187,7 +186,7 @@ def _visible(root: Path, mine: tuple[int, int] | None) -> frozenset[int] | None:
     return servers if mine[0] in servers and len(servers) < mine[1] else None
 
 
-def _parts(root: Path, folder: Path, visible: frozenset[int] | None) -> tuple[Manifest, ...]:
+def _parts(folder: Path, visible: frozenset[int] | None) -> tuple[Manifest, ...]:
     found = [read_manifest(part) for part in _part_folders(folder)]
     if not found:
         raise CheckpointError("it is empty")
@@ -197,8 +196,6 @@ def _parts(root: Path, folder: Path, visible: frozenset[int] | None) -> tuple[Ma
     missing = sorted(needed - set(by_server))
     if missing or len(found) != len(needed):
         raise CheckpointError(f"expected the parts of {count} servers, missing {missing or 'none'}")
-    for file in {file for manifest in found for file in manifest.files}:
-        check(root, file)
     return tuple(by_server[server] for server in sorted(by_server))
 
 

@@ -17,6 +17,8 @@ from paddle.pserver.checkpoint.piece import IDS, WAITING, Piece, pieces_of
 from paddle.pserver.sparse.blocks import Block, Header, Sightings
 from paddle.pserver.sparse.serving import ServedTable
 
+_DTYPES = tuple(map(np.dtype, (np.int64, np.float32, np.uint32)))
+
 
 def grow(served: ServedTable, root: Path, parts: Sequence[Manifest]) -> None:
     """Fill a table that was just made with its share of the rows in `parts`.
@@ -40,6 +42,8 @@ def _blocks(served: ServedTable, root: Path, parts: Sequence[Manifest]) -> Itera
         for piece in _pieces(served, root, part.files):
             if not piece.place:
                 ids, values, ticks = (piece.arrays[name] for name in Block._fields)
+                if (ids.dtype, values.dtype, ticks.dtype) != _DTYPES:
+                    raise CheckpointError(f"table {piece.parameter}: rows of other dtypes than {_DTYPES}")
                 mine = served.share.holds(np.ascontiguousarray(ids))
                 yield Block(ids[mine], values[:, mine], ticks[mine])
 

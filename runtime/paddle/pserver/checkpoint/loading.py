@@ -20,13 +20,14 @@ from paddle.pserver.checkpoint.manifest import DataFile, Manifest
 from paddle.pserver.checkpoint.piece import IDS, VALUE, Piece, pieces_of
 from paddle.pserver.checkpoint.snapshot import STORE
 from paddle.pserver.placement import DenseShare
+from paddle.pserver.sparse.serving import ServedTable
 from paddle.pserver.store import Store
 
 Columns = dict[str, npt.NDArray[Any]]
 
 
 def load(store: Store, root: Path, parts: Sequence[Manifest]) -> None:
-    """Fill a store that was just made.
+    """Fill a store that was just made, or that was filled in vain from another checkpoint.
 
     Args:
         root: where the files of `parts` lie.
@@ -35,6 +36,9 @@ def load(store: Store, root: Path, parts: Sequence[Manifest]) -> None:
     Raises:
         CheckpointError: a file is gone, or of another model. The store is in no usable state then.
     """
+    for name, served in store.growing.items():
+        if served.table.clock or len(served.table):
+            store.growing[name] = ServedTable(served.share, store.optimizer)
     try:
         loader = _Loader(store)
         for part in parts:
@@ -44,7 +48,7 @@ def load(store: Store, root: Path, parts: Sequence[Manifest]) -> None:
         loader.finish([part.numbers for part in parts])
         for served in store.growing.values():
             grow(served, root, parts)
-    except (ConfigError, PserverError, KeyError, ValueError, IndexError, TypeError) as error:
+    except (ConfigError, PserverError, KeyError, ValueError, IndexError, TypeError, ArithmeticError) as error:
         raise CheckpointError(f"the checkpoint does not fit this model: {error!r}") from None
 
 

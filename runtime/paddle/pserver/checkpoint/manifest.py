@@ -7,6 +7,7 @@ It is written last. Without it, or if it does not fit the files beside it, there
 from __future__ import annotations
 
 import json
+import re
 import zlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -16,6 +17,11 @@ from paddle.errors import CheckpointError
 
 FORMAT = 1
 NAME = "manifest.json"
+MAX_BYTES = 64 << 20
+_PATH = re.compile(r"v\d{12,20}(?:\.[\w.-]+)?/part-\d+-of-\d+/[\w-]+\.bin\Z", re.ASCII)
+_NUMBERS = ("server", "count", "version")
+_TEXTS = ("job", "configuration")
+_MAPPINGS = ("numbers", "engine")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +73,8 @@ class Manifest:
         Raises:
             CheckpointError: it is something else, or of another format.
         """
+        if len(data) > MAX_BYTES:
+            raise CheckpointError(f"the manifest is larger than {MAX_BYTES} bytes")
         try:
             outer = json.loads(data)
             body = outer["body"]
@@ -77,7 +85,26 @@ class Manifest:
                 raise CheckpointError(
                     f"the manifest is not of format {FORMAT}: use the release that wrote it"
                 )
-            files = tuple(DataFile(**each) for each in said.pop("files"))
+            files = tuple(map(_data_file, said.pop("files")))
+            for names, kind in ((_NUMBERS, int), (_TEXTS, str), (_MAPPINGS, dict)):
+                for name in names:
+                    _require(name, said[name], kind)
             return cls(**said, files=files)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise CheckpointError(f"the manifest cannot be read: {error}") from None
+
+
+def _data_file(said: Mapping[str, Any]) -> DataFile:
+    file = DataFile(**said)
+    for name, value, kind in (("path", file.path, str), ("nbytes", file.nbytes, int)):
+        _require(name, value, kind)
+    if file.crc32 is not None:
+        _require("crc32", file.crc32, int)
+    if not _PATH.match(file.path):
+        raise ValueError(f"{file.path!r} is no file of a checkpoint")
+    return file
+
+
+def _require(name: str, value: object, kind: type) -> None:
+    if type(value) is not kind or (kind is int and not 0 <= value < 1 << 63):  # type: ignore[operator]
+        raise ValueError(f"{name}: {value!r:.80}")

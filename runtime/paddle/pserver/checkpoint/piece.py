@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paddle.errors import CheckpointError
+from paddle.pserver.checkpoint.checking import open_plain
 
 Arrays: TypeAlias = Mapping[str, npt.NDArray[Any]]
 
@@ -101,7 +102,8 @@ def pieces_of(path: Path, nbytes: int) -> Iterator[Piece]:
     if not nbytes:
         return
     try:
-        data = np.memmap(path, np.uint8, "r")
+        with open_plain(path) as file:
+            data = np.memmap(file, np.uint8, "r")
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{path}: {error}") from None
     if len(data) != nbytes:
