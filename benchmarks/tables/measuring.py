@@ -6,51 +6,55 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 
 from benchmarks import machine
 from benchmarks.report import Report, tell
-from benchmarks.tables.sides import Numpy, Ours, Side, Torch
+from benchmarks.tables.sides import Numpy, Ours, Pool, Side
+from benchmarks.tables.torch_side import Torch
 from benchmarks.tables.workload import BATCH, WIDTH, Workload, workload
 from benchmarks.timing import Contender, Samples, interleave
 
-PEERS: Mapping[str, Callable[[Workload], Side]] = {"numpy": Numpy, "torch": Torch}
 FLOATS = 2 * WIDTH  # values and AdaGrad's sums
+Run = Callable[[str, str, int], float]
+"""Lets somebody look up or update (first argument) batch number (third) of a distribution: seconds."""
 SINCE = 10  # batches between two incremental copies
 
 
-def grow(report: Report, side: Ours, load: Workload) -> None:
-    """Fill the table with new ids alone."""
-    rows = len(load.ids)
-    # A virtual machine's memory is found when it is first touched, which is none of the table's business.
-    start = time.perf_counter()
-    np.ones(rows * (FLOATS + 4), np.float32)
-    report.add(
-        "memory_first_touch_GBps", 4 * rows * (FLOATS + 4) / 1e9 / (time.perf_counter() - start), "GB/s"
-    )
-    before = _resident()
-    took = []
+def grow(report: Report, side: Ours, load: Workload, name: str) -> None:
+    """Fill a table with new ids alone; the first batch is not counted."""
+    rows, took = len(load.ids), []
     for at in range(0, rows, BATCH):
         positions = np.arange(at, min(at + BATCH, rows))
         start = time.perf_counter()
         side.update(positions, load.gradient[: len(positions)])
         took.append(time.perf_counter() - start)
-    table = side.table
-    report.add(
-        "growth_rows_per_s", rows / sum(took[1:]), "rows/s", "all ids new; the first batch is not counted"
-    )
+    report.add(f"{name}_rows_per_s", rows / sum(took[1:]), "rows/s", "all ids new")
     batches = Samples(tuple(1e3 * seconds for seconds in took[1:]))
-    report.add("growth_batch_ms", batches, "ms", "one batch of new ids")
-    report.add("growth_longest_stop_ms", batches.high, "ms", "the longest of these, its work included")
+    report.add(f"{name}_batch_ms", batches, "ms", "one batch of new ids")
+    report.add(f"{name}_longest_stop_ms", batches.high, "ms", "the longest of these, its work included")
+
+
+def grow_in_hand(report: Report, load: Workload) -> None:
+    """Fill a table whose memory the machine has found already."""
+    start, size = time.perf_counter(), int(1.08 * 4 * len(load.ids) * (FLOATS + 1)) + (96 << 20)
+    pool = Pool(size)
+    report.add("memory_first_touch_GBps", size / 1e9 / (time.perf_counter() - start), "GB/s")
+    grow(report, Ours(load, pool.allocate), load, "growth_in_hand")
+
+
+def weigh(report: Report, side: Ours, resident: int) -> None:
+    """Tell what a row takes beside its floats."""
+    table = side.table
     report.add("live_rows", len(table), "rows")
-    report.add(
-        "bytes_beside_payload", (table.nbytes - table.payload_bytes) / len(table), "bytes/row", "counted"
-    )
-    resident = (_resident() - before - table.payload_bytes) / len(table)
-    report.add("bytes_beside_payload_resident", resident, "bytes/row", "what the process grew by")
+    beside = (table.nbytes - table.payload_bytes) / len(table)
+    report.add("bytes_beside_payload", beside, "bytes/row", "counted")
+    grown = (resident - table.payload_bytes) / len(table)
+    report.add("bytes_beside_payload_resident", grown, "bytes/row", "what the process grew by")
 
 
 def copy(report: Report, side: Ours, load: Workload) -> None:
@@ -73,35 +77,54 @@ def copy(report: Report, side: Ours, load: Workload) -> None:
         report.add(f"copy_{name}_longest_stop_ms", 1e3 * max(took), "ms", "the longest block")
 
 
-def contest(report: Report, sides: Mapping[str, Side], load: Workload, turns: int) -> None:
+def contest(report: Report, sides: Mapping[str, Run], distributions: Sequence[str], turns: int) -> None:
     """Let all sides do the same batches in turns."""
-    for distribution, batches in load.positions.items():
-
-        def contender(name: str, side: Side, update: bool, batches: list[np.ndarray]) -> Contender:
-            def run(turn: int) -> float:
-                positions = batches[turn % len(batches)]
-                start = time.perf_counter()
-                if update:
-                    side.update(positions, load.gradient)
-                else:
-                    side.lookup(positions)
-                return BATCH / (time.perf_counter() - start)
-
-            return Contender(name, run)
-
+    others = [name for name in sides if name != "ours"]
+    for distribution in distributions:
         for what in ("lookup", "update"):
-            rivals = "_beside_" + "_".join(name for name in sides if name != "ours") if len(sides) > 1 else ""
-            names = {
-                name: f"{what}_{distribution}" + (rivals if name == "ours" else f"_{name}") for name in sides
-            }
-            contenders = [
-                contender(names[name], side, what == "update", batches) for name, side in sides.items()
-            ]
+            figure = f"{what}_{distribution}"
+            names = {name: f"{figure}_{name}" for name in others}
+            names["ours"] = f"{figure}_beside_{'_'.join(others)}" if others else figure
+
+            def contender(
+                name: str, run: Run, what: str = what, distribution: str = distribution
+            ) -> Contender:
+                return Contender(name, lambda turn: BATCH / run(what, distribution, turn))
+
+            contenders = [contender(names[name], run) for name, run in sides.items()]
             report.add_all(*interleave(contenders, turns, warm_up=True), "rows/s")
-            for name in sides:
-                if name != "ours":
-                    suffix = "" if distribution == "uniform" else f"_{distribution}"
-                    report.compare(f"{what}_vs_{name}{suffix}", names["ours"], names[name])
+            for name in others:
+                suffix = "" if distribution == "uniform" else f"_{distribution}"
+                report.compare(f"{what}_vs_{name}{suffix}", names["ours"], names[name])
+
+
+def timed(side: Side, load: Workload) -> Run:
+    """Return what lets a side of this process do a batch."""
+
+    def run(what: str, distribution: str, turn: int) -> float:
+        batches = load.positions[distribution]
+        positions = batches[turn % len(batches)]
+        start = time.perf_counter()
+        if what == "update":
+            side.update(positions, load.gradient)
+        else:
+            side.lookup(positions)
+        return time.perf_counter() - start
+
+    return run
+
+
+@contextmanager
+def peer(name: str, given: argparse.Namespace, load: Workload, turns: int) -> Iterator[Run]:
+    """Have a peer while it is measured."""
+    if name == "numpy":
+        yield timed(Numpy(load), load)
+        return
+    torch = Torch(given.peers_python, len(load.ids), turns)
+    try:
+        yield torch.seconds
+    finally:
+        torch.close()
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -109,20 +132,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = _parse(argv)
     rows, turns = (200_000, 3) if given.quick else (given.rows, given.turns)
     report = Report(tell=tell)
-    facts = machine.describe(("numpy", "numba", "torch"))
+    facts = machine.describe(("numpy", "numba"))
     load = workload(rows, turns)
     for distribution, batches in load.positions.items():
         distinct = np.mean([len(np.unique(positions)) for positions in batches]) / BATCH
         report.add(f"distinct_{distribution}", float(distinct), "of a batch")
     _compile(load)
+    distributions = list(load.positions)
+    grow_in_hand(report, load)
+    before = _resident()
     ours = Ours(load)
-    grow(report, ours, load)
-    contest(report, {"ours": ours}, load, turns)
+    grow(report, ours, load, "growth")
+    weigh(report, ours, _resident() - before)
+    ours_timed = timed(ours, load)
+    contest(report, {"ours": ours_timed}, distributions, turns)
     copy(report, ours, load)
-    for name, peer in PEERS.items():
+    for name in ("numpy", "torch"):
         try:
-            contest(report, {"ours": ours, name: peer(load)}, load, turns)
-        except (RuntimeError, MemoryError) as error:
+            with peer(name, given, load, turns) as other:
+                contest(report, {"ours": ours_timed, name: other}, distributions, turns)
+        except (RuntimeError, MemoryError, OSError) as error:
             for what in ("lookup", "update"):
                 report.lack(f"{what}_vs_{name}", str(error))
     report.show(facts, given.json)
@@ -149,6 +178,12 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.sparse")
     parser.add_argument("--rows", type=int, default=10_000_000, metavar="N", help="live rows")
     parser.add_argument("--turns", type=int, default=20, metavar="N", help="batches measured of each kind")
+    parser.add_argument(
+        "--peers_python",
+        default=sys.executable,
+        metavar="PYTHON",
+        help="a Python that has torch, for that peer",
+    )
     parser.add_argument("--quick", action="store_true", help="little work, to see that everything runs")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
     given = parser.parse_args(argv)

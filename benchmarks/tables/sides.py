@@ -1,20 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who looks up and updates rows: our table, numpy on a dense array, PyTorch's sparse embedding."""
+"""Who looks up and updates rows in this process: our table, and numpy on a dense array."""
 
 from __future__ import annotations
 
-import importlib
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Protocol
 
 import numpy as np
 
 from benchmarks.tables.workload import WIDTH, Floats, Ids, Workload
 from paddle.optim.spec import OptimizerSpec, ParameterSpec, RowGradient
+from paddle.pserver.sparse.hash_table import HashTable
 from paddle.pserver.sparse.initial import Initial
 from paddle.pserver.sparse.serving import GrowingShare, ServedTable
+from paddle.pserver.sparse.slabs import Memory, map_memory
 from paddle.pserver.sparse.spec import TableSpec
 
 RATE, EPSILON = 0.1, 1e-6
+_HUGE = 2 << 20
 
 
 class Side(Protocol):
@@ -30,11 +33,16 @@ class Side(Protocol):
 class Ours:
     """The growing table; ids are arbitrary, and gradients are checked as those from the wire are."""
 
-    def __init__(self, load: Workload) -> None:
+    def __init__(self, load: Workload, allocate: Callable[[int], Memory] = map_memory) -> None:
+        """Make an empty table.
+
+        Args:
+            allocate: where it gets memory from.
+        """
         spec = TableSpec(ParameterSpec("emb", (1, WIDTH), sparse=True), Initial.uniform(-0.1, 0.1, 1))
         optimizer = OptimizerSpec("adagrad", {"epsilon": EPSILON}, learning_rate=RATE)
         self._served = ServedTable(GrowingShare(spec, 0, 1), optimizer)
-        self.table = self._served.table
+        self.table = self._served.table = HashTable(spec, optimizer, allocate)
         self._ids, self._out = load.ids, np.empty(load.gradient.shape, np.float32)
 
     def lookup(self, positions: Ids) -> None:
@@ -46,6 +54,26 @@ class Ours:
         step = RowGradient(self._ids[positions], gradient)
         self._served.check(step)
         self._served.update([step], RATE)
+
+
+class Pool:
+    """Memory that was touched before anybody asks for it."""
+
+    def __init__(self, nbytes: int) -> None:
+        self._memory = map_memory(nbytes)
+        self._memory[:: _HUGE >> 9] = 0
+        self._used = 0
+
+    def allocate(self, nbytes: int) -> Memory:
+        """Return the next bytes.
+
+        Raises:
+            MemoryError: there are not so many left.
+        """
+        start, self._used = self._used, self._used + (nbytes + _HUGE - 1 & -_HUGE)
+        if self._used > len(self._memory):
+            raise MemoryError(f"the pool has {len(self._memory)} bytes")
+        return self._memory[start : start + nbytes]
 
 
 class Numpy:
@@ -70,34 +98,3 @@ class Numpy:
         s = self._s[rows] + g * g
         self._s[rows] = s
         self._w[rows] -= RATE * g / np.sqrt(s + EPSILON)
-
-
-class Torch:
-    """torch.nn.Embedding(sparse=True) and torch.optim.Adagrad, one thread, for ids that are positions already."""
-
-    def __init__(self, load: Workload) -> None:
-        """Make the table.
-
-        Raises:
-            RuntimeError: there is no PyTorch.
-        """
-        try:
-            self._torch: Any = importlib.import_module("torch")
-        except ImportError as error:
-            raise RuntimeError(f"PyTorch is not installed: {error}") from None
-        self._torch.set_num_threads(1)
-        self._embedding = self._torch.nn.Embedding(len(load.ids), WIDTH, sparse=True)
-        self._optimizer = self._torch.optim.Adagrad(self._embedding.parameters(), lr=RATE)
-
-    def lookup(self, positions: Ids) -> None:
-        """See `Side`."""
-        with self._torch.no_grad():
-            self._embedding(self._torch.from_numpy(positions))
-
-    def update(self, positions: Ids, gradient: Floats) -> None:
-        """See `Side`."""
-        torch, weight = self._torch, self._embedding.weight
-        weight.grad = torch.sparse_coo_tensor(
-            torch.from_numpy(positions)[None], torch.from_numpy(gradient), weight.shape
-        )
-        self._optimizer.step()

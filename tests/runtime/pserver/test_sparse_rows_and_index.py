@@ -172,6 +172,40 @@ def test_the_index_takes_about_15_bytes_an_id_and_never_moves_many_at_once(patte
     assert max(sizes) < 2 * count / SEGMENTS
 
 
+def ids_in_segment(segment: int, count: int, seed: int) -> np.ndarray:
+    """Invert the mixer: distinct ids of one segment, of which a table would need a thousand times as many."""
+    rng = np.random.default_rng(seed)
+    z = np.unique(rng.integers(0, 1 << 54, count, np.uint64)) | np.uint64(segment << 54)
+    for shift, factor in ((31, 0x94D049BB133111EB), (27, 0xBF58476D1CE4E5B9), (30, 1)):
+        unshifted = z.copy()
+        for _ in range(2):
+            unshifted = z ^ (unshifted >> np.uint64(shift))
+        z = unshifted * np.uint64(pow(factor, -1, 1 << 64))
+    return z.view(np.int64)
+
+
+def test_ids_of_crowded_segments_are_found_after_these_were_cut_in_pieces() -> None:
+    count, batch = 60_000, 1000
+    crowd = np.concatenate([[0], ids_in_segment(0, count, 1), ids_in_segment(SEGMENTS - 1, count, 2)])
+    assert set(segments_of(crowd).tolist()) == {0, SEGMENTS - 1}
+    crowd = np.random.default_rng(3).permutation(crowd)
+    numbers = np.arange(len(crowd), dtype=np.uint32)
+    index = Index()
+    for start in range(0, len(crowd), batch):
+        part = slice(start, start + batch)
+        index.insert(crowd[part], numbers[part])
+    np.testing.assert_array_equal(index.find(crowd), numbers)
+    assert (index.find(arbitrary_ids(1000)) == ABSENT).all()
+    ids, found = index.segment(0)
+    assert sorted(found.tolist()) == np.flatnonzero(segments_of(crowd) == 0).tolist()
+    np.testing.assert_array_equal(crowd[found], ids)
+    index.remove(crowd[::2])
+    index.replace(0, ids[:5], found[:5])
+    kept = np.isin(crowd, ids[:5]) | ((segments_of(crowd) > 0) & (numbers % 2 == 1))
+    np.testing.assert_array_equal(index.find(crowd) != ABSENT, kept)
+    assert len(index) == kept.sum()
+
+
 def test_a_table_takes_at_most_20_bytes_a_row_beside_its_floats() -> None:
     table = table_of(INITIALS["uniform"], 4)
     ids = arbitrary_ids(300_000)

@@ -18,9 +18,9 @@ import numpy.typing as npt
 from paddle.errors import PserverError
 from paddle.optim.rows import RowStep
 from paddle.optim.spec import OptimizerSpec, RowGradient
-from paddle.pserver.sparse import index_kernels, row_kernels
+from paddle.pserver.sparse import row_kernels
 from paddle.pserver.sparse.blocks import Block, Header
-from paddle.pserver.sparse.gradients import joined, plain
+from paddle.pserver.sparse.gradients import grouped, joined, plain
 from paddle.pserver.sparse.index import ABSENT, Index
 from paddle.pserver.sparse.mixing import SEGMENTS
 from paddle.pserver.sparse.slabs import Memory, Numbers, Slabs, map_memory
@@ -31,6 +31,7 @@ from paddle.pserver.sparse.waiting import WaitingRoom
 
 Ids = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
+Flags = npt.NDArray[np.bool_]
 Unknown = Literal["initial", "zero"]
 
 # Floats of rows that are updated at a time: they and the rule's intermediate results stay in the processor's cache.
@@ -102,14 +103,15 @@ class HashTable:
         """
         self.reserve(gradients)
         ids, values = joined(gradients, self.spec.width)
-        first, order, starts = _grouped(ids)
+        first, order, starts = grouped(ids)
         distinct = ids[first]
         self._begin_batch()
-        numbers = self._get_or_make(distinct)
+        numbers, fresh = self._get_or_make(distinct)
         which = np.flatnonzero(numbers != ABSENT)
         for start in range(0, len(which), self._block):
             part = which[start : start + self._block]
-            self._update_block(distinct[part], numbers[part], (values, order, starts, part), learning_rate)
+            rows = distinct[part], numbers[part], fresh[part]
+            self._update_block(*rows, (values, order, starts, part), learning_rate)
 
     def reserve(self, gradients: Sequence[RowGradient]) -> None:
         """Make sure that an `update` with these gradients finds room.
@@ -120,7 +122,7 @@ class HashTable:
         count = sum(len(gradient.rows) for gradient in gradients)
         if len(self) + count > self.spec.max_rows:
             ids, _ = joined(gradients, self.spec.width)
-            distinct = ids[_grouped(ids)[0]]
+            distinct = ids[grouped(ids)[0]]
             absent = distinct[self._index.find(distinct) == ABSENT]
             count = int(self._waiting.would_admit(absent).sum())
         self._reserve(count)
@@ -133,7 +135,7 @@ class HashTable:
         Raises:
             PserverError: see `update`.
         """
-        latest = len(ids) - 1 - _grouped(ids[::-1].copy())[0]
+        latest = len(ids) - 1 - grouped(ids[::-1].copy())[0]
         ids, values = ids[latest], values[latest]
         self._reserve(int((self._index.find(ids) == ABSENT).sum()))
         self._begin_batch()
@@ -226,15 +228,16 @@ class HashTable:
         if self.spec.max_age or self.clock > MAX_AGE:
             self._sweep(self.clock % SEGMENTS, self.clock)
 
-    def _get_or_make(self, ids: Ids) -> Numbers:
+    def _get_or_make(self, ids: Ids) -> tuple[Numbers, Flags]:
+        """Return rows (n,), ABSENT for those not let in, and which are fresh: they hold nothing yet."""
         numbers = self._index.find(ids)
+        fresh = np.zeros(len(ids), np.bool_)
         absent = np.flatnonzero(numbers == ABSENT)
         if len(absent):
             absent = absent[self._waiting.admit(ids[absent])]
-            fresh = self._make(ids[absent])
-            self._slabs.begin(fresh, ids[absent], new_tick(self.clock))
-            numbers[absent] = fresh
-        return numbers
+            numbers[absent] = self._make(ids[absent])
+            fresh[absent] = True
+        return numbers, fresh
 
     def _reserve(self, count: int) -> None:
         if len(self) + count > self.spec.max_rows:
@@ -253,10 +256,15 @@ class HashTable:
         self,
         ids: Ids,
         numbers: Numbers,
+        fresh: Flags,
         gradients: tuple[Floats, Ids, Ids, Ids],
         learning_rate: float,
     ) -> None:
-        parts, ticks = self._gather(numbers)
+        if fresh.any():
+            parts, ticks = self._room(len(ids))
+            self._slabs.begin(numbers, ids, fresh, new_tick(self.clock), parts, ticks)
+        else:
+            parts, ticks = self._gather(numbers)
         for snapshot in self._snapshots:
             snapshot.keep(ids, numbers, parts, ticks)
         g = np.empty((len(ids), self.spec.width), np.float32)
@@ -268,10 +276,12 @@ class HashTable:
         self._slabs.scatter(numbers, parts, ticks)
 
     def _gather(self, numbers: Numbers) -> tuple[Floats, Numbers]:
-        parts = np.empty((self._slabs.parts, len(numbers), self.spec.width), np.float32)
-        ticks = np.empty(len(numbers), np.uint32)
+        parts, ticks = self._room(len(numbers))
         self._slabs.gather(numbers, parts, ticks)
         return parts, ticks
+
+    def _room(self, count: int) -> tuple[Floats, Numbers]:
+        return np.empty((self._slabs.parts, count, self.spec.width), np.float32), np.empty(count, np.uint32)
 
     def _keep(self, ids: Ids, numbers: Numbers) -> None:
         if self._snapshots and len(ids):
@@ -292,9 +302,3 @@ class HashTable:
                 self._slabs.give_back(numbers[dead])
                 numbers, ticks = numbers[~dead], ticks[~dead]
         self._slabs.set_ticks(numbers, rejuvenated(ticks, clock))
-
-
-def _grouped(ids: Ids) -> tuple[Ids, Ids, Ids]:
-    first, order, starts = (np.empty(len(ids) + extra, np.int64) for extra in (0, 0, 1))
-    count = index_kernels.group(ids, first, order, starts)
-    return first[:count], order, starts

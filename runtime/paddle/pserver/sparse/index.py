@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A map from int64 ids to uint32 numbers that grows a segment at a time: open addressing, about 15 bytes an id.
+"""A map from int64 ids to uint32 numbers that grows a piece at a time: open addressing, about 15 bytes an id.
 
-It is cut into 1024 segments by the ids' mixed bits, and each of them grows by itself, by about a seventh. So
-no operation moves more than a few segments of 1/1024 of all ids, memory never holds an old and a new copy of
-everything, and segments, whose thresholds differ, do not grow all at once.
+It is cut into pieces by the ids' mixed bits: first one for each of the 1024 segments, and each grows by itself, by
+about a seventh, until it holds some thousands of ids; then it is split in two. So no step moves more than one
+piece of at most 16,384 ids however large the map is, memory never holds an old and a new copy of everything,
+and pieces, whose thresholds differ, do not grow all at once.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paddle.pserver.sparse import index_kernels as kernels
-from paddle.pserver.sparse.mixing import SEGMENTS, segments_of
+from paddle.pserver.sparse.mixing import SEGMENT_BITS, SEGMENTS
 
 Ids = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.uint32]
@@ -22,8 +23,10 @@ Numbers = npt.NDArray[np.uint32]
 ABSENT = kernels.ABSENT
 
 _MAX_LOAD = 0.88
-# After it grew, a segment's load is between these, by its number: neighbours then grow at other times.
+# After it grew, a piece's load is between these, by its segment's number: neighbours then grow at other times.
 _LOW_LOAD, _HIGH_LOAD = 0.72, 0.80
+# Ids in a piece: one that would hold more is split; later segments' are split earlier, the last one's at half.
+_MOST_IDS = 1 << 14
 _BUCKET_BYTES = 12
 _SMALLEST = 4
 
@@ -32,53 +35,51 @@ class Index:
     """The map. Not thread-safe."""
 
     def __init__(self) -> None:
-        self._address = np.zeros(SEGMENTS, np.uint64)
-        self._capacity = np.ones(SEGMENTS, np.int64)
+        # The directory has an entry for each value of the ids' first `bits` mixed bits. A piece that fewer bits
+        # tell has several entries, which are alike; the first of them, whose number is the piece's, counts its ids.
+        self._bits = SEGMENT_BITS
+        self._directory = np.zeros(SEGMENTS, kernels.ENTRY)
         self._count = np.zeros(SEGMENTS, np.int64)
-        self._memory: list[npt.NDArray[np.uint8]] = []
-        # Segments without ids share a bucket that stays empty.
-        self._nothing = [self._allocate(segment, 1) for segment in (0, 1)]
-        for segment in range(SEGMENTS):
-            self._memory.append(self._nothing[min(segment, 1)])
-            self._address[segment] = self._memory[segment].ctypes.data
+        self._memory: dict[int, npt.NDArray[np.uint8]] = {}
+        for piece in range(SEGMENTS):
+            self._give(piece, SEGMENT_BITS, 1)
 
     def __len__(self) -> int:
         return int(self._count.sum())
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory that the buckets take."""
-        return sum(memory.nbytes for memory in self._memory)
+        """Bytes of memory that the buckets and the directory take."""
+        return sum(memory.nbytes for memory in self._memory.values()) + self._directory.nbytes
 
     def find(self, ids: Ids) -> Numbers:
         """Return the number of each id (n,), ABSENT for those that are not here."""
         numbers = np.empty(len(ids), np.uint32)
-        kernels.find(ids, self._address, self._capacity, numbers)
+        kernels.find(ids, self._directory, self._bits, numbers)
         return numbers
 
     def insert(self, ids: Ids, numbers: Numbers) -> None:
         """Add ids (n,), of which none is here and none comes twice, with their numbers (n,), not ABSENT."""
-        coming = np.bincount(segments_of(ids), minlength=SEGMENTS)
-        needed = self._count + coming
-        for segment in np.flatnonzero((coming > 0) & (needed > _MAX_LOAD * self._capacity)).tolist():
-            self._resize(segment, _roomy(segment, int(needed[segment])))
-        kernels.insert(ids, numbers, self._address, self._capacity, self._count)
+        while not self._has_room(ids):
+            pass
+        kernels.insert(ids, numbers, self._directory, self._bits, self._count)
 
     def put(self, ids: Ids, numbers: Numbers) -> None:
         """Give ids (n,) that are all here other numbers."""
-        kernels.put(ids, numbers, self._address, self._capacity)
+        kernels.put(ids, numbers, self._directory, self._bits)
 
     def remove(self, ids: Ids) -> None:
         """Forget ids (n,) that are all here; the room is kept for others."""
-        kernels.remove(ids, self._address, self._capacity, self._count)
+        kernels.remove(ids, self._directory, self._bits, self._count)
 
     def segment(self, segment: int) -> tuple[Ids, Numbers]:
         """Return copies of the ids and the numbers in one segment, in an order that only the index knows."""
-        ids = np.empty(int(self._count[segment]), np.int64)
+        pieces = self._pieces_of(segment)
+        ids = np.empty(sum(int(self._count[piece]) for piece in pieces), np.int64)
         numbers = np.empty(len(ids), np.uint32)
-        kernels.entries(
-            self._address[segment], self._capacity[segment], kernels.empty_of(segment), ids, numbers
-        )
+        at = 0
+        for piece in pieces:
+            at += kernels.entries(*self._buckets(piece), ids[at:], numbers[at:])
         return ids, numbers
 
     def segments(self) -> Iterator[tuple[Ids, Numbers]]:
@@ -87,33 +88,86 @@ class Index:
 
     def replace(self, segment: int, ids: Ids, numbers: Numbers) -> None:
         """Let one segment hold these of its ids and no others; it shrinks to fit."""
-        self._memory[segment] = self._nothing[min(segment, 1)]
-        self._capacity[segment], self._count[segment] = 1, 0
-        self._address[segment] = self._memory[segment].ctypes.data
+        for piece in self._pieces_of(segment):
+            self._count[piece] = 0
+            self._give(piece, int(self._directory["depth"][piece]), 1)
         if len(ids):
-            self._resize(segment, _roomy(segment, len(ids)))
-            kernels.insert(ids, numbers, self._address, self._capacity, self._count)
+            self.insert(ids, numbers)
 
-    def _resize(self, segment: int, capacity: int) -> None:
-        memory = self._allocate(segment, capacity)
-        address = np.uint64(memory.ctypes.data)
-        kernels.move(
-            self._address[segment],
-            self._capacity[segment],
-            address,
-            capacity,
-            kernels.empty_of(segment),
-        )
-        self._memory[segment] = memory
-        self._address[segment], self._capacity[segment] = address, capacity
+    def _has_room(self, ids: Ids) -> bool:
+        """Make room for more ids; False if a piece was split for it, whose halves may still have to grow."""
+        coming = np.bincount(kernels.pieces_of(ids, self._directory, self._bits), minlength=len(self._count))
+        needed = self._count + coming
+        full = np.flatnonzero((coming > 0) & (needed > _MAX_LOAD * self._directory["capacity"]))
+        split = needed[full] > _most(full >> (self._bits - SEGMENT_BITS))
+        for piece in full[~split].tolist():
+            self._resize(piece, int(needed[piece]))
+        if not split.any():
+            return True
+        sizes = needed[full[split]].tolist()
+        pieces = full[split]
+        if (self._directory["depth"][pieces] == self._bits).any():
+            self._double()
+            pieces = 2 * pieces
+        for piece, size in zip(pieces.tolist(), sizes, strict=True):
+            self._split(piece, size)
+        return False
 
-    def _allocate(self, segment: int, capacity: int) -> npt.NDArray[np.uint8]:
+    def _resize(self, piece: int, count: int) -> None:
+        held = self._take(piece)
+        self._give(piece, int(self._directory["depth"][piece]), self._roomy(piece, count))
+        kernels.insert(*held, self._directory, self._bits, self._count)
+
+    def _split(self, piece: int, count: int) -> None:
+        """Let the upper half of a piece's mixed numbers have its own; both get room for half of `count` ids."""
+        held = self._take(piece)
+        depth = int(self._directory["depth"][piece]) + 1
+        for half in (piece, piece + (1 << (self._bits - depth))):
+            # Ids fall into either half as heads and tails do.
+            self._give(half, depth, self._roomy(half, count // 2 + 2 * int(count**0.5)))
+        kernels.insert(*held, self._directory, self._bits, self._count)
+
+    def _take(self, piece: int) -> tuple[Ids, Numbers]:
+        """Return copies of what a piece holds, which it then no longer counts."""
+        count = int(self._count[piece])
+        ids, numbers = np.empty(count, np.int64), np.empty(count, np.uint32)
+        kernels.entries(*self._buckets(piece), ids, numbers)
+        self._count[piece] = 0
+        return ids, numbers
+
+    def _buckets(self, piece: int) -> tuple[np.uint64, int, int]:
+        entry = self._directory[piece]
+        return entry["address"], int(entry["capacity"]), kernels.empty_of(piece)
+
+    def _double(self) -> None:
+        """Let the directory tell one more bit."""
+        self._bits += 1
+        self._directory = np.repeat(self._directory, 2)
+        self._count = np.stack((self._count, np.zeros_like(self._count)), axis=1).ravel()
+        self._memory = {2 * piece: memory for piece, memory in self._memory.items()}
+
+    def _give(self, piece: int, depth: int, capacity: int) -> None:
+        """Let a piece have new, empty buckets."""
         memory = np.empty(_BUCKET_BYTES * capacity, np.uint8)
-        memory[: 8 * capacity].view(np.int64)[:] = kernels.empty_of(segment)
-        return memory
+        memory[: 8 * capacity].view(np.int64)[:] = kernels.empty_of(piece)
+        self._memory[piece] = memory
+        entries = slice(piece, piece + (1 << (self._bits - depth)))
+        self._directory[entries] = (memory.ctypes.data, capacity, depth)
+
+    def _pieces_of(self, segment: int) -> list[int]:
+        shift = self._bits - SEGMENT_BITS
+        piece, end, found = segment << shift, segment + 1 << shift, []
+        while piece < end:
+            found.append(piece)
+            piece += 1 << (self._bits - int(self._directory["depth"][piece]))
+        return found
+
+    def _roomy(self, piece: int, count: int) -> int:
+        """Return the buckets that a piece of so many ids gets when it has to grow."""
+        load = _LOW_LOAD + (_HIGH_LOAD - _LOW_LOAD) * (piece >> (self._bits - SEGMENT_BITS)) / SEGMENTS
+        return max(int(count / load), _SMALLEST) + 1
 
 
-def _roomy(segment: int, count: int) -> int:
-    """Return the buckets that a segment of so many ids gets when it has to grow."""
-    load = _LOW_LOAD + (_HIGH_LOAD - _LOW_LOAD) * segment / SEGMENTS
-    return max(int(count / load), _SMALLEST) + 1
+def _most(segments: Ids) -> npt.NDArray[np.float64]:
+    most: npt.NDArray[np.float64] = _MOST_IDS * 2.0 ** (-segments / SEGMENTS)
+    return most

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compiled loops over the buckets of an `Index`.
 
-The top bits of an id's mixed number choose its segment, the next 32 its home bucket; from there on buckets
-are searched one after the other. A segment of c buckets is c ids and then c numbers, at one address. An
-empty bucket holds an id that belongs to another segment, so that no id is reserved. Every segment has an
-empty bucket, or searches would not end.
+The first bits of an id's mixed number choose its piece, the next 32 its home bucket; from there on buckets
+are searched one after the other. A piece of c buckets is c ids and then c numbers, at one address. An
+empty bucket holds an id that belongs to another piece, so that no id is reserved. Every piece has an
+empty bucket, or searches would not end. `directory` (2^bits,) of ENTRY says where pieces are.
 """
 
 from __future__ import annotations
@@ -14,15 +14,16 @@ from typing import Any
 import numpy as np
 
 from paddle.pserver.sparse.compiling import compiled, int64s, prefetch, uint32s
-from paddle.pserver.sparse.mixing import FIRST, SECOND, SEGMENT_BITS
+from paddle.pserver.sparse.mixing import FIRST, SECOND
 
 ABSENT = 0xFFFFFFFF
 """Number of an id that is not there."""
 
+ENTRY = np.dtype([("address", np.uint64), ("capacity", np.int64), ("depth", np.int64)])
+"""A piece: where its buckets are, how many, and how many bits tell it."""
+
 _BLOCK = 64
 _FIRST, _SECOND = np.uint64(FIRST), np.uint64(SECOND)
-_TO_SEGMENT = np.uint64(64 - SEGMENT_BITS)
-_PAST_SEGMENT = np.uint64(SEGMENT_BITS)
 _30, _27, _31, _32 = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(32)
 _4, _8 = np.uint64(4), np.uint64(8)
 
@@ -36,14 +37,25 @@ def mix(z: Any) -> Any:
 
 
 @compiled
-def empty_of(segment: Any) -> Any:
-    """Return the id that marks a segment's empty buckets: 0 lies in segment 0, and 1 does not."""
-    return 1 if segment == 0 else 0
+def empty_of(piece: Any) -> Any:
+    """Return the id that marks a piece's empty buckets: 0 lies in piece 0, and 1 does not."""
+    return 1 if piece == 0 else 0
 
 
 @compiled
-def _home(mixed: Any, capacity: Any) -> Any:
-    return np.int64((((mixed << _PAST_SEGMENT) >> _32) * np.uint64(capacity)) >> _32)
+def _entry_of(mixed: Any, bits: Any) -> Any:
+    return np.int64(mixed >> np.uint64(64 - bits))
+
+
+@compiled
+def _piece_of(entry: Any, bits: Any, depth: Any) -> Any:
+    """Return the first of the entries that are one piece's."""
+    return entry >> (bits - depth) << (bits - depth)
+
+
+@compiled
+def _home(mixed: Any, depth: Any, capacity: Any) -> Any:
+    return np.int64((((mixed << np.uint64(depth)) >> _32) * np.uint64(capacity)) >> _32)
 
 
 @compiled
@@ -58,37 +70,37 @@ def _search(keys: Any, key: Any, home: Any, empty: Any) -> Any:
 
 
 @compiled
-def find(ids: Any, address: Any, capacity: Any, out: Any) -> Any:
-    """Write each id's number, or ABSENT, to out (n,) uint32; return how many are absent.
+def _bring_near(
+    ids: Any, start: Any, count: Any, directory: Any, bits: Any, entries: Any, homes: Any
+) -> None:
+    """Find the entries and home buckets of `count` ids: all misses are under way before one is waited for."""
+    for i in range(count):
+        mixed = mix(np.uint64(ids[start + i]))
+        entries[i] = _entry_of(mixed, bits)
+        piece = directory[entries[i]]
+        homes[i] = _home(mixed, piece.depth, piece.capacity)
+        prefetch(piece.address + _8 * np.uint64(homes[i]))
+        prefetch(piece.address + _8 * np.uint64(piece.capacity) + _4 * np.uint64(homes[i]))
 
-    Args:
-        ids: (n,) int64.
-        address: (segments,) uint64.
-        capacity: (segments,) int64, buckets of each.
-    """
+
+@compiled
+def find(ids: Any, directory: Any, bits: Any, out: Any) -> Any:
+    """Write each id's number, or ABSENT, to out (n,) uint32; return how many of ids (n,) int64 are absent."""
     absent = 0
     homes = np.empty(_BLOCK, np.int64)
-    segments = np.empty(_BLOCK, np.int64)
+    entries = np.empty(_BLOCK, np.int64)
     for start in range(0, len(ids), _BLOCK):
         count = min(_BLOCK, len(ids) - start)
-        # All misses of a block are under way before the first one is waited for.
+        _bring_near(ids, start, count, directory, bits, entries, homes)
         for i in range(count):
-            mixed = mix(np.uint64(ids[start + i]))
-            segment = np.int64(mixed >> _TO_SEGMENT)
-            home = _home(mixed, capacity[segment])
-            homes[i] = home
-            segments[i] = segment
-            at = address[segment]
-            prefetch(at + _8 * np.uint64(home))
-            prefetch(at + _8 * np.uint64(capacity[segment]) + _4 * np.uint64(home))
-        for i in range(count):
-            segment = segments[i]
-            size = capacity[segment]
-            keys = int64s(address[segment], size)
-            empty = empty_of(segment)
+            piece = directory[entries[i]]
+            keys = int64s(piece.address, piece.capacity)
+            empty = empty_of(_piece_of(entries[i], bits, piece.depth))
             bucket = _search(keys, ids[start + i], homes[i], empty)
             if keys[bucket] == ids[start + i]:
-                out[start + i] = uint32s(address[segment] + _8 * np.uint64(size), size)[bucket]
+                out[start + i] = uint32s(piece.address + _8 * np.uint64(piece.capacity), piece.capacity)[
+                    bucket
+                ]
             else:
                 out[start + i] = ABSENT
                 absent += 1
@@ -96,62 +108,81 @@ def find(ids: Any, address: Any, capacity: Any, out: Any) -> Any:
 
 
 @compiled
-def insert(ids: Any, numbers: Any, address: Any, capacity: Any, count: Any) -> None:
+def insert(ids: Any, numbers: Any, directory: Any, bits: Any, counts: Any) -> None:
     """Add ids (n,) int64, none of them there and none twice, with their numbers (n,) uint32.
 
-    Every segment has room: its `count` stays below its capacity.
+    Every piece has room: its count stays below its capacity.
     """
-    for i in range(len(ids)):
-        mixed = mix(np.uint64(ids[i]))
-        segment = np.int64(mixed >> _TO_SEGMENT)
-        size = capacity[segment]
-        keys = int64s(address[segment], size)
-        empty = empty_of(segment)
-        bucket = _search(keys, ids[i], _home(mixed, size), empty)
-        keys[bucket] = ids[i]
-        uint32s(address[segment] + _8 * np.uint64(size), size)[bucket] = numbers[i]
-        count[segment] += 1
+    homes = np.empty(_BLOCK, np.int64)
+    entries = np.empty(_BLOCK, np.int64)
+    for start in range(0, len(ids), _BLOCK):
+        count = min(_BLOCK, len(ids) - start)
+        _bring_near(ids, start, count, directory, bits, entries, homes)
+        for i in range(count):
+            piece = directory[entries[i]]
+            number = _piece_of(entries[i], bits, piece.depth)
+            keys = int64s(piece.address, piece.capacity)
+            bucket = _search(keys, ids[start + i], homes[i], empty_of(number))
+            keys[bucket] = ids[start + i]
+            uint32s(piece.address + _8 * np.uint64(piece.capacity), piece.capacity)[bucket] = numbers[
+                start + i
+            ]
+            counts[number] += 1
 
 
 @compiled
-def put(ids: Any, numbers: Any, address: Any, capacity: Any) -> None:
+def put(ids: Any, numbers: Any, directory: Any, bits: Any) -> None:
     """Change the numbers of ids (n,) that are all there."""
     for i in range(len(ids)):
         mixed = mix(np.uint64(ids[i]))
-        segment = np.int64(mixed >> _TO_SEGMENT)
-        size = capacity[segment]
-        bucket = _search(int64s(address[segment], size), ids[i], _home(mixed, size), empty_of(segment))
-        uint32s(address[segment] + _8 * np.uint64(size), size)[bucket] = numbers[i]
+        entry = _entry_of(mixed, bits)
+        piece = directory[entry]
+        size = piece.capacity
+        empty = empty_of(_piece_of(entry, bits, piece.depth))
+        bucket = _search(int64s(piece.address, size), ids[i], _home(mixed, piece.depth, size), empty)
+        uint32s(piece.address + _8 * np.uint64(size), size)[bucket] = numbers[i]
 
 
 @compiled
-def remove(ids: Any, address: Any, capacity: Any, count: Any) -> None:
+def remove(ids: Any, directory: Any, bits: Any, counts: Any) -> None:
     """Remove ids (n,) that are all there; those behind move up, so that searches still find them."""
     for i in range(len(ids)):
         mixed = mix(np.uint64(ids[i]))
-        segment = np.int64(mixed >> _TO_SEGMENT)
-        size = capacity[segment]
-        keys = int64s(address[segment], size)
-        numbers = uint32s(address[segment] + _8 * np.uint64(size), size)
-        hole = _search(keys, ids[i], _home(mixed, size), empty_of(segment))
+        entry = _entry_of(mixed, bits)
+        piece = directory[entry]
+        depth, size = piece.depth, piece.capacity
+        number = _piece_of(entry, bits, depth)
+        keys = int64s(piece.address, size)
+        numbers = uint32s(piece.address + _8 * np.uint64(size), size)
+        hole = _search(keys, ids[i], _home(mixed, depth, size), empty_of(number))
         bucket = hole
         while True:
             bucket = bucket + 1 if bucket + 1 < size else 0
-            if keys[bucket] == empty_of(segment):
+            if keys[bucket] == empty_of(number):
                 break
-            home = _home(mix(np.uint64(keys[bucket])), size)
+            home = _home(mix(np.uint64(keys[bucket])), depth, size)
             # It may move into the hole unless its home lies behind the hole, going round.
             if (bucket - home) % size >= (bucket - hole) % size:
                 keys[hole] = keys[bucket]
                 numbers[hole] = numbers[bucket]
                 hole = bucket
-        keys[hole] = empty_of(segment)
-        count[segment] -= 1
+        keys[hole] = empty_of(number)
+        counts[number] -= 1
+
+
+@compiled
+def pieces_of(ids: Any, directory: Any, bits: Any) -> Any:
+    """Return the piece of each id (n,), as (n,) int64."""
+    pieces = np.empty(len(ids), np.int64)
+    for i in range(len(ids)):
+        entry = _entry_of(mix(np.uint64(ids[i])), bits)
+        pieces[i] = _piece_of(entry, bits, directory[entry].depth)
+    return pieces
 
 
 @compiled
 def entries(address: Any, capacity: Any, empty: Any, ids: Any, numbers: Any) -> Any:
-    """Write the ids and numbers of one segment to arrays that are long enough; return how many there are."""
+    """Write the ids and numbers of one piece to arrays that are long enough; return how many there are."""
     keys = int64s(address, capacity)
     values = uint32s(address + _8 * np.uint64(capacity), capacity)
     found = 0
@@ -161,21 +192,6 @@ def entries(address: Any, capacity: Any, empty: Any, ids: Any, numbers: Any) -> 
             numbers[found] = values[bucket]
             found += 1
     return found
-
-
-@compiled
-def move(address: Any, capacity: Any, new_address: Any, new_capacity: Any, empty: Any) -> None:
-    """Copy one segment into another, empty one of another capacity."""
-    keys = int64s(address, capacity)
-    numbers = uint32s(address + _8 * np.uint64(capacity), capacity)
-    new_keys = int64s(new_address, new_capacity)
-    new_numbers = uint32s(new_address + _8 * np.uint64(new_capacity), new_capacity)
-    for bucket in range(capacity):
-        if keys[bucket] != empty:
-            home = _home(mix(np.uint64(keys[bucket])), new_capacity)
-            free = _search(new_keys, keys[bucket], home, empty)
-            new_keys[free] = keys[bucket]
-            new_numbers[free] = numbers[bucket]
 
 
 @compiled

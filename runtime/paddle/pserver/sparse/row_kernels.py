@@ -107,28 +107,6 @@ def read(
 
 
 @compiled
-def begin(
-    slabs: Any,
-    bits: Any,
-    floats: Any,
-    width: Any,
-    numbers: Any,
-    ids: Any,
-    key: Any,
-    kind: Any,
-    mean: Any,
-    spread: Any,
-    tick: Any,
-) -> None:
-    """Make rows (n,) new: values drawn, states 0, all with one tick."""
-    for i in range(len(numbers)):
-        row = float32s(_row_address(slabs, bits, floats, numbers[i]), floats)
-        draw(key, kind, mean, spread, ids[i], row[:width])
-        row[width:] = np.float32(0.0)
-        uint32s(_tick_address(slabs, bits, floats, numbers[i]), 1)[0] = tick
-
-
-@compiled
 def gather(slabs: Any, bits: Any, floats: Any, numbers: Any, parts: Any, ticks: Any) -> None:
     """Copy rows (n,) to parts (parts, n, width) and their ticks to (n,) uint32."""
     num_parts, _, width = parts.shape
@@ -145,6 +123,41 @@ def gather(slabs: Any, bits: Any, floats: Any, numbers: Any, parts: Any, ticks: 
             for j in range(width):
                 parts[part, i, j] = row[part * width + j]
         ticks[i] = uint32s(_tick_address(slabs, bits, floats, numbers[i]), 1)[0]
+
+
+@compiled
+def begin(
+    slabs: Any,
+    bits: Any,
+    floats: Any,
+    numbers: Any,
+    ids: Any,
+    fresh: Any,
+    key: Any,
+    kind: Any,
+    mean: Any,
+    spread: Any,
+    tick: Any,
+    parts: Any,
+    ticks: Any,
+) -> None:
+    """Gather rows (n,), but draw the values of those that are fresh (n,) bool: states 0, and one tick."""
+    num_parts, count, width = parts.shape
+    for i in range(count):
+        if i + _AHEAD < count and not fresh[i + _AHEAD]:
+            _prefetch_row(slabs, bits, floats, numbers[i + _AHEAD], floats)
+            prefetch(_tick_address(slabs, bits, floats, numbers[i + _AHEAD]))
+        if fresh[i]:
+            draw(key, kind, mean, spread, ids[i], parts[0, i])
+            for part in range(1, num_parts):
+                parts[part, i] = np.float32(0.0)
+            ticks[i] = tick
+        else:
+            row = float32s(_row_address(slabs, bits, floats, numbers[i]), floats)
+            for part in range(num_parts):
+                for j in range(width):
+                    parts[part, i, j] = row[part * width + j]
+            ticks[i] = uint32s(_tick_address(slabs, bits, floats, numbers[i]), 1)[0]
 
 
 @compiled

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rows of one shape in slabs of memory that never move; a row has a number, floats and a tick.
 
-Memory is taken a slab at a time and committed by the kernel page by page, so that growth copies nothing.
+Memory is taken a slab at a time and committed by the kernel page by page, so that growth copies nothing. A large
+table has the pages of rows to come touched beforehand, about 1/512 of its size.
 Numbers that were given back are used again first. Floats of a row: values, then each state, (parts, width).
 """
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 from collections.abc import Callable
 
@@ -16,6 +18,7 @@ import numpy.typing as npt
 from paddle.errors import PserverError
 from paddle.pserver.sparse import row_kernels as kernels
 from paddle.pserver.sparse.initial import KINDS, Initial
+from paddle.pserver.sparse.touching import Toucher
 
 Numbers = npt.NDArray[np.uint32]
 Floats = npt.NDArray[np.float32]
@@ -24,6 +27,8 @@ Memory = npt.NDArray[np.uint8]
 _SLAB_BYTES = 32 << 20
 _MAX_BITS = 20
 _TICK_BYTES = 4
+_LARGE_BYTES = 16 << 20
+_AHEAD_SHIFT, _LEAST_AHEAD_BYTES = 9, 4 << 20
 
 
 def map_memory(nbytes: int) -> Memory:
@@ -49,11 +54,13 @@ class Slabs:
         """
         self.width, self.parts = width, parts
         self._allocate = allocate
-        row_bytes = 4 * width * parts + _TICK_BYTES
-        self._bits = min(max((_SLAB_BYTES // row_bytes).bit_length() - 1, 4), _MAX_BITS)
+        self._row_bytes = 4 * width * parts + _TICK_BYTES
+        self._bits = min(max((_SLAB_BYTES // self._row_bytes).bit_length() - 1, 4), _MAX_BITS)
         self._slabs: list[Memory] = []
         self._addresses = np.zeros(0, np.uint64)
         self._used = 0
+        self._touched = 0
+        self._toucher = Toucher()
         self._free = np.zeros(0, np.uint32)
         self._num_free = 0
         self._draw = (np.uint64(initial.key), KINDS.index(initial.kind), initial.mean, initial.spread)
@@ -64,8 +71,7 @@ class Slabs:
     @property
     def nbytes(self) -> int:
         """Bytes that rows took so far with their ticks, given back or not, and what is kept about free ones."""
-        row_bytes = 4 * self.width * self.parts + _TICK_BYTES
-        return self._used * row_bytes + self._free.nbytes + self._addresses.nbytes
+        return self._used * self._row_bytes + self._free.nbytes + self._addresses.nbytes
 
     def reserve(self, count: int) -> None:
         """Make sure that so many rows can be taken.
@@ -74,7 +80,13 @@ class Slabs:
             PserverError: there is no memory for them; no row was taken.
         """
         while self._used + count - self._num_free > len(self._slabs) << self._bits:
-            self._add_slab()
+            try:
+                self._add_slab()
+            except (OSError, MemoryError, ValueError) as error:
+                raise PserverError(
+                    f"no memory for more than {len(self)} rows of {self._row_bytes} bytes: {error}; "
+                    "use more servers, an entry filter or eviction by age"
+                ) from None
 
     def take(self, count: int) -> Numbers:
         """Return the numbers of so many rows, which were reserved; they hold whatever was there."""
@@ -85,6 +97,8 @@ class Slabs:
         numbers[:again] = self._free[self._num_free : self._num_free + again]
         numbers[again:] = np.arange(self._used, self._used + fresh, dtype=np.uint32)
         self._used += fresh
+        if fresh and self._used * self._row_bytes >= _LARGE_BYTES:
+            self._touch_ahead(self._used - fresh)
         return numbers
 
     def give_back(self, numbers: Numbers) -> None:
@@ -95,9 +109,18 @@ class Slabs:
         self._free[self._num_free : needed] = numbers
         self._num_free = needed
 
-    def begin(self, numbers: Numbers, ids: npt.NDArray[np.int64], tick: int) -> None:
-        """Give rows (n,) the values that their ids begin with; states 0."""
-        kernels.begin(*self._where, self.width, numbers, ids, *self._draw, np.uint32(tick))
+    def begin(
+        self,
+        numbers: Numbers,
+        ids: npt.NDArray[np.int64],
+        fresh: npt.NDArray[np.bool_],
+        tick: int,
+        parts: Floats,
+        ticks: Numbers,
+    ) -> None:
+        """Gather rows, those that are fresh (n,) with the values that their ids begin with, states 0 and this tick."""
+        draw = (*self._draw, np.uint32(tick))
+        kernels.begin(*self._where, numbers, ids, fresh, *draw, parts, ticks)
 
     def read(self, numbers: Numbers, ids: npt.NDArray[np.int64], out: Floats, unknown_as_zero: bool) -> None:
         """Write values to out (n, width); an ABSENT row's are those its id begins with, or 0."""
@@ -127,14 +150,25 @@ class Slabs:
     def _where(self) -> tuple[npt.NDArray[np.uint64], int, int]:
         return self._addresses, self._bits, self.width * self.parts
 
+    def _touch_ahead(self, start: int) -> None:
+        """Have the memory of rows from number `start` to somewhat past the used ones touched, as far as it was not."""
+        used_bytes = self._used * self._row_bytes
+        ahead = max(used_bytes >> _AHEAD_SHIFT, _LEAST_AHEAD_BYTES) // self._row_bytes
+        start, end = max(start, self._touched), self._used + ahead
+        if end > len(self._slabs) << self._bits:
+            with contextlib.suppress(OSError, MemoryError, ValueError):  # told when it is needed
+                self._add_slab()
+        end = min(end, len(self._slabs) << self._bits)
+        row, floats = 4 * self.width * self.parts, 4 * self.width * self.parts << self._bits
+        while start < end:
+            slab, place = start >> self._bits, start & ((1 << self._bits) - 1)
+            count = min(end - start, (1 << self._bits) - place)
+            for base, size in ((0, row), (floats, _TICK_BYTES)):
+                self._toucher.touch(self._slabs[slab], base + place * size, base + (place + count) * size)
+            start += count
+        self._touched = max(self._touched, end)
+
     def _add_slab(self) -> None:
-        row_bytes = 4 * self.width * self.parts + _TICK_BYTES
-        try:
-            memory = self._allocate(row_bytes << self._bits)
-        except (OSError, MemoryError, ValueError) as error:
-            raise PserverError(
-                f"no memory for more than {len(self)} rows of {row_bytes} bytes: {error}; "
-                "use more servers, an entry filter or eviction by age"
-            ) from None
+        memory = self._allocate(self._row_bytes << self._bits)
         self._slabs.append(memory)
         self._addresses = np.append(self._addresses, np.uint64(memory.ctypes.data))
