@@ -23,6 +23,7 @@ from paddle.fluid.compiler import BuildStrategy, CompiledProgram, ExecutionStrat
 from paddle.fluid.data_feeder import DataFeeder
 from paddle.fluid.defaults import default_main_program, default_startup_program, program_guard
 from paddle.fluid.executor import Executor
+from paddle.fluid.layers.inputs import sized_data as data
 from paddle.fluid.lod_tensor import (
     LoDTensor,
     LoDTensorArray,
@@ -43,6 +44,7 @@ from paddle.fluid.places import (
     is_compiled_with_cuda,
 )
 from paddle.fluid.program import Program
+from paddle.fluid.reader import DataLoader, PyReader
 from paddle.fluid.scope import Scope, global_scope, scope_guard
 from paddle.fluid.transpiler import DistributeTranspiler, DistributeTranspilerConfig
 from paddle.graph import unique_name
@@ -57,6 +59,7 @@ __all__ = [
     "CUDAPlace",
     "CompiledProgram",
     "DataFeeder",
+    "DataLoader",
     "DistributeTranspiler",
     "DistributeTranspilerConfig",
     "ExecutionStrategy",
@@ -66,6 +69,7 @@ __all__ = [
     "ParallelExecutor",
     "ParamAttr",
     "Program",
+    "PyReader",
     "Scope",
     "SelectedRows",
     "Tensor",
@@ -79,6 +83,7 @@ __all__ = [
     "create_random_int_lodtensor",
     "cuda_pinned_places",
     "cuda_places",
+    "data",
     "default_main_program",
     "default_startup_program",
     "executor",

@@ -12,6 +12,7 @@ from paddle.fluid.places import (
 )
 from paddle.fluid.scope import Scope
 from paddle.fluid.var_type import VarDesc
+from paddle.ops.errors import EndOfData as EOFException
 from paddle.ops.selected_rows import SelectedRows
 
 get_cuda_device_count = cuda_device_count
@@ -20,6 +21,7 @@ __all__ = [
     "CPUPlace",
     "CUDAPinnedPlace",
     "CUDAPlace",
+    "EOFException",
     "LoDTensor",
     "LoDTensorArray",
     "OpRole",

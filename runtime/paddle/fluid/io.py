@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Saving and loading, in the original's file formats."""
+"""Saving and loading, in the original's file formats; and where scripts look for readers."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from paddle.fluid.errors import FluidTypeError
 from paddle.fluid.executor import Executor
 from paddle.fluid.inference_model import load_inference_model, save_inference_model
 from paddle.fluid.program import Program
+from paddle.fluid.reader import DataLoader, PyReader
 from paddle.fluid.scope import global_scope
 from paddle.fluid.variable import Parameter
 from paddle.fluid.variable_files import (
@@ -26,8 +27,27 @@ from paddle.fluid.variable_files import (
     save_persistables,
     save_vars,
 )
+from paddle.reader import (
+    batch,
+    buffered,
+    cache,
+    chain,
+    compose,
+    firstn,
+    map_readers,
+    shuffle,
+    xmap_readers,
+)
 
 __all__ = [
+    "DataLoader",
+    "PyReader",
+    "batch",
+    "buffered",
+    "cache",
+    "chain",
+    "compose",
+    "firstn",
     "get_parameter_value",
     "get_parameter_value_by_name",
     "is_parameter",
@@ -36,10 +56,13 @@ __all__ = [
     "load_params",
     "load_persistables",
     "load_vars",
+    "map_readers",
     "save_inference_model",
     "save_params",
     "save_persistables",
     "save_vars",
+    "shuffle",
+    "xmap_readers",
 ]
 
 

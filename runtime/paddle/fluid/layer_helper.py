@@ -73,11 +73,28 @@ class LayerHelper:
         attrs: Mapping[str, object] | None = None,
         out: str = "Out",
         dtype: npt.DTypeLike | None = None,
+        stop_gradient: bool = False,
     ) -> Variable:
         """Append an operator with one new output and return the output."""
-        result = self.create_variable_for_type_inference(dtype)
+        result = self.create_variable_for_type_inference(dtype, stop_gradient)
         self.append_op(type, inputs, {out: result}, attrs)
         return result
+
+    def apply_all(
+        self,
+        type: str,
+        inputs: Names,
+        outs: Mapping[str, npt.DTypeLike],
+        attrs: Mapping[str, object] | None = None,
+        stop_gradient: bool = False,
+    ) -> list[Variable]:
+        """Append an operator with several new outputs, slot -> dtype, and return them in that order."""
+        made = {
+            slot: self.create_variable_for_type_inference(dtype, stop_gradient)
+            for slot, dtype in outs.items()
+        }
+        self.append_op(type, inputs, made, attrs)
+        return list(made.values())
 
     def create_variable_for_type_inference(
         self, dtype: npt.DTypeLike | None = None, stop_gradient: bool = False

@@ -17,6 +17,7 @@ from paddle.graph.in_place import copied, owner
 from paddle.graph.lod import LoDArray, plain
 from paddle.graph.plan import Plan
 from paddle.graph.scope import Cell, Scope
+from paddle.ops.errors import EndOfData
 from paddle.ops.registry import Spec
 from paddle.ops.selected_rows import SelectedRows
 
@@ -64,6 +65,8 @@ class BoundPlan:
         try:
             for call in self._plan.calls:
                 call(registers)
+        except EndOfData:
+            raise
         except Exception as error:
             raise self._failure(self._plan.calls.index(call) if call else 0, registers, error) from error
         owned = self._fetched(registers)

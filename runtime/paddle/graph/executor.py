@@ -69,6 +69,7 @@ class Executor:
             FeedError: a value does not fit, or a variable is neither fed nor computed.
             NotInitialisedError: a persistable variable has no value.
             ExecutionError: an operator failed; names it and its inputs.
+            EndOfData: a reader has no more batches.
         """
         cache = self._cache(program)
         values = feed or {}

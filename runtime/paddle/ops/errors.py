@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from paddle.errors import ConfigError
+from paddle.errors import ConfigError, PaddleError
 
 
 class OpError(ConfigError):
@@ -28,3 +28,7 @@ class ShapeError(OpError):
 
 class InputError(OpError):
     """An input holds a value the operator cannot use, such as an id outside of a table."""
+
+
+class EndOfData(PaddleError):
+    """A reader has no more batches; no failure of the operator that asked it for one."""

@@ -9,18 +9,18 @@ from paddle.backend import Array, array_module
 from paddle.ops.registry import Spec, gradient, operator
 from paddle.ops.shapes import axis_of
 
-_ATTRS = {"dim": (0,), "keep_dim": False, "reduce_all": False}
+ATTRS = {"dim": (0,), "keep_dim": False, "reduce_all": False}
 
 
 def _infer(x: Spec, *, dim: tuple[int, ...], keep_dim: bool, reduce_all: bool) -> Spec:
-    return Spec(_reduced_shape(x.shape, dim, keep_dim, reduce_all), x.dtype)
+    return Spec(reduced_shape(x.shape, dim, keep_dim, reduce_all), x.dtype)
 
 
-@operator("reduce_sum", "X -> Out", attrs=_ATTRS, infer=_infer)
+@operator("reduce_sum", "X -> Out", attrs=ATTRS, infer=_infer)
 def reduce_sum(x: Array, *, dim: tuple[int, ...], keep_dim: bool, reduce_all: bool) -> Array:
     """Out = sum of X."""
-    shape = _reduced_shape(x.shape, dim, keep_dim, reduce_all)
-    return x.sum(axis=_axes(x.ndim, dim, reduce_all), dtype=x.dtype).reshape(shape)
+    shape = reduced_shape(x.shape, dim, keep_dim, reduce_all)
+    return x.sum(axis=axes_of(x.ndim, dim, reduce_all), dtype=x.dtype).reshape(shape)
 
 
 @gradient("reduce_sum", "X Out@GRAD -> X@GRAD")
@@ -29,7 +29,7 @@ def reduce_sum_grad(x: Array, dout: Array, *, dim: tuple[int, ...], reduce_all: 
     return _spread(dout, x, dim, reduce_all)
 
 
-@operator("reduce_mean", "X -> Out", attrs=_ATTRS, infer=_infer)
+@operator("reduce_mean", "X -> Out", attrs=ATTRS, infer=_infer)
 def reduce_mean(x: Array, *, dim: tuple[int, ...], keep_dim: bool, reduce_all: bool) -> Array:
     """Out = mean of X."""
     total = reduce_sum(x, dim=dim, keep_dim=keep_dim, reduce_all=reduce_all)
@@ -42,18 +42,18 @@ def reduce_mean_grad(x: Array, dout: Array, *, dim: tuple[int, ...], reduce_all:
     return _spread(dout / x.dtype.type(_count(x, dim, reduce_all)), x, dim, reduce_all)
 
 
-@operator("reduce_max", "X -> Out", attrs=_ATTRS, infer=_infer)
+@operator("reduce_max", "X -> Out", attrs=ATTRS, infer=_infer)
 def reduce_max(x: Array, *, dim: tuple[int, ...], keep_dim: bool, reduce_all: bool) -> Array:
     """Out = the greatest of X."""
-    shape = _reduced_shape(x.shape, dim, keep_dim, reduce_all)
-    return x.max(axis=_axes(x.ndim, dim, reduce_all)).reshape(shape)
+    shape = reduced_shape(x.shape, dim, keep_dim, reduce_all)
+    return x.max(axis=axes_of(x.ndim, dim, reduce_all)).reshape(shape)
 
 
-@operator("reduce_min", "X -> Out", attrs=_ATTRS, infer=_infer)
+@operator("reduce_min", "X -> Out", attrs=ATTRS, infer=_infer)
 def reduce_min(x: Array, *, dim: tuple[int, ...], keep_dim: bool, reduce_all: bool) -> Array:
     """Out = the smallest of X."""
-    shape = _reduced_shape(x.shape, dim, keep_dim, reduce_all)
-    return x.min(axis=_axes(x.ndim, dim, reduce_all)).reshape(shape)
+    shape = reduced_shape(x.shape, dim, keep_dim, reduce_all)
+    return x.min(axis=axes_of(x.ndim, dim, reduce_all)).reshape(shape)
 
 
 @gradient("reduce_max", "X Out Out@GRAD -> X@GRAD")
@@ -65,11 +65,11 @@ def reduce_extreme_grad(
     return _spread(dout, x, dim, reduce_all) * (x == _spread(out, x, dim, reduce_all))
 
 
-@operator("reduce_prod", "X -> Out", attrs=_ATTRS, infer=_infer)
+@operator("reduce_prod", "X -> Out", attrs=ATTRS, infer=_infer)
 def reduce_prod(x: Array, *, dim: tuple[int, ...], keep_dim: bool, reduce_all: bool) -> Array:
     """Out = product of X."""
-    shape = _reduced_shape(x.shape, dim, keep_dim, reduce_all)
-    return x.prod(axis=_axes(x.ndim, dim, reduce_all), dtype=x.dtype).reshape(shape)
+    shape = reduced_shape(x.shape, dim, keep_dim, reduce_all)
+    return x.prod(axis=axes_of(x.ndim, dim, reduce_all), dtype=x.dtype).reshape(shape)
 
 
 @gradient("reduce_prod", "X Out Out@GRAD -> X@GRAD")
@@ -78,24 +78,26 @@ def reduce_prod_grad(x: Array, out: Array, dout: Array, *, dim: tuple[int, ...],
     return _spread(dout * out, x, dim, reduce_all) / x
 
 
-def _axes(rank: int, dim: tuple[int, ...], reduce_all: bool) -> tuple[int, ...]:
+def axes_of(rank: int, dim: tuple[int, ...], reduce_all: bool) -> tuple[int, ...]:
+    """Return the axes that go, ascending."""
     return tuple(range(rank)) if reduce_all else tuple(sorted({axis_of(axis, rank) for axis in dim}))
 
 
-def _reduced_shape(
+def reduced_shape(
     shape: tuple[int, ...], dim: tuple[int, ...], keep_dim: bool, reduce_all: bool
 ) -> tuple[int, ...]:
-    axes = _axes(len(shape), dim, reduce_all)
+    """Return what is left of a shape; (1,) if nothing is."""
+    axes = axes_of(len(shape), dim, reduce_all)
     if keep_dim:
         return tuple(1 if axis in axes else size for axis, size in enumerate(shape))
     return tuple(size for axis, size in enumerate(shape) if axis not in axes) or (1,)
 
 
 def _count(x: Array, dim: tuple[int, ...], reduce_all: bool) -> int:
-    return prod(x.shape[axis] for axis in _axes(x.ndim, dim, reduce_all))
+    return prod(x.shape[axis] for axis in axes_of(x.ndim, dim, reduce_all))
 
 
 def _spread(reduced: Array, x: Array, dim: tuple[int, ...], reduce_all: bool) -> Array:
-    shape = _reduced_shape(x.shape, dim, True, reduce_all)
+    shape = reduced_shape(x.shape, dim, True, reduce_all)
     spread: Array = array_module(x).broadcast_to(reduced.reshape(shape), x.shape)
     return spread

@@ -6,6 +6,7 @@ from __future__ import annotations
 from itertools import product
 from typing import Any
 
+from tests.runtime.ops.breadth_cases import BREADTH_CASES
 from tests.runtime.ops.dense_cases import DENSE_CASES
 from tests.runtime.ops.gradient_check import Case, Values
 from tests.runtime.ops.recurrent_cases import RECURRENT_CASES
@@ -337,6 +338,7 @@ CASES: list[Case] = [
     *_batch_norms(),
     *RECURRENT_CASES,
     *SAMPLED_CASES,
+    *BREADTH_CASES,
     *DENSE_CASES,
     *SEQUENCE_CASES,
 ]

@@ -21,15 +21,22 @@ from paddle.fluid.layers import (
     measures,
     normalise,
     orders,
+    printing,
+    readers,
     recurrent_layers,
     reductions,
+    resizing,
     rnn_blocks,
     row_norms,
+    selecting,
     sequences,
     shaping,
+    shrinking,
     structured_losses,
     table,
+    temporal,
     trigonometry,
+    volumes,
 )
 from paddle.fluid.layers.activations import *  # noqa: F403
 from paddle.fluid.layers.arithmetic import *  # noqa: F403
@@ -46,15 +53,22 @@ from paddle.fluid.layers.losses import *  # noqa: F403
 from paddle.fluid.layers.measures import *  # noqa: F403
 from paddle.fluid.layers.normalise import *  # noqa: F403
 from paddle.fluid.layers.orders import *  # noqa: F403
+from paddle.fluid.layers.printing import *  # noqa: F403
+from paddle.fluid.layers.readers import *  # noqa: F403
 from paddle.fluid.layers.recurrent_layers import *  # noqa: F403
 from paddle.fluid.layers.reductions import *  # noqa: F403
+from paddle.fluid.layers.resizing import *  # noqa: F403
 from paddle.fluid.layers.rnn_blocks import *  # noqa: F403
 from paddle.fluid.layers.row_norms import *  # noqa: F403
+from paddle.fluid.layers.selecting import *  # noqa: F403
 from paddle.fluid.layers.sequences import *  # noqa: F403
 from paddle.fluid.layers.shaping import *  # noqa: F403
+from paddle.fluid.layers.shrinking import *  # noqa: F403
 from paddle.fluid.layers.structured_losses import *  # noqa: F403
 from paddle.fluid.layers.table import *  # noqa: F403
+from paddle.fluid.layers.temporal import *  # noqa: F403
 from paddle.fluid.layers.trigonometry import *  # noqa: F403
+from paddle.fluid.layers.volumes import *  # noqa: F403
 
 __all__ = [
     *activations.__all__,
@@ -72,13 +86,20 @@ __all__ = [
     *measures.__all__,
     *normalise.__all__,
     *orders.__all__,
+    *printing.__all__,
+    *readers.__all__,
     *recurrent_layers.__all__,
     *reductions.__all__,
+    *resizing.__all__,
     *rnn_blocks.__all__,
     *row_norms.__all__,
+    *selecting.__all__,
     *sequences.__all__,
     *shaping.__all__,
+    *shrinking.__all__,
     *structured_losses.__all__,
     *table.__all__,
+    *temporal.__all__,
     *trigonometry.__all__,
+    *volumes.__all__,
 ]

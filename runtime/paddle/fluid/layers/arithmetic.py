@@ -15,8 +15,10 @@ __all__ = [
     "cos_sim",
     "elementwise_add",
     "elementwise_div",
+    "elementwise_floordiv",
     "elementwise_max",
     "elementwise_min",
+    "elementwise_mod",
     "elementwise_mul",
     "elementwise_pow",
     "elementwise_sub",
@@ -58,6 +60,8 @@ elementwise_div = _elementwise("elementwise_div")
 elementwise_max = _elementwise("elementwise_max")
 elementwise_min = _elementwise("elementwise_min")
 elementwise_pow = _elementwise("elementwise_pow")
+elementwise_mod = _elementwise("elementwise_mod")
+elementwise_floordiv = _elementwise("elementwise_floordiv")
 
 
 def mean(x: Variable, name: str | None = None) -> Variable:

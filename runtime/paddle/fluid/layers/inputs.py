@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""data: a variable that is fed."""
+"""data: a variable that is fed, as scripts before 1.6 make it (`layers.data`) and later ones (`fluid.data`)."""
 
 from __future__ import annotations
 
@@ -44,3 +44,10 @@ def data(
             name, sizes, dtype, stop_gradient=stop_gradient, lod_level=lod_level, type=type, is_data=True
         )
     )
+
+
+def sized_data(
+    name: str, shape: Sequence[int | None], dtype: npt.DTypeLike = "float32", lod_level: int = 0
+) -> Variable:
+    """Return a variable that is fed, of the shape as it is given: `fluid.data`, with None or -1 for the batch."""
+    return data(name, shape, append_batch_size=False, dtype=dtype, lod_level=lod_level)

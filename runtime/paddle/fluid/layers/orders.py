@@ -87,15 +87,9 @@ def uniform_random_batch_size_like(
     seed: int = 0,
 ) -> Variable:
     """Return numbers uniform in [min, max), one of whose sizes is one of the input's."""
-    attrs: dict[str, object] = {
-        "shape": tuple(shape),
-        "dtype": VarType.of(dtype),
-        "min": min,
-        "max": max,
-        "seed": seed,
-    }
-    attrs |= {"input_dim_idx": input_dim_idx, "output_dim_idx": output_dim_idx}
-    return _constant("uniform_random_batch_size_like", input, attrs, dtype)
+    attrs = {"min": min, "max": max, "seed": seed, **_places(shape, dtype, input_dim_idx, output_dim_idx)}
+    helper = LayerHelper("uniform_random_batch_size_like")
+    return helper.apply(helper.layer_type, {"Input": input}, attrs, dtype=dtype, stop_gradient=True)
 
 
 def gaussian_random_batch_size_like(
@@ -109,33 +103,22 @@ def gaussian_random_batch_size_like(
     dtype: npt.DTypeLike = "float32",
 ) -> Variable:
     """Return normal numbers, one of whose sizes is one of the input's."""
-    attrs: dict[str, object] = {
-        "shape": tuple(shape),
-        "dtype": VarType.of(dtype),
-        "mean": mean,
-        "std": std,
-        "seed": seed,
-    }
-    attrs |= {"input_dim_idx": input_dim_idx, "output_dim_idx": output_dim_idx}
-    return _constant("gaussian_random_batch_size_like", input, attrs, dtype)
+    attrs = {"mean": mean, "std": std, "seed": seed, **_places(shape, dtype, input_dim_idx, output_dim_idx)}
+    helper = LayerHelper("gaussian_random_batch_size_like")
+    return helper.apply(helper.layer_type, {"Input": input}, attrs, dtype=dtype, stop_gradient=True)
 
 
 def sampling_id(
     x: Variable, min: float = 0.0, max: float = 1.0, seed: int = 0, dtype: npt.DTypeLike = "int64"
 ) -> Variable:
     """Return for each row of chances a column drawn by them."""
-    out = LayerHelper("sampling_id").apply(
-        "sampling_id", {"X": x}, {"min": min, "max": max, "seed": seed}, dtype="int64"
-    )
-    out.stop_gradient = True
-    return out
+    attrs = {"min": min, "max": max, "seed": seed}
+    return LayerHelper("sampling_id").apply("sampling_id", {"X": x}, attrs, dtype="int64", stop_gradient=True)
 
 
 def shape(input: Variable) -> Variable:
     """Return the sizes of a variable, int32."""
-    out = LayerHelper("shape").apply("shape", {"Input": input}, dtype="int32")
-    out.stop_gradient = True
-    return out
+    return LayerHelper("shape").apply("shape", {"Input": input}, dtype="int32", stop_gradient=True)
 
 
 def isfinite(x: Variable) -> Variable:
@@ -153,7 +136,12 @@ def has_nan(x: Variable) -> Variable:
     return LayerHelper("isnan").apply("isnan", {"X": x}, dtype="bool")
 
 
-def _constant(op_type: str, input: Variable, attrs: dict[str, object], dtype: npt.DTypeLike) -> Variable:
-    out = LayerHelper(op_type).apply(op_type, {"Input": input}, attrs, dtype=dtype)
-    out.stop_gradient = True
-    return out
+def _places(
+    shape: Sequence[int], dtype: npt.DTypeLike, input_dim_idx: int, output_dim_idx: int
+) -> dict[str, object]:
+    return {
+        "shape": tuple(shape),
+        "dtype": VarType.of(dtype),
+        "input_dim_idx": input_dim_idx,
+        "output_dim_idx": output_dim_idx,
+    }

@@ -9,7 +9,7 @@ from typing import Protocol
 from paddle.fluid.layer_helper import LayerHelper
 from paddle.fluid.variable import Variable
 
-__all__ = ["reduce_max", "reduce_mean", "reduce_min", "reduce_prod", "reduce_sum"]
+__all__ = ["reduce_all", "reduce_any", "reduce_max", "reduce_mean", "reduce_min", "reduce_prod", "reduce_sum"]
 
 
 class _Reduction(Protocol):
@@ -39,6 +39,8 @@ def _reduction(op_type: str) -> _Reduction:
 
 
 reduce_sum = _reduction("reduce_sum")
+reduce_all = _reduction("reduce_all")
+reduce_any = _reduction("reduce_any")
 reduce_mean = _reduction("reduce_mean")
 reduce_max = _reduction("reduce_max")
 reduce_min = _reduction("reduce_min")

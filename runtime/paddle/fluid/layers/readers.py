@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Readers that are a part of the program: py_reader, and what reads from it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy.typing as npt
+
+from paddle.fluid.defaults import default_main_program
+from paddle.fluid.errors import FluidError
+from paddle.fluid.places import Place
+from paddle.fluid.reader import PyReader
+from paddle.fluid.variable import Variable
+from paddle.graph import unique_name
+
+__all__ = ["create_py_reader_by_data", "double_buffer", "py_reader", "read_file"]
+
+
+class _Unread(PyReader):
+    """A reader whose variables are made, and which nothing reads from until `read_file`."""
+
+    def __init__(self, feed_list: Sequence[Variable], capacity: int, name: str | None) -> None:
+        super().__init__(feed_list, capacity, name=name)
+        self._iterable = False
+
+
+def py_reader(
+    capacity: int,
+    shapes: Sequence[Sequence[int]],
+    dtypes: Sequence[npt.DTypeLike],
+    lod_levels: Sequence[int] | None = None,
+    name: str | None = None,
+    use_double_buffer: bool = True,
+) -> PyReader:
+    """Return a reader of batches that have a value for each of the shapes; -1 stands for the batch.
+
+    `read_file` gives its variables; its decorate_ methods say where batches come from, `start()` begins a pass,
+    and a run raises `fluid.core.EOFException` at its end, after which `reset()` is due.
+
+    Raises:
+        FluidError: shapes, dtypes and lod_levels are not as many.
+    """
+    levels = [0] * len(shapes) if lod_levels is None else list(lod_levels)
+    if not len(shapes) == len(dtypes) == len(levels):
+        raise FluidError(
+            f"py_reader: {len(shapes)} shapes, {len(dtypes)} dtypes and {len(levels)} lod_levels must be as many"
+        )
+    block = default_main_program().global_block()
+    known = name or unique_name.generate("py_reader")
+    variables = [
+        block.create_var(f"{known}.{at}", shape, dtype, stop_gradient=True, lod_level=level, is_data=True)
+        for at, (shape, dtype, level) in enumerate(zip(shapes, dtypes, levels, strict=True))
+    ]
+    return _Unread(variables, capacity, known)
+
+
+def create_py_reader_by_data(
+    capacity: int, feed_list: Sequence[Variable], name: str | None = None, use_double_buffer: bool = True
+) -> PyReader:
+    """Return a reader for variables that `data` made; see `py_reader`."""
+    return _Unread(feed_list, capacity, name)
+
+
+def read_file(reader: PyReader) -> Variable | list[Variable]:
+    """Return the variables that a run fills with a batch: one alone, or a list."""
+    variables = reader.append_read()
+    return variables[0] if len(variables) == 1 else variables
+
+
+def double_buffer(reader: PyReader, place: Place | None = None, name: str | None = None) -> PyReader:
+    """Return the reader: batches are made ahead in any case."""
+    return reader

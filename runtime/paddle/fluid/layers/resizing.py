@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Images in another size, with a border, by windows, by regions, or with channels moved."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from paddle.fluid.errors import FluidError
+from paddle.fluid.layer_helper import LayerHelper
+from paddle.fluid.layers.convolutions import Size, sizes
+from paddle.fluid.variable import Variable
+
+__all__ = [
+    "affine_channel",
+    "im2sequence",
+    "image_resize",
+    "image_resize_short",
+    "pad2d",
+    "pixel_shuffle",
+    "resize_bilinear",
+    "resize_nearest",
+    "roi_pool",
+    "shuffle_channel",
+    "space_to_depth",
+]
+
+_RESAMPLES = {"BILINEAR": "bilinear_interp", "NEAREST": "nearest_interp"}
+
+
+def image_resize(
+    input: Variable,
+    out_shape: Sequence[int] | Variable | None = None,
+    scale: float | None = None,
+    name: str | None = None,
+    resample: str = "BILINEAR",
+    actual_shape: Variable | None = None,
+    align_corners: bool = True,
+    align_mode: int = 1,
+) -> Variable:
+    """Return images (N, C, H, W) of another height and width.
+
+    Args:
+        input: the images.
+        out_shape: (height, width), or a variable that holds them; goes before `scale`.
+        scale: the height and width are so many times the input's.
+        name: of the layer.
+        resample: BILINEAR or NEAREST.
+        actual_shape: a variable that holds (height, width) and goes before everything else.
+        align_corners: the middles of the corner pixels are those of the input's.
+        align_mode: 0: places are middles of pixels; 1: their corners. Has no meaning if corners are aligned.
+
+    Raises:
+        FluidError: resample is unknown, or no size is given.
+    """
+    if resample not in _RESAMPLES:
+        raise FluidError(f"image_resize: resample is one of {', '.join(_RESAMPLES)}, got {resample!r}")
+    wanted = out_shape if actual_shape is None else actual_shape
+    inputs, attrs = {"X": input}, {"align_corners": align_corners, "align_mode": align_mode}
+    if isinstance(wanted, Variable):
+        inputs["OutSize"] = wanted
+    elif wanted is not None:
+        attrs["out_h"], attrs["out_w"] = sizes(wanted, 2)
+    elif scale is not None:
+        attrs["out_h"], attrs["out_w"] = (int(size * scale) for size in input.shape[2:])
+    else:
+        raise FluidError("image_resize: give out_shape or scale")
+    if resample == "NEAREST":
+        del attrs["align_mode"]
+    op_type = _RESAMPLES[resample]
+    return LayerHelper(op_type, name).apply(op_type, inputs, attrs, dtype=input.dtype)
+
+
+def resize_bilinear(
+    input: Variable,
+    out_shape: Sequence[int] | Variable | None = None,
+    scale: float | None = None,
+    name: str | None = None,
+    actual_shape: Variable | None = None,
+    align_corners: bool = True,
+    align_mode: int = 1,
+) -> Variable:
+    """Return images whose pixels are weighed means of the four around; see image_resize."""
+    return image_resize(input, out_shape, scale, name, "BILINEAR", actual_shape, align_corners, align_mode)
+
+
+def resize_nearest(
+    input: Variable,
+    out_shape: Sequence[int] | Variable | None = None,
+    scale: float | None = None,
+    name: str | None = None,
+    actual_shape: Variable | None = None,
+    align_corners: bool = True,
+) -> Variable:
+    """Return images whose pixels are the nearest of the input; see image_resize."""
+    return image_resize(input, out_shape, scale, name, "NEAREST", actual_shape, align_corners)
+
+
+def image_resize_short(input: Variable, out_short_len: int, resample: str = "BILINEAR") -> Variable:
+    """Return images whose shorter side has a given length, in the input's proportions."""
+    height, width = input.shape[2:]
+    short = min(height, width)
+    wanted = [int(size * out_short_len / short + 0.5) for size in (height, width)]
+    return image_resize(input, wanted, resample=resample)
+
+
+def pad2d(
+    input: Variable,
+    paddings: Sequence[int] = (0, 0, 0, 0),
+    mode: str = "constant",
+    pad_value: float = 0.0,
+    data_format: str = "NCHW",
+    name: str | None = None,
+) -> Variable:
+    """Return images with (top, bottom, left, right) more rows and columns: of a value, reflected, or of the edge."""
+    attrs = {
+        "paddings": tuple(paddings),
+        "mode": mode,
+        "pad_value": pad_value,
+        "data_format": data_format,
+    }
+    return LayerHelper("pad2d", name).apply("pad2d", {"X": input}, attrs, dtype=input.dtype)
+
+
+def im2sequence(
+    input: Variable,
+    filter_size: Size = 1,
+    stride: Size = 1,
+    padding: Size = 0,
+    input_image_size: Variable | None = None,
+    out_stride: Size = 1,
+    name: str | None = None,
+) -> Variable:
+    """Return each image's windows as rows of a sequence; padding is one number, (vertical, horizontal), or
+    (up, left, down, right).
+
+    Raises:
+        FluidError: input_image_size is given, which is not supported.
+    """
+    if input_image_size is not None:
+        raise FluidError(
+            "im2sequence: input_image_size is not supported: all images of a batch have one size"
+        )
+    around = sizes(padding, 2) * 2 if isinstance(padding, int) or len(padding) == 2 else tuple(padding)
+    attrs = {"kernels": sizes(filter_size, 2), "strides": sizes(stride, 2), "paddings": around}
+    return LayerHelper("im2sequence", name).apply("im2sequence", {"X": input}, attrs, dtype=input.dtype)
+
+
+def roi_pool(
+    input: Variable,
+    rois: Variable,
+    pooled_height: int = 1,
+    pooled_width: int = 1,
+    spatial_scale: float = 1.0,
+) -> Variable:
+    """Return the greatest values in a grid of cells over each region (left, top, right, bottom) of its image."""
+    attrs = {"pooled_height": pooled_height, "pooled_width": pooled_width, "spatial_scale": spatial_scale}
+    inputs = {"X": input, "ROIs": rois}
+    return LayerHelper("roi_pool").apply("roi_pool", inputs, attrs, dtype=input.dtype)
+
+
+def space_to_depth(x: Variable, blocksize: int, name: str | None = None) -> Variable:
+    """Return images whose blocks of pixels became channels."""
+    attrs = {"blocksize": blocksize}
+    return LayerHelper("space_to_depth", name).apply("space_to_depth", {"X": x}, attrs, dtype=x.dtype)
+
+
+def shuffle_channel(x: Variable, group: int, name: str | None = None) -> Variable:
+    """Return images with the first channel of each group first, then the second of each, and so on."""
+    return LayerHelper("shuffle_channel", name).apply(
+        "shuffle_channel", {"X": x}, {"group": group}, dtype=x.dtype
+    )
+
+
+def pixel_shuffle(x: Variable, upscale_factor: int) -> Variable:
+    """Return larger images whose pixels were channels."""
+    attrs = {"upscale_factor": upscale_factor}
+    return LayerHelper("pixel_shuffle").apply("pixel_shuffle", {"X": x}, attrs, dtype=x.dtype)
+
+
+def affine_channel(
+    x: Variable,
+    scale: Variable,
+    bias: Variable,
+    data_layout: str = "NCHW",
+    name: str | None = None,
+    act: str | None = None,
+) -> Variable:
+    """Return act(scale x + bias), one number of each a channel.
+
+    Raises:
+        FluidError: data_layout is not NCHW.
+    """
+    if data_layout != "NCHW":
+        raise FluidError(f"affine_channel: data_layout {data_layout!r} is not supported: transpose to NCHW")
+    helper = LayerHelper("affine_channel", name, act=act)
+    inputs = {"X": x, "Scale": scale, "Bias": bias}
+    return helper.append_activation(helper.apply("affine_channel", inputs, dtype=x.dtype))

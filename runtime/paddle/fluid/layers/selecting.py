@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Elements chosen, counted off, taken apart or hashed; sparse rows as arrays; products of pairs and their losses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy.typing as npt
+
+from paddle.fluid.errors import FluidError
+from paddle.fluid.layer_helper import LayerHelper
+from paddle.fluid.layers.arithmetic import elementwise_add, elementwise_div, elementwise_mul, mean, scale
+from paddle.fluid.layers.creation import cast, fill_constant
+from paddle.fluid.layers.reductions import reduce_sum
+from paddle.fluid.param_attr import ParamAttrLike
+from paddle.fluid.variable import Variable
+from paddle.ops.dtypes import VarType
+
+__all__ = [
+    "bilinear_tensor_product",
+    "diag",
+    "dice_loss",
+    "get_tensor_from_selected_rows",
+    "hash",
+    "kldiv_loss",
+    "linspace",
+    "merge_selected_rows",
+    "multiplex",
+    "range",
+    "rank",
+    "unstack",
+    "where",
+]
+
+
+def where(condition: Variable) -> Variable:
+    """Return the places (found, rank) at which a condition holds, int64."""
+    return LayerHelper("where").apply("where", {"Condition": condition}, dtype="int64", stop_gradient=True)
+
+
+def diag(diagonal: Variable) -> Variable:
+    """Return a matrix with a vector along its diagonal."""
+    return LayerHelper("diag").apply("diag", {"Diagonal": diagonal}, dtype=diagonal.dtype)
+
+
+def rank(input: Variable) -> Variable:
+    """Return how many dimensions a variable has, int32 (1,)."""
+    return fill_constant([1], "int32", len(input.shape))
+
+
+def range(
+    start: float | Variable, end: float | Variable, step: float | Variable, dtype: npt.DTypeLike
+) -> Variable:
+    """Return start, start + step, ... below end."""
+    names = {"Start": start, "End": end, "Step": step}
+    inputs = {slot: _number(value, dtype) for slot, value in names.items()}
+    return LayerHelper("range").apply("range", inputs, dtype=dtype, stop_gradient=True)
+
+
+def linspace(
+    start: float | Variable, stop: float | Variable, num: int | Variable, dtype: npt.DTypeLike
+) -> Variable:
+    """Return num numbers from start to stop, both among them."""
+    inputs = {"Start": _number(start, dtype), "Stop": _number(stop, dtype), "Num": _number(num, "int32")}
+    return LayerHelper("linspace").apply("linspace", inputs, dtype=dtype, stop_gradient=True)
+
+
+def multiplex(inputs: Sequence[Variable], index: Variable) -> Variable:
+    """Return row i of input index[i]."""
+    helper = LayerHelper("multiplex")
+    return helper.apply("multiplex", {"X": list(inputs), "Ids": index}, dtype=inputs[0].dtype)
+
+
+def unstack(x: Variable, axis: int = 0, num: int | None = None) -> list[Variable]:
+    """Return the parts of x along an axis, without that axis.
+
+    Raises:
+        FluidError: there are not `num`, or how many there are is not known.
+    """
+    count = x.shape[axis] if num is None else num
+    if count < 0:
+        raise FluidError(f"unstack: the size of axis {axis} of {x.describe()} is not known: give num")
+    helper = LayerHelper("unstack")
+    parts = [helper.create_variable_for_type_inference(x.dtype) for _ in [None] * count]
+    helper.append_op("unstack", {"X": x}, {"Y": parts}, {"axis": axis, "num": count})
+    return parts
+
+
+def hash(input: Variable, hash_size: int, num_hash: int = 1, name: str | None = None) -> Variable:
+    """Return (rows, num_hash, 1) numbers below hash_size for rows of ids."""
+    attrs = {"num_hash": num_hash, "mod_by": hash_size}
+    return LayerHelper("hash", name).apply("hash", {"X": input}, attrs, dtype="int64", stop_gradient=True)
+
+
+def merge_selected_rows(x: Variable, name: str | None = None) -> Variable:
+    """Return sparse rows, each of them once, values added up."""
+    helper = LayerHelper("merge_selected_rows", name)
+    out = helper.block.create_var(f"{helper.name}.out", x.shape, x.dtype, type=VarType.SELECTED_ROWS)
+    helper.append_op("merge_selected_rows", {"X": x}, {"Out": out})
+    return out
+
+
+def get_tensor_from_selected_rows(x: Variable, name: str | None = None) -> Variable:
+    """Return the values of sparse rows as an array."""
+    helper = LayerHelper("get_tensor_from_selected_rows", name)
+    return helper.apply("get_tensor_from_selected_rows", {"X": x}, dtype=x.dtype)
+
+
+def kldiv_loss(x: Variable, target: Variable, reduction: str = "mean", name: str | None = None) -> Variable:
+    """Return target (ln target - x) of each element ("none"), or their mean, sum or batchmean."""
+    attrs = {"reduction": reduction}
+    helper = LayerHelper("kldiv_loss", name)
+    return helper.apply("kldiv_loss", {"X": x, "Target": target}, attrs, out="Loss", dtype=x.dtype)
+
+
+def bilinear_tensor_product(
+    x: Variable,
+    y: Variable,
+    size: int,
+    act: str | None = None,
+    name: str | None = None,
+    param_attr: ParamAttrLike = None,
+    bias_attr: ParamAttrLike = None,
+) -> Variable:
+    """Return act(x W[k] yᵀ + b[k]) for k below size; W is (size, x's width, y's width), b (1, size)."""
+    helper = LayerHelper("bilinear_tensor_product", name, bias_attr=bias_attr, act=act)
+    shape = (size, x.shape[1], y.shape[1])
+    inputs: dict[str, Variable] = {"X": x, "Y": y}
+    inputs["Weight"] = helper.create_parameter(param_attr, shape, x.dtype)
+    if helper.bias_attr is not None:
+        inputs["Bias"] = helper.create_parameter(helper.bias_attr, (1, size), x.dtype, is_bias=True)
+    return helper.append_activation(helper.apply("bilinear_tensor_product", inputs, dtype=x.dtype))
+
+
+def dice_loss(input: Variable, label: Variable, epsilon: float = 1e-5) -> Variable:
+    """Return the mean over the batch of 1 - 2 |input · label| / (|input| + |label| + epsilon).
+
+    Args:
+        input: (N, ..., classes) chances.
+        label: (N, ..., 1) classes.
+        epsilon: keeps empty images from dividing by zero.
+    """
+    flat = LayerHelper("dice_loss").apply(
+        "one_hot", {"X": label}, {"depth": input.shape[-1]}, dtype="float32", stop_gradient=True
+    )
+    dims = [at for at, _ in enumerate(input.shape) if at]
+    shared = reduce_sum(elementwise_mul(input, flat), dim=dims)
+    total = elementwise_add(reduce_sum(input, dim=dims), reduce_sum(flat, dim=dims))
+    return mean(scale(elementwise_div(scale(shared, 2.0), scale(total, bias=epsilon)), scale=-1.0, bias=1.0))
+
+
+def _number(value: float | Variable, dtype: npt.DTypeLike) -> Variable:
+    if isinstance(value, Variable):
+        return value if value.dtype == dtype else cast(value, dtype)
+    return fill_constant([1], dtype, value)

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PyReader and DataLoader: minibatches from Python generators, made ahead on a thread.
+
+A reader is a part of its program, whose runs then need no feed and end with EOFException; or, iterable, it gives
+feeds one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
+from typing import Any
+
+from paddle.fluid.batch_queue import BatchQueue
+from paddle.fluid.data_feeder import DataFeeder
+from paddle.fluid.defaults import default_main_program
+from paddle.fluid.errors import FluidError, RunError
+from paddle.fluid.feeds import entering
+from paddle.fluid.places import Place
+from paddle.fluid.scope import global_scope
+from paddle.fluid.var_type import VarType
+from paddle.fluid.variable import Variable
+from paddle.graph import unique_name
+from paddle.reader.minibatch import batch
+from paddle.reader.parallel import buffered
+
+_Source = Callable[[], Iterable[Any]]
+
+
+class PyReader:
+    """Gives batches for a list of variables; a program reads from it by a `read` operator.
+
+    `decorate_...` says where the batches come from; `start()` and `reset()` begin and end a pass.
+    """
+
+    def __init__(
+        self,
+        feed_list: Sequence[Variable],
+        capacity: int,
+        use_double_buffer: bool = True,
+        iterable: bool = True,
+        return_list: bool = False,
+        name: str | None = None,
+    ) -> None:
+        """Prepare; append the operator that reads, unless it is iterable.
+
+        Args:
+            feed_list: what a batch has a value for.
+            capacity: batches made ahead, at most.
+            use_double_buffer: has no meaning: batches are always made ahead.
+            iterable: give feeds to `Executor.run` instead of being read from by the program.
+            return_list: an iterable reader yields lists of values instead of dicts.
+            name: of the reader.
+        """
+        if capacity < 1:
+            raise FluidError(f"capacity: expected at least 1, got {capacity}")
+        self.name = name or unique_name.generate("py_reader")
+        self.variables = list(feed_list)
+        self._capacity, self._iterable, self._as_list = capacity, iterable, return_list
+        self._queue = BatchQueue(capacity)
+        self._source: _Source | None = None
+        if not iterable:
+            self.append_read()
+
+    def append_read(self) -> list[Variable]:
+        """Append the operator that reads to the default main program; return the variables that it fills."""
+        block = default_main_program().global_block()
+        holder = block.create_var(self.name, persistable=True, stop_gradient=True, type=VarType.READER)
+        block.append_op("read", {"Reader": holder}, {"Out": self.variables})
+        return self.variables
+
+    def decorate_sample_list_generator(self, reader: _Source, places: Any = None) -> None:
+        """Take minibatches, lists of samples, from a generator function; `places` has no meaning."""
+        feeder = DataFeeder(self.variables)
+
+        def feeds() -> Iterator[Any]:
+            for samples in reader():
+                yield list(feeder.feed(samples).values())
+
+        self._source = feeds
+
+    decorate_paddle_reader = decorate_sample_list_generator
+
+    def decorate_sample_generator(
+        self, sample_generator: _Source, batch_size: int, drop_last: bool = True, places: Any = None
+    ) -> None:
+        """Take samples one by one from a generator function and make minibatches of them."""
+
+        def whole() -> Iterator[Any]:
+            for samples in batch(sample_generator, batch_size)():
+                if len(samples) == batch_size or not drop_last:
+                    yield samples
+
+        self.decorate_sample_list_generator(whole)
+
+    def decorate_batch_generator(self, reader: _Source, places: Place | None = None) -> None:
+        """Take finished batches from a generator function: an array or LoDTensor for each variable."""
+        self._source = reader
+
+    decorate_tensor_provider = decorate_batch_generator
+    set_sample_generator = decorate_sample_generator
+    set_sample_list_generator = decorate_sample_list_generator
+    set_batch_generator = decorate_batch_generator
+
+    def start(self) -> None:
+        """Begin a pass: batches are made ahead from now on.
+
+        Raises:
+            RunError: nothing was decorated, it has begun already, or the reader is iterable.
+        """
+        if self._iterable:
+            raise RunError(f"{self.name!r} is iterable: iterate over it instead of starting it")
+        source = self._values()
+        global_scope().set(self.name, self._queue)
+        self._queue.start(source)
+
+    def reset(self) -> None:
+        """End a pass, wherever it is; another `start` begins anew."""
+        self._queue.reset()
+
+    def __call__(self) -> Iterator[Any]:
+        """Iterate over feeds, of an iterable reader."""
+        if not self._iterable:
+            raise RunError(f"{self.name!r} is a part of its program: start it instead of iterating over it")
+        names = [variable.name for variable in self.variables]
+        with closing(iter(buffered(self._values(), self._capacity)())) as batches:  # type: ignore[type-var]
+            for values in batches:
+                yield values if self._as_list else dict(zip(names, values, strict=True))
+
+    def __iter__(self) -> Iterator[Any]:
+        return self()
+
+    def _values(self) -> Callable[[], Iterator[list[Any]]]:
+        source = self._source
+        if source is None:
+            raise RunError(f"{self.name!r} has no source: call one of its decorate_ methods first")
+
+        def values() -> Iterator[list[Any]]:
+            for given in source():
+                if len(given) != len(self.variables):
+                    raise FluidError(
+                        f"a batch for {self.name!r} has {len(given)} values, {len(self.variables)} were expected: "
+                        f"{', '.join(variable.name for variable in self.variables)}"
+                    )
+                yield [self._entered(each, to) for each, to in zip(given, self.variables, strict=True)]
+
+        return values
+
+    def _entered(self, value: Any, variable: Variable) -> Any:
+        found = entering(value, variable.block, variable.name)
+        known = len(found.shape) == len(variable.shape) and all(
+            want in (-1, got) for got, want in zip(found.shape, variable.shape, strict=True)
+        )
+        if not known or found.dtype != variable.dtype:
+            raise FluidError(
+                f"a batch for {self.name!r} has {tuple(found.shape)} {found.dtype} for {variable.describe()}"
+            )
+        return found
+
+
+class DataLoader:
+    """Where scripts look for `from_generator`."""
+
+    @staticmethod
+    def from_generator(
+        feed_list: Sequence[Variable],
+        capacity: int = 2,
+        use_double_buffer: bool = True,
+        iterable: bool = True,
+        return_list: bool = False,
+    ) -> PyReader:
+        """Return a reader; see `PyReader`."""
+        return PyReader(feed_list, capacity, use_double_buffer, iterable, return_list)

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Images whose rows and columns are weighted sums of another image's: padding and resizing, as two small matrices.
+
+Forward is A X Bᵀ, so that the gradient is Aᵀ dOut B whatever the weights are.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from paddle.backend import Array, from_host
+
+Matrix = np.ndarray[Any, np.dtype[Any]]
+
+
+def applied(x: Array, rows: Matrix, columns: Matrix) -> Array:
+    """Return A X Bᵀ of images (N, C, H, W), with A `rows` (H', H) and B `columns` (W', W)."""
+    a, b = from_host(rows.astype(x.dtype), x), from_host(columns.astype(x.dtype), x)
+    out: Array = a @ x @ b.T
+    return out
+
+
+def taken_back(dout: Array, rows: Matrix, columns: Matrix) -> Array:
+    """Return Aᵀ dOut B."""
+    return applied(dout, rows.T, columns.T)
+
+
+def padding(size: int, before: int, after: int, mode: str) -> Matrix:
+    """Return (before + size + after, size): constant pads with nothing, reflect and edge with what is there."""
+    places = np.arange(size)
+    if mode == "constant":
+        numbers = np.pad(places, (before, after), constant_values=-1)
+    else:
+        numbers = np.pad(places, (before, after), mode="reflect" if mode == "reflect" else "edge")
+    return np.asarray(numbers[:, None] == places, np.float64)
+
+
+def nearest(size: int, wanted: int, align_corners: bool) -> Matrix:
+    """Return (wanted, size): each row takes one."""
+    source = _ratio(size, wanted, align_corners) * np.arange(wanted) + (0.5 if align_corners else 0.0)
+    return np.asarray(np.minimum(source.astype(int), size - 1)[:, None] == np.arange(size), np.float64)
+
+
+def linear(size: int, wanted: int, align_corners: bool, align_mode: int) -> Matrix:
+    """Return (wanted, size): each row takes two neighbours, weighed by how near they are.
+
+    align_mode 0 takes places to be the middle of pixels, unless corners are aligned.
+    """
+    ratio, places = _ratio(size, wanted, align_corners), np.arange(wanted)
+    in_middle = align_mode == 0 and not align_corners
+    source = np.maximum(ratio * (places + 0.5) - 0.5, 0.0) if in_middle else ratio * places
+    low = np.minimum(source.astype(int), size - 1)
+    share = source - low
+    weights = np.zeros((wanted, size))
+    weights[places, low] += 1.0 - share
+    weights[places, np.minimum(low + 1, size - 1)] += share
+    return weights
+
+
+def _ratio(size: int, wanted: int, align_corners: bool) -> float:
+    if align_corners:
+        return (size - 1) / (wanted - 1) if wanted > 1 else 0.0
+    return size / wanted

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every layer appends operators that run, and nets of volumes, resized images and unplaced labels learn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import paddle.fluid as fluid
+from paddle.fluid import layers
+from paddle.ops.lod import LoDArray, offsets_of
+
+_RNG = np.random.default_rng(5)
+_IMAGES = _RNG.standard_normal((2, 4, 6, 8)).astype("float32")
+
+
+def _run(feed: dict[str, Any], fetches: list[Any]) -> list[Any]:
+    executor = fluid.Executor(fluid.CPUPlace())
+    executor.run(fluid.default_startup_program())
+    return executor.run(feed=feed, fetch_list=fetches, return_numpy=False)
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape"),
+    [
+        (lambda x: layers.image_resize(x, [3, 5]), (2, 4, 3, 5)),
+        (lambda x: layers.resize_bilinear(x, scale=0.5), (2, 4, 3, 4)),
+        (lambda x: layers.resize_nearest(x, [12, 16], align_corners=False), (2, 4, 12, 16)),
+        (lambda x: layers.image_resize_short(x, 3), (2, 4, 3, 4)),
+        (lambda x: layers.pad2d(x, [1, 2, 3, 4], "reflect"), (2, 4, 9, 15)),
+        (lambda x: layers.space_to_depth(x, 2), (2, 16, 3, 4)),
+        (lambda x: layers.pixel_shuffle(x, 2), (2, 1, 12, 16)),
+        (lambda x: layers.shuffle_channel(x, 2), (2, 4, 6, 8)),
+        (lambda x: layers.softshrink(layers.tanh_shrink(layers.selu(x))), (2, 4, 6, 8)),
+        (lambda x: layers.hard_shrink(layers.thresholded_relu(x, 0.1), 0.2), (2, 4, 6, 8)),
+        (lambda x: layers.unstack(x, axis=1)[3], (2, 6, 8)),
+        (lambda x: layers.im2sequence(x, [2, 2], [2, 2]), (24, 16)),
+        (lambda x: layers.reduce_any(layers.reduce_all(layers.isfinite(x))), (1,)),
+        (lambda x: layers.rank(x), (1,)),
+        (lambda x: layers.conv2d_transpose(x, 3, output_size=[12, 16], stride=2), (2, 3, 12, 16)),
+        (lambda x: layers.Print(x, message="seen", summarize=2), (2, 4, 6, 8)),
+        (
+            lambda x: layers.elementwise_mod(layers.abs(x), layers.fill_constant([1], "float32", 2.0)),
+            (2, 4, 6, 8),
+        ),
+    ],
+)
+def test_a_layer_of_images_gives_its_shape(
+    layer: Callable[[Any], Any], shape: tuple[int, ...], capfd: pytest.CaptureFixture[str]
+) -> None:
+    images = layers.data("images", [4, 6, 8])
+    out = layer(images)
+    (value,) = _run({"images": _IMAGES}, [out])
+    assert tuple(value.shape()) == shape
+    assert all(declared in (-1, size) for declared, size in zip(out.shape, shape, strict=True))
+
+
+def test_print_shows_what_passes_by(capfd: pytest.CaptureFixture[str]) -> None:
+    x = layers.data("x", [3])
+    _run({"x": np.array([[1.5, 2.5, 3.5]], "float32")}, [layers.Print(x, message="here", summarize=2)])
+    assert "here Tensor: x shape: [1, 3] dtype: float32 data: [1.5,2.5]" in capfd.readouterr().err
+
+
+def test_numbers_are_counted_off_and_chosen() -> None:
+    numbers, even = layers.range(0, 5, 2, "int64"), layers.linspace(0.0, 1.0, 3, "float32")
+    rows = layers.data("rows", [2])
+    chosen = layers.multiplex([rows, layers.scale(rows, 10.0)], layers.data("which", [1], dtype="int64"))
+    hashed = layers.hash(layers.data("ids", [2], dtype="int64"), 50, num_hash=3)
+    feed = {
+        "rows": np.ones((2, 2), "float32"),
+        "which": np.array([[1], [0]]),
+        "ids": np.array([[1, 2], [3, 4]]),
+    }
+    found = [np.array(each) for each in _run(feed, [numbers, even, chosen, hashed])]
+    assert found[0].tolist() == [0, 2, 4]
+    assert found[1].tolist() == [0.0, 0.5, 1.0]
+    assert found[2].tolist() == [[10, 10], [1, 1]]
+    assert found[3].shape == (2, 3, 1)
+
+
+def test_sequences_go_apart_by_time_and_come_together_again() -> None:
+    rows = layers.data("rows", [2], lod_level=1)
+    table = layers.lod_rank_table(rows)
+    steps = layers.lod_tensor_to_array(rows, table)
+    back = layers.array_to_lod_tensor(steps, table)
+    ranked = layers.reorder_lod_tensor_by_rank(rows, table)
+    value = LoDArray(np.arange(10, dtype="float32").reshape(5, 2), offsets_of([[2, 3]]))
+    found = _run({"rows": value}, [back, ranked])
+    np.testing.assert_array_equal(np.array(found[0]), value.data)
+    np.testing.assert_array_equal(np.array(found[1]), value.data[[2, 3, 4, 0, 1]])
+
+
+def _volumes() -> tuple[Any, dict[str, Any]]:
+    x, label = layers.data("x", [1, 4, 4, 4]), layers.data("label", [1], dtype="int64")
+    hidden = layers.pool3d(layers.conv3d(x, 4, 3, padding=1, act="relu"), 2, "avg", 2)
+    grown = layers.conv3d_transpose(hidden, 2, filter_size=2, stride=2, act="tanh")
+    score = layers.fc(grown, 2, act="softmax")
+    given = _RNG.standard_normal((24, 1, 4, 4, 4)).astype("float32")
+    target = (given.mean(axis=(1, 2, 3, 4)) > 0).astype("int64")[:, None]
+    return layers.mean(layers.cross_entropy(score, label)), {"x": given, "label": target}
+
+
+def _pairs() -> tuple[Any, dict[str, Any]]:
+    x, y, target = layers.data("x", [3]), layers.data("y", [2]), layers.data("target", [1])
+    out = layers.bilinear_tensor_product(x, y, 1)
+    left, right = _RNG.standard_normal((24, 3)), _RNG.standard_normal((24, 2))
+    wanted = left[:, :1] * right[:, 1:]
+    feed = {"x": left, "y": right, "target": wanted}
+    return layers.mean(layers.square_error_cost(out, target)), {
+        name: value.astype("float32") for name, value in feed.items()
+    }
+
+
+def _unplaced() -> tuple[Any, dict[str, Any]]:
+    rows, label = layers.data("rows", [4], lod_level=1), layers.data("label", [1], dtype="int64", lod_level=1)
+    scores = layers.fc(rows, 4)
+    lengths = [6, 5, 7]
+    spoken = [[1, 2], [3], [2, 2, 1]]
+    given = _RNG.standard_normal((18, 4)).astype("float32")
+    flat = np.array([each for some in spoken for each in some])[:, None]
+    return layers.mean(layers.warpctc(scores, label)), {
+        "rows": LoDArray(given, offsets_of([lengths])),
+        "label": LoDArray(flat, offsets_of([[len(some) for some in spoken]])),
+    }
+
+
+@pytest.mark.parametrize("net", [_volumes, _pairs, _unplaced])
+def test_a_net_learns(net: Callable[[], tuple[Any, dict[str, Any]]]) -> None:
+    loss, feed = net()
+    fluid.default_startup_program().random_seed = 3
+    fluid.optimizer.Adam(0.05).minimize(loss)
+    executor = fluid.Executor(fluid.CPUPlace())
+    executor.run(fluid.default_startup_program())
+    costs = [float(executor.run(feed=feed, fetch_list=[loss])[0][0]) for _ in range(40)]
+    assert costs[-1] < 0.5 * costs[0]
+
+
+def test_the_best_path_through_scores_is_decoded() -> None:
+    scores = layers.data("scores", [3], lod_level=1)
+    decoded = layers.ctc_greedy_decoder(scores, blank=0)
+    given = LoDArray(np.eye(3, dtype="float32")[[1, 1, 0, 1, 2, 2]], offsets_of([[4, 2]]))
+    (found,) = _run({"scores": given}, [decoded])
+    assert np.array(found)[:, 0].tolist() == [1, 1, 2]
+    assert found.recursive_sequence_lengths() == [[2, 1]]
+
+
+def test_overlap_of_regions_is_a_loss() -> None:
+    chances, label = layers.data("chances", [4, 2]), layers.data("label", [4, 1], dtype="int64")
+    loss = layers.dice_loss(chances, label)
+    given = np.zeros((1, 4, 2), "float32")
+    given[0, :, 1] = 1
+    (found,) = _run({"chances": given, "label": np.array([[[1], [1], [0], [0]]])}, [loss])
+    assert float(found) == pytest.approx(1 - 2 * 2 / (4 + 4), abs=1e-4)

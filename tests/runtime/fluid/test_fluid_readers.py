@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Readers inside of programs end a pass with EOFException, and iterable ones give feeds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import paddle.fluid as fluid
+from paddle.graph.errors import ExecutionError
+
+
+def _batches(count: int = 3) -> Iterator[Any]:
+    for number in range(count):
+        yield [(np.full(2, number, "float32"), np.array([number])) for _ in range(4)]
+
+
+def _reading() -> tuple[Any, Any, Any]:
+    reader = fluid.layers.py_reader(2, [(-1, 2), (-1, 1)], ["float32", "int64"], name="reader")
+    variables = fluid.layers.read_file(fluid.layers.double_buffer(reader))
+    assert isinstance(variables, list)
+    image, label = variables
+    return reader, fluid.layers.reduce_sum(image), label
+
+
+def _one_pass(executor: fluid.Executor, fetches: list[Any]) -> list[list[Any]]:
+    seen = []
+    while True:
+        try:
+            seen.append(executor.run(fetch_list=fetches))
+        except fluid.core.EOFException:
+            return seen
+
+
+def test_a_pass_ends_with_an_exception_and_another_one_begins_anew() -> None:
+    reader, total, label = _reading()
+    reader.decorate_paddle_reader(_batches)
+    executor = fluid.Executor(fluid.CPUPlace())
+    executor.run(fluid.default_startup_program())
+    for _ in range(2):
+        reader.start()
+        seen = _one_pass(executor, [total, label])
+        reader.reset()
+        assert [(float(value[0]), labels[0, 0]) for value, labels in seen] == [(0.0, 0), (8.0, 1), (16.0, 2)]
+
+
+def test_a_pass_may_be_left_early() -> None:
+    reader, total, _ = _reading()
+    reader.decorate_paddle_reader(lambda: _batches(1000))
+    executor = fluid.Executor(fluid.CPUPlace())
+    for _ in range(2):
+        reader.start()
+        assert executor.run(fetch_list=[total])[0][0] == 0.0
+        reader.reset()
+
+
+def test_batches_with_sequences_come_as_they_were_made() -> None:
+    words = fluid.layers.data("words", [1], dtype="int64", lod_level=1)
+    reader = fluid.layers.create_py_reader_by_data(2, [words])
+    fluid.layers.read_file(reader)
+    last = fluid.layers.sequence_last_step(fluid.layers.cast(words, "float32"))
+    made = fluid.create_lod_tensor(np.arange(5)[:, None], [[2, 3]], fluid.CPUPlace())
+    reader.decorate_tensor_provider(lambda: iter([[made]]))
+    reader.start()
+    (found,) = fluid.Executor(fluid.CPUPlace()).run(fetch_list=[last])
+    reader.reset()
+    assert found.tolist() == [[1.0], [4.0]]
+
+
+def test_an_iterable_reader_gives_feeds_again_and_again() -> None:
+    x = fluid.data("x", [None, 2])
+    reader = fluid.io.DataLoader.from_generator([x], capacity=2)
+    reader.set_sample_generator(lambda: ((np.full(2, n, "float32"),) for n in range(5)), batch_size=2)
+    executor = fluid.Executor(fluid.CPUPlace())
+    total = fluid.layers.reduce_sum(x)
+    for _ in range(2):
+        sums = [float(executor.run(feed=feed, fetch_list=[total])[0][0]) for feed in reader()]
+        assert sums == [2.0, 10.0]
+
+
+def test_an_error_of_the_source_reaches_the_run() -> None:
+    def broken() -> Iterator[Any]:
+        yield from _batches(1)
+        raise OSError("the disk is gone")
+
+    reader, total, _ = _reading()
+    reader.decorate_paddle_reader(broken)
+    executor = fluid.Executor(fluid.CPUPlace())
+    reader.start()
+    executor.run(fetch_list=[total])
+    with pytest.raises(Exception, match="the disk is gone"):
+        executor.run(fetch_list=[total])
+    reader.reset()
+
+
+def test_what_a_reader_cannot_do_is_told() -> None:
+    reader, total, _ = _reading()
+    with pytest.raises(RuntimeError, match="has no source"):
+        reader.start()
+    reader.decorate_tensor_provider(lambda: iter([[np.zeros((1, 2), "float32")]]))
+    reader.start()
+    executor = fluid.Executor(fluid.CPUPlace())
+    with pytest.raises(ExecutionError, match="has 1 values, 2 were expected"):
+        executor.run(fetch_list=[total])
+    with pytest.raises(RuntimeError, match="started already"):
+        reader.start()
+    reader.reset()
