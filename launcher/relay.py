@@ -12,7 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 LEAST_TAKERS = 2  # fewer are served directly
-LEAST_BYTES = 4 << 20  # that would leave the launcher once more; below that the set-up costs more
+# That would leave the launcher once more: what a gigabit link carries in a third of a second. Below that the nodes'
+# set-up (TLS, a connection to each source) costs more than it saves.
+LEAST_BYTES = 40 << 20
 SOURCES = 3  # the parent and those above it
 
 # What the shape is chosen for; another network is served too, at some other speed.

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import ssl
-import tempfile
 from contextlib import contextmanager
 from typing import Iterator, NamedTuple
 
@@ -66,6 +65,8 @@ def _file(content: str) -> Iterator[str]:
         finally:
             os.close(fd)
         return
+    import tempfile  # where it is needed alone: it brings `random` and with it much else
+
     with tempfile.NamedTemporaryFile(mode="w", prefix=".paddle-", encoding="ascii") as file:
         file.write(content)
         file.flush()

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.cluster
 scenarios = Scenarios(own_hosts)
 outcomes = scenarios.fixture()
 
-SIZE = 12_000_000
+SIZE = 22_000_000  # of which two copies more are worth a relay
 OVERHEAD = 4_000_000  # logins, agents, the runtime, and twice what TCP and SSH add
 
 
@@ -83,7 +83,7 @@ def whoever_fails_to_pass_on_is_gone_round(
 ) -> None:
     name, _, fault = case.partition(" ")
     path = add_big_file(job)
-    cluster.slow(mbit=40)
+    cluster.slow(mbit=80)
     launch = job.start("--mode=collective")
     host = cluster[name]
     wait_for("a third of the file", lambda: cached(host) > SIZE // 3, 30)
@@ -97,7 +97,7 @@ def a_node_that_is_cut_off_while_it_passes_on_is_named(
     cluster: Cluster, job: JobRunner, oracle: Oracle
 ) -> None:
     add_big_file(job)
-    cluster.slow(mbit=40)
+    cluster.slow(mbit=80)
     launch = job.start("--mode=collective")
     host = cluster["node-b"]
     wait_for("a third of the file", lambda: cached(host) > SIZE // 3, 30)
@@ -121,7 +121,7 @@ def a_workspace_that_changes_while_it_is_passed_on_ends_the_job(
     change: str, cluster: Cluster, job: JobRunner, oracle: Oracle
 ) -> None:
     path = add_big_file(job)
-    cluster.slow(mbit=40)
+    cluster.slow(mbit=80)
     launch = job.start("--mode=collective")
     wait_for("some of the file", lambda: cached(cluster["node-a"]) > SIZE // 8, 30)
     CHANGES[change](path)
