@@ -27,6 +27,7 @@ from paddle.pserver.named_values import (
     value_bytes,
 )
 from paddle.pserver.program_service import ALL, MORE
+from paddle.pserver.session import TAKES_OVER
 
 _log = logging.getLogger(__name__)
 
@@ -39,7 +40,15 @@ Named = Mapping[str, Value]
 class ProgramClient:
     """Not thread-safe; all methods block. Servers are numbered as their endpoints were given."""
 
-    def __init__(self, network: Network, *, trainer_id: int, num_trainers: int, timeout_s: float) -> None:
+    def __init__(
+        self,
+        network: Network,
+        *,
+        trainer_id: int,
+        num_trainers: int,
+        timeout_s: float,
+        takes_over: bool = False,
+    ) -> None:
         """Start a session with every server; they may still be starting.
 
         Args:
@@ -47,6 +56,7 @@ class ProgramClient:
             trainer_id: rank of this trainer.
             num_trainers: in the job; 0: as many as the servers say.
             timeout_s: how long a server may be silent.
+            takes_over: the trainer's earlier process is known to be dead, even if servers did not notice.
 
         Raises:
             PserverLost: a server did not answer within `timeout_s`.
@@ -57,7 +67,7 @@ class ProgramClient:
         self._everyone = range(len(network.endpoints))
         self._closed = False
         try:
-            self._exchange.hello(num_trainers)
+            self._exchange.hello(num_trainers, TAKES_OVER if takes_over else 0)
         except BaseException:
             network.close()
             raise
@@ -72,11 +82,18 @@ class ProgramClient:
         trainer_id: int,
         num_trainers: int,
         timeout_s: float,
+        takes_over: bool = False,
     ) -> Self:
         """Connect over ZeroMQ; see `__init__`."""
         _log.info("trainer %d: waiting up to %.0f s for %s", trainer_id, timeout_s, ", ".join(endpoints))
         links = Links(endpoints, keys, within_node=False)
-        return cls(links, trainer_id=trainer_id, num_trainers=num_trainers, timeout_s=timeout_s)
+        return cls(
+            links,
+            trainer_id=trainer_id,
+            num_trainers=num_trainers,
+            timeout_s=timeout_s,
+            takes_over=takes_over,
+        )
 
     def step(
         self, gradients: Mapping[int, Named], wanted: Mapping[int, Sequence[str]]

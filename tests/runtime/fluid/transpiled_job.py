@@ -50,18 +50,20 @@ def _part(value: Any, trainer: int, trainers: int) -> Any:
     return fluid.create_lod_tensor(rows, [mine], fluid.CPUPlace())
 
 
-def built(net: Callable[[], Any]) -> tuple[fluid.Program, fluid.Program, str]:
+def built(net: Callable[[], Any], seed: int = 3) -> tuple[fluid.Program, fluid.Program, str]:
     """Return main program, startup program and the loss's name of a net."""
     main, startup = fluid.Program(), fluid.Program()
     with fluid.program_guard(main, startup), fluid.unique_name.guard():
-        main.random_seed = startup.random_seed = 3
+        main.random_seed = startup.random_seed = seed
         loss = net()
     return main, startup, loss.name
 
 
-def one_process(net: Callable[[], Any], batches: Sequence[Feed]) -> tuple[list[float], dict[str, Any]]:
+def one_process(
+    net: Callable[[], Any], batches: Sequence[Feed], seed: int = 3
+) -> tuple[list[float], dict[str, Any]]:
     """Train on one machine; return the losses, and the first values of what is kept."""
-    main, startup, loss = built(net)
+    main, startup, loss = built(net, seed)
     scope, exe = fluid.Scope(), fluid.Executor(fluid.CPUPlace())
     exe.run(startup, scope=scope)
     first = {name: np.array(scope.get(name)) for name in scope.names()}

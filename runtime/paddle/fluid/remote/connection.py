@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from paddle.backend import Array, to_host
+from paddle.env import JobEnvironment
 from paddle.fluid.errors import FluidError, RunError
 from paddle.fluid.remote.distribution import Distribution
 from paddle.fluid.remote.settings import deadline_s, wire_keys
@@ -142,6 +143,7 @@ class Connection:
                 trainer_id=self.distribution.trainer_id,
                 num_trainers=self.distribution.trainers,
                 timeout_s=deadline_s(),
+                takes_over=JobEnvironment.read().restart_count > 0,
             )
         return self._client
 
