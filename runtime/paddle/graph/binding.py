@@ -21,6 +21,7 @@ from paddle.graph.in_place import copying, unsharing
 from paddle.graph.lod import sharing
 from paddle.graph.operator import EMPTY, Operator
 from paddle.graph.program import Program
+from paddle.graph.sharing import NOT_EXPOSED, Exposed
 from paddle.graph.tape import Derivation
 from paddle.ops.body import Body
 from paddle.ops.registry import NO_SLOTS
@@ -48,15 +49,14 @@ class Binder:
     remote: Any = None
 
     def call(
-        self, op: Operator, dead: tuple[int, ...], late: frozenset[str], spent: frozenset[str] = NO_SLOTS
+        self, op: Operator, dead: tuple[int, ...], look_out: Exposed, spent: frozenset[str] = NO_SLOTS
     ) -> Call:
         """Return the call of an operator.
 
         Args:
             op: the operator.
             dead: registers to clear after it.
-            late: output slots that are read after arrays were changed in place, and must not share memory with
-                inputs.
+            look_out: which outputs must not share memory with which inputs.
             spent: input slots that it may write to.
         """
         definition = op.definition
@@ -66,8 +66,12 @@ class Binder:
             inputs.append(indices if slot.many else indices[0] if indices else NOTHING)
         outputs, needs = self._outputs(op)
         kernel = self._kernel(op, needs, spent)
-        if late:
-            kernel = unsharing(kernel, [slot.name in late for slot in definition.outputs])
+        if look_out.late:
+            kernel = unsharing(
+                kernel,
+                [slot.name in look_out.late for slot in definition.outputs],
+                [slot.name in look_out.sources for slot in definition.inputs],
+            )
         if definition.is_random:
             return _drawing(kernel, _random_key(op, self.seed), inputs, outputs, dead)
         if "body" in definition.keywords:
@@ -123,7 +127,7 @@ def compile_body(block: Block, seed: int, xp: Any) -> CompiledBody:
         written.update((name, None) for name in op.output_names)
     numbers = {name: number + 3 for number, name in enumerate({**reads, **written})}
     make = Binder(block.program, numbers, numbers, ALL, frozenset(), seed, xp)
-    calls = tuple(make.call(op, (), NO_SLOTS) for op in block.ops)
+    calls = tuple(make.call(op, (), NOT_EXPOSED) for op in block.ops)
     smooth = frozenset(name for name in numbers if allowed(block.reach(name), set()))
     derivation = Derivation(smooth, partial(_by_name, seed=seed, xp=xp))
     return CompiledBody(calls, numbers, tuple(reads), tuple(written), tuple(block.ops), derivation)
@@ -133,7 +137,7 @@ def _by_name(op: Operator, seed: int, xp: Any) -> Callable[[Mapping[str, Any], i
     """Return an operator without a body as a function of values by name and the step."""
     names = dict.fromkeys((*op.input_names, *op.output_names))
     numbers = {name: number + 3 for number, name in enumerate(names)}
-    call = Binder(Program(), numbers, numbers, ALL, frozenset(), seed, xp).call(op, (), NO_SLOTS)
+    call = Binder(Program(), numbers, numbers, ALL, frozenset(), seed, xp).call(op, (), NOT_EXPOSED)
 
     def run(values: Mapping[str, Any], step: int) -> dict[str, Any]:
         registers: Registers = [None] * (len(numbers) + 3)

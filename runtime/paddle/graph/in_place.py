@@ -50,13 +50,18 @@ def copying(kernel: Callable[..., Any], op: Operator, feeds: frozenset[str]) -> 
     return call
 
 
-def unsharing(kernel: Callable[..., Any], late: Sequence[bool]) -> Callable[..., Any]:
-    """Return the kernel with those outputs copied that share memory with an input and are `late`, slot by slot."""
+def unsharing(
+    kernel: Callable[..., Any], late: Sequence[bool], sources: Sequence[bool]
+) -> Callable[..., Any]:
+    """Return the kernel with those outputs copied, slot by slot, that are `late` and share memory with `sources`."""
 
     def call(*values: Any, **keywords: Any) -> Any:
         result = kernel(*values, **keywords)
         owners = {
-            id(owner(each)) for value in values for each in (value if type(value) is list else (value,))
+            id(owner(each))
+            for value, is_source in zip(values, sources, strict=True)
+            if is_source
+            for each in (value if type(value) is list else (value,))
         }
         if len(late) == 1:
             return _apart(result, owners)

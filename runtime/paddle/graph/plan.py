@@ -21,8 +21,8 @@ from paddle.graph.fuse import fused
 from paddle.graph.lod import carriers
 from paddle.graph.operator import EMPTY, Operator
 from paddle.graph.program import Program
+from paddle.graph.sharing import exposed
 from paddle.graph.spent import spent_inputs
-from paddle.ops.registry import NO_SLOTS
 
 
 @dataclass(frozen=True)
@@ -88,25 +88,17 @@ def compile_plan(
     ]:
         numbers.setdefault(name, len(numbers) + 3)
     kept = {*feeds, *loads, *stores, *fetches}
-    last_use = {name: at for at, (_, op) in enumerate(live) for name in (*op.input_names, *op.output_names)}
     read = ({name for _, op in live for name in op.input_names} | set(fetches) | persistable) - set(feeds)
     levels = {name: block.reach(name).lod_level for name in persistable}
     sequential = carriers((op for _, op in live), with_lod, levels)
     lost = _lost(live)
-    updates = [at for at, (_, op) in enumerate(live) if op.definition.in_place]
     make = Binder(program, numbers, read, sequential, frozenset(feeds), seed, xp, remote)
-    spent = spent_inputs([op for _, op in live], kept)
+    plain_ops = [op for _, op in live]
+    look_out, spent = exposed(plain_ops, kept), spent_inputs(plain_ops, kept)
     calls = []
-    for at, (_, op) in enumerate(live):
+    for at, op in enumerate(plain_ops):
         dead = tuple(numbers[name] for name in lost[at] if name not in kept)
-        late = NO_SLOTS
-        if updates and at < updates[0] and not op.definition.fresh:
-            late = frozenset(
-                slot
-                for slot, names in op.outputs.items()
-                if any(name in kept or last_use.get(name, -1) >= updates[0] for name in names)
-            )
-        calls.append(make.call(op, dead, late, spent[at]))
+        calls.append(make.call(op, dead, look_out[at], spent[at]))
     return Plan(tuple(calls), tuple(live), len(numbers) + 3, numbers, loads, stores)
 
 

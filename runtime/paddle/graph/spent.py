@@ -21,8 +21,7 @@ def spent_inputs(ops: Sequence[Operator], kept: Collection[str]) -> list[frozens
         ops: those that run.
         kept: variables whose values come from outside or leave the plan.
     """
-    writes = Counter(name for op in ops for name in op.output_names)
-    last = {name: at for at, op in enumerate(ops) for name in op.input_names}
+    last = _last_reads(ops)
     owned: set[str] = set()
     result = []
     for at, op in enumerate(ops):
@@ -32,11 +31,23 @@ def spent_inputs(ops: Sequence[Operator], kept: Collection[str]) -> list[frozens
             found = frozenset(
                 slot
                 for slot, names in op.inputs.items()
-                if len(names) == 1 and names[0] in owned and reads[names[0]] == 1 and last[names[0]] == at
+                if len(names) == 1 and names[0] in owned and reads[names[0]] == 1 and names[0] in last[at]
             )
         result.append(found)
-        if op.definition.fresh:
-            owned.update(name for name in op.output_names if writes[name] == 1 and name not in kept)
-        else:
+        if not op.definition.fresh:
             owned.difference_update(reads)
+        owned.difference_update(op.output_names)
+        if op.definition.fresh:
+            owned.update(name for name in op.output_names if name not in kept)
     return result
+
+
+def _last_reads(ops: Sequence[Operator]) -> list[frozenset[str]]:
+    """Return for each operator those of its inputs that are not read again before they are written anew."""
+    later: set[str] = set()
+    found = []
+    for op in reversed(ops):
+        later.difference_update(op.output_names)
+        found.append(frozenset(name for name in op.input_names if name not in later))
+        later.update(op.input_names)
+    return found[::-1]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""fill: an array of given numbers; fake_init: a variable of a shape whose values come from elsewhere; delete_var."""
+"""fill: an array of given numbers; fake_init: a table whose rows are elsewhere; delete_var."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from paddle.backend import Array
 from paddle.ops.dtypes import VarType
 from paddle.ops.errors import AttrError
 from paddle.ops.registry import Spec, operator
+from paddle.ops.selected_rows import SelectedRows
 from paddle.ops.shapes import product
 
 
@@ -36,12 +37,13 @@ def _infer_fake(*, shape: tuple[int, ...]) -> Spec:
 
 
 @operator("fake_init", "-> Out", attrs={"shape": tuple}, infer=_infer_fake)
-def fake_init(*, shape: tuple[int, ...], xp: Any) -> Array:
-    """Return zeros: the values are on parameter servers."""
-    return xp.zeros(shape, "float32")
+def fake_init(*, shape: tuple[int, ...], xp: Any) -> SelectedRows:
+    """Return a table without rows: they are on parameter servers."""
+    height, *width = shape
+    return SelectedRows(xp.zeros(0, "int64"), xp.zeros((0, *width), "float32"), height, is_merged=True)
 
 
-@operator("delete_var", "X* ->", has_effect=True)
+@operator("delete_var", "X* ->")
 def delete_var(x: list[Any]) -> tuple[()]:
-    """Do nothing: values are freed after their last reader in any case."""
+    """Do nothing, and do not even run: values are freed after their last reader in any case."""
     return ()

@@ -73,3 +73,34 @@ def test_gradients_are_the_same_whether_or_not_values_were_written_over() -> Non
         rows = value.to_dense() if hasattr(value, "to_dense") else value
         expected = expected.to_dense() if hasattr(expected, "to_dense") else expected
         np.testing.assert_allclose(rows, expected, rtol=1e-12, atol=1e-14)
+
+
+def test_a_name_that_is_written_anew_is_another_value() -> None:
+    build = Builder()
+    x = build.data("x", (3, 4))
+    made = build.op("relu", {"X": x})
+    seen = build.op("reshape", {"X": made}, {"shape": (4, 3)})
+    build.block.append_op("tanh", {"X": x}, {"Out": made}, {})
+    last = build.op("relu", {"X": made})
+    build.op("elementwise_add", {"X": seen, "Y": seen})
+    assert _spent(build) == {last.name: {"X"}}
+
+
+@pytest.mark.parametrize("early", [True, False])
+def test_what_was_made_of_a_parameter_keeps_its_value_when_the_parameter_changes(early: bool) -> None:
+    build = Builder()
+    w = build.parameter("w", (2, 3))
+    rate, grad = build.data("rate", (1,)), build.data("grad", (2, 3))
+    if not early:
+        build.block.append_op("sgd", {"Param": w, "Grad": grad, "LearningRate": rate}, {"ParamOut": w}, {})
+    flat = build.op("reshape", {"X": w}, {"shape": (6,)})
+    split = build.op("reshape", {"X": flat}, {"shape": (3, 2)})
+    if early:
+        build.block.append_op("sgd", {"Param": w, "Grad": grad, "LearningRate": rate}, {"ParamOut": w}, {})
+    out = build.op("scale", {"X": split}, {"scale": 1.0})
+    scope = Scope()
+    scope.set("w", np.ones((2, 3)))
+    feed = {"rate": np.array([1.0]), "grad": np.ones((2, 3))}
+    (found,) = Executor().run(build.program, feed, [out], scope)
+    np.testing.assert_array_equal(found, np.full((3, 2), 1.0 if early else 0.0))
+    np.testing.assert_array_equal(scope.get("w"), np.zeros((2, 3)))
