@@ -9,15 +9,19 @@ of the two it can use. All is packed once and the same for every node but for it
 from __future__ import annotations
 
 import base64
+import hashlib
 import importlib.util
 import marshal
 import secrets
+import sys
 import threading
 import zlib
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
+
+from launcher import kept
+from launcher.digests import DIGEST_SIZE
 
 AGENT_DIR = Path(__file__).resolve().parent.parent / "runtime" / "agent"
 OLDEST_PYTHON = (3, 8)
@@ -38,7 +42,9 @@ FIRST = (
 LOADER = "agent.bootstrap"
 NONCE_BYTES = 16
 _packing = threading.Lock()
+_packed_agents: dict[Path, PackedAgent] = {}
 _MARSHAL = 2  # a form that every Python 3 reads
+_KEPT_AS = "agent-1"  # the form, in the names of those that are kept
 
 # The first line is read by any Python from 2.7 on, and must not say more than that. A buffer of one byte reads
 # exactly so many bytes: what follows belongs to the agent. Neither an apostrophe nor a line end in here.
@@ -112,18 +118,38 @@ class PackedAgent:
         return self.code if magic == importlib.util.MAGIC_NUMBER.hex() else self.source
 
 
-def packed_agent(agent_dir: Path = AGENT_DIR) -> PackedAgent:
-    """Read and compiled once in a launcher's life."""
+def packed_agent(agent_dir: Path = AGENT_DIR, folder: Path | None = None) -> PackedAgent:
+    """Read and compiled once in a launcher's life.
+
+    Args:
+        folder: where the first call looks for what an earlier launcher compiled, and keeps it for a later one.
+    """
     with _packing:  # once, not once for each thread that waits
-        return _pack(agent_dir)
+        if agent_dir not in _packed_agents:
+            _packed_agents[agent_dir] = _load_or_pack(agent_dir, folder)
+        return _packed_agents[agent_dir]
 
 
-@cache
-def _pack(agent_dir: Path) -> PackedAgent:
+def _load_or_pack(agent_dir: Path, folder: Path | None) -> PackedAgent:
+    sources = {
+        "agent" if path.stem == "__init__" else f"agent.{path.stem}": path.read_bytes()
+        for path in sorted(agent_dir.glob("*.py"))
+    }
+    if folder is None:
+        return _pack(sources)
+    about = marshal.dumps((sys.version, importlib.util.MAGIC_NUMBER, FIRST, sources), _MARSHAL)
+    path = folder / f"{hashlib.blake2b(about, digest_size=DIGEST_SIZE).hexdigest()}.{_KEPT_AS}"
+    content = kept.load(path)
+    if content is not None:
+        return PackedAgent(*marshal.loads(content))  # noqa: S302 - of this user, as the sources are
+    packed = _pack(sources)
+    kept.keep(path, marshal.dumps((packed.first, packed.code, packed.source)))
+    return packed
+
+
+def _pack(sources: dict[str, bytes]) -> PackedAgent:
     modules = {}
-    for path in sorted(agent_dir.glob("*.py")):
-        name = "agent" if path.stem == "__init__" else f"agent.{path.stem}"
-        source = path.read_bytes()
+    for name, source in sources.items():
         # level 2: without docstrings
         code = compile(source, f"{name.replace('.', '/')}.py", "exec", dont_inherit=True, optimize=2)
         modules[name] = (source, marshal.dumps(code))

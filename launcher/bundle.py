@@ -7,20 +7,19 @@ and the contents of its files in the manifest's order. It is kept for the next j
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
+from launcher import kept
 from launcher.digests import DIGEST_SIZE
 from launcher.errors import WorkspaceError
 from launcher.package import Entry, Package
-from launcher.state_dir import own_directory, replace_file
 
 NAME = "bundle"
-_KEPT_AS = "bundle-1"  # the form, in the names of those that are kept
+_KEPT_AS = "bundle-2"  # the form, in the names of those that are kept
 _LENGTH = 8
 
 
@@ -51,11 +50,11 @@ def bundle(tree: Package, folder: Path) -> Bundle:
     Raises:
         WorkspaceError: a file cannot be read, or has just changed.
     """
-    kept = folder / f"{tree.digest}.{_KEPT_AS}"
-    packed = _load(kept)
+    path = folder / f"{tree.digest}.{_KEPT_AS}"
+    packed = kept.load(path)
     if packed is None:
         packed = _pack(tree)
-        _keep(kept, packed)
+        kept.keep(path, packed)
     digest = _digest(packed)
     return Bundle(tree, Package((Entry(NAME, 0o600, len(packed), digest, content=packed),)))
 
@@ -72,22 +71,6 @@ def _pack(tree: Package) -> bytes:
             raise WorkspaceError(f"{entry.source} changes just now; start again")
         parts.append(content)
     return zlib.compress(b"".join(parts))
-
-
-def _load(kept: Path) -> bytes | None:
-    """What is kept, behind its own digest: half a file is none."""
-    try:
-        data = kept.read_bytes()
-    except OSError:
-        return None
-    digest, packed = data[: 2 * DIGEST_SIZE], data[2 * DIGEST_SIZE :]
-    return packed if _digest(packed).encode() == digest else None
-
-
-def _keep(kept: Path, packed: bytes) -> None:
-    with contextlib.suppress(OSError):
-        own_directory(kept.parent)
-        replace_file(kept, _digest(packed).encode() + packed)
 
 
 def _digest(data: bytes) -> str:

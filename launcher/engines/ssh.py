@@ -15,6 +15,7 @@ from typing import Any
 
 from launcher import local
 from launcher.bootstrap import packed_agent
+from launcher.digests import MEMORIES
 from launcher.errors import ConnectError, LauncherError
 from launcher.link import Stream
 from launcher.plan import Node, Plan
@@ -128,7 +129,7 @@ def prepare(plan: Plan) -> None:
     over_ssh = any(not node.host.is_local for node in plan.nodes)
 
     def work() -> None:
-        packed_agent()
+        packed_agent(folder=plan.settings.state.jobs / MEMORIES)
         if over_ssh:
             from launcher import ssh  # noqa: F401 - on this thread, so that the login finds it there
 

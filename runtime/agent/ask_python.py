@@ -64,7 +64,8 @@ def ask_python(loop: Loop, python: str, modules: List[str], limit_s: float, done
 
     env = environment.base(os.environ)
     try:
-        Capture(loop, [python, "-c", _ASK, *modules], env, limit_s, answered)
+        site = [] if modules else ["-S"]  # where nothing is looked for, its folders need not be
+        Capture(loop, [python, *site, "-c", _ASK, *modules], env, limit_s, answered)
     except (OSError, ValueError) as error:
         done(None, {}, "%s cannot be run: %s" % (python, _why(error, python, env["PATH"])))
 

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What one job worked out and the next one may use: files behind their own digests, so that half a file is none."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import tempfile
+from pathlib import Path
+
+from launcher.digests import DIGEST_SIZE
+from launcher.state_dir import own_directory
+
+
+def load(path: Path) -> bytes | None:
+    """What is kept there, or None."""
+    try:
+        data = path.read_bytes()
+    except OSError:
+        return None
+    digest, content = data[:DIGEST_SIZE], data[DIGEST_SIZE:]
+    return content if _digest(content) == digest else None
+
+
+def keep(path: Path, content: bytes) -> None:
+    """Keep it; where that cannot be, it costs the next job time, nothing else."""
+    with contextlib.suppress(OSError):
+        own_directory(path.parent)
+        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+            file.write(_digest(content) + content)
+        os.replace(file.name, path)
+
+
+def _digest(content: bytes) -> bytes:
+    return hashlib.blake2b(content, digest_size=DIGEST_SIZE).digest()
