@@ -172,8 +172,12 @@ class Kept:
             self._series.parts.clear()
         self._journal = None
         self._retry_at = self._clock() + _RETRY_S
-        clear(self._folder)
-        (self._folder / _GONE).write_text(text, encoding="utf-8")
+        try:
+            clear(self._folder)
+            (self._folder / _GONE).write_text(text, encoding="utf-8")
+        except OSError as again:
+            # the next process then knows no trainer, and refuses whoever comes with a session of before
+            _log.warning("%s: %s", self._folder, again)
 
     def _try_again(self, owner: Owner) -> None:
         if self._clock() < self._retry_at or not owner.is_quiet or self._store is None:

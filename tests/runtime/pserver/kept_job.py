@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -33,10 +34,11 @@ class KeptJob:
         model: Model = MODEL,
         num_dense: int = 2,
         num_sparse: int = 0,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         names = [f"d{i}" for i in range(num_dense)] + [f"s{i}" for i in range(num_sparse)]
         self.keepers = [
-            Safekeeper(safety if safety.state is None else replace(safety, state=safety.state / name))
+            Safekeeper(safety if safety.state is None else replace(safety, state=safety.state / name), clock)
             for name in names
         ]
         self.engines = [

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import re
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -149,7 +149,7 @@ def _needs(root: Path, manifest: Manifest) -> bool:
     for folder in _versions(root):
         if _version_of(folder) <= manifest.version:
             return True
-        parts = list(_part_folders(folder))
+        parts = _part_folders(folder)
         if len(parts) == manifest.count and all((part / NAME).exists() for part in parts):
             return False
     return True
@@ -159,8 +159,18 @@ def _versions(root: Path) -> list[Path]:
     """Folders of versions, newest first."""
     if not root.is_dir():
         return []
-    found = [path for path in root.iterdir() if _VERSION.match(path.name)]
-    return sorted(found, key=lambda path: (_version_of(path), path.stat().st_mtime_ns), reverse=True)
+    found = [
+        (_version_of(path), _changed_at(path), path) for path in root.iterdir() if _VERSION.match(path.name)
+    ]
+    return [path for _, _, path in sorted(found, reverse=True)]
+
+
+def _changed_at(folder: Path) -> int:
+    """Return when a folder changed; another server may just have removed it."""
+    try:
+        return folder.stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0
 
 
 def _version_of(folder: Path) -> int:
@@ -168,8 +178,12 @@ def _version_of(folder: Path) -> int:
     return int(match[1]) if match else -1
 
 
-def _part_folders(folder: Path) -> Iterator[Path]:
-    return (path for path in sorted(folder.iterdir()) if _PART.match(path.name))
+def _part_folders(folder: Path) -> list[Path]:
+    """Return the parts in a folder; none if another server just removed it."""
+    try:
+        return sorted(path for path in folder.iterdir() if _PART.match(path.name))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
 
 
 def _visible(root: Path, mine: tuple[int, int] | None) -> frozenset[int] | None:
@@ -177,7 +191,7 @@ def _visible(root: Path, mine: tuple[int, int] | None) -> frozenset[int] | None:
     seen = {
         match.groups()
         for folder in _versions(root)
-        for part in folder.iterdir()
+        for part in _part_folders(folder)
         if (match := _PART.match(part.name))
     }
     if mine is None or {count for _, count in seen} != {str(mine[1])}:

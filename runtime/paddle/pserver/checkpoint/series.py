@@ -121,8 +121,11 @@ class Series:
             for name, mask in self._taken.items():
                 self._changed[name] |= mask
             return outcome
-        self.parts = [part for part in self.parts if part.version != outcome.version]
-        self.parts = prune(self._root, [*self.parts, outcome], self._origin.server, self._keep)
+        self.parts = [*(part for part in self.parts if part.version != outcome.version), outcome]
+        try:
+            self.parts = prune(self._root, self.parts, self._origin.server, self._keep)
+        except OSError as error:
+            _log.warning("old checkpoints in %s stay for now: %s", self._root, error)
         return outcome
 
     def abandon(self) -> None:
