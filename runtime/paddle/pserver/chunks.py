@@ -18,3 +18,12 @@ def chunk_count(size: int) -> int:
 def chunk_span(index: int, size: int) -> slice:
     """Return where chunk `index` lies in a slab of `size` elements."""
     return slice(index * CHUNK, min((index + 1) * CHUNK, size))
+
+
+PART = 1 << 24
+"""Elements of a part of a slab that is set or pulled as a whole; the last one is shorter."""
+
+
+def part_span(start: int, size: int) -> slice:
+    """Return where the part that begins at `start` lies in a slab of `size` elements."""
+    return slice(start, min(start + PART, size))

@@ -11,7 +11,6 @@ from __future__ import annotations
 import atexit
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
@@ -21,20 +20,20 @@ import numpy.typing as npt
 from paddle.errors import ConfigError, PserverError
 from paddle.optim.rules import rule_of
 from paddle.optim.spec import OptimizerSpec, ParameterSpec, RowGradient
-from paddle.pserver.configuration import FIRST_COMES, Configuration
-from paddle.pserver.dense_push import DensePush
+from paddle.pserver.configuration import Configuration, configure_message
 from paddle.pserver.exchange import Exchange, Network
 from paddle.pserver.keys import WireKeys
 from paddle.pserver.layout import Array, Layout
 from paddle.pserver.links import Links
-from paddle.pserver.message import Message, Section, Verb
+from paddle.pserver.message import Message, Verb
+from paddle.pserver.push_pull import PushPull
 from paddle.pserver.rejoining import rejoin
 from paddle.pserver.resumption import Position, read_positions
 from paddle.pserver.session import TAKES_OVER
 from paddle.pserver.sparse.spec import TableSpec
-from paddle.pserver.tables import Tables, reply_array
-from paddle.pserver.transfer import Transfer
-from paddle.pserver.within_node import WithinNode
+from paddle.pserver.tables import Tables
+from paddle.pserver.whole_slabs import WholeSlabs
+from paddle.pserver.within_node import SharedSlabs, WithinNode
 
 _log = logging.getLogger(__name__)
 
@@ -71,8 +70,7 @@ class Client:
         self._everyone = range(len(network.endpoints))
         self._closed = False
         self.resumed: Position | None = None
-        self._layout = Layout([], len(self._everyone) - num_sparse, num_sparse)
-        self._node = WithinNode(self._layout, {})
+        self._lay_out(Layout([], len(self._everyone) - num_sparse, num_sparse), {})
         try:
             self._exchange.hello(num_trainers, TAKES_OVER if takes_over else 0)
         except BaseException:
@@ -159,7 +157,7 @@ class Client:
             ConfigError: a value is missing or of another shape or dtype.
             PserverError: a server is configured for another model, or cannot do this one.
         """
-        self._layout = Layout(
+        layout = Layout(
             parameters,
             len(self._everyone) - self._num_sparse,
             self._num_sparse,
@@ -173,9 +171,9 @@ class Client:
         model = Configuration(tuple(parameters), optimizer, num_dense, self._num_sparse, 0, tuple(tables))
         replies: dict[int, Message] = {}
         for servers in turns:
-            replies |= self._exchange.run({i: _configure(model, i, first_comes) for i in servers})
-        shared = {i: self._exchange.attach(i, self._layout.slabs[i].size) for i in self._everyone}
-        self._node = WithinNode(self._layout, {i: slabs for i, slabs in shared.items() if slabs is not None})
+            replies |= self._exchange.run({i: configure_message(model, i, first_comes) for i in servers})
+        shared = {i: self._exchange.attach(i, layout.slabs[i].size) for i in self._everyone}
+        self._lay_out(layout, {i: slabs for i, slabs in shared.items() if slabs is not None})
         self.resumed = read_positions(replies, self._network.endpoints, is_async=optimizer.is_async)
         missing = [i for i, reply in replies.items() if reply.value == 0]
         if not missing:
@@ -183,10 +181,7 @@ class Client:
                 _log.info("the pservers hold values of this model already; they are kept")
             return
         flat = {name: self._layout.flat(name, values, "value") for name in self._layout.parameters}
-        self._layout.gather(flat)
-        self._exchange.run(
-            {i: Message(Verb.SET_VALUES, sections=(Section("", self._layout.slabs[i]),)) for i in missing}
-        )
+        self._slabs.send(missing, flat)
         for index in missing:
             for share in self._layout.shares[index].tables:
                 self._tables.send(index, share, flat[share.parameter.name])
@@ -226,40 +221,7 @@ class Client:
                 was sent.
             PserverError, PserverLost: see the class.
         """
-        if num_samples < 0:
-            raise ConfigError(f"num_samples: expected 0 or more, got {num_samples}")
-        views = self._layout.views(out)
-        flat: dict[str, Array] = {}
-        rows: dict[str, RowGradient] = {}
-        for name, grad in grads.items():
-            parameter = self._layout.parameter(name)
-            if isinstance(grad, RowGradient) != parameter.sparse:
-                expected = "a RowGradient" if parameter.sparse else "an array"
-                raise ConfigError(
-                    f"gradient of parameter {name}: expected {expected}, got {type(grad).__name__}"
-                )
-            if isinstance(grad, RowGradient):
-                rows[name] = self._layout.rows(name, grad)
-            else:
-                flat[name] = self._layout.flat(name, {name: grad}, "gradient", check=False)
-        head = Message(Verb.PUSH_PULL, value=num_samples)
-        local = {i for i in self._everyone if self._can_push_in_place(i, rows)}
-        transfers = {
-            i: Transfer(replace(head, sections=(Section("", self._node.fill(i, flat)),))) for i in local
-        }
-        for i in self._everyone:
-            if i not in local:
-                chunks = self._layout.cut(i, flat)
-                push = DensePush(self._layout, i, self._network.endpoints[i], flat, chunks, views)
-                transfers[i] = push.transfer(head, self._rows_for(i, rows))
-        replies = self._exchange.carry(transfers)
-        for i, reply in replies.items():
-            if i in local and reply.sections and reply.sections[0].name:
-                self._layout.scatter(i, self._node.take(i, reply), views)
-                continue
-            self._node.lose(i)  # what was shared, if anything, is not what holds now
-            if reply.sections:
-                self._scatter({i: reply}, views)
+        self._step.run(grads, num_samples, out)
 
     def gradient_array(self, name: str) -> Array:
         """Return an array (size,) float32 to put a dense parameter's gradients into.
@@ -278,11 +240,6 @@ class Client:
         """
         return self._node.value(name)
 
-    def _can_push_in_place(self, index: int, rows: Mapping[str, RowGradient]) -> bool:
-        if self._node.has(index) and not self._network.is_attached(index):
-            self._node.lose(index)
-        return self._node.has(index) and not self._rows_for(index, rows)
-
     def pull(self, out: Mapping[str, Array]) -> None:
         """Fill dense parameters, and whole sparse tables, with what the servers hold.
 
@@ -291,7 +248,7 @@ class Client:
         """
         views = self._layout.views(out)
         if any(not self._layout.parameter(name).sparse for name in out):
-            self._scatter(self._exchange.run({i: Message(Verb.PULL) for i in self._everyone}), views)
+            self._slabs.pull(views)
         for name in out:
             if self._layout.parameter(name).sparse:
                 self._tables.pull(self._layout.tables(name), out[name])
@@ -333,24 +290,7 @@ class Client:
     ) -> None:
         self.close()
 
-    # -- messages
-
-    def _rows_for(self, index: int, rows: Mapping[str, RowGradient]) -> list[Section]:
-        sections = []
-        for name, gradient in rows.items():
-            for holder, share in self._layout.holders(name):
-                if holder == index:
-                    mine = share.holds(gradient.rows)
-                    sections += [Section(name, gradient.rows[mine]), Section(name, gradient.values[mine])]
-        return sections
-
-    def _scatter(self, replies: Mapping[int, Message], views: Mapping[str, Array]) -> None:
-        for index, reply in replies.items():
-            slab = reply_array(reply, self._network.endpoints[index], "", self._layout.slabs[index].shape)
-            self._layout.scatter(index, slab, views)
-
-
-def _configure(model: Configuration, server: int, first_comes: bool) -> Message:
-    text = replace(model, server=server).to_text()
-    extra = FIRST_COMES if first_comes else 0
-    return Message(Verb.CONFIGURE, extra=extra, sections=(Section.text("", text),))
+    def _lay_out(self, layout: Layout, shared: Mapping[int, SharedSlabs]) -> None:
+        self._layout, self._node = layout, WithinNode(layout, shared)
+        self._step = PushPull(self._exchange, self._network, layout, self._node)
+        self._slabs = WholeSlabs(self._exchange, self._network.endpoints, layout)

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from paddle.errors import ConfigError, PserverError
 from paddle.optim.rules import rule_of
 from paddle.optim.spec import OptimizerSpec, ParameterSpec
+from paddle.pserver.message import Message, Section, Verb
 from paddle.pserver.placement import ServerShare, place
 from paddle.pserver.sparse.spec import TableSpec
 
@@ -110,3 +111,11 @@ def _count(value: object) -> int:
     if type(value) is not int or not 0 <= value < 1 << 16:
         raise ValueError(f"expected a small whole number, got {value!r}")
     return value
+
+
+def configure_message(model: Configuration, server: int, first_comes: bool) -> Message:
+    """Return what a trainer tells server number `server` of a model."""
+    text = replace(model, server=server).to_text()
+    return Message(
+        Verb.CONFIGURE, extra=FIRST_COMES if first_comes else 0, sections=(Section.text("", text),)
+    )

@@ -36,7 +36,11 @@ class DensePush:
         count = len(self._chunks)
         if count > 1:
             return Transfer(
-                replace(head, extra=count, sections=tuple(rows)), count, self._chunk, self._deliver
+                replace(head, extra=count, sections=tuple(rows)),
+                count,
+                self._chunk,
+                self._deliver,
+                self._place,
             )
         slab = self._chunk(0) if count else Section("", np.zeros(0, np.float32))
         return Transfer(replace(head, sections=(slab, *rows)))
@@ -53,4 +57,13 @@ class DensePush:
                 f"got {array.shape} {array.dtype}",
                 self._endpoint,
             )
-        self._layout.spread(self._index, number, array, self._views)
+        home = self._home(number)
+        if home is None or home.ctypes.data != array.ctypes.data:
+            self._layout.spread(self._index, number, array, self._views)
+
+    def _place(self, number: int) -> memoryview | None:
+        home = self._home(number)
+        return None if home is None else home.data.cast("B")
+
+    def _home(self, number: int) -> Array | None:
+        return self._layout.home(self._index, number, self._views)

@@ -28,6 +28,7 @@ class Doorbells:
         self._poll = select.poll()
         self._sockets: dict[int, Any] = {}
         self._rung: set[Any] = set()
+        self._full: set[int] = set()
 
     def add(self, sock: Any) -> None:
         """Listen for a socket; it counts as rung."""
@@ -46,6 +47,13 @@ class Doorbells:
         self._poll.unregister(descriptor)
         del self._sockets[descriptor]
         self._rung.discard(descriptor)
+        self._full.discard(descriptor)
+
+    def expect_room(self, descriptor: int, wanted: bool) -> None:
+        """Listen, or not any more, for a descriptor that can be written to as well."""
+        if wanted != (descriptor in self._full):
+            self._poll.modify(descriptor, select.POLLIN | (select.POLLOUT if wanted else 0))
+            (self._full.add if wanted else self._full.discard)(descriptor)
 
     def is_ready(self, descriptor: int) -> bool:
         """Return whether there are news behind a descriptor; look at them then, this tells of them once."""

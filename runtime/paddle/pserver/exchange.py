@@ -12,7 +12,7 @@ import logging
 import math
 import secrets
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import NamedTuple, Protocol
 
@@ -36,6 +36,10 @@ class Incoming(NamedTuple):
     message: Message | None
 
 
+Placing = Callable[[Message], memoryview | None]
+"""Tells from a message, of which only the header is here, where the bytes of its one array belong."""
+
+
 class Network(Protocol):
     """What an exchange needs of `Links`; tests give it servers without sockets."""
 
@@ -46,6 +50,9 @@ class Network(Protocol):
 
     def receive(self, timeout_s: float) -> Incoming | None:
         """Wait for the next message or healed connection; None when the time is over."""
+
+    def expect(self, index: int, placing: Placing) -> None:
+        """Say where values belong that come from a server, instead of whatever was said before."""
 
     def attach(self, index: int, hello: Message, size: int) -> SharedSlabs | None:
         """Share memory with a server of this node."""
@@ -111,6 +118,7 @@ class Exchange:
         self._request += 1
         self._broken = "an exchange with the pservers was interrupted"
         for index, transfer in transfers.items():
+            self._network.expect(index, lambda head, transfer=transfer: self._place(transfer, head))  # type: ignore[misc]
             self._send(index, transfer.begin())
         replies = self._collect(dict(transfers))
         self._broken = ""
@@ -139,7 +147,7 @@ class Exchange:
         heard, asked = dict.fromkeys(pending, now), dict.fromkeys(pending, now)
         told_at = now
         ends_at, told = now + self.wait_s, ""
-        ask_after_s = min(_ASK_AFTER_S, self.wait_s / 2)
+        ask_after_s = min(_ASK_AFTER_S, self.wait_s / 2, self._timeout_s / 3)
         while pending:
             if now >= ends_at:
                 raise WaitTimeout(
@@ -190,6 +198,10 @@ class Exchange:
             request=self._request,
             stamp=self._stamps[index],
         )
+
+    def _place(self, transfer: Transfer, head: Message) -> memoryview | None:
+        is_ours = (head.session, head.request) == (self._session, self._request) and bool(self._broken)
+        return transfer.place(head.value) if is_ours and head.verb is Verb.VALUES else None
 
     def _accept(self, index: int, reply: Message) -> None:
         if reply.verb not in _REFUSALS:

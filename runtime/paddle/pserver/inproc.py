@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 
 from paddle.errors import PserverLost
 from paddle.pserver.engine import Engine, Reply
-from paddle.pserver.exchange import Incoming
+from paddle.pserver.exchange import Incoming, Placing
 from paddle.pserver.message import Message, decode, encode
 
 
@@ -106,6 +106,9 @@ class InprocLinks:
         self._servers.unregister(self.endpoints[index], self._addresses[index])
         self._addresses[index] = self._servers.register(index, self._box)
         self._box.put(Incoming(index, None))
+
+    def expect(self, index: int, placing: Placing) -> None:
+        """See `Links.expect`: everything is copied here."""
 
     def attach(self, index: int, hello: Message, size: int) -> None:
         """See `Links.attach`: here is nothing to share."""

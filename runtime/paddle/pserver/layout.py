@@ -114,6 +114,11 @@ class Layout:
             if piece.name in views:
                 views[piece.name][piece.there] = values[piece.here]
 
+    def home(self, index: int, number: int, views: Mapping[str, Array]) -> Array | None:
+        """Return where a chunk of one server lies in whole parameters (size,), if it lies there in one piece."""
+        (first, *more) = self._pieces[index][number]
+        return None if more or first.name not in views else views[first.name][first.there]
+
     def _checked_chunk(
         self, index: int, pieces: Sequence[Piece], flat: Mapping[str, Array]
     ) -> Section | None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A trainer's connections to all its servers over ZeroMQ. `inproc` is the twin without sockets."""
+"""A trainer's connections to all its servers: ZeroMQ, and what is faster beside it. `inproc` is the twin of it."""
 
 from __future__ import annotations
 
@@ -13,14 +13,18 @@ import zmq
 
 from paddle.errors import WireError
 from paddle.pserver.doorbells import LINGER_MS, Doorbells
-from paddle.pserver.exchange import Incoming
+from paddle.pserver.exchange import Incoming, Placing
 from paddle.pserver.heap import keep_message_memory
 from paddle.pserver.keys import WireKeys
 from paddle.pserver.link import RENEW_S, Link
 from paddle.pserver.local_link import LocalLink
-from paddle.pserver.message import DamagedError, Frame, Message, Verb, decode
+from paddle.pserver.message import DamagedError, Frame, Message, Verb, decode, peek
+from paddle.pserver.stream_link import StreamLink
+from paddle.pserver.stream_wire import ON_STREAM
 
 _log = logging.getLogger(__name__)
+
+_INVITED_WITHIN_S = 2.0
 
 
 class Links:
@@ -47,6 +51,9 @@ class Links:
         self.endpoints = tuple(endpoints)
         self._keys, self._within_node = keys, within_node
         self._local: dict[int, LocalLink] = {}
+        self._streams: dict[int, StreamLink] = {}
+        self._places: dict[int, Placing] = {}
+        self._is_walled = False
         keep_message_memory()
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(1)
         self._bells = Doorbells()
@@ -70,18 +77,36 @@ class Links:
             if local.send(message):
                 return
             self._detach(index)
+        stream = self._streams.get(index)
+        if stream is not None:
+            if stream.send(message):
+                self._bells.expect_room(stream.sock.fileno(), stream.is_sending)
+                return
+            self._end_stream(index)
         with contextlib.suppress(zmq.Again):
             self._links[index].send(message)
 
+    def expect(self, index: int, placing: Placing) -> None:
+        """Say where values belong that come from a server, instead of whatever was said before."""
+        self._places[index] = placing
+
     def attach(self, index: int, hello: Message, size: int) -> LocalLink | None:
         """Share memory with a server, if it is of this node and lets us; pushes of that memory then stay in it.
+
+        Else, where the wire is plain, open a stream to it, if it can be reached.
 
         Args:
             hello: carries the trainer's session.
             size: elements of the server's slab.
         """
-        if not self._within_node or not size:
+        if not size:
             return None
+        local = self._share(index, hello, size) if self._within_node else None
+        if local is None and self._keys is None and not self._is_walled:
+            self._open_stream(index, hello)
+        return local
+
+    def _share(self, index: int, hello: Message, size: int) -> LocalLink | None:
         try:
             local = LocalLink(self.endpoints[index], self._keys, hello, size)
         except (OSError, WireError, MemoryError) as error:
@@ -94,6 +119,37 @@ class Links:
             "pserver %s is on this node: gradients and values stay in shared memory", self.endpoints[index]
         )
         return local
+
+    def _open_stream(self, index: int, hello: Message) -> None:
+        link = self._links[index]
+        asked = replace(hello, verb=Verb.ATTACH, value=0, extra=ON_STREAM, sections=())
+        deadline = time.monotonic() + _INVITED_WITHIN_S
+        try:
+            link.send(asked)
+            while (frames := link.take()) is None:
+                self._bells.wait(deadline - time.monotonic())
+                if link.watch() or time.monotonic() >= deadline:
+                    return
+            invitation = self._read(frames)
+            if invitation is None or invitation.request != asked.request:
+                return
+            stream = StreamLink(self.endpoints[index], invitation, lambda head: self._place(index, head))
+        except (OSError, WireError, zmq.Again) as error:
+            self._is_walled = isinstance(error, TimeoutError)
+            _log.debug("no stream to pserver %s: %s", self.endpoints[index], error)
+            return
+        self._streams[index] = stream
+        self._bells.add_descriptor(stream.sock.fileno())
+
+    def _end_stream(self, index: int) -> None:
+        stream = self._streams.pop(index, None)
+        if stream is not None:
+            self._bells.remove_descriptor(stream.sock.fileno())
+            stream.close()
+
+    def _place(self, index: int, header: bytes) -> memoryview | None:
+        placing = self._places.get(index)
+        return None if placing is None else placing(peek(header))
 
     def is_attached(self, index: int) -> bool:
         """Return whether memory is still shared with a server."""
@@ -111,7 +167,9 @@ class Links:
             for index, link in enumerate(self._links):
                 if link.watch():
                     return Incoming(index, None)
-                if (incoming := self._hear_locally(index)) is not None:
+                if link.needs_care:
+                    self._end_stream(index)
+                if (incoming := self._hear_locally(index) or self._hear_stream(index)) is not None:
                     return incoming
                 frames = link.take()
                 if frames is not None:
@@ -144,6 +202,22 @@ class Links:
             return Incoming(index, None)
         return None if message is None else Incoming(index, message)
 
+    def _hear_stream(self, index: int) -> Incoming | None:
+        stream = self._streams.get(index)
+        if stream is None or not self._bells.is_ready(stream.sock.fileno()):
+            return None
+        try:
+            frames = stream.take()
+        except (OSError, WireError, MemoryError) as error:
+            _log.info("the stream to pserver %s ended (%s); on without", self.endpoints[index], error)
+            self._end_stream(index)
+            return Incoming(index, None)
+        self._bells.expect_room(stream.sock.fileno(), stream.is_sending)
+        if frames is None:
+            return None
+        self._bells.ring(stream.sock.fileno())  # more messages may lie in its buffer
+        return Incoming(index, self._read(frames))
+
     def _detach(self, index: int) -> None:
         local = self._local.pop(index, None)
         if local is not None:
@@ -158,6 +232,8 @@ class Links:
         """Close all connections; messages on their way get half a second."""
         for index in list(self._local):
             self._detach(index)
+        for index in list(self._streams):
+            self._end_stream(index)
         for link in self._links:
             link.close(LINGER_MS)
         self._context.term()

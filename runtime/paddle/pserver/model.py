@@ -176,7 +176,7 @@ class Model:
             if section.name:
                 store.table(section.name).set(message.extra, section.array)
             else:
-                store.set_dense(section)
+                store.set_dense(message.extra, section)
         _log.info("pserver: setParameter")
         self._desk.answer(trainer, Message(Verb.OK))
 

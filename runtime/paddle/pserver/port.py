@@ -16,6 +16,8 @@ from paddle.pserver.engine import Engine, Reply
 from paddle.pserver.local_door import LocalDoor
 from paddle.pserver.local_port import LocalPort
 from paddle.pserver.message import DamagedError, Frame, Message, Verb, error_message
+from paddle.pserver.stream_door import StreamDoor
+from paddle.pserver.stream_port import StreamPort
 from paddle.pserver.transport import Router
 
 _log = logging.getLogger(__name__)
@@ -29,8 +31,17 @@ _MAX_PEERS = 256
 class Port:
     """One engine on one socket; everything but `stop` belongs to the thread that calls `serve`."""
 
-    def __init__(self, router: Router, engine: Engine, door: LocalDoor | None = None) -> None:
+    def __init__(
+        self,
+        router: Router,
+        engine: Engine,
+        door: LocalDoor | None = None,
+        streams: StreamDoor | None = None,
+    ) -> None:
         self._router, self._engine = router, engine
+        self._streams: StreamPort | None = None
+        if streams is not None:
+            self._streams = StreamPort(streams, router.bells, self._handle, engine.lose)
         self._local = LocalPort(door, engine, router.bells, self._deliver) if door is not None else None
         self._complained: set[bytes] = set()
         self._refused = 0
@@ -49,11 +60,17 @@ class Port:
                 self._receive()
                 if self._local is not None:
                     self._local.serve()
+                if self._streams is not None:
+                    self._streams.serve()
                 if time.monotonic() >= next_tick:
                     next_tick = time.monotonic() + _TICK_S
                     self._deliver(self._engine.tick())
                     self._tell_strangers()
+                    if self._streams is not None:
+                        self._streams.tick()
         finally:
+            if self._streams is not None:
+                self._streams.close()
             if self._local is not None:
                 self._local.close()
             self._router.close()
@@ -63,6 +80,8 @@ class Port:
             received = self._router.receive()
             # Before the message: its connection may have taken over the descriptor of a broken one.
             for address in self._router.lost():
+                if self._streams is not None:
+                    self._streams.lose_host(address)
                 self._engine.lose(address)
             if received is None:
                 return
@@ -75,19 +94,27 @@ class Port:
             self._complain(address, f"{error}; asking for it again")
             damaged = error.message
             which = damaged.value + 1 if damaged is not None and damaged.verb is Verb.CHUNK else 0
-            self._router.send(address, Message(Verb.REPEAT, value=which))
+            self._deliver([Reply(address, Message(Verb.REPEAT, value=which))])
         except WireError as error:
             self._deliver([Reply(address, error_message(str(error)))])
         else:
-            self._deliver(self._engine.handle(address, message))
+            if message.verb is Verb.ATTACH and self._streams is not None:
+                self._router.send(address, self._streams.invite(address, message, self._router.port))
+            else:
+                self._deliver(self._engine.handle(address, message))
 
     def _deliver(self, replies: Sequence[Reply]) -> None:
         for address, message in replies:
             if message.verb is Verb.ERROR:
                 self._complain(address, f"refused trainer {message.trainer}: {message.section('').as_text()}")
-            way = self._local if self._local is not None and self._local.has(address) else self._router
-            if not way.send(address, message):
+            if not self._send(address, message):
                 _log.debug("a reply to trainer %d found nobody; it is kept", message.trainer)
+
+    def _send(self, address: bytes, message: Message) -> bool:
+        if self._local is not None and self._local.has(address):
+            return self._local.send(address, message)
+        sent = self._streams.send(address, message) if self._streams is not None else None
+        return self._router.send(address, message) if sent is None else sent
 
     def _complain(self, address: bytes, text: str) -> None:
         if address not in self._complained and len(self._complained) < _MAX_PEERS:

@@ -15,7 +15,7 @@ def rejoin(exchange: Exchange, servers: Iterable[int]) -> int:
     The earlier process may have told one server of the end of a pass and not the next: those that are behind hear it
     again, or the others would wait for it for ever.
     """
-    replies = exchange.run({index: Message(Verb.PULL) for index in servers})
+    replies = exchange.run({index: Message(Verb.PULL, extra=1) for index in servers})
     passes = {index: reply.extra for index, reply in replies.items()}
     behind = [index for index, number in passes.items() if number < max(passes.values())]
     for verb in (Verb.START_PASS, Verb.FINISH_PASS):

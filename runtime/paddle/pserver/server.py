@@ -29,6 +29,7 @@ from paddle.pserver.options import EngineOptions
 from paddle.pserver.port import Port
 from paddle.pserver.revival import Identity, Revival
 from paddle.pserver.safekeeping import Safety
+from paddle.pserver.stream_door import open_stream_door
 from paddle.pserver.transport import Router
 from paddle.report import Reporter
 
@@ -123,7 +124,8 @@ class Server:
             revival.write(Identity(tuple(router.port for _, router in self._routers), tuple(stamps)))
         for number, (address, router) in enumerate(self._routers):
             door = open_door(published(address, router.port), options.keys)
-            port = Port(router, self._guarded[number].engine, door)
+            streams = open_stream_door(address) if options.keys is None else None
+            port = Port(router, self._guarded[number].engine, door, streams)
             _log.info("Starting parameterServer[%d]", number)
             thread = threading.Thread(
                 target=self._serve, args=(number, port), name=f"pserver-{number}", daemon=True

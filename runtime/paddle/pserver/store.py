@@ -17,7 +17,7 @@ from paddle.optim.dense import DenseUpdater
 from paddle.optim.schedule import LearningRate
 from paddle.optim.spec import OptimizerSpec, RowGradient
 from paddle.pserver.arithmetic import descend, prepare
-from paddle.pserver.chunks import CHUNK, chunk_count, chunk_span
+from paddle.pserver.chunks import CHUNK, chunk_count, chunk_span, part_span
 from paddle.pserver.gradient import Gradient, Slab
 from paddle.pserver.message import Section
 from paddle.pserver.placement import ServerShare
@@ -112,19 +112,24 @@ class Store:
         for table in self._tables.values():
             table.watch = watch
 
-    def set_dense(self, slab: Section) -> None:
-        """Overwrite all dense blocks.
+    def set_dense(self, start: int, part: Section) -> None:
+        """Overwrite the part of all dense blocks that begins at `start`.
 
         Raises:
             PserverError: wrong size or dtype, or not finite; nothing is changed.
         """
-        self._check_slab("values", slab)
+        span = part_span(start, self._slabs.now.size)
+        self._check("values", part, start, max(span.stop - start, 0))
         self._watch.dense()
-        self._slabs.now[...] = slab.array
+        self._slabs.now[span] = part.array
 
     def dense(self) -> Slab:
         """Return a copy of all dense blocks, one moment's state."""
         return self._slabs.now.copy()
+
+    def dense_part(self, start: int, count: int) -> Slab:
+        """Return a copy of at most `count` elements of the dense blocks from `start` on."""
+        return self._slabs.now[start : start + count].copy()
 
     @property
     def num_chunks(self) -> int:

@@ -21,7 +21,7 @@ from paddle.pserver.pushes import Pushes
 from paddle.pserver.service import Desk
 from paddle.pserver.store import Store
 from paddle.pserver.sync import Barrier, Waiting
-from paddle.pserver.values import answer_to_push, part_of_table, rows_of_tables, values_of
+from paddle.pserver.values import answer_to_push, part_of_table, part_of_values, rows_of_tables, values_of
 
 _log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ class Training:
             Verb.START_PASS: self._on_start_pass,
             Verb.FINISH_PASS: self._on_finish_pass,
             Verb.PUSH_PULL: self._on_push_pull,
-            Verb.PULL: lambda trainer, _: self._answer(trainer, self.values()),
+            Verb.PULL: lambda trainer, m: self._answer(trainer, part_of_values(self._model.ready(), m)),
             Verb.PULL_TABLE: lambda trainer, m: self._answer(trainer, part_of_table(self._model.ready(), m)),
             Verb.PULL_ROWS: lambda trainer, m: self._answer(trainer, rows_of_tables(self._model.ready(), m)),
         }

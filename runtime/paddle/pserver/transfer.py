@@ -25,7 +25,11 @@ class _State(Enum):
 
 
 class Transfer:
-    """One request. `chunk` gives part `index` of the gradient, `deliver` takes part `index` of the values."""
+    """One request.
+
+    `chunk` gives part `index` of the gradient, `deliver` takes part `index` of the values, `place` tells where that
+    may be written beforehand.
+    """
 
     def __init__(
         self,
@@ -33,8 +37,9 @@ class Transfer:
         count: int = 0,
         chunk: Callable[[int], Section] | None = None,
         deliver: Callable[[int, Section], None] | None = None,
+        place: Callable[[int], memoryview | None] = lambda index: None,
     ) -> None:
-        self.head, self._chunk, self._deliver = head, chunk, deliver
+        self.head, self._chunk, self._deliver, self._where = head, chunk, deliver, place
         self._reset(count)
         self.reply: Message | None = None
         self.repeats = 0  # since something last arrived
@@ -43,6 +48,11 @@ class Transfer:
     def is_over(self) -> bool:
         """Whether the reply and all values are here."""
         return self.reply is not None and self._done == len(self._states)
+
+    def place(self, index: int) -> memoryview | None:
+        """Return where part `index` of the values belongs, if it may be written there before it was checked."""
+        is_open = index < len(self._states) and self._states[index] is not _State.DONE
+        return self._where(index) if is_open else None
 
     def begin(self) -> Iterator[Message]:
         """What to send first."""

@@ -19,6 +19,14 @@ def values_of(store: Store) -> Message:
     return Message(Verb.OK, value=store.version, extra=store.pass_id, sections=(Section("", store.dense()),))
 
 
+def part_of_values(store: Store, message: Message) -> Message:
+    """Return the answer to PULL: `extra` elements from `value` on, or all."""
+    if not message.extra:
+        return values_of(store)
+    part = store.dense_part(message.value, message.extra)
+    return Message(Verb.OK, value=store.version, extra=store.pass_id, sections=(Section("", part),))
+
+
 def answer_to_push(store: Store, gradient: Gradient) -> Message:
     """Return the answer to a push; to one in chunks the values go in chunks too, beside it."""
     done = Message(Verb.OK, value=store.version, extra=store.pass_id)

@@ -15,7 +15,7 @@ from paddle.errors import ConfigError, WireError
 from paddle.optim.dense import DenseUpdater
 from paddle.optim.spec import OptimizerSpec
 from paddle.pserver import arithmetic
-from paddle.pserver.chunks import CHUNK, WINDOW
+from paddle.pserver.chunks import CHUNK, PART, WINDOW
 from paddle.pserver.client import Client
 from paddle.pserver.configuration import Configuration
 from paddle.pserver.engine import Engine
@@ -310,3 +310,19 @@ def test_memory_that_its_owner_can_shrink_is_not_mapped() -> None:
         mapped(shared.descriptor, 11)
     shared.array[3] = 1.0
     assert mapped(shared.descriptor, 10)[3] == 1.0
+
+
+def test_a_shard_larger_than_a_part_is_set_and_pulled_whole() -> None:
+    model = Model({"a": (PART + 5,), "b": (3,)})
+    values = {name: np.zeros(shape, np.float32) for name, shape in {"a": (PART + 5,), "b": (3,)}.items()}
+    values["a"][PART - 2 :] = np.arange(7)
+    values["b"][:] = 9.0
+
+    def set_and_pull(client: Client, trainer: int) -> dict[str, np.ndarray]:
+        client.configure(model.parameters, SGD, values)
+        out = {name: np.full_like(array, -1.0) for name, array in values.items()}
+        client.pull(out)
+        return out
+
+    (got,) = InProcessJob(1, num_dense=1).run(set_and_pull)
+    assert all(np.array_equal(got[name], values[name]) for name in values)

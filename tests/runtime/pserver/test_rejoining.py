@@ -10,7 +10,7 @@ import pytest
 
 from paddle.errors import PserverLost
 from paddle.pserver.client import Client
-from paddle.pserver.exchange import Incoming
+from paddle.pserver.exchange import Incoming, Placing
 from paddle.pserver.inproc import InprocLinks
 from paddle.pserver.message import Message, Verb
 from tests.runtime.pserver.in_process_job import SGD, InProcessJob, Model
@@ -40,6 +40,9 @@ class DyingNetwork:
 
     def receive(self, timeout_s: float) -> Incoming | None:
         return self._links.receive(timeout_s)
+
+    def expect(self, index: int, placing: Placing) -> None:
+        self._links.expect(index, placing)
 
     def attach(self, index: int, hello: Message, size: int) -> None:
         return None

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Serves the streams beside a port, in that port's thread."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+
+from paddle.errors import WireError
+from paddle.pserver.doorbells import Doorbells
+from paddle.pserver.message import Frame, Message
+from paddle.pserver.stream_door import Guest, StreamDoor
+
+_log = logging.getLogger(__name__)
+
+_BATCH = 64
+_WORD_WITHIN_S = 5.0
+
+
+class StreamPort:
+    """Guests of a door. `handle` takes a message's frames, `lose` hears of addresses that are gone."""
+
+    def __init__(
+        self,
+        door: StreamDoor,
+        bells: Doorbells,
+        handle: Callable[[bytes, list[Frame]], None],
+        lose: Callable[[bytes], None],
+    ) -> None:
+        self._door, self._bells, self._handle, self._lose = door, bells, handle, lose
+        self._guests: dict[int, Guest] = {}
+        self._strangers: dict[int, float] = {}  # descriptor -> when it came
+        bells.add_descriptor(door.listener.fileno())
+
+    def serve(self) -> None:
+        """Do what there is to do; does not wait."""
+        if self._bells.is_ready(self._door.listener.fileno()):
+            guest = self._door.accept()
+            if guest is not None:
+                self._guests[guest.sock.fileno()] = guest
+                self._strangers[guest.sock.fileno()] = time.monotonic()
+                self._bells.add_descriptor(guest.sock.fileno())
+        for descriptor, guest in list(self._guests.items()):
+            if self._bells.is_ready(descriptor):
+                self._hear(descriptor, guest)
+
+    def invite(self, address: bytes, message: Message, port: int) -> Message:
+        """See `StreamDoor.invite`."""
+        return self._door.invite(address, message, port)
+
+    def send(self, address: bytes, message: Message) -> bool | None:
+        """Send; return False if that cannot be done here and now, None if the address is not one of a stream."""
+        guest = self._door.find(address)
+        if guest is None:
+            return None
+        try:
+            done = guest.writer.put(message)
+        except OSError:
+            return False  # it is read next that it is gone
+        self._bells.expect_room(guest.sock.fileno(), not guest.writer.is_empty)
+        return done
+
+    def lose_host(self, host: bytes) -> None:
+        """End the streams that a ZeroMQ address asked for: its connection broke."""
+        for guest in self._door.of_host(host):
+            self._dismiss(guest.sock.fileno(), guest)
+
+    def tick(self) -> None:
+        """Close connections that have not said their word for too long."""
+        for descriptor, since in list(self._strangers.items()):
+            guest = self._guests[descriptor]
+            if guest.host is not None:
+                del self._strangers[descriptor]
+            elif time.monotonic() - since > _WORD_WITHIN_S:
+                self._dismiss(descriptor, guest)
+
+    def close(self) -> None:
+        """Close the door."""
+        self._door.close()
+
+    def _hear(self, descriptor: int, guest: Guest) -> None:
+        try:
+            if not guest.writer.is_empty:
+                guest.writer.flush()
+                self._bells.expect_room(descriptor, not guest.writer.is_empty)
+            for _ in range(_BATCH):
+                frames = self._door.receive(guest)
+                if frames is None:
+                    return
+                self._handle(guest.address, frames)
+                if descriptor not in self._guests:
+                    return
+        except (OSError, WireError, MemoryError) as error:
+            _log.debug("a stream ends: %s", error)
+            self._dismiss(descriptor, guest)
+        else:
+            self._bells.ring(descriptor)  # whole messages may lie in its buffer
+
+    def _dismiss(self, descriptor: int, guest: Guest) -> None:
+        self._bells.remove_descriptor(descriptor)
+        del self._guests[descriptor]
+        self._strangers.pop(descriptor, None)
+        self._door.dismiss(guest)
+        if guest.host is not None:
+            self._lose(guest.address)
