@@ -8,12 +8,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from paddle.fluid.defaults import default_main_program
+from paddle.fluid.distributed_files import save_all
 from paddle.fluid.errors import FluidError, ModelFileError
 from paddle.fluid.executor import Executor
 from paddle.fluid.program import Program
+from paddle.fluid.transpiler.prefetching import use_own_tables
 from paddle.fluid.var_type import VarType
 from paddle.fluid.variable import Variable
-from paddle.fluid.variable_files import load_persistables, save_persistables
+from paddle.fluid.variable_files import load_persistables
 
 
 def save_inference_model(
@@ -55,6 +57,7 @@ def save_inference_model(
         name = f"save_infer_model/scale_{number}"
         block.append_op("scale", {"X": target.name}, {"Out": name}, {"scale": 1.0})
         names.append(name)
+    use_own_tables(program)
     pruned = program.prune([*names, *feeds])
     _check_feeds(pruned, feeds)
     _mark_feeds(pruned, feeds, names)
@@ -65,7 +68,7 @@ def save_inference_model(
     partial.write_bytes(pruned.serialize_to_string())
     partial.replace(path)
     if not program_only:
-        save_persistables(executor, dirname, pruned, params_filename)
+        save_all(executor, dirname, pruned, params_filename, fetch=True)
     return names
 
 

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from paddle.backend import to_host
 from paddle.fluid.defaults import default_main_program
+from paddle.fluid.distributed_files import load_persistables, save_persistables
 from paddle.fluid.errors import FluidTypeError
 from paddle.fluid.executor import Executor
 from paddle.fluid.inference_model import load_inference_model, save_inference_model
@@ -21,10 +22,8 @@ from paddle.fluid.variable_files import (
     is_parameter,
     is_persistable,
     load_params,
-    load_persistables,
     load_vars,
     save_params,
-    save_persistables,
     save_vars,
 )
 from paddle.reader import (

@@ -12,12 +12,21 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
+import numpy as np
+import numpy.typing as npt
+
 from paddle.fluid.defaults import default_main_program
 from paddle.fluid.errors import FluidTypeError, ModelFileError
 from paddle.fluid.executor import Executor
 from paddle.fluid.program import Program
 from paddle.fluid.scope import global_scope
-from paddle.fluid.tensor_file import read_selected_rows, read_tensor, write_selected_rows, write_tensor
+from paddle.fluid.tensor_file import (
+    read_selected_rows,
+    read_tensor,
+    write_row_blocks,
+    write_selected_rows,
+    write_tensor,
+)
 from paddle.fluid.var_type import VarType
 from paddle.fluid.variable import Parameter, Variable
 from paddle.graph.errors import NotInitialisedError
@@ -112,6 +121,27 @@ def write_value(path: str | os.PathLike[str], value: Any) -> None:
     """Write one value, an array or selected rows, to a file that appears when it is complete."""
     with _complete(Path(path)) as stream:
         _write(stream, value)
+
+
+def read_value(path: str | os.PathLike[str], variable: Variable) -> Any:
+    """Read a file that holds one value, which must be as a variable says.
+
+    Raises:
+        ModelFileError: it is missing, damaged, or holds a value of another shape or dtype.
+    """
+    return _only(Path(path), variable)
+
+
+def write_rows(
+    path: str | os.PathLike[str],
+    shape: tuple[int, int],
+    height: int,
+    rows: Iterable[npt.NDArray[np.int64]],
+    values: Iterable[npt.NDArray[np.float32]],
+) -> None:
+    """Write selected rows that come in blocks, as `write_value` does; see `tensor_file.write_row_blocks`."""
+    with _complete(Path(path)) as stream:
+        write_row_blocks(stream, shape, height, rows, values)
 
 
 class _Transfer(Protocol):

@@ -8,7 +8,7 @@ from paddle.fluid.errors import FluidError
 from paddle.fluid.program import Program
 from paddle.fluid.remote.connection import Connection
 from paddle.fluid.remote.distribution import Distribution
-from paddle.fluid.transpiler import trainer_side
+from paddle.fluid.transpiler import growing, trainer_side
 from paddle.fluid.transpiler.configuration import DistributeTranspilerConfig
 from paddle.fluid.transpiler.dispatchers import PSDispatcher, RoundRobin
 from paddle.fluid.transpiler.overview import VarsDistributed
@@ -16,6 +16,7 @@ from paddle.fluid.transpiler.placement import Placed, optimizing, params_and_gra
 from paddle.fluid.transpiler.prefetching import prefetch_rows, prefetchable
 from paddle.fluid.transpiler.separation import check_apart, whole_params
 from paddle.fluid.transpiler.server_side import server_program, server_startup
+from paddle.fluid.transpiler.whereabouts import overview_of
 from paddle.fluid.var_type import VarType
 
 
@@ -34,6 +35,7 @@ class DistributeTranspiler:
         self.sync_mode = True
         self.has_distributed_lookup_table = False
         self.table_name: str | None = None
+        self._table: growing.GrowingTable | None = None
         self._placed: list[Placed] = []
         self._check(self.config)
 
@@ -80,14 +82,19 @@ class DistributeTranspiler:
         self._program, self._startup = program, startup
         self._origin, self._origin_startup = program.clone(), startup.clone()
         block = self._origin.global_block()
-        self._refuse_tables(program)
         self._updates = optimizing(block)
+        pairs = params_and_grads(self._updates)
+        self._table = growing.growing_table(self._origin, self._origin_startup, pairs)
+        self.has_distributed_lookup_table = self._table is not None
+        if self._table is not None:
+            self.table_name = self._table.name
+            del pairs[self.table_name]
         self._rates = trainer_side.learning_rate_ops(block)
         cutting = self.config.slice_var_up if slice_var_up is None else slice_var_up
         method = split_method or self.config.split_method or RoundRobin
         self._placed = place(
             block,
-            params_and_grads(self._updates),
+            pairs,
             method(self.pserver_endpoints),
             len(self.pserver_endpoints) if cutting else 1,
             self.config.min_block_size,
@@ -100,11 +107,18 @@ class DistributeTranspiler:
         self._note(program, current_endpoint)
         endpoints = self.pserver_endpoints
         fetched = [each.param for each in self._placed if each.param not in self._prefetched]
-        trainer_side.rewrite_main(program, self._placed, fetched, endpoints, trainer_id, self.sync_mode)
+        sent = []
+        if self._table is not None:
+            main = program.global_block()
+            growing.rewrite_lookups(main, self._table, endpoints, trainer_id)
+            sent.append(growing.send_gradient(main, self._table, endpoints, trainer_id, self.sync_mode))
+        trainer_side.rewrite_main(program, self._placed, fetched, endpoints, trainer_id, self.sync_mode, sent)
         for each in self._placed:
             if each.param in self._prefetched:
                 prefetch_rows(program.global_block(), each, trainer_id)
         trainer_side.rewrite_startup(startup, self._placed, endpoints, trainer_id)
+        if self._table is not None:
+            growing.rewrite_startup(startup, self._table)
 
     def get_trainer_program(self, wait_port: bool = True) -> Program:
         """Return the trainer's program, without updates; the same object that was transpiled."""
@@ -127,6 +141,8 @@ class DistributeTranspiler:
             self.trainers,
             self.sync_mode,
             self.config.enable_dc_asgd,
+            self._table,
+            self.pserver_endpoints,
         )
         self._mark(program, endpoint)
         return program
@@ -150,7 +166,7 @@ class DistributeTranspiler:
             startup_program: has no meaning.
         """
         server = pserver_program or self.get_pserver_program(endpoint)
-        return server_startup(self._origin_startup, server, self._placed, endpoint)
+        return server_startup(self._origin_startup, server, self._placed, endpoint, self.table_name)
 
     def _check(self, config: DistributeTranspilerConfig) -> None:
         if config.min_block_size < 8192:
@@ -167,36 +183,28 @@ class DistributeTranspiler:
         if endpoint not in self.pserver_endpoints:
             raise FluidError(f"{endpoint!r} is none of the servers: {', '.join(self.pserver_endpoints)}")
 
-    def _refuse_tables(self, program: Program) -> None:
-        for op in program.global_block().ops:
-            if op.type == "lookup_table" and op.attrs["is_distributed"]:
-                raise FluidError(
-                    f"embedding {op.inputs['W'][0]!r} is distributed, which the transpiler does not support yet: "
-                    "use is_sparse=True alone"
-                )
-
     def _note(self, program: Program, current_endpoint: str) -> None:
         """Note on the program and here where everything lies."""
         program._is_distributed = True
         program._endpoints = list(self.pserver_endpoints)
         program._ps_endpoint = current_endpoint
         program._is_chief = self.trainer_id == 0
+        program._distributed_lookup_table = self.table_name
         place = Distribution(self.trainer_id, self.trainers, tuple(self.pserver_endpoints))
         program._connection = self._startup._connection = Connection(place)
         self.param_grad_ep_mapping = {each: {"params": [], "grads": []} for each in self.pserver_endpoints}
-        block = self._origin.global_block()
-        shadow = Program().global_block()
         for placed in self._placed:
-            origin = block.var(placed.param)
-            kind = "RemotePrefetch" if placed.param in self._prefetched else "Param"
             for one in placed.slices:
-                part = one.param
-                self.param_grad_ep_mapping[one.endpoint]["params"].append(part.name)
+                self.param_grad_ep_mapping[one.endpoint]["params"].append(one.param.name)
                 self.param_grad_ep_mapping[one.endpoint]["grads"].append(one.sent)
-                made = shadow.create_var(part.name, part.shape, origin.dtype, persistable=True)
-                self.vars_overview.add_distributed_var(
-                    origin, made, part.count > 1, part.index, part.offset, kind, one.endpoint
-                )
+        self.vars_overview = overview_of(
+            self._origin.global_block(),
+            self._placed,
+            self._prefetched,
+            self._updates,
+            self._rates,
+            self.pserver_endpoints,
+        )
         program._parameters_on_pservers = self.vars_overview
 
     def _mark(self, program: Program, endpoint: str) -> None:

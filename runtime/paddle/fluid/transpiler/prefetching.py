@@ -10,7 +10,7 @@ from paddle.fluid.operator import Operator, OpRole
 from paddle.fluid.program import Program
 from paddle.fluid.transpiler.placement import Placed
 
-_LOOKUP = "lookup_table"
+_LOOKUP, _PREFETCH = "lookup_table", "distributed_lookup_table"
 _GRADIENTS = ("lookup_table_grad",)
 
 
@@ -53,13 +53,24 @@ def prefetch_rows(block: Block, placed: Placed, trainer_id: int) -> None:
         _replace(block, placed, together, trainer_id)
 
 
+def use_own_tables(program: Program) -> None:
+    """Undo `prefetch_rows`, in place: rows are looked up where the program runs."""
+    block = program.global_block()
+    for at in reversed([at for at, op in enumerate(block.ops) if op.type == _PREFETCH]):
+        op = block.ops[at]
+        block._remove_op(at)
+        for ids, out in zip(op.inputs["Ids"], op.outputs["Outputs"], strict=True):
+            attrs = {"is_sparse": True, "padding_idx": op.attrs["padding_idx"]}
+            block._insert_op(at, _LOOKUP, {"W": op.inputs["W"][0], "Ids": ids}, {"Out": out}, attrs)
+
+
 def _replace(block: Block, placed: Placed, positions: Sequence[int], trainer_id: int) -> None:
     ops = [block.ops[at] for at in positions]
     for at in reversed(positions):
         block._remove_op(at)
     block._insert_op(
         positions[0],
-        "distributed_lookup_table",
+        _PREFETCH,
         {"Ids": [op.inputs["Ids"][0] for op in ops], "W": placed.param},
         {"Outputs": [op.outputs["Out"][0] for op in ops], "WOut": placed.param},
         {

@@ -6,7 +6,7 @@ Variables that the trainer's program keeps at a parameter's size are made at the
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from paddle.fluid.block import Block
@@ -14,6 +14,7 @@ from paddle.fluid.errors import FluidError
 from paddle.fluid.operator import Operator, OpRole
 from paddle.fluid.program import Program
 from paddle.fluid.transpiler import compensation
+from paddle.fluid.transpiler.growing import GrowingTable, serve_table
 from paddle.fluid.transpiler.placement import Placed, PlacedSlice
 from paddle.fluid.var_type import VarType
 from paddle.graph.operator import EMPTY
@@ -42,6 +43,8 @@ def server_program(
     trainers: int,
     sync: bool,
     compensated: bool = False,
+    table: GrowingTable | None = None,
+    endpoints: Sequence[str] = (),
 ) -> Program:
     """Return the program of one server.
 
@@ -54,6 +57,8 @@ def server_program(
         trainers: how many send gradients.
         sync: wait for all of them in every step.
         compensated: correct gradients for delay.
+        table: the distributed embedding.
+        endpoints: of all servers, which share it.
     """
     program = Program()
     program.random_seed = origin.program.random_seed
@@ -89,6 +94,18 @@ def server_program(
         for op in own:
             _append_update(inner, origin, op, {param: one.param.name, raw: grad}, one)
         grad_to_block.append(f"{one.grad}:{inner.idx}")
+    lookups: tuple[str, ...] = ()
+    saving = -1
+    if table is not None:
+        (update,) = (op for op in updates if op.inputs.get("Param") == (table.name,))
+        server = endpoints.index(endpoint)
+        added = serve_table(
+            program, origin, table, update, server, len(endpoints), trainers if sync else None
+        )
+        inputs.extend(added.gradients)
+        blocks.append(program.blocks[added.update])
+        grad_to_block.append(f"{table.grad if sync else added.gradients[0]}:{added.update}")
+        lookups, saving = (added.lookup,), added.save
     if not blocks:
         blocks.append(program._create_block(0))
     program.current_block_idx = 0
@@ -103,12 +120,16 @@ def server_program(
             "sync_mode": sync,
             "dc_asgd": compensated,
             "grad_to_block_id": tuple(grad_to_block),
+            "prefetch_var_name_to_block_id": lookups,
+            "checkpint_block_id": saving,
         },
     )
     return program
 
 
-def server_startup(startup: Program, server: Program, placed: Sequence[Placed], endpoint: str) -> Program:
+def server_startup(
+    startup: Program, server: Program, placed: Sequence[Placed], endpoint: str, table: str | None = None
+) -> Program:
     """Return the program that gives a server's variables their first values.
 
     Args:
@@ -116,6 +137,7 @@ def server_startup(startup: Program, server: Program, placed: Sequence[Placed], 
         server: the server's main program.
         placed: all parameters.
         endpoint: of the server.
+        table: the distributed embedding, which begins without rows.
     """
     program = Program()
     program.random_seed = startup.random_seed
@@ -127,7 +149,7 @@ def server_startup(startup: Program, server: Program, placed: Sequence[Placed], 
     local = {param: one.param.name for param, one in _local(placed, endpoint).items()}
     for op in startup.global_block().ops:
         written = [local.get(name, name) for name in op.output_names]
-        if not all(known.has_var(name) for name in written):
+        if table in written or not all(known.has_var(name) for name in written):
             continue
         attrs: dict[str, object] = dict(op.attrs)
         if op.type in _SHAPED_INITIALISERS:
@@ -135,7 +157,14 @@ def server_startup(startup: Program, server: Program, placed: Sequence[Placed], 
         outputs = {slot: [local.get(n, n) for n in names] for slot, names in op.outputs.items()}
         block.append_op(op.type, {slot: list(names) for slot, names in op.inputs.items()}, outputs, attrs)
     compensation.begin(block, known)
+    if table is not None:
+        block.append_op("fake_init", {}, {"Out": table}, {"shape": known.var(table).shape})
     return program
+
+
+def sliced_states(op: Operator) -> frozenset[str]:
+    """Return what an update keeps that is cut like its parameter."""
+    return frozenset(name for slot in _SLICED_SLOTS.get(op.type, ()) for name in op.inputs.get(slot, ()))
 
 
 def _local(placed: Sequence[Placed], endpoint: str) -> dict[str, PlacedSlice]:
@@ -175,8 +204,7 @@ def _append_update(
     is_update = "Param" in op.inputs
     if is_update and op.type not in _SLICED_SLOTS:
         raise FluidError(f"optimizer {op.type!r} is not supported for distributed training")
-    sliced = {name for slot in _SLICED_SLOTS.get(op.type, ()) for name in op.inputs.get(slot, ())}
-    _declare(block, origin, op, names, sliced, one.param.shape)
+    _declare(block, origin, op, names, sliced_states(op), one.param.shape)
     block.append_op(op.type, _renamed(op.inputs, names), _renamed(op.outputs, names), dict(op.attrs))
 
 
@@ -185,7 +213,7 @@ def _declare(
     origin: Block,
     op: Operator,
     names: Mapping[str, str],
-    sliced: set[str],
+    sliced: Collection[str],
     shape: tuple[int, ...],
 ) -> None:
     outer = block.program.global_block()

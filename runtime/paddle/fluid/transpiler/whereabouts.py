@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where everything lies that is kept from run to run: the overview of a transpiled program."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from paddle.fluid.block import Block
+from paddle.fluid.operator import Operator
+from paddle.fluid.program import Program
+from paddle.fluid.transpiler.overview import VarsDistributed
+from paddle.fluid.transpiler.placement import Placed, PlacedSlice
+from paddle.fluid.transpiler.server_side import sliced_states
+from paddle.fluid.variable import Variable
+
+PARAM, STATE, TABLE = "Param", "Optimizer", "RemotePrefetch"
+
+
+def overview_of(
+    origin: Block,
+    placed: Sequence[Placed],
+    tables: Collection[str],
+    updates: Sequence[Operator],
+    rates: Sequence[Operator],
+    endpoints: Sequence[str],
+) -> VarsDistributed:
+    """Return the overview.
+
+    Args:
+        origin: block 0 of the program for one machine, which knows all variables.
+        placed: all parameters.
+        tables: those that trainers do not receive.
+        updates: operators of all updates; what they keep lies with their parameter's slices.
+        rates: operators of the learning rate's schedule; what they keep lies on every server.
+        endpoints: of all servers.
+    """
+    overview = VarsDistributed()
+    # A slice of an optimizer's state has the name of the whole, on each server.
+    servers = {endpoint: Program().global_block() for endpoint in endpoints}
+
+    def note(whole: Variable, name: str, kind: str, one: PlacedSlice | None, endpoint: str) -> None:
+        shape = whole.shape if one is None else one.param.shape
+        part = servers[endpoint].create_var(name, shape, whole.dtype, persistable=True)
+        is_slice, index, offset = (
+            (False, 0, 0) if one is None else (one.param.count > 1, one.param.index, one.param.offset)
+        )
+        overview.add_distributed_var(whole, part, is_slice, index, offset, kind, endpoint)
+
+    for each in placed:
+        kind = TABLE if each.param in tables else PARAM
+        states = _states_of(origin, each.param, updates)
+        for one in each.slices:
+            note(origin.var(each.param), one.param.name, kind, one, one.endpoint)
+            for name, is_sliced in states.items():
+                note(origin.var(name), name, STATE, one if is_sliced else None, one.endpoint)
+    for name in dict.fromkeys(name for op in rates for name in op.output_names):
+        variable = origin.find(name)
+        if isinstance(variable, Variable) and variable.persistable:
+            for endpoint in endpoints:
+                note(variable, name, STATE, None, endpoint)
+    return overview
+
+
+def _states_of(origin: Block, param: str, updates: Sequence[Operator]) -> Mapping[str, bool]:
+    """Return what the update of a parameter keeps beside it, and whether it is cut like the parameter."""
+    states: dict[str, bool] = {}
+    for op in updates:
+        if op.role_vars and op.role_vars[0] == param:
+            sliced = sliced_states(op)
+            for name in op.output_names:
+                if name != param and name in op.input_names and origin.reach(name).persistable:
+                    states[name] = states.get(name, False) or name in sliced
+    return states
