@@ -9,6 +9,7 @@ SelectedRows: uint32 0 | uint64 rows | int64 each | int64 height | tensor.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -55,6 +56,31 @@ def write_selected_rows(stream: BinaryIO, value: SelectedRows) -> None:
     stream.write(np.asarray(to_host(value.rows)).astype("<i8").tobytes())
     stream.write(_I64.pack(value.height))
     _write_rows(stream, np.asarray(to_host(value.values)))
+
+
+def write_row_blocks(
+    stream: BinaryIO,
+    shape: tuple[int, int],
+    height: int,
+    rows: Iterable[npt.NDArray[np.int64]],
+    values: Iterable[npt.NDArray[np.float32]],
+) -> None:
+    """Append selected rows that come in blocks.
+
+    Args:
+        stream: to write to.
+        shape: number of rows in all blocks, and their width.
+        height: of the whole.
+        rows: row numbers, (n,) each.
+        values: (n, width) each, in the order of `rows`.
+    """
+    stream.write(_U32.pack(0) + _U64.pack(shape[0]))
+    for block in rows:
+        stream.write(block.astype("<i8").tobytes())
+    described = tensor_desc(np.float32, shape)
+    stream.write(_I64.pack(height) + _U32.pack(0) + _I32.pack(len(described)) + described)
+    for each in values:
+        stream.write(np.ascontiguousarray(each.astype("<f4", copy=False)).data)
 
 
 def read_selected_rows(stream: BinaryIO, what: str) -> SelectedRows:
