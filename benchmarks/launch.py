@@ -31,7 +31,9 @@ def _starts(run: Run, hosts: Sequence[int]) -> None:
 # name -> what it does, given the numbers of hosts; all but the first use the smallest of them
 MEASUREMENTS: Mapping[str, Callable[[Run, Sequence[int]], None]] = {
     "start": _starts,
-    "dispatch": lambda run, hosts: dispatch.measure(run, min(hosts)),
+    "dispatch_2MB": lambda run, hosts: dispatch.measure_small(run, min(hosts)),
+    "dispatch_100MB": lambda run, hosts: dispatch.measure_big(run, min(hosts)),
+    "dispatch_1GB": lambda run, hosts: dispatch.measure_huge(run, min(hosts)),
     "relay": lambda run, hosts: relay.measure(run, min(hosts)),
     "stop": lambda run, hosts: stop.measure(run, min(hosts)),
 }
@@ -76,16 +78,18 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
         type=_names,
         default=list(MEASUREMENTS),
         metavar="NAME,...",
-        help=f"of {', '.join(MEASUREMENTS)}",
+        help=f"of {', '.join(MEASUREMENTS)}; `dispatch` is all of these",
     )
     return parser.parse_args(argv)
 
 
 def _names(text: str) -> list[str]:
-    names = text.split(",")
-    for name in names:
-        if name not in MEASUREMENTS:
-            raise argparse.ArgumentTypeError(f"{name!r}: expected one of {', '.join(MEASUREMENTS)}")
+    names: list[str] = []
+    for word in text.split(","):
+        found = [name for name in MEASUREMENTS if word in (name, name.partition("_")[0])]
+        if not found:
+            raise argparse.ArgumentTypeError(f"{word!r}: expected one of {', '.join(MEASUREMENTS)}")
+        names += found
     return names
 
 

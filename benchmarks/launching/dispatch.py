@@ -57,8 +57,8 @@ BIG = Payload("100MB", {"model.bin": 100 * MB, "settings.txt": 1_000})
 HUGE = Payload("1GB", {**{f"data-{index}": 250 * MB for index in range(4)}, "settings.txt": 1_000})
 
 
-def measure(run: Run, count: int) -> None:
-    """Send every payload to `count` hosts in every way there is."""
+def measure_small(run: Run, count: int) -> None:
+    """Send many small files to `count` hosts in every way there is."""
     with Cluster(count) as cluster:
         field = _Field(run, cluster, SMALL)
         tools: dict[str, Command] = {"openssh_tar": field.tar, "rsync": field.rivals.rsync}
@@ -67,29 +67,36 @@ def measure(run: Run, count: int) -> None:
         field.again(UNCHANGED, tools)
         field.again(CHANGED, tools)
         field.close()
+    compare, name = run.report.compare, f"{count}_{SMALL.name}"
+    compare(f"cold_{count}_vs_openssh_tar", f"cold_{name}_ours", f"cold_{name}_openssh_tar")
+    compare(f"unchanged_{count}_vs_rsync", f"unchanged_{name}_ours", f"unchanged_{name}_rsync")
+    compare(f"changed_{count}_vs_rsync", f"changed_{name}_ours", f"changed_{name}_rsync")
+    compare(f"sending_cold_{count}_vs_openssh_tar", f"cold_{name}_ours_sending", f"cold_{name}_openssh_tar")
+    compare(
+        f"sending_unchanged_{count}_vs_rsync", f"unchanged_{name}_ours_sending", f"unchanged_{name}_rsync"
+    )
+
+
+def measure_big(run: Run, count: int) -> None:
+    """Send one big file to `count` hosts in every way there is."""
+    with Cluster(count) as cluster:
         field = _Field(run, cluster, BIG)
-        tools = {"openssh_tar": field.tar, "rsync": field.rivals.rsync}
-        for case, chosen in ((COLD, tools), (UNCHANGED, tools), (CHANGED, tools)):
-            if case == COLD:
-                field.cold(chosen)
-            else:
-                field.again(case, chosen)
+        tools: dict[str, Command] = {"openssh_tar": field.tar, "rsync": field.rivals.rsync}
+        field.cold(tools)
+        field.again(UNCHANGED, tools)
+        field.again(CHANGED, tools)
         field.close()
+    compare, name = run.report.compare, f"{count}_{BIG.name}"
+    compare(f"dispatch_100MB_{count}_vs_openssh", f"cold_{name}_ours", f"cold_{name}_openssh_tar")
+    compare(f"unchanged_100MB_{count}_vs_rsync", f"unchanged_{name}_ours", f"unchanged_{name}_rsync")
+
+
+def measure_huge(run: Run, count: int) -> None:
+    """Change one small file beside many large ones."""
     with Cluster(min(count, HUGE_HOSTS)) as cluster:
         field = _Field(run, cluster, HUGE, turns=1)
         field.again(CHANGED, {"rsync": field.rivals.rsync})
         field.close()
-    compare = run.report.compare
-    small, big = f"{count}_{SMALL.name}", f"{count}_{BIG.name}"
-    compare(f"cold_{count}_vs_openssh_tar", f"cold_{small}_ours", f"cold_{small}_openssh_tar")
-    compare(f"unchanged_{count}_vs_rsync", f"unchanged_{small}_ours", f"unchanged_{small}_rsync")
-    compare(f"changed_{count}_vs_rsync", f"changed_{small}_ours", f"changed_{small}_rsync")
-    compare(f"sending_cold_{count}_vs_openssh_tar", f"cold_{small}_ours_sending", f"cold_{small}_openssh_tar")
-    compare(
-        f"sending_unchanged_{count}_vs_rsync", f"unchanged_{small}_ours_sending", f"unchanged_{small}_rsync"
-    )
-    compare(f"dispatch_100MB_{count}_vs_openssh", f"cold_{big}_ours", f"cold_{big}_openssh_tar")
-    compare(f"unchanged_100MB_{count}_vs_rsync", f"unchanged_{big}_ours", f"unchanged_{big}_rsync")
 
 
 class _Field:
