@@ -14,10 +14,11 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from paddle.collective.connecting import connect
+    from paddle.collective.connecting import connect, connect_group
     from paddle.collective.errors import CollectiveError, PeerDiffers, PeerLate, PeerLost
     from paddle.collective.group import Group
     from paddle.collective.membership import Membership
+    from paddle.collective.ranks import Ranks
 
 _HOMES = MappingProxyType(
     {
@@ -26,12 +27,24 @@ _HOMES = MappingProxyType(
         "Membership": "paddle.collective.membership",
         "PeerDiffers": "paddle.collective.errors",
         "PeerLate": "paddle.collective.errors",
+        "Ranks": "paddle.collective.ranks",
         "PeerLost": "paddle.collective.errors",
         "connect": "paddle.collective.connecting",
+        "connect_group": "paddle.collective.connecting",
     }
 )
 
-__all__ = ["CollectiveError", "Group", "Membership", "PeerDiffers", "PeerLate", "PeerLost", "connect"]
+__all__ = [
+    "CollectiveError",
+    "Group",
+    "Membership",
+    "PeerDiffers",
+    "PeerLate",
+    "PeerLost",
+    "Ranks",
+    "connect",
+    "connect_group",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -14,18 +14,29 @@ from paddle.collective.group import Group
 from paddle.collective.meeting import Met, meet
 from paddle.collective.membership import Membership
 from paddle.collective.mesh import connected
+from paddle.collective.mpi import mpi_ranks, under_mpirun
+from paddle.collective.ranks import Ranks
 from paddle.collective.slab import shared_slab
 from paddle.collective.watch import Watch
 
 
-def connect(me: Membership) -> Group:
+def connect(me: Membership) -> Ranks:
     """Meet all other ranks and return the group; every rank of the job calls this once.
+
+    Under mpirun, where mpi4py is installed, that is MPI's world, unless the membership says otherwise.
 
     Raises:
         CollectiveError: not all could be met; names the rank at fault.
         PortBusy: another process has this rank's port.
         ConfigError: this rank's endpoint is no address of this machine.
     """
+    if me.way == "mpi" or (me.way == "auto" and under_mpirun()):
+        return mpi_ranks(me)
+    return connect_group(me)
+
+
+def connect_group(me: Membership) -> Group:
+    """Do the same without MPI."""
     if me.size == 1:
         return Group(0, [[0]], Watch(0, {}, me.endpoints, me.timeout_s), None, None)
     with contextlib.ExitStack() as stack:

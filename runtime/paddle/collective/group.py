@@ -8,33 +8,22 @@ operation raises the same error.
 
 from __future__ import annotations
 
-import hashlib
 import weakref
 from collections.abc import Sequence
-from types import TracebackType
-from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
 
 from paddle.collective.between import Between
-from paddle.collective.errors import CollectiveError, PeerDiffers
+from paddle.collective.errors import CollectiveError
 from paddle.collective.pieces import Pieces
+from paddle.collective.ranks import Arrays, Ranks
 from paddle.collective.task import Kind, Task, dtype_code
 from paddle.collective.watch import Watch
 from paddle.collective.within import Within
 
-Arrays = npt.NDArray[Any] | Sequence[npt.NDArray[Any]]
 
-
-class Group:
-    """See above. One thread at a time.
-
-    Attributes:
-        rank: of this process.
-        size: how many ranks there are.
-        ways: how data go, for people: "shared memory", "tcp", both, or nothing where there is one rank.
-    """
+class Group(Ranks):
+    """See above."""
 
     def __init__(
         self,
@@ -60,55 +49,26 @@ class Group:
         self._finalizer = weakref.finalize(self, _leave, watch, within, between)
 
     def all_reduce(self, arrays: Arrays) -> None:
-        """Replace values by their sums over all ranks.
-
-        Args:
-            arrays: of one dtype, contiguous; several are one operation. Changed in place.
-
-        Raises:
-            CollectiveError: ranks cannot go on together; names the rank at fault.
-            ConfigError: arrays cannot be summed.
-        """
+        """See `Ranks`; an empty list is a barrier."""
         self._run(Kind.SUM, _pieces(arrays), 0)
 
     def broadcast(self, arrays: Arrays, root: int = 0) -> None:
-        """Replace values by those of rank `root`; see `all_reduce`."""
+        """See `Ranks`."""
         self._run(Kind.BROADCAST, _pieces(arrays), root)
 
-    def all_gather(self, array: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
-        """Return the arrays of all ranks in their order; first dimensions may differ."""
-        lengths = np.zeros(self.size, np.int64)
-        lengths[self.rank] = len(array)
-        self.all_reduce(lengths)
-        everyone = [np.empty((int(length), *array.shape[1:]), array.dtype) for length in lengths]
-        everyone[self.rank][...] = array
-        for root, each in enumerate(everyone):
-            if each.size:
-                self.broadcast(each, root)
-        return everyone
-
-    def barrier(self) -> None:
-        """Wait until all ranks are here."""
-        self._run(Kind.SUM, Pieces([]), 0)
-
-    def agree(self, subject: str, text: str) -> None:
-        """Check that all ranks say the same.
-
-        Args:
-            subject: what it is about, for the message: "the program".
-            text: what this rank says.
+    def listen(self) -> None:
+        """Raise what other ranks have told since the last operation; does not wait.
 
         Raises:
-            PeerDiffers: a rank says something else than rank 0.
+            CollectiveError: a rank failed or was lost.
         """
-        digest = np.frombuffer(hashlib.blake2b(text.encode(), digest_size=16).digest(), np.uint8)
-        said = self.all_gather(digest)
-        for rank, each in enumerate(said):
-            if not np.array_equal(each, said[0]):
-                raise self.fail(PeerDiffers(f"rank {rank} has another {subject} than rank 0", rank))
+        try:
+            self._watch.listen()
+        except CollectiveError as error:
+            raise self.fail(error) from None
 
     def fail(self, error: CollectiveError) -> CollectiveError:
-        """End the group because this rank cannot go on: others get the error too. Returns it."""
+        """See `Ranks`."""
         if self._failed is None:
             self._failed = error
             self._watch.tell(error)
@@ -117,16 +77,8 @@ class Group:
         return error
 
     def close(self) -> None:
-        """Leave in peace; others that still need this rank are told."""
+        """See `Ranks`."""
         self._finalizer()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _run(self, kind: Kind, pieces: Pieces, root: int) -> None:
         if self._failed is not None:

@@ -72,6 +72,19 @@ class Watch:
             if done <= self.number:
                 self._unequal(rank)
 
+    def listen(self) -> None:
+        """Take the news that are there; does not wait.
+
+        Raises:
+            CollectiveError: a rank failed or was lost.
+        """
+        poll = select.poll()
+        links = {stream.fileno(): rank for rank, stream in self._links.items()}
+        for descriptor in links:
+            poll.register(descriptor, select.POLLIN)
+        for descriptor, _ in poll.poll(0):
+            self._hear(links[descriptor])
+
     def broken(self, rank: int, error: OSError) -> CollectiveError:
         """Return why the connection with a rank broke: what is told within a moment, or that it was lost."""
         until = time.monotonic() + _GRACE_S

@@ -122,12 +122,12 @@ class DataParallel:
         """Connect with the other trainers before the first step in a scope."""
         if self._strategy.num_trainers == 1 or not self._grads or scope is self._met:
             return
-        group = group_of(self._source, self._strategy, scope)
+        group = group_of(self._source, self._strategy, scope, self._places[0].device())
         agree_on(self._source, group)
         begin_equal(self._source, group, scope)
         if self._exchange is not None:
             self._exchange.close()
-        self._exchange = GradientExchange(group, self._buckets, self._places[0].device())
+        self._exchange = GradientExchange(group, self._buckets)
         self._met = scope
 
     def _over_trainers(self, sums: dict[str, Any]) -> Mapping[str, Any]:

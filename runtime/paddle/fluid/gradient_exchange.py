@@ -14,11 +14,9 @@ from collections.abc import Mapping, Sequence
 from queue import SimpleQueue
 from typing import Any
 
-import numpy as np
-
-from paddle.backend import Device, from_host, to_host
+from paddle.backend import Device, to_host
 from paddle.collective.errors import CollectiveError
-from paddle.collective.group import Group
+from paddle.collective.ranks import Ranks
 from paddle.fluid.buckets import Bucket
 from paddle.ops.selected_rows import SelectedRows
 
@@ -26,9 +24,9 @@ from paddle.ops.selected_rows import SelectedRows
 class GradientExchange:
     """The sums of one program's steps. One thread at a time."""
 
-    def __init__(self, group: Group, buckets: Sequence[Bucket], device: Device) -> None:
-        self._group, self._buckets, self._device = group, tuple(buckets), device
-        self._parcels = [_Parcel(bucket.names) for bucket in buckets]
+    def __init__(self, group: Ranks, buckets: Sequence[Bucket]) -> None:
+        self._group = group
+        self._parcels = [_Parcel(bucket.names, group.device) for bucket in buckets]
         self._posted = 0
         self._work: SimpleQueue[_Parcel | None] = SimpleQueue()
         self._done: SimpleQueue[BaseException | None] = SimpleQueue()
@@ -60,7 +58,7 @@ class GradientExchange:
         self._posted = 0
         for parcel in self._parcels:
             sums.update(parcel.values)
-        return {name: _placed(value, self._device) for name, value in sums.items()}
+        return sums
 
     def abandon(self, error: BaseException) -> None:
         """End the group if other ranks wait for the rest of a step that failed here."""
@@ -86,8 +84,8 @@ class GradientExchange:
 class _Parcel:
     """One bucket's values of one step."""
 
-    def __init__(self, names: Sequence[str]) -> None:
-        self._names = tuple(names)
+    def __init__(self, names: Sequence[str], device: Device) -> None:
+        self._names, self._device = tuple(names), device
         self._buffers: dict[str, Any] = {}
         self.values: dict[str, Any] = {}
 
@@ -98,11 +96,11 @@ class _Parcel:
                 continue
             held = self._buffers.get(name)
             if held is None or held.shape != value.shape or held.dtype != value.dtype:
-                held = self._buffers[name] = np.empty(value.shape, value.dtype)
-            held[...] = to_host(value)
+                held = self._buffers[name] = self._device.module().empty(value.shape, value.dtype)
+            held[...] = value if self._device.is_gpu else to_host(value)
             self.values[name] = held
 
-    def sum(self, group: Group) -> None:
+    def sum(self, group: Ranks) -> None:
         by_dtype: dict[Any, list[Any]] = {}
         for name in self._names:
             value = self.values[name]
@@ -114,26 +112,19 @@ class _Parcel:
             group.all_reduce(arrays)
 
 
-def _gathered(group: Group, mine: SelectedRows) -> SelectedRows:
-    rows = group.all_gather(to_host(mine.rows))
-    values = group.all_gather(to_host(mine.values))
-    return SelectedRows(np.concatenate(rows), np.concatenate(values), mine.height)
-
-
-def _placed(value: Any, device: Device) -> Any:
-    if not device.is_gpu:
-        return value
-    if isinstance(value, SelectedRows):
-        return SelectedRows(from_host(value.rows, device), from_host(value.values, device), value.height)
-    return from_host(value, device)
+def _gathered(group: Ranks, mine: SelectedRows) -> SelectedRows:
+    xp = group.device.module()
+    rows, values = group.all_gather(mine.rows), group.all_gather(mine.values)
+    return SelectedRows(xp.concatenate(rows), xp.concatenate(values), mine.height)
 
 
 def _sum_posted(
-    group: Group, work: SimpleQueue[_Parcel | None], done: SimpleQueue[BaseException | None]
+    group: Ranks, work: SimpleQueue[_Parcel | None], done: SimpleQueue[BaseException | None]
 ) -> None:
     while (parcel := work.get()) is not None:
         try:
-            parcel.sum(group)
+            with group.device.active():
+                parcel.sum(group)
         except Exception as error:  # noqa: BLE001 - raised again where the step is finished
             done.put(error)
         else:

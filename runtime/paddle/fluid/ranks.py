@@ -11,8 +11,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from paddle import collective
-from paddle.backend import Array, from_host, to_host
-from paddle.collective.group import Group
+from paddle.backend import Array, Device, from_host, to_host
+from paddle.collective.nccl import NcclRanks
+from paddle.collective.ranks import Ranks
 from paddle.env import JobEnvironment
 from paddle.fluid.errors import FluidError, RunError
 from paddle.fluid.program import Program
@@ -42,25 +43,34 @@ def check_ranks(program: Program, strategy: BuildStrategy) -> None:
         )
 
 
-def group_of(program: Program, strategy: BuildStrategy, scope: Scope) -> Group:
+def group_of(program: Program, strategy: BuildStrategy, scope: Scope, device: Device) -> Ranks:
     """Return the group; the first time all trainers meet.
+
+    Args:
+        program: that is trained.
+        strategy: says how many trainers there are, and which this is.
+        scope: keeps the group.
+        device: where the program runs: on GPUs NCCL sums.
 
     Raises:
         CollectiveError: not all trainers came.
     """
     if scope.has(_KEPT):
-        group = scope.get(_KEPT)
-        if isinstance(group, Group):
+        group: Ranks = scope.get(_KEPT)
+        if isinstance(group, Ranks):
             return group
     membership = collective.Membership.of_environment(
         rank=strategy.trainer_id, endpoints=_endpoints(program, strategy)
     )
-    group = collective.connect(membership)
+    if device.is_gpu and strategy.num_trainers > 1:
+        group = NcclRanks(collective.connect_group(membership), device, membership.timeout_s)
+    else:
+        group = collective.connect(membership)
     scope.set(_KEPT, group)
     return group
 
 
-def agree_on(program: Program, group: Group) -> None:
+def agree_on(program: Program, group: Ranks) -> None:
     """Check that all ranks train the same program.
 
     Raises:
@@ -73,7 +83,7 @@ def agree_on(program: Program, group: Group) -> None:
     group.agree("program", "\n".join(lines))
 
 
-def begin_equal(program: Program, group: Group, scope: Scope) -> None:
+def begin_equal(program: Program, group: Ranks, scope: Scope) -> None:
     """Give all ranks rank 0's values of what the program keeps between steps."""
     by_dtype: dict[str, list[str]] = {}
     for name, variable in sorted(program.global_block().vars.items()):
@@ -83,12 +93,17 @@ def begin_equal(program: Program, group: Group, scope: Scope) -> None:
                 by_dtype.setdefault(str(value.dtype), []).append(name)
     for dtype in sorted(by_dtype):
         names = by_dtype[dtype]
-        values = [np.ascontiguousarray(to_host(scope.get(name))) for name in names]
+        xp = group.device.module()
+        values = [xp.ascontiguousarray(_moved(scope.get(name), group.device)) for name in names]
         group.broadcast(values)
         for name, value in zip(names, values, strict=True):
             held: Array = scope.get(name)
             if held is not value:
-                held[...] = from_host(value, held)
+                held[...] = from_host(to_host(value), held)
+
+
+def _moved(value: Array, device: Device) -> Array:
+    return value if device.is_gpu and hasattr(value, "get") else from_host(to_host(value), device)
 
 
 def _endpoints(program: Program, strategy: BuildStrategy) -> Sequence[str]:

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
 
-from paddle.collective import CollectiveError, Group, Membership, connect
+from paddle.collective import CollectiveError, Membership, Ranks, connect
 
 KEY = "5f" * 32
 PATIENCE_S = 30.0
@@ -32,7 +32,7 @@ def members(count: int, **settings: Any) -> list[Membership]:
     return [Membership.of(rank, everyone, **given) for rank in range(count)]
 
 
-def together(everyone: list[Membership], act: Callable[[Group], Result]) -> list[Result]:
+def together(everyone: list[Membership], act: Callable[[Ranks], Result]) -> list[Result]:
     """Connect all ranks, let each one act, and return what they returned."""
 
     def run(me: Membership) -> Result:

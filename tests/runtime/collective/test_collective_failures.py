@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from paddle.collective import CollectiveError, Group, Membership, PeerDiffers, PeerLate, PeerLost, connect
+from paddle.collective import CollectiveError, Membership, PeerDiffers, PeerLate, PeerLost, Ranks, connect
 from paddle.errors import ConfigError, PortBusy
 from tests.runtime.collective.ranks import KEY, at_once, endpoints, failure, members
 
@@ -35,7 +35,7 @@ sys.stdin.read()
 """
 
 
-def errors_of(everyone: list[Membership], act: Callable[[Group], object]) -> list[CollectiveError]:
+def errors_of(everyone: list[Membership], act: Callable[[Ranks], object]) -> list[CollectiveError]:
     """Connect, let each rank act until it fails, and return how."""
 
     def run(me: Membership) -> CollectiveError:
@@ -61,7 +61,7 @@ def test_a_killed_rank_is_named_by_all_others(way: str) -> None:
         text=True,
     ) as other:
 
-        def act(group: Group) -> None:
+        def act(group: Ranks) -> None:
             group.barrier()
             assert other.stdout is not None
             if group.rank == 0:
@@ -79,7 +79,7 @@ def test_a_killed_rank_is_named_by_all_others(way: str) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_rank_with_fewer_batches_is_named(way: str) -> None:
-    def act(group: Group) -> None:
+    def act(group: Ranks) -> None:
         batches = 2 if group.rank == 1 else 3
         for _ in range(batches):
             group.all_reduce(np.ones(50_000, np.float32))
@@ -97,7 +97,7 @@ def test_a_rank_with_fewer_batches_is_named(way: str) -> None:
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("size", [10, 100_000])
 def test_a_rank_with_another_size_is_told_apart(way: str, size: int) -> None:
-    def act(group: Group) -> None:
+    def act(group: Ranks) -> None:
         group.all_reduce(np.ones(size + group.rank, np.float32))
 
     for error in errors_of(members(2, way=way), act):
@@ -115,7 +115,7 @@ def test_another_program_is_noticed_before_the_first_step() -> None:
 def test_a_rank_that_does_not_come_is_late(way: str) -> None:
     go_on = threading.Event()
 
-    def act(group: Group) -> None:
+    def act(group: Ranks) -> None:
         if group.rank == 1:
             go_on.wait(30.0)
         try:
@@ -129,7 +129,7 @@ def test_a_rank_that_does_not_come_is_late(way: str) -> None:
 
 
 def test_a_group_that_failed_says_the_same_again() -> None:
-    def act(group: Group) -> None:
+    def act(group: Ranks) -> None:
         first = failure(lambda: group.all_reduce(np.ones(2 + group.rank)))
         assert failure(group.barrier) is first
         group.close()

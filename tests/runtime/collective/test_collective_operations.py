@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from paddle.collective import Group, Membership
+from paddle.collective import Membership, Ranks
 from paddle.errors import ConfigError
 from tests.runtime.collective.ranks import KEY, members, together
 
@@ -41,7 +41,7 @@ def numbers(rank: int, size: int, dtype: Any = np.float32) -> npt.NDArray[Any]:
 def test_a_sum_is_that_of_all_ranks_and_has_the_same_bits_everywhere(layout: str) -> None:
     everyone = laid_out(layout)
 
-    def act(group: Group) -> list[npt.NDArray[Any]]:
+    def act(group: Ranks) -> list[npt.NDArray[Any]]:
         sums = []
         for size in SIZES:
             array = numbers(group.rank, size)
@@ -58,7 +58,7 @@ def test_a_sum_is_that_of_all_ranks_and_has_the_same_bits_everywhere(layout: str
 
 @pytest.mark.parametrize("layout", ["three of one node", "three nodes"])
 def test_a_run_that_is_repeated_has_the_same_bits(layout: str) -> None:
-    def act(group: Group) -> bytes:
+    def act(group: Ranks) -> bytes:
         array = numbers(group.rank, 150_001)
         group.all_reduce(array)
         return array.tobytes()
@@ -70,7 +70,7 @@ def test_a_run_that_is_repeated_has_the_same_bits(layout: str) -> None:
 def test_a_broadcast_gives_the_values_of_any_rank(layout: str) -> None:
     everyone = laid_out(layout)
 
-    def act(group: Group) -> list[npt.NDArray[Any]]:
+    def act(group: Ranks) -> list[npt.NDArray[Any]]:
         got = []
         for root in range(group.size):
             array = numbers(group.rank, 100_003)
@@ -87,7 +87,7 @@ def test_a_broadcast_gives_the_values_of_any_rank(layout: str) -> None:
 def test_many_arrays_are_summed_as_one_and_where_they_lie(layout: str) -> None:
     shapes = [(3, 5), (), (0,), (70_000,), (11, 13, 17), (1,)]
 
-    def act(group: Group) -> list[npt.NDArray[Any]]:
+    def act(group: Ranks) -> list[npt.NDArray[Any]]:
         arrays = [np.full(shape, group.rank + at, np.float32) for at, shape in enumerate(shapes)]
         group.all_reduce(arrays)
         return arrays
@@ -99,7 +99,7 @@ def test_many_arrays_are_summed_as_one_and_where_they_lie(layout: str) -> None:
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float64, np.int8, np.int64, np.uint32])
 def test_numbers_of_other_types_are_summed_in_their_own(dtype: Any) -> None:
-    def act(group: Group) -> npt.NDArray[Any]:
+    def act(group: Ranks) -> npt.NDArray[Any]:
         array = np.full(70_001, 2 + group.rank, dtype)
         group.all_reduce(array)
         return array
@@ -121,7 +121,7 @@ def test_a_gather_takes_arrays_of_any_length(layout: str) -> None:
 
 
 def test_one_rank_alone_needs_nobody() -> None:
-    def act(group: Group) -> list[Any]:
+    def act(group: Ranks) -> list[Any]:
         array = np.ones(3)
         group.all_reduce(array)
         group.barrier()

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""NcclRanks: arrays on GPUs are summed by NCCL, through cupy; ranks meet and watch each other through a host group.
+
+NCCL hangs when a rank does not come. So ranks first compare through the host group what they are about to do: one
+that is lost, late or differs is named there. While NCCL works, news of the host group and NCCL's own errors end the
+wait.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+
+from paddle.backend import Device, DeviceError
+from paddle.collective.errors import CollectiveError, PeerDiffers, PeerLate
+from paddle.collective.group import Group
+from paddle.collective.ranks import Arrays, Ranks
+from paddle.collective.task import WORDS, Kind, Task, dtype_code
+from paddle.errors import ConfigError
+
+_ID_WORDS = 128  # signed bytes, as cupy gives them
+_PAUSES_S = (20e-6, 1e-3)
+_TYPES = {
+    "int8": "NCCL_INT8",
+    "uint8": "NCCL_UINT8",
+    "int32": "NCCL_INT32",
+    "uint32": "NCCL_UINT32",
+    "int64": "NCCL_INT64",
+    "uint64": "NCCL_UINT64",
+    "float16": "NCCL_FLOAT16",
+    "float32": "NCCL_FLOAT32",
+    "float64": "NCCL_FLOAT64",
+}
+
+
+class NcclRanks(Ranks):
+    """Ranks with a GPU each."""
+
+    def __init__(self, host: Group, device: Device, timeout_s: float) -> None:
+        """Make NCCL's communicator; all ranks do this at once.
+
+        Args:
+            host: connects the same ranks; closed with this.
+            device: this rank's GPU.
+
+        Raises:
+            DeviceError: cupy is there without NCCL.
+        """
+        self._cupy: Any = device.module()
+        self._nccl: Any = getattr(self._cupy.cuda, "nccl", None)
+        if self._nccl is None or not getattr(self._nccl, "available", False):
+            raise DeviceError("this cupy has no NCCL: python -m cupyx.tools.install_library --library nccl")
+        self._host, self._timeout_s = host, timeout_s
+        self.rank, self.size, self.ways, self.device = host.rank, host.size, ("nccl",), device
+        self._number = 0
+        identity = np.zeros(_ID_WORDS, np.int64)
+        if self.rank == 0:
+            identity[:] = self._nccl.get_unique_id()
+        host.broadcast(identity)
+        with device.active():
+            self._communicator = self._nccl.NcclCommunicator(self.size, tuple(map(int, identity)), self.rank)
+
+    def all_reduce(self, arrays: Arrays) -> None:
+        """See `Ranks`; arrays are cupy's, on this rank's GPU."""
+        self._run(Kind.SUM, arrays, 0)
+
+    def broadcast(self, arrays: Arrays, root: int = 0) -> None:
+        """See `all_reduce`."""
+        self._run(Kind.BROADCAST, arrays, root)
+
+    def fail(self, error: CollectiveError) -> CollectiveError:
+        """See `Ranks`."""
+        self._communicator.abort()
+        return self._host.fail(error)
+
+    def close(self) -> None:
+        """See `Ranks`."""
+        self._communicator.destroy()
+        self._host.close()
+
+    def _run(self, kind: Kind, arrays: Arrays, root: int) -> None:
+        listed: list[Any] = list(arrays) if isinstance(arrays, (list, tuple)) else [arrays]
+        dtype = listed[0].dtype if listed else np.dtype(np.float32)
+        for each in listed:
+            if each.dtype != dtype or dtype.name not in _TYPES or not each.flags.c_contiguous:
+                raise ConfigError(
+                    f"arrays between GPUs: expected contiguous ones of one dtype that NCCL has, got {each.dtype}"
+                )
+        task = Task(self._number, kind, dtype_code(dtype), sum(each.nbytes for each in listed), root)
+        self._number += 1
+        self._compare(task)
+        nccl, code = self._nccl, getattr(self._nccl, _TYPES[dtype.name])
+        with self.device.active():
+            stream = self._cupy.cuda.get_current_stream()
+            nccl.groupStart()
+            for each in listed:
+                if each.size and kind == Kind.SUM:
+                    pointer = each.data.ptr
+                    self._communicator.allReduce(pointer, pointer, each.size, code, nccl.NCCL_SUM, stream.ptr)
+                elif each.size:
+                    self._communicator.bcast(each.data.ptr, each.size, code, root, stream.ptr)
+            nccl.groupEnd()
+            self._wait(stream, task)
+
+    def _compare(self, task: Task) -> None:
+        everyone = np.zeros((self.size, WORDS), np.int64)
+        everyone[self.rank] = task.words()
+        self._host.all_reduce(everyone)
+        for rank in range(self.size):
+            try:
+                task.check(tuple(everyone[rank].tolist()), rank)
+            except PeerDiffers as error:
+                raise self.fail(error) from None
+
+    def _wait(self, stream: Any, task: Task) -> None:
+        event = self._cupy.cuda.Event()
+        event.record(stream)
+        deadline, pause_s = time.monotonic() + self._timeout_s, _PAUSES_S[0]
+        while not event.done:
+            try:
+                self._communicator.check_async_error()
+                self._host.listen()
+            except CollectiveError:
+                self._communicator.abort()
+                raise
+            except self._nccl.NcclError as error:
+                raise self.fail(
+                    CollectiveError(f"rank {self.rank}: {task.describe()}: {error}", self.rank)
+                ) from error
+            if time.monotonic() > deadline:
+                raise self.fail(PeerLate(f"{task.describe()} took NCCL more than {self._timeout_s:g} s"))
+            time.sleep(pause_s)  # NCCL has nothing to wait for but a thread that blocks without a deadline
+            pause_s = min(2 * pause_s, _PAUSES_S[1])

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ranks: what every way of computing together can do, and what follows from sums and broadcasts alone."""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+
+from paddle.backend import Array, Device
+from paddle.collective.errors import CollectiveError, PeerDiffers
+
+Arrays = Array | Sequence[Array]
+
+
+class Ranks(ABC):
+    """The ranks of a job; all call the same operations in the same order. One thread at a time.
+
+    Attributes:
+        rank: of this process.
+        size: how many ranks there are.
+        ways: how data go, for people; empty where there is one rank.
+        device: where the arrays must be that are summed.
+    """
+
+    rank: int
+    size: int
+    ways: tuple[str, ...]
+    device = Device()
+
+    @abstractmethod
+    def all_reduce(self, arrays: Arrays) -> None:
+        """Replace values by their sums over all ranks.
+
+        Args:
+            arrays: of one dtype, contiguous; several are one operation. Changed in place.
+
+        Raises:
+            CollectiveError: ranks cannot go on together; names the rank at fault.
+            ConfigError: arrays cannot be summed.
+        """
+
+    @abstractmethod
+    def broadcast(self, arrays: Arrays, root: int = 0) -> None:
+        """Replace values by those of rank `root`; see `all_reduce`."""
+
+    @abstractmethod
+    def fail(self, error: CollectiveError) -> CollectiveError:
+        """End the group because this rank cannot go on: others get the error too. Returns it."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Leave in peace; others that still need this rank are told."""
+
+    def all_gather(self, array: Array) -> list[Array]:
+        """Return the arrays of all ranks in their order; first dimensions may differ."""
+        xp = self.device.module()
+        lengths = xp.zeros(self.size, np.int64)
+        lengths[self.rank] = len(array)
+        self.all_reduce(lengths)
+        everyone = [xp.empty((int(length), *array.shape[1:]), array.dtype) for length in lengths]
+        everyone[self.rank][...] = array
+        for root, each in enumerate(everyone):
+            if each.size:
+                self.broadcast(each, root)
+        return everyone
+
+    def barrier(self) -> None:
+        """Wait until all ranks are here."""
+        self.all_reduce([])
+
+    def agree(self, subject: str, text: str) -> None:
+        """Check that all ranks say the same.
+
+        Args:
+            subject: what it is about, for the message: "the program".
+            text: what this rank says.
+
+        Raises:
+            PeerDiffers: a rank says something else than rank 0.
+        """
+        digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
+        said: Any = self.device.module().zeros(self.size, np.int64)
+        said[self.rank] = int.from_bytes(digest, "little") >> 1
+        self.all_reduce(said)
+        for rank in range(self.size):
+            if int(said[rank]) != int(said[0]):
+                raise self.fail(PeerDiffers(f"rank {rank} has another {subject} than rank 0", rank))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
