@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""sequence_conv: each row beside its neighbours in the sequence, times a matrix."""
+"""sequence_conv: rows beside their neighbours in the sequence, times a matrix; sequence_context: not multiplied."""
 
 from __future__ import annotations
 
@@ -18,10 +18,7 @@ _ATTRS = {"paddingTrainable": False, "contextLength": int, "contextStart": 0, "c
 
 
 def _infer(x: Spec, padding: Spec | None, filters: Spec, *, contextLength: int, contextStride: int) -> Spec:
-    if contextStride != 1 or contextLength < 1:
-        raise AttrError(
-            f"expected contextStride 1 and contextLength over 0, got {contextStride} and {contextLength}"
-        )
+    _check(contextLength, contextStride)
     if len(x.shape) != 2 or not agree(filters.shape[0], contextLength * x.shape[1]):
         raise ShapeError(
             f"expected X (rows, D) and Filter (contextLength * D, filters), got {x.shape} and {filters.shape}"
@@ -51,10 +48,44 @@ def sequence_conv_grad(
     data, offsets = sequences(x, "X")
     rows = _window(offsets, contextStart, contextLength, padding is not None)
     dfilters = _columns(data, padding, rows).T @ dout
-    parts = (dout @ filters.T).reshape(-1, data.shape[1])
+    return *_brought_back(dout @ filters.T, rows, data, padding), dfilters
+
+
+def _infer_context(x: Spec, padding: Spec | None, *, contextLength: int, contextStride: int) -> Spec:
+    _check(contextLength, contextStride)
+    return Spec((x.shape[0], contextLength * x.shape[1]), x.dtype, max(x.lod_level, 1))
+
+
+@operator("sequence_context", "X+ PaddingData? -> Out+", attrs=_ATTRS, infer=_infer_context)
+def sequence_context(x: Any, padding: Array | None, *, contextLength: int, contextStart: int) -> LoDArray:
+    """Row t of Out = rows t + contextStart, ..., contextLength of them, side by side; see sequence_conv."""
+    data, offsets = sequences(x, "X")
+    rows = _window(offsets, contextStart, contextLength, padding is not None)
+    return LoDArray(_columns(data, padding, rows), x.lod)
+
+
+@gradient("sequence_context", "X+ PaddingData? Out@GRAD -> X@GRAD PaddingData@GRAD?")
+def sequence_context_grad(
+    x: Any, padding: Array | None, dout: Array, *, contextLength: int, contextStart: int
+) -> tuple[Array, Array | None]:
+    """Each part's gradient goes back to the row it was."""
+    data, offsets = sequences(x, "X")
+    rows = _window(offsets, contextStart, contextLength, padding is not None)
+    return _brought_back(dout, rows, data, padding)
+
+
+def _brought_back(
+    columns: Array, rows: Offsets, data: Array, padding: Array | None
+) -> tuple[Array, Array | None]:
+    parts = columns.reshape(-1, data.shape[1])
     padded = 1 if padding is None else len(padding)
     table = scatter_sum(parts, at(rows.reshape(-1), parts), len(data) + padded)
-    return table[: len(data)], None if padding is None else table[len(data) :], dfilters
+    return table[: len(data)], None if padding is None else table[len(data) :]
+
+
+def _check(length: int, stride: int) -> None:
+    if stride != 1 or length < 1:
+        raise AttrError(f"expected contextStride 1 and contextLength over 0, got {stride} and {length}")
 
 
 def _window(offsets: Offsets, start: int, length: int, is_padded: bool) -> Offsets:

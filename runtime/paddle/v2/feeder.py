@@ -10,10 +10,11 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from paddle.v2.data_type import DataType, InputType
+from paddle.ops.lod import LoDArray, offsets_of
+from paddle.v2.data_type import DataType, InputType, SequenceType
 from paddle.v2.errors import UsageError, UsageTypeError
 
-Feed: TypeAlias = dict[str, NDArray[Any]]
+Feed: TypeAlias = dict[str, Any]
 Sample: TypeAlias = Sequence[Any]
 Feeding: TypeAlias = Mapping[str, int] | Sequence[str] | None
 
@@ -32,6 +33,8 @@ class DataFeeder:
 
     def __call__(self, batch: Sequence[Sample]) -> Feed:
         """Feed values of a batch: float32 (N, dim), int64 (N, 1), and two arrays for a sparse layer.
+
+        Layers of sequences get `LoDArray`s whose rows are those of all samples.
 
         Raises:
             UsageError: a sample does not fit a layer's type; names the layer and the sample.
@@ -59,7 +62,10 @@ class DataFeeder:
                     f"sample {at} has no column {column} for data layer {name!r}; layers are "
                     f"{[layer for layer, _, _ in self._layers]}"
                 ) from error
-            _CONVERT[kind.type](feed, name, kind, items)
+            if kind.seq_type == SequenceType.NO_SEQUENCE:
+                _CONVERT[kind.type](feed, name, kind, items)
+            else:
+                _sequences(feed, name, kind, items)
         return feed
 
 
@@ -85,6 +91,19 @@ def _columns(names: list[str], feeding: Feeding) -> dict[str, int]:
                 f"feeding: the column of data layer {name!r} must be a whole number from 0, got {columns[name]!r}"
             )
     return columns
+
+
+def _sequences(feed: Feed, name: str, kind: InputType, items: list[Any]) -> None:
+    try:
+        lengths, flat = [len(item) for item in items], list(chain.from_iterable(items))
+    except TypeError as error:
+        raise UsageError(f"data layer {name!r}: each sample must be a list, a sequence: {error}") from error
+    if not flat:
+        raise UsageError(f"data layer {name!r}: all sequences of a batch are empty")
+    rows: Feed = {}
+    _CONVERT[kind.type](rows, name, kind, flat)
+    for key, value in rows.items():
+        feed[key] = value if key == f"{name}.columns" else LoDArray(value, offsets_of([lengths]))
 
 
 def _dense(feed: Feed, name: str, kind: InputType, items: list[Any]) -> None:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from paddle.backend import from_host, to_host
 from paddle.graph import Executor, Scope, SelectedRows, Variable, append_backward
+from paddle.ops.lod import plain
 from paddle.optim.spec import RowGradient
 from paddle.v2.errors import UsageError
 from paddle.v2.feeder import Feed
@@ -121,7 +122,7 @@ class GradientMachine:
         }
         self._last = found
         read_values = {
-            name: to_host(value) for name, value in zip(names, fetched[count + len(gradients) :], strict=True)
+            name: _rows(value) for name, value in zip(names, fetched[count + len(gradients) :], strict=True)
         }
         return Step(_sum(fetched[:count]), found, read_values)
 
@@ -131,7 +132,7 @@ class GradientMachine:
         values = [_readable(runnable.emitter, name) for name in read]
         fetched = self._executor.run(runnable.program, feed, [*runnable.costs, *values], self.scope, 0)
         count = len(runnable.costs)
-        return Step(_sum(fetched[:count]), {}, dict(zip(read, map(to_host, fetched[count:]), strict=True)))
+        return Step(_sum(fetched[:count]), {}, dict(zip(read, map(_rows, fetched[count:]), strict=True)))
 
     def outputs(
         self, feed: Feed, layers: Sequence[str], fields: Sequence[str]
@@ -144,7 +145,7 @@ class GradientMachine:
         found: dict[str, dict[str, NDArray[Any]]] = {name: {} for name in layers}
         for name, field, variable in wanted:
             if variable is not None:
-                found[name][field] = to_host(next(fetched))
+                found[name][field] = _rows(next(fetched))
         return found
 
     def observe(self, feed: Feed, step: int, layers: Sequence[str]) -> dict[str, NDArray[Any]]:
@@ -153,7 +154,7 @@ class GradientMachine:
         runnable = self._runnable(is_test=False, moves_statistics=False)
         values = [_readable(runnable.emitter, name) for name in layers]
         fetched = self._executor.run(runnable.program, feed, values, self.scope, step)
-        return dict(zip(layers, map(to_host, fetched), strict=True))
+        return dict(zip(layers, map(_rows, fetched), strict=True))
 
     def lookups(self, parameter: str) -> list[str]:
         """Names of the fed variables whose ids choose rows of a parameter."""
@@ -258,8 +259,13 @@ def _readable(emitter: Emitter, name: str) -> Variable:
     return found
 
 
+def _rows(value: Any) -> NDArray[Any]:
+    """Return a fetched value on the host: of sequences, the rows of all of them."""
+    return to_host(plain(value))  # type: ignore[no-any-return]
+
+
 def _sum(costs: Sequence[Any]) -> float:
-    return float(sum(float(to_host(cost).sum()) for cost in costs))
+    return float(sum(float(_rows(cost).sum()) for cost in costs))
 
 
 def _field(emitter: Emitter, name: str, field: str) -> Variable | None:

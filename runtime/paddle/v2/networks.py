@@ -10,6 +10,34 @@ from paddle.v2 import activation, layer, model, pooling
 from paddle.v2.attr import ExtraLayerAttribute, ParameterAttribute
 from paddle.v2.errors import MissingNameError, UsageError
 from paddle.v2.layer.output import BiasAttr, LayerOutput
+from paddle.v2.sequence_networks import (
+    bidirectional_gru,
+    bidirectional_lstm,
+    dot_product_attention,
+    sequence_conv_pool,
+    simple_attention,
+    simple_gru,
+    simple_gru2,
+    simple_lstm,
+    text_conv_pool,
+)
+
+__all__ = [
+    "bidirectional_gru",
+    "bidirectional_lstm",
+    "dot_product_attention",
+    "img_conv_bn_pool",
+    "img_conv_group",
+    "sequence_conv_pool",
+    "simple_attention",
+    "simple_gru",
+    "simple_gru2",
+    "simple_img_conv_pool",
+    "simple_lstm",
+    "small_vgg",
+    "text_conv_pool",
+    "vgg_16_network",
+]
 
 _T = TypeVar("_T")
 
@@ -213,20 +241,11 @@ def _each(value: _T | Sequence[_T], count: int) -> list[_T]:
 
 _NEEDS_SEQUENCES = frozenset(
     [
-        "bidirectional_gru",
-        "bidirectional_lstm",
-        "dot_product_attention",
         "gru_group",
         "gru_unit",
         "lstmemory_group",
         "lstmemory_unit",
         "multi_head_attention",
-        "sequence_conv_pool",
-        "simple_attention",
-        "simple_gru",
-        "simple_gru2",
-        "simple_lstm",
-        "text_conv_pool",
     ]
 )
 

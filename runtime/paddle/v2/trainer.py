@@ -17,12 +17,13 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from paddle.ops.lod import plain
 from paddle.report import Reporter
 from paddle.v2 import event as events
 from paddle.v2 import settings as init_settings
 from paddle.v2.average import Averager
 from paddle.v2.errors import NotAvailableError, TrainingError, UsageError, UsageTypeError
-from paddle.v2.feeder import DataFeeder, Feeding
+from paddle.v2.feeder import DataFeeder, Feed, Feeding
 from paddle.v2.gradient_machine import GradientMachine
 from paddle.v2.layer_outputs import LayerOutputs
 from paddle.v2.metric import Metrics
@@ -262,14 +263,14 @@ class SGD:
             self._averager = Averager(average, trained, self._machine.flat)
         return updater
 
-    def _prepare(self, feed: dict[str, NDArray[Any]]) -> None:
+    def _prepare(self, feed: Feed) -> None:
         if self._updater is not None:
             self._updater.prepare(feed)
             return
         for name in self._remote_tables:
             table = self._parameters.array(name)
             ids = np.unique(
-                np.concatenate([feed[source].reshape(-1) for source in self._machine.lookups(name)])
+                np.concatenate([plain(feed[source]).reshape(-1) for source in self._machine.lookups(name)])
             )
             self._machine.set_rows(name, ids, table[ids])
 

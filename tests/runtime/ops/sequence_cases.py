@@ -61,6 +61,9 @@ def _convolutions() -> list[Case]:
         padded = max(0, -start) + max(0, start + length - 1)
         inputs = {"X": _rows(2), "Filter": (2 * length, 3), "PaddingData": (padded, 2)}
         cases.append(Case("sequence_conv", inputs, {**attrs, "paddingTrainable": True}))
+        around = {"X": inputs["X"], "PaddingData": inputs["PaddingData"]}
+        cases.append(Case("sequence_context", around, {**attrs, "paddingTrainable": True}))
+        cases.append(Case("sequence_context", {"X": _rows(2, lengths=_EMPTY)}, dict(attrs)))
     cases += [
         Case("row_conv", {"X": _rows(3, lengths=each), "Filter": (3, 3)}) for each in (_ONE, _TWO, _EMPTY)
     ]

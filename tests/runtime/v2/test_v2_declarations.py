@@ -320,21 +320,19 @@ def test_sizes_of_numpy_are_sizes() -> None:
     assert Topology(out).proto().to_json() == Network.from_json(Topology(out).proto().to_json()).to_json()
 
 
-def test_sequence_layers_say_what_they_lack() -> None:
-    for name in ("lstmemory", "recurrent_group", "pooling", "crf", "beam_search"):
+def test_layers_that_need_steps_of_their_own_say_what_they_lack() -> None:
+    for name in ("recurrent_group", "memory", "beam_search"):
         with pytest.raises(AttributeError, match=f"{name} needs sequence operators, not available yet"):
             getattr(layer, name)
     with pytest.raises(AttributeError, match="not available yet"):
-        _ = paddle.networks.simple_gru
-    with pytest.raises(NotImplementedError, match="sequence operators"):
-        layer.data("words", data_type.integer_value_sequence(10))
+        _ = paddle.networks.lstmemory_group
 
 
 def test_parts_of_the_original_that_are_not_here_say_so() -> None:
     with pytest.raises(AttributeError, match=r"master.*not available"):
         getattr(paddle, "master")  # noqa: B009 - the type checker knows that it is missing
-    with pytest.raises(AttributeError, match="hsigmoid is not available"):
-        _ = layer.hsigmoid
+    with pytest.raises(AttributeError, match="selective_fc is not available"):
+        _ = layer.selective_fc
 
 
 def test_a_misspelt_layer_gets_a_hint() -> None:

@@ -44,6 +44,7 @@ from paddle.v2.layer.mixed import concat, embedding, mixed
 from paddle.v2.layer.norm import batch_norm
 from paddle.v2.layer.output import LayerOutput
 from paddle.v2.layer.projection import (
+    context_projection,
     dotmul_operator,
     dotmul_projection,
     full_matrix_projection,
@@ -53,6 +54,7 @@ from paddle.v2.layer.projection import (
     table_projection,
     trans_full_matrix_projection,
 )
+from paddle.v2.layer.recurrent import grumemory, lstmemory
 from paddle.v2.layer.rows import (
     clip,
     convex_comb,
@@ -65,29 +67,50 @@ from paddle.v2.layer.rows import (
     sum_to_one_norm,
     trans,
 )
+from paddle.v2.layer.sequence import (
+    AggregateLevel,
+    ExpandLevel,
+    expand,
+    first_seq,
+    last_seq,
+    seq_concat,
+    seq_reshape,
+)
+from paddle.v2.layer.sequence import pooling_ as pooling
+from paddle.v2.layer.structured import crf, crf_decoding, ctc, hsigmoid, nce, warp_ctc
 
 __all__ = [
+    "AggregateLevel",
+    "ExpandLevel",
     "LayerOutput",
     "addto",
     "batch_norm",
     "classification_cost",
     "clip",
     "concat",
+    "context_projection",
     "convex_comb",
     "cos_sim",
+    "crf",
+    "crf_decoding",
     "crop",
     "cross_entropy_cost",
     "cross_entropy_with_selfnorm_cost",
+    "ctc",
     "data",
     "dot_prod",
     "dotmul_operator",
     "dotmul_projection",
     "dropout",
     "embedding",
+    "expand",
     "factorization_machine",
     "fc",
+    "first_seq",
     "full_matrix_projection",
     "gated_unit",
+    "grumemory",
+    "hsigmoid",
     "huber_classification_cost",
     "huber_regression_cost",
     "identity_projection",
@@ -96,14 +119,18 @@ __all__ = [
     "img_pool",
     "interpolation",
     "l2_distance",
+    "last_seq",
     "linear_comb",
+    "lstmemory",
     "max_id",
     "maxout",
     "mixed",
     "multi_binary_label_cross_entropy_cost",
     "multiplex",
+    "nce",
     "out_prod",
     "pad",
+    "pooling",
     "power",
     "prelu",
     "rank_cost",
@@ -114,6 +141,8 @@ __all__ = [
     "scale_shift",
     "scaling",
     "scaling_projection",
+    "seq_concat",
+    "seq_reshape",
     "slice_projection",
     "slope_intercept",
     "smooth_l1_cost",
@@ -123,6 +152,7 @@ __all__ = [
     "table_projection",
     "trans",
     "trans_full_matrix_projection",
+    "warp_ctc",
 ]
 
 

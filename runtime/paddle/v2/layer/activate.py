@@ -28,6 +28,7 @@ ACTIVATIONS: Mapping[str, Activate] = {
     "tanh": _plain("tanh"),
     "sigmoid": _plain("sigmoid"),
     "softmax": _softmax,
+    "sequence_softmax": _plain("sequence_softmax"),
     "exponential": _plain("exp"),
     "relu": _plain("relu"),
     "brelu": _plain("brelu", t_min=0.0, t_max=24.0),

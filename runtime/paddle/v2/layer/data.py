@@ -29,8 +29,8 @@ def data(
         raise UsageTypeError(f"data layer {name!r}: type takes paddle.data_type.*(...), got {type!r}")
     if type.dim < 1:
         raise UsageError(f"data layer {name!r}: the dimension must be at least 1, got {type.dim}")
-    if type.seq_type != SequenceType.NO_SEQUENCE:
-        raise NotAvailableError(f"data layer {name!r}: {type} needs sequence operators, not available yet")
+    if type.seq_type == SequenceType.SUB_SEQUENCE:
+        raise NotAvailableError(f"data layer {name!r}: {type}: sequences of sequences are not available yet")
     height, width = height or 0, width or 0
     filters = 0
     if height and width:

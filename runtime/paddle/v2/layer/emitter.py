@@ -86,6 +86,12 @@ class Emitter:
             self._rows[name] = self.reshape(self._images[name], [-1, config.size])
         return self._rows[name]
 
+    def sequence(self, name: str) -> Variable:
+        """A variable with the sequences of a layer, whatever its rows hold."""
+        if name in self.sparse:
+            return self.sparse[name][1]
+        return self.ids[name] if name in self.ids and name not in self._rows else self.rows(name)
+
     def readable(self, name: str) -> Variable | None:
         """The value of a layer for somebody who only reads it; None for sparse inputs."""
         if name not in self._rows and name in self._probabilities:
@@ -134,9 +140,11 @@ class Emitter:
         found: Variable = self.parameter(name, shape)
         return found if tuple(found.shape) == tuple(shape) else self.reshape(found, shape)
 
-    def input(self, name: str, shape: Sequence[int], dtype: str) -> Variable:
-        """A variable that feeding fills."""
-        return self.block.create_var(name=name, shape=list(shape), dtype=dtype, stop_gradient=True)
+    def input(self, name: str, shape: Sequence[int], dtype: str, levels: int = 0) -> Variable:
+        """A variable that feeding fills; `levels` of sequences."""
+        return self.block.create_var(
+            name=name, shape=list(shape), dtype=dtype, stop_gradient=True, lod_level=levels
+        )
 
     def temp(self, shape: Sequence[int] = (), dtype: str = "float32") -> Variable:
         """A new variable for an operator's output."""
@@ -204,12 +212,12 @@ class Emitter:
 @emits("data")
 def _emit_data(emitter: Emitter, config: LayerConfig) -> None:
     assert config.input_type is not None
-    kind = config.input_type.type
+    kind, levels = config.input_type.type, int(config.input_type.seq_type)
     if kind == DataType.Index:
-        emitter.ids[config.name] = emitter.input(config.name, [-1, 1], "int64")
+        emitter.ids[config.name] = emitter.input(config.name, [-1, 1], "int64", levels)
     elif kind == DataType.Dense:
-        emitter.finish(config, emitter.input(config.name, [-1, config.size], "float32"))
+        emitter.finish(config, emitter.input(config.name, [-1, config.size], "float32", levels))
     else:
         columns = emitter.input(f"{config.name}.columns", [-1, 1], "int64")
-        matrix = emitter.input(f"{config.name}.matrix", [-1, -1], "float32")
+        matrix = emitter.input(f"{config.name}.matrix", [-1, -1], "float32", levels)
         emitter.sparse[config.name] = (columns, matrix)

@@ -30,6 +30,8 @@ class Projection:
         """Register the parameter, if any, and return the input that a layer stores."""
         size = self.size or size
         dims = _DIMS[self.kind](self.layers[0].size, size) if self.kind in _DIMS else None
+        if self.kind == "padded_context":
+            dims = (int(self.attrs["padding"]), self.layers[0].size)  # type: ignore[arg-type]
         parameter = ""
         if dims is not None:
             parameter = model.current().add_parameter(
@@ -109,6 +111,32 @@ def dotmul_projection(input: LayerOutput, param_attr: ParameterAttribute | None 
     return Projection("dotmul", (input,), input.size, param_attr)
 
 
+def context_projection(
+    input: LayerOutput,
+    context_len: int,
+    context_start: int | None = None,
+    padding_attr: ParameterAttribute | bool = False,
+) -> Projection:
+    """Each row of a sequence beside its neighbours: rows t + context_start, ..., context_len of them.
+
+    Args:
+        input: a layer of sequences.
+        context_len: so many rows side by side.
+        context_start: None: -(context_len - 1) / 2, rounded down.
+        padding_attr: what lies outside of a sequence is zero (False), or learnt rows with these settings.
+    """
+    require_layer(input, "context_projection")
+    if context_len < 1:
+        raise UsageError(f"context_projection: context_len must be at least 1, got {context_len}")
+    start = -(context_len - 1) // 2 if context_start is None else context_start
+    attrs = {"start": start, "length": context_len}
+    before, behind = max(0, -start), max(0, start + context_len - 1)
+    if isinstance(padding_attr, ParameterAttribute) and before + behind:
+        attrs["padding"] = before + behind
+        return Projection("padded_context", (input,), input.size * context_len, padding_attr, attrs)
+    return Projection("context", (input,), input.size * context_len, attrs=attrs)
+
+
 def dotmul_operator(a: LayerOutput, b: LayerOutput, scale: float = 1.0) -> Projection:
     """Scale * a * b, element by element."""
     require_layer(a, "dotmul_operator")
@@ -167,6 +195,14 @@ def _dotmul(emitter: Emitter, link: InputConfig) -> Variable:
     return emitter.op("elementwise_mul", {"X": emitter.rows(link.layer), "Y": vector}, {"axis": 1})
 
 
+def _context(emitter: Emitter, link: InputConfig) -> Variable:
+    inputs = {"X": emitter.rows(link.layer)}
+    if link.parameter:
+        inputs["PaddingData"] = emitter.parameter(link.parameter)
+    attrs = {"contextStart": link.attrs["start"], "contextLength": link.attrs["length"]}
+    return emitter.op("sequence_context", inputs, attrs)
+
+
 def _dotmul_operator(emitter: Emitter, link: InputConfig) -> Variable:
     sides = {"X": emitter.rows(link.layer), "Y": emitter.rows(str(link.attrs["other"]))}
     product = emitter.op("elementwise_mul", sides)
@@ -182,5 +218,7 @@ _PROJECTORS: Mapping[str, Callable[[Emitter, InputConfig], Variable]] = {
     "slice": _slice,
     "scaling": _scaling,
     "dotmul": _dotmul,
+    "context": _context,
+    "padded_context": _context,
     "dotmul_operator": _dotmul_operator,
 }
