@@ -39,7 +39,11 @@ class Reply(NamedTuple):
 
 
 class Engine:
-    """The state of one server. Not thread-safe."""
+    """The state of one server. Not thread-safe.
+
+    Attributes:
+        handled: requests that came so far.
+    """
 
     def __init__(
         self,
@@ -68,9 +72,11 @@ class Engine:
         self._waiting_since: float | None = None
         self._told_at = 0.0
         self._out: list[Reply] = []
+        self.handled = 0
 
     def handle(self, address: bytes, message: Message) -> list[Reply]:
         """Carry out one request; return the replies that are due now, possibly to others as well."""
+        self.handled += 1
         try:
             self._dispatch(address, message)
         except PaddleError as error:

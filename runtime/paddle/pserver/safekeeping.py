@@ -2,7 +2,7 @@
 """Keeps the state of one engine: for its next process in memory, for the next job in checkpoints.
 
 Both copy in the engine's thread, a little at a time; what was copied is written elsewhere. The share of the
-thread's time that this takes while trainers keep it busy is bounded.
+thread's time that this takes while trainers keep it busy is bounded; while nobody asks for anything it is all of it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ from paddle.pserver.store import Store
 
 _log = logging.getLogger(__name__)
 
-_REST = 9.0  # times what a slice of copying took
+_REST = 9.0  # times what a slice of copying took, if there are requests
+_IDLE_S = 0.002  # without a request
+_NOTHING_S = 0.0002
+_POLL_S = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +90,8 @@ class Safekeeper:
         self._engine: Engine | None = None
         self._replaying = False
         self._copy_soon = False  # or the journal would need a checkpoint that may be gone by then
-        self._next_at = 0.0
+        self._next_at = self._idle_at = 0.0
+        self._handled = 0
 
     def recover(self, engine: Engine) -> int:
         """Take an engine that was just made into care; bring it where an earlier process of the server was.
@@ -134,16 +138,25 @@ class Safekeeper:
     def background(self) -> float:
         """See `Keeper`."""
         now = self._clock()
-        if now < self._next_at:
-            return self._next_at - now
+        handled = 0 if self._engine is None else self._engine.handled
+        is_busy, self._handled = handled != self._handled, handled
+        if is_busy:
+            self._idle_at = now + _IDLE_S
+        if now < min(self._next_at, self._idle_at):
+            return min(self._next_at, self._idle_at) - now
         any_busy = False
         for each in (self._kept, self._periodic):
             if each is not None and each.advance():
                 any_busy = True
         if not any_busy:
             return math.inf
-        self._next_at = (done := self._clock()) + _REST * (done - now)
-        return self._next_at - done
+        done = self._clock()
+        if done - now < _NOTHING_S:
+            # nothing to copy until whoever writes has got on
+            self._next_at = self._idle_at = done + _POLL_S
+        else:
+            self._next_at = done + _REST * (done - now)
+        return max(min(self._next_at, self._idle_at) - done, 0.0)
 
     def close(self) -> None:
         """End what is under way; what is whole stays."""

@@ -45,7 +45,10 @@ def _blocks(served: ServedTable, root: Path, parts: Sequence[Manifest]) -> Itera
                 if (ids.dtype, values.dtype, ticks.dtype) != _DTYPES:
                     raise CheckpointError(f"table {piece.parameter}: rows of other dtypes than {_DTYPES}")
                 mine = served.share.holds(np.ascontiguousarray(ids))
-                yield Block(ids[mine], values[:, mine], ticks[mine])
+                if mine.all():
+                    yield Block(ids, values, ticks)
+                elif mine.any():
+                    yield Block(ids[mine], values[:, mine], ticks[mine])
 
 
 def _waiting(served: ServedTable, root: Path, files: Sequence[DataFile], period: int) -> Sightings:
