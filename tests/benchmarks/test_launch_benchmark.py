@@ -53,4 +53,4 @@ def test_an_unknown_measurement_is_named(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 2
-    assert "'startt': expected one of start, dispatch, relay, stop" in done.stderr
+    assert "'startt': expected one of start, dispatch_2MB, " in done.stderr
