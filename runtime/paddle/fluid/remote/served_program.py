@@ -6,7 +6,7 @@ Block 0 says which: the learning rate's block, if there is one, then one for eac
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from paddle import graph
 from paddle.backend import Device, from_host, to_host
 from paddle.errors import PserverError
 from paddle.fluid.remote.delay import Compensation
+from paddle.fluid.remote.growing_rows import growing_rows
 from paddle.fluid.scope import Scope
 from paddle.fluid.var_type import VarType
 from paddle.fluid.variable_files import write_value
@@ -46,6 +47,8 @@ class ServedProgram:
         self._updates = [idx for idx in blocks if idx not in self._rates]
         self._reads = {idx: self._read_by(idx) for idx in self._updates}
         self._tables = _pairs(serve.attrs["prefetch_var_name_to_block_id"])
+        self._growing = growing_rows(program, serve, scope)
+        self._row_gradients = () if self._growing is None else self._reads[self._growing.block]
         self._compensation = Compensation(program, scope) if serve.attrs["dc_asgd"] else None
 
     def check(self, name: str, value: Value) -> None:
@@ -54,6 +57,9 @@ class ServedProgram:
         if expected is None:
             known = ", ".join(self._gradients) or "none"
             raise PserverError(f"no gradient {name!r} belongs here: expected {known}")
+        if self._growing is not None and name in self._row_gradients:
+            self._growing.check(name, value)
+            return
         sparse = getattr(expected, "type", None) == VarType.SELECTED_ROWS
         shape = (value.height, *value.values.shape[1:]) if isinstance(value, Rows) else value.shape
         dtype = value.values.dtype if isinstance(value, Rows) else value.dtype
@@ -73,17 +79,26 @@ class ServedProgram:
     def step(self, gradients: Mapping[str, Value]) -> None:
         """See `Served.step`."""
         given = {name: self._entered(value) for name, value in gradients.items()}
+        rows = [gradients[name] for name in self._row_gradients if name in gradients]
+        self._reserve(rows)
         for idx in self._rates:
             self._run(idx, {})
         for idx in self._updates:
+            if self._growing is not None and idx == self._growing.block:
+                self._growing.update(rows)
+                continue
             feed = {name: given[name] if name in given else self._zero(name) for name in self._reads[idx]}
             self._run(idx, feed)
 
     def apply(self, trainer: int, gradients: Mapping[str, Value]) -> None:
         """See `Served.apply`."""
+        self._reserve([gradients[name] for name in self._row_gradients if name in gradients])
         for idx in self._rates:
             self._run(idx, {})
         for name, value in gradients.items():
+            if self._growing is not None and name in self._row_gradients:
+                self._growing.update([value])
+                continue
             feed = {name: self._entered(value)}
             if self._compensation is not None:
                 feed |= self._compensation.feed(trainer)
@@ -91,6 +106,10 @@ class ServedProgram:
 
     def value(self, trainer: int, name: str) -> Value:
         """See `Served.value`."""
+        if self._growing is not None and name == self._growing.name:
+            raise PserverError(
+                f"{name!r} is not given as a whole: prefetch fetches its rows, checkpoint_notify saves it"
+            )
         if not self._scope.has(name):
             raise PserverError(f"variable {name!r} has no value here")
         value = self._scope.get(name)
@@ -102,6 +121,8 @@ class ServedProgram:
 
     def lookup(self, name: str, ids: Ids) -> Value:
         """See `Served.lookup`; a name that has a block of its own is answered by that."""
+        if self._growing is not None and name == self._growing.lookup_name:
+            return self._growing.lookup(ids)
         if name in self._tables:
             block = self._program.blocks[self._tables[name]]
             (out,) = (output for op in block.ops[-1:] for output in op.output_names)
@@ -117,6 +138,9 @@ class ServedProgram:
 
     def save(self, name: str, path: str) -> None:
         """See `Served.save`."""
+        if self._growing is not None and name == self._growing.name:
+            self._growing.save(path)
+            return
         if not self._scope.has(name):
             raise PserverError(f"variable {name!r} has no value here: it cannot be saved")
         try:
@@ -126,6 +150,10 @@ class ServedProgram:
 
     def _run(self, idx: int, feed: Mapping[str, Any], fetches: Iterable[str] = ()) -> list[Any]:
         return self._executor.run(self._program, feed, tuple(fetches), self._scope, block_idx=idx)
+
+    def _reserve(self, rows: Sequence[Value]) -> None:
+        if self._growing is not None:
+            self._growing.reserve(rows)
 
     def _read_by(self, idx: int) -> tuple[str, ...]:
         read = {name for op in self._program.blocks[idx].ops for name in op.input_names}

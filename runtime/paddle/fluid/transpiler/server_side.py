@@ -103,8 +103,8 @@ def server_program(
             program, origin, table, update, server, len(endpoints), trainers if sync else None
         )
         inputs.extend(added.gradients)
-        blocks.append(program.blocks[added.update])
-        grad_to_block.append(f"{table.grad if sync else added.gradients[0]}:{added.update}")
+        blocks.append(added.update)
+        grad_to_block.append(f"{table.grad if sync else added.gradients[0]}:{added.update.idx}")
         lookups, saving = (added.lookup,), added.save
     if not blocks:
         blocks.append(program._create_block(0))

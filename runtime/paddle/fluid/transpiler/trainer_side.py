@@ -23,6 +23,7 @@ def rewrite_main(
     endpoints: Sequence[str],
     trainer_id: int,
     sync: bool,
+    sent: Sequence[Variable] = (),
 ) -> None:
     """Add sending and receiving to a trainer's main program, in place.
 
@@ -33,10 +34,11 @@ def rewrite_main(
         endpoints: of all servers.
         trainer_id: of this trainer.
         sync: whether servers wait for all trainers.
+        sent: dummies of what is sent besides.
     """
     block = program.global_block()
     dummies = {each.param: _send(block, each, trainer_id) for each in placed}
-    arrived = list(dummies.values())
+    arrived = [*dummies.values(), *sent]
     if sync:
         barrier = _control(block)
         attrs = {"endpoints": tuple(endpoints), "trainer_id": trainer_id, "op_role": int(OpRole.RPC)}

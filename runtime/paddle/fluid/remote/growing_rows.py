@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A server's rows of the distributed embedding, and what its program's blocks for it do.
+
+The blocks say what is to be done, the growing tables of `pserver.sparse` do it: rows are made by their first
+gradient, and begin with what (seed, id) says, whoever comes first and on whatever server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from paddle import graph
+from paddle.backend import to_host
+from paddle.errors import PserverError
+from paddle.fluid.errors import FluidError
+from paddle.fluid.scope import Scope
+from paddle.fluid.variable_files import write_rows
+from paddle.graph.operator import Operator
+from paddle.ops.selected_rows import SelectedRows
+from paddle.optim.spec import OptimizerSpec, ParameterSpec, RowGradient
+from paddle.pserver.named_values import Ids, Rows, Value
+
+if TYPE_CHECKING:
+    from paddle.pserver.sparse.blocks import Block
+
+_LOOKUP = "lookup_sparse_table"
+_RULE = "sgd"
+_LOADED_ROWS = 1 << 16
+
+
+class GrowingRows:
+    """The rows. Belongs to the engine's thread.
+
+    Attributes:
+        name: of the table.
+        block: number of the block that updates it.
+        lookup_name: what fetches name.
+    """
+
+    def __init__(
+        self, program: graph.Program, block: int, lookup_name: str, lookup: Operator, scope: Scope
+    ) -> None:
+        """Begin with the rows that the scope has: none, or those of a file.
+
+        Args:
+            program: the server's.
+            block: number of the block that updates the table.
+            lookup_name: what fetches name.
+            lookup: says what rows begin with.
+            scope: where the learning rate is.
+
+        Raises:
+            FluidError: the block's update cannot be carried out.
+        """
+        # Loads the compiler, which servers without such a table do without.
+        from paddle.pserver.sparse.hash_table import HashTable
+        from paddle.pserver.sparse.initial import Initial
+        from paddle.pserver.sparse.spec import TableSpec
+        from paddle.pserver.sparse.warming import warm_up
+
+        self.block, self.lookup_name, self._scope = block, lookup_name, scope
+        (self.name,) = lookup.inputs["W"]
+        update = program.blocks[block].ops[-1]
+        if update.type != _RULE or update.inputs["Param"] != (self.name,):
+            raise FluidError(f"table {self.name!r}: expected an update by {_RULE}, got {update.type}")
+        (self._rate,) = update.inputs["LearningRate"]
+        self._height, width = program.global_block().var(self.name).shape
+        self._unknown: Any = "zero" if lookup.attrs["is_test"] else "initial"
+        begins: Any = lookup.attrs
+        initial = Initial(*(begins[f"initial_{what}"] for what in ("kind", "mean", "spread", "seed")))
+        spec = TableSpec(ParameterSpec(self.name, (1, width), sparse=True), initial)
+        warm_up()
+        self._table = HashTable(spec, OptimizerSpec(_RULE))
+        self._take(scope.get(self.name))
+
+    def check(self, name: str, value: Value) -> None:
+        """Refuse what is no gradient of rows.
+
+        Raises:
+            PserverError: it is none.
+        """
+        width = self._table.spec.width
+        if (
+            not isinstance(value, Rows)
+            or value.values.shape[1:] != (width,)
+            or value.values.dtype != np.float32
+        ):
+            raise PserverError(f"gradient {name!r}: expected rows (n, {width}) float32")
+        if not np.isfinite(value.values).all():
+            raise PserverError(f"gradient {name!r} is NaN or infinite; nothing was changed")
+
+    def reserve(self, gradients: Sequence[Value]) -> None:
+        """Make sure that an `update` with these finds room.
+
+        Raises:
+            PserverError: it would not; nothing was changed.
+        """
+        self._table.reserve(_row_gradients(gradients))
+
+    def update(self, gradients: Sequence[Value]) -> None:
+        """Take one step with the sum of gradients, in their order."""
+        rate = np.asarray(to_host(self._scope.get(self._rate))).reshape(-1)[0]
+        self._table.update(_row_gradients(gradients), float(rate))
+
+    def lookup(self, ids: Ids) -> Value:
+        """Return rows (n, width); this makes none."""
+        return self._table.lookup(ids, self._unknown)
+
+    def save(self, path: str) -> None:
+        """Write all rows to a file as selected rows, a block at a time.
+
+        Raises:
+            PserverError: it cannot be written.
+        """
+        # Nothing changes the table meanwhile: both copies have the same rows in the same order.
+        ids, rows = self._table.snapshot(), self._table.snapshot()
+        values: Iterator[Block] = iter(rows)
+        try:
+            write_rows(
+                path,
+                (len(self._table), self._table.spec.width),
+                self._height,
+                (block.ids for block in ids),
+                (block.parts[0] for block in values),
+            )
+        except OSError as error:
+            raise PserverError(f"{path} cannot be written: {error.strerror}") from error
+
+    def _take(self, loaded: Any) -> None:
+        if not isinstance(loaded, SelectedRows):
+            raise FluidError(f"table {self.name!r}: run the server's startup program first")
+        rows, values = np.asarray(to_host(loaded.rows)), np.asarray(to_host(loaded.values))
+        for start in range(0, len(rows), _LOADED_ROWS):
+            part = slice(start, start + _LOADED_ROWS)
+            self._table.assign(rows[part].copy(), np.ascontiguousarray(values[part]))
+        if len(rows):
+            self._scope.set(self.name, SelectedRows(rows[:0].copy(), values[:0].copy(), loaded.height))
+
+
+def growing_rows(program: graph.Program, serve: Operator, scope: Scope) -> GrowingRows | None:
+    """Return the table that a server's program serves, None if it has none."""
+    named: Any = serve.attrs["prefetch_var_name_to_block_id"]
+    for text in named:
+        name, _, number = text.rpartition(":")
+        lookup = program.blocks[int(number)].ops[-1]
+        if lookup.type == _LOOKUP:
+            (table,) = lookup.inputs["W"]
+            blocks: Any = serve.attrs["optimize_blocks"]
+            (block,) = (idx for idx in blocks if _updates(program.blocks[idx], table))
+            return GrowingRows(program, block, name, lookup, scope)
+    return None
+
+
+def _updates(block: graph.Block, table: str) -> bool:
+    return any(op.inputs.get("Param") == (table,) for op in block.ops)
+
+
+def _row_gradients(gradients: Sequence[Value]) -> list[RowGradient]:
+    return [RowGradient(each.ids, each.values) for each in gradients if isinstance(each, Rows)]

@@ -1,0 +1,253 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The distributed embedding: a table whose rows lie on servers alone, row i on server i mod servers, i unsigned.
+
+A trainer fetches the rows of its batch and sends gradients of rows; a server's blocks update the table, answer
+fetches and save.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from paddle.fluid.block import Block
+from paddle.fluid.errors import FluidError
+from paddle.fluid.operator import Operator, OpRole
+from paddle.fluid.program import Program
+from paddle.fluid.var_type import VarType
+from paddle.fluid.variable import Variable
+from paddle.graph import unique_name
+
+PATH = "kLookupTablePath"
+
+_LOOKUP = "lookup_table"
+_IN, _OUT = "prefetch_compress_in_tmp_", "prefetch_compress_out_tmp_"
+_ANY_IDS = (-1, 1)
+
+
+@dataclass(frozen=True)
+class GrowingTable:
+    """The table of a program.
+
+    Attributes:
+        name: of the table.
+        grad: name of its gradient.
+        shape: (rows, width); the number of rows bounds nothing.
+        begins: attributes of lookup_sparse_table that say what rows begin with.
+    """
+
+    name: str
+    grad: str
+    shape: tuple[int, int]
+    begins: Mapping[str, Any]
+
+
+def growing_table(main: Program, startup: Program, pairs: Mapping[str, str]) -> GrowingTable | None:
+    """Return the distributed embedding of a program, None if there is none.
+
+    Args:
+        main: after `minimize`.
+        startup: has the operator that gives the table its first values.
+        pairs: parameter -> gradient.
+
+    Raises:
+        FluidError: there are two, or it is used in a way that servers cannot serve.
+    """
+    lookups = [op for block in main.blocks for op in block.ops if op.type == _LOOKUP]
+    names = {op.inputs["W"][0] for op in lookups if op.attrs["is_distributed"]}
+    if not names:
+        return None
+    if len(names) > 1:
+        raise FluidError(f"only one embedding can be distributed, got {', '.join(sorted(names))}")
+    (name,) = names
+    block = main.global_block()
+    for op in lookups:
+        if op.inputs["W"][0] != name:
+            continue
+        if not (op.attrs["is_distributed"] and op.attrs["is_sparse"]):
+            raise FluidError(f"embedding {name!r}: all of its lookups must be is_distributed and is_sparse")
+        if op.attrs["padding_idx"] != -1:
+            raise FluidError(f"embedding {name!r} is distributed, where padding_idx is not supported")
+        if op not in block.ops:
+            raise FluidError(
+                f"embedding {name!r} is distributed: it must not be looked up within a loop or condition"
+            )
+    if name not in pairs:
+        raise FluidError(
+            f"embedding {name!r} is distributed and has no update: call minimize before transpile"
+        )
+    rows, width = block.var(name).shape
+    return GrowingTable(name, pairs[name], (rows, width), _begins(name, startup))
+
+
+def rewrite_lookups(block: Block, table: GrowingTable, endpoints: Sequence[str], trainer_id: int) -> None:
+    """Replace the lookups by split_ids, prefetch and merge_ids at the place of the first one, in place.
+
+    Raises:
+        FluidError: the ids of a later lookup are not there yet at the first one's place.
+    """
+    positions = [
+        at for at, op in enumerate(block.ops) if op.type == _LOOKUP and op.inputs["W"] == (table.name,)
+    ]
+    ops = [block.ops[at] for at in positions]
+    ids = list(dict.fromkeys(op.inputs["Ids"][0] for op in ops))
+    late = {name for at in range(positions[0], positions[-1]) for name in block.ops[at].output_names} & set(
+        ids
+    )
+    if late:
+        raise FluidError(
+            f"embedding {table.name!r} is distributed, and the ids {min(late)!r} are computed after its first lookup: "
+            "compute all ids first"
+        )
+    dtype, width = block.var(table.name).dtype, table.shape[1]
+    given = [block.create_var(f"{_IN}{at}", _ANY_IDS, "int64") for at in range(len(endpoints))]
+    fetched = [block.create_var(f"{_OUT}{at}", (-1, width), dtype) for at in range(len(endpoints))]
+    for at in reversed(positions):
+        block._remove_op(at)
+    at, role = positions[0], {"op_role": int(OpRole.RPC)}
+    block._insert_op(at, "split_ids", {"Ids": ids}, {"Out": given}, {"op_role": int(OpRole.DIST)})
+    attrs = {"epmap": tuple(endpoints), "trainer_id": trainer_id, **role}
+    block._insert_op(at + 1, "prefetch", {"X": given}, {"Out": fetched}, attrs)
+    block._insert_op(
+        at + 2,
+        "merge_ids",
+        {"Ids": [op.inputs["Ids"][0] for op in ops], "Rows": given, "X": fetched},
+        {"Out": [op.outputs["Out"][0] for op in ops]},
+        {"op_role": int(OpRole.DIST)},
+    )
+
+
+def send_gradient(
+    block: Block, table: GrowingTable, endpoints: Sequence[str], trainer_id: int, sync: bool
+) -> Variable:
+    """Insert split_ids and send after the operator that writes the gradient; return the dummy that send puts out."""
+    at = 1 + max(
+        index
+        for index, op in enumerate(block.ops)
+        if table.grad in op.output_names and isinstance(op, Operator) and op.role != OpRole.OPTIMIZE
+    )
+    parts = [
+        block.create_var(name, table.shape, block.var(table.grad).dtype, type=VarType.SELECTED_ROWS)
+        for name in (_sent(table, trainer_id if sync else None, server) for server in range(len(endpoints)))
+    ]
+    dummy = block.create_var(unique_name.generate("__control_var@"), type=VarType.RAW)
+    block._insert_op(at, "split_ids", {"Ids": table.grad}, {"Out": parts}, {"op_role": int(OpRole.DIST)})
+    attrs = {
+        "epmap": tuple(endpoints),
+        "trainer_id": trainer_id,
+        "op_role": int(OpRole.RPC),
+        "op_role_var": (table.name, table.grad),
+    }
+    block._insert_op(at + 1, "send", {"X": parts}, {"Out": dummy}, attrs)
+    return dummy
+
+
+def rewrite_startup(startup: Program, table: GrowingTable) -> None:
+    """Let a trainer have no rows of the table, in place."""
+    block = startup.global_block()
+    block.ops = [op for op in block.ops if table.name not in op.output_names]
+    startup.touch()
+    block.append_op("fake_init", {}, {"Out": table.name}, {"shape": table.shape})
+
+
+def serve_table(
+    program: Program,
+    origin: Block,
+    table: GrowingTable,
+    update: Operator,
+    server: int,
+    servers: int,
+    trainers: int | None,
+) -> TableBlocks:
+    """Add a server's blocks for the table, and its variables.
+
+    Args:
+        program: the server's, with all other blocks.
+        origin: block 0 of the program for one machine.
+        table: the table.
+        update: its update in that program.
+        server: number of this server.
+        servers: how many there are.
+        trainers: how many gradients are summed; None: they are applied as they come.
+    """
+    outer = program.global_block()
+    assert isinstance(outer, Block)
+    dtype = origin.var(table.name).dtype
+    shape = (-(-table.shape[0] // servers), table.shape[1])
+    rows = VarType.SELECTED_ROWS
+    outer.create_var(table.name, shape, dtype, persistable=True, type=rows)
+    outer.create_var(PATH, persistable=True, type=VarType.RAW)
+    names = [_sent(table, at, server) for at in range(trainers)] if trainers else [_sent(table, None, server)]
+    for name in names:
+        outer.create_var(name, shape, dtype, type=rows)
+    (rate,) = update.inputs["LearningRate"]
+    if not outer.has_var(rate):
+        outer.create_var(rate, origin.var(rate).shape, origin.var(rate).dtype, persistable=True)
+    parent, role = program.num_blocks - 1, {"op_role": int(OpRole.OPTIMIZE)}
+    updating = program._create_block(parent)
+    merged = names[0]
+    if trainers:
+        merged = outer.create_var(table.grad, shape, dtype, type=rows).name
+        updating.append_op("sum", {"X": names}, {"Out": merged}, role)
+    slots = {"Param": table.name, "Grad": merged, "LearningRate": rate}
+    updating.append_op(update.type, slots, {"ParamOut": table.name}, dict(update.attrs))
+    looking = program._create_block(parent)
+    ids = outer.create_var(f"{_IN}{server}", _ANY_IDS, "int64")
+    found = outer.create_var(f"{_OUT}{server}", (-1, table.shape[1]), dtype)
+    looking.append_op(
+        "lookup_sparse_table", {"W": table.name, "Ids": ids}, {"Out": found}, dict(table.begins)
+    )
+    saving = program._create_block(parent)
+    saving.append_op("save", {"X": table.name}, {}, {"file_path": "none"})
+    return TableBlocks(tuple(names), updating, f"{ids.name}:{looking.idx}", saving.idx)
+
+
+@dataclass(frozen=True)
+class TableBlocks:
+    """What listen_and_serv says of the table.
+
+    Attributes:
+        gradients: their names, those of trainers in their order.
+        update: the block that updates.
+        lookup: "<name>:<block>": what a fetch names, and the block that answers it.
+        save: number of the block that saves.
+    """
+
+    gradients: tuple[str, ...]
+    update: Block
+    lookup: str
+    save: int
+
+
+def _sent(table: GrowingTable, trainer: int | None, server: int) -> str:
+    return f"{table.grad}{'' if trainer is None else f'.trainer_{trainer}'}.pserver_{server}"
+
+
+def _begins(name: str, startup: Program) -> Mapping[str, Any]:
+    """Return what the startup program would give the table's rows, as lookup_sparse_table says it.
+
+    Raises:
+        FluidError: there is not one initialiser, or it is none that can be drawn row by row.
+    """
+    ops = [op for op in startup.global_block().ops if name in op.output_names]
+    if len(ops) != 1:
+        raise FluidError(f"embedding {name!r} is distributed: expected 1 initialiser, got {len(ops)}")
+    (op,) = ops
+    attrs: Mapping[str, Any] = op.attrs
+    if op.type == "fill_constant":
+        kind, mean, spread = "constant", float(attrs["value"]), 0.0
+    elif op.type == "uniform_random":
+        kind, mean = "uniform", (attrs["min"] + attrs["max"]) / 2
+        spread = (attrs["max"] - attrs["min"]) / 2
+    elif op.type == "gaussian_random":
+        kind, mean, spread = "normal", attrs["mean"], attrs["std"]
+    else:
+        raise FluidError(
+            f"embedding {name!r} is distributed: rows cannot begin with {op.type}, expected fill_constant, "
+            "uniform_random or gaussian_random"
+        )
+    # All servers draw alike, and other tables otherwise.
+    seed = int(attrs.get("seed", 0)) or startup.random_seed or zlib.crc32(name.encode())
+    return {"initial_kind": kind, "initial_mean": mean, "initial_spread": spread, "initial_seed": seed}
