@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from paddle.ops.lod import LoDArray, offsets_of
+from paddle.ops.lod import LoDArray, offsets_of, plain
 from paddle.v2.data_type import DataType, InputType, SequenceType
 from paddle.v2.errors import UsageError, UsageTypeError
 
@@ -67,6 +67,14 @@ class DataFeeder:
             else:
                 _sequences(feed, name, kind, items)
         return feed
+
+
+def ids_in(feed: Feed, sources: Sequence[str]) -> NDArray[np.int64]:
+    """Return the ids that some fed values hold, each once, ascending."""
+    found: NDArray[np.int64] = np.unique(
+        np.concatenate([plain(feed[source]).reshape(-1) for source in sources])
+    )
+    return found
 
 
 def _has(sample: Any, column: int) -> bool:

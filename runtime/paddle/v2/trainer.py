@@ -17,13 +17,12 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from paddle.ops.lod import plain
 from paddle.report import Reporter
 from paddle.v2 import event as events
 from paddle.v2 import settings as init_settings
 from paddle.v2.average import Averager
 from paddle.v2.errors import NotAvailableError, TrainingError, UsageError, UsageTypeError
-from paddle.v2.feeder import DataFeeder, Feed, Feeding
+from paddle.v2.feeder import DataFeeder, Feed, Feeding, ids_in
 from paddle.v2.gradient_machine import GradientMachine
 from paddle.v2.layer_outputs import LayerOutputs
 from paddle.v2.metric import Metrics
@@ -82,7 +81,7 @@ class SGD:
             self._topology.make_dense()
         network = self._topology.network
         self._remote_tables = _remote_tables(network, self._is_local)
-        if update_equation.model_average is not None and self._has_sparse(network):
+        if update_equation.model_average is not None and self._topology.use_sparse_updater():
             raise NotAvailableError(
                 "model_average does not cover sparse_update parameters; leave one of them out"
             )
@@ -269,14 +268,8 @@ class SGD:
             return
         for name in self._remote_tables:
             table = self._parameters.array(name)
-            ids = np.unique(
-                np.concatenate([plain(feed[source]).reshape(-1) for source in self._machine.lookups(name)])
-            )
+            ids = ids_in(feed, self._machine.lookups(name))
             self._machine.set_rows(name, ids, table[ids])
-
-    @staticmethod
-    def _has_sparse(network: Network) -> bool:
-        return any(config.sparse_update for config in network.parameters.values())
 
 
 def _remote_tables(network: Network, is_local: bool) -> frozenset[str]:

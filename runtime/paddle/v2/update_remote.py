@@ -13,11 +13,10 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from paddle.ops.lod import plain
 from paddle.optim.spec import OptimizerSpec
 from paddle.pserver.client import Client
 from paddle.v2.errors import UsageError
-from paddle.v2.feeder import Feed
+from paddle.v2.feeder import Feed, ids_in
 from paddle.v2.gradient_machine import Gradient, GradientMachine
 from paddle.v2.settings import Settings
 from paddle.v2.updater import parameter_spec
@@ -87,7 +86,7 @@ class RemoteUpdater:
     def prepare(self, feed: Feed) -> None:
         """Fetch the rows that a batch reads."""
         for name, sources in self._ids.items():
-            ids = np.unique(np.concatenate([plain(feed[source]).reshape(-1) for source in sources]))
+            ids = ids_in(feed, sources)
             self._machine.set_rows(name, ids, self._client.pull_rows(name, ids))
 
     def update(self, gradients: Mapping[str, Gradient], num_samples: int) -> None:
