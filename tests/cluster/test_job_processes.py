@@ -22,10 +22,8 @@ scenarios = Scenarios(own_hosts)
 outcomes = scenarios.fixture()
 
 ENDS = {
-    "exit_3": (r"exit code 3", r"the last words before exit 3"),
     "raise": (r"exit code 1", r"ValueError: trainer 1 does not like its data"),
     "segv": (r"signal 11 \(SIGSEGV\)", r"Segmentation fault"),
-    "abort": (r"signal 6 \(SIGABRT\)", r"Fatal Python error: Aborted"),
     "kill": (r"signal 9 \(SIGKILL\)", r"trainer 1 is about to die"),
 }
 

@@ -12,7 +12,7 @@ from tests.cluster.hosts import Cluster
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(400)]
 
-HOSTS = 48
+HOSTS = 32
 SECONDS = 10
 THREADS_A_NODE = 4
 FDS_A_NODE = 8

@@ -45,11 +45,6 @@ def say_and_die(number: int) -> NoReturn:
     raise RuntimeError(f"survived signal {number}")
 
 
-def exit_3() -> NoReturn:
-    say(f"trainer {RANK}: the last words before exit 3")
-    sys.exit(3)
-
-
 def raise_error() -> NoReturn:
     raise ValueError(f"trainer {RANK} does not like its data")
 
@@ -84,10 +79,8 @@ def write_model() -> None:
 ACTS: dict[str, Callable[[], None]] = {
     "done": lambda: None,
     "hold": hold,
-    "exit_3": exit_3,
     "raise": raise_error,
     "segv": lambda: say_and_die(signal.SIGSEGV),
-    "abort": os.abort,
     "kill": lambda: say_and_die(signal.SIGKILL),
     "orphan": leave_stubborn_orphan,
     "multiply": multiply,
