@@ -117,3 +117,19 @@ def test_the_number_of_trainers_must_be_that_of_the_transpiled_program() -> None
     program = fluid.CompiledProgram(fluid.default_main_program()).with_data_parallel(loss.name)
     with pytest.raises(ValueError, match="num_trainers is 1"):
         fluid.Executor().run(program, {"x": np.ones((2, 4), "f4")}, [loss])
+
+
+def test_several_rings_and_groups_have_the_names_of_the_original() -> None:
+    config = fluid.DistributeTranspilerConfig(
+        mode="nccl2", nccl_comm_num=2, use_hierarchical_allreduce=True, hierarchical_allreduce_inter_nranks=2
+    )
+    t = fluid.DistributeTranspiler(config)
+    everyone = "a:1,b:1,c:1,d:1"
+    t.transpile(3, trainers=everyone, current_endpoint="d:1")
+    names = set(fluid.default_startup_program().global_block().vars)
+    rings = {f"Hierarchical_{way}_NCCLID_{ring}" for way in ("inter", "exter") for ring in (0, 1)}
+    assert names == {"NCCLID", "NCCLID_1"} | rings
+    with pytest.raises(ValueError, match="expected 2 or more that divide 3 trainers, got 2"):
+        t.transpile(0, trainers="a:1,b:1,c:1", current_endpoint="a:1")
+    with pytest.raises(ValueError, match="trainer_id is 0, which is 'a:1', and current_endpoint is 'd:1'"):
+        t.transpile(0, trainers=everyone, current_endpoint="d:1")

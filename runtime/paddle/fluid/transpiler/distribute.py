@@ -9,6 +9,7 @@ from paddle.fluid.program import Program
 from paddle.fluid.remote.connection import Connection
 from paddle.fluid.remote.distribution import Distribution
 from paddle.fluid.transpiler import growing, trainer_side
+from paddle.fluid.transpiler.collective_side import transpile_collective
 from paddle.fluid.transpiler.configuration import DistributeTranspilerConfig
 from paddle.fluid.transpiler.dispatchers import PSDispatcher, RoundRobin
 from paddle.fluid.transpiler.overview import VarsDistributed
@@ -17,7 +18,6 @@ from paddle.fluid.transpiler.prefetching import prefetch_rows, prefetchable
 from paddle.fluid.transpiler.separation import check_apart, whole_params
 from paddle.fluid.transpiler.server_side import server_program, server_startup
 from paddle.fluid.transpiler.whereabouts import overview_of
-from paddle.fluid.var_type import VarType
 
 
 class DistributeTranspiler:
@@ -70,7 +70,7 @@ class DistributeTranspiler:
         program = program or default_main_program()
         startup = startup_program or default_startup_program()
         if self.config.mode == "nccl2":
-            self._transpile_collective(trainer_id, program, trainers, startup, current_endpoint)
+            transpile_collective(self.config, trainer_id, program, trainers, startup, current_endpoint)
             return
         if not isinstance(trainers, int):
             raise FluidError(f"trainers: expected a number in pserver mode, got {trainers!r}")
@@ -212,27 +212,3 @@ class DistributeTranspiler:
         program._endpoints = list(self.pserver_endpoints)
         program._ps_endpoint = endpoint
         program._parameters_on_pservers = self.vars_overview
-
-    def _transpile_collective(
-        self, trainer_id: int, program: Program, trainers: int | str, startup: Program, current: str
-    ) -> None:
-        if not isinstance(trainers, str):
-            raise FluidError(f"trainers: expected 'ip:port,ip:port' in nccl2 mode, got {trainers!r}")
-        endpoints = [each.strip() for each in trainers.split(",") if each.strip()]
-        if not 0 <= trainer_id < len(endpoints):
-            raise FluidError(f"trainer_id: expected 0 to {len(endpoints) - 1}, got {trainer_id}")
-        if current not in endpoints:
-            raise FluidError(f"current_endpoint {current!r} is none of the trainers: {trainers}")
-        program._trainers_endpoints = endpoints
-        program._nccl_comm_num = self.config.nccl_comm_num
-        program._use_hierarchical_allreduce = self.config.use_hierarchical_allreduce
-        block = startup.global_block()
-        name = block.create_var("NCCLID", persistable=True, type=VarType.RAW)
-        attrs = {
-            "trainers": tuple(endpoints),
-            "trainer_id": trainer_id,
-            "nccl_comm_num": self.config.nccl_comm_num,
-            "use_hierarchical_allreduce": self.config.use_hierarchical_allreduce,
-            "hierarchical_allreduce_inter_nranks": self.config.hierarchical_allreduce_inter_nranks,
-        }
-        block.append_op("gen_nccl_id", {}, {"NCCLID": name}, attrs)

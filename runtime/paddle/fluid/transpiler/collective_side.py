@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs of trainers that train without servers (mode nccl2).
+
+The main program stays as it is: what runs it sums gradients over trainers. The startup program gets the meeting.
+"""
+
+from __future__ import annotations
+
+from paddle.fluid.errors import FluidError
+from paddle.fluid.program import Program
+from paddle.fluid.transpiler.configuration import DistributeTranspilerConfig
+from paddle.fluid.var_type import VarType
+
+
+def transpile_collective(
+    config: DistributeTranspilerConfig,
+    trainer_id: int,
+    program: Program,
+    trainers: int | str,
+    startup: Program,
+    current_endpoint: str,
+) -> None:
+    """Note the trainers on a program, and add their meeting to its startup program.
+
+    Raises:
+        FluidError: something does not fit; the message says what.
+    """
+    if not isinstance(trainers, str):
+        raise FluidError(f"trainers: expected 'ip:port,ip:port' in nccl2 mode, got {trainers!r}")
+    endpoints = [each.strip() for each in trainers.split(",") if each.strip()]
+    if len(set(endpoints)) != len(endpoints):
+        raise FluidError(f"trainers: an endpoint is there twice: {trainers}")
+    if not 0 <= trainer_id < len(endpoints):
+        raise FluidError(f"trainer_id: expected 0 to {len(endpoints) - 1}, got {trainer_id}")
+    if current_endpoint not in endpoints:
+        raise FluidError(f"current_endpoint {current_endpoint!r} is none of the trainers: {trainers}")
+    if endpoints[trainer_id] != current_endpoint:
+        raise FluidError(
+            f"trainer_id is {trainer_id}, which is {endpoints[trainer_id]!r}, and current_endpoint is "
+            f"{current_endpoint!r}"
+        )
+    _check_groups(config, len(endpoints))
+    program._trainers_endpoints = endpoints
+    program._nccl_comm_num = config.nccl_comm_num
+    program._use_hierarchical_allreduce = config.use_hierarchical_allreduce
+    block = startup.global_block()
+    for name in _identities(config):
+        block.create_var(name, persistable=True, type=VarType.RAW)
+    block.append_op(
+        "gen_nccl_id",
+        {},
+        {"NCCLID": block.var("NCCLID")},
+        {
+            "trainers": tuple(endpoints),
+            "trainer_id": trainer_id,
+            "nccl_comm_num": config.nccl_comm_num,
+            "use_hierarchical_allreduce": config.use_hierarchical_allreduce,
+            "hierarchical_allreduce_inter_nranks": config.hierarchical_allreduce_inter_nranks,
+        },
+    )
+
+
+def _check_groups(config: DistributeTranspilerConfig, count: int) -> None:
+    if not config.use_hierarchical_allreduce:
+        return
+    ranks = config.hierarchical_allreduce_inter_nranks
+    if ranks < 2 or count % ranks:
+        raise FluidError(
+            f"hierarchical_allreduce_inter_nranks: expected 2 or more that divide {count} trainers, got {ranks}"
+        )
+
+
+def _identities(config: DistributeTranspilerConfig) -> list[str]:
+    """Return the names of all variables that ranks of the original meet by."""
+    rings = range(config.nccl_comm_num)
+    names = [f"NCCLID_{ring}" if ring else "NCCLID" for ring in rings]
+    if config.use_hierarchical_allreduce:
+        names += [f"Hierarchical_inter_NCCLID_{ring}" for ring in rings]
+        names += [f"Hierarchical_exter_NCCLID_{ring}" for ring in rings]
+    return names
