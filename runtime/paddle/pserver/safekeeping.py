@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 _REST = 9.0  # times what a slice of copying took, if there are requests
 _IDLE_S = 0.002  # without a request
 _NOTHING_S = 0.0002
-_POLL_S = 0.01
+_POLL_S = 0.002
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,7 +21,6 @@ from paddle.errors import PserverError
 from paddle.optim.spec import OptimizerSpec
 from paddle.pserver.checkpoint.folder import newest
 from paddle.pserver.safekeeping import Safety
-from tests.runtime.pserver.in_process_job import Clock
 from tests.runtime.pserver.kept_job import KeptJob, same_bits
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -66,15 +66,15 @@ def a_checkpoint(disk: Path) -> None:
 
 def the_state(disk: Path) -> None:
     """A server that is killed while there is no room cannot come back; later one can."""
-    clock = Clock()
-    job = KeptJob(Safety(state=disk), ADAGRAD, num_dense=1, clock=clock)
+    shifts = [0.0]
+    job = KeptJob(Safety(state=disk), ADAGRAD, num_dense=1, clock=lambda: time.monotonic() + shifts[0])
     job.train(0, 3)
     filler = fill(disk)
     job.train(3, 6)
     with pytest.raises(PserverError, match="killed now, it would be lost"):
         KeptJob.revived(Safety(state=disk), 1)
     filler.unlink()
-    clock.now += 61
+    shifts[0] = 61.0
     job.train(6, 9)
     (revived,) = KeptJob.revived(Safety(state=disk), 1)
     assert revived.version == 9
