@@ -19,7 +19,7 @@ LOG = "log/leave.log"
 
 def send_word_of(gone: Process, plan: Plan, roster: Roster, starter: Starter) -> None:
     """Start the process that leaves in place of a trainer; its end is a message like any other."""
-    if plan.mode is not Mode.V2 or not plan.pserver_nodes:
+    if plan.mode is Mode.COLLECTIVE:
         return
     node = plan.node(plan.pserver_nodes[0])
     name = f"leave-{gone.rank}"

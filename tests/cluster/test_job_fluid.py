@@ -61,7 +61,7 @@ def pservers_share_a_port_that_is_free_on_both_and_end_by_themselves(
 def a_killed_trainer_ends_the_job(cluster: Cluster, job: JobRunner, oracle: Oracle) -> None:
     fluid(job)
     launch = job.start("--mode=fluid", "--steps=100000", "--die=2:30")
-    oracle.check(launch, 1, r"FIRST ERROR: trainer 2 on root@node-c: killed by SIGKILL")
+    oracle.check(launch, 1, r"FIRST ERROR: trainer 2 on root@node-c: signal 9")
 
 
 @scenarios.each("sync", "async")
