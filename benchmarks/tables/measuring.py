@@ -41,7 +41,7 @@ def grow(report: Report, side: Ours, load: Workload, name: str) -> None:
 
 def grow_in_hand(report: Report, load: Workload) -> None:
     """Fill a table whose memory the machine has found already."""
-    start, size = time.perf_counter(), int(1.08 * 4 * len(load.ids) * (FLOATS + 1)) + (96 << 20)
+    start, size = time.perf_counter(), int(1.15 * 4 * len(load.ids) * (FLOATS + 1)) + (96 << 20)
     pool = Pool(size)
     report.add("memory_first_touch_GBps", size / 1e9 / (time.perf_counter() - start), "GB/s")
     grow(report, Ours(load, pool.allocate), load, "growth_in_hand")

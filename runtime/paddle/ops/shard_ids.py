@@ -13,6 +13,7 @@ import numpy as np
 
 from paddle.backend import Array, array_module
 from paddle.ops.errors import InputError
+from paddle.ops.lod import lod_of, plain, with_lod
 from paddle.ops.registry import Spec, operator
 from paddle.ops.selected_rows import SelectedRows
 from paddle.ops.shapes import product
@@ -39,17 +40,17 @@ def split_ids(ids: list[Any], *, names: Mapping[str, Sequence[str]]) -> list[Any
 
 
 def _infer_merge(ids: list[Spec], rows: list[Spec], x: list[Spec]) -> list[Spec]:
-    return [Spec((product(each.shape), x[0].shape[-1]), x[0].dtype, each.lod_level) for each in ids]
+    return [Spec((*_leading(each.shape), x[0].shape[-1]), x[0].dtype, each.lod_level) for each in ids]
 
 
-@operator("merge_ids", "Ids* Rows* X* -> Out*", infer=_infer_merge, shares_lod=False)
-def merge_ids(ids: list[Array], rows: list[Array], x: list[Array]) -> list[Array]:
-    """Out[j] has a row for each id of Ids[j], taken from that X whose Rows have the id.
+@operator("merge_ids", "Ids*+ Rows* X* -> Out*+", infer=_infer_merge)
+def merge_ids(ids: list[Any], rows: list[Array], x: list[Array]) -> list[Any]:
+    """Out[j] has a row for each id of Ids[j], and its sequences, taken from that X whose Rows have the id.
 
     Raises:
         InputError: an id is in no Rows, in several, or Rows and X do not fit.
     """
-    xp = array_module(ids[0])
+    xp = array_module(rows[0])
     known = xp.concatenate([each.reshape(-1) for each in rows])
     values = xp.concatenate([each.reshape(-1, each.shape[-1]) for each in x])
     if len(known) != len(values) or len(xp.unique(known)) != len(known):
@@ -58,7 +59,12 @@ def merge_ids(ids: list[Array], rows: list[Array], x: list[Array]) -> list[Array
         )
     order = known.argsort(kind="stable")
     table = SelectedRows(known[order], values[order], len(known))
-    return [table.gather(each.reshape(-1)) for each in ids]
+    merged = []
+    for each in ids:
+        flat = plain(each)
+        out = table.gather(flat.reshape(-1)).reshape(*_leading(flat.shape), values.shape[-1])
+        merged.append(with_lod(out, lod_of(each)))
+    return merged
 
 
 def _infer_same(x: Spec) -> Spec:
@@ -75,6 +81,11 @@ def merge_selected_rows(x: SelectedRows) -> SelectedRows:
 def get_tensor_from_selected_rows(x: SelectedRows) -> Array:
     """Return the values of the rows held."""
     return x.values
+
+
+def _leading(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return what the shape of the rows of ids begins with: ids of shape (..., 1) have rows (..., width)."""
+    return shape[:-1] if shape[-1] == 1 else (product(shape),)
 
 
 def _shard(ids: Array, shards: int) -> Array:
