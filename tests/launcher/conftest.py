@@ -14,6 +14,7 @@ from launcher.plan import Plan, build
 from launcher.settings import Settings, resolve
 from tests.launcher.configuring import Resolve
 from tests.launcher.login_server import LoginServer, missing
+from tests.launcher.logins import Client
 from tests.launcher.planning import JOB, THREE, Planned
 from tests.runtime.agent.conftest import make_node, node
 
@@ -98,3 +99,10 @@ def problems(configured: Resolve) -> Callable[..., list[str]]:
         return str(caught.value).splitlines()
 
     return lines
+
+
+@pytest.fixture
+def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Client:
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    return Client(tmp_path / "client")

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The launcher's side of a login, for tests."""
+
+from __future__ import annotations
+
+import queue
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launcher import ssh
+from launcher.errors import ConnectError
+from launcher.hosts import parse_host
+from launcher.link import Link, MessageEvent
+from launcher.ssh_stream import SshStream
+from tests.launcher.login_server import LoginServer
+
+TIMEOUT_S = 6.0
+
+
+class Client:
+    """The launcher's side: an ssh directory of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.config = folder / "config"
+        self.known_hosts = folder / "known_hosts"
+        folder.mkdir()
+
+    def knows(self, *servers: LoginServer) -> None:
+        self.known_hosts.write_text("".join(server.known_line for server in servers))
+
+    def connect(self, host: str, **options: Any) -> SshStream:
+        given = {"connect_timeout_s": TIMEOUT_S, "identity_files": (), **options}
+        return ssh.connect(
+            parse_host(host),
+            ssh.SshOptions(config=self.config, known_hosts=self.known_hosts, **given),
+            sys.executable,
+        )
+
+    def error(self, host: str, **options: Any) -> ConnectError:
+        with pytest.raises(ConnectError) as caught:
+            self.connect(host, **options).close()
+        return caught.value
+
+
+def url(server: LoginServer) -> str:
+    address = f"[{server.address}]" if ":" in server.address else server.address
+    return f"{server.user}@{address}:{server.port}"
+
+
+def hello(stream: SshStream) -> dict[str, Any]:
+    """Start the agent behind a stream, greet it, and let it go; its answer."""
+    events: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    link = Link(0, "n0", stream, events)
+    try:
+        link.send("hello", job_id="JOB-login", lease_s=30, root_dir="~", python=sys.executable)
+        event = events.get(timeout=20)
+        assert isinstance(event, MessageEvent), event
+        assert event.kind == "hello"
+        return event.fields
+    finally:
+        link.close()

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whose keys are believed and which keys are offered."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.launcher.login_server import LoginServer, make_key
+from tests.launcher.logins import Client, url
+
+
+def test_an_unknown_host_key_is_refused_with_its_fingerprint(client: Client, server: LoginServer) -> None:
+    error = client.error(url(server), identity_files=(server.client_key,))
+    listed = subprocess.run(
+        ["ssh-keygen", "-lf", str(server.folder / "host_key.pub")], capture_output=True, text=True, check=True
+    ).stdout
+    assert listed.split()[1] in error.reason
+    assert f"ssh -p {server.port} {server.user}@127.0.0.1" in error.hint
+    assert "--accept_new_host_keys" in error.hint
+    assert not client.known_hosts.exists()
+
+
+def test_new_host_keys_are_remembered_on_demand_and_then_known(
+    client: Client, make_server: Callable[..., LoginServer]
+) -> None:
+    first, second = make_server(), make_server()
+    client.known_hosts.write_text(first.known_line.rstrip("\n"))  # no line end: nothing may be glued to it
+    client.connect(url(second), identity_files=(second.client_key,), accept_new_host_keys=True).close()
+    assert client.known_hosts.read_text() == first.known_line + second.known_line
+    for server in (first, second):
+        client.connect(url(server), identity_files=(server.client_key,)).close()
+
+
+@pytest.mark.parametrize("accept_new", [False, True])
+@pytest.mark.parametrize("hashed", [False, True])
+def test_a_changed_host_key_is_refused_and_its_line_named(
+    client: Client, make_server: Callable[..., LoginServer], accept_new: bool, hashed: bool
+) -> None:
+    server, other = make_server(), make_server()
+    key = " ".join(other.known_line.split()[1:])
+    client.known_hosts.write_text(f"# mine\nelsewhere {key}\n{server.name} {key}\n")
+    if hashed:
+        subprocess.run(
+            ["ssh-keygen", "-q", "-H", "-f", str(client.known_hosts)], check=True, capture_output=True
+        )
+    before = client.known_hosts.read_text()
+    error = client.error(url(server), identity_files=(server.client_key,), accept_new_host_keys=accept_new)
+    assert "CHANGED" in error.reason
+    assert f"{client.known_hosts}:{3}" in error.reason
+    assert client.known_hosts.read_text() == before
+
+
+def test_a_hashed_line_lets_its_host_in(client: Client, server: LoginServer) -> None:
+    client.knows(server)
+    subprocess.run(["ssh-keygen", "-q", "-H", "-f", str(client.known_hosts)], check=True, capture_output=True)
+    client.connect(url(server), identity_files=(server.client_key,)).close()
+
+
+def test_a_revoked_host_key_is_refused(client: Client, server: LoginServer) -> None:
+    client.known_hosts.write_text(server.known_line + "@revoked * " + " ".join(server.known_line.split()[1:]))
+    error = client.error(url(server), identity_files=(server.client_key,))
+    assert f"revoked at {client.known_hosts}:2" in error.reason
+
+
+def test_a_refused_key_is_named_and_nobody_is_asked_for_a_password(
+    client: Client, server: LoginServer, tmp_path: Path
+) -> None:
+    client.knows(server)
+    stranger = make_key(tmp_path / "stranger")
+    error = client.error(url(server), identity_files=(stranger,))
+    assert f"auth refused for {server.user}@127.0.0.1" in error.reason
+    assert str(stranger) in error.reason
+
+
+def test_without_any_key_the_login_is_refused(client: Client, server: LoginServer) -> None:
+    client.knows(server)
+    assert "keys tried: none" in client.error(url(server)).reason
+
+
+def test_an_encrypted_key_is_not_asked_for_its_passphrase(
+    client: Client, server: LoginServer, tmp_path: Path
+) -> None:
+    client.knows(server)
+    encrypted = make_key(tmp_path / "encrypted", passphrase="secret")
+    assert "encrypted" in client.error(url(server), identity_files=(encrypted,)).reason
+
+
+def test_a_key_in_the_agent_lets_in(
+    client: Client, server: LoginServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.knows(server)
+    agent = subprocess.Popen(["ssh-agent", "-D", "-a", str(tmp_path / "agent")], stdout=subprocess.DEVNULL)
+    try:
+        monkeypatch.setenv("SSH_AUTH_SOCK", str(tmp_path / "agent"))
+        deadline = time.monotonic() + 10
+        while subprocess.run(["ssh-add", "-q", str(server.client_key)], capture_output=True).returncode:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        client.connect(url(server)).close()
+    finally:
+        agent.terminate()
+        agent.wait()
+
+
+def test_a_missing_key_file_is_told_before_anything_is_tried(client: Client, server: LoginServer) -> None:
+    assert "/no/key does not exist" in client.error(url(server), identity_files=(Path("/no/key"),)).reason
