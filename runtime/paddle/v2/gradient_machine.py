@@ -218,8 +218,9 @@ class GradientMachine:
     def _make(self, is_test: bool, moves_statistics: bool) -> _Runnable:
         made = _Runnable(self.network, self._costs, is_test=is_test, moves_statistics=moves_statistics)
         # Whatever may be read later has to be in the program before its first run; what nobody reads never runs.
-        for name in self.network.layers:
-            made.emitter.readable(name)
+        for name, config in self.network.layers.items():
+            if not config.group:
+                made.emitter.readable(name)
         made.program.random_seed = self._seed
         if self._costs and not is_test and moves_statistics:
             pairs = append_backward(made.loss())

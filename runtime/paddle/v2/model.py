@@ -37,7 +37,10 @@ class InputConfig:
 
 @dataclass(frozen=True)
 class LayerConfig:
-    """One layer as data. ``num_filters``, ``height`` and ``width`` are 0 for layers that are no images."""
+    """One layer as data. ``num_filters``, ``height`` and ``width`` are 0 for layers that are no images.
+
+    ``group`` is the recurrent group that it is a step of, empty for all others.
+    """
 
     name: str
     type: str
@@ -51,6 +54,7 @@ class LayerConfig:
     width: int = 0
     input_type: InputType | None = None
     attrs: Attrs = field(default_factory=dict)
+    group: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "size", whole_number(self.size, f"size of layer {self.name!r}"))
@@ -94,17 +98,33 @@ class Model:
         self.initializers: dict[str, Initializer] = {}
         self.evaluators: list[EvaluatorConfig] = []
         self.defaults = ParameterDefaults()
+        self.group = ""
         self._counters: dict[str, int] = {}
 
     def auto_name(self, prefix: str, name: str | None = None) -> str:
-        """``name``, or ``__<prefix>_<n>__`` where n counts the calls without a name."""
+        """``name``, or ``__<prefix>_<n>__`` where n counts the calls without a name; in a group with ``@<group>``."""
         if name is not None:
             if not isinstance(name, str) or not name:
                 raise UsageError(f"a layer name must be a non-empty string, got {name!r}")
-            return name
+            return self.inner_name(name)
         count = self._counters.get(prefix, 0)
         self._counters[prefix] = count + 1
-        return f"__{prefix}_{count}__"
+        return self.inner_name(f"__{prefix}_{count}__")
+
+    def inner_name(self, name: str) -> str:
+        """The name that a layer has here: of a recurrent group's steps it ends with ``@<group>``."""
+        return f"{name}@{self.group}" if self.group else name
+
+    @contextlib.contextmanager
+    def steps_of(self, group: str) -> Iterator[None]:
+        """Declare the steps of a recurrent group for the length of a ``with`` block."""
+        if self.group:
+            raise UsageError(f"recurrent group {group!r} cannot be declared within another, {self.group!r}")
+        self.group = group
+        try:
+            yield
+        finally:
+            self.group = ""
 
     def add_layer(self, config: LayerConfig) -> None:
         """Register a layer under a name that is still free."""
@@ -112,7 +132,7 @@ class Model:
             raise UsageError(
                 f"Duplicated layer name {config.name!r}: layer names are unique within a process"
             )
-        self.layers[config.name] = config
+        self.layers[config.name] = replace(config, group=self.group) if self.group else config
 
     def add_parameter(
         self, name: str, dims: Sequence[int], attribute: ParameterAttribute, *, size: int | None = None

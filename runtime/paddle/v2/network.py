@@ -158,7 +158,7 @@ def _flat(value: InputConfig | InputType) -> dict[str, Any]:
 
 
 def _layer_from_json(content: dict[str, Any]) -> LayerConfig:
-    content = dict(content)
+    content = {"group": "", **content}
     kind = content.get("input_type")
     if kind is not None:
         content["input_type"] = InputType(

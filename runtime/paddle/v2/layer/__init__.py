@@ -37,8 +37,17 @@ from paddle.v2.layer.cost import (
 )
 from paddle.v2.layer.data import data
 from paddle.v2.layer.fc import fc
+from paddle.v2.layer.group import (
+    StaticInput,
+    gru_step,
+    gru_step_naive,
+    memory,
+    recurrent,
+    recurrent_group,
+)
 from paddle.v2.layer.image import crop, img_cmrnorm, img_conv, maxout, pad
 from paddle.v2.layer.image_pool import img_pool
+from paddle.v2.layer.lstm_gru import grumemory, lstmemory
 from paddle.v2.layer.missing import explain
 from paddle.v2.layer.mixed import concat, embedding, mixed
 from paddle.v2.layer.norm import batch_norm
@@ -54,7 +63,6 @@ from paddle.v2.layer.projection import (
     table_projection,
     trans_full_matrix_projection,
 )
-from paddle.v2.layer.recurrent import grumemory, lstmemory
 from paddle.v2.layer.rows import (
     clip,
     convex_comb,
@@ -83,6 +91,7 @@ __all__ = [
     "AggregateLevel",
     "ExpandLevel",
     "LayerOutput",
+    "StaticInput",
     "addto",
     "batch_norm",
     "classification_cost",
@@ -109,6 +118,8 @@ __all__ = [
     "first_seq",
     "full_matrix_projection",
     "gated_unit",
+    "gru_step",
+    "gru_step_naive",
     "grumemory",
     "hsigmoid",
     "huber_classification_cost",
@@ -124,6 +135,7 @@ __all__ = [
     "lstmemory",
     "max_id",
     "maxout",
+    "memory",
     "mixed",
     "multi_binary_label_cross_entropy_cost",
     "multiplex",
@@ -134,6 +146,8 @@ __all__ = [
     "power",
     "prelu",
     "rank_cost",
+    "recurrent",
+    "recurrent_group",
     "regression_cost",
     "repeat",
     "resize",

@@ -60,6 +60,7 @@ class Emitter:
         self.program = Program()
         self.block: Block = self.program.global_block()
         self.ids: dict[str, Variable] = {}
+        self.groups: dict[str, dict[str, Variable]] = {}
         self.sparse: dict[str, tuple[Variable, Variable]] = {}
         self._rows: dict[str, Variable] = {}
         self._images: dict[str, Variable] = {}
@@ -69,12 +70,21 @@ class Emitter:
         self._parameters: dict[str, Parameter] = {}
         self._count = 0
         self._layer = ""
-        for name, config in layers.items():
-            self._layer = name
-            _EMITTERS[config.type](self, config)
+        self._group = ""
+        for config in layers.values():
+            if not config.group:
+                self.emit(config)
+
+    def emit(self, config: LayerConfig) -> None:
+        """Write one layer, to the block that is being filled."""
+        self._layer, outer_layer = config.name, self._layer
+        self._group, outer_group = config.group, self._group
+        _EMITTERS[config.type](self, config)
+        self._layer, self._group = outer_layer, outer_group
 
     def rows(self, name: str) -> Variable:
         """The value of a layer as (N, size), for another layer to compute with."""
+        self._check_group(name)
         if name in self._logits and name not in self._rows:
             self._rows[name] = ACTIVATIONS["softmax"](self, self._logits[name])
         if name not in self._rows:
@@ -108,6 +118,7 @@ class Emitter:
 
     def label(self, name: str) -> Variable:
         """The value of an integer data layer, (N, 1) int64."""
+        self._check_group(name)
         if name not in self.ids:
             raise UsageError(
                 f"layer {self._layer!r} needs integers from {name!r}: use data_type.integer_value"
@@ -122,6 +133,17 @@ class Emitter:
         """What went into the sigmoid of a layer, if that is its last step."""
         return self._before_sigmoid.get(name)
 
+    def set_rows(self, name: str, value: Variable) -> None:
+        """Give a layer a value that nothing here computes: what a step sees of a layer around it, or ids of one."""
+        (self.ids if value.dtype.kind == "i" else self._rows)[name] = value
+
+    def _check_group(self, name: str) -> None:
+        if self._group and self.layers[name].group != self._group:
+            raise UsageError(
+                f"layer {self._layer!r} is a step of a recurrent group and reads {name!r} around it: pass that to the "
+                "group as an input, in StaticInput if it is the same at every step"
+            )
+
     def set_probabilities(self, name: str, value: Variable) -> None:
         """Name the softmax of a layer that another operator has computed on the way."""
         self._probabilities[name] = value
@@ -130,7 +152,7 @@ class Emitter:
         """The Program's parameter of that name, seen as ``shape``; a second use keeps the first one's shape."""
         if name not in self._parameters:
             config = self.parameters[name]
-            self._parameters[name] = self.block.create_parameter(
+            self._parameters[name] = self.program.global_block().create_parameter(
                 name=name, shape=list(shape or config.shape), dtype="float32", trainable=not config.is_static
             )
         return self._parameters[name]

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Body: operators that run once for each step of sequences, with states that go from step to step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from paddle.graph import Block, Variable
+from paddle.v2.layer.emitter import Emitter
+
+
+@dataclass
+class Body:
+    """What goes into one `dynamic_recurrent` operator. Open it, say what its steps see, write them, close it."""
+
+    emitter: Emitter
+    _outer: Block = field(init=False)
+    _inputs: list[Variable] = field(default_factory=list)
+    _statics: list[Variable] = field(default_factory=list)
+    _first: list[Variable] = field(default_factory=list)
+    _before: list[Variable] = field(default_factory=list)
+
+    def open(self) -> None:
+        """Let operators go to the body from now on."""
+        self._outer = self.emitter.block
+        self.emitter.block = self.emitter.program.create_block()
+
+    def step_input(self, value: Variable) -> Variable:
+        """Return a step's rows of sequences."""
+        self._inputs.append(value)
+        return self._seen(value, 0)
+
+    def static_input(self, value: Variable, levels: int) -> Variable:
+        """Return what belongs to the sequences of a step: a row each, or a sequence each."""
+        self._statics.append(value)
+        return self._seen(value, levels)
+
+    def state(self, first: Variable) -> Variable:
+        """Return what a state was after the step before; `first` before the first one, a row a sequence."""
+        before = self.emitter.temp([-1, *first.shape[1:]])
+        self._first.append(first)
+        self._before.append(before)
+        return before
+
+    def close(self, after: Sequence[Variable], outputs: Sequence[Variable]) -> list[Variable]:
+        """End the body and return its outputs as sequences.
+
+        Args:
+            after: what each state is after the step, in the order of the states.
+            outputs: what a step puts out.
+        """
+        emitter, inner = self.emitter, self.emitter.block
+        # What a step only hands on gets a name of its own, since outputs have the same name inside and outside.
+        outs = [emitter.op("scale", {"X": out}, {"scale": 1.0}) for out in outputs]
+        states = [emitter.op("scale", {"X": state}, {"scale": 1.0}) for state in after]
+        emitter.program.rollback()
+        emitter.block = self._outer
+        read = dict.fromkeys(name for op in inner.ops for name in op.input_names if name not in inner.vars)
+        results = [
+            self._outer.create_var(out.name, [-1, *out.shape[1:]], out.dtype, lod_level=1) for out in outs
+        ]
+        self._outer.append_op(
+            "dynamic_recurrent",
+            {
+                "Inputs": self._inputs,
+                "Statics": self._statics,
+                "States": self._first,
+                "Parameters": list(read),
+            },
+            {"Outputs": results, "StepScopes": emitter.temp()},
+            {
+                "sub_block": inner.idx,
+                "before": [state.name for state in self._before],
+                "after": [state.name for state in states],
+                "is_test": emitter.is_test,
+            },
+        )
+        return results
+
+    def _seen(self, value: Variable, levels: int) -> Variable:
+        # It has the same name as outside and hides it.
+        return self.emitter.block.create_var(
+            value.name,
+            [-1, *value.shape[1:]],
+            value.dtype,
+            stop_gradient=value.stop_gradient,
+            lod_level=levels,
+        )
+
+
+def turned(emitter: Emitter, value: Variable, reverse: bool) -> Variable:
+    """Return sequences turned round, if that is asked for."""
+    return emitter.op("sequence_reverse", {"X": value}, out="Y") if reverse else value
+
+
+def zeros(emitter: Emitter, like: Variable, size: int) -> Variable:
+    """Return a row of zeros (sequences, size) for each sequence of `like`."""
+    first = emitter.ops("sequence_pool", {"X": like}, {"pooltype": "FIRST"}, ["Out", "MaxIndex"])[0]
+    attrs = {"shape": [-1, size], "value": 0.0}
+    return emitter.op("fill_constant_batch_size_like", {"Input": first}, attrs)

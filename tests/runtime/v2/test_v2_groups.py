@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Recurrent groups: steps that a function declares give the numbers of layers that are whole, and learn."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import paddle.v2 as paddle
+from paddle.v2 import activation, data_type, layer, networks
+from paddle.v2.errors import NotAvailableError, UsageError
+from paddle.v2.layer.output import LayerOutput
+
+_RNG = np.random.default_rng(8)
+_SAMPLES = [(_RNG.standard_normal((count, 6)).tolist(),) for count in (4, 1, 3)]
+_WORDS = 8
+
+
+def _rows(name: str = "rows", size: int = 6) -> LayerOutput:
+    return layer.data(name, data_type.dense_vector_sequence(size))
+
+
+def _values(outs: list[LayerOutput], parameters: Any = None) -> tuple[Any, list[Any]]:
+    parameters = parameters or paddle.parameters.create(outs)
+    found = paddle.inference.Inference(parameters, outs).infer(_SAMPLES, flatten_result=False)
+    return parameters, found
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_group_of_gru_steps_is_a_gru(reverse: bool) -> None:
+    rows = _rows()
+    shared, bias = paddle.attr.Param(name="w", initial_std=0.5), paddle.attr.Param(name="b", initial_std=0.5)
+    whole = layer.grumemory(rows, reverse=reverse, param_attr=shared, bias_attr=bias)
+
+    def step(row: LayerOutput) -> LayerOutput:
+        before = layer.memory(name="state", size=2)
+        return layer.gru_step(row, before, name="state", param_attr=shared, bias_attr=bias)
+
+    group = layer.recurrent_group(step, rows, reverse=reverse)
+    assert isinstance(group, LayerOutput)
+    assert group.name == "state"
+    _, (expected, found) = _values([whole, group])
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_plain_recurrent_layer_is_its_formula(reverse: bool) -> None:
+    rows = _rows()
+    out = layer.recurrent(rows, name="r", reverse=reverse)
+    parameters, (found,) = _values([out])
+    w, expected = parameters.get("_r.w0"), []
+    for (sample,) in _SAMPLES:
+        h, steps = np.zeros(6), []
+        for row in sample[::-1] if reverse else sample:
+            h = np.tanh(np.array(row) + h @ w)
+            steps.append(h)
+        expected += steps[::-1] if reverse else steps
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_steps_see_whole_rows_and_whole_sequences_and_begin_where_they_are_told() -> None:
+    rows = _rows()
+    pooled = layer.pooling(rows, paddle.pooling.Sum())
+
+    def step(row: LayerOutput, same: LayerOutput, all_rows: LayerOutput) -> list[LayerOutput]:
+        before = layer.memory(name="total", size=6, boot_layer=pooled)
+        greatest = layer.pooling(all_rows)
+        return [layer.addto([row, before], name="total"), layer.addto([same, greatest], name="constant")]
+
+    inputs: list[Any] = [rows, layer.StaticInput(pooled), layer.StaticInput(rows, is_seq=True)]
+    made = layer.recurrent_group(step, inputs, name="group")
+    assert isinstance(made, list)
+    _, (total, constant) = _values(made)
+    running, same = [], []
+    for (sample,) in _SAMPLES:
+        whole = np.array(sample)
+        running.append(whole.sum(axis=0) + np.cumsum(whole, axis=0))
+        same += [whole.sum(axis=0) + whole.max(axis=0)] * len(whole)
+    np.testing.assert_allclose(total, np.concatenate(running), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(constant, same, rtol=1e-4, atol=1e-5)
+
+
+def _translations(batches: int) -> Iterator[list[tuple[list[int], list[int], list[int]]]]:
+    """Sentences to be said backwards; word 0 begins what is said, word 1 ends it."""
+    rng = np.random.default_rng(5)
+    for _ in range(batches):
+        batch = []
+        for _ in range(16):
+            source = rng.integers(2, _WORDS, rng.integers(1, 4)).tolist()
+            said = source[::-1]
+            batch.append((source, [0, *said], [*said, 1]))
+        yield batch
+
+
+def test_a_decoder_with_attention_learns() -> None:
+    """The book's machine translation in small, training alone."""
+    source = layer.data("source", data_type.integer_value_sequence(_WORDS))
+    encoded = networks.bidirectional_gru(layer.embedding(source, 8), 8, return_seq=True)
+    projected = layer.mixed(16, layer.full_matrix_projection(encoded))
+    boot = layer.fc(layer.first_seq(encoded), 16)
+
+    def step(all_encoded: LayerOutput, all_projected: LayerOutput, word: LayerOutput) -> LayerOutput:
+        before = layer.memory(name="decoder", size=16, boot_layer=boot)
+        context = networks.simple_attention(all_encoded, all_projected, before)
+        terms = [layer.full_matrix_projection(context), layer.full_matrix_projection(word)]
+        state = layer.gru_step(layer.mixed(48, terms), before, name="decoder")
+        return layer.fc(state, _WORDS, activation.Softmax(), name="words")
+
+    said = layer.data("said", data_type.integer_value_sequence(_WORDS))
+    inputs: list[Any] = [
+        layer.StaticInput(encoded, True),
+        layer.StaticInput(projected, True),
+        layer.embedding(said, 8),
+    ]
+    decoder = layer.recurrent_group(step, inputs, name="decoder_group")
+    assert isinstance(decoder, LayerOutput)
+    cost = layer.classification_cost(decoder, layer.data("next", data_type.integer_value_sequence(_WORDS)))
+    parameters = paddle.parameters.create(cost)
+    assert any(name.endswith("@decoder_group.w0") for name in parameters.names())
+    trainer = paddle.trainer.SGD(cost, parameters, paddle.optimizer.Adam(learning_rate=0.03))
+    trainer.train(lambda: _translations(60), num_passes=1)
+    tested = trainer.test(lambda: _translations(4))
+    assert tested.metrics["classification_error_evaluator"] < 0.25
+    stream = io.BytesIO()
+    paddle.topology.Topology(decoder).serialize_for_inference(stream)
+    samples = next(_translations(1))
+    again = paddle.inference.Inference(parameters, fileobj=io.BytesIO(stream.getvalue())).infer(samples)
+    np.testing.assert_allclose(
+        again, paddle.infer(output_layer=decoder, parameters=parameters, input=samples), rtol=1e-6
+    )
+
+
+def test_what_a_group_cannot_do_is_told() -> None:
+    rows = _rows()
+    with pytest.raises(UsageError, match="only the step of a recurrent_group has memories"):
+        layer.memory(name="state", size=2)
+    with pytest.raises(UsageError, match="StaticInputs alone have no steps"):
+        layer.recurrent_group(lambda row: row, layer.StaticInput(rows))
+
+    def forgets(row: LayerOutput) -> LayerOutput:
+        layer.memory(name="state", size=6)
+        return layer.addto([row], name="other")
+
+    with pytest.raises(UsageError, match="no layer 'state' for its memory"):
+        layer.recurrent_group(forgets, rows)
+    with pytest.raises(UsageError, match="within another"):
+        layer.recurrent_group(lambda row: layer.recurrent_group(lambda each: each, row), rows)
+
+    def begins(row: LayerOutput) -> LayerOutput:
+        return layer.memory(name="state", size=6, boot_with_const_id=3)
+
+    with pytest.raises(NotAvailableError, match="only boot_layer"):
+        layer.recurrent_group(begins, rows)
+    pooled = layer.pooling(rows)
+    around = layer.recurrent_group(lambda row: layer.addto([row, pooled]), rows)
+    with pytest.raises(UsageError, match=r"pass that to the group as an input, in StaticInput"):
+        _values([around])  # type: ignore[list-item]
