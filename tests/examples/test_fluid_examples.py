@@ -44,15 +44,16 @@ def test_word2vec_learns_from_two_trainers_and_brings_home_what_the_pserver_has(
     workspace = copied("fluid_word2vec", tmp_path)
     conf = tmp_path / "conf.py"
     conf.write_text(f"HOSTS = ['local'] * 2\nPSERVERS = [0]\nROOT_DIR = {str(tmp_path / 'nodes')!r}\n")
-    job = ("--mode=fluid", "--env=PADDLE_DATA_HOME", "--batches=40")
+    job = ("--mode=fluid", "--env=PADDLE_DATA_HOME", "--batches=20")
     told = run(tmp_path, ROOT / "paddle.py", "-p", workspace, f"--conf={conf}", *job)
     assert "NOT CLEANED" not in told
     for node_id in range(2):
         log = (workspace / "log" / f"node_{node_id}" / "train.log").read_text()
         first, mean = (float(cost) for cost in re.findall(r"[cC]ost ([\d.]+)", log))
         assert first > 7.5  # ln 2073 = 7.64: any word may come
-        assert mean < 6.8
-    assert (workspace / "output" / "parameters" / "shared_w").stat().st_size > 2073 * 32 * 4
+        assert mean < 7.3
+    sums_of_squares = (workspace / "output" / "parameters" / "shared_w_moment_0").read_bytes()
+    assert any(sums_of_squares[-2073 * 32 * 4 :])  # the servers alone have counted them
 
 
 def test_two_processes_that_sum_their_gradients_read_most_digits(tmp_path: Path) -> None:

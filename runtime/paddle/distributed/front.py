@@ -44,6 +44,8 @@ def run(workers: Sequence[Worker]) -> int:
             try:
                 ours.close()
                 code = _keep(workers, theirs)
+            except Exception as error:  # noqa: BLE001 - whatever it is must be told, and the workers ended
+                say(f"the process that keeps the others failed: {error!r}")
             finally:
                 os._exit(code)  # what our callers do on their way out is the other process's
         theirs.close()

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import pty
 import re
 import signal
 import socket
@@ -235,3 +236,32 @@ def test_pservers_and_trainers_learn_of_each_other_under_the_names_of_every_vers
         "2",
     )
     assert server["PADDLE_CURRENT_ENDPOINT"] == server["CURRENT_ENDPOINT"] == f"127.0.0.7:{port}"
+
+
+def test_ctrl_c_in_a_terminal_reaches_the_processes_once(tmp_path: Path) -> None:
+    """The terminal tells its whole foreground group; a second order would cut the grace short."""
+    text = """
+import pathlib, signal, sys, time
+def end(number, frame):
+    time.sleep(0.5)
+    pathlib.Path("saved").touch()
+    sys.exit(0)
+signal.signal(signal.SIGTERM, end)
+pathlib.Path("there").touch()
+time.sleep(600)
+"""
+    (tmp_path / "script.py").write_text(text)
+    argv = [sys.executable, "-P", "-m", "paddle.distributed.launch", "--gpus=1", "script.py"]
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(tmp_path)
+        os.execve(argv[0], argv, environment())
+    try:
+        wait_for("the process", (tmp_path / "there").exists, LIMIT_S)
+        os.write(terminal, b"\x03")
+        wait_for("the end", lambda: is_gone(pid), LIMIT_S)
+        _, status = os.waitpid(pid, 0)
+    finally:
+        os.close(terminal)
+    assert os.waitstatus_to_exitcode(status) == 130
+    assert (tmp_path / "saved").exists()
