@@ -7,6 +7,7 @@ Trainer 0 saves it; what it writes can be loaded by any number of servers, and o
 from __future__ import annotations
 
 import os
+from collections.abc import Container, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from paddle.fluid.program import Program
 from paddle.fluid.remote.connection import Connection
 from paddle.fluid.remote.serving import serving_operator
 from paddle.fluid.scope import global_scope, scope_guard
+from paddle.fluid.table_files import load_table, save_table
 from paddle.fluid.transpiler.overview import VarDistributed, VarsDistributed
 from paddle.fluid.variable import Variable
 from paddle.fluid.variable_files import is_persistable, load_vars, save_vars, write_value
@@ -56,14 +58,17 @@ def save_all(
 ) -> None:
     """Do what `save_persistables` does; `fetch`: whether to get from servers what they have."""
     remote = _remote(program)
-    if not remote:
+    table = program._distributed_lookup_table
+    if table is None and not remote:
         variable_files.save_persistables(executor, dirname, program, filename)
         return
-    own = [each for each in program.list_vars() if is_persistable(each) and each.name not in remote]  # type: ignore[arg-type]
+    if fetch:
+        save_table(program, Path(dirname))
+    own = _own(program, remote)
     if not fetch:
-        save_vars(executor, dirname, program, own, filename=filename)  # type: ignore[arg-type]
+        save_vars(executor, dirname, program, own, filename=filename)
     elif filename is None:
-        save_vars(executor, dirname, program, own)  # type: ignore[arg-type]
+        save_vars(executor, dirname, program, own)
         for name, parts in remote.items():
             write_value(Path(dirname) / name, _fetched(program, parts))
     else:
@@ -71,7 +76,7 @@ def save_all(
         for name, parts in remote.items():
             scope.set(name, _fetched(program, parts))
         with scope_guard(scope):
-            variable_files.save_persistables(executor, dirname, program, filename)
+            save_vars(executor, dirname, program, _own(program, ()), filename=filename)
 
 
 def load_persistables(
@@ -94,13 +99,16 @@ def load_persistables(
         if filename is not None:
             raise FluidError("a server's variables are loaded from a file each: save them without filename")
         _load_slices(Path(dirname), overview.get_distributed_vars_by_ep(program._ps_endpoint or ""))
+        load_table(program, Path(dirname))
         return
-    remote = _remote(program)
-    if not remote:
-        variable_files.load_persistables(executor, dirname, program, filename)
-        return
-    own = [each for each in program.list_vars() if is_persistable(each) and each.name not in remote]  # type: ignore[arg-type]
-    load_vars(executor, dirname, program, own, filename=filename)  # type: ignore[arg-type]
+    load_vars(executor, dirname, program, _own(program, _remote(program)), filename=filename)
+
+
+def _own(program: Program, remote: Container[str]) -> list[Variable]:
+    """Return what a program keeps where it runs."""
+    found: Iterable[Any] = program.list_vars()
+    table = program._distributed_lookup_table
+    return [each for each in found if is_persistable(each) and each.name not in remote and each.name != table]
 
 
 def _remote(program: Program) -> dict[str, list[VarDistributed]]:

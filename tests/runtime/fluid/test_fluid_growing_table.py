@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -91,7 +93,7 @@ def test_a_server_has_blocks_that_update_look_up_and_save_its_rows(sync: bool, u
     t, _ = transpiled(three_embeddings, sync)
     program, startup = t.get_pserver_programs(EPS[1])
     (serve,) = program.global_block().ops
-    table = serve.attrs["optimize_blocks"][-1]
+    table = serve.attrs["optimize_blocks"][-1]  # type: ignore[index]
     assert types(program, table) == update
     assert types(program, table + 1) == ["lookup_sparse_table"]
     assert types(program, table + 2) == ["save"]
@@ -109,7 +111,7 @@ def spread(rows: np.ndarray) -> np.ndarray:
     return (rows.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)).view(np.int64)
 
 
-def clicks(is_distributed: bool, height: int) -> Callable[[], Any]:
+def clicks(is_distributed: bool, height: int, is_constant: bool = False) -> Callable[[], Any]:
     """Two bags of features and numbers; whether it was clicked."""
 
     def bag(name: str) -> Any:
@@ -125,7 +127,8 @@ def clicks(is_distributed: bool, height: int) -> Callable[[], Any]:
         hidden = fluid.layers.fc([bag("site"), bag("user"), numbers], 16, act="relu")
         guess = fluid.layers.fc(hidden, 1)
         loss = fluid.layers.mean(fluid.layers.sigmoid_cross_entropy_with_logits(guess, click))
-        fluid.optimizer.SGD(fluid.layers.exponential_decay(0.5, 2, 0.7)).minimize(loss)
+        eta = 0.5 if is_constant else fluid.layers.exponential_decay(0.5, 2, 0.7)
+        fluid.optimizer.SGD(eta).minimize(loss)
         return loss
 
     return net
@@ -153,30 +156,79 @@ def entered(feed: Feed, ids: Callable[[np.ndarray], np.ndarray]) -> Feed:
     }
 
 
-def test_two_trainers_and_two_servers_follow_one_machine_on_ids_from_all_over_int64() -> None:
-    feeds = click_batches()
+@pytest.fixture(scope="module")
+def on_one_machine() -> tuple[list[float], dict[str, np.ndarray]]:
+    """Losses of one machine whose table begins with the rows of spread ids; first values of all else."""
     main, startup, loss = built(clicks(is_distributed=False, height=KNOWN))
     scope, exe = fluid.Scope(), fluid.Executor(fluid.CPUPlace())
     exe.run(startup, scope=scope)
     first = {name: np.array(scope.get(name)) for name in scope.names()}
-    begin = Initial.uniform(-0.1, 0.1, 5).rows(spread(np.arange(KNOWN)), WIDTH)
-    scope.get("features")[...] = begin
-    expected = [
-        float(exe.run(main, entered(feed, lambda ids: ids), [loss], scope=scope)[0][0]) for feed in feeds
-    ]
+    scope.get("features")[...] = Initial.uniform(-0.1, 0.1, 5).rows(spread(np.arange(KNOWN)), WIDTH)
+    feeds = [entered(feed, lambda ids: ids) for feed in click_batches()]
+    return [float(exe.run(main, feed, [loss], scope=scope)[0][0]) for feed in feeds], first
 
+
+def test_two_trainers_and_two_servers_follow_one_machine_on_ids_from_all_over_int64(
+    on_one_machine: tuple[list[float], dict[str, np.ndarray]],
+) -> None:
+    expected, first = on_one_machine
     job = TranspiledJob(clicks(is_distributed=True, height=10**11), first=first)
-    batches = [entered(feed, spread) for feed in feeds]
+    batches = [entered(feed, spread) for feed in click_batches()]
     losses = job.run(lambda at: job.train(at, [halves(feed, at, 2) for feed in batches]))
     np.testing.assert_allclose(np.mean(losses, axis=0), expected, rtol=1e-5)
     assert expected[0] != pytest.approx(expected[-1], rel=1e-3)
 
 
+@dataclass
+class Resumed(TranspiledJob):
+    """Servers begin with the files of another job."""
+
+    folder: Path = Path()
+
+    def serve(self, endpoint: str) -> None:
+        main, startup = self.transpiled(0)[0].get_pserver_programs(endpoint)
+        exe = fluid.Executor(fluid.CPUPlace())
+        with fluid.scope_guard(fluid.Scope()):
+            exe.run(startup)
+            fluid.io.load_persistables(exe, self.folder, main)
+            exe.run(main)
+
+
+def test_more_servers_go_on_from_what_was_saved(
+    on_one_machine: tuple[list[float], dict[str, np.ndarray]], tmp_path: Path
+) -> None:
+    expected, first = on_one_machine
+    net, batches = (
+        clicks(is_distributed=True, height=10**11),
+        [entered(feed, spread) for feed in click_batches()],
+    )
+    job = TranspiledJob(net, first=first)
+
+    def train_and_save(rank: int) -> None:
+        _, main, startup, _ = job.transpiled(rank)
+        exe = fluid.Executor(fluid.CPUPlace())
+        with fluid.scope_guard(fluid.Scope()):
+            exe.run(startup)
+            for feed in batches[:2]:
+                exe.run(main, halves(feed, rank, 2))
+            if rank == 0:
+                fluid.io.save_persistables(exe, tmp_path, main)
+        exe.close()
+
+    job.run(train_and_save)
+    files = sorted((tmp_path / "__lookup_table__").iterdir())
+    assert [each.name for each in files] == ["features_0", "features_1"]
+    assert not (tmp_path / "features").exists()
+    rest = Resumed(net, servers=3, folder=tmp_path)
+    losses = rest.run(lambda at: rest.train(at, [halves(feed, at, 2) for feed in batches[2:]]))
+    np.testing.assert_allclose(np.mean(losses, axis=0), expected[2:], rtol=1e-5)
+
+
 def test_asynchronous_trainers_learn_with_a_distributed_embedding() -> None:
-    batches = [entered(feed, spread) for feed in click_batches()[:1] * 30]
-    job = TranspiledJob(clicks(is_distributed=True, height=10**11), sync=False)
+    batches = [entered(feed, spread) for feed in click_batches()[:1] * 40]
+    job = TranspiledJob(clicks(is_distributed=True, height=10**11, is_constant=True), sync=False)
     losses = job.run(lambda at: job.train(at, [halves(feed, at, 2) for feed in batches]))
-    assert all(seen[-1] < 0.6 * seen[0] for seen in losses)
+    assert max(seen[-1] for seen in losses) < 0.3  # guessing: 0.69
 
 
 def misused(

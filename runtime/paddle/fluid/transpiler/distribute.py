@@ -211,4 +211,5 @@ class DistributeTranspiler:
         program._is_distributed = True
         program._endpoints = list(self.pserver_endpoints)
         program._ps_endpoint = endpoint
+        program._distributed_lookup_table = self.table_name
         program._parameters_on_pservers = self.vars_overview
