@@ -73,7 +73,7 @@ class CompiledProgram:
         if self._parallel is None:
             loss_name, strategy, places = self._settings
             chosen = places or _places_like(executor.place)
-            self._parallel = DataParallel(self._program, chosen, strategy, loss_name)
+            self._parallel = DataParallel(self._program, chosen, strategy, loss_name, executor.remote)
         return run_parallel(self._parallel, self._program, feed, fetch_list, scope, return_numpy)
 
 

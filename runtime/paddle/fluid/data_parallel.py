@@ -28,13 +28,21 @@ from paddle.fluid.places import CUDAPlace, Place
 from paddle.fluid.posting import posting
 from paddle.fluid.program import Program
 from paddle.fluid.ranks import agree_on, begin_equal, check_ranks, group_of
+from paddle.fluid.remote.switchboard import Switchboard
 from paddle.fluid.scope import Scope
 from paddle.fluid.strategies import BuildStrategy, GradientScaleStrategy
 from paddle.ops.registry import GRAD
 from paddle.ops.selected_rows import SelectedRows, concatenated
 
 _REDUCED = "@REDUCED"
-_UPDATING = (OpRole.OPTIMIZE, OpRole.LR_SCHED, OpRole.LR_SCHED | OpRole.OPTIMIZE)
+# What runs once, with the gradients of all places; also their way to parameter servers.
+_UPDATING = (
+    OpRole.OPTIMIZE,
+    OpRole.LR_SCHED,
+    OpRole.LR_SCHED | OpRole.OPTIMIZE,
+    OpRole.RPC,
+    OpRole.DIST,
+)
 
 
 class DataParallel:
@@ -46,6 +54,7 @@ class DataParallel:
         places: Sequence[Place],
         strategy: BuildStrategy,
         loss_name: str | None = None,
+        remote: Switchboard | None = None,
     ) -> None:
         """Prepare.
 
@@ -54,6 +63,7 @@ class DataParallel:
             places: one, or several on the processor.
             strategy: how many trainers there are, and what the loss's gradient is.
             loss_name: the loss, where a program has several.
+            remote: what connects with parameter servers; None: one of its own.
 
         Raises:
             RunError: there are several trainers and nobody said where.
@@ -68,7 +78,8 @@ class DataParallel:
         self._exchange: GradientExchange | None = None
         self._met: Scope | None = None
         self._buckets: list[Bucket] = []
-        self._executors = [graph.Executor(place.device()) for place in places]
+        self._remote = remote or Switchboard()
+        self._executors = [graph.Executor(place.device(), self._remote) for place in places]
         self._scopes: list[graph.Scope] = []
         self._base: Scope | None = None
         self._source, self._strategy, self._loss = program, strategy, loss_name
@@ -99,6 +110,10 @@ class DataParallel:
         if len(parts) != self.device_count:
             raise FluidError(f"expected a feed for each of {self.device_count} places, got {len(parts)}")
         self._meet(scope)
+        with self._remote.connected(self._source):
+            return self._step(parts, fetches, scope)
+
+    def _step(self, parts: Sequence[Mapping[str, Any]], fetches: Sequence[str], scope: Scope) -> list[Any]:
         early = [name for name in fetches if name in self._computed or name not in self._updated]
         late = [name for name in fetches if name not in early]
         taken = [] if self._posts else self._grads

@@ -10,7 +10,6 @@ import numpy as np
 
 from paddle import graph
 from paddle.backend import to_host
-from paddle.errors import PserverError
 from paddle.fluid.defaults import default_main_program
 from paddle.fluid.errors import FluidTypeError, RunError
 from paddle.fluid.feeds import entering
@@ -21,7 +20,6 @@ from paddle.fluid.remote.serving import serve, serving_operator
 from paddle.fluid.remote.switchboard import Switchboard
 from paddle.fluid.scope import Scope, global_scope, scope_guard
 from paddle.graph.block import Name
-from paddle.graph.errors import ExecutionError
 from paddle.ops.lod import LoDArray
 from paddle.ops.selected_rows import SelectedRows
 
@@ -39,12 +37,16 @@ class Compiled(Protocol):
 
 
 class Executor:
-    """Runs programs on one place. Not thread-safe."""
+    """Runs programs on one place. Not thread-safe.
+
+    Attributes:
+        remote: what connects transpiled programs with parameter servers.
+    """
 
     def __init__(self, place: Place | None = None) -> None:
         self.place = place or CPUPlace()
-        self._remote = Switchboard()
-        self._core = graph.Executor(self.place.device(), self._remote)
+        self.remote = Switchboard()
+        self._core = graph.Executor(self.place.device(), self.remote)
         self._closed = False
 
     def run(
@@ -105,18 +107,13 @@ class Executor:
         values = {name: entering(value, block, name) for name, value in feed.items()}
         # A startup program draws the same first values however often it runs.
         step = None if values or fetch_list else 0
-        with self._remote.connected(program):
-            try:
-                return self._core.run(program, values, fetch_list, scope, step)
-            except ExecutionError as error:
-                if isinstance(error.__cause__, PserverError):
-                    raise error.__cause__ from error
-                raise
+        with self.remote.connected(program):
+            return self._core.run(program, values, fetch_list, scope, step)
 
     def close(self) -> None:
         """Make the executor unusable, and leave the parameter servers: they no longer wait for this trainer."""
         self._closed = True
-        self._remote.close()
+        self.remote.close()
 
 
 def as_numpy(tensor: Any) -> Any:

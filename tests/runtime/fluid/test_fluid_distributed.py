@@ -165,3 +165,12 @@ def test_synchronous_training_follows_one_machine(
     job = TranspiledJob(net, config=fluid.DistributeTranspilerConfig(slice_var_up=cut), first=first)
     losses = job.run(lambda at: job.train(at, [halves(feed, at, 2) for feed in feeds]))
     np.testing.assert_allclose(np.mean(losses, axis=0), expected, rtol=1e-5)
+
+
+def test_trainers_with_several_places_each_follow_one_machine() -> None:
+    feeds = word_batches()
+    net = words(lambda: fluid.optimizer.SGD(0.5))
+    expected, first = one_process(net, feeds)
+    job = TranspiledJob(net, first=first)
+    losses = job.run(lambda at: job.train(at, [halves(feed, at, 2) for feed in feeds], places=2))
+    np.testing.assert_allclose(np.mean(losses, axis=0), expected, rtol=1e-5)

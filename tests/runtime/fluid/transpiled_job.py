@@ -122,13 +122,24 @@ class TranspiledJob:
                     held[...] = self.first[name].reshape(-1)[part.offset :][: held.size].reshape(held.shape)  # type: ignore[index]
         exe.run(main, scope=scope)
 
-    def train(self, trainer: int, batches: Sequence[Feed]) -> list[float]:
-        """Be a trainer: return the losses."""
+    def train(self, trainer: int, batches: Sequence[Feed], places: int = 0) -> list[float]:
+        """Be a trainer: return the losses.
+
+        Args:
+            trainer: its rank.
+            batches: a feed for each step.
+            places: over how many of them; 0: without places.
+        """
         _, main, startup, loss = self.transpiled(trainer)
         scope, exe = fluid.Scope(), fluid.Executor(fluid.CPUPlace())
         self.scopes[f"trainer {trainer}"] = scope
         exe.run(startup, scope=scope)
-        losses = [float(exe.run(main, feed, [loss], scope=scope)[0][0]) for feed in batches]
+        target: Any = main
+        if places:
+            target = fluid.CompiledProgram(main).with_data_parallel(
+                loss, places=[fluid.CPUPlace() for _ in range(places)]
+            )
+        losses = [float(np.mean(exe.run(target, feed, [loss], scope=scope)[0])) for feed in batches]
         exe.close()
         return losses
 

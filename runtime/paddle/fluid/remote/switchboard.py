@@ -9,10 +9,12 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from paddle.backend import Array
+from paddle.errors import PserverError
 from paddle.fluid.errors import RunError
 from paddle.fluid.program import Program
 from paddle.fluid.remote.connection import Connection
 from paddle.fluid.remote.distribution import SENDING, Distribution, distribution_of, received_names
+from paddle.graph.errors import ExecutionError
 
 
 class Switchboard:
@@ -26,7 +28,11 @@ class Switchboard:
 
     @contextmanager
     def connected(self, program: Program) -> Iterator[None]:
-        """Connect a program's operators while it runs."""
+        """Connect a program's operators while it runs.
+
+        Raises:
+            PserverError: servers failed; as they said it, and not as the failure of an operator.
+        """
         plan = self._plan(program)
         if plan.connection is None:
             yield
@@ -37,8 +43,10 @@ class Switchboard:
         try:
             yield
             plan.connection.end()
-        except BaseException:
+        except BaseException as error:
             plan.connection.give_up()
+            if isinstance(error, ExecutionError) and isinstance(error.__cause__, PserverError):
+                raise error.__cause__ from error
             raise
         finally:
             self._current = before

@@ -80,7 +80,8 @@ def place(
     Raises:
         FluidError: there is nothing to train.
     """
-    names = [name for name in pairs if block.var(name).trainable]  # type: ignore[attr-defined]
+    # Sorted again: whoever optimised its memory has its updates in another order.
+    names = sorted(name for name in pairs if block.var(name).trainable)  # type: ignore[attr-defined]
     if not names:
         raise FluidError("the program has no updates: call minimize before transpile")
     if shuffle_seed is not None:
