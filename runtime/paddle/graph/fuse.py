@@ -21,7 +21,7 @@ def fused(ops: Sequence[Placed], kept: Collection[str]) -> list[Placed]:
         ops: operators with their positions.
         kept: variables that somebody wants to see; what computes them stays.
     """
-    return _with_joined_tables(_with_joined_losses(ops, kept), kept)
+    return _with_scaled_terms(_with_joined_tables(_with_joined_losses(ops, kept), kept), kept)
 
 
 def _with_joined_losses(ops: Sequence[Placed], kept: Collection[str]) -> list[Placed]:
@@ -68,6 +68,29 @@ def _with_joined_tables(ops: Sequence[Placed], kept: Collection[str]) -> list[Pl
         else:
             result.append((position, op))
     return [(position, op) for position, op in result if dropped.isdisjoint(op.output_names)]
+
+
+def _with_scaled_terms(ops: Sequence[Placed], kept: Collection[str]) -> list[Placed]:
+    """Join each sum of two terms, the second of which is a scaled value, with its scaling: how decay is added."""
+    readers = _readers(ops)
+    scaled: dict[str, tuple[int, Operator]] = {}
+    result: list[Placed] = []
+    dropped: set[int] = set()
+    for at, (position, op) in enumerate(ops):
+        names = op.inputs["X"] if op.type == "sum" else ()
+        begun, term = scaled.get(names[1], (0, op)) if len(names) == 2 else (0, op)
+        if term is not op and readers[names[1]] == 1 and names[1] not in kept and names[0] != names[1]:
+            source = term.inputs["X"][0]
+            if not any(source in other.output_names for _, other in ops[begun + 1 : at]):
+                dropped.add(ops[begun][0])
+                inputs, attrs = {"X": names[:1], "Y": [source]}, {"scale": term.attrs["scale"]}
+                op = Operator.make("add_scaled", inputs, {"Out": op.outputs["Out"]}, attrs)
+        for name in op.output_names:
+            scaled.pop(name, None)
+        if op.type == "scale" and not op.attrs["bias"]:
+            scaled[op.outputs["Out"][0]] = at, op
+        result.append((position, op))
+    return [(position, op) for position, op in result if position not in dropped]
 
 
 def _readers(ops: Sequence[Placed]) -> Counter[str]:

@@ -41,3 +41,10 @@ def add_segments(values: Any, order: Any, starts: Any, out: Any) -> None:
         for at in range(starts[k] + 1, end):
             for j in range(values.shape[1]):
                 out[k, j] += values[order[at], j]
+
+
+@compiled
+def add_scaled(x: Any, y: Any, factor: Any, out: Any) -> None:
+    """out = x + factor y; all (n,) float32. `out` may be x."""
+    for i in range(out.size):
+        out[i] = x[i] + factor * y[i]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fused operators equal the plain ones: softmax with cross entropy, and the lookups of one table."""
+"""Fused operators equal the plain ones: softmax with cross entropy, the lookups of one table, decay."""
 
 from __future__ import annotations
 
@@ -72,3 +72,32 @@ def test_the_gradients_of_several_lookups_in_a_table_are_summed_alike(batch: int
     assert isinstance(joined, SelectedRows)
     np.testing.assert_array_equal(joined.rows, plain.rows)
     np.testing.assert_allclose(joined.values, plain.values, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize(("shape", "dtype"), [((3, 4), "float64"), ((300, 256), "float32")])
+def test_a_scaled_term_is_added_alike(shape: tuple[int, ...], dtype: str) -> None:
+    build = Builder(dtype)
+    grad = build.op("relu", {"X": build.data("x", shape)})
+    decay = build.op("scale", {"X": build.parameter("w", shape)}, {"scale": 0.3})
+    total = build.op("sum", {"X": [grad, decay]})
+    scope = filled_scope(build.program)
+    fed = np.random.default_rng(1).standard_normal(shape).astype(dtype)
+    # The scaled term exists only in the plain form, so asking for it prevents the fused one.
+    fused, plain = (
+        Executor().run(build.program, {"x": fed}, fetches, scope)[0] for fetches in ([total], [total, decay])
+    )
+    np.testing.assert_array_equal(fused, plain)
+
+
+def test_a_scaled_value_that_changes_meanwhile_is_added_as_it_was() -> None:
+    build = Builder()
+    w, grad = build.parameter("w", (2,)), build.data("grad", (2,))
+    decay = build.op("scale", {"X": w}, {"scale": 0.5})
+    rate = build.data("rate", (1,))
+    build.block.append_op("sgd", {"Param": w, "Grad": grad, "LearningRate": rate}, {"ParamOut": w}, {})
+    total = build.op("sum", {"X": [grad, decay]})
+    scope = filled_scope(build.program)
+    expected = 0.5 * scope.get("w") + 1
+    feed = {"grad": np.ones(2), "rate": np.ones(1)}
+    (found,) = Executor().run(build.program, feed, [total], scope)
+    np.testing.assert_allclose(found, expected)
