@@ -35,13 +35,18 @@ class Findings(NamedTuple):
     is_finite: bool
 
 
+def is_looked_at_once(nbytes: int) -> bool:
+    """Return whether `inspect` costs no more than `checksum_of` for so many bytes."""
+    return nbytes >= _COMPILED_FROM_BYTES
+
+
 def inspect(frame: bytes | memoryview) -> Findings:
     """Look at a frame once."""
     count = len(frame) // 8
     if len(frame) >= _COMPILED_FROM_BYTES and (kernels := _kernels()) is not None:
         total, strange = kernels.inspect(_read_only(np.frombuffer(frame, "<u8", count)))
         rest = frame[8 * count :]
-        return Findings(_with_rest(int(total), rest), not strange and (not rest or _is_finite(rest)))
+        return Findings(_with_rest(int(total), rest), not strange and (not rest or is_finite(rest)))
     return inspect_plainly(frame)
 
 
@@ -49,7 +54,7 @@ def inspect_plainly(frame: bytes | memoryview) -> Findings:
     """The plain form of `inspect`."""
     count = len(frame) // 8
     total = int(np.frombuffer(frame, "<u8", count).sum(dtype=np.uint64))
-    return Findings(_with_rest(total, frame[8 * count :]), _is_finite(frame))
+    return Findings(_with_rest(total, frame[8 * count :]), is_finite(frame))
 
 
 def checksum_of(frame: bytes | memoryview) -> int:
@@ -61,6 +66,11 @@ def checksum_of(frame: bytes | memoryview) -> int:
         return inspect(frame).checksum
     count = len(frame) // 8
     return _with_rest(int(np.frombuffer(frame, "<u8", count).sum(dtype=np.uint64)), frame[8 * count :])
+
+
+def is_finite(frame: bytes | memoryview) -> bool:
+    """Return whether bytes, read as float32, hold neither NaN nor infinity."""
+    return bool(np.isfinite(np.frombuffer(frame, "<f4", len(frame) // 4)).all())
 
 
 def descend(w: Floats, gradients: Sequence[Floats], eta: float, out: Floats, scratch: Floats) -> int | None:
@@ -127,13 +137,6 @@ def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 def _with_rest(total: int, rest: bytes | memoryview) -> int:
     return (total + zlib.crc32(rest)) & _MASK if rest else total
-
-
-def _is_finite(frame: bytes | memoryview) -> bool:
-    floats = np.frombuffer(frame, "<f4", len(frame) // 4)
-    # A sum is finite far faster than every element is checked; only a strange sum needs the slow look.
-    with np.errstate(over="ignore", invalid="ignore"):
-        return bool(np.isfinite(floats.sum()) or np.isfinite(floats).all())
 
 
 @functools.cache

@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paddle.errors import WireError
-from paddle.pserver.arithmetic import Findings, checksum_of, inspect
+from paddle.pserver.arithmetic import Findings, checksum_of, inspect, is_finite, is_looked_at_once
 
 WIRE_VERSION = 2
 MAX_FRAME_BYTES = 1 << 30
@@ -119,13 +119,14 @@ class Section:
     def checksum(self) -> int:
         """What `Findings.checksum` says of the array's bytes."""
         if self._checksum is None:
-            self._checksum = self._look().checksum if self.array.dtype == _FLOATS else checksum_of(self.frame)
+            at_once = self.array.dtype == _FLOATS and is_looked_at_once(self.array.nbytes)
+            self._checksum = self._look().checksum if at_once else checksum_of(self.frame)
         return self._checksum
 
     @property
     def is_finite(self) -> bool:
         """Whether an array of float32 holds neither NaN nor infinity."""
-        return self._look().is_finite
+        return self._look().is_finite if is_looked_at_once(self.array.nbytes) else is_finite(self.frame)
 
     def _look(self) -> Findings:
         if self._findings is None:
