@@ -106,7 +106,8 @@ class Executor:
         block = program.global_block()
         values = {name: entering(value, block, name) for name, value in feed.items()}
         # A startup program draws the same first values however often it runs.
-        step = None if values or fetch_list else 0
+        goes_on = values or fetch_list or any(op.type == "read" for op in block.ops)
+        step = None if goes_on else 0
         with self.remote.connected(program):
             return self._core.run(program, values, fetch_list, scope, step)
 

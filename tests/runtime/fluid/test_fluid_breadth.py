@@ -138,6 +138,24 @@ def test_a_net_learns(net: Callable[[], tuple[Any, dict[str, Any]]]) -> None:
     assert costs[-1] < 0.5 * costs[0]
 
 
+@pytest.mark.parametrize("true", [1, 2])
+def test_a_softmax_over_drawn_classes_learns_what_one_over_all_does(true: int) -> None:
+    x, label = layers.data("x", [8]), layers.data("label", [true], dtype="int64")
+    scores = layers.fc(x, 40)
+    loss = layers.mean(layers.sampled_softmax_with_cross_entropy(scores, label, 10, num_true=true))
+    fluid.default_startup_program().random_seed = fluid.default_main_program().random_seed = 3
+    fluid.optimizer.Adam(0.05).minimize(loss)
+    executor = fluid.Executor(fluid.CPUPlace())
+    executor.run(fluid.default_startup_program())
+    classes = np.arange(8)[:, None] * 4 + np.arange(true)
+    feed = {"x": np.eye(8, dtype="float32"), "label": classes}
+    for _ in range(120):
+        executor.run(feed=feed, fetch_list=[loss])
+    (found,) = executor.run(feed=feed, fetch_list=[scores])
+    best = np.sort(np.argsort(-found, axis=1)[:, :true], axis=1)
+    assert (best == classes).all()
+
+
 def test_the_best_path_through_scores_is_decoded() -> None:
     scores = layers.data("scores", [3], lod_level=1)
     decoded = layers.ctc_greedy_decoder(scores, blank=0)

@@ -108,3 +108,24 @@ def test_what_a_reader_cannot_do_is_told() -> None:
     with pytest.raises(RuntimeError, match="started already"):
         reader.start()
     reader.reset()
+
+
+def test_runs_that_feed_and_fetch_nothing_draw_anew_each_time() -> None:
+    reader = fluid.layers.py_reader(2, [(-1, 2)], ["float32"])
+    image = fluid.layers.read_file(reader)
+    assert isinstance(image, fluid.framework.Variable)
+    program = fluid.default_main_program()
+    program.random_seed = 5
+    kept = program.global_block().create_var("kept", (4, 2), "float32", persistable=True)
+    program.global_block().append_op(
+        "dropout", {"X": image}, {"Out": kept, "Mask": "mask"}, {"dropout_prob": 0.5}
+    )
+    reader.decorate_tensor_provider(lambda: iter([[np.ones((4, 2), "float32")]] * 8))
+    executor = fluid.Executor(fluid.CPUPlace())
+    reader.start()
+    seen = set()
+    for _ in range(8):
+        executor.run(program)
+        seen.add(np.array(fluid.global_scope().get("kept")).tobytes())
+    reader.reset()
+    assert len(seen) > 1

@@ -62,4 +62,24 @@ def _hierarchies() -> list[Case]:
     ]
 
 
-SAMPLED_CASES: list[Case] = [_crf((2, 0, 3, 1)), _crf((0, 0)), _crf((1,)), *_nces(), *_hierarchies()]
+def _drawn_classes() -> list[Case]:
+    logits, chances = {"Logits": (4, 7), "Labels": _ids(4, 2, high=7)}, Values((4, 5), "unit")
+    given = {"CustomizedSamples": _ids(4, 5, high=7), "CustomizedProbabilities": chances}
+    attrs: dict[str, object] = {"num_samples": 3, "remove_accidental_hits": False}
+    empty = {"Logits": (0, 7), "Labels": _ids(0, 1, high=7)}
+    scored = ("SampledLogits",)
+    return [
+        Case("sample_logits", logits, attrs, scored=scored),
+        Case("sample_logits", {**logits, **given}, attrs, fixed=("CustomizedProbabilities",), scored=scored),
+        Case("sample_logits", empty, attrs, scored=scored),
+    ]
+
+
+SAMPLED_CASES: list[Case] = [
+    *_drawn_classes(),
+    _crf((2, 0, 3, 1)),
+    _crf((0, 0)),
+    _crf((1,)),
+    *_nces(),
+    *_hierarchies(),
+]

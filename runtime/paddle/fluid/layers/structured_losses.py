@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CRF with decoding, nce and hierarchical sigmoid."""
+"""CRF with decoding, nce, hierarchical sigmoid and softmax over drawn classes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from paddle.fluid.layer_helper import LayerHelper
 from paddle.fluid.param_attr import ParamAttr, ParamAttrLike
 from paddle.fluid.variable import Variable
 
-__all__ = ["crf_decoding", "hsigmoid", "linear_chain_crf", "nce"]
+__all__ = ["crf_decoding", "hsigmoid", "linear_chain_crf", "nce", "sampled_softmax_with_cross_entropy"]
 
 _SAMPLERS = {"uniform": 0, "log_uniform": 1, "custom_dist": 2}
 
@@ -119,3 +119,70 @@ def hsigmoid(
         inputs |= {"PathTable": path_table, "PathCode": path_code}
     attrs = {"num_classes": num_classes, "is_sparse": is_sparse}
     return helper.apply("hierarchical_sigmoid", inputs, attrs, dtype=input.dtype)
+
+
+def sampled_softmax_with_cross_entropy(
+    logits: Variable,
+    label: Variable,
+    num_samples: int,
+    num_true: int = 1,
+    remove_accidental_hits: bool = True,
+    use_customized_samples: bool = False,
+    customized_samples: Variable | None = None,
+    customized_probabilities: Variable | None = None,
+    seed: int = 0,
+) -> Variable:
+    """Return the cost (rows, 1) of a softmax over the true classes and `num_samples` drawn ones.
+
+    Args:
+        logits: (rows, classes).
+        label: (rows, num_true) classes.
+        num_samples: how many classes are drawn, the same for all rows; lower classes more often.
+        num_true: true classes a row.
+        remove_accidental_hits: leave drawn classes out where they are true ones.
+        use_customized_samples: take the classes below instead of drawing some.
+        customized_samples: (rows, num_true + num_samples).
+        customized_probabilities: how likely these are, of the same shape.
+        seed: of the draws; 0: the program's.
+
+    Raises:
+        FluidError: use_customized_samples is set without both, or one is given without it.
+    """
+    given = (customized_samples is not None, customized_probabilities is not None)
+    if given != (use_customized_samples,) * 2:
+        raise FluidError(
+            "sampled_softmax_with_cross_entropy: use_customized_samples goes with customized_samples and "
+            "customized_probabilities"
+        )
+    helper = LayerHelper("sample_logits")
+    inputs: dict[str, Any] = {"Logits": logits, "Labels": label}
+    inputs |= {"CustomizedSamples": customized_samples, "CustomizedProbabilities": customized_probabilities}
+    attrs = {
+        "num_samples": num_samples,
+        "remove_accidental_hits": remove_accidental_hits,
+        "use_customized_samples": use_customized_samples,
+        "seed": seed,
+    }
+    outs: dict[str, Any] = {
+        "Samples": "int64",
+        "Probabilities": logits.dtype,
+        "SampledLogits": logits.dtype,
+        "SampledLabels": "int64",
+    }
+    _, _, scores, places = helper.apply_all("sample_logits", inputs, outs, attrs)
+    places.stop_gradient = True
+    if num_true == 1:
+        soft, chosen = False, places
+    else:
+        apart = helper.apply("reshape", {"X": places}, {"shape": (-1, num_true, 1)}, dtype="int64")
+        hot = helper.apply("one_hot", {"X": apart}, {"depth": num_true + num_samples}, stop_gradient=True)
+        total = helper.apply("reduce_sum", {"X": hot}, {"dim": [1]})
+        soft, chosen = True, helper.apply("scale", {"X": total}, {"scale": 1.0 / num_true})
+        chosen.stop_gradient = True
+    costs = helper.apply_all(
+        "softmax_with_cross_entropy",
+        {"Logits": scores, "Label": chosen},
+        {"Softmax": logits.dtype, "Loss": logits.dtype},
+        {"soft_label": soft},
+    )
+    return costs[1]
