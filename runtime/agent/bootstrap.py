@@ -2,9 +2,10 @@
 """Makes the agent's modules importable from memory and starts it: nothing is installed on a node.
 
 The launcher's command line runs this with `exec` and calls `boot`. It imports nothing that the interpreter has
-not imported already.
+to look for.
 """
 
+import gc
 import marshal
 import sys
 import zlib
@@ -67,6 +68,7 @@ class MemoryImporter:
 
 def boot(magic: bytes, first: "dict[str, tuple[bytes, bytes]]", nonce: str) -> None:
     """Import the agent from memory and run it until the launcher lets it go."""
+    gc.disable()  # until the agent proper has imported all: what is imported is no garbage
     importer = MemoryImporter(magic, first)
     sys.meta_path.insert(0, importer)  # type: ignore[arg-type,unused-ignore]
     try:

@@ -7,6 +7,7 @@ TERM) ends the job's processes first and this process after them.
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import time
@@ -44,6 +45,8 @@ def supervise(received: bytes, guard_alive: int, marks: int, signs: int) -> None
         marks: gets the job's marks, for the guard.
         signs: gets signs of life, for the guard.
     """
+    gc.freeze()  # its forks share these pages as long as nobody touches them
+    gc.enable()
     Supervisor(guard_alive, marks, signs, 0, 1).run(received)
 
 
