@@ -3,7 +3,8 @@
 
 Ranks are connected with rank 0 for news alone. Whoever fails says why before it closes; rank 0 passes that on, so
 that all name the rank that failed first and not the one that told them. A connection that breaks without a word
-is a rank that was lost.
+is a rank that was lost. When a wait takes too long, rank 0 calls the roll: who waits too answers, and who does not is
+late.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from paddle.errors import WireError
 _KINDS = {"lost": PeerLost, "differs": PeerDiffers, "late": PeerLate}
 _TELL_S = 2.0
 _GRACE_S = 3.0  # for news of who failed first
+_ROLL_S = 1.0
 
 
 class Watch:
@@ -38,6 +40,7 @@ class Watch:
         self._links = dict(links)
         self.left: dict[int, int] = {}
         self.number = 0
+        self._waiting: set[int] = set()
         self._deadline = 0.0
 
     def begin(self, number: int) -> None:
@@ -63,7 +66,7 @@ class Watch:
         left_s = self._deadline - time.monotonic()
         ready = poll.poll(max(left_s, 0) * 1000)
         if not ready:
-            self._overdue(waits_for)
+            raise self._overdue()
         self._deadline = time.monotonic() + self._timeout_s  # it goes on: large arrays may take their time
         for descriptor, _ in ready:
             if descriptor in links:
@@ -78,29 +81,19 @@ class Watch:
         Raises:
             CollectiveError: a rank failed or was lost.
         """
-        poll = select.poll()
-        links = {stream.fileno(): rank for rank, stream in self._links.items()}
-        for descriptor in links:
-            poll.register(descriptor, select.POLLIN)
-        for descriptor, _ in poll.poll(0):
-            self._hear(links[descriptor])
+        self._hear_some(0)
 
-    def broken(self, rank: int, error: OSError) -> CollectiveError:
-        """Return why the connection with a rank broke: what is told within a moment, or that it was lost."""
+    def broken(self, rank: int, error: OSError, late: bool = False) -> CollectiveError:
+        """Return why nothing comes from a rank: what is told within a moment, or that it was lost, or is late."""
         until = time.monotonic() + _GRACE_S
         while self._links and (left_s := until - time.monotonic()) > 0:
-            poll = select.poll()
-            for stream in self._links.values():
-                poll.register(stream, select.POLLIN)
-            links = {stream.fileno(): each for each, stream in self._links.items()}
             try:
-                for descriptor, _ in poll.poll(left_s * 1000):
-                    self._hear(links[descriptor])
+                self._hear_some(left_s)
                 if rank in self.left:
                     self._unequal(rank)
             except CollectiveError as told:
                 return told
-        return self._lost(rank, str(error))
+        return self._late(rank) if late else self._lost(rank, str(error))
 
     def tell(self, error: CollectiveError) -> None:
         """Tell others why this rank stops."""
@@ -134,16 +127,25 @@ class Watch:
             return
         if note is None:
             return
-        others = {each: link for each, link in self._links.items() if each != rank}
-        if self.rank == 0:
-            self._send(note, others)
-        about = int(note.get("rank") or 0)
-        if note.get("news") == "left":
-            self.left[about] = int(note.get("done", 0))
-        elif about != self.rank or note.get("news") != "lost":
-            raise _KINDS.get(str(note.get("news")), PeerLost)(str(note.get("why")), about)
+        news, about = str(note.get("news")), int(note.get("rank") or 0)
+        if news == "where":
+            self._send({"news": "waiting", "rank": self.rank}, self._links)
+        elif news == "waiting":
+            self._waiting.add(rank)
+        elif news == "overdue":
+            raise self._call_roll()
         else:
-            raise PeerLost(f"{self.name(rank)} takes this rank for lost: {note.get('why')}", about)
+            self._told(rank, note, news, about)
+
+    def _told(self, rank: int, note: dict[str, Any], news: str, about: int) -> None:
+        """Take what is of interest to all."""
+        if self.rank == 0:
+            self._send(note, {each: link for each, link in self._links.items() if each != rank})
+        if news == "left":
+            self.left[about] = int(note.get("done", 0))
+            return
+        whose = None if note.get("rank") is None else about
+        raise _KINDS.get(news, PeerLost)(str(note.get("why")), whose)
 
     def _lost(self, rank: int, why: str) -> PeerLost:
         return PeerLost(f"{self.name(rank)} is gone: {why}", rank)
@@ -155,13 +157,42 @@ class Watch:
             rank,
         )
 
-    def _overdue(self, waits_for: Sequence[int]) -> None:
-        names = ", ".join(map(self.name, waits_for)) or "other ranks"
-        raise PeerLate(
-            f"operation {self.number}: waited {self._timeout_s:g} s for {names}; is it busy, frozen, or out of "
+    def _overdue(self) -> CollectiveError:
+        """Return who is late; rank 0 finds out."""
+        if self.rank == 0:
+            return self._call_roll()
+        self._send({"news": "overdue", "rank": self.rank}, self._links)
+        return self.broken(0, TimeoutError(""), late=True)
+
+    def _call_roll(self) -> CollectiveError:
+        self._waiting.clear()
+        self._send({"news": "where", "rank": 0}, self._links)
+        until = time.monotonic() + _ROLL_S
+        missing = set(self._links)
+        while missing and (left_s := until - time.monotonic()) > 0:
+            try:
+                self._hear_some(left_s)
+            except CollectiveError as told:
+                return told
+            missing = set(self._links) - self._waiting
+        return self._late(min(missing, default=None))
+
+    def _late(self, rank: int | None) -> PeerLate:
+        name = self.name(rank) if rank is not None else "other ranks, and all wait for each other"
+        return PeerLate(
+            f"operation {self.number}: waited {self._timeout_s:g} s for {name}; is it busy, frozen, or out of "
             "batches? PADDLE_COLLECTIVE_TIMEOUT_S says how long to wait",
-            waits_for[0] if waits_for else None,
+            rank,
         )
+
+    def _hear_some(self, timeout_s: float) -> None:
+        """Wait for news alone."""
+        poll = select.poll()
+        links = {stream.fileno(): rank for rank, stream in self._links.items()}
+        for descriptor in links:
+            poll.register(descriptor, select.POLLIN)
+        for descriptor, _ in poll.poll(timeout_s * 1000):
+            self._hear(links[descriptor])
 
     def _send(self, note: dict[str, Any], links: Mapping[int, Stream]) -> None:
         deadline = time.monotonic() + _TELL_S
