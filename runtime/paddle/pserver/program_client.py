@@ -32,8 +32,6 @@ from paddle.pserver.session import TAKES_OVER
 _log = logging.getLogger(__name__)
 
 _LEAVE_S = 2.0
-_PARCEL_BYTES = 64 << 20
-
 Named = Mapping[str, Value]
 
 
@@ -48,6 +46,7 @@ class ProgramClient:
         num_trainers: int,
         timeout_s: float,
         takes_over: bool = False,
+        parcel_bytes: int = 64 << 20,
     ) -> None:
         """Start a session with every server; they may still be starting.
 
@@ -57,6 +56,7 @@ class ProgramClient:
             num_trainers: in the job; 0: as many as the servers say.
             timeout_s: how long a server may be silent.
             takes_over: the trainer's earlier process is known to be dead, even if servers did not notice.
+            parcel_bytes: how much of a step goes in one message, unless one variable is larger.
 
         Raises:
             PserverLost: a server did not answer within `timeout_s`.
@@ -64,7 +64,7 @@ class ProgramClient:
         """
         self._network = network
         self._exchange = Exchange(network, trainer_id, timeout_s)
-        self._everyone = range(len(network.endpoints))
+        self._parcel_bytes = parcel_bytes
         self._closed = False
         try:
             self._exchange.hello(num_trainers, TAKES_OVER if takes_over else 0)
@@ -111,7 +111,7 @@ class ProgramClient:
             PserverError: a server refused, or gave up waiting for a trainer.
         """
         servers = sorted({*gradients, *wanted})
-        parcels = {index: _parcels(gradients.get(index, {})) for index in servers}
+        parcels = {index: _parcels(gradients.get(index, {}), self._parcel_bytes) for index in servers}
         for turn in range(max((len(each) for each in parcels.values()), default=0) - 1):
             self._exchange.run(
                 {
@@ -177,13 +177,13 @@ class ProgramClient:
         return {index: from_sections(reply.sections) for index, reply in self._exchange.run(requests).items()}
 
 
-def _parcels(values: Named) -> list[dict[str, Value]]:
-    """Return the values in parts of at most 64 MiB, or one variable; at least one part."""
+def _parcels(values: Named, limit: int) -> list[dict[str, Value]]:
+    """Return the values in parts of at most `limit` bytes, or one variable; at least one part."""
     parts: list[dict[str, Value]] = [{}]
     filled = 0
     for name, value in values.items():
         size = value_bytes(value)
-        if filled and filled + size > _PARCEL_BYTES:
+        if filled and filled + size > limit:
             parts.append({})
             filled = 0
         parts[-1][name] = value

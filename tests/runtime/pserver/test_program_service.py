@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The service of programs: each step once, when all trainers' gradients are there, in the order of trainers."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from paddle.errors import PserverError
+from paddle.pserver.engine import Engine
+from paddle.pserver.inproc import InprocLinks, InprocServers
+from paddle.pserver.message import Message, Verb
+from paddle.pserver.named_values import Ids, Rows, Value
+from paddle.pserver.options import EngineOptions
+from paddle.pserver.program_client import ProgramClient
+from paddle.pserver.program_service import ALL, ProgramService
+from tests.cluster.deadline import wait_for
+from tests.runtime.pserver.in_process_job import DEADLINE_S, Clock
+
+
+class Recorder:
+    """A program that notes what it is given; "w" is the sum of all gradients."""
+
+    def __init__(self) -> None:
+        self.w = np.zeros(3, np.float32)
+        self.steps: list[list[str]] = []
+
+    def check(self, name: str, value: Value) -> None:
+        if not name.startswith("g"):
+            raise PserverError(f"no gradient {name!r}")
+
+    def step(self, gradients: Mapping[str, Value]) -> None:
+        self.steps.append(list(gradients))
+        for value in gradients.values():
+            dense = np.zeros(3, np.float32)
+            if isinstance(value, Rows):
+                np.add.at(dense, value.ids, value.values[:, 0])
+            else:
+                dense = value
+            if not np.isfinite(dense).all():
+                raise PserverError("not finite")
+            self.w += dense
+
+    def apply(self, trainer: int, gradients: Mapping[str, Value]) -> None:
+        self.step(gradients)
+
+    def value(self, trainer: int, name: str) -> Value:
+        return self.w
+
+    def lookup(self, name: str, ids: Ids) -> Value:
+        return self.w.take(ids)[:, None]
+
+    def save(self, name: str, path: str) -> None:
+        raise PserverError(f"{name} is no table")
+
+
+class Job:
+    """One server without sockets, and clients of it."""
+
+    def __init__(self, trainers: int = 2, sync: bool = True) -> None:
+        self.program, self.clock, self.trainers = Recorder(), Clock(), trainers
+        self.over = threading.Event()
+        self.engine = Engine(
+            EngineOptions(trainers, barrier_timeout_s=10.0),
+            1,
+            self.clock,
+            serve=lambda desk: ProgramService(desk, self.program, is_sync=sync, on_over=self.over.set),
+        )
+        self.servers = InprocServers({"s": self.engine})
+        self.links: list[InprocLinks] = []
+
+    def client(self, trainer: int, **options: Any) -> ProgramClient:
+        self.links.append(self.servers.connect(["s"]))
+        return ProgramClient(
+            self.links[-1], trainer_id=trainer, num_trainers=self.trainers, timeout_s=DEADLINE_S, **options
+        )
+
+
+def meanwhile(work: Callable[[], Any]) -> Callable[[], Any]:
+    """Start work in a thread; return what waits for its result, or raises its error."""
+    found: list[Any] = []
+
+    def body() -> None:
+        try:
+            found.append(work())
+        except PserverError as error:
+            found.append(error)
+
+    thread = threading.Thread(target=body, daemon=True)
+    thread.start()
+
+    def result() -> Any:
+        thread.join(DEADLINE_S)
+        assert found, "it still waits"
+        if isinstance(found[0], PserverError):
+            raise found[0]
+        return found[0]
+
+    return result
+
+
+def ones(value: float = 1.0) -> np.ndarray:
+    return np.full(3, value, np.float32)
+
+
+def test_a_step_is_computed_when_all_are_there_in_the_order_of_trainers() -> None:
+    job = Job()
+    with_0, with_1 = job.client(0), job.client(1)
+    late = meanwhile(lambda: with_1.step({0: {"g.1": ones(2)}}, {0: ["w"]}))
+    early = with_0.step({0: {"g.0": ones()}}, {0: ["w"]})
+    for found in (early, late()):
+        np.testing.assert_array_equal(found[0]["w"], ones(3))
+    assert job.program.steps == [["g.0", "g.1"]]
+    with_0.close()
+    assert not job.over.is_set()
+    with_1.close()
+    assert job.over.is_set()
+
+
+def test_rows_travel_with_their_numbers_and_may_be_none() -> None:
+    job = Job(trainers=1)
+    client = job.client(0)
+    rows = Rows(np.array([2, 0, 2]), np.ones((3, 1), np.float32), 3)
+    none = Rows(np.zeros(0, np.int64), np.zeros((0, 1), np.float32), 3)
+    client.step({0: {"g": rows, "g2": none}}, {})
+    np.testing.assert_array_equal(client.fetch({0: ["w"]})[0]["w"], [1, 0, 2])
+    np.testing.assert_array_equal(client.lookup({0: {"w": np.array([2, 2])}})[0]["w"], [[2], [2]])
+    client.close()
+
+
+def test_a_large_step_goes_in_several_messages_and_is_one_step() -> None:
+    job = Job(trainers=1)
+    client = job.client(0, parcel_bytes=20)
+    client.step({0: {f"g{at}": ones(at) for at in range(4)}}, {})
+    assert job.program.steps == [["g0", "g1", "g2", "g3"]]
+    client.close()
+
+
+def test_a_step_that_is_sent_again_after_a_broken_connection_counts_once() -> None:
+    job = Job()
+    with_0, with_1 = job.client(0), job.client(1)
+    waiting = meanwhile(lambda: with_0.step({0: {"g.0": ones()}}, {0: ["w"]}))
+    wait_for("the request", lambda: job.engine.facts()["sessions"]["all"][0]["last"] > 1, DEADLINE_S)
+    job.links[0].reconnect(0)
+    with_1.step({0: {"g.1": ones()}}, {})
+    np.testing.assert_array_equal(waiting()[0]["w"], ones(2))
+    assert len(job.program.steps) == 1
+    with_0.close()
+    with_1.close()
+
+
+def test_those_who_wait_hear_who_is_missing_and_go_on_when_that_one_leaves() -> None:
+    job = Job()
+    with_0, with_1 = job.client(0), job.client(1)
+    waiting = meanwhile(lambda: with_0.step({0: {"g.0": ones()}}, {0: ["w"]}))
+    with_1.close()
+    np.testing.assert_array_equal(waiting()[0]["w"], ones())
+    with_0.close()
+
+
+def test_a_trainer_that_lost_its_connection_is_given_up_by_name() -> None:
+    job = Job()
+    for trainer in range(2):
+        job.engine.handle(b"%d" % trainer, Message(Verb.HELLO, trainer, session=7, value=2))
+    job.engine.lose(b"1")
+    job.engine.handle(b"0", Message(Verb.STEP, 0, session=7, request=1, stamp=1, value=ALL))
+    job.engine.tick()
+    job.clock.now += 51.0
+    (reply,) = job.engine.tick()
+    assert reply.address == b"0"
+    assert "missing: trainer 1 (connection lost)" in reply.message.section("").as_text()
+
+
+@pytest.mark.parametrize("sync", [True, False])
+def test_a_gradient_that_is_refused_changes_nothing(sync: bool) -> None:
+    job = Job(trainers=1, sync=sync)
+    client = job.client(0)
+    with pytest.raises(PserverError, match="no gradient 'x'"):
+        client.step({0: {"g": ones(), "x": ones()}}, {})
+    np.testing.assert_array_equal(job.program.w, np.zeros(3))
+    client.close()
+
+
+def test_all_who_sent_hear_that_a_step_failed() -> None:
+    job = Job()
+    clients = [job.client(0), job.client(1)]
+    late = meanwhile(lambda: clients[1].step({0: {"g.1": ones(np.nan)}}, {}))
+    with pytest.raises(PserverError, match="not finite"):
+        clients[0].step({0: {"g.0": ones()}}, {})
+    with pytest.raises(PserverError, match="not finite"):
+        late()
+    for client in clients:
+        client.close()
+
+
+def test_asynchronous_gradients_are_applied_when_they_come() -> None:
+    job = Job(sync=False)
+    with_0, with_1 = job.client(0), job.client(1)
+    for count in (1, 2):
+        found = with_0.step({0: {"g": ones()}}, {0: ["w"]})
+        np.testing.assert_array_equal(found[0]["w"], ones(count))
+    with_0.close()
+    with_1.close()
