@@ -20,6 +20,7 @@ from paddle.optim.spec import OptimizerSpec, ParameterSpec, RowGradient
 from paddle.pserver import client as trainer_client
 from paddle.pserver.declaration import declare
 from paddle.pserver.foreign import HostArray, Target, host_array, target
+from paddle.pserver.resumption import Position
 from paddle.pserver.row_gradients import read_ids, row_gradient
 from paddle.pserver.tensor_options import TensorOptions
 
@@ -30,7 +31,9 @@ class Client:
     Attributes:
         trainer_id: rank of this trainer.
         num_trainers: how many there are; gradients of one step are summed over them.
-        barriers: how many barriers this trainer is past, those before a restart included.
+        barriers: how many barriers this trainer is past, those before a restart or a resumption included.
+        patience_s: how long a server may be gone, since somebody starts it again.
+        resumed: after `create`, where the job goes on that begins with a checkpoint; None: it begins anew, or went on.
     """
 
     def __init__(
@@ -77,6 +80,8 @@ class Client:
         self.trainer_id = (job.trainer_id or 0) if trainer_id is None else trainer_id
         self.num_trainers = (job.num_trainers or 1) if num_trainers is None else num_trainers
         self.barriers = 0
+        self.patience_s = job.pserver_patience_s if patience_s is None else patience_s
+        self.resumed: Position | None = None
         self._wait_s = _positive("wait_s", wait_s)
         self._restarted = job.restart_count > 0
         self._parameters: dict[str, ParameterSpec] = {}
@@ -90,7 +95,7 @@ class Client:
             wire=wire or job.wire or ("curve" if key else "plain"),
             timeout_s=_positive("timeout_s", timeout_s),
             takes_over=self._restarted,
-            patience_s=job.pserver_patience_s if patience_s is None else patience_s,
+            patience_s=self.patience_s,
         )
         self._client.wait_at_most(self._wait_s)
 
@@ -123,7 +128,8 @@ class Client:
         self._growing = frozenset(table.name for table in tables)
         parameters += [table.parameter for table in tables]
         self._parameters = {parameter.name: parameter for parameter in parameters}
-        if self._restarted:
+        self.resumed = self._client.resumed
+        if self._restarted or self.resumed is not None:
             self.barriers = self._client.rejoin()
         self._client.start_pass()
 

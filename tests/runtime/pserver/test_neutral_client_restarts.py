@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from paddle.pserver import Client, GrowingTable, Initial, OptimizerSpec, TensorOptions
+from tests.cluster.deadline import wait_for
 from tests.runtime.pserver.killed_pserver import PATIENCE_S, Killer, flags
 from tests.runtime.pserver.neutral_job import run
 from tests.runtime.pserver.pserver_process import PserverProcess
@@ -80,3 +81,33 @@ def test_in_asynchronous_training_each_push_counts_exactly_once(tmp_path: Path) 
     with PserverProcess(*flags(tmp_path, 2)) as process, Killer(process, 6, 3, 2 * pushes) as killer:
         found = run(process, 2, count, patience_s=PATIENCE_S)
     assert found == [(2.0 * pushes, 2.0 * pushes)] * 2
+
+
+def test_a_resumed_job_tells_its_trainers_where_it_goes_on(tmp_path: Path) -> None:
+    value = np.zeros(4, np.float32)
+
+    def step(each: Client, trainer: int) -> None:
+        each.create({"w": value}, OptimizerSpec("sgd", learning_rate=1.0))
+        each.push({"w": np.full(4, -1.0, np.float32)})
+
+    def begin(each: Client, trainer: int) -> None:
+        step(each, trainer)
+        assert each.resumed is None
+        each.barrier()
+        for _ in range(4):
+            each.push({"w": np.full(4, -1.0, np.float32)})
+        # 5 batches; an open job keeps its server from ending before the checkpoint is whole
+        wait_for("the checkpoint", lambda: list(tmp_path.glob("v*5*/part-*")), 20)
+
+    def go_on(each: Client, trainer: int) -> float:
+        step(each, trainer)
+        assert each.resumed is not None
+        assert (each.resumed.version, each.resumed.in_pass, each.barriers) == (5, 4, 1)
+        each.pull({"w": value})
+        return float(value[0])
+
+    kept = (f"--checkpoint_dir={tmp_path}", "--port=0", "--num_gradient_servers=1", "--state_dir=")
+    with PserverProcess(*kept, "--checkpoint_period=5") as process:
+        run(process, 1, begin)
+    with PserverProcess(*kept, "--resume=latest") as process:
+        assert run(process, 1, go_on) == [6.0]
