@@ -275,5 +275,9 @@ def _field(emitter: Emitter, name: str, field: str) -> Variable | None:
     if field == "id":
         return emitter.ids.get(name)
     if field == "prob":
-        return emitter.rows(name) if name in emitter.ids and emitter.layers[name].type == "max_id" else None
+        return (
+            emitter.rows(name)
+            if name in emitter.ids and emitter.layers[name].type in ("max_id", "beam_search")
+            else None
+        )
     raise UsageError(f"field must be value, id or prob, got {field!r}")

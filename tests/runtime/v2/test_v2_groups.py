@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import paddle.v2 as paddle
-from paddle.v2 import activation, data_type, layer, networks
+from paddle.v2 import activation, data_type, layer, model, networks
 from paddle.v2.errors import NotAvailableError, UsageError
 from paddle.v2.layer.output import LayerOutput
 
@@ -96,8 +96,8 @@ def _translations(batches: int) -> Iterator[list[tuple[list[int], list[int], lis
         yield batch
 
 
-def test_a_decoder_with_attention_learns() -> None:
-    """The book's machine translation in small, training alone."""
+def _decoder(generating: bool) -> LayerOutput:
+    """The book's machine translation in small: training, or making sentences."""
     source = layer.data("source", data_type.integer_value_sequence(_WORDS))
     encoded = networks.bidirectional_gru(layer.embedding(source, 8), 8, return_seq=True)
     projected = layer.mixed(16, layer.full_matrix_projection(encoded))
@@ -110,19 +110,26 @@ def test_a_decoder_with_attention_learns() -> None:
         state = layer.gru_step(layer.mixed(48, terms), before, name="decoder")
         return layer.fc(state, _WORDS, activation.Softmax(), name="words")
 
+    inputs: list[Any] = [layer.StaticInput(encoded, True), layer.StaticInput(projected, True)]
+    if generating:
+        inputs.append(layer.GeneratedInput(_WORDS, "said_table", 8))
+        return layer.beam_search(
+            step, inputs, bos_id=0, eos_id=1, beam_size=3, max_length=6, name="decoder_group"
+        )
     said = layer.data("said", data_type.integer_value_sequence(_WORDS))
-    inputs: list[Any] = [
-        layer.StaticInput(encoded, True),
-        layer.StaticInput(projected, True),
-        layer.embedding(said, 8),
-    ]
-    decoder = layer.recurrent_group(step, inputs, name="decoder_group")
-    assert isinstance(decoder, LayerOutput)
+    inputs.append(layer.embedding(said, 8, param_attr=paddle.attr.Param(name="said_table")))
+    found = layer.recurrent_group(step, inputs, name="decoder_group")
+    assert isinstance(found, LayerOutput)
+    return found
+
+
+def test_a_decoder_with_attention_learns_and_makes_sentences() -> None:
+    decoder = _decoder(generating=False)
     cost = layer.classification_cost(decoder, layer.data("next", data_type.integer_value_sequence(_WORDS)))
     parameters = paddle.parameters.create(cost)
     assert any(name.endswith("@decoder_group.w0") for name in parameters.names())
     trainer = paddle.trainer.SGD(cost, parameters, paddle.optimizer.Adam(learning_rate=0.03))
-    trainer.train(lambda: _translations(60), num_passes=1)
+    trainer.train(lambda: _translations(80), num_passes=1)
     tested = trainer.test(lambda: _translations(4))
     assert tested.metrics["classification_error_evaluator"] < 0.25
     stream = io.BytesIO()
@@ -132,6 +139,20 @@ def test_a_decoder_with_attention_learns() -> None:
     np.testing.assert_allclose(
         again, paddle.infer(output_layer=decoder, parameters=parameters, input=samples), rtol=1e-6
     )
+    with model.fresh():
+        sentences = _decoder(generating=True)
+        sources = [(source,) for source, _, _ in samples]
+        prob, ids = paddle.infer(
+            output_layer=sentences, parameters=parameters, input=sources, field=["prob", "id"]
+        )
+    assert prob.shape == (16, 3)
+    assert (np.diff(prob, axis=1) <= 0).all()
+    ends = np.flatnonzero(ids == -1)
+    results = [part[part != -1] for part in np.split(ids, ends[:-1] + 1)]
+    assert [len(result) - 1 for result in results] == [result[0] for result in results]
+    best = [result[1:].tolist() for result in results[::3]]
+    right = sum(found == [*source[::-1], 1] for found, (source,) in zip(best, sources, strict=True))
+    assert right >= 8
 
 
 def test_what_a_group_cannot_do_is_told() -> None:
@@ -155,6 +176,13 @@ def test_what_a_group_cannot_do_is_told() -> None:
 
     with pytest.raises(NotAvailableError, match="only boot_layer"):
         layer.recurrent_group(begins, rows)
+    word, whole = layer.GeneratedInput(5, "table", 2), layer.StaticInput(layer.pooling(rows))
+    with pytest.raises(UsageError, match="needs a StaticInput"):
+        layer.beam_search(lambda last: last, word, 0, 1, 2)
+    with pytest.raises(UsageError, match="must return a layer with Softmax"):
+        layer.beam_search(lambda same, last: layer.fc(last, 5), [whole, word], 0, 1, 2)
+    with pytest.raises(TypeError, match="one GeneratedInput"):
+        layer.beam_search(lambda same: same, [whole, whole], 0, 1, 2)
     pooled = layer.pooling(rows)
     around = layer.recurrent_group(lambda row: layer.addto([row, pooled]), rows)
     with pytest.raises(UsageError, match=r"pass that to the group as an input, in StaticInput"):

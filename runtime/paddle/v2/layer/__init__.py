@@ -37,6 +37,7 @@ from paddle.v2.layer.cost import (
 )
 from paddle.v2.layer.data import data
 from paddle.v2.layer.fc import fc
+from paddle.v2.layer.generation import BaseGeneratedInput, GeneratedInput, beam_search
 from paddle.v2.layer.group import (
     StaticInput,
     gru_step,
@@ -89,11 +90,14 @@ from paddle.v2.layer.structured import crf, crf_decoding, ctc, hsigmoid, nce, wa
 
 __all__ = [
     "AggregateLevel",
+    "BaseGeneratedInput",
     "ExpandLevel",
+    "GeneratedInput",
     "LayerOutput",
     "StaticInput",
     "addto",
     "batch_norm",
+    "beam_search",
     "classification_cost",
     "clip",
     "concat",

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from paddle.graph import Block, Variable
@@ -50,13 +50,7 @@ class Body:
             after: what each state is after the step, in the order of the states.
             outputs: what a step puts out.
         """
-        emitter, inner = self.emitter, self.emitter.block
-        # What a step only hands on gets a name of its own, since outputs have the same name inside and outside.
-        outs = [emitter.op("scale", {"X": out}, {"scale": 1.0}) for out in outputs]
-        states = [emitter.op("scale", {"X": state}, {"scale": 1.0}) for state in after]
-        emitter.program.rollback()
-        emitter.block = self._outer
-        read = dict.fromkeys(name for op in inner.ops for name in op.input_names if name not in inner.vars)
+        emitter, (inner, read, outs, states) = self.emitter, self._ended(outputs, after)
         results = [
             self._outer.create_var(out.name, [-1, *out.shape[1:]], out.dtype, lod_level=1) for out in outs
         ]
@@ -66,7 +60,7 @@ class Body:
                 "Inputs": self._inputs,
                 "Statics": self._statics,
                 "States": self._first,
-                "Parameters": list(read),
+                "Parameters": read,
             },
             {"Outputs": results, "StepScopes": emitter.temp()},
             {
@@ -77,6 +71,49 @@ class Body:
             },
         )
         return results
+
+    def search(
+        self, word: Variable, chances: Variable, after: Sequence[Variable], attrs: Mapping[str, object]
+    ) -> tuple[Variable, Variable]:
+        """End a body that makes words one by one; return the results' chances, and their words.
+
+        Args:
+            word: what a step sees of the word before, (paths, 1) ids.
+            chances: of the next word, (paths, words).
+            after: what each state is after the step, in the order of the states.
+            attrs: of the `generate` operator, but for names.
+        """
+        emitter, (inner, read, (prob,), states) = self.emitter, self._ended([chances], after)
+        found, ids = emitter.temp(), emitter.temp(dtype="int64")
+        self._outer.append_op(
+            "generate",
+            {"Statics": self._statics, "States": self._first, "Parameters": read},
+            {"Prob": found, "Ids": ids},
+            {
+                **attrs,
+                "sub_block": inner.idx,
+                "word": word.name,
+                "prob": prob.name,
+                "before": [state.name for state in self._before],
+                "after": [state.name for state in states],
+            },
+        )
+        return found, ids
+
+    def _ended(
+        self, outputs: Sequence[Variable], after: Sequence[Variable]
+    ) -> tuple[Block, list[str], list[Variable], list[Variable]]:
+        """Go back to the block around; return the body, what it reads from outside, its outputs and states after."""
+        emitter, inner = self.emitter, self.emitter.block
+        # What a step only hands on gets a name of its own, since outputs have the same name inside and outside.
+        outs, states = (
+            [emitter.op("scale", {"X": each}, {"scale": 1.0}) for each in values]
+            for values in (outputs, after)
+        )
+        emitter.program.rollback()
+        emitter.block = self._outer
+        read = dict.fromkeys(name for op in inner.ops for name in op.input_names if name not in inner.vars)
+        return inner, list(read), outs, states
 
     def _seen(self, value: Variable, levels: int) -> Variable:
         # It has the same name as outside and hides it.

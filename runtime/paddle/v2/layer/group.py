@@ -63,19 +63,12 @@ def recurrent_group(
             f"recurrent group {name!r} needs a layer of sequences; StaticInputs alone have no steps"
         )
     with space.steps_of(name):
-        made = step(*[_seen(each, name) for each in inputs])
+        made = step(*[seen_by_steps(each, name) for each in inputs])
         outs: list[LayerOutput] = [made] if isinstance(made, LayerOutput) else list(made)
         for out in outs:
             require_layer(out, f"the step of recurrent group {name!r}")
-        memories = [each for each in space.layers.values() if each.group == name and each.type == "memory"]
-    kept = [str(each.attrs["of"]) for each in memories]
-    for memory in memories:
-        if memory.attrs["of"] not in space.layers:
-            raise UsageError(
-                f"recurrent group {name!r}: no layer {_outside(str(memory.attrs['of']), name)!r} "
-                "for its memory: give a layer of the step that name"
-            )
-    results = [_output(out, kept, name, reverse) for out in outs]
+        memories = memories_of(name)
+    results = [_output(out, list(memories.values()), name, reverse) for out in outs]
     return results[0] if len(results) == 1 else results
 
 
@@ -174,7 +167,29 @@ def recurrent(
     return declare(config, [input])
 
 
-def _seen(given: object, group: str) -> LayerOutput:
+def memories_of(group: str) -> dict[str, str]:
+    """Return memory -> layer whose last value it is, of a group whose step has been declared.
+
+    Raises:
+        UsageError: the step declares no such layer.
+    """
+    layers = model.current().layers
+    found = {
+        name: str(each.attrs["of"])
+        for name, each in layers.items()
+        if each.group == group and each.type == "memory"
+    }
+    for target in found.values():
+        if target not in layers:
+            raise UsageError(
+                f"recurrent group {group!r}: no layer {_outside(target, group)!r} for its memory: give a layer of "
+                "the step that name"
+            )
+    return found
+
+
+def seen_by_steps(given: object, group: str) -> LayerOutput:
+    """Declare what the steps of a group see of one input."""
     layer = given.input if isinstance(given, StaticInput) else given
     if not isinstance(layer, LayerOutput):
         raise UsageTypeError(f"recurrent group {group!r} takes layers and StaticInputs, got {given!r:.80}")

@@ -9,11 +9,8 @@ from paddle.v2.errors import MissingNameError
 
 NEEDS_SEQUENCES = frozenset(
     [
-        "BaseGeneratedInput",
         "BeamInput",
-        "GeneratedInput",
         "SubsequenceInput",
-        "beam_search",
         "block_expand",
         "cross_entropy_over_beam",
         "eos",

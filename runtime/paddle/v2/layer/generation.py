@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""beam_search: a group's step that makes sentences word by word, each word from the chances behind the last ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from paddle.graph import Variable
+from paddle.v2 import model
+from paddle.v2.attr import ParameterAttribute
+from paddle.v2.errors import UsageError, UsageTypeError
+from paddle.v2.layer.body import Body
+from paddle.v2.layer.emitter import Emitter, emits
+from paddle.v2.layer.group import StaticInput, memories_of, seen_by_steps
+from paddle.v2.layer.mixed import embedding
+from paddle.v2.layer.output import LayerOutput, declare
+from paddle.v2.model import Attrs, InputConfig, LayerConfig
+
+
+class BaseGeneratedInput:
+    """What stands for the word that was made at the step before."""
+
+
+@dataclass(frozen=True)
+class GeneratedInput(BaseGeneratedInput):
+    """The last word, looked up in a table [size, embedding_size] that another network has trained."""
+
+    size: int
+    embedding_name: str
+    embedding_size: int
+
+
+def beam_search(
+    step: Callable[..., LayerOutput],
+    input: StaticInput | BaseGeneratedInput | Sequence[StaticInput | BaseGeneratedInput],
+    bos_id: int,
+    eos_id: int,
+    beam_size: int,
+    max_length: int = 500,
+    name: str | None = None,
+    num_results_per_sample: int | None = None,
+) -> LayerOutput:
+    """Declare the likeliest sentences; infer reads field "prob" (samples, results) and field "id".
+
+    Args:
+        step: called once; returns the chances of the next word, a layer with activation Softmax.
+        input: `StaticInput`s and one `GeneratedInput`.
+        bos_id: the word before the first one.
+        eos_id: the word that ends a sentence.
+        beam_size: so many continuations are followed.
+        max_length: of a sentence.
+        name: of the group: that of the group that was trained, since parameters end with it.
+        num_results_per_sample: None: as many as beam_size.
+    """
+    space = model.current()
+    name = space.auto_name("recurrent_group", name)
+    inputs = list(input) if isinstance(input, (list, tuple)) else [input]
+    generated = [each for each in inputs if isinstance(each, GeneratedInput)]
+    if len(generated) != 1 or not all(isinstance(each, (StaticInput, GeneratedInput)) for each in inputs):
+        raise UsageTypeError(
+            f"beam_search {name!r} takes StaticInputs and one GeneratedInput, got {inputs!r:.200}"
+        )
+    if len(inputs) < 2:
+        raise UsageError(f"beam_search {name!r} needs a StaticInput: it says how many samples there are")
+    results = beam_size if num_results_per_sample is None else num_results_per_sample
+    if not 1 <= results <= beam_size:
+        raise UsageError(f"beam_search: num_results_per_sample must be 1 to {beam_size}, got {results}")
+    with space.steps_of(name):
+        out = step(
+            *[
+                _word(each) if isinstance(each, GeneratedInput) else seen_by_steps(each, name)
+                for each in inputs
+            ]
+        )
+        if not isinstance(out, LayerOutput) or out.activation != "softmax":
+            raise UsageError(f"beam_search {name!r}: the step must return a layer with Softmax, got {out!r}")
+        memories = memories_of(name)
+    attrs: Attrs = {
+        "group_name": name,
+        "bos_id": bos_id,
+        "eos_id": eos_id,
+        "beam_size": beam_size,
+        "max_length": max_length,
+        "num_results": results,
+    }
+    links = tuple(InputConfig(each) for each in dict.fromkeys([out.name, *memories.values()]))
+    own = space.auto_name("beam_search_predict")
+    return declare(LayerConfig(own, "beam_search", results, links, attrs=attrs), [out])
+
+
+def _word(generated: GeneratedInput) -> LayerOutput:
+    name = model.current().auto_name("generated_word")
+    word = declare(LayerConfig(name, "generated_word", generated.size), [])
+    return embedding(
+        word, generated.embedding_size, param_attr=ParameterAttribute(name=generated.embedding_name)
+    )
+
+
+@emits("beam_search")
+def _emit_search(emitter: Emitter, config: LayerConfig) -> None:
+    group = str(config.attrs["group_name"])
+    members = [each for each in emitter.layers.values() if each.group == group]
+    seen = {
+        each.name: emitter.sequence(each.inputs[0].layer) for each in members if each.type == "group_input"
+    }
+    whole = {each.name: each.attrs["kind"] == "static_seq" for each in members if each.type == "group_input"}
+    memories = [each for each in members if each.type == "memory"]
+    like = _row_a_sample(emitter, *next((seen[name], whole[name]) for name in seen))
+    first = {each.name: _first(emitter, each, like) for each in memories}
+    body = Body(emitter)
+    body.open()
+    for member in members:
+        if member.type == "group_input":
+            emitter.set_rows(member.name, body.static_input(seen[member.name], int(whole[member.name])))
+        elif member.type == "generated_word":
+            word = emitter.temp([-1, 1], "int64")
+            word.stop_gradient = True
+            emitter.set_rows(member.name, word)
+        elif member.type == "memory":
+            emitter.set_rows(member.name, body.state(first[member.name]))
+        else:
+            emitter.emit(member)
+    after = [emitter.rows(str(each.attrs["of"])) for each in memories]
+    chances = emitter.rows(config.inputs[0].layer)
+    keys = ("bos_id", "eos_id", "beam_size", "max_length", "num_results")
+    found = {key: config.attrs[key] for key in keys}
+    prob, ids = body.search(word, chances, after, found)
+    emitter.ids[config.name] = ids
+    emitter.set_rows(config.name, prob)
+
+
+def _first(emitter: Emitter, memory: LayerConfig, like: Variable) -> Variable:
+    if memory.inputs:
+        return emitter.rows(memory.inputs[0].layer)
+    attrs = {"shape": [-1, memory.size], "value": 0.0}
+    return emitter.op("fill_constant_batch_size_like", {"Input": like}, attrs)
+
+
+def _row_a_sample(emitter: Emitter, value: Variable, is_sequence: bool) -> Variable:
+    if not is_sequence:
+        return value
+    return emitter.ops("sequence_pool", {"X": value}, {"pooltype": "FIRST"}, ["Out", "MaxIndex"])[0]
