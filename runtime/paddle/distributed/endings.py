@@ -9,6 +9,7 @@ import select
 import signal
 import socket
 import time
+from collections.abc import Collection
 
 from paddle.distributed import alarm, kernel
 
@@ -46,11 +47,18 @@ def how(code: int) -> str:
     return f"killed by {name}" + (" (perhaps for want of memory)" if -code == signal.SIGKILL else "")
 
 
-def send_to_all(number: signal.Signals) -> None:
-    """Send a signal to every process below this one."""
-    for pid in kernel.descendants(os.getpid()):
+def send_to_all(*numbers: signal.Signals, but: Collection[int] = ()) -> set[int]:
+    """Send signals to every process below this one; return their ids.
+
+    Args:
+        but: processes that are left out.
+    """
+    below = set(kernel.descendants(os.getpid())).difference(but)
+    for pid in below:
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, number)
+            for number in numbers:
+                os.kill(pid, number)
+    return below
 
 
 def kill_all(alarms: socket.socket) -> list[int]:

@@ -21,6 +21,7 @@ from paddle.distributed.worker import Worker
 DONE, FAILED, ABANDONED = 0, 1, 1
 GRACE_S = 10.0  # between TERM and KILL
 LONELY_S = 2.0  # the same after whoever started us was killed: who did that is in a hurry
+AGAIN_S = 0.2  # some were just being started, and are asked next time
 SERVERS_S = 2.0  # servers end by themselves when all trainers have said that they are done
 
 
@@ -46,6 +47,7 @@ class Keeper:
         self._say = say
         self._running: dict[int, Worker] = {}
         self._places = [alarms, orders]
+        self._asked: set[int] = set()
 
     def run(self) -> int:
         """Run the workers to their end; return the exit code."""
@@ -105,15 +107,18 @@ class Keeper:
 
     def _end(self) -> None:
         """TERM, a grace that a second order ends, KILL; nothing below us stays."""
-        endings.send_to_all(signal.SIGTERM)
-        endings.send_to_all(signal.SIGCONT)  # one that is stopped hears nothing else
         deadline = time.monotonic() + (GRACE_S if self._orders in self._places else LONELY_S)
         while endings.has_children() and time.monotonic() < deadline:
-            if self._wait(deadline):
+            self._ask_to_end()
+            if self._wait(min(deadline, time.monotonic() + AGAIN_S)):
                 break
         left = endings.kill_all(self._alarms)
         if left:
             self._say(f"NOT CLEANED: pid {', '.join(map(str, left))} cannot be killed")
+
+    def _ask_to_end(self) -> None:
+        """TERM, once for each process; one that is stopped hears it after CONT alone."""
+        self._asked |= endings.send_to_all(signal.SIGTERM, signal.SIGCONT, but=self._asked)
 
     def _ended(self) -> list[tuple[Worker, int]]:
         ended, _ = endings.reap()
@@ -123,7 +128,7 @@ class Keeper:
         failed = [(worker, code) for worker, code in ended if code != 0]
         if not failed:
             return False
-        endings.send_to_all(signal.SIGTERM)  # before anything is said: a screen may be slow
+        self._ask_to_end()  # before anything is said: a screen may be slow
         for worker, code in failed:
             self._say(f"{worker.name} failed: {endings.how(code)}")
             if worker.log is not None:
