@@ -43,7 +43,11 @@ def fake_init(*, shape: tuple[int, ...], xp: Any) -> SelectedRows:
     return SelectedRows(xp.zeros(0, "int64"), xp.zeros((0, *width), "float32"), height, is_merged=True)
 
 
-@operator("delete_var", "X* ->")
+def _infer_nothing(x: list[Spec]) -> tuple[()]:
+    return ()
+
+
+@operator("delete_var", "X* ->", infer=_infer_nothing)
 def delete_var(x: list[Any]) -> tuple[()]:
     """Do nothing, and do not even run: values are freed after their last reader in any case."""
     return ()

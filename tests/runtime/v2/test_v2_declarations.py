@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +11,6 @@ import pytest
 import paddle.v2 as paddle
 from paddle.v2 import model
 from paddle.v2.attr import ParameterAttribute
-from paddle.v2.network import Network
 from paddle.v2.topology import Topology
 
 layer, attr, data_type = paddle.layer, paddle.attr, paddle.data_type
@@ -259,89 +257,3 @@ def test_a_mixed_layer_takes_projections_inside_its_block_only() -> None:
     assert (m.size, m.parents) == (3, [x])
     with pytest.raises(ValueError, match="finished"):
         m += layer.full_matrix_projection(x)
-
-
-@pytest.mark.parametrize(
-    ("declare", "says"),
-    [
-        (lambda x: layer.fc("x", 3), "fc takes layers, got str: 'x'"),  # type: ignore[arg-type]
-        (lambda x: layer.fc(None, 3), "fc takes layers, got NoneType"),  # type: ignore[arg-type]
-        (lambda x: layer.fc(x, 3, act=paddle.activation.Relu), "instance"),  # type: ignore[arg-type]
-        (lambda x: layer.fc(x, 3, param_attr="w"), "Param"),  # type: ignore[arg-type]
-        (lambda x: layer.concat([x, layer.identity_projection(x)]), "only"),
-        (lambda x: layer.data("s", "dense"), "data_type"),  # type: ignore[arg-type]
-    ],
-)
-def test_wrong_types_are_named(declare, says: str) -> None:  # type: ignore[no-untyped-def]
-    with pytest.raises(TypeError, match=says):
-        declare(dense("x", 4))
-
-
-@pytest.mark.parametrize(
-    ("declare", "says"),
-    [
-        (lambda x: attr.Param(initial_std="big"), "initial_std"),  # type: ignore[arg-type]
-        (lambda x: attr.Param(initial_max=1), "together"),
-        (lambda x: attr.Extra(drop_rate=-0.1), "drop_rate"),
-        (
-            lambda x: layer.fc(x, 3, paddle.activation.Softmax(), layer_attr=attr.Extra(drop_rate=0.5)),
-            "softmax",
-        ),
-        (lambda x: layer.classification_cost(x, layer.data("l", data_type.integer_value(4))), "Softmax"),
-        (lambda x: layer.cross_entropy_cost(x, x), "integer_value"),
-        (lambda x: layer.square_error_cost(x, dense("y", 5)), "same size"),
-        (lambda x: layer.img_conv(x, 3, 3), "num_channels"),
-        (lambda x: layer.img_conv(dense("y", 12), 2, 3, num_channels=1), "no square image of 1 channels"),
-        (lambda x: layer.scaling(x, x), "expected 1"),
-        (lambda x: layer.img_pool(x, 2, num_channels=1, pool_type=paddle.pooling.Sum()), "Max, Avg"),
-        (
-            lambda x: layer.img_pool(x, 2, num_channels=1, stride=0),
-            r"stride must be at least 1, got \(0, 0\)",
-        ),
-        (lambda x: layer.img_pool(x, 2, num_channels=1, padding_y=-1), "padding must be at least 0"),
-        (lambda x: layer.img_conv(x, 2, 3, num_channels=1, stride=(1, 0)), "stride must be at least 1"),
-        (lambda x: layer.img_conv(x, 2.5, 3, num_channels=1), "filter_size must be a whole number, got 2.5"),  # type: ignore[arg-type]
-        (lambda x: layer.img_conv(x, (2, 2, 2), 3, num_channels=1), r"pair, got \(2, 2, 2\)"),  # type: ignore[arg-type]
-        (lambda x: layer.img_conv(x, 2, 3, num_channels=1, groups=0), "groups"),
-        (lambda x: layer.fc(x, 7 / 2), "must be a whole number, got 3.5"),  # type: ignore[arg-type]
-        (lambda x: layer.fc(x, "3"), "must be a whole number, got '3'"),  # type: ignore[arg-type]
-        (lambda x: layer.resize(x, 2.0), "size of layer '__resize_0__' must be a whole number"),  # type: ignore[arg-type]
-        (lambda x: layer.data("y", data_type.dense_vector(4.0)), "dimension .* must be a whole number"),  # type: ignore[arg-type]
-    ],
-)
-def test_wrong_values_are_named(declare, says: str) -> None:  # type: ignore[no-untyped-def]
-    with pytest.raises(ValueError, match=says):
-        declare(dense("x", 4))
-
-
-def test_sizes_of_numpy_are_sizes() -> None:
-    size: Any = np.int64(3)
-    out = layer.fc(layer.data("x", data_type.dense_vector(size)), size)
-    assert Topology(out).proto().to_json() == Network.from_json(Topology(out).proto().to_json()).to_json()
-
-
-def test_layers_that_need_steps_of_their_own_say_what_they_lack() -> None:
-    for name in ("lstm_step", "sub_nested_seq"):
-        with pytest.raises(AttributeError, match=f"{name} needs sequence operators, not available yet"):
-            getattr(layer, name)
-    with pytest.raises(AttributeError, match="not available yet"):
-        _ = paddle.networks.lstmemory_group
-
-
-def test_parts_of_the_original_that_are_not_here_say_so() -> None:
-    with pytest.raises(AttributeError, match=r"master.*not available"):
-        getattr(paddle, "master")  # noqa: B009 - the type checker knows that it is missing
-    with pytest.raises(AttributeError, match="selective_fc is not available"):
-        _ = layer.selective_fc
-
-
-def test_a_misspelt_layer_gets_a_hint() -> None:
-    with pytest.raises(AttributeError, match="did you mean 'square_error_cost'"):
-        _ = layer.square_error_cots
-
-
-def test_input_types_print_as_in_the_original() -> None:
-    assert (
-        repr(data_type.integer_value_sequence(9))
-        == "InputType(dim=9, seq_type=SequenceType.SEQUENCE, type=DataType.Index)"
-    )
