@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -25,6 +26,7 @@ from paddle.pserver.stream_wire import ON_STREAM
 _log = logging.getLogger(__name__)
 
 _INVITED_WITHIN_S = 2.0
+_MAX_IO_THREADS = 4
 
 
 class Links:
@@ -55,7 +57,9 @@ class Links:
         self._places: dict[int, Placing] = {}
         self._is_walled = False
         keep_message_memory()
-        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(1)
+        # Encryption is most of the work of an I/O thread: one for each server, as far as there are cores for them.
+        threads = min(len(endpoints), _MAX_IO_THREADS, os.cpu_count() or 1) if keys is not None else 1
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(max(threads, 1))
         self._bells = Doorbells()
         self._links: list[Link] = []
         try:

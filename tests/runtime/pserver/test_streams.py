@@ -3,18 +3,21 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import os
+import signal
 import socket
 import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import zmq
 
-from paddle.errors import WireError
+from paddle.errors import PserverLost, WireError
 from paddle.optim.spec import OptimizerSpec
 from paddle.pserver.chunks import CHUNK
 from paddle.pserver.client import Client
@@ -139,17 +142,22 @@ def streams(server: PserverProcess) -> list[socket.socket]:
     return [socket.socket(fileno=os.dup(descriptor)) for descriptor in found]
 
 
-def connected(endpoint: str) -> Client:
+def connected(endpoint: str, trainer: int = 0, count: int = 1, **more: Any) -> Client:
     return Client.connect(
         [endpoint],
         [],
-        trainer_id=0,
-        num_trainers=1,
+        trainer_id=trainer,
+        num_trainers=count,
         job_key=None,
         wire="plain",
         timeout_s=20.0,
-        within_node=False,
+        **({"within_node": False} | more),
     )
+
+
+def begin(client: Client) -> None:
+    client.configure(LARGE.parameters, SGD, LARGE.values())
+    client.start_pass()
 
 
 def trained(client: Client, before: Callable[[int], None]) -> dict[str, np.ndarray]:
@@ -187,3 +195,37 @@ def test_through_a_forwarded_port_everything_goes_the_way_that_is_forwarded() ->
                 trained(client, lambda step: None)
             # each of four pushes is a message and three chunks, at the least
             assert proxy.done["unit"] >= 4 * 4
+
+
+@pytest.mark.parametrize("within_node", [True, False])
+def test_a_server_that_is_killed_while_a_push_waits_is_named_at_once(within_node: bool) -> None:
+    with PserverProcess("--port=0", "--num_gradient_servers=2", key=None) as server:
+        ends = [connected(server.endpoints[0], i, 2, within_node=within_node) for i in range(2)]
+        pool = concurrent.futures.ThreadPoolExecutor(2)
+        with ends[0], ends[1], pool:
+            list(pool.map(begin, ends))
+            push = pool.submit(ends[0].push_pull, LARGE.gradients(0, 0), 1, LARGE.empty())
+            assert not concurrent.futures.wait([push], 0.2).done, "it waits for the other trainer"
+            server.end(signal.SIGKILL)
+            with pytest.raises(PserverLost) as raised:
+                push.result(15)
+            assert raised.value.endpoint == server.endpoints[0]
+
+
+def test_a_push_on_a_stream_goes_on_with_the_next_process_of_a_killed_server(tmp_path: Path) -> None:
+    flags = ("--port=0", "--num_gradient_servers=2", f"--state_dir={tmp_path}")
+    with PserverProcess(*flags, key=None) as server:
+        ends = [connected(server.endpoints[0], i, 2, patience_s=20.0) for i in range(2)]
+        outs = [LARGE.empty(), LARGE.empty()]
+        pool = concurrent.futures.ThreadPoolExecutor(2)
+        with ends[0], ends[1], pool:
+            list(pool.map(begin, ends))
+            early = pool.submit(ends[0].push_pull, LARGE.gradients(0, 0), 1, outs[0])
+            server.end(signal.SIGKILL)
+            server.start()
+            ends[1].push_pull(LARGE.gradients(1, 0), 1, outs[1])
+            early.result(20)
+    for name, before in LARGE.values().items():
+        total = LARGE.gradients(0, 0)[name] + LARGE.gradients(1, 0)[name]
+        for out in outs:
+            assert np.array_equal(out[name], before - np.float32(0.1) * total)
