@@ -13,11 +13,11 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Self
 
-from paddle.errors import PserverError
+from paddle.errors import ConfigError, PserverError
 from paddle.pserver.exchange import Exchange, Network
 from paddle.pserver.keys import WireKeys
 from paddle.pserver.links import Links
-from paddle.pserver.message import Message, Verb
+from paddle.pserver.message import MAX_FRAME_BYTES, Message, Verb
 from paddle.pserver.named_values import (
     Ids,
     Value,
@@ -28,10 +28,12 @@ from paddle.pserver.named_values import (
 )
 from paddle.pserver.program_service import ALL, MORE
 from paddle.pserver.session import TAKES_OVER
+from paddle.pserver.value_parts import Gathering, wish
 
 _log = logging.getLogger(__name__)
 
 _LEAVE_S = 2.0
+_PARCEL_VALUES = 1000  # a message has a bounded number of sections
 Named = Mapping[str, Value]
 
 
@@ -120,28 +122,27 @@ class ProgramClient:
                     if turn < len(each) - 1
                 }
             )
-        return self._values(
+        found = {index: Gathering(wanted.get(index, ())) for index in servers}
+        replies = self._exchange.run(
             {
                 index: Message(
-                    Verb.STEP,
-                    value=ALL,
-                    sections=(names_section(wanted.get(index, ())), *to_sections(each[-1])),
+                    Verb.STEP, value=ALL, sections=(wish(found[index].missing), *to_sections(each[-1]))
                 )
                 for index, each in parcels.items()
             }
         )
+        return self._gathered(found, replies)
 
     def fetch(self, wanted: Mapping[int, Sequence[str]]) -> dict[int, dict[str, Value]]:
         """Return variables as they are, whatever other trainers do: server -> names."""
-        return self._values(
-            {index: Message(Verb.FETCH, sections=(names_section(names),)) for index, names in wanted.items()}
-        )
+        return self._gathered({index: Gathering(names) for index, names in wanted.items()}, {})
 
     def lookup(self, ids: Mapping[int, Mapping[str, Ids]]) -> dict[int, dict[str, Value]]:
         """Return rows of variables: server -> name -> ids (n,) int64; each name gets (n, ...)."""
-        return self._values(
+        replies = self._exchange.run(
             {index: Message(Verb.LOOKUP, sections=tuple(to_sections(named))) for index, named in ids.items()}
         )
+        return {index: from_sections(reply.sections) for index, reply in replies.items()}
 
     def save(self, name: str, paths: Mapping[int, str]) -> None:
         """Let servers write their rows of a table: server -> path of the file, on the server's machine."""
@@ -173,17 +174,37 @@ class ProgramClient:
             self._closed = True
             self._network.close()
 
-    def _values(self, requests: Mapping[int, Message]) -> dict[int, dict[str, Value]]:
-        return {index: from_sections(reply.sections) for index, reply in self._exchange.run(requests).items()}
+    def _gathered(
+        self, found: Mapping[int, Gathering], replies: Mapping[int, Message]
+    ) -> dict[int, dict[str, Value]]:
+        """Take answers with values, and ask for those that did not go in them."""
+        while True:
+            for index, reply in replies.items():
+                found[index].take(reply.sections)
+            asking = {index: each.missing for index, each in found.items() if each.missing}
+            if not asking:
+                return {index: each.values for index, each in found.items()}
+            replies = self._exchange.run(
+                {index: Message(Verb.FETCH, sections=(wish(names),)) for index, names in asking.items()}
+            )
 
 
 def _parcels(values: Named, limit: int) -> list[dict[str, Value]]:
-    """Return the values in parts of at most `limit` bytes, or one variable; at least one part."""
+    """Return the values in parts of at most `limit` bytes, or one variable; at least one part.
+
+    Raises:
+        ConfigError: a variable is too large for a message.
+    """
     parts: list[dict[str, Value]] = [{}]
     filled = 0
     for name, value in values.items():
         size = value_bytes(value)
-        if filled and filled + size > limit:
+        if size > MAX_FRAME_BYTES:
+            raise ConfigError(
+                f"variable {name!r} has {size} bytes for one server, and a message takes {MAX_FRAME_BYTES}: use more "
+                "servers, which get smaller slices"
+            )
+        if parts[-1] and (filled + size > limit or len(parts[-1]) >= _PARCEL_VALUES):
             parts.append({})
             filled = 0
         parts[-1][name] = value

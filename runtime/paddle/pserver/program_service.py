@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -21,8 +22,11 @@ from paddle.pserver.named_values import Ids, Rows, Value, from_sections, names_o
 from paddle.pserver.service import Desk
 from paddle.pserver.store import Store
 from paddle.pserver.sync import Barrier, Waiting
+from paddle.pserver.value_parts import pack, wishes_of
 
 _log = logging.getLogger(__name__)
+
+_Wish = tuple[str, int]
 
 MORE = 0  # `value` of a STEP: more gradients of this step follow
 ALL = 1  # these were the last
@@ -81,7 +85,13 @@ class ProgramService:
     chunked = None
 
     def __init__(
-        self, desk: Desk, program: Served, *, is_sync: bool, on_over: Callable[[], None] = lambda: None
+        self,
+        desk: Desk,
+        program: Served,
+        *,
+        is_sync: bool,
+        on_over: Callable[[], None] = lambda: None,
+        answer_bytes: int = 64 << 20,
     ) -> None:
         """Start with a program whose variables have their first values.
 
@@ -90,10 +100,12 @@ class ProgramService:
             program: what is served.
             is_sync: whether a step waits for all trainers.
             on_over: called when every trainer came and left.
+            answer_bytes: how much goes in one answer; trainers ask for the rest.
         """
+        self._answer_bytes = answer_bytes
         self._desk, self._program, self._is_sync, self._on_over = desk, program, is_sync, on_over
         self._sent: dict[int, dict[str, Value]] = {}
-        self._all_sent: Barrier[Sequence[str]] = Barrier(desk.options.num_trainers)
+        self._all_sent: Barrier[Sequence[_Wish]] = Barrier(desk.options.num_trainers)
         self._handlers: dict[Verb, Callable[[int, Message], None]] = {
             Verb.STEP: self._on_step,
             Verb.FETCH: self._on_fetch,
@@ -166,7 +178,7 @@ class ProgramService:
         if message.value == MORE:
             self._desk.answer(trainer, Message(Verb.OK, value=self.version))
             return
-        wanted = names_of(message.sections)
+        wanted = wishes_of(message.sections)
         if self._is_sync:
             self._all_sent.arrive(trainer, wanted)
             self._advance()
@@ -174,7 +186,7 @@ class ProgramService:
         del self._sent[trainer]
         self._program.apply(trainer, pending)
         self.version += 1
-        self._answer_values(trainer, wanted, copy=True)
+        self._answer_values(trainer, wanted)
 
     def _advance(self) -> None:
         """Compute a step if everybody's gradients are there."""
@@ -191,44 +203,39 @@ class ProgramService:
                 self._desk.answer(trainer, error_message(str(error)))
             return
         self.version += 1
-        shared: dict[str, list[Section]] = {}  # many get the same values: one checksum is enough
+        shared: dict[tuple[_Wish, ...], tuple[Section, ...]] = {}  # equal answers need one checksum
         for trainer, wanted in members:
-            self._answer_values(trainer, wanted, copy=False, shared=shared)
+            self._answer_values(trainer, wanted, shared)
 
     def _answer_values(
         self,
         trainer: int,
-        wanted: Sequence[str],
-        *,
-        copy: bool,
-        shared: dict[str, list[Section]] | None = None,
+        wanted: Sequence[_Wish],
+        shared: dict[tuple[_Wish, ...], tuple[Section, ...]] | None = None,
     ) -> None:
-        """Answer with variables.
+        """Answer with variables, or with as much of them as goes in one message.
 
         Args:
             trainer: whom.
-            wanted: their names.
-            copy: they may change while they are sent. (In a synchronous step they do not: the next one needs
-                something of everybody who waits for this answer.)
-            shared: sections made so far.
+            wanted: see `value_parts.wish`.
+            shared: answers of this step so far; None: values may change while they are sent, and are copied. (After
+                a synchronous step they do not: the next one needs something of everybody who waits for this answer.)
         """
-        sections: list[Section] = []
-        try:
-            for name in wanted:
-                found = shared.get(name) if shared is not None else None
-                if found is None:
-                    value = self._program.value(trainer, name)
-                    found = to_sections({name: _copied(value) if copy else value})
-                    if shared is not None:
-                        shared[name] = found
-                sections.extend(found)
-        except PaddleError as error:
-            self._desk.answer(trainer, error_message(str(error)))
-            return
-        self._desk.answer(trainer, Message(Verb.OK, value=self.version, sections=tuple(sections)))
+        key = tuple(wanted)
+        sections = None if shared is None else shared.get(key)
+        if sections is None:
+            try:
+                packed = pack(wanted, partial(self._program.value, trainer), self._answer_bytes)
+            except PaddleError as error:
+                self._desk.answer(trainer, error_message(str(error)))
+                return
+            sections = tuple(packed if shared is not None else map(_copied, packed))
+        if shared is not None:
+            shared[key] = sections
+        self._desk.answer(trainer, Message(Verb.OK, value=self.version, sections=sections))
 
     def _on_fetch(self, trainer: int, message: Message) -> None:
-        self._answer_values(trainer, names_of(message.sections), copy=True)
+        self._answer_values(trainer, wishes_of(message.sections))
 
     def _on_lookup(self, trainer: int, message: Message) -> None:
         found: dict[str, Value] = {}
@@ -245,7 +252,5 @@ class ProgramService:
         self._desk.answer(trainer, Message(Verb.OK, value=self.version))
 
 
-def _copied(value: Value) -> Value:
-    if isinstance(value, Rows):
-        return Rows(value.ids.copy(), value.values.copy(), value.height)
-    return value.copy()
+def _copied(section: Section) -> Section:
+    return Section(section.name, section.array.copy())

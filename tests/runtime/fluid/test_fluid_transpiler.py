@@ -289,3 +289,60 @@ def test_a_trainer_whose_servers_never_come_says_so(monkeypatch: pytest.MonkeyPa
     t.transpile(0, pservers="127.0.0.1:1", trainers=2)
     with pytest.raises(PserverLost, match=r"127\.0\.0\.1:1 did not answer.*does it run"):
         fluid.Executor(fluid.CPUPlace()).run(fluid.default_startup_program())
+
+
+def test_rows_of_a_sparse_table_are_fetched_in_one_place_and_the_table_is_not_received() -> None:
+    ids = [fluid.layers.data(name, [1], dtype="int64") for name in ("a", "b")]
+    rows = [fluid.layers.embedding(each, [10000, 8], is_sparse=True, param_attr="table") for each in ids]
+    out = fluid.layers.fc(fluid.layers.concat(rows, axis=1), 1, bias_attr=False)
+    fluid.optimizer.SGD(0.1).minimize(fluid.layers.mean(out))
+    t = transpiled()
+    main = t.get_trainer_program()
+    block = main.global_block()
+    assert types(main)[:3] == ["distributed_lookup_table", "concat", "mul"]
+    assert block.ops[0].inputs["Ids"] == ("a", "b")
+    assert block.ops[0].attrs["table_names"] == ("table.block0", "table.block1")
+    assert [op.outputs["Out"] for op in block.ops if op.type == "recv"] == [("fc_0.w_0",)]
+    assert {each.vtype for each in t.vars_overview.distributed_vars if each.origin.name == "table"} == {
+        "RemotePrefetch"
+    }
+
+
+def test_a_table_that_something_else_reads_is_received() -> None:
+    ids = fluid.layers.data("ids", [1], dtype="int64")
+    rows = fluid.layers.embedding(ids, [100, 8], is_sparse=True, param_attr="table")
+    table = fluid.default_main_program().global_block().var("table")
+    loss = fluid.layers.mean(fluid.layers.matmul(rows, table, transpose_y=True))
+    fluid.optimizer.SGD(0.1).minimize(loss)
+    trainer = transpiled().get_trainer_program()
+    assert "distributed_lookup_table" not in types(trainer)
+    assert [op.outputs["Out"] for op in trainer.global_block().ops if op.type == "recv"] == [("table",)]
+
+
+def test_parameters_that_are_clipped_by_norm_stay_whole() -> None:
+    net(w_attr=fluid.ParamAttr(gradient_clip=fluid.clip.GradientClipByNorm(1.0)))
+    assert "split_byref" not in types(transpiled().get_trainer_program())
+
+
+def test_a_clip_by_the_norm_of_all_gradients_is_refused() -> None:
+    def clipped() -> Any:
+        fluid.clip.set_gradient_clip(fluid.clip.GradientClipByGlobalNorm(1.0))
+        return fluid.optimizer.SGD(0.1)
+
+    net(clipped)
+    with pytest.raises(ValueError, match="computed of other parameters"):
+        transpiled()
+
+
+def test_a_server_that_corrects_gradients_knows_what_each_trainer_was_given() -> None:
+    net()
+    t = transpiled(fluid.DistributeTranspilerConfig(enable_dc_asgd=True), sync_mode=False)
+    corrected = [
+        "ref_by_trainer_id",
+        "elementwise_sub",
+        "elementwise_mul",
+        "elementwise_mul",
+        "elementwise_add",
+    ]
+    assert server_blocks(t, 0) == [["listen_and_serv"], [*corrected, "sgd"], [*corrected, "sgd"]]
+    assert types(t.get_startup_program(EPS[0])).count("assign") == 4

@@ -61,14 +61,16 @@ class Recorder:
 class Job:
     """One server without sockets, and clients of it."""
 
-    def __init__(self, trainers: int = 2, sync: bool = True) -> None:
+    def __init__(self, trainers: int = 2, sync: bool = True, **options: Any) -> None:
         self.program, self.clock, self.trainers = Recorder(), Clock(), trainers
         self.over = threading.Event()
         self.engine = Engine(
             EngineOptions(trainers, barrier_timeout_s=10.0),
             1,
             self.clock,
-            serve=lambda desk: ProgramService(desk, self.program, is_sync=sync, on_over=self.over.set),
+            serve=lambda desk: ProgramService(
+                desk, self.program, is_sync=sync, on_over=self.over.set, **options
+            ),
         )
         self.servers = InprocServers({"s": self.engine})
         self.links: list[InprocLinks] = []
@@ -137,6 +139,20 @@ def test_a_large_step_goes_in_several_messages_and_is_one_step() -> None:
     client = job.client(0, parcel_bytes=20)
     client.step({0: {f"g{at}": ones(at) for at in range(4)}}, {})
     assert job.program.steps == [["g0", "g1", "g2", "g3"]]
+    client.close()
+
+
+@pytest.mark.parametrize("sync", [True, False])
+@pytest.mark.parametrize("limit", [4, 8, 16, 1000])
+def test_values_that_are_too_large_for_an_answer_come_in_parts(sync: bool, limit: int) -> None:
+    job = Job(trainers=1, sync=sync, answer_bytes=limit)
+    client = job.client(0)
+    names = [f"w{at}" for at in range(3)]
+    found = client.step({0: {"g": np.array([1, 2, 3], np.float32)}}, {0: names})
+    assert list(found[0]) == names
+    for value in found[0].values():
+        np.testing.assert_array_equal(value, [1, 2, 3])
+    assert len(job.program.steps) == 1
     client.close()
 
 

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A server's start and end: any free port, signals, a port that is taken, programs read from files."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import tempfile
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import paddle.fluid as fluid
+from paddle.errors import PortBusy
+from tests.cluster.deadline import wait_for
+from tests.runtime.fluid.transpiled_job import DEADLINE_S, TranspiledJob, built, one_process
+
+
+def line() -> Any:
+    x, y = fluid.layers.data("x", [13]), fluid.layers.data("y", [1])
+    loss = fluid.layers.mean(fluid.layers.square_error_cost(fluid.layers.fc(x, 1), y))
+    fluid.optimizer.SGD(0.05).minimize(loss)
+    return loss
+
+
+def server_of(endpoint: str) -> tuple[fluid.Program, fluid.Program]:
+    main, startup, _ = built(line)
+    t = fluid.DistributeTranspiler()
+    t.transpile(0, main, pservers=endpoint, trainers=1, startup_program=startup)
+    return t.get_pserver_programs(endpoint)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_server_at_port_0_writes_down_its_port_and_a_signal_ends_it_with_code_0(
+    number: signal.Signals,
+) -> None:
+    path = Path(tempfile.gettempdir()) / f"paddle.{os.getpid()}.port"
+    seen: list[int] = []
+
+    def end() -> None:
+        try:
+            wait_for("the port", lambda: path.exists() and path.read_text() != "", DEADLINE_S)
+            socket.create_connection(("127.0.0.1", int(path.read_text())), DEADLINE_S).close()
+            seen.append(int(path.read_text()))
+        finally:
+            os.kill(os.getpid(), number)
+
+    main, startup = server_of("127.0.0.1:0")
+    exe = fluid.Executor(fluid.CPUPlace())
+    exe.run(startup)
+    before = signal.getsignal(number)
+    ender = threading.Thread(target=end, daemon=True)
+    ender.start()
+    with pytest.raises(SystemExit) as ended:
+        exe.run(main)
+    ender.join(DEADLINE_S)
+    assert ended.value.code == 0
+    assert len(seen) == 1
+    assert not path.exists()
+    assert signal.getsignal(number) is before
+
+
+def test_a_port_that_is_taken_is_told() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        main, startup = server_of(f"127.0.0.1:{taken.getsockname()[1]}")
+        exe = fluid.Executor(fluid.CPUPlace())
+        exe.run(startup)
+        with pytest.raises(PortBusy, match="already in use.*held by.*take another port"):
+            exe.run(main)
+
+
+def test_programs_that_were_read_from_bytes_run_as_well() -> None:
+    rng = np.random.default_rng(3)
+    feeds = [
+        {"x": rng.standard_normal((4, 13)).astype("float32"), "y": np.ones((4, 1), "float32")}
+        for _ in range(3)
+    ]
+    expected, first = one_process(line, feeds)
+    job = TranspiledJob(line, trainers=1, servers=1, first=first)
+
+    def train(rank: int) -> list[float]:
+        _, main, startup, loss = job.transpiled(rank)
+        main, startup = (
+            fluid.Program.parse_from_string(each.serialize_to_string()) for each in (main, startup)
+        )
+        exe, scope = fluid.Executor(fluid.CPUPlace()), fluid.Scope()
+        exe.run(startup, scope=scope)
+        losses = [float(exe.run(main, feed, [loss], scope=scope)[0][0]) for feed in feeds]
+        exe.close()
+        return losses
+
+    (losses,) = job.run(train)
+    np.testing.assert_allclose(losses, expected, rtol=1e-5)
