@@ -8,15 +8,14 @@ Float32, one thread a rank. docs/benchmarks-collective.md says what each figure 
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import statistics
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from benchmarks import machine
+from benchmarks.arguments import add_peers_python, parser
 from benchmarks.collectives.sides import OUR_PYTHON, Ranks, installed
 from benchmarks.report import Report, tell
 from benchmarks.serving.measuring import mixed_sizes
@@ -118,7 +117,9 @@ MEASUREMENTS: Mapping[str, Callable[[Plan], None]] = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure, print, write."""
-    given = _parse(argv)
+    arguments = parser("benchmarks.collective", __doc__, MEASUREMENTS)
+    add_peers_python(arguments, "torch and mpi4py")
+    given = arguments.parse_args(argv)
     facts = machine.describe(("numpy",), {"mpirun": ("mpirun", "--version")})
     plan = Plan(Report(tell=tell), 1 if given.quick else 7, 0.02 if given.quick else 1.0, given.peers_python)
     for name in given.only:
@@ -126,36 +127,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         MEASUREMENTS[name](plan)
     plan.report.show(facts, given.json)
     return 0
-
-
-def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.collective", description=__doc__.splitlines()[0] if __doc__ else None
-    )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write figures and ratios there too")
-    parser.add_argument("--quick", action="store_true", help="little work, once: to see that it runs")
-    parser.add_argument(
-        "--peers_python",
-        default=OUR_PYTHON,
-        metavar="PYTHON",
-        help="the Python that has torch and mpi4py (default: this one)",
-    )
-    parser.add_argument(
-        "--only",
-        type=_names,
-        default=list(MEASUREMENTS),
-        metavar="NAME,...",
-        help=f"of {', '.join(MEASUREMENTS)}",
-    )
-    return parser.parse_args(argv)
-
-
-def _names(text: str) -> list[str]:
-    names = text.split(",")
-    for name in names:
-        if name not in MEASUREMENTS:
-            raise argparse.ArgumentTypeError(f"{name!r}: expected one of {', '.join(MEASUREMENTS)}")
-    return names
 
 
 if __name__ == "__main__":

@@ -8,13 +8,13 @@ Needs root. docs/benchmarks.md says what each figure means.
 
 from __future__ import annotations
 
-import argparse
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from benchmarks import machine
+from benchmarks.arguments import parser
 from benchmarks.launching import dispatch, relay, rivals, start, stop
 from benchmarks.launching.run import Run
 from benchmarks.report import Report, tell
@@ -41,7 +41,9 @@ MEASUREMENTS: Mapping[str, Callable[[Run, Sequence[int]], None]] = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure, print, write."""
-    given = _parse(argv)
+    arguments = parser("benchmarks.launch", __doc__, MEASUREMENTS)
+    arguments.add_argument("--hosts", type=int, nargs="+", default=[16, 64], metavar="N")
+    given = arguments.parse_args(argv)
     if reason := missing_tools():
         print(f"benchmarks.launch: {reason}", file=sys.stderr)
         return 2
@@ -64,33 +66,6 @@ def main(argv: Sequence[str] | None = None) -> int:
                 run.report.lack(name, f"broke off: {str(error)[-500:]}")
         run.report.show(facts, given.json)
     return 0
-
-
-def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.launch", description=__doc__.splitlines()[0] if __doc__ else None
-    )
-    parser.add_argument("--hosts", type=int, nargs="+", default=[16, 64], metavar="N")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write figures and ratios there too")
-    parser.add_argument("--quick", action="store_true", help="little work, once: to see that it runs")
-    parser.add_argument(
-        "--only",
-        type=_names,
-        default=list(MEASUREMENTS),
-        metavar="NAME,...",
-        help=f"of {', '.join(MEASUREMENTS)}; `dispatch` is all of these",
-    )
-    return parser.parse_args(argv)
-
-
-def _names(text: str) -> list[str]:
-    names: list[str] = []
-    for word in text.split(","):
-        found = [name for name in MEASUREMENTS if word in (name, name.partition("_")[0])]
-        if not found:
-            raise argparse.ArgumentTypeError(f"{word!r}: expected one of {', '.join(MEASUREMENTS)}")
-        names += found
-    return names
 
 
 if __name__ == "__main__":

@@ -1,24 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """How fast trainers push gradients and pull values, beside plain sockets that do the same, and the machine's limits.
 
-    python -m benchmarks.pserver [--json FILE] [--quick] [--only NAME,...]
+    python -m benchmarks.pserver [--json FILE] [--turns N] [--quick] [--only NAME,...] [--peers_python PYTHON]
 
 One server, float32, plain gradient descent, loopback. docs/benchmarks-pserver.md says what each figure means.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from benchmarks import machine
+from benchmarks.arguments import parser
 from benchmarks.report import Report, tell
 from benchmarks.serving import limits, peers
 from benchmarks.serving.measuring import Plan, goodput, latency, mixed_sizes
-from benchmarks.serving.sides import KEY, Processes, ours, raw
+from benchmarks.serving.sides import KEY, Processes, ours, peer, raw
 
 PACKAGES = ("numpy", "pyzmq", "numba", *peers.PACKAGES)
 SIZES = {"4KB": 4 << 10, "1MB": 1 << 20, "40MB": 40_000_000, "400MB": 400_000_000}
@@ -44,8 +44,16 @@ def _size(name: str) -> Callable[[Plan], None]:
                 f"node_{name}_w{count}": lambda count=count: ours([size], count, in_place=True),
                 f"node_copied_{name}_w{count}": lambda count=count: ours([size], count),
             }
-            _contest(plan, sides, latency if name == "4KB" else goodput, size)
             at = f"{name}_w{count}"
+            if name == "4KB" and count == 1:
+                sides |= {
+                    f"{way}_apart_{at}": lambda start=start: start().part()
+                    for way, start in zip(("raw", "tcp", "node"), list(sides.values())[:3], strict=True)
+                }
+            _contest(plan, sides, latency if name == "4KB" else goodput, size)
+            if name == "4KB" and count == 1:
+                for way in ("tcp", "node"):
+                    plan.report.compare(f"{way}_apart_{at}_vs_raw", f"{way}_apart_{at}", f"raw_apart_{at}")
             for way in ("tcp", "node", "node_copied"):
                 plan.report.compare(f"{way}_{at}_vs_raw", f"{way}_{at}", f"raw_{at}")
             plan.report.compare(f"node_{at}_vs_tcp", f"node_{at}", f"tcp_{at}")
@@ -77,6 +85,22 @@ def _curve(plan: Plan) -> None:
     plan.report.compare("curve_ports2_vs_ports1", "curve_40MB_ports2", "curve_40MB_ports1")
 
 
+def _peers(plan: Plan, python: str) -> None:
+    size = plan.size(SIZES["40MB"])
+    for count in TRAINERS:
+        at = f"40MB_w{count}"
+        sides = {f"tcp_beside_{at}": lambda count=count: ours([size], count, within_node=False)}
+        for way, (package, counts) in peers.WAYS.items():
+            if not peers.has(python, package):
+                plan.report.lack(f"{way}_{at}", f"{package} is not installed")
+            elif count in counts:
+                sides[f"{way}_{at}"] = lambda way=way, count=count: peer(way, size, count, python)
+        _contest(plan, sides, goodput, size)
+        for way in peers.WAYS:
+            if f"{way}_{at}" in sides:
+                plan.report.compare(f"tcp_vs_{way}_{at}", f"tcp_beside_{at}", f"{way}_{at}")
+
+
 def _contest(
     plan: Plan,
     sides: Mapping[str, Callable[[], Processes]],
@@ -98,48 +122,29 @@ MEASUREMENTS: Mapping[str, Callable[[Plan], None]] = {
     **{name: _size(name) for name in SIZES},
     "mixed": _mixed,
     "curve": _curve,
-    "peers": lambda plan: peers.measure(plan.report, plan.size(SIZES["40MB"]), plan.turns),
 }
+
+
+NAMES = (*MEASUREMENTS, "peers")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure, print, write."""
-    given = _parse(argv)
+    given = parser("benchmarks.pserver", __doc__, MEASUREMENTS).parse_args(argv)
     facts = machine.describe(PACKAGES)
     congestion = Path("/proc/sys/net/ipv4/tcp_congestion_control")
     if congestion.exists():
         facts["tcp"] = congestion.read_text().strip()
     quick = given.quick
-    plan = Plan(Report(tell=tell), turns=1 if quick else 9, scale=0.05 if quick else 1.0)
+    plan = Plan(Report(tell=tell), turns=1 if quick else given.turns, scale=0.05 if quick else 1.0)
     for name in given.only:
         tell(f"benchmarks.pserver: {name} ...")
-        MEASUREMENTS[name](plan)
+        if name == "peers":
+            _peers(plan, given.peers_python)
+        else:
+            MEASUREMENTS[name](plan)
     plan.report.show(facts, given.json)
     return 0
-
-
-def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.pserver", description=__doc__.splitlines()[0] if __doc__ else None
-    )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write figures and ratios there too")
-    parser.add_argument("--quick", action="store_true", help="little work, once: to see that it runs")
-    parser.add_argument(
-        "--only",
-        type=_names,
-        default=list(MEASUREMENTS),
-        metavar="NAME,...",
-        help=f"of {', '.join(MEASUREMENTS)}",
-    )
-    return parser.parse_args(argv)
-
-
-def _names(text: str) -> list[str]:
-    names = text.split(",")
-    for name in names:
-        if name not in MEASUREMENTS:
-            raise argparse.ArgumentTypeError(f"{name!r}: expected one of {', '.join(MEASUREMENTS)}")
-    return names
 
 
 if __name__ == "__main__":

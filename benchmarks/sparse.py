@@ -9,21 +9,9 @@ about 6 GB for 10 million rows, and as much again for each peer, one after the o
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-
-
-def main() -> int:
-    """Measure in a process that finds the package `paddle` before the script of that name."""
-    path = {"PYTHONPATH": f"{ROOT / 'runtime'}{os.pathsep}{ROOT}"}
-    argv = [sys.executable, "-P", "-m", "benchmarks.tables.measuring", *sys.argv[1:]]
-    return subprocess.run(argv, env=os.environ | ONE_THREAD | path, check=False).returncode
-
+from benchmarks import own_process
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(own_process.run("benchmarks.tables.measuring"))

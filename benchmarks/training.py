@@ -8,15 +8,14 @@ One thread on every side. docs/benchmarks-training.md says what each figure mean
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from benchmarks import machine
+from benchmarks.arguments import add_peers_python, parser
 from benchmarks.learning import work
 from benchmarks.learning.child import Child
 from benchmarks.report import Report, tell
@@ -117,7 +116,9 @@ MEASUREMENTS: Mapping[str, Callable[[Plan], None]] = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure, print, write."""
-    given = _parse(argv)
+    arguments = parser("benchmarks.training", __doc__, MEASUREMENTS)
+    add_peers_python(arguments, "PyTorch")
+    given = arguments.parse_args(argv)
     facts = machine.describe(PACKAGES)
     quick = given.quick
     plan = Plan(Report(tell=tell), 1 if quick else 9, 0.05 if quick else 1.0, given.peers_python)
@@ -126,33 +127,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         MEASUREMENTS[name](plan)
     plan.report.show(facts, given.json)
     return 0
-
-
-def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.training", description=__doc__.splitlines()[0] if __doc__ else None
-    )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write figures and ratios there too")
-    parser.add_argument("--quick", action="store_true", help="little work, once: to see that it runs")
-    parser.add_argument(
-        "--peers_python", default=sys.executable, metavar="PYTHON", help="interpreter that has PyTorch"
-    )
-    parser.add_argument(
-        "--only",
-        type=_names,
-        default=list(MEASUREMENTS),
-        metavar="NAME,...",
-        help=f"of {', '.join(MEASUREMENTS)}",
-    )
-    return parser.parse_args(argv)
-
-
-def _names(text: str) -> list[str]:
-    names = text.split(",")
-    for name in names:
-        if name not in MEASUREMENTS:
-            raise argparse.ArgumentTypeError(f"{name!r}: expected one of {', '.join(MEASUREMENTS)}")
-    return names
 
 
 if __name__ == "__main__":

@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Other ways to move a gradient to another process and values back, if they are installed."""
+"""Which other ways to move a gradient to another process and values back a Python has."""
 
 from __future__ import annotations
 
-import importlib.util
+import subprocess
 
-from benchmarks.report import Report
+PACKAGES = ("ray", "torch")
+WAYS = {"gloo": ("torch", (1, 2)), "ray": ("ray", (1,))}
+"""way -> the package that it needs, and with how many trainers it is measured."""
 
-PACKAGES = ("ray", "torch", "mpi4py")
+_START_S = 60.0
 
 
-def measure(report: Report, size: int, turns: int) -> None:
-    """Name those that are lacking."""
-    for package in PACKAGES:
-        if importlib.util.find_spec(package) is None:
-            report.lack(f"{package}_40MB_w1", f"{package} is not installed")
+def has(python: str, package: str) -> bool:
+    """Return whether a Python has a package."""
+    code = "import importlib.util, sys; sys.exit(importlib.util.find_spec(sys.argv[1]) is None)"
+    return subprocess.run([python, "-c", code, package], timeout=_START_S, check=False).returncode == 0

@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import select
+import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -77,17 +78,25 @@ class Processes:
             if _line(trainer, _START_S).strip() != "ready":
                 raise RuntimeError(f"a trainer did not start: {' '.join(map(str, trainer.args))[:300]}")
 
-    def child(self, argv: Sequence[str], **more: Any) -> subprocess.Popen[str]:
+    def child(self, argv: Sequence[str], python: str = sys.executable, **more: Any) -> subprocess.Popen[str]:
         """Start a Python process."""
         child = subprocess.Popen(
-            [sys.executable, *argv], cwd=ROOT, env=_environment(), text=True, stdout=subprocess.PIPE, **more
+            [python, *argv], cwd=ROOT, env=_environment(), text=True, stdout=subprocess.PIPE, **more
         )
         self._children.append(child)
         return child
 
-    def trainer(self, argv: Sequence[str]) -> None:
+    def trainer(self, argv: Sequence[str], python: str = sys.executable) -> None:
         """Start a trainer."""
-        self._trainers.append(self.child(argv, stdin=subprocess.PIPE))
+        self._trainers.append(self.child(argv, python, stdin=subprocess.PIPE))
+
+    def part(self) -> Self:
+        """Give server and trainers a core each, as far as there are such; return this."""
+        cores = sorted(os.sched_getaffinity(0))
+        for number, child in enumerate(self._children):
+            for thread in os.listdir(f"/proc/{child.pid}/task"):
+                os.sched_setaffinity(int(thread), {cores[number % len(cores)]})
+        return self
 
     def reports_to(self) -> tuple[int, int]:
         """Return a pipe that ends with this context."""
@@ -138,6 +147,20 @@ def ours(
         given = {"endpoints": endpoints, "trainer": trainer, "trainers": trainers, "key": key}
         given |= {"sizes": list(sizes), **more}
         side.trainer(["-m", "benchmarks.serving.ours_trainer", json.dumps(given)])
+    side.wait_ready()
+    return side
+
+
+def peer(way: str, size: int, trainers: int, python: str) -> Processes:
+    """Another way, run by a Python that has it; see `peer`."""
+    side = Processes()
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    program = ["-m", "benchmarks.serving.peer", way]
+    if way == "gloo":
+        side.child([*program, "0", str(trainers + 1), port, str(size)], python)
+    for rank in range(1, trainers + 1):
+        side.trainer([*program, str(rank), str(trainers + 1), port, str(size)], python)
     side.wait_ready()
     return side
 

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line that benchmarks of several measurements share."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Collection
+from pathlib import Path
+
+
+def parser(module: str, doc: str | None, measurements: Collection[str]) -> argparse.ArgumentParser:
+    """Return a parser of --json, --quick and --only, to which a benchmark adds its own.
+
+    Args:
+        module: its name; "benchmarks.pserver".
+        doc: its docstring, whose first line says what it measures.
+        measurements: names in the order in which they are made; `a_b` also answers to `a`.
+    """
+
+    def names(text: str) -> list[str]:
+        found: list[str] = []
+        for word in text.split(","):
+            meant = [name for name in measurements if word in (name, name.partition("_")[0])]
+            if not meant:
+                raise argparse.ArgumentTypeError(f"{word!r}: expected one of {', '.join(measurements)}")
+            found += meant
+        return found
+
+    made = argparse.ArgumentParser(
+        prog=f"python -m {module}", description=doc.splitlines()[0] if doc else None
+    )
+    made.add_argument("--json", type=Path, metavar="FILE", help="write figures and ratios there too")
+    made.add_argument("--quick", action="store_true", help="little work, once: to see that it runs")
+    made.add_argument(
+        "--only",
+        type=names,
+        default=list(measurements),
+        metavar="NAME,...",
+        help=f"of {', '.join(measurements)}; `a` is all that begin with `a_`",
+    )
+    return made
+
+
+def add_peers_python(to: argparse.ArgumentParser, packages: str) -> None:
+    """Add --peers_python, the interpreter that has what we are compared with."""
+    to.add_argument(
+        "--peers_python",
+        default=sys.executable,
+        metavar="PYTHON",
+        help=f"the Python that has {packages} (default: this one)",
+    )
