@@ -6,6 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from paddle.backend import Array, array_module
+from paddle.ops import adaptive_pool
 from paddle.ops.errors import AttrError, ShapeError
 from paddle.ops.registry import Spec, gradient, operator
 from paddle.ops.window import Pair, Window, padded, shifted, unpadded
@@ -18,6 +19,7 @@ _ATTRS = {
     "paddings": (0, 0),
     "exclusive": True,
     "ceil_mode": False,
+    "adaptive": False,
 }
 
 
@@ -30,6 +32,7 @@ def _infer(
     strides: Pair,
     paddings: Pair,
     ceil_mode: bool,
+    adaptive: bool,
 ) -> Spec:
     if pooling_type not in ("max", "avg"):
         raise AttrError(f"pooling_type: expected 'max' or 'avg', got {pooling_type!r}")
@@ -38,6 +41,8 @@ def _infer(
     if global_pooling:
         return x._replace(shape=(*x.shape[:2], 1, 1))
     window = Window(ksize, strides, paddings)
+    if adaptive:
+        return x._replace(shape=(*x.shape[:2], *ksize))
     return x._replace(shape=(*x.shape[:2], *window.places(x.shape[2:], ceil_mode)))
 
 
@@ -52,15 +57,18 @@ def pool2d(
     paddings: Pair,
     exclusive: bool,
     ceil_mode: bool,
+    adaptive: bool,
 ) -> Array:
     """Return (N, C, H', W'); padding never wins a maximum, and counts in a mean only if not exclusive.
 
-    A window of nothing but padding gives zero.
+    A window of nothing but padding gives zero. If adaptive, ksize says how many cells there are.
     """
     if global_pooling:
         return (
             x.max(axis=(2, 3), keepdims=True) if pooling_type == "max" else x.mean(axis=(2, 3), keepdims=True)
         )
+    if adaptive:
+        return adaptive_pool.pooled(x, ksize, pooling_type)
     window = Window(ksize, strides, paddings)
     places = window.places(x.shape[2:], ceil_mode)
     if pooling_type == "max":
@@ -80,8 +88,11 @@ def pool2d_grad(
     strides: Pair,
     paddings: Pair,
     exclusive: bool,
+    adaptive: bool,
 ) -> Array:
     """dOut goes to the first greatest cell of its window, or in equal shares to all of its cells."""
+    if adaptive and not global_pooling:
+        return adaptive_pool.taken_back(x, out, dout, pooling_type)
     window = Window(x.shape[2:], (1, 1), (0, 0)) if global_pooling else Window(ksize, strides, paddings)
     if pooling_type == "max":
         return _to_greatest(x, out, dout, window)

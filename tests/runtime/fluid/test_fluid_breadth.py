@@ -37,6 +37,7 @@ def _run(feed: dict[str, Any], fetches: list[Any]) -> list[Any]:
         (lambda x: layers.softshrink(layers.tanh_shrink(layers.selu(x))), (2, 4, 6, 8)),
         (lambda x: layers.hard_shrink(layers.thresholded_relu(x, 0.1), 0.2), (2, 4, 6, 8)),
         (lambda x: layers.unstack(x, axis=1)[3], (2, 6, 8)),
+        (lambda x: layers.adaptive_pool2d(x, [5, 3], "avg"), (2, 4, 5, 3)),
         (lambda x: layers.im2sequence(x, [2, 2], [2, 2]), (24, 16)),
         (lambda x: layers.reduce_any(layers.reduce_all(layers.isfinite(x))), (1,)),
         (lambda x: layers.rank(x), (1,)),

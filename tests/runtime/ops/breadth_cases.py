@@ -51,6 +51,7 @@ def _volumes() -> list[Case]:
 
 def _images() -> list[Case]:
     around = {"paddings": [1, 2, 0, 1]}
+    cells: dict[str, object] = {"ksize": [3, 2], "adaptive": True}
     sizes: list[dict[str, object]] = [
         {"out_h": 5, "out_w": 2},
         {"out_h": 2, "out_w": 7, "align_corners": False},
@@ -66,6 +67,13 @@ def _images() -> list[Case]:
         *(Case("bilinear_interp", {"X": (2, 2, 3, 4)}, size) for size in sizes),
         *(Case("nearest_interp", {"X": (2, 2, 3, 4)}, size) for size in sizes[:1]),
         Case("nearest_interp", {"X": (0, 2, 3, 4)}, {"out_h": 5, "out_w": 2, "align_corners": False}),
+        Case("pool2d", {"X": (2, 2, 5, 4)}, {"pooling_type": "avg", "ksize": [3, 2], "adaptive": True}),
+        Case(
+            "pool2d",
+            {"X": Values((2, 2, 5, 4), "apart")},
+            {"pooling_type": "max", "ksize": [2, 3], "adaptive": True},
+        ),
+        Case("pool2d", {"X": (0, 2, 5, 4)}, {"pooling_type": "max", "ksize": [2, 3], "adaptive": True}),
         Case("space_to_depth", {"X": (2, 3, 4, 2)}, {"blocksize": 2}),
         Case("space_to_depth", {"X": (0, 3, 4, 2)}, {"blocksize": 2}),
         Case("shuffle_channel", {"X": (2, 6, 2, 1)}, {"group": 3}),

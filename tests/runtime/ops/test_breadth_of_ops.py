@@ -51,6 +51,14 @@ def test_a_transposed_convolution_of_volumes_grows_what_a_convolution_shrinks() 
     np.testing.assert_allclose(out, [[[[[1, 1, 2, 2]]]]])
 
 
+@pytest.mark.parametrize(
+    ("kind", "expected"), [("avg", [[2.5, 4.5], [6.5, 8.5]]), ("max", [[5, 7], [9, 11]])]
+)
+def test_cells_lie_evenly_over_an_image_and_overlap(kind: str, expected: list[list[float]]) -> None:
+    attrs = {"pooling_type": kind, "ksize": [2, 2], "adaptive": True}
+    np.testing.assert_allclose(run_op("pool2d", {"X": _IMAGE}, attrs)[0][0, 0], expected)
+
+
 @pytest.mark.parametrize("mode", ["reflect", "edge"])
 def test_a_border_is_numpys(mode: str) -> None:
     (out,) = run_op("pad2d", {"X": _IMAGE}, {"paddings": [1, 2, 0, 3], "mode": mode})

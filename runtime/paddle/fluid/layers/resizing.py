@@ -11,6 +11,7 @@ from paddle.fluid.layers.convolutions import Size, sizes
 from paddle.fluid.variable import Variable
 
 __all__ = [
+    "adaptive_pool2d",
     "affine_channel",
     "im2sequence",
     "image_resize",
@@ -25,6 +26,24 @@ __all__ = [
 ]
 
 _RESAMPLES = {"BILINEAR": "bilinear_interp", "NEAREST": "nearest_interp"}
+
+
+def adaptive_pool2d(
+    input: Variable,
+    pool_size: Size,
+    pool_type: str = "max",
+    require_index: bool = False,
+    name: str | None = None,
+) -> Variable:
+    """Return the greatest or the mean of each of `pool_size` cells that lie evenly over an image.
+
+    Raises:
+        FluidError: require_index is set, which is not supported.
+    """
+    if require_index:
+        raise FluidError("adaptive_pool2d: require_index is not supported")
+    attrs = {"pooling_type": pool_type, "ksize": sizes(pool_size, 2), "adaptive": True}
+    return LayerHelper("pool2d", name).apply("pool2d", {"X": input}, attrs, dtype=input.dtype)
 
 
 def image_resize(

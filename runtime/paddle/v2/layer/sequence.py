@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import dataclass
 
 from paddle.v2 import activation, model, pooling
 from paddle.v2.attr import ExtraLayerAttribute
@@ -60,26 +61,35 @@ def pooling_(
     return _pooled("seq_pooling", input, _POOLS[kind], name, bias_attr, layer_attr)
 
 
-def last_seq(
-    input: LayerOutput,
-    name: str | None = None,
-    agg_level: str = AggregateLevel.TO_NO_SEQUENCE,
-    stride: int = -1,
-    layer_attr: ExtraLayerAttribute | None = None,
-) -> LayerOutput:
-    """Declare the last row of each sequence."""
-    return _end(input, "LAST", True, name, agg_level, stride, layer_attr)
+@dataclass(frozen=True)
+class _End:
+    """The layer of one end of each sequence; `own_last` is the value of `reverse` for which it was computed first."""
+
+    which: str
+    own_last: bool
+
+    def __call__(
+        self,
+        input: LayerOutput,
+        name: str | None = None,
+        agg_level: str = AggregateLevel.TO_NO_SEQUENCE,
+        stride: int = -1,
+        layer_attr: ExtraLayerAttribute | None = None,
+    ) -> LayerOutput:
+        """Declare it."""
+        who = f"{self.which.lower()}_seq"
+        require_layer(input, who)
+        _whole(agg_level, stride, who)
+        if input.config.attrs.get("reverse") is self.own_last:
+            warnings.warn(
+                f"{who} of {input.name!r} takes the row that it computed first, not the one that has seen all others",
+                stacklevel=2,
+            )
+        return _pooled(who, input, self.which, name, False, layer_attr)
 
 
-def first_seq(
-    input: LayerOutput,
-    name: str | None = None,
-    agg_level: str = AggregateLevel.TO_NO_SEQUENCE,
-    stride: int = -1,
-    layer_attr: ExtraLayerAttribute | None = None,
-) -> LayerOutput:
-    """Declare the first row of each sequence."""
-    return _end(input, "FIRST", False, name, agg_level, stride, layer_attr)
+last_seq = _End("LAST", own_last=True)
+first_seq = _End("FIRST", own_last=False)
 
 
 def expand(
@@ -134,26 +144,6 @@ def seq_reshape(
     bias = add_bias(name, [1, reshape_size], bias_attr, default=False)
     links, rate = (InputConfig(input.name),), drop_rate_of(layer_attr, act_name)
     return declare(LayerConfig(name, "seqreshape", reshape_size, links, act_name, bias, rate), [input])
-
-
-def _end(
-    input: LayerOutput,
-    which: str,
-    wants_reverse: bool,
-    name: str | None,
-    agg_level: str,
-    stride: int,
-    layer_attr: ExtraLayerAttribute | None,
-) -> LayerOutput:
-    who = f"{which.lower()}_seq"
-    require_layer(input, who)
-    _whole(agg_level, stride, who)
-    if input.config.attrs.get("reverse") is wants_reverse:
-        warnings.warn(
-            f"{who} of {input.name!r} takes the row that it computed first, not the one that has seen all others",
-            stacklevel=3,
-        )
-    return _pooled(who, input, which, name, False, layer_attr)
 
 
 def _pooled(
