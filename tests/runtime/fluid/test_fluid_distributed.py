@@ -174,3 +174,15 @@ def test_trainers_with_several_places_each_follow_one_machine() -> None:
     job = TranspiledJob(net, first=first)
     losses = job.run(lambda at: job.train(at, [halves(feed, at, 2) for feed in feeds], places=2))
     np.testing.assert_allclose(np.mean(losses, axis=0), expected, rtol=1e-5)
+
+
+def test_two_synchronous_runs_end_with_the_same_bits() -> None:
+    feeds = digit_batches()
+    net = digits(lambda: fluid.optimizer.Adam(0.01))
+    runs = []
+    for _ in range(2):
+        job = TranspiledJob(net, trainers=3)
+        job.run(lambda at, job=job: job.train(at, [halves(feed, at, 4) for feed in feeds]))  # type: ignore[misc]
+        runs.append([job.scopes[f"trainer {at}"].get("fc_1.w_0") for at in range(3)])
+    for other in [*runs[0][1:], *runs[1]]:
+        np.testing.assert_array_equal(runs[0][0], other)
