@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,10 +28,10 @@ class Followed:
 
     def seek_tail(self, lines: int) -> None:
         """Begin so many lines before the end; a file that is not there begins at its start."""
-        with contextlib.suppress(OSError), self.path.open("rb") as file:
-            status = os.fstat(file.fileno())
+        with contextlib.suppress(OSError), _opened(self.path) as descriptor:
+            status = os.fstat(descriptor)
             self.inode = (status.st_dev, status.st_ino)
-            self.offset = _tail_offset(file.fileno(), status.st_size, lines)
+            self.offset = _tail_offset(descriptor, status.st_size, lines)
 
     def read(self) -> list[str]:
         """The whole lines that came since the last call, with the label."""
@@ -40,25 +41,20 @@ class Followed:
         return [self._shown(line) for line in whole]
 
     def _next(self) -> bytes:
-        try:
-            descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
-            return b""
-        try:
+        with contextlib.suppress(OSError), _opened(self.path) as descriptor:
             status = os.fstat(descriptor)
             inode = (status.st_dev, status.st_ino)
             if inode != self.inode or status.st_size < self.offset:
                 self.inode, self.offset, self.rest = inode, 0, b""
             return os.pread(descriptor, CHUNK, self.offset)
-        finally:
-            os.close(descriptor)
+        return b""
 
     def _rest_of_rotated(self) -> bytes:
         """What came into the file after the last look, if it was renamed to NAME.1 meanwhile."""
-        with contextlib.suppress(OSError), open(f"{self.path}.1", "rb", buffering=0) as file:
-            status = os.fstat(file.fileno())
+        with contextlib.suppress(OSError), _opened(Path(f"{self.path}.1")) as descriptor:
+            status = os.fstat(descriptor)
             if (status.st_dev, status.st_ino) == self.inode:
-                return os.pread(file.fileno(), CHUNK, self.offset)
+                return os.pread(descriptor, CHUNK, self.offset)
         return b""
 
     def finish(self) -> list[str]:
@@ -69,6 +65,16 @@ class Followed:
     def _shown(self, line: bytes) -> str:
         text = line.decode("utf-8", "backslashreplace").rstrip("\r")
         return f"[{self.label}] {text}" if self.label else text
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    """A descriptor of a file; a pipe in its place is not waited for, and cannot be read at an offset."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def _tail_offset(descriptor: int, size: int, lines: int) -> int:

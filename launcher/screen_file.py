@@ -55,6 +55,8 @@ def tail(path: Path, lines: int) -> list[str]:
     """The last lines of a screen file, from the one before it too."""
     found: list[str] = []
     for part in (path, path.with_name(f"{path.name}.1")):
+        if not part.is_file():  # a pipe would be waited for
+            continue
         try:
             with part.open("rb") as file:
                 file.seek(max(0, os.fstat(file.fileno()).st_size - LIMIT))

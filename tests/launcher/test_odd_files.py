@@ -139,6 +139,21 @@ def test_a_pipe_in_the_place_of_a_state_file_is_not_waited_for(where: StatePlace
     assert (done.returncode, JOB in done.stdout, done.stderr) == (0, True, "")
 
 
+def test_pipes_and_directories_in_the_place_of_logs_hold_nobody_up(
+    where: StatePlaces, tmp_path: Path
+) -> None:
+    write_json(where.jobs / JOB / JOB_FILE, {**RECORD, "collected": str(tmp_path / "ws")})
+    write_json(where.jobs / JOB / STATUS_FILE, {**STATUS, "phase": "ended", "exit_code": 0})
+    os.mkfifo(where.jobs / JOB / "screen.log")
+    folder = tmp_path / "ws" / "log" / "node_0"
+    (folder / "server.log").mkdir(parents=True)
+    os.mkfifo(folder / "train.log")
+    for words in (["attach", JOB], ["logs", JOB]):
+        done = paddle(where, *words)
+        assert "Traceback" not in done.stderr
+        assert done.returncode == 0, (words, done.stderr)
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_an_answer_that_cannot_be_written_is_an_error(where: StatePlaces) -> None:
     for words in (["status", "--json"], ["--version"], ["help", "logs"]):
