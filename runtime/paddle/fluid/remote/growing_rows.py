@@ -8,6 +8,7 @@ gradient, and begin with what (seed, id) says, whoever comes first and on whatev
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,9 +23,12 @@ from paddle.graph.operator import Operator
 from paddle.ops.selected_rows import SelectedRows
 from paddle.optim.spec import OptimizerSpec, ParameterSpec, RowGradient
 from paddle.pserver.named_values import Ids, Rows, Value
+from paddle.pserver.sparse.initial import Initial
+from paddle.pserver.sparse.spec import TableSpec
 
 if TYPE_CHECKING:
     from paddle.pserver.sparse.blocks import Block
+    from paddle.pserver.sparse.hash_table import HashTable
 
 _LOOKUP = "lookup_sparse_table"
 _RULE = "sgd"
@@ -55,12 +59,6 @@ class GrowingRows:
         Raises:
             FluidError: the block's update cannot be carried out.
         """
-        # Loads the compiler, which servers without such a table do without.
-        from paddle.pserver.sparse.hash_table import HashTable
-        from paddle.pserver.sparse.initial import Initial
-        from paddle.pserver.sparse.spec import TableSpec
-        from paddle.pserver.sparse.warming import warm_up
-
         self.block, self.lookup_name, self._scope = block, lookup_name, scope
         (self.name,) = lookup.inputs["W"]
         update = program.blocks[block].ops[-1]
@@ -71,10 +69,26 @@ class GrowingRows:
         self._unknown: Any = "zero" if lookup.attrs["is_test"] else "initial"
         begins: Any = lookup.attrs
         initial = Initial(*(begins[f"initial_{what}"] for what in ("kind", "mean", "spread", "seed")))
-        spec = TableSpec(ParameterSpec(self.name, (1, width), sparse=True), initial)
+        self._spec = TableSpec(ParameterSpec(self.name, (1, width), sparse=True), initial)
+        self._loaded = scope.get(self.name)
+        if not isinstance(self._loaded, SelectedRows):
+            raise FluidError(f"table {self.name!r}: run the server's startup program first")
+
+    @cached_property
+    def _table(self) -> HashTable:
+        """The rows; made when the first trainer asks, since compiling takes seconds the first time on a machine."""
+        from paddle.pserver.sparse.hash_table import HashTable  # heavy: the compiler
+        from paddle.pserver.sparse.warming import warm_up
+
         warm_up()
-        self._table = HashTable(spec, OptimizerSpec(_RULE))
-        self._take(scope.get(self.name))
+        table = HashTable(self._spec, OptimizerSpec(_RULE))
+        rows, values = (np.asarray(to_host(each)) for each in (self._loaded.rows, self._loaded.values))
+        for start in range(0, len(rows), _LOADED_ROWS):
+            part = slice(start, start + _LOADED_ROWS)
+            table.assign(rows[part].copy(), np.ascontiguousarray(values[part]))
+        self._loaded = SelectedRows(rows[:0].copy(), values[:0].copy(), self._height)
+        self._scope.set(self.name, self._loaded)
+        return table
 
     def check(self, name: str, value: Value) -> None:
         """Refuse what is no gradient of rows.
@@ -82,7 +96,7 @@ class GrowingRows:
         Raises:
             PserverError: it is none.
         """
-        width = self._table.spec.width
+        width = self._spec.width
         if (
             not isinstance(value, Rows)
             or value.values.shape[1:] != (width,)
@@ -121,23 +135,13 @@ class GrowingRows:
         try:
             write_rows(
                 path,
-                (len(self._table), self._table.spec.width),
+                (len(self._table), self._spec.width),
                 self._height,
                 (block.ids for block in ids),
                 (block.parts[0] for block in values),
             )
         except OSError as error:
             raise PserverError(f"{path} cannot be written: {error.strerror}") from error
-
-    def _take(self, loaded: Any) -> None:
-        if not isinstance(loaded, SelectedRows):
-            raise FluidError(f"table {self.name!r}: run the server's startup program first")
-        rows, values = np.asarray(to_host(loaded.rows)), np.asarray(to_host(loaded.values))
-        for start in range(0, len(rows), _LOADED_ROWS):
-            part = slice(start, start + _LOADED_ROWS)
-            self._table.assign(rows[part].copy(), np.ascontiguousarray(values[part]))
-        if len(rows):
-            self._scope.set(self.name, SelectedRows(rows[:0].copy(), values[:0].copy(), loaded.height))
 
 
 def growing_rows(program: graph.Program, serve: Operator, scope: Scope) -> GrowingRows | None:
