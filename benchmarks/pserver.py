@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from benchmarks import machine
-from benchmarks.arguments import parser
+from benchmarks.arguments import add_peers_python, parser
 from benchmarks.report import Report, tell
 from benchmarks.serving import limits, peers
 from benchmarks.serving.measuring import Plan, goodput, latency, mixed_sizes
@@ -38,7 +38,7 @@ def _size(name: str) -> Callable[[Plan], None]:
     def measure(plan: Plan) -> None:
         size = plan.size(SIZES[name])
         for count in TRAINERS:
-            sides = {
+            sides: dict[str, Callable[[], Processes]] = {
                 f"raw_{name}_w{count}": lambda count=count: raw(size, count),
                 f"tcp_{name}_w{count}": lambda count=count: ours([size], count, within_node=False),
                 f"node_{name}_w{count}": lambda count=count: ours([size], count, in_place=True),
@@ -46,10 +46,8 @@ def _size(name: str) -> Callable[[Plan], None]:
             }
             at = f"{name}_w{count}"
             if name == "4KB" and count == 1:
-                sides |= {
-                    f"{way}_apart_{at}": lambda start=start: start().part()
-                    for way, start in zip(("raw", "tcp", "node"), list(sides.values())[:3], strict=True)
-                }
+                for way in ("raw", "tcp", "node"):
+                    sides[f"{way}_apart_{at}"] = _parted(sides[f"{way}_{at}"])
             _contest(plan, sides, latency if name == "4KB" else goodput, size)
             if name == "4KB" and count == 1:
                 for way in ("tcp", "node"):
@@ -59,6 +57,10 @@ def _size(name: str) -> Callable[[Plan], None]:
             plan.report.compare(f"node_{at}_vs_tcp", f"node_{at}", f"tcp_{at}")
 
     return measure
+
+
+def _parted(start: Callable[[], Processes]) -> Callable[[], Processes]:
+    return lambda: start().part()
 
 
 def _mixed(plan: Plan) -> None:
@@ -123,14 +125,15 @@ MEASUREMENTS: Mapping[str, Callable[[Plan], None]] = {
     "mixed": _mixed,
     "curve": _curve,
 }
-
-
 NAMES = (*MEASUREMENTS, "peers")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure, print, write."""
-    given = parser("benchmarks.pserver", __doc__, MEASUREMENTS).parse_args(argv)
+    arguments = parser("benchmarks.pserver", __doc__, NAMES)
+    add_peers_python(arguments, "torch and ray")
+    arguments.add_argument("--turns", type=int, default=9, metavar="N", help="of each side (9)")
+    given = arguments.parse_args(argv)
     facts = machine.describe(PACKAGES)
     congestion = Path("/proc/sys/net/ipv4/tcp_congestion_control")
     if congestion.exists():

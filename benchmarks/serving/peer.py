@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A process of another way to push a gradient and pull values: torch.distributed's gloo, or an actor of ray.
+
+    python -m benchmarks.serving.peer gloo <rank> <ranks> <port> <bytes>       rank 0 serves
+    python -m benchmarks.serving.peer ray 1 2 <port> <bytes>                   the actor is a process of its own
+
+The same sum and update as everywhere, in the library's own arrays; nothing is checked.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Any
+
+import numpy as np
+
+from benchmarks.serving.contest import LEARNING_RATE, take_turns
+
+_STEP, _END = 1.0, 0.0
+
+
+def _gloo(rank: int, ranks: int, port: str, size: int) -> None:
+    torch: Any = importlib.import_module("torch")
+    distributed: Any = importlib.import_module("torch.distributed")
+    torch.set_num_threads(1)
+    distributed.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=ranks)
+    order, w = torch.zeros(1), torch.zeros(size // 4)
+    if rank == 0:
+        gradients = [torch.zeros(size // 4) for _ in range(1, ranks)]
+        while True:
+            for other in range(1, ranks):
+                distributed.recv(order, other)
+            if order.item() == _END:
+                return
+            for other, gradient in enumerate(gradients, 1):
+                distributed.recv(gradient, other)
+            for gradient in gradients[1:]:
+                gradients[0].add_(gradient)
+            w.sub_(gradients[0], alpha=LEARNING_RATE)
+            for work in [distributed.isend(w, other) for other in range(1, ranks)]:
+                work.wait()
+    mine = torch.full((size // 4,), 1e-3)
+
+    def step() -> None:
+        distributed.send(order.fill_(_STEP), 0)
+        distributed.send(mine, 0)
+        distributed.recv(w, 0)
+
+    take_turns(step)
+    distributed.send(order.fill_(_END), 0)
+
+
+class _Server:
+    """The actor."""
+
+    def __init__(self, size: int) -> None:
+        self._w = np.zeros(size // 4, np.float32)
+
+    def push_pull(self, gradient: Any) -> Any:
+        """Take a gradient, return the values after it."""
+        self._w -= np.float32(LEARNING_RATE) * gradient
+        return self._w
+
+
+def _ray(rank: int, ranks: int, port: str, size: int) -> None:
+    ray: Any = importlib.import_module("ray")
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="error")
+    actor = ray.remote(_Server).remote(size)
+    gradient = np.full(size // 4, 1e-3, np.float32)
+
+    def step() -> None:
+        ray.get(actor.push_pull.remote(gradient))
+
+    take_turns(step)
+    ray.shutdown()
+
+
+if __name__ == "__main__":
+    {"gloo": _gloo, "ray": _ray}[sys.argv[1]](
+        int(sys.argv[2]), int(sys.argv[3]), sys.argv[4], int(sys.argv[5])
+    )
