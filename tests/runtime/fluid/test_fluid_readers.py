@@ -129,3 +129,17 @@ def test_runs_that_feed_and_fetch_nothing_draw_anew_each_time() -> None:
         seen.add(np.array(fluid.global_scope().get("kept")).tobytes())
     reader.reset()
     assert len(seen) > 1
+
+
+def test_several_places_take_a_batch_each() -> None:
+    reader, total, _ = _reading()
+    reader.decorate_paddle_reader(lambda: _batches(4))
+    program = fluid.CompiledProgram(fluid.default_main_program())
+    program.with_data_parallel(places=fluid.cpu_places(2))
+    executor = fluid.Executor(fluid.CPUPlace())
+    reader.start()
+    seen = [sorted(executor.run(program, fetch_list=[total])[0].tolist()) for _ in range(2)]
+    with pytest.raises(fluid.core.EOFException):
+        executor.run(program, fetch_list=[total])
+    reader.reset()
+    assert sorted(each for both in seen for each in both) == [0.0, 8.0, 16.0, 24.0]
