@@ -8,6 +8,7 @@ into buffers that live as long as the exchange; selected rows are gathered, in t
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import weakref
 from collections.abc import Mapping, Sequence
@@ -63,6 +64,8 @@ class GradientExchange:
     def abandon(self, error: BaseException) -> None:
         """End the group if other ranks wait for the rest of a step that failed here."""
         if self._posted:
+            with contextlib.suppress(Exception):  # what was posted is summed first: the thread has the group
+                self._wait_for_thread()
             self._group.fail(
                 CollectiveError(
                     f"rank {self._group.rank} failed in the middle of a step: {error}", self._group.rank

@@ -66,6 +66,15 @@ def _simnet() -> Any:
     return loss
 
 
+def _wide() -> Any:
+    """More gradients than one bucket takes."""
+    dense, click = fluid.layers.data("dense", [6]), fluid.layers.data("click", [1], dtype="int64")
+    hidden = fluid.layers.fc(fluid.layers.fc(dense, 1100, act="relu"), 1100, act="tanh")
+    loss = fluid.layers.mean(fluid.layers.cross_entropy(fluid.layers.fc(hidden, 2, act="softmax"), click))
+    fluid.optimizer.Momentum(0.01, 0.9).minimize(loss)
+    return loss
+
+
 def _sequences(rng: np.random.Generator, words: int) -> list[npt.NDArray[np.int64]]:
     return [rng.integers(0, words, (int(length), 1)) for length in rng.integers(1, 5, BATCH)]
 
@@ -87,6 +96,10 @@ def _ctr_batch(rng: np.random.Generator) -> Feed:
     return {"dense": dense, "ids": _sequences(rng, 40), "click": rng.integers(0, 2, (BATCH, 1))}
 
 
+def _wide_batch(rng: np.random.Generator) -> Feed:
+    return {"dense": rng.standard_normal((BATCH, 6)).astype("f4"), "click": rng.integers(0, 2, (BATCH, 1))}
+
+
 def _simnet_batch(rng: np.random.Generator) -> Feed:
     return {name: _sequences(rng, 30) for name in ("query", "good", "bad")}
 
@@ -96,6 +109,7 @@ MODELS: dict[str, tuple[Callable[[], Any], Callable[[np.random.Generator], Feed]
     "word2vec": (_word2vec, _word2vec_batch),
     "ctr": (_ctr, _ctr_batch),
     "simnet": (_simnet, _simnet_batch),
+    "wide": (_wide, _wide_batch),
 }
 
 
