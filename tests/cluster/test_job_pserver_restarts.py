@@ -7,7 +7,6 @@ import os
 import random
 import re
 import signal
-import time
 from functools import partial
 
 import pytest
@@ -26,6 +25,9 @@ scenarios = Scenarios(own_hosts)
 outcomes = scenarios.fixture()
 
 SHORT = ("--passes=4", "--batches=10", "--pause=0.02")
+# No job is over before its kill: trainers wait before their last batches until the test lets them go on.
+GO_ON = "/root/go_on"
+HELD = (*SHORT, f"--wait=38:{GO_ON}")
 
 
 def another_than(job: JobRunner, pid: int) -> bool:
@@ -45,6 +47,16 @@ def kill(job: JobRunner, *hosts: str) -> None:
     for host in hosts:
         if host in found:
             os.kill(found[host].pid, signal.SIGKILL)
+
+
+def let_go_on(cluster: Cluster) -> None:
+    for host in cluster.hosts:
+        host.path(GO_ON).touch()
+
+
+def hold(cluster: Cluster) -> None:
+    for host in cluster.hosts:
+        host.path(GO_ON).unlink(missing_ok=True)
 
 
 def parameters(launch: Launch) -> set[str]:
@@ -70,11 +82,12 @@ def a_synchronous_job_ends_with_the_same_bits_when_pservers_are_killed(
     assert len(expected) == 1
     rng = random.Random(5)
     for _ in range(2):
-        launch = job.start(*SHORT)
-        launch.wait_for_line("end of pass 0", 40)
+        hold(cluster)
+        launch = job.start(*HELD)
+        launch.wait_for_line(f"end of pass {rng.randrange(3)}", 40)
         assert "paddle-JOB" in state_left(cluster)
-        time.sleep(rng.uniform(0, 0.4))  # a moment nobody chose
         kill(job, rng.choice(["node-a", "node-b", "node-c"]))
+        let_go_on(cluster)
         oracle.check(
             launch,
             0,
@@ -89,9 +102,11 @@ def a_synchronous_job_ends_with_the_same_bits_when_pservers_are_killed(
 @scenarios.add
 def all_pservers_killed_at_once_come_back(cluster: Cluster, job: JobRunner, oracle: Oracle) -> None:
     prepare(job)
-    launch = job.start(*SHORT, "--async=1")
+    hold(cluster)
+    launch = job.start(*HELD, "--async=1")
     launch.wait_for_line("end of pass 0", 40)
     kill(job, "node-a", "node-b", "node-c")
+    let_go_on(cluster)
     oracle.check(launch, 0, r"restart 1 of 3", never=["FIRST ERROR"], within_s=60)
     assert len(parameters(launch)) == 1
 
@@ -129,8 +144,13 @@ def a_lost_job_goes_on_from_its_last_checkpoint_and_ends_with_the_same_bits(
     oracle.check(launch, 0, within_s=60)
     expected = parameters(launch)
     kept = ("--checkpoint_dir=/root/checkpoints", "--checkpoint_period=7", "--checkpoint_keep=10")
-    launch = job.start(*SHORT, *kept, "--state_dir=")
-    launch.wait_for_line("end of pass 1", 40)
+    hold(cluster)
+    launch = job.start(*HELD, *kept, "--state_dir=")
+    wait_for(
+        "the checkpoint of batch 14 on every node",
+        lambda: all(list(host.path("/root/checkpoints").glob("v*14.*/part-*")) for host in cluster.hosts),
+        40,
+    )
     kill(job, "node-a", "node-b", "node-c")
     oracle.check(launch, 5, r"give the same command again, with --resume=latest", within_s=40)
     # every node has its own folder, and no two servers were killed at the same moment

@@ -5,6 +5,7 @@
 --async=1                          asynchronous training
 --die=RANK:STEP:HOW                that trainer dies in that step of its first life: kill, exit_3 or hang
 --lives=N                          it does so in its first N lives
+--wait=STEP:PATH                   every trainer waits before that step until the file PATH is there
 """
 
 import os
@@ -20,6 +21,7 @@ import paddle.v2 as paddle
 flags = dict(word[2:].split("=", 1) for word in sys.argv[1:] if word.startswith("--") and "=" in word)
 rank, life = os.environ["PADDLE_TRAINER_ID"], int(os.environ["PADDLE_RESTART_COUNT"])
 victim, die_at, how = (flags.get("die", "none:0:kill")).split(":")
+wait_at, _, awaited = flags.get("wait", "-1:").partition(":")
 steps = 0
 
 
@@ -48,6 +50,8 @@ def on_event(event: object) -> None:
     global steps
     if isinstance(event, paddle.event.BeginIteration):
         time.sleep(float(flags.get("pause", "0.05")))
+        while steps == int(wait_at) and not os.path.exists(awaited):
+            time.sleep(0.01)
         if rank == victim and life < int(flags.get("lives", "1")) and steps == int(die_at):
             come_to_grief()
         steps += 1
