@@ -90,8 +90,8 @@ class Builder:
             if folder not in made:
                 os.makedirs(aside + "/" + folder, exist_ok=True)
                 made.add(folder)
-            if isinstance(entry, File) and not self._cache.lend(entry.digest, aside + "/" + path, entry.mode):
-                yield from self._copy(aside + "/" + path, entry)
+            if isinstance(entry, File) and path not in files:
+                yield from self._place(aside + "/" + path, entry)
             yield
         # last, so that nothing is ever written through one
         for path, entry in entries.items():
@@ -102,6 +102,10 @@ class Builder:
         for path, content in files.items():
             disk.write_text(aside + "/" + path, content)
         _set_modes(aside, entries)
+
+    def _place(self, target: str, entry: File) -> Iterator[None]:
+        if not self._cache.lend(entry.digest, target, entry.mode):
+            yield from self._copy(target, entry)
 
     def _copy(self, target: str, entry: File) -> Iterator[None]:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -32,6 +32,18 @@ def test_nodefile_and_collected_directories_are_there_from_the_start(
     assert (node.root / "JOB1" / "output").is_dir()
 
 
+def test_a_nodefile_of_the_workspace_gives_way_and_stays_in_the_cache_as_it_was(
+    make_node: Callable[..., Node], root: Path
+) -> None:
+    (root / "nodefile").write_text("mine\n")
+    node = greeted(make_node)
+    to_workspace(node, workspace_package(root))
+    assert (node.root / "JOB1" / "nodefile").read_text() == "3\n"
+    assert "mine\n" in [
+        file.read_text() for file in (node.root / ".paddle/cache").glob("?/*") if file.stat().st_size == 5
+    ]
+
+
 def test_each_content_travels_once(make_node: Callable[..., Node], root: Path) -> None:
     package = workspace_package(root)
     dispatch = to_workspace(greeted(make_node), package)
