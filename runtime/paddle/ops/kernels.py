@@ -48,3 +48,20 @@ def add_scaled(x: Any, y: Any, factor: Any, out: Any) -> None:
     """out = x + factor y; all (n,) float32. `out` may be x."""
     for i in range(out.size):
         out[i] = x[i] + factor * y[i]
+
+
+@compiled
+def adam(w: Any, g: Any, m: Any, v: Any, alpha: Any, betas: Any, rests: Any, epsilon: Any) -> None:
+    """m = β₁m + (1 − β₁)g;  v = β₂v + (1 − β₂)g²;  w −= α m/(√v + ε); all (n,) float32, rests are 1 − β."""
+    for i in range(w.size):
+        m[i] = m[i] * betas[0] + rests[0] * g[i]
+        v[i] = v[i] * betas[1] + rests[1] * (g[i] * g[i])
+        w[i] -= alpha * m[i] / (np.sqrt(v[i]) + epsilon)
+
+
+@compiled
+def momentum(w: Any, g: Any, v: Any, eta: Any, mu: Any, nesterov: Any) -> None:
+    """v = μv + g;  w −= ηv, or η(g + μv) with nesterov; all (n,) float32."""
+    for i in range(w.size):
+        v[i] = v[i] * mu + g[i]
+        w[i] -= eta * (g[i] + mu * v[i]) if nesterov else eta * v[i]

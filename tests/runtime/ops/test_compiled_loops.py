@@ -8,11 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from paddle.ops.kernels import adagrad, adagrad_rows, add_segments
+from paddle.ops.kernels import adagrad, adagrad_rows, adam, add_segments, momentum
 from paddle.ops.selected_rows import SelectedRows, merge_rows
 from paddle.ops.update import adagrad as update
 from paddle.ops.update.steps import take_step
 from paddle.optim.fluid_adagrad import FluidAdagrad
+from paddle.optim.fluid_adam import FluidAdam
+from paddle.optim.fluid_momentum import FluidMomentum
+from tests.runtime.ops.run_op import run_op
 
 _WIDE = (300, 256)  # large enough for compiled loops
 
@@ -41,6 +44,45 @@ def test_adagrad_on_rows(count: int) -> None:
     w[rows], s[rows] = some, kept
     np.testing.assert_array_equal(after, w)
     np.testing.assert_array_equal(state, s)
+
+
+def test_adam_on_all_elements() -> None:
+    w, g, m, v = (_drawn(1000, seed=seed) for seed in range(4))
+    v = np.abs(v)
+    compiled, plain = [each.copy() for each in (w, m, v)], [each.copy() for each in (w, m, v)]
+    betas, rests = (np.float32(0.9), np.float32(0.999)), (np.float32(1 - 0.9), np.float32(1 - 0.999))
+    adam(compiled[0], g, compiled[1], compiled[2], np.float32(0.01), betas, rests, np.float32(1e-8))
+    rule = FluidAdam(0.9, 0.999, 1e-8)
+    take_step(rule, plain[0], g, {"m": plain[1], "v": plain[2]}, np.float32(0.01))
+    for one, other in zip(compiled, plain, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("nesterov", [False, True])
+def test_momentum_on_all_elements(nesterov: bool) -> None:
+    w, g, v = (_drawn(1000, seed=seed) for seed in range(3))
+    compiled, plain = [w.copy(), v.copy()], [w.copy(), v.copy()]
+    momentum(compiled[0], g, compiled[1], np.float32(0.1), np.float32(0.9), nesterov)
+    take_step(FluidMomentum(0.9, nesterov), plain[0], g, {"v": plain[1]}, 0.1)
+    for one, other in zip(compiled, plain, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("rule", ["adam", "momentum"])
+def test_large_and_small_parameters_take_the_same_step(rule: str) -> None:
+    grad, rate, steps = _drawn(*_WIDE, seed=8), np.array([0.1], "float32"), []
+    for height in (_WIDE[0], 5):
+        w, g = _drawn(*_WIDE)[:height].copy(), grad[:height].copy()
+        if rule == "adam":
+            powers = np.array([0.9], "float32"), np.array([0.999], "float32")
+            inputs = {"Param": w, "Grad": g, "LearningRate": rate, "Moment1": w * 0, "Moment2": w * 0}
+            after = run_op("adam", {**inputs, "Beta1Pow": powers[0], "Beta2Pow": powers[1]})
+        else:
+            inputs = {"Param": w, "Grad": g, "Velocity": w * 0, "LearningRate": rate}
+            after = run_op("momentum", inputs, {"mu": 0.9})
+        steps.append([each[:5] for each in after])
+    for large, small in zip(*steps, strict=True):
+        np.testing.assert_array_equal(large, small)
 
 
 def test_sums_of_equal_rows() -> None:

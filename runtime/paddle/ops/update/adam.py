@@ -5,7 +5,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from paddle.backend import Array, array_module
+from paddle.ops.compiled import kernels_for, read_only
 from paddle.ops.registry import Spec, operator
 from paddle.ops.selected_rows import SelectedRows
 from paddle.ops.update.grads import dense, merged, scalar
@@ -50,10 +53,21 @@ def adam(
     alpha = alpha.astype(param.dtype)
     rule = FluidAdam(beta1, beta2, epsilon)
     if not (lazy_mode and isinstance(grad, SelectedRows)):
-        take_step(rule, param, dense(grad, param), {"m": moment1, "v": moment2}, alpha)
+        _step_of_all(rule, param, dense(grad, param), moment1, moment2, alpha)
         return param, moment1, moment2
     rows = merged(grad, param)
     w, m, v = param[rows.rows], moment1[rows.rows], moment2[rows.rows]
     take_step(rule, w, rows.values, {"m": m, "v": v}, alpha)
     param[rows.rows], moment1[rows.rows], moment2[rows.rows] = w, m, v
     return param, moment1, moment2
+
+
+def _step_of_all(rule: FluidAdam, param: Array, grad: Array, m: Array, v: Array, alpha: Any) -> None:
+    kernels = kernels_for(param.size, param, grad, m, v)
+    if kernels is None:
+        take_step(rule, param, grad, {"m": m, "v": v}, alpha)
+        return
+    betas = np.float32(rule.beta1), np.float32(rule.beta2)
+    rests = np.float32(1.0 - rule.beta1), np.float32(1.0 - rule.beta2)
+    arrays = param.reshape(-1), read_only(grad.reshape(-1)), m.reshape(-1), v.reshape(-1)
+    kernels.adam(*arrays, np.float32(alpha), betas, rests, np.float32(rule.epsilon))

@@ -5,7 +5,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from paddle.backend import Array
+from paddle.ops.compiled import kernels_for, read_only
 from paddle.ops.registry import Spec, operator
 from paddle.ops.update.grads import dense, scalar
 from paddle.ops.update.steps import take_step
@@ -25,7 +28,13 @@ def momentum(
     param: Array, grad: Any, velocity: Array, rate: Array, *, mu: float, use_nesterov: bool
 ) -> tuple[Array, Array]:
     """Take one step; rows that a sparse gradient lacks move on by their velocity."""
-    take_step(FluidMomentum(mu, use_nesterov), param, dense(grad, param), {"v": velocity}, scalar(rate))
+    given = dense(grad, param)
+    kernels = kernels_for(param.size, param, given, velocity)
+    if kernels is None:
+        take_step(FluidMomentum(mu, use_nesterov), param, given, {"v": velocity}, scalar(rate))
+        return param, velocity
+    arrays = param.reshape(-1), read_only(given.reshape(-1)), velocity.reshape(-1)
+    kernels.momentum(*arrays, np.float32(scalar(rate)), np.float32(mu), use_nesterov)
     return param, velocity
 
 
