@@ -28,7 +28,7 @@ class GradientExchange:
     def __init__(self, group: Ranks, buckets: Sequence[Bucket]) -> None:
         self._group = group
         self._parcels = [_Parcel(bucket.names, group.device) for bucket in buckets]
-        self._posted = 0
+        self._posted = self._pending = 0
         self._work: SimpleQueue[_Parcel | None] = SimpleQueue()
         self._done: SimpleQueue[BaseException | None] = SimpleQueue()
         if len(buckets) > 1:
@@ -44,6 +44,7 @@ class GradientExchange:
         parcel.fill(values)
         self._posted = number + 1
         if self._posted < len(self._parcels):
+            self._pending += 1
             self._work.put(parcel)
 
     def finish(self) -> Mapping[str, Any]:
@@ -78,7 +79,8 @@ class GradientExchange:
             self._finalizer()
 
     def _wait_for_thread(self) -> None:
-        errors = [self._done.get() for _ in range(min(self._posted, len(self._parcels) - 1))]
+        errors = [self._done.get() for _ in range(self._pending)]
+        self._pending = 0
         for error in errors:
             if error is not None:
                 raise error
