@@ -3,9 +3,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
+import mmap
+import platform
+import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +24,9 @@ from paddle.pserver.sparse.hash_table import HashTable
 from paddle.pserver.sparse.index import ABSENT, Index
 from paddle.pserver.sparse.initial import Initial
 from paddle.pserver.sparse.mixing import SEGMENTS, mix_one, owners, segments_of
+from paddle.pserver.sparse.slabs import map_memory
 from paddle.pserver.sparse.spec import TableSpec
+from paddle.pserver.sparse.touching import Toucher
 
 EXTREMES = np.array([0, 1, -1, 2, 2**63 - 1, -(2**63)])
 INITIALS = {
@@ -185,7 +192,7 @@ def ids_in_segment(segment: int, count: int, seed: int) -> np.ndarray:
 
 
 def test_ids_of_crowded_segments_are_found_after_these_were_cut_in_pieces() -> None:
-    count, batch = 60_000, 1000
+    count, batch = 40_000, 1000
     crowd = np.concatenate([[0], ids_in_segment(0, count, 1), ids_in_segment(SEGMENTS - 1, count, 2)])
     assert set(segments_of(crowd).tolist()) == {0, SEGMENTS - 1}
     crowd = np.random.default_rng(3).permutation(crowd)
@@ -214,6 +221,34 @@ def test_a_table_takes_at_most_20_bytes_a_row_beside_its_floats() -> None:
         table.update([RowGradient(part, np.zeros((len(part), 4), np.float32))], 0.1)
     assert table.payload_bytes == len(ids) * 2 * 4 * 4
     assert (table.nbytes - table.payload_bytes) / len(table) < 20
+
+
+# -- memory
+
+
+def resident_pages(memory: np.ndarray) -> int:
+    """Pages of some memory that the kernel has found already."""
+    pages = np.zeros(-(-memory.nbytes // mmap.PAGESIZE), np.uint8)
+    mincore = ctypes.CDLL(None).mincore
+    mincore.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
+    assert mincore(memory.ctypes.data, memory.nbytes, pages.ctypes.data) == 0
+    return int((pages & 1).sum())
+
+
+def test_memory_is_touched_ahead_and_keeps_its_content() -> None:
+    size = 16 << 20
+    memory = map_memory(4 * size)
+    memory[:8] = range(8)
+    toucher = Toucher()
+    toucher.touch(memory, 0, size)
+    toucher.touch(memory, 3 * size - 5000, 3 * size)  # in whole pages
+    expected, deadline = (size + 4096) // mmap.PAGESIZE, time.monotonic() + 20
+    while resident_pages(memory) < expected and time.monotonic() < deadline:
+        time.sleep(0.005)
+    if tuple(map(int, re.findall(r"\d+", platform.release())[:2])) < (5, 14):
+        pytest.skip("this kernel touches no memory on request")
+    assert expected <= resident_pages(memory) < 3 * size // mmap.PAGESIZE
+    assert memory[:9].tolist() == [0, 1, 2, 3, 4, 5, 6, 7, 0]
 
 
 # -- servers
