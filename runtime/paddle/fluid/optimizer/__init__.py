@@ -8,6 +8,7 @@ from paddle.fluid.optimizer.adamax import AdamaxOptimizer
 from paddle.fluid.optimizer.base import Optimizer
 from paddle.fluid.optimizer.ftrl import FtrlOptimizer
 from paddle.fluid.optimizer.lamb import LambOptimizer
+from paddle.fluid.optimizer.model_average import ModelAverage
 from paddle.fluid.optimizer.momentum import LarsMomentumOptimizer, MomentumOptimizer
 from paddle.fluid.optimizer.rmsprop import RMSPropOptimizer
 from paddle.fluid.optimizer.sgd import SGDOptimizer
@@ -42,6 +43,7 @@ __all__ = [
     "LambOptimizer",
     "LarsMomentum",
     "LarsMomentumOptimizer",
+    "ModelAverage",
     "Momentum",
     "MomentumOptimizer",
     "Optimizer",

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""average_accumulates: sums of a parameter's values over the last updates; `optim.model_average` says how."""
+
+from __future__ import annotations
+
+from paddle.backend import Array
+from paddle.ops.registry import Spec, operator
+
+_SPILL = 16_384
+_SUMS = ("sum_1", "sum_2", "sum_3")
+_COUNTS = ("num_accumulates", "old_num_accumulates", "num_updates")
+_KEPT = (*_SUMS, *_COUNTS)
+
+
+def _infer(param: Spec, *kept: Spec) -> tuple[Spec, ...]:
+    return kept
+
+
+@operator(
+    "average_accumulates",
+    f"param {' '.join(f'in_{name}' for name in _KEPT)} -> {' '.join(f'out_{name}' for name in _KEPT)}",
+    attrs={"average_window": 0.0, "max_average_window": int, "min_average_window": 10_000},
+    infer=_infer,
+    in_place={f"out_{name}": f"in_{name}" for name in _KEPT},
+)
+def average_accumulates(
+    param: Array,
+    sum_1: Array,
+    sum_2: Array,
+    sum_3: Array,
+    count: Array,
+    count_before: Array,
+    updates: Array,
+    *,
+    average_window: float,
+    max_average_window: int,
+    min_average_window: int,
+) -> tuple[Array, ...]:
+    """Take in the value after an update; a window that has become too long is cut.
+
+    Sums have the parameter's shape, counts are (1,) int64.
+    """
+    updates += 1
+    count += 1
+    sum_1 += param
+    total, window = int(updates[0]), int(count[0])
+    if total % _SPILL == 0:
+        sum_2 += sum_1
+        sum_1[...] = 0
+    if window >= min_average_window and window >= min(max_average_window, total * average_window):
+        sum_3[...] = sum_1
+        sum_3 += sum_2
+        sum_1[...], sum_2[...] = 0, 0
+        count_before[...], count[...] = count, 0
+    return sum_1, sum_2, sum_3, count, count_before, updates
