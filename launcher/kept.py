@@ -5,12 +5,10 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
-import tempfile
 from pathlib import Path
 
 from launcher.digests import DIGEST_SIZE
-from launcher.state_dir import own_directory
+from launcher.state_dir import own_directory, replace_file
 
 
 def load(path: Path) -> bytes | None:
@@ -27,9 +25,7 @@ def keep(path: Path, content: bytes) -> None:
     """Keep it; where that cannot be, it costs the next job time, nothing else."""
     with contextlib.suppress(OSError):
         own_directory(path.parent)
-        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-            file.write(_digest(content) + content)
-        os.replace(file.name, path)
+        replace_file(path, _digest(content) + content)
 
 
 def _digest(content: bytes) -> bytes:
