@@ -16,6 +16,7 @@ from paddle.fluid.regularizer import Regularizer
 from paddle.fluid.scope import global_scope
 from paddle.fluid.variable import Parameter, Variable
 from paddle.graph import unique_name
+from paddle.ops.registry import GRAD
 
 _SUMS = ("sum_1", "sum_2", "sum_3")
 _COUNTS = ("num_accumulates", "old_num_accumulates", "num_updates")
@@ -62,7 +63,7 @@ class ModelAverage:
         for each in program.global_block().all_parameters():
             parameter = cast(Parameter, each)
             if parameter.trainable and parameter.do_model_average:
-                with program._optimized_guard([parameter]):
+                with program._optimized_guard([parameter, f"{parameter.name}{GRAD}"]):
                     self._kept[parameter.name] = self._append(parameter)
         if not self._kept:
             raise FluidError("ModelAverage: the program has no parameter to take the mean of")
