@@ -35,6 +35,7 @@ from paddle.pserver.store import Store
 _log = logging.getLogger(__name__)
 
 _MIN_JOURNAL_BYTES = 64 << 20
+_MAX_REQUESTS = 10_000  # or the next process would need long to carry them out again
 _RETRY_S = 60.0
 _GONE = "gone"
 _SEQUENCE = "sequence"
@@ -93,7 +94,7 @@ class Kept:
             owner.take_up(configuration, store, dict(part.engine))
             assert self._series is not None
             self._series.parts.append(part)
-            sequence = part.engine[_SEQUENCE]
+            sequence = self._copied = part.engine[_SEQUENCE]
         return list(self._journal.read(sequence))
 
     def adopt(self, store: Store, configuration: Configuration) -> None:
@@ -112,7 +113,8 @@ class Kept:
         except OSError as error:
             self._give_up(error)
             return
-        is_due = copy or self._journal.nbytes > self._limit
+        is_long = self._journal.nbytes > self._limit or self._journal.sequence - self._copied > _MAX_REQUESTS
+        is_due = copy or is_long
         if is_due and may_copy and owner.is_quiet and not self._is_busy():
             self.copy(owner)
 

@@ -5,15 +5,19 @@ from __future__ import annotations
 
 import resource
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from paddle.errors import PserverError
 from paddle.optim.spec import OptimizerSpec
+from paddle.pserver.configuration import Configuration
 from paddle.pserver.journal import Journal
+from paddle.pserver.kept import Kept
 from paddle.pserver.message import Message, Section, Verb
 from paddle.pserver.safekeeping import Safety
+from paddle.pserver.store import Store
 from tests.runtime.pserver.in_process_job import Model
 from tests.runtime.pserver.kept_job import DECAYED, KeptJob
 
@@ -79,6 +83,29 @@ def test_a_copy_replaces_a_journal_that_has_grown_and_the_state_stays_the_same(t
     assert again.version == 9
     assert again.facts() == facts
     job.close()
+
+
+class Idle:
+    """An engine with nothing under way."""
+
+    is_quiet = True
+
+    def facts(self) -> dict[str, Any]:
+        return {}
+
+    def take_up(self, configuration: Configuration, store: Store, facts: dict[str, Any]) -> None: ...
+
+
+def test_a_journal_of_many_small_requests_is_replaced_too(tmp_path: Path) -> None:
+    configuration = Configuration((), ADAGRAD, 1, 0, 0)
+    kept = Kept(tmp_path)
+    kept.adopt(Store(configuration.share(), configuration.optimizer), configuration)
+    for number in range(1, 10_003):
+        kept.record(push(number, size=1), Idle())
+    while kept.advance():
+        pass
+    assert list(tmp_path.glob("v*/part-*")), "no copy was made"
+    assert numbers(Journal(tmp_path), 10_001) == [10_002]
 
 
 def test_training_goes_on_without_room_and_the_next_process_says_that_the_state_is_gone(
