@@ -114,9 +114,10 @@ class Index:
         return False
 
     def _resize(self, piece: int, count: int) -> None:
-        held = self._take(piece)
+        old, memory = self._buckets(piece), self._memory[piece]
         self._give(piece, int(self._directory["depth"][piece]), self._roomy(piece, count))
-        kernels.insert(*held, self._directory, self._bits, self._count)
+        kernels.move(*old[:2], self._directory[piece], old[2])
+        del memory  # which `old` is the address of
 
     def _split(self, piece: int, count: int) -> None:
         """Let the upper half of a piece's mixed numbers have its own; both get room for half of `count` ids."""

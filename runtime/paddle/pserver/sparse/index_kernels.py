@@ -195,6 +195,22 @@ def entries(address: Any, capacity: Any, empty: Any, ids: Any, numbers: Any) -> 
 
 
 @compiled
+def move(address: Any, capacity: Any, piece: Any, empty: Any) -> None:
+    """Copy what one piece's old buckets hold into its new, empty ones; `piece` is its ENTRY with the new ones."""
+    keys = int64s(address, capacity)
+    numbers = uint32s(address + _8 * np.uint64(capacity), capacity)
+    size = piece.capacity
+    new_keys = int64s(piece.address, size)
+    new_numbers = uint32s(piece.address + _8 * np.uint64(size), size)
+    for bucket in range(capacity):
+        if keys[bucket] != empty:
+            home = _home(mix(np.uint64(keys[bucket])), piece.depth, size)
+            free = _search(new_keys, keys[bucket], home, empty)
+            new_keys[free] = keys[bucket]
+            new_numbers[free] = numbers[bucket]
+
+
+@compiled
 def group(ids: Any, first: Any, order: Any, starts: Any) -> Any:
     """Find equal ids: the distinct ones in order of their first appearance, and where each appears.
 
