@@ -139,7 +139,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         report.add(f"distinct_{distribution}", float(distinct), "of a batch")
     _compile(load)
     distributions = list(load.positions)
-    grow_in_hand(report, load)
     before = _resident()
     ours = Ours(load)
     grow(report, ours, load, "growth")
@@ -154,6 +153,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         except (RuntimeError, MemoryError, OSError) as error:
             for what in ("lookup", "update"):
                 report.lack(f"{what}_vs_{name}", str(error))
+    del ours, ours_timed
+    grow_in_hand(report, load)
     report.show(facts, given.json)
     return 0
 
