@@ -21,8 +21,8 @@ from paddle.errors import WireError
 
 _KINDS = {"lost": PeerLost, "differs": PeerDiffers, "late": PeerLate}
 _TELL_S = 2.0
-_GRACE_S = 3.0  # for news of who failed first
-_ROLL_S = 1.0
+_GRACE_S = 4.0  # for news of who failed first
+_ROLL_S = 2.0  # to answer, on a busy machine too
 
 
 class Watch:
