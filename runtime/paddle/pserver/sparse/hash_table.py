@@ -162,8 +162,6 @@ class HashTable:
                 self._slabs.scatter(part, parts, ticks)
         self._caught_up = self.clock
 
-    # -- checkpoints
-
     def snapshot(self, since: int | None = None) -> Snapshot:
         """Begin to copy the table as it is now; it may go on changing meanwhile.
 
@@ -219,8 +217,6 @@ class HashTable:
         self._reserve(int(absent.sum()))
         numbers[absent] = self._make(ids[absent])
         self._slabs.scatter(numbers, block.parts.copy(), ticks)
-
-    # -- rows
 
     def _begin_batch(self) -> None:
         self.clock += 1
