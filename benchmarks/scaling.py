@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a whole job gets faster with more trainers: word2vec from workspace_template, submitted to local nodes.
+
+    python -m benchmarks.scaling [--json FILE] [--quick] [--only 1,2,3] [--turns N]
+
+As many nodes as trainers, each with a pserver beside its trainer, all on this machine: what is shared is its cores.
+Samples a second are those of all trainers together, from the batch after the warm-up to the last.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks import machine
+from benchmarks.arguments import parser
+from benchmarks.report import Report, tell
+from benchmarks.timing import Contender, interleave
+
+ROOT = Path(__file__).resolve().parents[1]
+COUNTS = ("1", "2", "3")
+WORDS, BATCH, BATCHES, QUICK_BATCHES, WARM_UP = 2000, 32, 400, 40, 20
+_JOB_S = 300.0
+_ENTRY = """
+import json, os, time
+import paddle.v2 as paddle
+import train
+
+rank, count = int(os.environ["PADDLE_TRAINER_ID"]), int(os.environ["PADDLE_TRAINERS_NUM"])
+paddle.init()
+cost = train.network(%d)
+adagrad = paddle.optimizer.AdaGrad(learning_rate=3e-3, regularization=paddle.optimizer.L2Regularization(8e-4))
+trainer = paddle.trainer.SGD(cost, paddle.parameters.create(cost), adagrad, is_local=False)
+times = []
+
+def note(event):
+    if isinstance(event, paddle.event.EndIteration):
+        times.append(time.monotonic())
+
+lines = train.reader(train.own_files("./train.txt", rank, count))
+feeding = {name: column for column, name in enumerate(train.WORDS)}
+trainer.train(reader=paddle.batch(lines, %d), num_passes=1, event_handler=note, feeding=feeding)
+os.makedirs("output", exist_ok=True)
+with open(f"output/times-{rank}.json", "w") as file:
+    json.dump([times[%d], times[-1], len(times) - %d], file)
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure, print, write."""
+    arguments = parser("benchmarks.scaling", __doc__, COUNTS)
+    arguments.add_argument("--turns", type=int, default=3, metavar="N", help="of each number of trainers (3)")
+    given = arguments.parse_args(argv)
+    batches = QUICK_BATCHES if given.quick else BATCHES
+    report = Report(tell=tell)
+    with tempfile.TemporaryDirectory(prefix="paddle-scaling-") as folder:
+        contenders = [
+            Contender(f"trainers_{count}", lambda turn, count=count: job(Path(folder), int(count), batches))
+            for count in given.only
+        ]
+        found, failed = interleave(contenders, 1 if given.quick else given.turns)
+    report.add_all(found, failed, "samples/s")
+    for count in given.only[1:]:
+        first = given.only[0]
+        report.compare(f"trainers_{count}_vs_{first}", f"trainers_{count}", f"trainers_{first}")
+    report.show(machine.describe(("numpy", "pyzmq", "numba")), given.json)
+    return 0
+
+
+def job(folder: Path, trainers: int, batches: int) -> float:
+    """Run one job; return samples a second of all its trainers.
+
+    Raises:
+        RuntimeError: it failed; says what it printed last.
+    """
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        workspace = Path(scratch, "ws")
+        _prepare(workspace, trainers, batches)
+        conf = Path(scratch, "conf.py")
+        conf.write_text(f"HOSTS = {['local'] * trainers!r}\nROOT_DIR = {str(Path(scratch, 'nodes'))!r}\n")
+        argv = ["paddle.py", f"--conf={conf}", f"--job_dispatch_package={workspace}", "--entry=measured.py"]
+        done = subprocess.run(
+            [sys.executable, *argv],
+            cwd=ROOT,
+            env={**os.environ, "PADDLE_STATE_DIR": scratch},
+            capture_output=True,
+            text=True,
+            timeout=_JOB_S,
+            check=False,
+        )
+        if done.returncode:
+            raise RuntimeError((done.stderr or done.stdout)[-500:])
+        seen = [json.loads(path.read_text()) for path in sorted(workspace.glob("output/**/times-*.json"))]
+    if len(seen) != trainers:
+        raise RuntimeError(f"{len(seen)} of {trainers} trainers told their times")
+    took_s = max(end for _, end, _ in seen) - min(begin for begin, _, _ in seen)
+    return sum(count for *_, count in seen) * BATCH / took_s
+
+
+def _prepare(workspace: Path, trainers: int, batches: int) -> None:
+    (workspace / "output").mkdir(parents=True)
+    shutil.copy(ROOT / "workspace_template" / "train.py", workspace)
+    (workspace / "measured.py").write_text(_ENTRY % (WORDS, BATCH, WARM_UP, WARM_UP + 1))
+    (workspace / "word_dict.pickle").write_bytes(pickle.dumps({str(i): i for i in range(WORDS)}))
+    rng = random.Random(1)
+    for piece in range(trainers):
+        lines = (",".join(str(rng.randrange(WORDS)) for _ in range(5)) for _ in range(BATCH * batches))
+        (workspace / f"train.txt-{piece:05d}").write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
