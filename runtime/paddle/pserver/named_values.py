@@ -18,6 +18,7 @@ Ids: TypeAlias = npt.NDArray[np.int64]
 
 _WHOLE, _ROWS, _TEXT = "=", "#", "text"
 _MAX_NAME_BYTES = 250
+_MAX_NAMES_BYTES = 16 << 20
 _MAX_DIMS = 8
 
 
@@ -96,9 +97,15 @@ def names_section(names: Iterable[str]) -> Section:
 
 
 def names_of(sections: Iterable[Section]) -> list[str]:
-    """Return the names of `names_section`, none if it is not there."""
+    """Return the names of `names_section`, none if it is not there.
+
+    Raises:
+        WireError: they are more than any program has.
+    """
     for section in sections:
         if section.name == _TEXT:
+            if section.array.nbytes > _MAX_NAMES_BYTES:
+                raise WireError(f"{section.array.nbytes} bytes of names, expected at most {_MAX_NAMES_BYTES}")
             return section.as_text().split("\n") if section.array.size else []
     return []
 

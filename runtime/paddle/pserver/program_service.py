@@ -17,8 +17,16 @@ import numpy as np
 
 from paddle.errors import PaddleError, PserverError, WireError
 from paddle.pserver.configuration import Configuration
-from paddle.pserver.message import Message, Section, Verb, error_message
-from paddle.pserver.named_values import Ids, Rows, Value, from_sections, names_of, to_sections
+from paddle.pserver.message import MAX_FRAME_BYTES, Message, Section, Verb, error_message
+from paddle.pserver.named_values import (
+    Ids,
+    Rows,
+    Value,
+    from_sections,
+    names_of,
+    to_sections,
+    value_bytes,
+)
 from paddle.pserver.service import Desk
 from paddle.pserver.store import Store
 from paddle.pserver.sync import Barrier, Waiting
@@ -244,11 +252,15 @@ class ProgramService:
                 found[name] = self._program.lookup(name, ids)
             else:
                 raise WireError(f"ids of {name!r}: expected (n,) int64")
+            if sum(map(value_bytes, found.values())) > MAX_FRAME_BYTES:
+                raise WireError(f"rows of more than {MAX_FRAME_BYTES} bytes: look up fewer at a time")
         self._desk.answer(trainer, Message(Verb.OK, value=self.version, sections=tuple(to_sections(found))))
 
     def _on_save(self, trainer: int, message: Message) -> None:
-        name, path = names_of(message.sections)
-        self._program.save(name, path)
+        names = names_of(message.sections)
+        if len(names) != 2:
+            raise WireError("SAVE: expected the name of a table and a path of one line")
+        self._program.save(*names)
         self._desk.answer(trainer, Message(Verb.OK, value=self.version))
 
 

@@ -24,6 +24,7 @@ from paddle.pserver.named_values import (
 
 _PART = "~"
 _MAX_NAMES = 1000  # of an answer: a message has a bounded number of sections
+_MAX_DIGITS = 18  # of a row: it travels back as int64
 
 
 def wish(names: Iterable[tuple[str, int]]) -> Section:
@@ -40,8 +41,8 @@ def wishes_of(sections: Iterable[Section]) -> list[tuple[str, int]]:
     found = []
     for text in names_of(sections):
         start, colon, name = text.partition(":")
-        if not colon or not start.isascii() or not start.isdigit():
-            raise WireError(f"{text!r} is no name with a row before it")
+        if not colon or not start.isascii() or not start.isdigit() or len(start) > _MAX_DIGITS:
+            raise WireError(f"{text[:100]!r} is no name with a row before it")
         found.append((name, int(start)))
     return found
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from paddle.fluid.variable_files import write_rows
 from paddle.graph.operator import Operator
 from paddle.ops.selected_rows import SelectedRows
 from paddle.optim.spec import OptimizerSpec, ParameterSpec, RowGradient
+from paddle.pserver.message import MAX_FRAME_BYTES
 from paddle.pserver.named_values import Ids, Rows, Value
 from paddle.pserver.sparse.initial import Initial
 from paddle.pserver.sparse.spec import TableSpec
@@ -119,11 +121,20 @@ class GrowingRows:
         rate = np.asarray(to_host(self._scope.get(self._rate))).reshape(-1)[0]
         self._table.update(_row_gradients(gradients), float(rate))
 
+    def check_answer(self, count: int) -> None:
+        """Refuse a lookup of more rows than a message takes.
+
+        Raises:
+            PserverError: they are more.
+        """
+        if count * self._spec.width * 4 > MAX_FRAME_BYTES:
+            raise PserverError(f"{count} rows of {self.name!r} are too many for one answer")
+
     def lookup(self, ids: Ids) -> Value:
         """Return rows (n, width); this makes none."""
         return self._table.lookup(ids, self._unknown)
 
-    def save(self, path: str) -> None:
+    def save(self, path: Path) -> None:
         """Write all rows to a file as selected rows, a block at a time.
 
         Raises:

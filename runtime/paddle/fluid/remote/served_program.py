@@ -7,6 +7,7 @@ Block 0 says which: the learning rate's block, if there is one, then one for eac
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,19 +17,28 @@ from paddle.backend import Device, from_host, to_host
 from paddle.errors import PserverError
 from paddle.fluid.remote.delay import Compensation
 from paddle.fluid.remote.growing_rows import growing_rows
+from paddle.fluid.remote.save_place import checked_place
 from paddle.fluid.scope import Scope
 from paddle.fluid.var_type import VarType
 from paddle.fluid.variable_files import write_value
 from paddle.graph.operator import Operator
 from paddle.graph.variable import Variable
 from paddle.ops.selected_rows import SelectedRows
+from paddle.pserver.message import MAX_FRAME_BYTES
 from paddle.pserver.named_values import Ids, Rows, Value
 
 
 class ServedProgram:
     """See `pserver.program_service.Served`."""
 
-    def __init__(self, program: graph.Program, serve: Operator, scope: Scope, device: Device) -> None:
+    def __init__(
+        self,
+        program: graph.Program,
+        serve: Operator,
+        scope: Scope,
+        device: Device,
+        folders: Sequence[Path] | None = None,
+    ) -> None:
         """Prepare; the scope has the first values of all that is kept.
 
         Args:
@@ -36,8 +46,9 @@ class ServedProgram:
             serve: its listen_and_serv.
             scope: where its variables live.
             device: where it runs.
+            folders: under which trainers may have tables saved; None: anywhere.
         """
-        self._program, self._scope, self._device = program, scope, device
+        self._program, self._scope, self._device, self._folders = program, scope, device, folders
         self._executor = graph.Executor(device)
         block = program.global_block()
         self._gradients: dict[str, Variable] = {name: block.var(name) for name in serve.inputs["X"]}
@@ -122,6 +133,7 @@ class ServedProgram:
     def lookup(self, name: str, ids: Ids) -> Value:
         """See `Served.lookup`; a name that has a block of its own is answered by that."""
         if self._growing is not None and name == self._growing.lookup_name:
+            self._growing.check_answer(len(ids))
             return self._growing.lookup(ids)
         if name in self._tables:
             block = self._program.blocks[self._tables[name]]
@@ -131,6 +143,10 @@ class ServedProgram:
         if not self._scope.has(name):
             raise PserverError(f"variable {name!r} has no value here")
         table = self._scope.get(name)
+        if isinstance(table, SelectedRows) or not table.ndim:
+            raise PserverError(f"{name!r} is no array of rows")
+        if len(table) and len(ids) * table[:1].nbytes > MAX_FRAME_BYTES:
+            raise PserverError(f"{len(ids)} rows of {name!r} are too many for one answer")
         wrong = (ids < 0) | (ids >= len(table))
         if wrong.any():
             raise PserverError(f"{name!r} has rows 0 to {len(table) - 1}, asked for row {ids[wrong][0]}")
@@ -138,13 +154,14 @@ class ServedProgram:
 
     def save(self, name: str, path: str) -> None:
         """See `Served.save`."""
+        place = checked_place(name, path, self._folders)
         if self._growing is not None and name == self._growing.name:
-            self._growing.save(path)
+            self._growing.save(place)
             return
         if not self._scope.has(name):
             raise PserverError(f"variable {name!r} has no value here: it cannot be saved")
         try:
-            write_value(path, self._scope.get(name))
+            write_value(place, self._scope.get(name))
         except OSError as error:
             raise PserverError(f"{path} cannot be written: {error.strerror}") from error
 

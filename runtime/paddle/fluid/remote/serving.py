@@ -19,6 +19,7 @@ from types import FrameType
 from paddle.backend import Device
 from paddle.fluid.program import Program
 from paddle.fluid.remote.distribution import SERVING
+from paddle.fluid.remote.save_place import places_of_strangers
 from paddle.fluid.remote.settings import deadline_s, wire_keys
 from paddle.fluid.scope import Scope
 from paddle.graph.operator import Operator
@@ -49,9 +50,11 @@ def serve(program: Program, operator: Operator, scope: Scope, device: Device) ->
 
     trainers, endpoint = int(str(operator.attrs["Fanin"])), str(operator.attrs["endpoint"])
     is_sync = bool(operator.attrs["sync_mode"])
-    served = ServedProgram(program, operator, scope, device)
+    keys = wire_keys(f"pserver {endpoint}")
+    folders = None if keys is not None else places_of_strangers()
+    served = ServedProgram(program, operator, scope, device, folders)
     options = EngineOptions(trainers, barrier_timeout_s=deadline_s() / _PERIODS)
-    server = ProgramServer(endpoint, wire_keys(f"pserver {endpoint}"), options, served, is_sync=is_sync)
+    server = ProgramServer(endpoint, keys, options, served, is_sync=is_sync)
     try:
         with _told(server.endpoint, asked=endpoint), _signals(server.stop) as came:
             _log.info("serving %d trainers at %s", trainers, server.endpoint)
