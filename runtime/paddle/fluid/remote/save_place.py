@@ -51,7 +51,7 @@ def checked_place(table: str, path: str, folders: Sequence[Path] | None) -> Path
     if not any(all(not part.startswith(".") for part in parts) for parts in inside):
         allowed = " or ".join(map(str, folders))
         raise PserverError(
-            f"{path} is refused: the wire is plain, so that anybody could ask for it, and this server writes only under "
+            f"{path} is refused: the wire is plain, so anybody could ask for it, and this server writes only under "
             f"{allowed}, and to no hidden folder. Give all processes the same PADDLE_JOB_KEY, or start the server there"
         )
     place = folder / wanted.name
