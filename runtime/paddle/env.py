@@ -32,6 +32,7 @@ class JobEnvironment:
         trainer_id: rank of this trainer, or None.
         restart_count: how often this process was started again.
         pserver_patience_s: how long a parameter server may be gone, since somebody starts it again.
+        pserver_state_dir: where the server of a program keeps its state for its next process, or empty.
         endpoints: "ip:port" of each server port for dense parameters, node-major, then port.
         sparse_endpoints: the same for sparse parameters.
         init_flags: PADDLE_INIT_* without the prefix, lower-cased, as text.
@@ -54,6 +55,7 @@ class JobEnvironment:
     num_trainers: int | None = None
     restart_count: int = 0
     pserver_patience_s: int = 0
+    pserver_state_dir: str = ""
     trainer_endpoints: tuple[str, ...] = ()
     endpoints: tuple[str, ...] = ()
     sparse_endpoints: tuple[str, ...] = ()
@@ -86,6 +88,7 @@ class JobEnvironment:
             num_trainers=_number(env, "PADDLE_TRAINERS_NUM"),
             restart_count=_number(env, "PADDLE_RESTART_COUNT") or 0,
             pserver_patience_s=_number(env, "PADDLE_PSERVER_PATIENCE_S") or 0,
+            pserver_state_dir=env.get("PADDLE_PSERVER_STATE_DIR", ""),
             trainer_endpoints=_list(env, "PADDLE_TRAINER_ENDPOINTS"),
             endpoints=_list(env, "PADDLE_PSERVERS_IP_PORT_LIST"),
             sparse_endpoints=_list(env, "PADDLE_PSERVERS_SPARSE_IP_PORT_LIST"),

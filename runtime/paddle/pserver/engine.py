@@ -104,11 +104,18 @@ class Engine:
 
     def facts(self) -> dict[str, Any]:
         """Return who did what so far, as JSON."""
-        return {"sessions": sessions_to_json(self._sessions), "training": self._service.facts()}
+        return {
+            "sessions": sessions_to_json(self._sessions, self._service.reads),
+            "training": self._service.facts(),
+        }
 
     def take_up(self, configuration: Configuration, store: Store, facts: Mapping[str, Any]) -> None:
         """Go on where another process of this server was, of which only `facts` and a store are left."""
         self._service.take_up(configuration, store, facts["training"])
+        self.take_up_sessions(facts)
+
+    def take_up_sessions(self, facts: Mapping[str, Any]) -> None:
+        """Know the trainers of another process; the service is where it was there."""
         sessions_from_json(self._sessions, facts["sessions"], self._service.values, self._stamp)
 
     def miss_everyone(self) -> None:

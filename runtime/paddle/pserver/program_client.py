@@ -85,10 +85,15 @@ class ProgramClient:
         num_trainers: int,
         timeout_s: float,
         takes_over: bool = False,
+        patience_s: float = 0.0,
     ) -> Self:
-        """Connect over ZeroMQ; see `__init__`."""
+        """Connect over ZeroMQ; see `__init__`.
+
+        Args:
+            patience_s: how long a server may be gone, since somebody starts it again where it was.
+        """
         _log.info("trainer %d: waiting up to %.0f s for %s", trainer_id, timeout_s, ", ".join(endpoints))
-        links = Links(endpoints, keys, within_node=False)
+        links = Links(endpoints, keys, min(patience_s, timeout_s), within_node=False)
         return cls(
             links,
             trainer_id=trainer_id,

@@ -2,7 +2,7 @@
 """A server of one program on one endpoint, inside the process whose script made that program.
 
 The engine has a thread of its own, in which the program runs; the thread that calls `wait` may be the main one and
-hear signals.
+hear signals. Where state is kept, the next process with the same endpoint goes on where this one was killed.
 """
 
 from __future__ import annotations
@@ -12,14 +12,18 @@ import secrets
 import socket
 import threading
 
-from paddle.errors import ConfigError, PortBusy, PserverError
+from paddle.env import JobEnvironment
+from paddle.errors import ConfigError, PaddleError, PortBusy, PserverError
 from paddle.flags import MAX_PORT
 from paddle.pserver.address import owner_of, published
 from paddle.pserver.engine import Engine
+from paddle.pserver.keeping import NOBODY
 from paddle.pserver.keys import Context, WireKeys
 from paddle.pserver.options import EngineOptions
 from paddle.pserver.port import Port
+from paddle.pserver.program_keeper import ProgramKeeper
 from paddle.pserver.program_service import ProgramService, Served
+from paddle.pserver.revival import Identity, Revival
 from paddle.pserver.service import Desk
 from paddle.pserver.transport import Router
 
@@ -39,6 +43,7 @@ class ProgramServer:
         program: Served,
         *,
         is_sync: bool,
+        environment: JobEnvironment | None = None,
     ) -> None:
         """Listen, and serve in a thread of its own.
 
@@ -48,12 +53,19 @@ class ProgramServer:
             options: see there.
             program: has its first values; nobody else may use it until `close`.
             is_sync: whether a step waits for all trainers.
+            environment: says where state is kept, if it is; by default it is not.
 
         Raises:
             PortBusy: another process has the port.
             ConfigError: the endpoint cannot be read, or is not of this machine.
+            PserverError: what an earlier process left is not what is needed.
         """
         host, port = _parse(endpoint)
+        environment = environment or JobEnvironment()
+        self._revival = Revival.of(environment.pserver_state_dir, environment, port)
+        earlier = None if self._revival is None else self._revival.read()
+        if earlier is not None:
+            (port,) = earlier.ports
         self._context = Context(keys)
         try:
             self._router = Router(self._context, host, port)
@@ -68,11 +80,13 @@ class ProgramServer:
         self.endpoint = published(host, self._router.port)
         self._over = threading.Event()
         self._fault: BaseException | None = None
-
-        def serve(desk: Desk) -> ProgramService:
-            return ProgramService(desk, program, is_sync=is_sync, on_over=self._over.set)
-
-        self._port = Port(self._router, Engine(options, secrets.randbits(63) + 1, serve=serve))
+        try:
+            self._engine = self._guarded(options, program, is_sync, earlier)
+        except PaddleError:
+            self._router.close()
+            self._context.close()
+            raise
+        self._port = Port(self._router, self._engine)
         self._thread = threading.Thread(target=self._serve, name=f"pserver-{endpoint}", daemon=True)
         self._thread.start()
 
@@ -98,6 +112,35 @@ class ProgramServer:
             _log.error("the server's thread did not end within %.0f s", _JOIN_S)
             return
         self._context.close()
+        if self._keeper is not None:
+            self._keeper.close()
+        if self._revival is not None and self._engine.is_over:
+            self._revival.clear()
+
+    def _guarded(
+        self, options: EngineOptions, program: Served, is_sync: bool, earlier: Identity | None
+    ) -> Engine:
+        """Make the engine, and bring it where an earlier process was.
+
+        Raises:
+            PserverError: that did not leave what is needed.
+        """
+        services: list[ProgramService] = []
+
+        def serve(desk: Desk) -> ProgramService:
+            services.append(ProgramService(desk, program, is_sync=is_sync, on_over=self._over.set))
+            return services[0]
+
+        stamp = secrets.randbits(63) + 1 if earlier is None else earlier.stamps[0]
+        self._keeper = None if self._revival is None else ProgramKeeper(self._revival.folder_of(0), program)
+        engine = Engine(options, stamp, keeper=self._keeper or NOBODY, serve=serve)
+        if self._revival is not None and self._keeper is not None:
+            if earlier is None:
+                self._revival.write(Identity((self._router.port,), (stamp,)))
+            self._keeper.recover(engine, services[0])
+        if engine.is_over:
+            self._over.set()
+        return engine
 
     def _serve(self) -> None:
         try:

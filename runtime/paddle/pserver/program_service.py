@@ -9,7 +9,7 @@ gradients are applied as they come.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -42,6 +42,19 @@ ALL = 1  # these were the last
 
 class Served(Protocol):
     """A program, as its server needs it. Called by the engine's thread alone."""
+
+    @property
+    def is_changed_by_answers(self) -> bool:
+        """Whether what trainers were given counts for what comes after."""
+
+    def kept(self) -> Iterator[tuple[str, Value]]:
+        """Yield all that the program must not forget; rows of one name may come in several parts."""
+
+    def take_up(self, name: str, value: Value) -> None:
+        """Take what another process of this server kept; the array is the program's from now on."""
+
+    def given(self, trainer: int, name: str) -> Value:
+        """Return what a trainer was last given of a variable as far as that is known, else its present value."""
 
     def check(self, name: str, value: Value) -> None:
         """Refuse a gradient that the program does not take.
@@ -89,7 +102,6 @@ class Served(Protocol):
 class ProgramService:
     """See `service.Service`. Not thread-safe."""
 
-    reads = frozenset({Verb.FETCH, Verb.LOOKUP})
     chunked = None
 
     def __init__(
@@ -113,6 +125,7 @@ class ProgramService:
         self._answer_bytes = answer_bytes
         self._desk, self._program, self._is_sync, self._on_over = desk, program, is_sync, on_over
         self._sent: dict[int, dict[str, Value]] = {}
+        self._wishes: dict[int, Sequence[_Wish]] = {}  # of the newest answer with values
         self._all_sent: Barrier[Sequence[_Wish]] = Barrier(desk.options.num_trainers)
         self._handlers: dict[Verb, Callable[[int, Message], None]] = {
             Verb.STEP: self._on_step,
@@ -120,6 +133,8 @@ class ProgramService:
             Verb.LOOKUP: self._on_lookup,
             Verb.SAVE: self._on_save,
         }
+        fetches = frozenset[Verb]() if program.is_changed_by_answers else frozenset({Verb.FETCH})
+        self.reads = frozenset({Verb.LOOKUP, Verb.SAVE}) | fetches
         self.version = 0
 
     @property
@@ -163,19 +178,29 @@ class ProgramService:
 
     def facts(self) -> dict[str, Any]:
         """See `Service.facts`."""
-        return {"version": self.version}
+        return {"version": self.version, "wishes": sorted(self._wishes.items())}
+
+    def go_on(self, facts: Mapping[str, Any]) -> None:
+        """Go on where another process was, whose values the program has taken up."""
+        self.version = facts["version"]
+        self._wishes = {
+            trainer: [(name, start) for name, start in wanted] for trainer, wanted in facts["wishes"]
+        }
 
     def take_up(self, configuration: Configuration, store: Store, facts: Mapping[str, Any]) -> None:
         """See `Service.take_up`.
 
         Raises:
-            PserverError: always; a program's state is in files that its script saves and loads.
+            PserverError: always; a program has its values in no store: see `go_on`.
         """
-        raise PserverError("a server of a program cannot go on where another process was")
+        raise PserverError("a server of a program cannot go on where a server of a model was")
 
-    def values(self) -> Message:
+    def values(self, trainer: int) -> Message:
         """See `Service.values`."""
-        return Message(Verb.OK, value=self.version)
+        packed = pack(
+            self._wishes.get(trainer, ()), partial(self._program.given, trainer), self._answer_bytes
+        )
+        return Message(Verb.OK, value=self.version, sections=tuple(map(_copied, packed)))
 
     def _on_step(self, trainer: int, message: Message) -> None:
         values = from_sections(message.sections)
@@ -192,7 +217,12 @@ class ProgramService:
             self._advance()
             return
         del self._sent[trainer]
-        self._program.apply(trainer, pending)
+        try:
+            self._program.apply(trainer, pending)
+        except PaddleError as error:
+            # answered here: what it did is done again by whoever repeats this server's requests
+            self._desk.answer(trainer, error_message(str(error)))
+            return
         self.version += 1
         self._answer_values(trainer, wanted)
 
@@ -229,6 +259,7 @@ class ProgramService:
             shared: answers of this step so far; None: values may change while they are sent, and are copied. (After
                 a synchronous step they do not: the next one needs something of everybody who waits for this answer.)
         """
+        self._wishes[trainer] = wanted
         key = tuple(wanted)
         sections = None if shared is None else shared.get(key)
         if sections is None:

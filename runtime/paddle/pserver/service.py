@@ -89,5 +89,5 @@ class Service(Protocol):
     def take_up(self, configuration: Configuration, store: Store, facts: Mapping[str, Any]) -> None:
         """Go on where another process of this server was."""
 
-    def values(self) -> Message:
-        """Return the answer to a push that was carried out before: the present values."""
+    def values(self, trainer: int) -> Message:
+        """Return the answer to a trainer's push that was carried out before: the present values."""

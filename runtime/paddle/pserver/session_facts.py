@@ -6,28 +6,26 @@ A reply that carries parameters is not kept but made again: those who wait for i
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import replace
 from typing import Any
 
 from paddle.pserver.message import Message, Section, Verb
 from paddle.pserver.session import Session, Sessions
 
-_READS = frozenset({Verb.PULL, Verb.PULL_TABLE, Verb.PULL_ROWS})
 
-
-def sessions_to_json(sessions: Sessions) -> dict[str, Any]:
-    """Return all sessions and who left."""
-    return {"left": sorted(sessions.left), "all": [_to_json(session) for session in sessions.all()]}
+def sessions_to_json(sessions: Sessions, reads: Set[Verb]) -> dict[str, Any]:
+    """Return all sessions and who left; requests in `reads` may be carried out again."""
+    return {"left": sorted(sessions.left), "all": [_to_json(session, reads) for session in sessions.all()]}
 
 
 def sessions_from_json(
-    sessions: Sessions, said: dict[str, Any], values: Callable[[], Message], stamp: int
+    sessions: Sessions, said: dict[str, Any], values: Callable[[int], Message], stamp: int
 ) -> None:
     """Take over what `sessions_to_json` gave.
 
     Args:
-        values: makes the answer to a push.
+        values: makes the answer to a trainer's push.
         stamp: of this server.
     """
     sessions.left.update(said["left"])
@@ -36,7 +34,7 @@ def sessions_from_json(
         reply = each["reply"]
         if reply is not None:
             made = (
-                values()
+                values(session.trainer)
                 if reply["values"]
                 else Message(Verb(reply["verb"]), value=reply["value"], extra=reply["extra"])
             )
@@ -48,9 +46,9 @@ def sessions_from_json(
         sessions.take_up(session)
 
 
-def _to_json(session: Session) -> dict[str, Any]:
+def _to_json(session: Session, reads: Set[Verb]) -> dict[str, Any]:
     # a read is carried out again when it is asked for again
-    is_read = session.verb in _READS
+    is_read = session.verb in reads
     reply = None if is_read or session.reply is None else _reply_to_json(session.reply)
     return {
         "trainer": session.trainer,

@@ -92,7 +92,7 @@ class Training:
             _log.warning("no shared memory with trainers of this node: %s", error)
             return []
 
-    def values(self) -> Message:
+    def values(self, trainer: int) -> Message:
         """Return the answer to a push or a pull."""
         return values_of(self._model.ready())
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,18 @@ class Recorder:
     def __init__(self) -> None:
         self.w = np.zeros(3, np.float32)
         self.steps: list[list[str]] = []
+        self.is_changed_by_answers = False
+
+    def kept(self) -> Iterator[tuple[str, Value]]:
+        yield "w", self.w
+
+    def take_up(self, name: str, value: Value) -> None:
+        assert name == "w"
+        assert not isinstance(value, Rows)
+        self.w = value
+
+    def given(self, trainer: int, name: str) -> Value:
+        return self.w
 
     def check(self, name: str, value: Value) -> None:
         if not name.startswith("g"):

@@ -137,13 +137,15 @@ class Connection:
         if self._client is None:
             from paddle.pserver.program_client import ProgramClient  # heavy: ZeroMQ
 
+            environment = JobEnvironment.read()
             self._client = ProgramClient.connect(
                 self.distribution.endpoints,
                 wire_keys(f"trainer {self.distribution.trainer_id}"),
                 trainer_id=self.distribution.trainer_id,
                 num_trainers=self.distribution.trainers,
                 timeout_s=deadline_s(),
-                takes_over=JobEnvironment.read().restart_count > 0,
+                takes_over=environment.restart_count > 0,
+                patience_s=environment.pserver_patience_s,
             )
         return self._client
 

@@ -32,6 +32,11 @@ class Compensation:
         """Return what a block needs beside the gradient."""
         return {TRAINER_ID: np.array([trainer], np.int64)}
 
+    def last_given(self, trainer: int, name: str) -> Any:
+        """Return what a trainer was last given of a parameter; None if the variable is none."""
+        backup = backup_name(name, trainer)
+        return None if self._block.find(backup) is None else self._scope.get(backup)
+
     def given(self, trainer: int, name: str, value: Any) -> None:
         """Note that a trainer gets a variable; a parameter's backup becomes that."""
         backup = backup_name(name, trainer)

@@ -92,6 +92,22 @@ class GrowingRows:
         self._scope.set(self.name, self._loaded)
         return table
 
+    def kept(self) -> Iterator[Rows]:
+        """Yield all rows, some at a time."""
+        if "_table" in vars(self):  # else nobody asked yet, and all rows are those that were loaded
+            blocks: Iterator[Block] = iter(self._table.snapshot())
+            parts = ((block.ids, block.parts[0]) for block in blocks)
+        else:
+            rows, values = (np.asarray(to_host(each)) for each in (self._loaded.rows, self._loaded.values))
+            starts = range(0, len(rows), _LOADED_ROWS)
+            parts = ((rows[at : at + _LOADED_ROWS], values[at : at + _LOADED_ROWS]) for at in starts)
+        return (Rows(ids, values, self._height) for ids, values in parts if len(ids))
+
+    def take_up(self, rows: Value) -> None:
+        """Take rows that another process kept; others stay."""
+        assert isinstance(rows, Rows)
+        self._table.assign(rows.ids, rows.values)
+
     def check(self, name: str, value: Value) -> None:
         """Refuse what is no gradient of rows.
 

@@ -6,7 +6,7 @@ Block 0 says which: the learning rate's block, if there is one, then one for eac
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +61,38 @@ class ServedProgram:
         self._growing = growing_rows(program, serve, scope)
         self._row_gradients = () if self._growing is None else self._reads[self._growing.block]
         self._compensation = Compensation(program, scope) if serve.attrs["dc_asgd"] else None
+
+    @property
+    def is_changed_by_answers(self) -> bool:
+        """See `Served.is_changed_by_answers`."""
+        return self._compensation is not None
+
+    def kept(self) -> Iterator[tuple[str, Value]]:
+        """See `Served.kept`."""
+        table = "" if self._growing is None else self._growing.name
+        names = {
+            name: None
+            for block in self._program.blocks
+            for name, variable in block.vars.items()
+            if variable.persistable and name != table and self._scope.has(name)
+        }
+        for name in names:
+            yield name, _to_wire(self._scope.get(name))
+        if self._growing is not None:
+            for rows in self._growing.kept():
+                yield table, rows
+
+    def take_up(self, name: str, value: Value) -> None:
+        """See `Served.take_up`."""
+        if self._growing is not None and name == self._growing.name:
+            self._growing.take_up(value)
+        else:
+            self._scope.cell(name).value = self._entered(value)
+
+    def given(self, trainer: int, name: str) -> Value:
+        """See `Served.given`."""
+        given = None if self._compensation is None else self._compensation.last_given(trainer, name)
+        return _to_wire(self._scope.get(name) if given is None else given)
 
     def check(self, name: str, value: Value) -> None:
         """See `Served.check`."""
@@ -126,9 +158,7 @@ class ServedProgram:
         value = self._scope.get(name)
         if self._compensation is not None:
             self._compensation.given(trainer, name, value)
-        if isinstance(value, SelectedRows):
-            return Rows(to_host(value.rows), to_host(value.values), value.height)
-        return np.asarray(to_host(value))
+        return _to_wire(value)
 
     def lookup(self, name: str, ids: Ids) -> Value:
         """See `Served.lookup`; a name that has a block of its own is answered by that."""
@@ -189,6 +219,12 @@ class ServedProgram:
             none = np.zeros((0, *variable.shape[1:]), variable.dtype)
             return self._entered(Rows(np.zeros(0, np.int64), none, variable.shape[0]))
         return from_host(np.zeros(variable.shape, variable.dtype), self._device)
+
+
+def _to_wire(value: Any) -> Value:
+    if isinstance(value, SelectedRows):
+        return Rows(to_host(value.rows), to_host(value.values), value.height)
+    return np.asarray(to_host(value))
 
 
 def _pairs(texts: object) -> dict[str, int]:

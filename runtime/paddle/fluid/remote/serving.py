@@ -17,6 +17,7 @@ from pathlib import Path
 from types import FrameType
 
 from paddle.backend import Device
+from paddle.env import JobEnvironment
 from paddle.fluid.program import Program
 from paddle.fluid.remote.distribution import SERVING
 from paddle.fluid.remote.save_place import places_of_strangers
@@ -41,7 +42,7 @@ def serve(program: Program, operator: Operator, scope: Scope, device: Device) ->
 
     Raises:
         PortBusy, ConfigError: the endpoint cannot be had.
-        PserverError: the server failed.
+        PserverError: the server failed, or an earlier process did not leave what is needed.
         SystemExit: TERM or Ctrl+C came.
     """
     from paddle.fluid.remote.served_program import ServedProgram
@@ -54,7 +55,14 @@ def serve(program: Program, operator: Operator, scope: Scope, device: Device) ->
     folders = None if keys is not None else places_of_strangers()
     served = ServedProgram(program, operator, scope, device, folders)
     options = EngineOptions(trainers, barrier_timeout_s=deadline_s() / _PERIODS)
-    server = ProgramServer(endpoint, keys, options, served, is_sync=is_sync)
+    server = ProgramServer(
+        endpoint,
+        keys,
+        options,
+        served,
+        is_sync=is_sync,
+        environment=JobEnvironment.read(),
+    )
     try:
         with _told(server.endpoint, asked=endpoint), _signals(server.stop) as came:
             _log.info("serving %d trainers at %s", trainers, server.endpoint)
