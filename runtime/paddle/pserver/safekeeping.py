@@ -212,20 +212,22 @@ def _to_newcomer(request: Message) -> Message:
 
 
 def _load(store: Store, found: Checkpoint, configuration: Configuration) -> None:
-    """Fill a store while the files that it is filled from, and those of other servers, are checked.
+    """Fill a store; the files that it is filled from are checked on the way, those of other servers meanwhile.
 
     Raises:
         CheckpointError: a file is damaged, and the store in no usable state until another checkpoint is loaded.
         PserverError: the checkpoint is whole and does not fit.
     """
     mine = _parts_for(found, configuration)
-    checking = Checking(found.root, [*(file for part in mine for file in part.files), *found.files])
+    own = [file for part in mine for file in part.files]
+    others = Checking(found.root, [file for file in found.files if file not in own])
     try:
         load(store, found.root, mine)
     except CheckpointError as error:
-        checking.finish()
+        others.finish()
+        Checking(found.root, own).finish()
         raise PserverError(str(error)) from None
-    checking.finish()
+    others.finish()
 
 
 def _parts_for(found: Checkpoint, configuration: Configuration) -> list[Manifest]:

@@ -10,12 +10,12 @@ import errno
 import os
 import stat
 import threading
-import zlib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import BinaryIO
 
 from paddle.errors import CheckpointError
+from paddle.pserver.checkpoint.crc import crc32
 from paddle.pserver.checkpoint.manifest import DataFile
 
 _READ = 8 << 20
@@ -39,6 +39,30 @@ def open_plain(path: Path) -> BinaryIO:
     return os.fdopen(descriptor, "rb", buffering=0)
 
 
+def open_file(root: Path, file: DataFile) -> BinaryIO:
+    """Open a file of a checkpoint, unbuffered.
+
+    Raises:
+        CheckpointError: it is missing, or of another size.
+    """
+    data = open_plain(root / file.path)
+    size = os.fstat(data.fileno()).st_size
+    if size != file.nbytes:
+        data.close()
+        raise CheckpointError(f"{file.path}: expected {file.nbytes} bytes, got {size}")
+    return data
+
+
+def compare(file: DataFile, crc: int) -> None:
+    """Compare the CRC-32 of a file with its manifest's.
+
+    Raises:
+        CheckpointError: they differ.
+    """
+    if file.crc32 not in (None, crc):
+        raise CheckpointError(f"{file.path}: damaged: expected checksum {file.crc32:08x}, got {crc:08x}")
+
+
 def check(root: Path, file: DataFile) -> None:
     """Read a file and compare it with what a manifest says.
 
@@ -46,20 +70,16 @@ def check(root: Path, file: DataFile) -> None:
         CheckpointError: it is missing, or another one.
     """
     try:
-        with open_plain(root / file.path) as data:
-            size = os.fstat(data.fileno()).st_size
-            if size != file.nbytes:
-                raise CheckpointError(f"{file.path}: expected {file.nbytes} bytes, got {size}")
+        with open_file(root, file) as data:
             if file.crc32 is None:
                 return
-            crc, buffer, at = 0, bytearray(min(_READ, max(size, 1))), 0
+            crc, buffer, at = 0, bytearray(min(_READ, max(file.nbytes, 1))), 0
             while count := data.readinto(buffer):  # type: ignore[attr-defined]
                 os.posix_fadvise(data.fileno(), at + count, _AHEAD, os.POSIX_FADV_WILLNEED)
-                crc, at = zlib.crc32(memoryview(buffer)[:count], crc), at + count
+                crc, at = crc32(memoryview(buffer)[:count], crc), at + count
     except OSError as error:
         raise CheckpointError(f"{file.path}: {error.strerror}") from None
-    if crc != file.crc32:
-        raise CheckpointError(f"{file.path}: damaged: expected checksum {file.crc32:08x}, got {crc:08x}")
+    compare(file, crc)
 
 
 class Checking:

@@ -15,9 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from paddle.errors import CheckpointError, ConfigError, PserverError
-from paddle.pserver.checkpoint.growing import grow
-from paddle.pserver.checkpoint.manifest import DataFile, Manifest
-from paddle.pserver.checkpoint.piece import IDS, VALUE, Piece, pieces_of
+from paddle.pserver.checkpoint.growing import Growth
+from paddle.pserver.checkpoint.manifest import Manifest
+from paddle.pserver.checkpoint.piece import IDS, VALUE, Piece
+from paddle.pserver.checkpoint.reading import Reading
 from paddle.pserver.checkpoint.snapshot import STORE
 from paddle.pserver.placement import DenseShare
 from paddle.pserver.sparse.serving import ServedTable
@@ -34,20 +35,20 @@ def load(store: Store, root: Path, parts: Sequence[Manifest]) -> None:
         parts: those of all servers that wrote the checkpoint; or the one of this very server, placed alike.
 
     Raises:
-        CheckpointError: a file is gone, or of another model. The store is in no usable state then.
+        CheckpointError: a file is gone, damaged, or of another model. The store is in no usable state then.
     """
     for name, served in store.growing.items():
         if served.table.clock or len(served.table):
             store.growing[name] = ServedTable(served.share, store.optimizer)
+    files = [file for part in parts for file in part.files]
+    latest = {part.files[-1] for part in parts}
     try:
         loader = _Loader(store)
-        for part in parts:
-            for file in part.files:
+        with Reading(root, files) as reading:
+            for file, piece in reading:
                 # dense parameters are whole in every file; rows build upon those of the files before
-                loader.read(root, file, with_dense=file is part.files[-1])
+                loader.take(piece, is_latest=file in latest)
         loader.finish([part.numbers for part in parts])
-        for served in store.growing.values():
-            grow(served, root, parts)
     except (ConfigError, PserverError, KeyError, ValueError, IndexError, TypeError, ArithmeticError) as error:
         raise CheckpointError(f"the checkpoint does not fit this model: {error!r}") from None
 
@@ -60,14 +61,16 @@ class _Loader:
             name: {VALUE: store.slab[part.start : part.stop]} for name, part in self._dense.items()
         }
         self._filled = dict.fromkeys(self._dense, 0)
+        self._growing = {name: Growth(served) for name, served in store.growing.items()}
         self._seen = {name: np.zeros(table.share.height, np.bool_) for name, table in store.tables.items()}
 
-    def read(self, root: Path, file: DataFile, *, with_dense: bool) -> None:
-        for piece in pieces_of(root / file.path, file.nbytes):
-            if piece.place and with_dense and piece.parameter in self._dense:
-                self._fill_dense(piece)
-            elif not piece.place and piece.parameter in self._seen:
-                self._fill_rows(piece)
+    def take(self, piece: Piece, *, is_latest: bool) -> None:
+        if piece.parameter in self._growing:
+            self._growing[piece.parameter].take(piece, is_latest=is_latest)
+        elif piece.place and is_latest and piece.parameter in self._dense:
+            self._fill_dense(piece)
+        elif not piece.place and piece.parameter in self._seen:
+            self._fill_rows(piece)
 
     def finish(self, numbers: Sequence[Mapping[str, Mapping[str, float]]]) -> None:
         for name, part in self._dense.items():
@@ -84,6 +87,8 @@ class _Loader:
             updater.resume(int(_latest(numbers, name)["batches"]), columns)
         for name, table in self._store.tables.items():
             table.resume(dict(_latest(numbers, name)))
+        for growth in self._growing.values():
+            growth.finish(numbers)
         whole = _latest(numbers, STORE)
         self._store.version, self._store.num_samples = int(whole["version"]), int(whole["num_samples"])
         self._store.pass_id, self._store.pass_version = int(whole["pass_id"]), int(whole["pass_version"])

@@ -12,11 +12,11 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-import zlib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from paddle.pserver.checkpoint.crc import crc32
 from paddle.pserver.checkpoint.manifest import NAME, DataFile, Manifest
 from paddle.pserver.checkpoint.piece import Piece, frames
 
@@ -56,7 +56,7 @@ class PartWriter:
         """Add a piece; its arrays are free again afterwards."""
         for frame in frames(piece):
             if self._durable:
-                self._crc = zlib.crc32(frame, self._crc)
+                self._crc = crc32(frame, self._crc)
             rest = memoryview(frame)
             while rest:
                 rest = rest[os.write(self._file, rest) :]

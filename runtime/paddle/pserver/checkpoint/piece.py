@@ -5,7 +5,7 @@
             description, JSON | the arrays, one after the other
 
 A piece says of itself where it belongs, so that it can be put anywhere else: a dense one which blocks of how
-many, a sparse one its row ids. `parse` trusts nothing.
+many, a sparse one its row ids. Whoever reads one trusts nothing.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ from __future__ import annotations
 import json
 import math
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
@@ -23,7 +22,6 @@ import numpy as np
 import numpy.typing as npt
 
 from paddle.errors import CheckpointError
-from paddle.pserver.checkpoint.checking import open_plain
 
 Arrays: TypeAlias = Mapping[str, npt.NDArray[Any]]
 
@@ -32,6 +30,7 @@ VALUE = "value"
 WAITING = "waiting"
 _MAGIC = b"PIEC"
 _HEAD = struct.Struct("<4sIQ")
+HEAD_BYTES = _HEAD.size
 _MAX_DESCRIPTION = 1 << 20
 _DTYPES: Mapping[str, np.dtype[Any]] = MappingProxyType(
     {name: np.dtype(name) for name in ("<f4", "<f8", "<i8", "<i4", "<u4", "|b1", "|u1")}
@@ -73,42 +72,30 @@ def frames(piece: Piece) -> list[bytes | memoryview]:
     return [head + description, *(array.data.cast("B") for array in arrays.values() if array.size)]
 
 
-def parse(data: memoryview) -> Iterator[Piece]:
-    """Read pieces that follow each other; their arrays are views.
+def head_of(data: bytes) -> tuple[int, int]:
+    """Return the lengths of description and arrays, in bytes, from a piece's first HEAD_BYTES.
+
+    Raises:
+        CheckpointError: they are no piece's.
+    """
+    if len(data) != HEAD_BYTES:
+        raise CheckpointError(f"a piece of a parameter ends after {len(data)} bytes")
+    magic, length, nbytes = _HEAD.unpack(data)
+    if magic != _MAGIC or length > _MAX_DESCRIPTION:
+        raise CheckpointError("no piece of a parameter where one is expected")
+    return length, nbytes
+
+
+def piece_of(description: bytes, arrays: memoryview) -> Piece:
+    """Put a piece together; its arrays are views.
 
     Raises:
         CheckpointError: the bytes are something else.
     """
-    at = 0
-    while at < len(data):
-        try:
-            magic, length, nbytes = _HEAD.unpack_from(data, at)
-            at += _HEAD.size
-            if magic != _MAGIC or length > _MAX_DESCRIPTION or at + length + nbytes > len(data):
-                raise CheckpointError(f"no piece of a parameter at byte {at - _HEAD.size}")
-            piece = _read(bytes(data[at : at + length]), data[at + length : at + length + nbytes])
-        except (struct.error, ValueError, KeyError, TypeError, RecursionError) as error:
-            raise CheckpointError(f"a piece of a parameter cannot be read: {error}") from None
-        at += length + nbytes
-        yield piece
-
-
-def pieces_of(path: Path, nbytes: int) -> Iterator[Piece]:
-    """Read the pieces of a file of so many bytes; their arrays are views on the file.
-
-    Raises:
-        CheckpointError: it is another one.
-    """
-    if not nbytes:
-        return
     try:
-        with open_plain(path) as file:
-            data = np.memmap(file, np.uint8, "r")
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"{path}: {error}") from None
-    if len(data) != nbytes:
-        raise CheckpointError(f"{path}: expected {nbytes} bytes, got {len(data)}")
-    yield from parse(data.data)
+        return _read(description, arrays)
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise CheckpointError(f"a piece of a parameter cannot be read: {error}") from None
 
 
 def _read(description: bytes, data: memoryview) -> Piece:

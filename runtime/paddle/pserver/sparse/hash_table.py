@@ -37,6 +37,8 @@ Unknown = Literal["initial", "zero"]
 # Floats of rows that are updated at a time: they and the rule's intermediate results stay in the processor's cache.
 _BLOCK_FLOATS = 1 << 16
 _BLOCK_ROWS = 4096
+# Blocks to come whose memory is touched while one is filled in: 32 MB or so, from a checkpoint.
+_FILL_AHEAD = 16
 
 
 class HashTable:
@@ -211,12 +213,15 @@ class HashTable:
             raise PserverError(
                 f"table {self.spec.name}: rows to restore: expected {shape}, got {block.parts.shape}"
             )
-        ids, ticks = plain(block.ids), block.ticks.copy()
+        ids = plain(block.ids)
+        parts = np.require(block.parts, requirements=("C", "W"))
+        ticks = np.require(block.ticks, requirements=("C", "W"))
+        self._slabs.expect(_FILL_AHEAD * len(ids))
         numbers = self._index.find(ids)
         absent = numbers == ABSENT
         self._reserve(int(absent.sum()))
         numbers[absent] = self._make(ids[absent])
-        self._slabs.scatter(numbers, block.parts.copy(), ticks)
+        self._slabs.scatter(numbers, parts, ticks)
 
     def _begin_batch(self) -> None:
         self.clock += 1

@@ -88,6 +88,11 @@ class Slabs:
                     "use more servers, an entry filter or eviction by age"
                 ) from None
 
+    def expect(self, count: int) -> None:
+        """Have memory touched for so many rows that will be taken soon, unless half of it is."""
+        if count * self._row_bytes >= _LEAST_AHEAD_BYTES and self._touched < self._used + count // 2:
+            self._touch(self._used, self._used + count)
+
     def take(self, count: int) -> Numbers:
         """Return the numbers of so many rows, which were reserved; they hold whatever was there."""
         again = min(count, self._num_free)
@@ -154,9 +159,13 @@ class Slabs:
         """Have the memory of rows from number `start` to somewhat past the used ones touched, as far as it was not."""
         used_bytes = self._used * self._row_bytes
         ahead = max(used_bytes >> _AHEAD_SHIFT, _LEAST_AHEAD_BYTES) // self._row_bytes
-        start, end = max(start, self._touched), self._used + ahead
-        if end > len(self._slabs) << self._bits:
-            with contextlib.suppress(OSError, MemoryError, ValueError):  # told when it is needed
+        self._touch(start, self._used + ahead)
+
+    def _touch(self, start: int, end: int) -> None:
+        """Have the memory of rows number `start` to `end` touched, as far as it was not."""
+        start = max(start, self._touched)
+        with contextlib.suppress(OSError, MemoryError, ValueError):  # told when it is needed
+            while end > len(self._slabs) << self._bits:
                 self._add_slab()
         end = min(end, len(self._slabs) << self._bits)
         row, floats = 4 * self.width * self.parts, 4 * self.width * self.parts << self._bits
