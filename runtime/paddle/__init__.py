@@ -1,9 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PaddlePaddle for cluster training: `import paddle.v2 as paddle`.
+"""PaddlePaddle for cluster training: `import paddle.v2 as paddle`, or `import paddle.fluid as fluid`.
 
-Importing this package alone is cheap: no numpy, no zmq, no cupy.
+Importing this package alone is cheap: no numpy, no zmq, no cupy. Its parts come when they are asked for.
 """
+
+from __future__ import annotations
+
+import importlib
 
 from paddle.version import __version__
 
 __all__ = ["__version__"]
+
+_PARTS = ("dataset", "distributed", "fluid", "reader", "v2")
+
+
+def __getattr__(name: str) -> object:
+    # Fluid's scripts write `import paddle` and then paddle.batch, paddle.dataset.mnist.
+    if name in _PARTS:
+        return importlib.import_module(f"paddle.{name}")
+    if name == "batch":
+        return importlib.import_module("paddle.reader.minibatch").batch
+    raise AttributeError(f"module 'paddle' has no attribute {name!r}; it has batch, {', '.join(_PARTS)}")

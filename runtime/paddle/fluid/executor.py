@@ -13,6 +13,7 @@ from paddle.backend import to_host
 from paddle.fluid.defaults import default_main_program
 from paddle.fluid.errors import FluidTypeError, RunError
 from paddle.fluid.feeds import entering
+from paddle.fluid.fetched import fetched
 from paddle.fluid.lod_tensor import LoDTensor, tensor_of
 from paddle.fluid.places import CPUPlace, Place
 from paddle.fluid.program import Program
@@ -166,4 +167,4 @@ def given(value: Any, name: Name, return_numpy: bool) -> Any:
         raise RunError(
             f"{getattr(name, 'name', name)!r} has sequences, which an array cannot keep: pass return_numpy=False"
         )
-    return np.asarray(to_host(value))
+    return fetched(np.asarray(to_host(value)))

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from paddle.reader.decorator import Reader, T, check_positive
 
 
-def batch(reader: Reader[T], batch_size: int) -> Reader[list[T]]:
-    """Groups samples into lists of `batch_size`; the last list holds what is left, so no sample is dropped.
+def batch(reader: Reader[T], batch_size: int, drop_last: bool = False) -> Reader[list[T]]:
+    """Groups samples into lists of `batch_size`; the last list holds what is left, unless `drop_last`.
 
     Raises:
         ConfigError: at once, when batch_size is below 1.
@@ -20,6 +20,8 @@ def batch(reader: Reader[T], batch_size: int) -> Reader[list[T]]:
     def read() -> Iterator[list[T]]:
         samples = iter(reader())
         while group := list(itertools.islice(samples, batch_size)):
+            if drop_last and len(group) < batch_size:
+                return
             yield group
 
     return read
