@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,60 +14,13 @@ from paddle.errors import PserverError
 from paddle.pserver.engine import Engine
 from paddle.pserver.inproc import InprocLinks, InprocServers
 from paddle.pserver.message import Message, Verb
-from paddle.pserver.named_values import Ids, Rows, Value
+from paddle.pserver.named_values import Rows
 from paddle.pserver.options import EngineOptions
 from paddle.pserver.program_client import ProgramClient
 from paddle.pserver.program_service import ALL, ProgramService
 from tests.cluster.deadline import wait_for
 from tests.runtime.pserver.in_process_job import DEADLINE_S, Clock
-
-
-class Recorder:
-    """A program that notes what it is given; "w" is the sum of all gradients."""
-
-    def __init__(self) -> None:
-        self.w = np.zeros(3, np.float32)
-        self.steps: list[list[str]] = []
-        self.is_changed_by_answers = False
-
-    def kept(self) -> Iterator[tuple[str, Value]]:
-        yield "w", self.w
-
-    def take_up(self, name: str, value: Value) -> None:
-        assert name == "w"
-        assert not isinstance(value, Rows)
-        self.w = value
-
-    def given(self, trainer: int, name: str) -> Value:
-        return self.w
-
-    def check(self, name: str, value: Value) -> None:
-        if not name.startswith("g"):
-            raise PserverError(f"no gradient {name!r}")
-
-    def step(self, gradients: Mapping[str, Value]) -> None:
-        self.steps.append(list(gradients))
-        for value in gradients.values():
-            dense = np.zeros(3, np.float32)
-            if isinstance(value, Rows):
-                np.add.at(dense, value.ids, value.values[:, 0])
-            else:
-                dense = value
-            if not np.isfinite(dense).all():
-                raise PserverError("not finite")
-            self.w += dense
-
-    def apply(self, trainer: int, gradients: Mapping[str, Value]) -> None:
-        self.step(gradients)
-
-    def value(self, trainer: int, name: str) -> Value:
-        return self.w
-
-    def lookup(self, name: str, ids: Ids) -> Value:
-        return self.w.take(ids)[:, None]
-
-    def save(self, name: str, path: str) -> None:
-        raise PserverError(f"{name} is no table")
+from tests.runtime.pserver.recorded_program import Recorder
 
 
 class Job:
