@@ -78,7 +78,7 @@ def _welcome(me: Membership, stream: Stream, links: dict[int, Stream], nodes: di
     try:
         hello = stream.take_note(time.monotonic() + _ANSWER_S)
         rank, node, endpoints = int(hello["rank"]), str(hello["node"]), hello["endpoints"]
-    except (OSError, WireError, KeyError, TypeError, ValueError):
+    except (OSError, WireError, KeyError, TypeError, ValueError, OverflowError):
         stream.close()
         return
     problem = ""

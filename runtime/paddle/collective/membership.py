@@ -12,12 +12,15 @@ from typing import Self
 
 from paddle.env import JobEnvironment
 from paddle.errors import ConfigError
+from paddle.flags import MAX_PORT
 
 _log = logging.getLogger(__name__)
 
 TIMEOUT_S = 300.0
+_LONGEST_S = 2_000_000.0  # poll takes milliseconds as an int of 32 bits
 _TIMEOUT_NAME = "PADDLE_COLLECTIVE_TIMEOUT_S"
 _WAY_NAME = "PADDLE_COLLECTIVE_WAY"
+_PORT_DIGITS = 5
 WAYS = ("auto", "tcp", "mpi")
 
 
@@ -76,8 +79,10 @@ class Membership:
             raise ConfigError(f"rank: expected 0 to {len(endpoints) - 1}, got {rank}")
         if wire == "curve" and job_key is None:
             raise ConfigError("wire is 'curve' and there is no PADDLE_JOB_KEY to derive keys from")
-        if timeout_s <= 0:
-            raise ConfigError(f"timeout_s: expected more than 0, got {timeout_s}")
+        if not 0 < timeout_s <= _LONGEST_S:
+            raise ConfigError(
+                f"timeout_s: expected more than 0 and at most {_LONGEST_S:.0f}, got {timeout_s}"
+            )
         if way not in WAYS:
             raise ConfigError(f"way: expected one of {', '.join(WAYS)}, got {way!r}")
         if job_key is None and len(endpoints) > 1:
@@ -125,8 +130,14 @@ def address_of(endpoint: str) -> tuple[str, int]:
         ConfigError: it is something else.
     """
     host, _, port = endpoint.rpartition(":")
-    if not host or not port.isascii() or not port.isdigit():
+    if not host or not port.isascii() or not port.isdigit() or len(port) > _PORT_DIGITS:
         raise ConfigError(f"endpoint: expected 'ip:port', got {endpoint!r}")
+    if not 0 < int(port) <= MAX_PORT:
+        raise ConfigError(f"endpoint {endpoint!r}: expected a port from 1 to {MAX_PORT}")
+    try:
+        host.encode("idna")  # what looking it up does first, and no OSError comes of
+    except UnicodeError as error:
+        raise ConfigError(f"endpoint {endpoint!r}: {host!r} is no name of a host: {error}") from None
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 

@@ -166,7 +166,7 @@ def _missing(note: bytearray) -> int:
 def _object(text: bytes) -> dict[str, Any]:
     try:
         note = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         note = None
     if not isinstance(note, dict):
         raise WireError("expected a JSON object from another rank")

@@ -9,7 +9,9 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,6 +20,7 @@ import numpy as np
 import pytest
 
 from paddle.collective import CollectiveError, Membership, PeerDiffers, PeerLate, PeerLost, Ranks, connect
+from paddle.collective.calling import call
 from paddle.errors import ConfigError, PortBusy
 from tests.runtime.collective.ranks import KEY, at_once, endpoints, failure, members
 
@@ -206,3 +209,33 @@ def test_strangers_at_the_meeting_do_not_disturb() -> None:
     run(everyone[1])
     first.join(30.0)
     assert not first.is_alive()
+
+
+@pytest.mark.parametrize("note", [b'{"rank": 1e999, "node": "", "endpoints": ""}', b"[" * 100_000])
+def test_a_note_that_means_nothing_does_not_end_the_meeting(note: bytes) -> None:
+    everyone = members(2, job_key=None)
+
+    def run(me: Membership) -> None:
+        with connect(me) as group:
+            group.barrier()
+
+    def stranger_first() -> None:
+        with closing(call(everyone[1], 0, time.monotonic() + 10.0)) as stream:
+            stream.send_all(len(note).to_bytes(4, "little") + note, time.monotonic() + 10.0)
+            with pytest.raises(ConnectionError):
+                stream.take_all(1, time.monotonic() + 30.0)
+        run(everyone[1])
+
+    at_once([partial(run, everyone[0]), stranger_first])
+
+
+@pytest.mark.parametrize("endpoint", ["127.0.0.1:0", "127.0.0.1:65536", "127.0.0.1:" + "9" * 5000, ".:6170"])
+def test_an_endpoint_that_cannot_be_is_told(endpoint: str) -> None:
+    with pytest.raises(ConfigError, match=r"endpoint.*expected .*port|no name of a host"):
+        Membership.of(0, (endpoint, "127.0.0.1:6171"))
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "0", "1e300"])
+def test_a_deadline_that_cannot_be_waited_for_is_told(text: str) -> None:
+    with pytest.raises(ConfigError, match="timeout_s"):
+        Membership.of(0, ("127.0.0.1:6170", "127.0.0.1:6171"), timeout_s=float(text))
