@@ -182,7 +182,8 @@ class Engine:
     def _on_status(self, address: bytes, message: Message) -> None:
         """Tell a trainer that hears nothing what keeps it; make up for a request or a reply that got lost."""
         session = self._sessions.find(message)
-        if message.request > session.last:
+        is_open = message.request == session.last and session.reply is None
+        if message.request > session.last or (is_open and self._service.is_cut(session.trainer)):
             self._send(address, message, Message(Verb.REPEAT))
         elif session.reply is not None:
             self._out.append(Reply(address, session.reply))

@@ -157,6 +157,10 @@ class ProgramService:
         """See `Service.take_chunk`; there are none."""
         raise WireError("CHUNK is no request to a server of programs")
 
+    def is_cut(self, trainer: int) -> bool:
+        """See `Service.is_cut`; nothing comes in parts."""
+        return False
+
     def forget(self, trainer: int) -> None:
         """See `Service.forget`."""
         self._sent.pop(trainer, None)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 
 from paddle.errors import WireError
-from paddle.pserver.chunks import chunk_span
+from paddle.pserver.chunks import WINDOW, chunk_span
 from paddle.pserver.gradient import Gradient, Slab
 from paddle.pserver.message import Message, Section, Verb
 from paddle.pserver.store import Store
@@ -33,6 +33,7 @@ class Pushes:
         self._computed = 0
         self._used: list[bool] = []
         self._ready: list[Section | None] = []
+        self._cut: set[int] = set()  # trainers that were told to repeat what had been used up
         self._given: dict[int, list[Section | None]] = {}  # what each trainer's last push was answered with
 
     @property
@@ -43,6 +44,7 @@ class Pushes:
     def arrive(self, trainer: int, gradient: Gradient) -> None:
         """Take a push, or the head of one."""
         self._given.pop(trainer, None)
+        self._cut.discard(trainer)
         self.arrived.arrive(trainer, gradient)
 
     def put(self, store: Store, trainer: int, message: Message) -> bool:
@@ -71,6 +73,17 @@ class Pushes:
             self._compute(store, index)
         return True
 
+    def is_cut(self, trainer: int) -> bool:
+        """Whether a trainer was told to repeat its push and does not: chunks are missing that it would have sent."""
+        gradient = self.arrived.get(trainer)
+        if trainer not in self._cut or gradient is None:
+            return False
+        used = self._used if self._members else [False] * len(gradient.chunks)
+        sent = WINDOW + sum(used)
+        return any(
+            chunk is None and not done for chunk, done in zip(gradient.chunks[:sent], used, strict=False)
+        )
+
     def withdraw(self, trainer: int) -> None:
         """Forget what a trainer pushed, or began to."""
         gradient = self.arrived.get(trainer)
@@ -81,6 +94,7 @@ class Pushes:
         for other, theirs in members:
             if other != trainer and theirs.slab is None:
                 theirs.chunks, theirs.lacking = [None] * len(theirs.chunks), len(theirs.chunks)
+                self._cut.add(other)
                 self._tell(other, Message(Verb.REPEAT))
 
     def advance(self, store: Store, excused: Collection[int]) -> list[tuple[int, Gradient]]:

@@ -74,6 +74,9 @@ class Service(Protocol):
             PaddleError: the whole request is refused; nothing was changed.
         """
 
+    def is_cut(self, trainer: int) -> bool:
+        """Whether a trainer must repeat its request from the beginning, and seems not to have heard of it."""
+
     def forget(self, trainer: int) -> None:
         """Drop what a trainer's previous process was waiting with: a new one has taken its place."""
 

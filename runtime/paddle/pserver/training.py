@@ -114,6 +114,10 @@ class Training:
             self._use(store, trainer)
         return is_new
 
+    def is_cut(self, trainer: int) -> bool:
+        """See `Service.is_cut`."""
+        return self._pushes.is_cut(trainer)
+
     def forget(self, trainer: int) -> None:
         """See `Service.forget`."""
         self._in_pass.discard(trainer)

@@ -23,6 +23,7 @@ from paddle.pserver.keys import WireKeys
 from paddle.pserver.local_link import LocalLink
 from paddle.pserver.message import Message, Section, Verb
 from paddle.pserver.options import EngineOptions
+from paddle.pserver.session import TAKES_OVER
 from paddle.pserver.shared_memory import SharedArray, mapped
 from tests.cluster.proxy import Faults, Proxy
 from tests.cluster.zmtp import ZmtpMessages
@@ -194,6 +195,10 @@ class Bench:
         array = np.full(size, value, np.float32)
         return self.send(trainer, Verb.CHUNK, request, Section("", array), value=index)
 
+    def asks(self, trainer: int) -> Verb:
+        (reply,) = self.send(trainer, Verb.STATUS, 6)
+        return reply.verb
+
     def values(self) -> np.ndarray:
         found: np.ndarray = self.send(1, Verb.PULL, 99)[0].section("").array
         return found
@@ -232,6 +237,22 @@ def test_a_trainer_that_dies_in_the_middle_of_a_push_leaves_no_half_of_it() -> N
     assert last[-1].verb is Verb.OK
     found = bench.send(0, Verb.PULL, 99)[0].section("").array
     assert np.allclose(found, 0.9)
+
+
+@pytest.mark.parametrize("sent_again", [[], [1]])
+def test_a_trainer_that_did_not_hear_that_it_must_repeat_hears_it_when_it_asks(sent_again: list[int]) -> None:
+    bench = Bench()
+    bench.head(0), bench.head(1)
+    bench.chunk(0, 0, 1.0), bench.chunk(0, 1, 1.0), bench.chunk(1, 0, 9.0)
+    bench.engine.handle(
+        b"3", Message(Verb.HELLO, 1, 3, 0, 0, 2, TAKES_OVER)
+    )  # whatever it tells others is lost
+    for index in sent_again:
+        bench.chunk(0, index, 1.0)
+    assert bench.asks(0) == Verb.REPEAT
+    for index in range(bench.count):
+        bench.chunk(0, index, 1.0)
+    assert bench.asks(0) == Verb.WAITING  # for the other one, and told so once
 
 
 def test_a_chunk_sent_twice_counts_once_and_is_answered_again() -> None:

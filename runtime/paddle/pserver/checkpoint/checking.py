@@ -7,12 +7,12 @@ A large file comes from the disk once: what one of the two has read, the other f
 from __future__ import annotations
 
 import errno
+import io
 import os
 import stat
 import threading
 from collections.abc import Iterable
 from pathlib import Path
-from typing import BinaryIO
 
 from paddle.errors import CheckpointError
 from paddle.pserver.checkpoint.crc import crc32
@@ -22,7 +22,7 @@ _READ = 8 << 20
 _AHEAD = 64 << 20
 
 
-def open_plain(path: Path) -> BinaryIO:
+def open_plain(path: Path) -> io.FileIO:
     """Open a file to read it: itself, never what a link names, nor anything that would keep us waiting.
 
     Raises:
@@ -39,7 +39,7 @@ def open_plain(path: Path) -> BinaryIO:
     return os.fdopen(descriptor, "rb", buffering=0)
 
 
-def open_file(root: Path, file: DataFile) -> BinaryIO:
+def open_file(root: Path, file: DataFile) -> io.FileIO:
     """Open a file of a checkpoint, unbuffered.
 
     Raises:
@@ -74,7 +74,7 @@ def check(root: Path, file: DataFile) -> None:
             if file.crc32 is None:
                 return
             crc, buffer, at = 0, bytearray(min(_READ, max(file.nbytes, 1))), 0
-            while count := data.readinto(buffer):  # type: ignore[attr-defined]
+            while count := data.readinto(buffer):
                 os.posix_fadvise(data.fileno(), at + count, _AHEAD, os.POSIX_FADV_WILLNEED)
                 crc, at = crc32(memoryview(buffer)[:count], crc), at + count
     except OSError as error:

@@ -13,7 +13,7 @@ import queue
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, Self, TypeAlias
+from typing import NamedTuple, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -114,7 +114,7 @@ class _Bytes:
         crc: of those.
     """
 
-    def __init__(self, file: io.BufferedReader[BinaryIO]) -> None:
+    def __init__(self, file: io.BufferedReader[io.FileIO]) -> None:
         self.at = self.crc = 0
         self._file, self._descriptor = file, file.fileno()
 
