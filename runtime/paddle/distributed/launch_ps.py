@@ -88,6 +88,8 @@ def _endpoints(given: argparse.Namespace, where: Nodes) -> list[tuple[str, int]]
         own = sum(address == where.own for address, _ in found)
         if given.server_num not in (None, own):
             raise ConfigError(f"--endpoints has {own} of {where.own}, and --server_num is {given.server_num}")
+        if len(set(found)) < len(found):
+            raise ConfigError(f"--endpoints: one is there twice: {given.endpoints}")
         for address, port in found:
             if address == where.own and ports.is_taken(address, port):
                 raise ConfigError(f"--endpoints: {endpoint(address, port)} is in use")
@@ -105,8 +107,8 @@ def _endpoints(given: argparse.Namespace, where: Nodes) -> list[tuple[str, int]]
 
 def _endpoint(text: str) -> tuple[str, int]:
     address, _, port = text.rpartition(":")
-    if not address or not port.isdecimal():
-        raise ConfigError(f"--endpoints: expected ip:port,ip:port, got {text!r}")
+    if not address or not ports.is_port(port):
+        raise ConfigError(f"--endpoints: expected ip:port,ip:port with ports from 1 to 65535, got {text!r}")
     return address.strip("[]"), int(port)
 
 

@@ -15,7 +15,7 @@ def last_lines(path: Path) -> list[str]:
         with path.open("rb") as file:
             size = file.seek(0, 2)
             file.seek(max(0, size - _BYTES))
-            text = file.read().decode(errors="replace")
+            text = file.read(_BYTES).decode(errors="replace")
     except OSError:
         return []
     lines = text.splitlines()

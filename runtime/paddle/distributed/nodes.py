@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from paddle.errors import ConfigError
 
 ALONE = "127.0.0.1"
+_DIGITS = 9  # of a number of nodes
 
 
 @dataclass(frozen=True)
@@ -47,8 +48,8 @@ def resolve(cluster_node_ips: str | None, node_ip: str | None, environ: Mapping[
     where, text = "--cluster_node_ips", cluster_node_ips
     if text is None and given.strip() and not given.strip().isdecimal():  # elsewhere it is a count
         where, text = "PADDLE_TRAINERS", given
-    own = node_ip or environ.get("POD_IP", "").strip()
-    addresses = tuple(word.strip() for word in text.split(",")) if text is not None else (own or ALONE,)
+    own = _bare(node_ip or environ.get("POD_IP", ""))
+    addresses = tuple(map(_bare, text.split(","))) if text is not None else (own or ALONE,)
     if not all(addresses) or len(set(addresses)) < len(addresses):
         raise ConfigError(f"{where}: expected different addresses such as 10.0.0.1,10.0.0.2, got {text!r}")
     _check_count(addresses, environ)
@@ -59,9 +60,9 @@ def _check_count(addresses: tuple[str, ...], environ: Mapping[str, str]) -> None
     text = environ.get("PADDLE_NUM_TRAINERS", "").strip()
     if not text:
         return
-    if not text.isdecimal() or int(text) < 1:
+    if not text.isdecimal() or len(text) > _DIGITS or int(text) < 1:
         raise ConfigError(
-            f"environment variable PADDLE_NUM_TRAINERS: expected the number of nodes, got {text!r}"
+            f"environment variable PADDLE_NUM_TRAINERS: expected the number of nodes, got {text[:40]!r}"
         )
     if int(text) != len(addresses):
         raise ConfigError(
@@ -74,13 +75,13 @@ def _check_count(addresses: tuple[str, ...], environ: Mapping[str, str]) -> None
 def _index(addresses: tuple[str, ...], where: str, node_ip: str | None, environ: Mapping[str, str]) -> int:
     number, pod = environ.get("PADDLE_TRAINER_ID", "").strip(), environ.get("POD_IP", "").strip()
     if node_ip is None and number:
-        if not number.isdecimal() or int(number) >= len(addresses):
+        if not number.isdecimal() or len(number) > _DIGITS or int(number) >= len(addresses):
             raise ConfigError(
                 f"environment variable PADDLE_TRAINER_ID: expected the number of this node, 0 to {len(addresses) - 1}, "
-                f"got {number!r}; {where} has {', '.join(addresses)}"
+                f"got {number[:40]!r}; {where} has {', '.join(addresses)}"
             )
         return int(number)
-    own = node_ip or pod
+    own = _bare(node_ip or pod)
     if not own and len(addresses) == 1:
         return 0
     if own not in addresses:
@@ -90,3 +91,8 @@ def _index(addresses: tuple[str, ...], where: str, node_ip: str | None, environ:
             + "give --node_ip, or set POD_IP"
         )
     return addresses.index(own)
+
+
+def _bare(text: str) -> str:
+    """Return an address without the brackets of IPv6."""
+    return text.strip().removeprefix("[").removesuffix("]")

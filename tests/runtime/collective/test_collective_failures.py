@@ -226,7 +226,8 @@ def test_a_note_that_means_nothing_does_not_end_the_meeting(note: bytes) -> None
                 stream.take_all(1, time.monotonic() + 30.0)
         run(everyone[1])
 
-    at_once([partial(run, everyone[0]), stranger_first])
+    acts: list[Callable[[], None]] = [partial(run, everyone[0]), stranger_first]
+    at_once(acts)
 
 
 @pytest.mark.parametrize("endpoint", ["127.0.0.1:0", "127.0.0.1:65536", "127.0.0.1:" + "9" * 5000, ".:6170"])

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What flags and environment say of nodes and ports before anything is started."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from paddle.distributed import launch_ps, nodes, ports
+from paddle.distributed.log_tail import last_lines
+from paddle.errors import ConfigError
+
+
+@pytest.mark.parametrize("name", ["PADDLE_TRAINER_ID", "PADDLE_NUM_TRAINERS"])
+def test_a_number_that_is_no_number_of_nodes_is_told(name: str) -> None:
+    with pytest.raises(ConfigError, match=name):
+        nodes.resolve(None, None, {name: "9" * 5000})
+
+
+def test_brackets_of_ipv6_are_not_part_of_an_address() -> None:
+    assert nodes.resolve("[fd00::1], fd00::2", "[fd00::2]", {}) == nodes.Nodes(("fd00::1", "fd00::2"), 1)
+
+
+@pytest.mark.parametrize("text", ["", "0", "65536", "²", "-1", "9" * 5000])
+def test_what_is_no_port_is_told(text: str) -> None:
+    assert not ports.is_port(text)
+
+
+@pytest.mark.parametrize("given", ["127.0.0.1:65536", "127.0.0.1:0", "10.0.0.1:6170,10.0.0.1:6170"])
+def test_endpoints_that_cannot_be_are_refused(
+    given: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "script.py"
+    script.touch()
+    assert launch_ps.main([f"--endpoints={given}", str(script)]) == 2
+    assert "--endpoints" in capsys.readouterr().err
+
+
+def test_the_end_of_a_log_without_end_is_bounded() -> None:
+    assert all(len(line) <= 16384 for line in last_lines(Path("/dev/full")))
