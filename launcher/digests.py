@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from launcher.state_dir import own_directory, replace_file
+from launcher.state_dir import own_directory, read_own_file, replace_file
 
 DIGEST_SIZE = 32  # bytes of blake2b
 FRESH_S = 2.0
@@ -142,7 +142,7 @@ def _load(memory: Path | None) -> dict[str, tuple[str, str]]:
     if memory is None:
         return {}
     try:
-        kept = json.loads(memory.read_text(encoding="utf-8", errors="surrogateescape"))
+        kept = json.loads(read_own_file(memory).decode("utf-8", "surrogateescape"))
         if kept["form"] != _FORM:
             return {}
         return {str(path): (str(mark), str(digest)) for path, (mark, digest) in kept["files"].items()}

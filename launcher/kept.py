@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one job worked out and the next one may use: files behind their own digests, so that half a file is none."""
+"""What one job worked out and the next one may use: files behind their own digests, so that half a file is none.
+
+Nodes run what is kept here, so that only files of this user count.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,13 @@ import hashlib
 from pathlib import Path
 
 from launcher.digests import DIGEST_SIZE
-from launcher.state_dir import own_directory, replace_file
+from launcher.state_dir import own_directory, read_own_file, replace_file
 
 
 def load(path: Path) -> bytes | None:
     """What is kept there, or None."""
     try:
-        data = path.read_bytes()
+        data = read_own_file(path)
     except OSError:
         return None
     digest, content = data[:DIGEST_SIZE], data[DIGEST_SIZE:]

@@ -8,6 +8,7 @@ be written, a short directory of this user's that ends with the machine. Files a
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import re
@@ -135,6 +136,21 @@ def replace_file(path: Path, data: bytes) -> None:
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise
+
+
+def read_own_file(path: Path) -> bytes:
+    """All of a file that nobody but this user can have written: what it says is acted on.
+
+    Raises:
+        OSError: it cannot be read, or is a link, no plain file, somebody else's, or one that others may write to.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    with open(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        is_own = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()
+        if not is_own or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            raise PermissionError(errno.EPERM, "is no file of this user's alone", str(path))
+        return file.read()
 
 
 def read_json(path: Path) -> dict[str, Any] | None:

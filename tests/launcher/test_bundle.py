@@ -42,6 +42,34 @@ def test_half_a_kept_bundle_is_packed_anew(small: Package, tmp_path: Path) -> No
     assert bundle(small, tmp_path / "kept") == first
 
 
+@pytest.mark.parametrize("mode", [0o620, 0o602])
+def test_what_others_could_have_written_is_not_sent(small: Package, tmp_path: Path, mode: int) -> None:
+    right = bundle(small, tmp_path / "kept")
+    (theirs,) = (tmp_path / "kept").iterdir()
+    content = b"another bundle"
+    theirs.write_bytes(hashlib.blake2b(content, digest_size=DIGEST_SIZE).digest() + content)
+    theirs.chmod(mode)
+    assert bundle(small, tmp_path / "kept") == right
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_what_another_user_put_there_is_not_sent(small: Package, tmp_path: Path) -> None:
+    right = bundle(small, tmp_path / "kept")
+    (theirs,) = (tmp_path / "kept").iterdir()
+    content = b"another bundle"
+    theirs.write_bytes(hashlib.blake2b(content, digest_size=DIGEST_SIZE).digest() + content)
+    os.chown(theirs, 65534, 65534)
+    assert bundle(small, tmp_path / "kept") == right
+
+
+def test_a_pipe_in_the_place_of_a_kept_bundle_is_not_waited_for(small: Package, tmp_path: Path) -> None:
+    right = bundle(small, tmp_path / "kept")
+    (kept,) = (tmp_path / "kept").iterdir()
+    kept.unlink()
+    os.mkfifo(kept)
+    assert bundle(small, tmp_path / "kept") == right
+
+
 def test_a_bundle_that_cannot_be_kept_is_packed_all_the_same(small: Package, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     assert bundle(small, tmp_path / "file" / "kept") == bundle(small, tmp_path / "kept")
