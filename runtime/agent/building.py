@@ -120,7 +120,10 @@ class Builder:
         finally:
             os.close(fd)
         # another job may have been lent it, and have written to it meanwhile
-        if not self._cache.is_untouched(entry.digest) and digest_of(target) != entry.digest:
+        if self._cache.is_untouched(entry.digest):
+            return
+        found = yield from digest_of(target)
+        if found != entry.digest:
             raise OSError(
                 errno.EAGAIN, "a job changed it while it was copied for this one; start again", target
             )

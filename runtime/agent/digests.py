@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generator
 
 if TYPE_CHECKING:
     from hashlib import blake2b as blake2b
@@ -20,8 +20,8 @@ SIZE = 32  # bytes
 _PIECE = 1 << 20
 
 
-def digest_of(path: str) -> str:
-    """The digest of a file's bytes as they are now.
+def digest_of(path: str) -> Generator[None, None, str]:
+    """The digest of a file's bytes as they are now, which takes a step for each piece.
 
     Raises:
         OSError: it cannot be read.
@@ -31,5 +31,6 @@ def digest_of(path: str) -> str:
         piece = file.read(_PIECE)
         while piece:
             found.update(piece)
+            yield
             piece = file.read(_PIECE)
     return found.hexdigest()
