@@ -13,12 +13,16 @@ from collections.abc import Iterator, Sequence
 def signals_on_socket(numbers: Sequence[signal.Signals]) -> Iterator[socket.socket]:
     """While this lasts, each of these signals becomes a byte with its number; belongs to the main thread.
 
-    One that is ignored, as HUP is after `nohup`, stays so.
+    One that is ignored, as HUP is after `nohup`, stays so; not CHLD, without which ends of children are lost.
     """
     ours, python = socket.socketpair()
     ours.setblocking(False)
     python.setblocking(False)
-    heard = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
+    heard = [
+        number
+        for number in numbers
+        if number == signal.SIGCHLD or signal.getsignal(number) is not signal.SIG_IGN
+    ]
     before = {number: signal.signal(number, _noted) for number in heard}
     descriptor = signal.set_wakeup_fd(python.fileno(), warn_on_full_buffer=False)
     try:

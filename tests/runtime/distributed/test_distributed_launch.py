@@ -181,6 +181,17 @@ def test_the_first_failure_ends_all_and_shows_its_last_lines(tmp_path: Path) -> 
     assert "trainer 0 failed" not in err
 
 
+def test_ends_are_noticed_where_child_signals_were_ignored(tmp_path: Path) -> None:
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        process = launched(tmp_path, "import sys; sys.exit(3)", "--gpus=2")
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+    code, _, err = ended(process)
+    assert code == 1
+    assert "failed: exit code 3" in err
+
+
 def test_an_empty_log_dir_leaves_the_output_on_the_screen(tmp_path: Path) -> None:
     code, out, _ = ended(launched(tmp_path, "import os; os.write(1, b'heard\\n')", "--gpus=2", "--log_dir="))
     assert (code, out) == (0, "heard\nheard\n")
