@@ -54,7 +54,11 @@ class LocalDoor:
         self._count = 0
 
     def accept(self) -> Visitor | None:
-        """Let the next one in, if there is one that may."""
+        """Let the next one in, if there is one that may.
+
+        Raises:
+            OSError: there can be no more now; descriptors are short, for one.
+        """
         with contextlib.suppress(BlockingIOError, ConnectionError):
             sock, _ = self.listener.accept()
             sock.setblocking(False)

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from paddle.errors import PaddleError, WireError
 from paddle.pserver.doorbells import Doorbells
+from paddle.pserver.entrance import Entrance
 from paddle.pserver.engine import Engine, Reply
 from paddle.pserver.local_door import LocalDoor, Visitor
 from paddle.pserver.message import Message, Verb, error_message
@@ -28,15 +29,14 @@ class LocalPort:
     ) -> None:
         self._door, self._engine, self._bells, self._deliver = door, engine, bells, deliver
         self._visitors: dict[int, Visitor] = {}
-        bells.add_descriptor(door.listener.fileno())
+        self._entrance = Entrance(bells, door.listener.fileno(), door.accept)
 
     def serve(self) -> None:
         """Do what there is to do; does not wait."""
-        if self._bells.is_ready(self._door.listener.fileno()):
-            visitor = self._door.accept()
-            if visitor is not None:
-                self._visitors[visitor.sock.fileno()] = visitor
-                self._bells.add_descriptor(visitor.sock.fileno())
+        visitor = self._entrance.admit()
+        if visitor is not None:
+            self._visitors[visitor.sock.fileno()] = visitor
+            self._bells.add_descriptor(visitor.sock.fileno())
         for descriptor, visitor in list(self._visitors.items()):
             if self._bells.is_ready(descriptor):
                 self._hear(visitor)
@@ -48,6 +48,10 @@ class LocalPort:
     def send(self, address: bytes, message: Message) -> bool:
         """Send; return False if that cannot be done here and now."""
         return self._door.send(address, message)
+
+    def tick(self) -> None:
+        """Look for new visitors again."""
+        self._entrance.tick()
 
     def close(self) -> None:
         """Close the door."""

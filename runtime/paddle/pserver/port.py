@@ -66,8 +66,9 @@ class Port:
                     next_tick = time.monotonic() + _TICK_S
                     self._deliver(self._engine.tick())
                     self._tell_strangers()
-                    if self._streams is not None:
-                        self._streams.tick()
+                    for entrance in (self._local, self._streams):
+                        if entrance is not None:
+                            entrance.tick()
         finally:
             if self._streams is not None:
                 self._streams.close()

@@ -64,7 +64,11 @@ class StreamDoor:
         return replace(message, verb=Verb.OK, value=where, extra=port, sections=(section,))
 
     def accept(self) -> Guest | None:
-        """Let the next one in, if there is one."""
+        """Let the next one in, if there is one.
+
+        Raises:
+            OSError: there can be no more now; descriptors are short, for one.
+        """
         with contextlib.suppress(BlockingIOError, ConnectionError):
             sock, _ = self.listener.accept()
             if len(self._guests) >= _MAX_GUESTS:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from paddle.errors import WireError
 from paddle.pserver.doorbells import Doorbells
+from paddle.pserver.entrance import Entrance
 from paddle.pserver.message import Frame, Message
 from paddle.pserver.stream_door import Guest, StreamDoor
 
@@ -31,16 +32,15 @@ class StreamPort:
         self._door, self._bells, self._handle, self._lose = door, bells, handle, lose
         self._guests: dict[int, Guest] = {}
         self._strangers: dict[int, float] = {}  # descriptor -> when it came
-        bells.add_descriptor(door.listener.fileno())
+        self._entrance = Entrance(bells, door.listener.fileno(), door.accept)
 
     def serve(self) -> None:
         """Do what there is to do; does not wait."""
-        if self._bells.is_ready(self._door.listener.fileno()):
-            guest = self._door.accept()
-            if guest is not None:
-                self._guests[guest.sock.fileno()] = guest
-                self._strangers[guest.sock.fileno()] = time.monotonic()
-                self._bells.add_descriptor(guest.sock.fileno())
+        guest = self._entrance.admit()
+        if guest is not None:
+            self._guests[guest.sock.fileno()] = guest
+            self._strangers[guest.sock.fileno()] = time.monotonic()
+            self._bells.add_descriptor(guest.sock.fileno())
         for descriptor, guest in list(self._guests.items()):
             if self._bells.is_ready(descriptor):
                 self._hear(descriptor, guest)
@@ -67,13 +67,14 @@ class StreamPort:
             self._dismiss(guest.sock.fileno(), guest)
 
     def tick(self) -> None:
-        """Close connections that have not said their word for too long."""
+        """Close connections that have not said their word for too long; look for new ones again."""
         for descriptor, since in list(self._strangers.items()):
             guest = self._guests[descriptor]
             if guest.host is not None:
                 del self._strangers[descriptor]
             elif time.monotonic() - since > _WORD_WITHIN_S:
                 self._dismiss(descriptor, guest)
+        self._entrance.tick()
 
     def close(self) -> None:
         """Close the door."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import os
+import resource
 import signal
 import socket
 import struct
@@ -185,6 +186,28 @@ def test_a_stream_that_breaks_changes_no_number() -> None:
             results.append(trained(client, at))
     assert all(np.array_equal(results[0][name], results[1][name]) for name in results[0])
     assert seen == [0, 1]
+
+
+def test_callers_that_no_descriptor_is_left_for_end_no_server() -> None:
+    with PserverProcess("--port=0", key=None) as server, connected(server.endpoints[0]) as client:
+        pid = server.process.pid
+        client.configure(LARGE.parameters, SGD, LARGE.values())
+        client.start_pass()
+        (stream,) = streams(server)
+        with stream:
+            door = stream.getpeername()
+        _, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (len(os.listdir(f"/proc/{pid}/fd")), hard))
+        with socket.create_connection(door, 5) as stranger:
+            client.push_pull(LARGE.gradients(0, 0), 1, LARGE.empty())
+            resource.prlimit(pid, resource.RLIMIT_NOFILE, (hard, hard))
+            # it is let in after all, and sent away as it says no word
+            stranger.settimeout(20)
+            stranger.sendall(bytes(16))
+            with contextlib.suppress(ConnectionResetError):
+                assert stranger.recv(1) == b""
+        client.push_pull(LARGE.gradients(0, 1), 1, LARGE.empty())
+        client.finish_pass()
 
 
 def test_through_a_forwarded_port_everything_goes_the_way_that_is_forwarded() -> None:
