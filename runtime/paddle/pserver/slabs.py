@@ -25,7 +25,6 @@ class Slabs:
         self.now: Slab = np.zeros(size, np.float32)
         self.later: Slab = np.zeros(size, np.float32)
         self.number = 0
-        self._descriptors: list[int] = []
         self._shared: list[SharedArray] = []
 
     def swap(self) -> None:
