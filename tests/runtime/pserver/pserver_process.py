@@ -57,7 +57,7 @@ class PserverProcess:
     def start(self) -> None:
         self._report, theirs = os.pipe()
         self.process = subprocess.Popen(
-            [sys.executable, "-P", "-c", _MORTAL, self._parent(), *self.flags],
+            self._command(self._parent()),
             env=self.env | {"PADDLE_REPORT_FD": str(theirs)},
             pass_fds=[theirs],
             cwd=self.cwd,
@@ -69,6 +69,9 @@ class PserverProcess:
         event = self._read_report()
         assert event.get("event") == "ready", f"not ready: {self.process.communicate(timeout=STOP_S)[0]}"
         self.endpoints, self.sparse_endpoints = event["endpoints"], event["sparse_endpoints"]
+
+    def _command(self, parent: str) -> list[str]:
+        return [sys.executable, "-P", "-c", _MORTAL, parent, *self.flags]
 
     @staticmethod
     def _parent() -> str:

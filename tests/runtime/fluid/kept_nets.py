@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nets whose servers are killed, and such a server as a process: `kept_nets.py PARENT NET ENDPOINT TRAINERS`."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import paddle.fluid as fluid
+from tests.runtime.fluid.transpiled_job import TranspiledJob
+
+HEIGHT = 40
+
+
+def rows() -> Any:
+    """Gradients of some rows, and of all else; two rules with states, and a rate that falls."""
+    return _with_table(is_distributed=False)
+
+
+def table() -> Any:
+    """A table that grows."""
+    return _with_table(is_distributed=True)
+
+
+def count() -> Any:
+    """Each step takes 1 off every element of "w", whatever it is."""
+    x = fluid.layers.data("x", [3])
+    attr = fluid.ParamAttr("w", fluid.initializer.Constant(0.0))
+    loss = fluid.layers.mean(fluid.layers.fc(x, 1, param_attr=attr, bias_attr=False))
+    fluid.optimizer.SGD(1.0).minimize(loss)
+    return loss
+
+
+def _with_table(is_distributed: bool) -> Any:
+    ids, y = fluid.layers.data("ids", [1], dtype="int64"), fluid.layers.data("y", [1])
+    attr = fluid.ParamAttr("table", fluid.initializer.Uniform(-0.1, 0.1, seed=5))
+    found = fluid.layers.embedding(ids, [HEIGHT, 4], True, is_distributed, param_attr=attr)
+    guess = fluid.layers.fc(fluid.layers.fc(found, 8, act="tanh"), 1)
+    loss = fluid.layers.mean(fluid.layers.square_error_cost(guess, y))
+    rate = fluid.layers.exponential_decay(0.1, 4, 0.8)
+    rule = fluid.optimizer.SGD(rate) if is_distributed else fluid.optimizer.Adam(rate)
+    rule.minimize(loss)
+    return loss
+
+
+NETS: Mapping[str, Callable[[], Any]] = MappingProxyType({"rows": rows, "table": table, "count": count})
+
+
+def job(net: str, trainers: int, endpoint: str = "") -> TranspiledJob:
+    """Return a job with one server; that of "count" is asynchronous."""
+    endpoints = [endpoint] if endpoint else []
+    return TranspiledJob(NETS[net], trainers, servers=1, sync=net != "count", endpoints=endpoints)
+
+
+def main(parent: str, net: str, endpoint: str, trainers: str) -> None:
+    if parent:
+        ctypes.CDLL(None).prctl(1, 9)  # dies with the test runner, however that ends
+        if os.getppid() != int(parent):
+            sys.exit("the test runner is gone")
+    job(net, int(trainers), endpoint).serve(endpoint)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
