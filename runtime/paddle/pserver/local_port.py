@@ -9,8 +9,8 @@ from dataclasses import replace
 
 from paddle.errors import PaddleError, WireError
 from paddle.pserver.doorbells import Doorbells
-from paddle.pserver.entrance import Entrance
 from paddle.pserver.engine import Engine, Reply
+from paddle.pserver.entrance import Entrance
 from paddle.pserver.local_door import LocalDoor, Visitor
 from paddle.pserver.message import Message, Verb, error_message
 
