@@ -96,7 +96,7 @@ class Series:
         self._taken, self._changed = self._changed, self._masks(np.zeros)
         rows = None if self._is_whole else {name: mask.copy() for name, mask in self._taken.items()}
         since = None if self._is_whole else self._clocks()
-        self._snapshot = Snapshot(self._store, self._sink.give, rows, since)
+        self._snapshot = Snapshot(self._store, self._sink.give, rows, since, self._sink.is_shared)
         o, s = self._origin, self._snapshot
         self._manifest = Manifest(
             o.job, o.server, o.count, o.configuration, s.version, s.numbers, (), dict(engine)
@@ -116,7 +116,7 @@ class Series:
         outcome = None if self._sink is None else self._sink.outcome()
         if outcome is None:
             return None
-        self._snapshot = self._sink = self._manifest = None
+        self._forget()
         if isinstance(outcome, OSError):
             for name, mask in self._taken.items():
                 self._changed[name] |= mask
@@ -134,6 +134,11 @@ class Series:
             self._sink.abandon()
             for name, mask in self._taken.items():
                 self._changed[name] |= mask
+        self._forget()
+
+    def _forget(self) -> None:
+        if self._snapshot is not None:
+            self._snapshot.cancel()
         self._snapshot = self._sink = self._manifest = None
 
     def _wants_whole(self) -> bool:

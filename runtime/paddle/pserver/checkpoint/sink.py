@@ -24,6 +24,10 @@ class Sink(Protocol):
     """One part under way."""
 
     @property
+    def is_shared(self) -> bool:
+        """Whether several threads may `give` at a time."""
+
+    @property
     def nbytes(self) -> int:
         """Bytes that came so far."""
 
@@ -46,6 +50,8 @@ class Sink(Protocol):
 
 class DirectSink:
     """Writes in the caller's thread: for memory, which does not keep one waiting."""
+
+    is_shared = False
 
     def __init__(self, root: Path, server: int) -> None:
         self.nbytes, self.backlog = 0, 0
@@ -91,8 +97,11 @@ class DirectSink:
 class ThreadSink:
     """Writes, checks and syncs in a thread of its own."""
 
+    is_shared = True
+
     def __init__(self, root: Path, server: int) -> None:
         self.nbytes = 0
+        self._lock = threading.Lock()
         self._written = 0
         self._outcome: Outcome = None
         self._pieces: queue.SimpleQueue[Piece | tuple[Manifest, Sequence[DataFile]] | None] = (
@@ -110,7 +119,8 @@ class ThreadSink:
 
     def give(self, piece: Piece) -> None:
         """See `Sink`."""
-        self.nbytes += piece.nbytes
+        with self._lock:
+            self.nbytes += piece.nbytes
         if self._outcome is None:
             own = {n: a if a.base is None else a.copy() for n, a in piece.arrays.items()}
             self._pieces.put(Piece(piece.parameter, piece.place, own))

@@ -3,21 +3,20 @@
 
 What is about to change and was not copied yet is copied first; the rest is copied a little at a time. So the
 pieces together are one moment's state, and nobody waits for more than what a batch touches. Everything
-happens in the thread that owns the store.
+happens in the thread that owns the store, but for dense parameters, with which another may help.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from paddle.optim.dense import DenseUpdater
+from paddle.pserver.checkpoint.copying import Copying
 from paddle.pserver.checkpoint.piece import IDS, VALUE, WAITING, Piece
-from paddle.pserver.placement import DenseShare
 from paddle.pserver.store import Store
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
@@ -42,6 +41,7 @@ class Snapshot:
         give: Callable[[Piece], None],
         changed: Mapping[str, Mask] | None = None,
         since: Mapping[str, int] | None = None,
+        aside: bool = False,
     ) -> None:
         """Begin.
 
@@ -49,15 +49,12 @@ class Snapshot:
             give: takes pieces; their arrays hold only during the call.
             changed: which rows of each table to copy; taken over. None: all.
             since: the `clock` of each growing table whose later changes suffice. None: all rows.
+            aside: whether `give` may be called by another thread, too.
         """
         self.version = store.version
         self.numbers = numbers_of(store)
         self._store, self._give = store, give
-        self._dense: deque[tuple[DenseShare, DenseUpdater, int]] = deque(
-            (part, updater, at)
-            for part, updater in zip(store.share.dense, store.updaters, strict=True)
-            for at in range(0, part.stop - part.start, _ELEMENTS)
-        )
+        self._dense = Copying(_dense_pieces(store), give, aside=aside)
         self._todo = {
             name: np.ones(table.share.height, np.bool_) if changed is None else changed[name]
             for name, table in store.tables.items()
@@ -75,12 +72,11 @@ class Snapshot:
     @property
     def is_over(self) -> bool:
         """Whether everything is copied."""
-        return not self._dense and not self._cursor and not self._growing
+        return self._dense.is_over and not self._cursor and not self._growing
 
     def dense(self) -> None:
         """See `Watch.dense`."""
-        while self._dense:
-            self._copy_dense()
+        self._dense.finish()
 
     def rows(self, name: str, rows: npt.NDArray[np.int64]) -> None:
         """See `Watch.rows`."""
@@ -88,10 +84,14 @@ class Snapshot:
             left = rows[self._todo[name][rows]]
             self._copy_rows(name, left, left)
 
+    def cancel(self) -> None:
+        """Copy no more."""
+        self._dense.cancel()
+
     def advance(self) -> None:
         """Copy a few megabytes more."""
-        if self._dense:
-            self._copy_dense()
+        if self._dense.is_waiting:
+            self._dense.advance()
         elif self._cursor:
             name, start = next(iter(self._cursor.items()))
             todo = self._todo[name]
@@ -110,14 +110,6 @@ class Snapshot:
             else:
                 self._give(Piece(name, {}, block._asdict()))
 
-    def _copy_dense(self) -> None:
-        part, updater, at = self._dense.popleft()
-        stop = min(at + _ELEMENTS, part.stop - part.start)
-        place = {name: getattr(part, name) for name in ("size", "block", "first", "stride")}
-        arrays: dict[str, npt.NDArray[Any]] = {VALUE: self._store.slab[part.start + at : part.start + stop]}
-        arrays |= {name: array[at:stop] for name, array in updater.columns.items()}
-        self._give(Piece(part.parameter.name, {**place, "at": at}, arrays))
-
     def _copy_rows(
         self, name: str, rows: npt.NDArray[np.int64], where: slice | npt.NDArray[np.int64]
     ) -> None:
@@ -132,6 +124,15 @@ class Snapshot:
     def _row_bytes(self, name: str) -> int:
         columns = self._store.tables[name].columns.values()
         return sum(array.itemsize * int(np.prod(array.shape[1:])) for array in columns)
+
+
+def _dense_pieces(store: Store) -> Iterator[Piece]:
+    for part, updater in zip(store.share.dense, store.updaters, strict=True):
+        place = {name: getattr(part, name) for name in ("size", "block", "first", "stride")}
+        whole: dict[str, npt.NDArray[Any]] = {VALUE: store.slab[part.start : part.stop], **updater.columns}
+        for at in range(0, part.stop - part.start, _ELEMENTS):
+            arrays = {name: array[at : at + _ELEMENTS] for name, array in whole.items()}
+            yield Piece(part.parameter.name, {**place, "at": at}, arrays)
 
 
 def numbers_of(store: Store) -> Numbers:
