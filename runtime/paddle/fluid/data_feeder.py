@@ -117,8 +117,14 @@ def _tensor(variable: Variable, column: list[Any]) -> LoDTensor:
     lengths: list[list[int]] = [[] for _ in range(variable.lod_level)]
     rows: list[Any] = []
     for value in column:
-        _flatten(value, lengths, rows, variable.lod_level)
-    array = np.asarray(rows, variable.dtype)
+        _flatten(variable.name, value, lengths, rows, variable.lod_level)
+    try:
+        array = np.asarray(rows, variable.dtype)
+    except (TypeError, ValueError) as error:
+        raise FluidError(
+            f"the samples' values for {variable.describe()} make no array of it: {error}; "
+            "each sample must have as many numbers"
+        ) from error
     shape = variable.shape
     if sum(size < 0 for size in shape) <= 1 and array.ndim != len(shape):
         array = _shaped(array, shape, variable)
@@ -129,13 +135,17 @@ def _tensor(variable: Variable, column: list[Any]) -> LoDTensor:
     return tensor
 
 
-def _flatten(value: Any, lengths: list[list[int]], rows: list[Any], level: int) -> None:
+def _flatten(name: str, value: Any, lengths: list[list[int]], rows: list[Any], level: int) -> None:
     if not level:
         rows.append(value)
         return
+    if not hasattr(value, "__len__"):
+        raise FluidError(
+            f"{name!r} has {len(lengths)} levels of sequences: expected a list in each sample, got {value!r}"
+        )
     lengths[len(lengths) - level].append(len(value))
     for each in value:
-        _flatten(each, lengths, rows, level - 1)
+        _flatten(name, each, lengths, rows, level - 1)
 
 
 def _shaped(array: npt.NDArray[Any], shape: tuple[int, ...], variable: Variable) -> npt.NDArray[Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from paddle.fluid.errors import RunError
+from paddle.fluid.errors import FluidTypeError, RunError
 from paddle.fluid.lod_tensor import LoDTensor
 from paddle.graph.block import Block
 from paddle.ops.lod import LoDArray, lod_of, plain, with_lod
@@ -20,6 +20,7 @@ def entering(value: Any, block: Block, name: str) -> Any:
 
     Raises:
         RunError: it is a list of arrays, which has no shape of its own.
+        FluidTypeError: it is no number, or text.
     """
     if isinstance(value, LoDTensor):
         value = value.value()
@@ -36,4 +37,10 @@ def entering(value: Any, block: Block, name: str) -> Any:
             )
     if hasattr(value, "dtype") and hasattr(value, "shape"):
         return value
-    return np.asarray(value, block.var(name).dtype)
+    dtype = block.var(name).dtype
+    if value is None:
+        raise FluidTypeError(f"{name!r} was fed None: expected an array {block.var(name).shape} {dtype}")
+    try:
+        return np.asarray(value, dtype)
+    except (TypeError, ValueError) as error:
+        raise FluidTypeError(f"{name!r} was fed what is no array of {dtype}: {error}") from error

@@ -11,6 +11,7 @@ from paddle.fluid.defaults import default_main_program
 from paddle.fluid.distributed_files import save_all
 from paddle.fluid.errors import FluidError, ModelFileError
 from paddle.fluid.executor import Executor
+from paddle.fluid.operator import Operator, OpRole
 from paddle.fluid.program import Program
 from paddle.fluid.transpiler.prefetching import use_own_tables
 from paddle.fluid.var_type import VarType
@@ -21,7 +22,7 @@ from paddle.fluid.variable_files import load_persistables
 def save_inference_model(
     dirname: str | os.PathLike[str],
     feeded_var_names: Sequence[str] | str,
-    target_vars: Sequence[Variable] | Variable,
+    target_vars: Sequence[Variable | str] | Variable | str,
     executor: Executor,
     main_program: Program | None = None,
     model_filename: str | None = None,
@@ -34,7 +35,7 @@ def save_inference_model(
     Args:
         dirname: a folder, which is made.
         feeded_var_names: what will be fed, in this order.
-        target_vars: what will be fetched, in this order.
+        target_vars: variables or names to be fetched, in this order.
         executor: has no meaning.
         main_program: None is the default one.
         model_filename: of the program; None: `__model__`.
@@ -49,13 +50,16 @@ def save_inference_model(
         FluidError: a target depends on something that is not fed.
     """
     feeds = [feeded_var_names] if isinstance(feeded_var_names, str) else list(feeded_var_names)
-    targets = [target_vars] if isinstance(target_vars, Variable) else list(target_vars)
+    targets = [target_vars] if isinstance(target_vars, (Variable, str)) else list(target_vars)
     program = (main_program or default_main_program()).clone(for_test=True)
     block = program.global_block()
+    # What is computed after an update must not ask for the gradients behind it.
+    block.ops = [op for op in block.ops if not (isinstance(op, Operator) and op.role & OpRole.OPTIMIZE)]
     names = []
     for number, target in enumerate(targets):
         name = f"save_infer_model/scale_{number}"
-        block.append_op("scale", {"X": target.name}, {"Out": name}, {"scale": 1.0})
+        source = block.var(target if isinstance(target, str) else target.name).name
+        block.append_op("scale", {"X": source}, {"Out": name}, {"scale": 1.0})
         names.append(name)
     use_own_tables(program)
     pruned = program.prune([*names, *feeds])

@@ -8,8 +8,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from paddle.graph.errors import ExecutionError
+from paddle.graph.failure import failed
 from paddle.graph.operator import Operator
 from paddle.graph.tape import Derivation, Entry, Tape
+from paddle.ops.errors import EndOfData
 
 # Turns of a loop draw other random numbers: a turn stands above any number of steps.
 _TURN = 1 << 40
@@ -59,19 +62,29 @@ class BoundBody:
 
     def run(self, values: dict[str, Any], turn: int = 0) -> None:
         """See `Body.run`; what it reads and `values` lacks is None."""
-        registers = self._registers(values, turn)
-        for call in self.compiled.calls:
-            call(registers)
+        registers, at = self._registers(values, turn), 0
+        try:
+            for at, call in enumerate(self.compiled.calls):  # noqa: B007 - told when the call fails
+                call(registers)
+        except EndOfData:
+            raise
+        except Exception as error:
+            raise self._failure(at, registers, error) from error
         self._finish(registers, values)
 
     def trace(self, values: dict[str, Any], turn: int = 0) -> Tape:
         """See `Body.trace`."""
         registers, entries = self._registers(values, turn), []
-        for op, call, (reads, writes) in zip(
-            self.compiled.ops, self.compiled.calls, self.compiled.places, strict=True
+        for at, (op, call, (reads, writes)) in enumerate(
+            zip(self.compiled.ops, self.compiled.calls, self.compiled.places, strict=True)
         ):
             before = tuple([registers[number] for number in reads])
-            call(registers)
+            try:
+                call(registers)
+            except EndOfData:
+                raise
+            except Exception as error:
+                raise self._failure(at, registers, error) from error
             entries.append(Entry(op, before, tuple([registers[number] for number in writes])))
         self._finish(registers, values)
         return Tape(tuple(entries), self.compiled.derivation, self.step + turn * _TURN)
@@ -83,6 +96,15 @@ class BoundBody:
         for name in self.reads:
             registers[numbers[name]] = values.get(name)
         return registers
+
+    def _failure(self, at: int, registers: list[Any], error: Exception) -> ExecutionError:
+        numbers = self.compiled.numbers
+        return failed(
+            self.compiled.ops[at],
+            at,
+            lambda name: registers[numbers[name]] if name in numbers else None,
+            error,
+        )
 
     def _finish(self, registers: list[Any], values: dict[str, Any]) -> None:
         for name in self.writes:

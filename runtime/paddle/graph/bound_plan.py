@@ -13,6 +13,7 @@ from typing import Any
 from paddle.backend import Array, Device, array_module, from_host
 from paddle.graph.binding import STEP, Registers
 from paddle.graph.errors import ExecutionError, FeedError, NotInitialisedError
+from paddle.graph.failure import failed
 from paddle.graph.in_place import copied, owner
 from paddle.graph.lod import LoDArray, plain
 from paddle.graph.plan import Plan
@@ -87,7 +88,8 @@ class BoundPlan:
         """Check a value that was not seen before, and move it to the device for good."""
         if cell.value is None:
             raise NotInitialisedError(
-                name, f"{name!r} {self._specs[name].shape} has no value in the scope: initialise it"
+                name,
+                f"{name!r} {self._specs[name].shape} has no value in the scope: run the startup program there first",
             )
         cell.value = self._entered(name, cell.value, self._specs[name], "in the scope")
         self._checked[name] = cell.value
@@ -100,8 +102,9 @@ class BoundPlan:
                 f"{name!r} {where}: expected an array {spec.shape} {spec.dtype}, got {type(value).__name__}"
             )
         if dtype != spec.dtype or not _shape_fits(shape, spec.shape):
+            step = f": pass it as .astype('{spec.dtype}')" if dtype != spec.dtype else ""
             raise FeedError(
-                f"{name!r} {where}: expected {spec.shape} {spec.dtype}, got {tuple(shape)} {dtype}"
+                f"{name!r} {where}: expected {spec.shape} {spec.dtype}, got {tuple(shape)} {dtype}{step}"
             )
         if not self._device.is_gpu or isinstance(value, SelectedRows):
             return value
@@ -126,15 +129,8 @@ class BoundPlan:
 
     def _failure(self, at: int, registers: Registers, error: Exception) -> ExecutionError:
         position, op = self._plan.ops[at]
-        parts = []
-        for slot, names in op.inputs.items():
-            for name in names:
-                value = registers[self._plan.numbers[name]] if name in self._plan.numbers else None
-                parts.append(
-                    f"{slot}={name} {getattr(value, 'shape', None)} {getattr(value, 'dtype', '')}".rstrip()
-                )
-        message = f"operator {position} {op.describe()} failed: {error} [{'; '.join(parts)}]"
-        return ExecutionError(op.type, position, message)
+        numbers = self._plan.numbers
+        return failed(op, position, lambda name: registers[numbers[name]] if name in numbers else None, error)
 
 
 def _shape_fits(shape: tuple[int, ...], declared: tuple[int, ...]) -> bool:

@@ -150,6 +150,7 @@ def _check_reads(
         if variable is None or not variable.persistable:
             raise FeedError(
                 f"variable {name!r}, read by {who}, is neither fed, persistable nor computed before it"
+                + ("; the program has none of that name" if variable is None else "")
             )
         known.add(name)
         loads.append(name)

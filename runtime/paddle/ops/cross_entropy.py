@@ -27,6 +27,7 @@ def cross_entropy(x: Array, label: Array, *, soft_label: bool, ignore_index: int
     xp = array_module(x)
     if soft_label:
         return (label * -_bounded_log(x)).sum(axis=-1, keepdims=True)
+    labels.check_rows(x, label)
     rows, classes, ignored = labels.picked(label, x.shape[-1], ignore_index)
     cost = -_bounded_log(x.reshape(-1, x.shape[-1])[rows, classes])
     if ignored is not None:

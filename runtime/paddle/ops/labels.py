@@ -23,6 +23,14 @@ def check(x: Spec, label: Spec, soft_label: bool) -> None:
     same(x.shape[:-1], label.shape[:-1], "values and labels, without the last size,")
 
 
+def check_rows(x: Array, label: Array) -> None:
+    """Raise InputError unless values and labels of a batch have as many rows."""
+    if x.shape[:-1] != label.shape[:-1]:
+        raise InputError(
+            f"expected a label for each row of X {x.shape}, got labels {label.shape}: feed as many of both"
+        )
+
+
 def picked(label: Array, classes: int, ignore_index: int) -> tuple[Array, Array, Array | None]:
     """Return index arrays (row, class) for each label, and which labels are ignored (None: none are).
 

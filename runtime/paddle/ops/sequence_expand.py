@@ -20,9 +20,9 @@ def _infer(x: Spec, y: Spec) -> Spec:
 
 @operator("sequence_expand", "X+ Y+ -> Out+", attrs={"ref_level": -1}, infer=_infer)
 def sequence_expand(x: Any, y: Any, *, ref_level: int) -> Any:
-    """Repeat sequence i of X (row i, if X has no LoD) as often as entry i of Y's level `ref_level` is long.
+    """Repeat sequence i of X as often as entry i of Y's level `ref_level` is long; row i unless X has one level.
 
-    Out has one level with an entry for each repetition; if X has none, Out has Y's levels down to ref_level.
+    Out has one level with an entry for each repetition; where rows are repeated, Out has Y's levels down to ref_level.
     """
     data = plain(x)
     rows, lod = _expansion(x, y, ref_level)
@@ -55,11 +55,10 @@ def _expansion(x: Any, y: Any, ref_level: int) -> tuple[Offsets, Lod]:
     if not levels or not -1 <= ref_level < len(levels):
         raise AttrError(f"ref_level {ref_level} is not a level of Y, whose LoD has {len(levels)}")
     reference = levels[ref_level]
-    if not lod_of(x):
+    # Two levels come along from the ids of a beam search, whose states are repeated row by row.
+    if len(lod_of(x)) != 1:
         used = len(levels) if ref_level == -1 else ref_level + 1
         return _repeated(len(x), reference), levels[:used]
-    if len(lod_of(x)) > 1:
-        raise InputError(f"X must have one level of LoD at most, got {len(lod_of(x))}")
     offsets = lod_of(x)[0]
     chosen = _repeated(len(offsets) - 1, reference)
     counts = lengths(offsets)[chosen]

@@ -44,3 +44,39 @@ def test_a_fetched_loss_converts_to_a_number_though_it_has_shape_1() -> None:
     assert repr([one]) == "[array([2.], dtype=float32)]"
     with pytest.raises((TypeError, ValueError)):
         float(many)
+
+
+def test_a_decoding_that_is_built_after_minimize_is_saved_without_the_training(tmp_path: Path) -> None:
+    words = fluid.layers.data("words", [1], dtype="int64", lod_level=1)
+    target = fluid.layers.data("target", [1], dtype="int64", lod_level=1)
+    scores = fluid.layers.fc(fluid.layers.embedding(words, [9, 4]), 3)
+    crf = fluid.ParamAttr(name="crfw")
+    loss = fluid.layers.mean(fluid.layers.linear_chain_crf(scores, target, param_attr=crf))
+    fluid.optimizer.SGD(0.1).minimize(loss)
+    path = fluid.layers.crf_decoding(scores, param_attr=fluid.ParamAttr(name="crfw"))
+    exe = fluid.Executor(fluid.CPUPlace())
+    exe.run(fluid.default_startup_program())
+    fluid.io.save_inference_model(str(tmp_path), ["words"], [path], exe)
+    with fluid.scope_guard(fluid.Scope()):
+        program, feeds, targets = fluid.io.load_inference_model(str(tmp_path), exe)
+        fed = fluid.create_lod_tensor(np.array([[1], [2], [3]]), [[2, 1]], fluid.CPUPlace())
+        (decoded,) = exe.run(program, feed={"words": fed}, fetch_list=targets, return_numpy=False)
+    assert feeds == ["words"]
+    assert decoded.recursive_sequence_lengths() == [[2, 1]]
+
+
+def test_states_that_carry_the_levels_of_a_beam_search_are_expanded_row_by_row() -> None:
+    state = fluid.layers.data("state", [1], lod_level=2)
+    scores = fluid.layers.data("scores", [1], lod_level=2)
+    out = fluid.layers.sequence_expand(state, scores)
+    place = fluid.CPUPlace()
+    (got,) = fluid.Executor(place).run(
+        feed={
+            "state": fluid.create_lod_tensor(np.array([[1.0], [2.0]], np.float32), [[1, 1], [1, 1]], place),
+            "scores": fluid.create_lod_tensor(np.zeros((3, 1), np.float32), [[1, 1], [2, 1]], place),
+        },
+        fetch_list=[out],
+        return_numpy=False,
+    )
+    assert np.array(got).ravel().tolist() == [1, 1, 2]
+    assert got.recursive_sequence_lengths() == [[1, 1], [2, 1]]

@@ -63,11 +63,15 @@ def test_the_manuals_settings_are_taken_by_transpile(settings: dict[str, bool]) 
     assert ("split_selected_rows" in types) == settings.get("slice_var_up", True)
 
 
-def test_a_distributed_embedding_is_told_to_be_missing() -> None:
+def test_the_manuals_distributed_embedding_lies_on_servers_alone() -> None:
     words = fluid.layers.data("words", [1], dtype="int64")
     emb = fluid.layers.embedding(is_distributed=True, input=words, size=[10, 4], is_sparse=True)
-    fluid.optimizer.Adam().minimize(fluid.layers.mean(emb))
-    updates = [op.type for op in fluid.default_main_program().global_block().ops if "Param" in op.inputs]
-    assert updates == ["sgd"]
-    with pytest.raises(ValueError, match="does not support yet"):
-        fluid.DistributeTranspiler().transpile(0, pservers="127.0.0.1:6170", trainers=2)
+    fluid.optimizer.Adam().minimize(fluid.layers.mean(fluid.layers.fc(emb, 2)))
+    t = fluid.DistributeTranspiler()
+    t.transpile(0, pservers="127.0.0.1:6170,127.0.0.1:6171", trainers=2)
+    types = [op.type for op in t.get_trainer_program().global_block().ops]
+    assert {"split_ids", "prefetch", "merge_ids"} <= set(types)
+    assert not {"lookup_table", "adam", "sgd"} & set(types)
+    for endpoint in t.pserver_endpoints:
+        blocks = t.get_pserver_program(endpoint).blocks
+        assert "lookup_sparse_table" in [op.type for block in blocks for op in block.ops]

@@ -6,6 +6,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
+import numpy as np
+
+from paddle.fluid.errors import FluidTypeError
 from paddle.fluid.layer_helper import LayerHelper
 from paddle.fluid.param_attr import ParamAttrLike, to_attrs
 from paddle.fluid.variable import Variable
@@ -34,9 +37,18 @@ def fc(
         act: name of an activation.
         is_test: has no meaning.
         name: of the layer.
+
+    Raises:
+        FluidTypeError: an input has whole numbers.
     """
     helper = LayerHelper("fc", name, bias_attr=bias_attr, act=act)
     inputs = [input] if isinstance(input, Variable) else list(input)
+    for x in inputs:
+        if not np.issubdtype(x.dtype, np.floating):
+            raise FluidTypeError(
+                f"fc: expected an input of floating numbers, got {x.describe()}: use layers.cast, or "
+                "layers.embedding for ids"
+            )
     products = []
     for x, attr in zip(inputs, to_attrs(param_attr, len(inputs)), strict=True):
         shape = (prod(x.shape[num_flatten_dims:]), size)

@@ -33,6 +33,7 @@ class DistributeTranspiler:
         self.vars_overview = VarsDistributed()
         self.param_grad_ep_mapping: dict[str, dict[str, list[str]]] = {}
         self.sync_mode = True
+        self.pserver_endpoints: list[str] = []
         self.has_distributed_lookup_table = False
         self.table_name: str | None = None
         self._table: growing.GrowingTable | None = None
@@ -121,7 +122,18 @@ class DistributeTranspiler:
             growing.rewrite_startup(startup, self._table)
 
     def get_trainer_program(self, wait_port: bool = True) -> Program:
-        """Return the trainer's program, without updates; the same object that was transpiled."""
+        """Return the trainer's program, without updates; the same object that was transpiled.
+
+        Raises:
+            FluidError: nothing was transpiled, or there is no such trainer.
+        """
+        if not self.pserver_endpoints:
+            raise FluidError("call transpile before get_trainer_program, with the addresses of servers")
+        if not 0 <= self.trainer_id < self.trainers:
+            raise FluidError(
+                f"trainer_id: expected 0 to {self.trainers - 1}, with {self.trainers} trainers, "
+                f"got {self.trainer_id!r}: pass transpile the number of this trainer"
+            )
         trainer_side.remove_updates(self._program)
         return self._program
 

@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a failed operator is told: where it stands, what it reads and what came in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from paddle.graph.errors import ExecutionError
+from paddle.graph.operator import Operator
+
+
+def failed(op: Operator, position: int, value_of: Callable[[str], Any], error: Exception) -> ExecutionError:
+    """Return the error of an operator that failed.
+
+    An operator whose body failed is told by its type alone: the operator within says the rest.
+
+    Args:
+        op: which one.
+        position: its index in its block.
+        value_of: the value of one of its inputs, None where there is none yet.
+        error: what its kernel raised.
+    """
+    if isinstance(error, ExecutionError):
+        return ExecutionError(op.type, position, f"operator {position} {op.type}, in its body: {error}")
+    parts = []
+    for slot, names in op.inputs.items():
+        for name in names:
+            value = value_of(name)
+            parts.append(
+                f"{slot}={name} {getattr(value, 'shape', None)} {getattr(value, 'dtype', '')}".rstrip()
+            )
+    message = f"operator {position} {op.describe()} failed: {error} [{'; '.join(parts)}]"
+    return ExecutionError(op.type, position, message)

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is fed or asked for wrongly is told with its name, what was expected, what came and what to do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import paddle.fluid as fluid
+from paddle.graph.errors import ExecutionError
+
+X = np.ones((2, 4), np.float32)
+Y = np.array([[0], [2]])
+
+
+def classifier() -> fluid.framework.Variable:
+    x = fluid.layers.data("x", [4])
+    y = fluid.layers.data("y", [1], dtype="int64")
+    loss = fluid.layers.mean(fluid.layers.cross_entropy(fluid.layers.fc(x, 3, act="softmax"), y))
+    fluid.optimizer.SGD(0.1).minimize(loss)
+    return loss
+
+
+@pytest.mark.parametrize(
+    ("feed", "told"),
+    [
+        (
+            {"x": X.astype("float64"), "y": Y},
+            r"'x' fed: .* float32, got .* float64: pass it as .astype\('float32'\)",
+        ),
+        ({"x": X, "y": Y.astype("int32")}, r"'y' fed: .* int64, got .* int32: pass it as .astype\('int64'\)"),
+        (
+            {"x": X, "y": np.array([[0], [1], [1]])},
+            r"a label for each row of X \(2, 3\), got labels \(3, 1\)",
+        ),
+        ({"x": "abc", "y": Y}, "'x' was fed what is no array of float32"),
+        ({"x": None, "y": Y}, "'x' was fed None"),
+    ],
+)
+def test_a_feed_that_does_not_fit_is_told_with_the_next_step(feed: dict[str, Any], told: str) -> None:
+    loss = classifier()
+    exe = fluid.Executor(fluid.CPUPlace())
+    exe.run(fluid.default_startup_program())
+    with pytest.raises((ValueError, ExecutionError), match=told):
+        exe.run(feed=feed, fetch_list=[loss])
+
+
+def test_a_scope_without_first_values_asks_for_the_startup_program() -> None:
+    loss = classifier()
+    with pytest.raises(ValueError, match="run the startup program"):
+        fluid.Executor(fluid.CPUPlace()).run(feed={"x": X, "y": Y}, fetch_list=[loss])
+
+
+def test_a_name_that_the_program_lacks_is_told_apart_from_one_not_computed() -> None:
+    classifier()
+    exe = fluid.Executor(fluid.CPUPlace())
+    exe.run(fluid.default_startup_program())
+    with pytest.raises(ValueError, match=r"'nope', read by fetch_list.*the program has none of that name"):
+        exe.run(feed={"x": X, "y": Y}, fetch_list=["nope"])
+
+
+def test_samples_without_a_list_for_their_sequence_or_with_text_are_told_by_name() -> None:
+    words = fluid.layers.data("words", [1], dtype="int64", lod_level=1)
+    x = fluid.layers.data("x", [2])
+    feeder = fluid.DataFeeder([words, x], fluid.CPUPlace())
+    with pytest.raises(ValueError, match=r"'words' has 1 levels .* expected a list in each sample, got 3"):
+        feeder.feed([(3, [1.0, 2.0])])
+    with pytest.raises(ValueError, match=r"values for x .*'a'"):
+        feeder.feed([([3], ["a", "b"])])
+
+
+def test_whole_numbers_are_refused_by_fc() -> None:
+    with pytest.raises(TypeError, match=r"got ids .* int64: use layers.cast, or layers.embedding"):
+        fluid.layers.fc(fluid.layers.data("ids", [3], dtype="int64"), 2)
+
+
+def test_what_fails_in_the_body_of_a_loop_is_told_by_its_operator() -> None:
+    ids = fluid.layers.data("ids", [1], dtype="int64")
+    at = fluid.layers.fill_constant([1], "int64", 0)
+    end = fluid.layers.fill_constant([1], "int64", 3)
+    more = fluid.layers.less_than(at, end)
+    with fluid.layers.While(more).block():
+        fluid.layers.embedding(ids, [5, 2])
+        fluid.layers.increment(at)
+        fluid.layers.less_than(at, end, cond=more)
+    exe = fluid.Executor(fluid.CPUPlace())
+    exe.run(fluid.default_startup_program())
+    with pytest.raises(
+        ExecutionError, match=r"while, in its body: operator 0 .*lookup_table.*id 7 .*Ids=ids \(1, 1\)"
+    ):
+        exe.run(feed={"ids": np.array([[7]])}, fetch_list=[at])
+
+
+def test_a_trainer_that_is_none_of_the_trainers_is_refused() -> None:
+    t = fluid.DistributeTranspiler()
+    with pytest.raises(ValueError, match="call transpile before"):
+        t.get_trainer_program()
+    classifier()
+    t.transpile(5, pservers="127.0.0.1:6174", trainers=2)
+    with pytest.raises(ValueError, match="expected 0 to 1, with 2 trainers, got 5"):
+        t.get_trainer_program()
