@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from benchmarks import machine
@@ -39,10 +40,10 @@ def _size(name: str) -> Callable[[Plan], None]:
         size = plan.size(SIZES[name])
         for count in TRAINERS:
             sides: dict[str, Callable[[], Processes]] = {
-                f"raw_{name}_w{count}": lambda count=count: raw(size, count),
-                f"tcp_{name}_w{count}": lambda count=count: ours([size], count, within_node=False),
-                f"node_{name}_w{count}": lambda count=count: ours([size], count, in_place=True),
-                f"node_copied_{name}_w{count}": lambda count=count: ours([size], count),
+                f"raw_{name}_w{count}": partial(raw, size, count),
+                f"tcp_{name}_w{count}": partial(ours, [size], count, within_node=False),
+                f"node_{name}_w{count}": partial(ours, [size], count, in_place=True),
+                f"node_copied_{name}_w{count}": partial(ours, [size], count),
             }
             at = f"{name}_w{count}"
             if name == "4KB" and count == 1:
@@ -76,9 +77,7 @@ def _mixed(plan: Plan) -> None:
 def _curve(plan: Plan) -> None:
     size = plan.size(SIZES["40MB"])
     sides = {
-        f"{wire}_40MB_ports{ports}": lambda key=key, ports=ports: ours(
-            [size], 1, key=key, ports=ports, within_node=False
-        )
+        f"{wire}_40MB_ports{ports}": partial(ours, [size], 1, key=key, ports=ports, within_node=False)
         for wire, key in (("plain", None), ("curve", KEY))
         for ports in (1, 2)
     }
@@ -91,12 +90,14 @@ def _peers(plan: Plan, python: str) -> None:
     size = plan.size(SIZES["40MB"])
     for count in TRAINERS:
         at = f"40MB_w{count}"
-        sides = {f"tcp_beside_{at}": lambda count=count: ours([size], count, within_node=False)}
+        sides: dict[str, Callable[[], Processes]] = {
+            f"tcp_beside_{at}": partial(ours, [size], count, within_node=False)
+        }
         for way, (package, counts) in peers.WAYS.items():
             if not peers.has(python, package):
                 plan.report.lack(f"{way}_{at}", f"{package} is not installed")
             elif count in counts:
-                sides[f"{way}_{at}"] = lambda way=way, count=count: peer(way, size, count, python)
+                sides[f"{way}_{at}"] = partial(peer, way, size, count, python)
         _contest(plan, sides, goodput, size)
         for way in peers.WAYS:
             if f"{way}_{at}" in sides:

@@ -60,10 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     batches = QUICK_BATCHES if given.quick else BATCHES
     report = Report(tell=tell)
     with tempfile.TemporaryDirectory(prefix="paddle-scaling-") as folder:
-        contenders = [
-            Contender(f"trainers_{count}", lambda turn, count=count: job(Path(folder), int(count), batches))
-            for count in given.only
-        ]
+        contenders = [_contender(Path(folder), int(count), batches) for count in given.only]
         found, failed = interleave(contenders, 1 if given.quick else given.turns)
     report.add_all(found, failed, "samples/s")
     for count in given.only[1:]:
@@ -102,8 +99,13 @@ def job(folder: Path, trainers: int, batches: int) -> float:
         ]
     if len(seen) != trainers:
         raise RuntimeError(f"{len(seen)} of {trainers} trainers told their times")
-    took_s = max(end for _, end, _ in seen) - min(begin for begin, _, _ in seen)
-    return sum(count for *_, count in seen) * BATCH / took_s
+    took_s: float = max(end for _, end, _ in seen) - min(begin for begin, _, _ in seen)
+    done_batches: int = sum(count for *_, count in seen)
+    return done_batches * BATCH / took_s
+
+
+def _contender(folder: Path, trainers: int, batches: int) -> Contender:
+    return Contender(f"trainers_{trainers}", lambda turn: job(folder, trainers, batches))
 
 
 def _prepare(workspace: Path, trainers: int, batches: int) -> None:

@@ -60,7 +60,8 @@ def latency(plan: Plan, sides: Mapping[str, Side], size: int) -> None:
     """Microseconds of a step: the median of a turn's steps."""
 
     def median(side: Side) -> float:
-        return statistics.median(took for each in side.steps(plan.steps(size)) for took in each["took"]) * 1e6
+        took: list[float] = [one for each in side.steps(plan.steps(size)) for one in each["took"]]
+        return statistics.median(took) * 1e6
 
     _in_turns(plan, sides, median, "us")
 
@@ -72,7 +73,10 @@ def mixed_sizes(total: int, count: int = 100) -> list[int]:
 
 
 def _in_turns(plan: Plan, sides: Mapping[str, Side], measured: Callable[[Side], float], unit: str) -> None:
-    contenders = [Contender(name, lambda turn, side=side: measured(side)) for name, side in sides.items()]
+    def contender(name: str, side: Side) -> Contender:
+        return Contender(name, lambda turn: measured(side))
+
+    contenders = [contender(name, side) for name, side in sides.items()]
     found, failed = interleave(contenders, plan.turns, warm_up=True)
     plan.report.add_all(found, failed, unit)
 

@@ -74,7 +74,7 @@ def serve(trainers: int) -> None:
             else:
                 update_two(part, gradients[0], gradients[1], rate)
             for peer in peers:
-                peer.sendall(part)
+                peer.sendall(part.data)
 
 
 def step_of(port: int, size: int) -> Step:

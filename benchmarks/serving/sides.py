@@ -76,7 +76,7 @@ class Processes:
         """
         for trainer in self._trainers:
             if _line(trainer, _START_S).strip() != "ready":
-                raise RuntimeError(f"a trainer did not start: {' '.join(map(str, trainer.args))[:300]}")
+                raise RuntimeError(f"a trainer did not start: {str(trainer.args)[:300]}")
 
     def child(self, argv: Sequence[str], python: str = sys.executable, **more: Any) -> subprocess.Popen[str]:
         """Start a Python process."""
@@ -182,9 +182,7 @@ def _environment() -> Mapping[str, str]:
 def _line(process: subprocess.Popen[str], timeout_s: float) -> str:
     assert process.stdout is not None
     if not select.select([process.stdout], [], [], timeout_s)[0]:
-        raise RuntimeError(
-            f"no answer within {timeout_s:.0f} s from {' '.join(map(str, process.args))[:200]}"
-        )
+        raise RuntimeError(f"no answer within {timeout_s:.0f} s from {str(process.args)[:200]}")
     line = process.stdout.readline()
     if not line:
         raise RuntimeError(f"it ended with code {process.wait(_STOP_S)}: {str(process.args)[:300]}")
