@@ -80,3 +80,25 @@ def test_states_that_carry_the_levels_of_a_beam_search_are_expanded_row_by_row()
     )
     assert np.array(got).ravel().tolist() == [1, 1, 2]
     assert got.recursive_sequence_lengths() == [[1, 1], [2, 1]]
+
+
+@pytest.mark.parametrize("bias", [None, False])
+def test_a_batch_norm_folded_into_its_convolution_gives_the_same(bias: bool | None) -> None:
+    image = fluid.layers.data("image", [2, 5, 5])
+    out = fluid.layers.batch_norm(fluid.layers.conv2d(image, 3, 3, bias_attr=bias), act="relu")
+    inference = fluid.default_main_program().clone(for_test=True)
+    exe = fluid.Executor(fluid.CPUPlace())
+    exe.run(fluid.default_startup_program())
+    draws = np.random.default_rng(0)
+    for parameter in inference.global_block().all_parameters():
+        shape = [abs(size) for size in parameter.shape]
+        tensor = fluid.global_scope().find_var(parameter.name).get_tensor()  # type: ignore[union-attr]
+        tensor.set(draws.uniform(0.5, 2, shape).astype("float32"))
+    feed = {"image": draws.normal(size=(4, 2, 5, 5)).astype("float32")}
+    folded = inference.clone()
+    fluid.transpiler.InferenceTranspiler().transpile(folded, fluid.CPUPlace())
+    assert [op.type for op in folded.global_block().ops] == ["conv2d", "elementwise_add", "relu"]
+    (expected,) = exe.run(inference, feed=feed, fetch_list=[out])
+    (got,) = exe.run(folded, feed=feed, fetch_list=[out])
+    np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
+    assert got.any()

@@ -5,12 +5,14 @@ from paddle.fluid.memory import memory_optimize, release_memory
 from paddle.fluid.transpiler.configuration import DistributeTranspilerConfig
 from paddle.fluid.transpiler.dispatchers import HashName, PSDispatcher, RoundRobin
 from paddle.fluid.transpiler.distribute import DistributeTranspiler
+from paddle.fluid.transpiler.inference import InferenceTranspiler
 from paddle.fluid.transpiler.slices import slice_variable
 
 __all__ = [
     "DistributeTranspiler",
     "DistributeTranspilerConfig",
     "HashName",
+    "InferenceTranspiler",
     "PSDispatcher",
     "RoundRobin",
     "memory_optimize",
