@@ -30,6 +30,7 @@ from paddle.pserver.transport import Router
 _log = logging.getLogger(__name__)
 
 _JOIN_S = 30.0
+_PORT_DIGITS = 5
 
 
 class ProgramServer:
@@ -152,10 +153,11 @@ class ProgramServer:
 
 def _parse(endpoint: str) -> tuple[str, int]:
     host, _, digits = endpoint.rpartition(":")
-    if not host or not digits.isascii() or not digits.isdigit() or int(digits) > MAX_PORT:
-        raise ConfigError(f"endpoint {endpoint!r}: expected host:port, such as 192.168.1.1:6170")
+    is_number = digits.isascii() and digits.isdigit() and len(digits) <= _PORT_DIGITS
+    if not host or not is_number or int(digits) > MAX_PORT:
+        raise ConfigError(f"endpoint {endpoint[:100]!r}: expected host:port, such as 192.168.1.1:6170")
     try:
         # ZeroMQ binds to addresses alone.
         return str(socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)[0][4][0]), int(digits)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:
         raise ConfigError(f"endpoint {endpoint!r}: {host!r} cannot be resolved: {error}") from None

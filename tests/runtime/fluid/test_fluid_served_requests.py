@@ -12,13 +12,14 @@ import pytest
 
 import paddle.fluid as fluid
 from paddle.backend import Device
-from paddle.errors import PserverError
+from paddle.errors import ConfigError, PserverError
 from paddle.fluid.remote.save_place import checked_place, places_of_strangers
 from paddle.fluid.remote.served_program import ServedProgram
 from paddle.fluid.remote.serving import serving_operator
 from paddle.pserver.engine import Engine
 from paddle.pserver.message import Message, Section, Verb, decode, encode
 from paddle.pserver.options import EngineOptions
+from paddle.pserver.program_server import ProgramServer
 from paddle.pserver.program_service import ProgramService
 
 EP = "127.0.0.1:6174"
@@ -135,3 +136,11 @@ def test_a_table_is_saved_again_in_its_own_place_alone(ask: Ask, tmp_path: Path)
 def test_a_working_directory_above_everything_allows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir("/")
     assert Path("/") not in places_of_strangers()
+
+
+@pytest.mark.parametrize(
+    "endpoint", ["", ":80", "host", "..:6170", f"{'a' * 70}.b:6170", "127.0.0.1:" + "9" * 5000]
+)
+def test_an_endpoint_that_cannot_be_is_told(server: ServedProgram, endpoint: str) -> None:
+    with pytest.raises(ConfigError, match="endpoint"):
+        ProgramServer(endpoint, None, EngineOptions(1), server, is_sync=True)
