@@ -91,10 +91,12 @@ def test_what_the_launcher_sets_is_read_nowhere_else() -> None:
     }
     # The data sets' folder is a setting of the user, not of the job. The hook is in every Python, paddle is not.
     # Fluid asks for its places when it is called, as scripts that set CPU_NUM first expect; how long a rank or a
-    # transpiled program waits is for users to say. launch hands its own environment on.
+    # transpiled program waits is for users to say. launch hands its own environment on;
+    # mpirun says that it is there.
     assert readers <= {
         "env.py",
         "collective/membership.py",
+        "collective/mpi.py",
         "dataset/download.py",
         "distributed/launch.py",
         "distributed/launch_ps.py",

@@ -16,7 +16,7 @@ from typing import Any, Self
 
 ROOT = Path(__file__).resolve().parents[3]
 KEY = "5a" * 32
-START_S = 20.0
+START_S = 60.0
 STOP_S = 10.0
 # Dies with the test runner (PR_SET_PDEATHSIG), however that ends; the runner may have died before the call.
 # The kernel means the thread that started it, so only a start from the main thread can be tied to the process.
