@@ -142,7 +142,9 @@ class Cache:
         """
         path = self.path(digest)
         try:
-            if os.stat(path, follow_symlinks=False).st_nlink != 1:
+            status = os.stat(path, follow_symlinks=False)
+            # an earlier job may have written to it and be gone since the file was looked at for this one
+            if status.st_nlink != 1 or not self._verified.holds(digest, status):
                 return False
             os.link(path, target, follow_symlinks=False)
         except OSError:

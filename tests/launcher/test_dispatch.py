@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -68,11 +69,13 @@ def test_a_jobs_changes_to_its_files_do_not_reach_the_next_job(
 ) -> None:
     node = greeted(make_node)
     to_workspace(node, workspace_package(root))
-    with (node.root / "JOB1" / "train.py").open("r+") as file:
-        file.write("evil")
+    for name in ("train.py", "data/big"):
+        with (node.root / "JOB1" / name).open("r+") as file:
+            file.write("evil")
     second = greeted(make_node, node.root)
     to_workspace(second, workspace_package(root), dest="JOB2")
-    assert (node.root / "JOB2" / "train.py").read_text() == "print(1)\n"
+    for name in ("train.py", "data/big"):
+        assert (node.root / "JOB2" / name).read_bytes() == (root / name).read_bytes()
 
 
 def test_only_the_user_can_read_the_cache(make_node: Callable[..., Node], root: Path) -> None:
@@ -93,6 +96,32 @@ def test_no_two_jobs_share_a_file(make_node: Callable[..., Node], root: Path) ->
     assert len(inodes) == 3
     (cached,) = {file.stat().st_ino for file in (node.root / ".paddle/cache").rglob("*")} & inodes
     assert cached == files[0].stat().st_ino  # what came for the first job lies on the disk once
+
+
+def test_what_a_job_wrote_just_before_its_end_reaches_no_later_one(
+    make_node: Callable[..., Node], root: Path
+) -> None:
+    first = greeted(make_node)
+    to_workspace(first, workspace_package(root))
+    (root / "new.py").write_text("pass\n")
+    package = workspace_package(root)
+    second = greeted(make_node, first.root)
+    dispatch = Dispatch(second.link, package, tree=WORKSPACE, dest="JOB2", hold=True)
+
+    def reached(*states: DispatchState) -> Callable[[Any], bool]:
+        return lambda event: dispatch.handle(event) and dispatch.state in states
+
+    dispatch.start()
+    second.until(reached(DispatchState.HELD), 60, "what the node lacks")  # the others were found right
+    with (first.root / "JOB1" / "data/big").open("r+") as file:
+        file.write("evil")
+    shutil.rmtree(first.root / "JOB1")
+    dispatch.send()
+    second.until(reached(*ENDED), 60, "the end")
+    assert dispatch.state is DispatchState.FAILED
+    assert "start again" in str(dispatch.error)
+    to_workspace(greeted(make_node, first.root), package, dest="JOB3")
+    assert (first.root / "JOB3" / "data/big").read_bytes() == (root / "data/big").read_bytes()
 
 
 def test_both_trees_can_travel_at_the_same_time(make_node: Callable[..., Node], root: Path) -> None:
