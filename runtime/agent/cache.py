@@ -16,6 +16,7 @@ from typing import Iterator, Set
 
 from agent import disk
 from agent.digests import SIZE, blake2b
+from agent.storage import mount_of
 from agent.verified import Verified
 
 STALE_S = 24 * 3600.0
@@ -23,6 +24,7 @@ UNUSED_S = 30 * 24 * 3600.0
 USED_S = 24 * 3600.0  # a use is written down once a day
 HASH_SIZE = 1 << 20
 LENT_NS = 10**9
+_SILENT = ("tmpfs", "ramfs")  # a write through mapped memory does not show in a file's times there
 _DIGEST = re.compile("[0-9a-f]{%d}" % (2 * SIZE))
 
 
@@ -34,6 +36,7 @@ class Cache:
         self._aside = folder + "/incoming"
         self._verified = Verified(folder + "/verified")
         self._folders: Set[str] = set()
+        self._may_lend = False
 
     def prepare(self) -> None:
         """Make the folders, and remove what interrupted transfers left a day ago.
@@ -48,6 +51,8 @@ class Cache:
         for path in disk.older_than(self._aside, STALE_S):
             disk.remove(path)
         self._verified.load()
+        mount = mount_of(os.path.realpath(self._folder))
+        self._may_lend = mount is not None and mount.kind not in _SILENT
         self._folders.update(name for name in os.listdir(self._folder) if len(name) == 1)
         self._folders.add("")
 
@@ -140,6 +145,8 @@ class Cache:
         A job may write to its files, so no two jobs ever share one: a file that has a second name is copied for the
         next job, and one that was written to under its second name is found out before that, and sent anew.
         """
+        if not self._may_lend:
+            return False
         path = self.path(digest)
         try:
             status = os.stat(path, follow_symlinks=False)

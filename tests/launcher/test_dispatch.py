@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import mmap
 import os
 import shutil
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -96,6 +98,19 @@ def test_no_two_jobs_share_a_file(make_node: Callable[..., Node], root: Path) ->
     assert len(inodes) == 3
     (cached,) = {file.stat().st_ino for file in (node.root / ".paddle/cache").rglob("*")} & inodes
     assert cached == files[0].stat().st_ino  # what came for the first job lies on the disk once
+
+
+def test_what_a_job_wrote_through_mapped_memory_reaches_no_later_one(
+    make_node: Callable[..., Node], root: Path, tmp_path: Path
+) -> None:
+    with tempfile.TemporaryDirectory(
+        dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else tmp_path
+    ) as shared:
+        to_workspace(greeted(make_node, Path(shared)), workspace_package(root))
+        with Path(shared, "JOB1/data/big").open("r+b") as file, mmap.mmap(file.fileno(), 0) as mapped:
+            mapped[0] = 255 - mapped[0]
+        to_workspace(greeted(make_node, Path(shared)), workspace_package(root), dest="JOB2")
+        assert Path(shared, "JOB2/data/big").read_bytes() == (root / "data/big").read_bytes()
 
 
 def test_what_a_job_wrote_just_before_its_end_reaches_no_later_one(
