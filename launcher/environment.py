@@ -140,8 +140,10 @@ def endpoint(address: str, port: int) -> str:
 
 
 def of_pserver(job: JobFacts, node_id: int, rank: int) -> dict[str, str]:
-    """A pserver's environment."""
-    return {**job.for_all, **_own(job, node_id, "PSERVER", rank, job.endpoints[node_id].dense[0])}
+    """A pserver's environment; a script has no flags that would tell it where its state is kept."""
+    is_kept_script = job.settings.mode is Mode.FLUID and kept_state.pserver_restarts(job.settings)
+    kept = {"PADDLE_PSERVER_STATE_DIR": kept_state.state_dir(job.settings)} if is_kept_script else {}
+    return {**job.for_all, **kept, **_own(job, node_id, "PSERVER", rank, job.endpoints[node_id].dense[0])}
 
 
 def of_trainer(job: JobFacts, seat: Seat) -> dict[str, str]:

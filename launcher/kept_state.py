@@ -22,7 +22,7 @@ def state_dir(settings: Settings) -> str:
 
 def pserver_restarts(settings: Settings) -> int:
     """How often each pserver may be started again."""
-    if settings.mode is not Mode.V2 or not state_dir(settings):
+    if settings.mode is Mode.COLLECTIVE or not state_dir(settings):
         return 0
     return max(RESTARTS, settings.max_restarts)
 

@@ -47,6 +47,7 @@ REPLACEABLE = frozenset(
         "FLAGS_selected_gpus",
         "OMP_NUM_THREADS",
         "PADDLE_PSERVER_PATIENCE_S",
+        "PADDLE_PSERVER_STATE_DIR",
         "OPENBLAS_NUM_THREADS",
         "MKL_NUM_THREADS",
     )

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import signal
 import sys
 from pathlib import Path
 
@@ -55,6 +57,24 @@ def pservers_share_a_port_that_is_free_on_both_and_end_by_themselves(
     assert max(last_cost(job, rank) for rank in range(3)) < 0.1
     for rank in range(2):
         assert re.search(rf"PSERVER {rank} serves at [\d.]+:7165$", job.log(rank, "server.log"), re.M)
+
+
+@scenarios.each("sync", "async")
+def a_killed_pserver_is_started_again_with_its_state(
+    kind: str, cluster: Cluster, job: JobRunner, oracle: Oracle
+) -> None:
+    fluid(job)
+    launch = job.start("--mode=fluid", "--steps=150", "--pause=0.02", f"--async={int(kind == 'async')}")
+    launch.wait_for_line("TRAINER 0 life 0 step 10", 40)
+    os.kill(job.processes("PSERVER")["node-b"].pid, signal.SIGKILL)
+    oracle.check(
+        launch,
+        0,
+        r"pserver 1 on root@node-b: signal 9 \(SIGKILL\); pserver 1 is started again with its state",
+        never=["FIRST ERROR"],
+        within_s=60,
+    )
+    assert max(last_cost(job, rank) for rank in range(3)) < 0.1
 
 
 @scenarios.add

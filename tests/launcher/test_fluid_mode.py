@@ -53,6 +53,17 @@ def test_both_roles_find_the_pservers_under_the_names_of_every_version(tmp_path:
     assert trainer.env["PADDLE_TRAINER_ID"] == "2"
 
 
+def test_pservers_keep_their_state_and_trainers_wait_for_them_unless_the_user_wants_none(
+    tmp_path: Path,
+) -> None:
+    for arguments, state, patience in (((), "/dev/shm", "60"), (("--state_dir=",), None, None)):
+        plan = plan_of(tmp_path, *arguments)
+        pserver = pserver_processes(plan, ADDRESSES)[0]
+        trainer = trainer_processes(plan, ADDRESSES, planned_endpoints(plan, ADDRESSES, 7164))[0]
+        assert pserver.env.get("PADDLE_PSERVER_STATE_DIR") == state
+        assert trainer.env.get("PADDLE_PSERVER_PATIENCE_S") == patience
+
+
 def test_all_pservers_get_the_first_port_that_is_free_on_each_of_their_nodes(tmp_path: Path) -> None:
     plan = plan_of(tmp_path)
     busy = {0: [(7164, "pid 7: old"), (25000, "pid 9: db")], 1: [(7165, "pid 8: web")], 2: []}
