@@ -59,12 +59,12 @@ def pservers_share_a_port_that_is_free_on_both_and_end_by_themselves(
         assert re.search(rf"PSERVER {rank} serves at [\d.]+:7165$", job.log(rank, "server.log"), re.M)
 
 
-@scenarios.each("sync", "async")
+@scenarios.add
 def a_killed_pserver_is_started_again_with_its_state(
-    kind: str, cluster: Cluster, job: JobRunner, oracle: Oracle
+    cluster: Cluster, job: JobRunner, oracle: Oracle
 ) -> None:
     fluid(job)
-    launch = job.start("--mode=fluid", "--steps=150", "--pause=0.02", f"--async={int(kind == 'async')}")
+    launch = job.start("--mode=fluid", "--steps=150", "--pause=0.02")
     launch.wait_for_line("TRAINER 0 life 0 step 10", 40)
     os.kill(job.processes("PSERVER")["node-b"].pid, signal.SIGKILL)
     oracle.check(
