@@ -22,6 +22,6 @@ def end_with_parent(number: int) -> None:
 
 
 def _prctl(option: int, value: int) -> None:
-    prctl = _ctypes.dlsym(_ctypes.dlopen(None, 0), "prctl")
+    prctl = _ctypes.dlsym(_ctypes.dlopen(None, 0), "prctl")  # type: ignore[arg-type]
     if _ctypes.call_function(prctl, (option, value, 0, 0, 0)) != 0:
         raise OSError("prctl(%d) failed" % option)

@@ -103,4 +103,5 @@ def test_what_the_launcher_sets_is_read_nowhere_else() -> None:
         "fluid/places.py",
         "fluid/remote/settings.py",
         "hooks/sitecustomize.py",
+        "kernel_cache.py",
     }
