@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import gc
-import importlib.util
 import os
 from collections.abc import Generator, Iterator
 
@@ -12,6 +11,7 @@ import pytest
 
 from tests.cluster.deadline import wait_for
 from tests.cluster.hosts import Cluster, missing_tools
+from tests.gpus import missing_gpu
 from tests.leaks import Belongings
 
 GONE_S = 5.0  # what was told to end may need a moment
@@ -24,8 +24,8 @@ def _must_run_cluster() -> bool:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("cluster") and (reason := missing_tools()):
         pytest.skip(reason)
-    if item.get_closest_marker("gpu") and importlib.util.find_spec("cupy") is None:
-        pytest.skip("needs cupy and a GPU")
+    if item.get_closest_marker("gpu") and (reason := missing_gpu()):
+        pytest.skip(reason)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -107,12 +107,12 @@ class Case:
 class OpProgram:
     """A program of one operator whose float outputs are weighed at random and added up to a loss."""
 
-    def __init__(self, case: Case, dtype: str, *, batch_unknown: bool = False) -> None:
+    def __init__(self, case: Case, dtype: str, *, batch_unknown: bool = False, device: str = "cpu") -> None:
         self.case, self.dtype = case, dtype
         self.program = Program()
         self.program.random_seed = 9
         self.block = self.program.global_block()
-        self.executor = Executor("cpu")
+        self.executor = Executor(device)
         self.feed: dict[str, Any] = {}
         self.inputs: dict[str, list[Variable]] = {}
         for slot, values in case.drawn().items():
@@ -166,9 +166,9 @@ class OpProgram:
         return self.executor.run(self.program, self.feed, fetches, Scope(), step=0)
 
 
-def analytic(case: Case, dtype: str) -> dict[str, Any]:
-    """Return the gradients that the operator's own gradient computes."""
-    built = OpProgram(case, dtype)
+def analytic(case: Case, dtype: str, device: str = "cpu") -> dict[str, Any]:
+    """Return the gradients that the operator's own gradient computes, on that device."""
+    built = OpProgram(case, dtype, device=device)
     append_backward(built.add_loss())
     names = built.differentiated
     return dict(zip(names, built.run([f"{name}@GRAD" for name in names]), strict=True))
