@@ -24,7 +24,8 @@ from paddle.pserver.journal import Journal
 from paddle.pserver.kept import clear
 from paddle.pserver.message import Message
 from paddle.pserver.program_copy import Copy, newest_copy, read_copy, write_copy
-from paddle.pserver.program_service import ProgramService, Served
+from paddle.pserver.program_service import ProgramService
+from paddle.pserver.served import Served
 from paddle.pserver.store import Store
 
 _log = logging.getLogger(__name__)

@@ -22,8 +22,9 @@ from paddle.pserver.keys import Context, WireKeys
 from paddle.pserver.options import EngineOptions
 from paddle.pserver.port import Port
 from paddle.pserver.program_keeper import ProgramKeeper
-from paddle.pserver.program_service import ProgramService, Served
+from paddle.pserver.program_service import ProgramService
 from paddle.pserver.revival import Identity, Revival
+from paddle.pserver.served import Served
 from paddle.pserver.service import Desk
 from paddle.pserver.transport import Router
 

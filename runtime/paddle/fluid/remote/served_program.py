@@ -29,7 +29,7 @@ from paddle.pserver.named_values import Ids, Rows, Value
 
 
 class ServedProgram:
-    """See `pserver.program_service.Served`."""
+    """See `pserver.served.Served`."""
 
     def __init__(
         self,
