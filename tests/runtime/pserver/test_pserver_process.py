@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import socket
 import subprocess
@@ -18,36 +17,11 @@ import pytest
 
 from paddle.errors import PserverError, PserverLost
 from paddle.pserver.client import Client
-from tests.runtime.pserver.in_process_job import SGD, Model
+from tests.runtime.pserver.in_process_job import SGD
 from tests.runtime.pserver.pserver_process import KEY, ROOT, PserverProcess
+from tests.runtime.pserver.pserver_training import MODEL, connect, train
 
 NOTICED_S = 20.0  # alone on a machine: within 1 s, or 10 s if it is frozen
-MODEL = Model({"fc.w": (40, 50), "emb": (9, 2)}, sparse=["emb"])
-
-
-def connect(
-    server: PserverProcess, trainer: int = 0, num: int = 1, key: str | None = KEY, timeout_s: float = 20.0
-) -> Client:
-    return Client.connect(
-        server.endpoints,
-        server.sparse_endpoints,
-        trainer_id=trainer,
-        num_trainers=num,
-        job_key=key,
-        wire="curve" if key else "plain",
-        timeout_s=timeout_s,
-    )
-
-
-def train(client: Client, trainer: int = 0, steps: int = 5) -> dict[str, np.ndarray]:
-    out = MODEL.empty()
-    client.configure(MODEL.parameters, SGD, MODEL.values() if trainer == 0 else {})
-    client.start_pass()
-    for step in range(steps):
-        client.push_pull(MODEL.gradients(trainer, step), 1, {"fc.w": out["fc.w"]})
-    client.finish_pass()
-    client.pull(out)
-    return out
 
 
 @pytest.mark.parametrize("key", [KEY, None])
@@ -203,115 +177,3 @@ def test_trainers_may_start_before_their_server() -> None:
         thread.join(20)
         assert found
         found[0].close()
-
-
-@pytest.mark.parametrize(("server_key", "client_key"), [(KEY, "00" * 32), (KEY, None), (None, KEY)])
-def test_who_does_not_have_the_jobs_key_is_refused(server_key: str | None, client_key: str | None) -> None:
-    with PserverProcess("--port=0", key=server_key) as server:
-        with pytest.raises(PserverLost, match="PADDLE_JOB_KEY or --wire may differ"):
-            connect(server, key=client_key, timeout_s=2.0)
-        with connect(server, key=server_key) as client:
-            train(client)
-
-
-@pytest.mark.parametrize("key", [KEY, None])
-def test_strangers_on_the_port_do_not_disturb_a_job(key: str | None) -> None:
-    garbage = [
-        b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
-        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(64),
-        os.urandom(4096),
-        b"\xff" + bytes(8) + b"\x7f\x03\x00NULL" + bytes(60),
-        b"",
-    ]
-    with PserverProcess("--port=0", key=key) as server, connect(server, key=key) as client:
-        host, port = server.endpoints[0].split(":")
-        for bytes_ in garbage * 3:
-            with socket.create_connection((host, int(port)), 5) as stranger:
-                stranger.sendall(bytes_)
-        out = train(client)
-        assert np.isfinite(out["fc.w"]).all()
-        assert server.process.poll() is None
-
-
-def test_a_peer_that_speaks_zeromq_but_not_our_protocol_is_answered_and_logged() -> None:
-    from paddle.pserver.links import Links
-    from paddle.pserver.message import Message, Verb
-
-    with PserverProcess("--port=0", key=None) as server:
-        links = Links(server.endpoints, None)
-        links.send(0, Message(Verb.WAITING))
-        incoming = links.receive(5.0)
-        links.close()
-        assert incoming is not None
-        assert incoming.message is not None
-        assert incoming.message.verb in (Verb.ERROR, Verb.STATE_LOST)
-        assert server.end()[0] == 0
-
-
-def test_a_busy_port_is_refused_with_its_owner() -> None:
-    with PserverProcess("--port=0") as first:
-        port = first.endpoints[0].rpartition(":")[2]
-        second = PserverProcess(f"--port={port}")
-        with pytest.raises(AssertionError) as caught, second:
-            pass
-        text = str(caught.value)
-        assert re.search(rf"cannot listen on 127\.0\.0\.1:{port}: Address already in use", text)
-        assert f"held by pid {first.process.pid}" in text
-        assert "--port_tries" in text
-        assert second.process.returncode == 1
-
-
-def test_a_whole_range_moves_on_when_one_of_its_ports_is_busy() -> None:
-    with PserverProcess("--port=0") as first:
-        port = int(first.endpoints[0].rpartition(":")[2])
-        base = port - 1
-        with PserverProcess(f"--port={base}", "--ports_num=2", "--port_tries=50") as second:
-            ports = [int(endpoint.rpartition(":")[2]) for endpoint in second.endpoints]
-            assert ports[0] > port
-            assert ports[1] == ports[0] + 1
-            with connect(second) as client:
-                train(client)
-
-
-def test_servers_that_start_at_once_share_a_range_without_collision() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as holder:
-        base = holder.getsockname()[1]
-    servers = [PserverProcess(f"--port={base}", "--ports_num=2", "--port_tries=60") for _ in range(6)]
-    threads = [threading.Thread(target=server.start, daemon=True) for server in servers]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    endpoints = [endpoint for server in servers for endpoint in server.endpoints]
-    for server in servers:
-        server.__exit__(None, None, None)
-    assert len(set(endpoints)) == 12
-
-
-@pytest.mark.parametrize(
-    ("flags", "why"),
-    [
-        (("--prot=1",), "unknown command line flag 'prot'; did you mean 'port'?"),
-        (("--port=99999",), "flag --port: expected 0 to 65535, got 99999"),
-        (("--nics=nosuchnic0",), ""),
-        (("--wire=tls",), "flag --wire: expected curve or plain, got 'tls'"),
-        (("extra",), "Unknown commandline argument: extra"),
-        (("--bind=192.0.2.7", "--port=0"), "give an address of this machine as --bind"),
-    ],
-)
-def test_wrong_flags_end_the_command_with_the_reason(flags: tuple[str, ...], why: str) -> None:
-    server = PserverProcess(*flags)
-    if not why:  # POD_IP, which the launcher sets, beats --nics
-        server.env.pop("POD_IP")
-        why = "device 'nosuchnic0' has no IPv4 address"
-    with pytest.raises(AssertionError) as caught, server:
-        pass
-    assert why in str(caught.value)
-    assert server.process.returncode == 1
-
-
-def test_a_refused_request_tells_the_client_which_server_said_so() -> None:
-    with PserverProcess("--port=0", "--num_gradient_servers=2") as server:
-        with pytest.raises(PserverError, match="--num_gradient_servers=2, trainer 0 says 1") as caught:
-            connect(server)
-        assert caught.value.endpoint == server.endpoints[0]

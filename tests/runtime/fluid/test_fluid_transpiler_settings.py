@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What users tell the transpiler: places, modes, what it refuses; prefetched tables and clips."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import paddle.fluid as fluid
+from paddle.errors import PserverLost
+from paddle.fluid.transpiler import PSDispatcher
+from tests.runtime.fluid.transpiled_net import EPS, SERVERS, net, server_blocks, transpiled, types
+
+
+def test_users_can_place_parameters_themselves() -> None:
+    class Last(PSDispatcher):
+        def dispatch(self, varlist: Any) -> list[str]:
+            return [self.eps[-1]] * len(varlist)
+
+    net()
+    t = transpiled(fluid.DistributeTranspilerConfig(split_method=Last, slice_var_up=False))
+    assert server_blocks(t, 0) == [["listen_and_serv"], []]
+
+
+def test_collective_mode_adds_the_meeting_to_the_startup_program() -> None:
+    net()
+    main = types(fluid.default_main_program())
+    t = fluid.DistributeTranspiler(fluid.DistributeTranspilerConfig(mode="nccl2"))
+    t.transpile(1, trainers=SERVERS, current_endpoint=EPS[1])
+    last = fluid.default_startup_program().global_block().ops[-1]
+    assert last.type == "gen_nccl_id"
+    assert last.attrs["trainers"] == tuple(EPS)
+    assert fluid.default_startup_program().global_block().has_var("NCCLID")
+    assert types(fluid.default_main_program()) == main
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [({"trainer_id": 2}, "0 to 1, got 2"), ({"current_endpoint": "1.2.3.4:5"}, "none of the trainers")],
+)
+def test_a_rank_that_is_none_is_refused(settings: dict[str, Any], message: str) -> None:
+    net()
+    t = fluid.DistributeTranspiler(fluid.DistributeTranspilerConfig(mode="nccl2"))
+    with pytest.raises(ValueError, match=message):
+        t.transpile(**{"trainer_id": 0, "trainers": SERVERS, "current_endpoint": EPS[0], **settings})
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (fluid.DistributeTranspilerConfig(min_block_size=100), "8192 or more"),
+        (fluid.DistributeTranspilerConfig(split_method=int), "subclass of PSDispatcher"),  # type: ignore[arg-type]
+        (fluid.DistributeTranspilerConfig(mode="rpc"), "'pserver' or 'nccl2'"),
+    ],
+)
+def test_wrong_settings_are_told(config: fluid.DistributeTranspilerConfig, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        fluid.DistributeTranspiler(config)
+
+
+def test_a_server_that_is_none_is_refused() -> None:
+    net()
+    with pytest.raises(ValueError, match="none of the servers"):
+        transpiled().get_pserver_program("127.0.0.1:1")
+
+
+def test_a_trainer_whose_servers_never_come_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLAGS_rpc_deadline", "200")
+    net()
+    t = fluid.DistributeTranspiler()
+    t.transpile(0, pservers="127.0.0.1:1", trainers=2)
+    with pytest.raises(PserverLost, match=r"127\.0\.0\.1:1 did not answer.*does it run"):
+        fluid.Executor(fluid.CPUPlace()).run(fluid.default_startup_program())
+
+
+def test_rows_of_a_sparse_table_are_fetched_in_one_place_and_the_table_is_not_received() -> None:
+    ids = [fluid.layers.data(name, [1], dtype="int64") for name in ("a", "b")]
+    rows = [fluid.layers.embedding(each, [10000, 8], is_sparse=True, param_attr="table") for each in ids]
+    out = fluid.layers.fc(fluid.layers.concat(rows, axis=1), 1, bias_attr=False)
+    fluid.optimizer.SGD(0.1).minimize(fluid.layers.mean(out))
+    t = transpiled()
+    main = t.get_trainer_program()
+    block = main.global_block()
+    assert types(main)[:3] == ["distributed_lookup_table", "concat", "mul"]
+    assert block.ops[0].inputs["Ids"] == ("a", "b")
+    assert block.ops[0].attrs["table_names"] == ("table.block0", "table.block1")
+    assert [op.outputs["Out"] for op in block.ops if op.type == "recv"] == [("fc_0.w_0",)]
+    assert {each.vtype for each in t.vars_overview.distributed_vars if each.origin.name == "table"} == {
+        "RemotePrefetch"
+    }
+
+
+def test_a_table_that_something_else_reads_is_received() -> None:
+    ids = fluid.layers.data("ids", [1], dtype="int64")
+    rows = fluid.layers.embedding(ids, [100, 8], is_sparse=True, param_attr="table")
+    table = fluid.default_main_program().global_block().var("table")
+    loss = fluid.layers.mean(fluid.layers.matmul(rows, table, transpose_y=True))
+    fluid.optimizer.SGD(0.1).minimize(loss)
+    trainer = transpiled().get_trainer_program()
+    assert "distributed_lookup_table" not in types(trainer)
+    assert [op.outputs["Out"] for op in trainer.global_block().ops if op.type == "recv"] == [("table",)]
+
+
+def test_parameters_that_are_clipped_by_norm_stay_whole() -> None:
+    net(w_attr=fluid.ParamAttr(gradient_clip=fluid.clip.GradientClipByNorm(1.0)))
+    assert "split_byref" not in types(transpiled().get_trainer_program())
+
+
+def test_a_clip_by_the_norm_of_all_gradients_is_refused() -> None:
+    def clipped() -> Any:
+        fluid.clip.set_gradient_clip(fluid.clip.GradientClipByGlobalNorm(1.0))
+        return fluid.optimizer.SGD(0.1)
+
+    net(clipped)
+    with pytest.raises(ValueError, match="computed of other parameters"):
+        transpiled()
+
+
+def test_a_server_that_corrects_gradients_knows_what_each_trainer_was_given() -> None:
+    net()
+    t = transpiled(fluid.DistributeTranspilerConfig(enable_dc_asgd=True), sync_mode=False)
+    corrected = [
+        "ref_by_trainer_id",
+        "elementwise_sub",
+        "elementwise_mul",
+        "elementwise_mul",
+        "elementwise_add",
+    ]
+    assert server_blocks(t, 0) == [["listen_and_serv"], [*corrected, "sgd"], [*corrected, "sgd"]]
+    assert types(t.get_startup_program(EPS[0])).count("assign") == 4
