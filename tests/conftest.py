@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 from collections.abc import Generator, Iterator
 
 import pytest
@@ -26,6 +27,14 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip(reason)
     if item.get_closest_marker("gpu") and (reason := missing_gpu()):
         pytest.skip(reason)
+
+
+def pytest_sessionstart() -> None:
+    """Runs in the background (`&`, nohup) ignore Ctrl+C or hang-ups; what tests start must hear them all the same."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            # Ignored here still, but not in what is started.
+            signal.signal(number, lambda *_: None)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -164,7 +164,8 @@ class Cluster:
             paddle_py: the script.
         """
         log = self.state / f"launch-{len(self._launches)}.out"
-        argv = self._gate.command([sys.executable, str(paddle_py), *args])
+        # Who enters another mount namespace stands in its /.
+        argv = self._gate.command(["env", f"--chdir={cwd}", sys.executable, str(paddle_py), *args])
         launch = Launch(argv, cwd=cwd, env={**self.launcher_env(), **(env or {})}, log=log)
         self._launches.append(launch)
         return launch
