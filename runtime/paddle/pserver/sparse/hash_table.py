@@ -16,9 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paddle.errors import PserverError
-from paddle.optim.rows import RowStep
 from paddle.optim.spec import OptimizerSpec, RowGradient
-from paddle.pserver.sparse import row_kernels
 from paddle.pserver.sparse.blocks import Block, Header
 from paddle.pserver.sparse.gradients import grouped, joined, plain
 from paddle.pserver.sparse.index import ABSENT, Index
@@ -26,7 +24,8 @@ from paddle.pserver.sparse.mixing import SEGMENTS
 from paddle.pserver.sparse.slabs import Memory, Numbers, Slabs, map_memory
 from paddle.pserver.sparse.snapshot import Snapshot
 from paddle.pserver.sparse.spec import TableSpec
-from paddle.pserver.sparse.ticks import MAX_AGE, ages, new_tick, rejuvenated, since_of, tick, undecayed
+from paddle.pserver.sparse.steps import Moment, Rows, Steps, Sums
+from paddle.pserver.sparse.ticks import MAX_AGE, ages, new_tick, rejuvenated
 from paddle.pserver.sparse.waiting import WaitingRoom
 
 Ids = npt.NDArray[np.int64]
@@ -34,9 +33,6 @@ Floats = npt.NDArray[np.float32]
 Flags = npt.NDArray[np.bool_]
 Unknown = Literal["initial", "zero"]
 
-# Floats of rows that are updated at a time: they and the rule's intermediate results stay in the processor's cache.
-_BLOCK_FLOATS = 1 << 16
-_BLOCK_ROWS = 4096
 # Blocks to come whose memory is touched while one is filled in: 32 MB or so, from a checkpoint.
 _FILL_AHEAD = 16
 
@@ -61,13 +57,11 @@ class HashTable:
         self.spec = spec
         self.clock = 0
         self._caught_up = 0
-        self._step = RowStep(optimizer, spec.parameter)
+        self._steps = Steps(optimizer, spec.parameter)
         self._index = Index()
-        self._slabs = Slabs(spec.width, 1 + len(self._step.states), spec.initial, allocate)
+        self._slabs = Slabs(spec.width, 1 + len(self._steps.states), spec.initial, allocate)
         self._waiting = WaitingRoom(spec.entry, spec.max_age)
         self._snapshots: WeakSet[Snapshot] = WeakSet()
-        rows = _BLOCK_FLOATS // (spec.width * (2 + len(self._step.states)))
-        self._block = min(max(rows, 16), _BLOCK_ROWS)
 
     def __len__(self) -> int:
         return len(self._slabs)
@@ -108,12 +102,9 @@ class HashTable:
         first, order, starts = grouped(ids)
         distinct = ids[first]
         self._begin_batch()
-        numbers, fresh = self._get_or_make(distinct)
-        which = np.flatnonzero(numbers != ABSENT)
-        for start in range(0, len(which), self._block):
-            part = which[start : start + self._block]
-            rows = distinct[part], numbers[part], fresh[part]
-            self._update_block(*rows, (values, order, starts, part), learning_rate)
+        rows = Rows(distinct, *self._get_or_make(distinct))
+        keep = self._keep if self._snapshots else None
+        self._steps.apply(self._slabs, rows, Sums(values, order, starts), self._moment(learning_rate), keep)
 
     def reserve(self, gradients: Sequence[RowGradient]) -> None:
         """Make sure that an `update` with these gradients finds room.
@@ -151,17 +142,12 @@ class HashTable:
 
     def catch_up(self, learning_rate: float) -> None:
         """Bring the decay of all rows to the present; doing it twice changes nothing."""
-        if not self._step.decays or self._caught_up == self.clock:
+        if not self._steps.decays or self._caught_up == self.clock:
             return
         for snapshot in self._snapshots:
             snapshot.finish()
-        for ids, numbers in self._index.segments():
-            for start in range(0, len(ids), self._block):
-                part = numbers[start : start + self._block]
-                parts, ticks = self._gather(part)
-                owed = undecayed(ticks, self.clock, self._caught_up)
-                self._step.decay(parts[0], owed, learning_rate)
-                self._slabs.scatter(part, parts, ticks)
+        for _, numbers in self._index.segments():
+            self._steps.decay(self._slabs, numbers, self._moment(learning_rate))
         self._caught_up = self.clock
 
     def snapshot(self, since: int | None = None) -> Snapshot:
@@ -240,6 +226,9 @@ class HashTable:
             fresh[absent] = True
         return numbers, fresh
 
+    def _moment(self, learning_rate: float) -> Moment:
+        return Moment(self.clock, self._caught_up, learning_rate)
+
     def _reserve(self, count: int) -> None:
         if len(self) + count > self.spec.max_rows:
             raise PserverError(
@@ -253,40 +242,9 @@ class HashTable:
         self._index.insert(ids, numbers)
         return numbers
 
-    def _update_block(
-        self,
-        ids: Ids,
-        numbers: Numbers,
-        fresh: Flags,
-        gradients: tuple[Floats, Ids, Ids, Ids],
-        learning_rate: float,
-    ) -> None:
-        if fresh.any():
-            parts, ticks = self._room(len(ids))
-            self._slabs.begin(numbers, ids, fresh, new_tick(self.clock), parts, ticks)
-        else:
-            parts, ticks = self._gather(numbers)
-        for snapshot in self._snapshots:
-            snapshot.keep(ids, numbers, parts, ticks)
-        g = np.empty((len(ids), self.spec.width), np.float32)
-        row_kernels.add_up(*gradients, g)
-        state = {name: parts[i] for i, name in enumerate(self._step.states, 1)}
-        since = since_of(ticks, self.clock, self._caught_up)
-        self._step.apply(parts[0], g, state, since, self.clock, learning_rate)
-        ticks[:] = tick(self.clock)
-        self._slabs.scatter(numbers, parts, ticks)
-
-    def _gather(self, numbers: Numbers) -> tuple[Floats, Numbers]:
-        parts, ticks = self._room(len(numbers))
-        self._slabs.gather(numbers, parts, ticks)
-        return parts, ticks
-
-    def _room(self, count: int) -> tuple[Floats, Numbers]:
-        return np.empty((self._slabs.parts, count, self.spec.width), np.float32), np.empty(count, np.uint32)
-
     def _keep(self, ids: Ids, numbers: Numbers) -> None:
         if self._snapshots and len(ids):
-            parts, ticks = self._gather(numbers)
+            parts, ticks = self._slabs.gathered(numbers)
             for snapshot in self._snapshots:
                 snapshot.keep(ids, numbers, parts, ticks)
 

@@ -28,20 +28,23 @@ _GAMMA = np.uint64(GAMMA)
 
 
 @compiled
-def _row_address(slabs: Any, bits: Any, floats: Any, number: Any) -> Any:
+def row_address(slabs: Any, bits: Any, floats: Any, number: Any) -> Any:
+    """Return where a row's floats are."""
     place = np.int64(number) & ((1 << bits) - 1)
     return slabs[np.int64(number) >> bits] + _4 * np.uint64(place * floats)
 
 
 @compiled
-def _tick_address(slabs: Any, bits: Any, floats: Any, number: Any) -> Any:
+def tick_address(slabs: Any, bits: Any, floats: Any, number: Any) -> Any:
+    """Return where a row's tick is."""
     place = np.int64(number) & ((1 << bits) - 1)
     return slabs[np.int64(number) >> bits] + _4 * np.uint64((floats << bits) + place)
 
 
 @compiled
-def _prefetch_row(slabs: Any, bits: Any, floats: Any, number: Any, used: Any) -> None:
-    at = _row_address(slabs, bits, floats, number)
+def prefetch_row(slabs: Any, bits: Any, floats: Any, number: Any, used: Any) -> None:
+    """Begin to bring the first `used` floats of a row near."""
+    at = row_address(slabs, bits, floats, number)
     for offset in range(0, 4 * used, _LINE):
         prefetch(at + np.uint64(offset))
 
@@ -94,14 +97,14 @@ def read(
     count, width = out.shape
     for i in range(min(_AHEAD, count)):
         if numbers[i] != ABSENT:
-            _prefetch_row(slabs, bits, floats, numbers[i], width)
+            prefetch_row(slabs, bits, floats, numbers[i], width)
     for i in range(count):
         if i + _AHEAD < count and numbers[i + _AHEAD] != ABSENT:
-            _prefetch_row(slabs, bits, floats, numbers[i + _AHEAD], width)
+            prefetch_row(slabs, bits, floats, numbers[i + _AHEAD], width)
         if numbers[i] == ABSENT:
             draw(key, kind, mean, spread, ids[i], out[i])
         else:
-            row = float32s(_row_address(slabs, bits, floats, numbers[i]), width)
+            row = float32s(row_address(slabs, bits, floats, numbers[i]), width)
             for j in range(width):
                 out[i, j] = row[j]
 
@@ -112,17 +115,17 @@ def gather(slabs: Any, bits: Any, floats: Any, numbers: Any, parts: Any, ticks: 
     num_parts, _, width = parts.shape
     count = len(numbers)
     for i in range(min(_AHEAD, count)):
-        _prefetch_row(slabs, bits, floats, numbers[i], floats)
-        prefetch(_tick_address(slabs, bits, floats, numbers[i]))
+        prefetch_row(slabs, bits, floats, numbers[i], floats)
+        prefetch(tick_address(slabs, bits, floats, numbers[i]))
     for i in range(count):
         if i + _AHEAD < count:
-            _prefetch_row(slabs, bits, floats, numbers[i + _AHEAD], floats)
-            prefetch(_tick_address(slabs, bits, floats, numbers[i + _AHEAD]))
-        row = float32s(_row_address(slabs, bits, floats, numbers[i]), floats)
+            prefetch_row(slabs, bits, floats, numbers[i + _AHEAD], floats)
+            prefetch(tick_address(slabs, bits, floats, numbers[i + _AHEAD]))
+        row = float32s(row_address(slabs, bits, floats, numbers[i]), floats)
         for part in range(num_parts):
             for j in range(width):
                 parts[part, i, j] = row[part * width + j]
-        ticks[i] = uint32s(_tick_address(slabs, bits, floats, numbers[i]), 1)[0]
+        ticks[i] = uint32s(tick_address(slabs, bits, floats, numbers[i]), 1)[0]
 
 
 @compiled
@@ -145,19 +148,19 @@ def begin(
     num_parts, count, width = parts.shape
     for i in range(count):
         if i + _AHEAD < count and not fresh[i + _AHEAD]:
-            _prefetch_row(slabs, bits, floats, numbers[i + _AHEAD], floats)
-            prefetch(_tick_address(slabs, bits, floats, numbers[i + _AHEAD]))
+            prefetch_row(slabs, bits, floats, numbers[i + _AHEAD], floats)
+            prefetch(tick_address(slabs, bits, floats, numbers[i + _AHEAD]))
         if fresh[i]:
             draw(key, kind, mean, spread, ids[i], parts[0, i])
             for part in range(1, num_parts):
                 parts[part, i] = np.float32(0.0)
             ticks[i] = tick
         else:
-            row = float32s(_row_address(slabs, bits, floats, numbers[i]), floats)
+            row = float32s(row_address(slabs, bits, floats, numbers[i]), floats)
             for part in range(num_parts):
                 for j in range(width):
                     parts[part, i, j] = row[part * width + j]
-            ticks[i] = uint32s(_tick_address(slabs, bits, floats, numbers[i]), 1)[0]
+            ticks[i] = uint32s(tick_address(slabs, bits, floats, numbers[i]), 1)[0]
 
 
 @compiled
@@ -165,11 +168,11 @@ def scatter(slabs: Any, bits: Any, floats: Any, numbers: Any, parts: Any, ticks:
     """Undo `gather`: write parts and ticks back."""
     num_parts, _, width = parts.shape
     for i in range(len(numbers)):
-        row = float32s(_row_address(slabs, bits, floats, numbers[i]), floats)
+        row = float32s(row_address(slabs, bits, floats, numbers[i]), floats)
         for part in range(num_parts):
             for j in range(width):
                 row[part * width + j] = parts[part, i, j]
-        uint32s(_tick_address(slabs, bits, floats, numbers[i]), 1)[0] = ticks[i]
+        uint32s(tick_address(slabs, bits, floats, numbers[i]), 1)[0] = ticks[i]
 
 
 @compiled
@@ -178,15 +181,15 @@ def read_ticks(slabs: Any, bits: Any, floats: Any, numbers: Any, out: Any) -> No
     count = len(numbers)
     for i in range(count):
         if i + _AHEAD < count:
-            prefetch(_tick_address(slabs, bits, floats, numbers[i + _AHEAD]))
-        out[i] = uint32s(_tick_address(slabs, bits, floats, numbers[i]), 1)[0]
+            prefetch(tick_address(slabs, bits, floats, numbers[i + _AHEAD]))
+        out[i] = uint32s(tick_address(slabs, bits, floats, numbers[i]), 1)[0]
 
 
 @compiled
 def write_ticks(slabs: Any, bits: Any, floats: Any, numbers: Any, ticks: Any) -> None:
     """Give rows (n,) other ticks (n,) uint32."""
     for i in range(len(numbers)):
-        uint32s(_tick_address(slabs, bits, floats, numbers[i]), 1)[0] = ticks[i]
+        uint32s(tick_address(slabs, bits, floats, numbers[i]), 1)[0] = ticks[i]
 
 
 @compiled

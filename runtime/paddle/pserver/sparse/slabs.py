@@ -17,6 +17,8 @@ import numpy.typing as npt
 
 from paddle.errors import PserverError
 from paddle.pserver.sparse import row_kernels as kernels
+from paddle.pserver.sparse.formula_kernels import change
+from paddle.pserver.sparse.formulas import Formula
 from paddle.pserver.sparse.initial import KINDS, Initial
 from paddle.pserver.sparse.touching import Toucher
 
@@ -136,6 +138,32 @@ class Slabs:
     def gather(self, numbers: Numbers, parts: Floats, ticks: Numbers) -> None:
         """Copy rows to parts (parts, n, width), ticks to (n,)."""
         kernels.gather(*self._where, numbers, parts, ticks)
+
+    def room(self, count: int) -> tuple[Floats, Numbers]:
+        """Return what rows can be gathered into: parts (parts, count, width) and ticks (count,), not filled."""
+        return np.empty((self.parts, count, self.width), np.float32), np.empty(count, np.uint32)
+
+    def gathered(self, numbers: Numbers) -> tuple[Floats, Numbers]:
+        """Return copies of rows: parts (parts, n, width), and ticks (n,)."""
+        parts, ticks = self.room(len(numbers))
+        self.gather(numbers, parts, ticks)
+        return parts, ticks
+
+    def change(
+        self,
+        ids: npt.NDArray[np.int64],
+        numbers: Numbers,
+        fresh: npt.NDArray[np.bool_],
+        gradients: tuple[Floats, npt.NDArray[np.int64], npt.NDArray[np.int64]],
+        formula: Formula,
+        tick: int,
+        caught_up: int,
+    ) -> None:
+        """Take a step of rows where they lie, all decayed so many batches ago: see `formula_kernels.change`."""
+        values, order, starts = gradients
+        sums = np.uint64(values.ctypes.data), self.width, order, starts
+        times = np.uint32(tick), np.float32(caught_up)
+        change(self._where, numbers, ids, fresh, self._draw, sums, formula, times)
 
     def scatter(self, numbers: Numbers, parts: Floats, ticks: Numbers) -> None:
         """Write what `gather` gave back into the rows."""

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One batch's step of some rows: where they lie if the rule has a formula in compiled form, else in blocks by numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from paddle.optim.rows import RowStep
+from paddle.optim.spec import OptimizerSpec, ParameterSpec
+from paddle.pserver.sparse import row_kernels
+from paddle.pserver.sparse.formulas import Formulas
+from paddle.pserver.sparse.index import ABSENT
+from paddle.pserver.sparse.slabs import Numbers, Slabs
+from paddle.pserver.sparse.ticks import new_tick, since_of, tick, undecayed
+
+Ids = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float32]
+Flags = npt.NDArray[np.bool_]
+Keep = Callable[[Ids, Numbers], None]
+
+# Floats of rows that are gathered at a time: they and the rule's intermediate results stay in the processor's cache.
+_BLOCK_FLOATS = 1 << 16
+_BLOCK_ROWS = 4096
+
+
+class Moment(NamedTuple):
+    """When a step is taken: the batch, the one at which all rows were decayed, and the rate."""
+
+    clock: int
+    caught_up: int
+    learning_rate: float
+
+
+class Rows(NamedTuple):
+    """Rows of a batch, none twice.
+
+    Attributes:
+        ids: (n,) int64.
+        numbers: (n,) uint32; ABSENT: no row, nothing happens.
+        fresh: (n,) bool: these hold nothing yet.
+    """
+
+    ids: Ids
+    numbers: Numbers
+    fresh: Flags
+
+    def part(self, which: Flags | Ids | slice) -> Rows:
+        """Return some of them."""
+        return Rows(self.ids[which], self.numbers[which], self.fresh[which])
+
+
+class Sums(NamedTuple):
+    """Gradients (m, width), C-contiguous; row i's are at order[starts[i] : starts[i + 1]], added in that order."""
+
+    values: Floats
+    order: Ids
+    starts: Ids
+
+
+class Steps:
+    """A rule for the rows of one table. Holds none of them."""
+
+    def __init__(self, optimizer: OptimizerSpec, parameter: ParameterSpec) -> None:
+        self._plain = RowStep(optimizer, parameter)
+        self._formulas = Formulas(optimizer, parameter)
+        self.states = self._plain.states
+        self.decays = self._plain.decays
+        rows = _BLOCK_FLOATS // (parameter.shape[1] * (2 + len(self.states)))
+        self.block = min(max(rows, 16), _BLOCK_ROWS)
+
+    def apply(self, slabs: Slabs, rows: Rows, sums: Sums, at: Moment, keep: Keep | None) -> None:
+        """Change rows and their ticks; those that were there before are given to `keep` first."""
+        if keep is not None:
+            before = rows.part((rows.numbers != ABSENT) & ~rows.fresh)
+            for start in range(0, len(before.ids), self.block):
+                some = before.part(slice(start, start + self.block))
+                keep(some.ids, some.numbers)
+        formula = self._formulas.at(at.clock, at.learning_rate)
+        if formula is not None:
+            slabs.change(*rows, sums, formula, tick(at.clock), at.clock - at.caught_up)
+            return
+        which = np.flatnonzero(rows.numbers != ABSENT)
+        for start in range(0, len(which), self.block):
+            part = which[start : start + self.block]
+            self._apply_plainly(slabs, rows.part(part), sums, part, at)
+
+    def decay(self, slabs: Slabs, numbers: Numbers, at: Moment) -> None:
+        """Bring the decay of rows to the present."""
+        for start in range(0, len(numbers), self.block):
+            part = numbers[start : start + self.block]
+            parts, ticks = slabs.gathered(part)
+            owed = undecayed(ticks, at.clock, at.caught_up)
+            self._plain.decay(parts[0], owed, at.learning_rate)
+            slabs.scatter(part, parts, ticks)
+
+    def _apply_plainly(self, slabs: Slabs, rows: Rows, sums: Sums, which: Ids, at: Moment) -> None:
+        parts, ticks = slabs.room(len(which))
+        slabs.begin(rows.numbers, rows.ids, rows.fresh, new_tick(at.clock), parts, ticks)
+        g = np.empty(parts.shape[1:], np.float32)
+        row_kernels.add_up(*sums, which, g)
+        state = {name: parts[i] for i, name in enumerate(self.states, 1)}
+        since = since_of(ticks, at.clock, at.caught_up)
+        self._plain.apply(parts[0], g, state, since, at.clock, at.learning_rate)
+        ticks[:] = tick(at.clock)
+        slabs.scatter(rows.numbers, parts, ticks)
