@@ -146,10 +146,10 @@ class Kept:
         if self._store is not None and self._store.growing and self._series is not None:
             self._series.abandon()
 
-    def dense(self) -> None:
+    def dense(self, name: str | None = None) -> None:
         """See `Watch.dense`."""
         if self._series is not None:
-            self._series.dense()
+            self._series.dense(name)
 
     def rows(self, name: str, rows: npt.NDArray[np.int64]) -> None:
         """See `Watch.rows`."""

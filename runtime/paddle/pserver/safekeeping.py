@@ -163,11 +163,11 @@ class Safekeeper:
         if self._periodic is not None:
             self._periodic.close()
 
-    def dense(self) -> None:
+    def dense(self, name: str | None = None) -> None:
         """See `Watch.dense`."""
         for each in (self._kept, self._periodic):
             if each is not None:
-                each.dense()
+                each.dense(name)
 
     def rows(self, name: str, rows: npt.NDArray[np.int64]) -> None:
         """See `Watch.rows`."""

@@ -176,7 +176,6 @@ class Store:
         seen = self.num_samples + (0 if self.optimizer.is_async else samples)
         self._step_rate = self._rate.at(seen, self.pass_id, self.version)
         self._step_samples = samples
-        self._watch.dense()
 
     def add(self, index: int, chunks: Sequence[Slab]) -> Section | None:
         """Add up a chunk of all gradients in the order given; return its values after the step if they are known.
@@ -211,12 +210,14 @@ class Store:
         for name, growing in self._growing.items():
             growing.reserve([each[name] for each in rows if name in each])
         if self._plain is not None:
+            self._watch.dense()  # the next step overwrites what held until now
             self._slabs.swap()
             for updater in self._updaters:
                 updater.resume(updater.batches + 1, {})
         else:
             for dense, updater in zip(self.share.dense, self._updaters, strict=True):
                 span = slice(dense.start, dense.stop)
+                self._watch.dense(dense.parameter.name)
                 updater.update(self._slabs.now[span], self._slabs.later[span], rate)
         for name, table in self._row_holders():
             table.update([each[name] for each in rows if name in each], rate)

@@ -12,15 +12,15 @@ import numpy.typing as npt
 class Watch(Protocol):
     """Is told before something changes, by the thread that changes it."""
 
-    def dense(self) -> None:
-        """All dense blocks, and what their rules keep, are about to change."""
+    def dense(self, name: str | None = None) -> None:
+        """The blocks of a dense parameter, and what its rule keeps, are about to change; None: of all of them."""
 
     def rows(self, name: str, rows: npt.NDArray[np.int64]) -> None:
         """Rows of a sparse parameter are about to change; `rows` are their positions here, each at most once."""
 
 
 class _Nobody:
-    def dense(self) -> None: ...
+    def dense(self, name: str | None = None) -> None: ...
 
     def rows(self, name: str, rows: npt.NDArray[np.int64]) -> None: ...
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Copying before something changes: every piece once, and as it was."""
+"""Writing before something changes: every piece once, and as it was."""
 
 from __future__ import annotations
 
@@ -19,49 +19,94 @@ def pieces(array: np.ndarray) -> list[Piece]:
     return [Piece("w", {"at": at}, {VALUE: array[at : at + SIZE]}) for at in range(0, array.size, SIZE)]
 
 
-@pytest.mark.parametrize("aside", [True, False])
-def test_whoever_finishes_may_change_everything_afterwards(aside: bool) -> None:
+class Written:
+    """Stands for the part that pieces are written to."""
+
+    def __init__(self) -> None:
+        self.found: dict[int, np.ndarray] = {}
+        self.holds, self.may_go = threading.Event(), threading.Event()
+
+    def make_room(self, nbytes: int) -> None:
+        pass
+
+    def write(self, piece: Piece) -> None:
+        self.holds.set()
+        assert self.may_go.wait(DEADLINE_S)
+        assert piece.place["at"] not in self.found, "written twice"
+        self.found[piece.place["at"]] = piece.arrays[VALUE].copy()
+
+
+def test_whoever_changes_a_parameter_gives_copies_of_what_is_left_and_waits_for_what_is_written() -> None:
     array = np.arange(SIZE * COUNT)
-    found: dict[int, np.ndarray] = {}
-    given: list[int] = []
+    written, given = Written(), {}
+    copying = Copying(
+        pieces(array), lambda piece: given.update({piece.place["at"]: piece.arrays[VALUE].copy()})
+    )
+    thread = threading.Thread(target=copying.write, args=(written,))
+    thread.start()
+    assert written.holds.wait(DEADLINE_S)
 
-    def give(piece: Piece) -> None:
-        given.append(piece.place["at"])
-        found[piece.place["at"]] = piece.arrays[VALUE].copy()
+    def change() -> None:
+        copying.finish("w")
+        array[:] = -1
 
-    copying = Copying(pieces(array), give, aside=aside)
-    copying.advance()
-    copying.finish()
-    array[:] = -1
+    changing = threading.Thread(target=change)
+    changing.start()
+    while copying.is_waiting:
+        assert changing.is_alive()
+    assert not copying.is_over
+    assert array[0] == 0
+    written.may_go.set()
+    for each in (thread, changing):
+        each.join(DEADLINE_S)
+        assert not each.is_alive()
     assert copying.is_over
-    assert sorted(given) == list(range(0, SIZE * COUNT, SIZE))
+    found = {**given, **written.found}
+    assert len(found) == len(given) + len(written.found) == COUNT
     assert np.array_equal(np.concatenate([found[at] for at in sorted(found)]), np.arange(SIZE * COUNT))
 
 
-def test_it_is_not_over_while_the_thread_still_has_a_piece_and_finishing_waits_for_it() -> None:
-    holds, may_go = threading.Event(), threading.Event()
-    given: list[int] = []
+def test_a_parameter_that_does_not_change_yet_is_left_to_the_thread() -> None:
+    both = [Piece(name, {"at": 0}, {VALUE: np.zeros(SIZE)}) for name in ("v", "w")]
+    given: list[str] = []
+    copying = Copying(both, lambda piece: given.append(piece.parameter))
+    copying.finish("v")
+    assert given == ["v"]
+    assert copying.is_waiting
+    written = Written()
+    written.may_go.set()
+    copying.write(written)
+    assert list(written.found) == [0]
+    assert copying.is_over
 
-    def give(piece: Piece) -> None:
-        if threading.current_thread() is not threading.main_thread():
-            holds.set()
-            assert may_go.wait(DEADLINE_S)
-        given.append(piece.place["at"])
 
-    copying = Copying(pieces(np.zeros(3 * SIZE)), give, aside=True)
-    assert holds.wait(DEADLINE_S)
-    while copying.is_waiting:
-        copying.advance()
-    was_over = copying.is_over
-    may_go.set()
+def test_a_part_that_fails_keeps_nobody_from_changing_anything() -> None:
+    class Full(Written):
+        def write(self, piece: Piece) -> None:
+            raise OSError(28, "No space left on device")
+
+    given: list[Piece] = []
+    copying = Copying(pieces(np.zeros(3 * SIZE)), given.append)
+    with pytest.raises(OSError, match="No space"):
+        copying.write(Full())
     copying.finish()
-    assert (was_over, copying.is_over) == (False, True)
-    assert len(given) == 3
+    assert copying.is_over
+    assert len(given) == 2
+
+
+def test_without_a_thread_pieces_are_given_one_at_a_time() -> None:
+    given: list[int] = []
+    copying = Copying(pieces(np.zeros(3 * SIZE)), lambda piece: given.append(piece.place["at"]))
+    copying.advance()
+    assert given == [0]
+    copying.finish()
+    assert given == [0, SIZE, 2 * SIZE]
+    assert copying.is_over
 
 
 def test_what_is_given_up_goes_nowhere_any_more() -> None:
     given: list[Piece] = []
-    copying = Copying(pieces(np.zeros(SIZE * COUNT)), given.append, aside=False)
+    copying = Copying(pieces(np.zeros(SIZE * COUNT)), given.append)
     copying.cancel()
     copying.finish()
     assert copying.is_over

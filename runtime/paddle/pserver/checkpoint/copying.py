@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pieces that are copied before their arrays change: by a thread as long as there is time, then by who changes them."""
+"""Pieces that must be written before their arrays change: from where they lie while there is time, then from copies.
+
+The thread that writes takes piece after piece; nothing is copied for it. Whoever is about to change an array takes
+the pieces of it that are left and gives copies of them away.
+"""
 
 from __future__ import annotations
 
@@ -7,55 +11,87 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 
+from paddle.pserver.checkpoint.output import ROOM
+from paddle.pserver.checkpoint.part import PartWriter
 from paddle.pserver.checkpoint.piece import Piece
 
 
 class Copying:
-    """Pieces that must be given away before anything changes their arrays. All methods are the owner's thread's."""
+    """Pieces on their way into a part. All methods but `write` are the owner's thread's."""
 
-    def __init__(self, pieces: Iterable[Piece], give: Callable[[Piece], None], *, aside: bool) -> None:
+    def __init__(self, pieces: Iterable[Piece], give: Callable[[Piece], None]) -> None:
         """Begin.
 
         Args:
-            pieces: with views of the arrays that change.
+            pieces: with views of the arrays that change; parameters in the order in which those change.
             give: takes a piece; its arrays hold only during the call.
-            aside: whether a thread may begin at once, so that `give` is called by two.
         """
-        self._pieces, self._give = deque(pieces), give
-        self._thread: threading.Thread | None = None
-        if aside and self._pieces:
-            self._thread = threading.Thread(target=self._give_rest, name="checkpoint-copy", daemon=True)
-            self._thread.start()
+        self._left: dict[str, deque[Piece]] = {}
+        for piece in pieces:
+            self._left.setdefault(piece.parameter, deque()).append(piece)
+        self._give = give
+        self._changed = threading.Condition()
+        self._written: str | None = None  # of what parameter `write` has a piece in hand
 
     @property
     def is_waiting(self) -> bool:
         """Whether there are pieces that nobody has begun with."""
-        return bool(self._pieces)
+        with self._changed:
+            return any(self._left.values())
 
     @property
     def is_over(self) -> bool:
-        """Whether all were given away."""
-        return not self._pieces and (self._thread is None or not self._thread.is_alive())
+        """Whether nobody needs the arrays any more."""
+        with self._changed:
+            return self._written is None and not any(self._left.values())
+
+    def write(self, writer: PartWriter) -> None:
+        """Write all pieces that nobody else takes; in the part's thread."""
+        while (nbytes := self._next_bytes()) is not None:
+            # Whoever waits for the piece in our hands then waits for memory, not for the disk.
+            writer.make_room(min(nbytes, ROOM))
+            with self._changed:
+                piece = self._take(None)
+                self._written = None if piece is None else piece.parameter
+            if piece is None:
+                return
+            try:
+                writer.write(piece)
+            finally:
+                with self._changed:
+                    self._written = None
+                    self._changed.notify_all()
 
     def advance(self) -> None:
         """Give one away, if there is one."""
-        try:
-            piece = self._pieces.popleft()
-        except IndexError:
-            return
-        self._give(piece)
+        with self._changed:
+            piece = self._take(None)
+        if piece is not None:
+            self._give(piece)
 
-    def finish(self) -> None:
-        """Give away all; wait for the one that the thread has."""
-        self._give_rest()
-        if self._thread is not None:
-            self._thread.join()
+    def finish(self, parameter: str | None = None) -> None:
+        """Give away what is left of one parameter, or of all; wait for what is being written of that."""
+        while True:
+            with self._changed:
+                piece = self._take(parameter)
+            if piece is None:
+                break
+            self._give(piece)
+        with self._changed:
+            self._changed.wait_for(lambda: self._written is None or parameter not in (None, self._written))
 
     def cancel(self) -> None:
         """Give away no more."""
-        self._pieces.clear()
+        with self._changed:
+            self._left.clear()
         self.finish()
 
-    def _give_rest(self) -> None:
-        while self._pieces:
-            self.advance()
+    def _take(self, parameter: str | None) -> Piece | None:
+        for name, pieces in self._left.items():
+            if pieces and parameter in (None, name):
+                return pieces.popleft()
+        return None
+
+    def _next_bytes(self) -> int | None:
+        with self._changed:
+            return next((pieces[0].nbytes for pieces in self._left.values() if pieces), None)

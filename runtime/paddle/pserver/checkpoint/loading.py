@@ -44,7 +44,8 @@ def load(store: Store, root: Path, parts: Sequence[Manifest]) -> None:
     latest = {part.files[-1] for part in parts}
     try:
         loader = _Loader(store)
-        with Reading(root, files) as reading:
+        # The files of several servers are read by each of them: that the disk brings them once is worth the cache.
+        with Reading(root, files, past_cache=len(parts) == 1) as reading:
             for file, piece in reading:
                 # dense parameters are whole in every file; rows build upon those of the files before
                 loader.take(piece, is_latest=file in latest)

@@ -16,13 +16,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from paddle.pserver.checkpoint.crc import crc32
 from paddle.pserver.checkpoint.manifest import NAME, DataFile, Manifest
+from paddle.pserver.checkpoint.output import DiskOutput, MemoryOutput, Output
 from paddle.pserver.checkpoint.piece import Piece, frames
 
 DATA = "state.bin"
 UNFINISHED = ".unfinished-"
-_FLUSHED = 32 << 20
 
 
 def part_path(version: int, job: str, server: int, count: int) -> str:
@@ -45,27 +44,21 @@ class PartWriter:
         self._root, self._durable = root, durable
         self._folder = root / f"{UNFINISHED}{server}-{secrets.token_hex(4)}"
         self._folder.mkdir()
-        self._crc = self._flushed = 0
-        self.nbytes = 0
         try:
-            self._file = os.open(self._folder / DATA, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            make = DiskOutput if durable else MemoryOutput
+            self._output: Output = make(self._folder / DATA)
         except OSError:
             shutil.rmtree(self._folder, ignore_errors=True)
             raise
 
+    def make_room(self, nbytes: int) -> None:
+        """See `Output.make_room`."""
+        self._output.make_room(nbytes)
+
     def write(self, piece: Piece) -> None:
         """Add a piece; its arrays are free again afterwards."""
-        for frame in frames(piece):
-            if self._durable:
-                self._crc = crc32(frame, self._crc)
-            rest = memoryview(frame)
-            while rest:
-                rest = rest[os.write(self._file, rest) :]
-            self.nbytes += len(frame)
-        if self._durable and self.nbytes - self._flushed >= _FLUSHED:
-            # has the disk begin now instead of at the fsync; nobody reads it here soon
-            os.posix_fadvise(self._file, self._flushed, self.nbytes - self._flushed, os.POSIX_FADV_DONTNEED)
-            self._flushed = self.nbytes
+        for frame in frames(piece, self._output.nbytes):
+            self._output.write(frame)
 
     def publish(self, manifest: Manifest, earlier: Sequence[DataFile] = ()) -> Manifest:
         """Give the part its name; return its manifest, complete.
@@ -74,12 +67,9 @@ class PartWriter:
             manifest: without files.
             earlier: files of earlier parts that this one builds upon.
         """
-        if self._durable:
-            os.fsync(self._file)
-        os.close(self._file)
-        self._file = -1
+        self._output.finish()
         where = part_path(manifest.version, manifest.job, manifest.server, manifest.count)
-        data = DataFile(f"{where}/{DATA}", self.nbytes, self._crc if self._durable else None)
+        data = DataFile(f"{where}/{DATA}", self._output.nbytes, self._output.crc)
         manifest = replace(manifest, files=(*earlier, data))
         self._write_manifest(manifest)
         final = self._root / where
@@ -97,9 +87,7 @@ class PartWriter:
 
     def abandon(self) -> None:
         """Leave nothing behind."""
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
+        self._output.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _write_manifest(self, manifest: Manifest) -> None:

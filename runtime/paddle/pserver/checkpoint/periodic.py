@@ -86,9 +86,9 @@ class Periodic:
             )
         return self._series.is_busy
 
-    def dense(self) -> None:
+    def dense(self, name: str | None = None) -> None:
         """See `Watch.dense`."""
-        self._series.dense()
+        self._series.dense(name)
 
     def rows(self, name: str, rows: npt.NDArray[np.int64]) -> None:
         """See `Watch.rows`."""

@@ -32,6 +32,7 @@ _MAGIC = b"PIEC"
 _HEAD = struct.Struct("<4sIQ")
 HEAD_BYTES = _HEAD.size
 _MAX_DESCRIPTION = 1 << 20
+_ALIGNMENT = 64
 _DTYPES: Mapping[str, np.dtype[Any]] = MappingProxyType(
     {name: np.dtype(name) for name in ("<f4", "<f8", "<i8", "<i4", "<u4", "|b1", "|u1")}
 )
@@ -58,8 +59,12 @@ class Piece:
         return sum(array.nbytes for array in self.arrays.values())
 
 
-def frames(piece: Piece) -> list[bytes | memoryview]:
-    """Return a piece's bytes in parts; those of arrays are not copied if they are contiguous."""
+def frames(piece: Piece, at: int = 0) -> list[bytes | memoryview]:
+    """Return a piece's bytes in parts; those of arrays are not copied if they are contiguous.
+
+    Args:
+        at: where in a file the piece begins; its arrays then begin at a multiple of 64.
+    """
     arrays = {name: np.ascontiguousarray(array) for name, array in piece.arrays.items()}
     description = json.dumps(
         {
@@ -68,6 +73,7 @@ def frames(piece: Piece) -> list[bytes | memoryview]:
             "arrays": [[name, array.dtype.str, array.shape] for name, array in arrays.items()],
         }
     ).encode()
+    description += b" " * (-(at + HEAD_BYTES + len(description)) % _ALIGNMENT)
     head = _HEAD.pack(_MAGIC, len(description), piece.nbytes)
     return [head + description, *(array.data.cast("B") for array in arrays.values() if array.size)]
 

@@ -1,35 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pieces of files: read in their order and summed up by a thread of its own, while earlier ones are used.
+"""The pieces of files: read in their order and summed up by threads of their own, while earlier ones are used.
 
-Every byte comes from the disk once, into a few buffers that are used again and again. What the pieces hold counts
+Every byte comes from the disk once, into a few blocks that are used again and again. What the pieces hold counts
 only after the last one was asked for: then every file is what its manifest says.
 """
 
 from __future__ import annotations
 
-import io
-import os
 import queue
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple, Self, TypeAlias
-
-import numpy as np
-import numpy.typing as npt
+from typing import NamedTuple, Self
 
 from paddle.errors import CheckpointError
 from paddle.pserver.checkpoint.checking import compare, open_file
-from paddle.pserver.checkpoint.crc import crc32
+from paddle.pserver.checkpoint.direct import Memory
+from paddle.pserver.checkpoint.input import Input, Pool
 from paddle.pserver.checkpoint.manifest import DataFile
 from paddle.pserver.checkpoint.piece import HEAD_BYTES, Piece, head_of, piece_of
-
-_SLICE = 4 << 20
-_AHEAD = 64 << 20
-_BUFFERS = 3
-_HEADS = 1 << 16
-
-Buffer: TypeAlias = npt.NDArray[np.uint8]
+from paddle.pserver.checkpoint.piece_bytes import PieceBytes
 
 
 class Read(NamedTuple):
@@ -39,16 +29,24 @@ class Read(NamedTuple):
     piece: Piece
 
 
+class _Ready(NamedTuple):
+    read: Read
+    used_up: list[Memory]  # nobody needs them once this piece was used
+
+
 class Reading:
     """Files being read; a context, whose end ends that. Iterate once, in one thread."""
 
-    def __init__(self, root: Path, files: Sequence[DataFile]) -> None:
-        """Begin."""
-        self._root, self._files = root, files
-        self._free: queue.SimpleQueue[Buffer | None] = queue.SimpleQueue()
-        self._full: queue.SimpleQueue[tuple[Read, Buffer] | CheckpointError | None] = queue.SimpleQueue()
-        for _ in range(_BUFFERS):
-            self._free.put(np.empty(0, np.uint8))
+    def __init__(self, root: Path, files: Sequence[DataFile], *, past_cache: bool = False) -> None:
+        """Begin.
+
+        Args:
+            past_cache: see `Input`; where no other process of this machine reads the same files.
+        """
+        self._root, self._files, self._past_cache = root, files, past_cache
+        self._pool = Pool()
+        self._bytes = PieceBytes(self._pool)
+        self._ready: queue.SimpleQueue[_Ready | CheckpointError | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="checkpoint-read", daemon=True)
         self._thread.start()
 
@@ -56,7 +54,7 @@ class Reading:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._free.put(None)
+        self._pool.close()
         self._thread.join()
 
     def __iter__(self) -> Iterator[Read]:
@@ -65,68 +63,40 @@ class Reading:
         Raises:
             CheckpointError: a file is missing, or another one.
         """
-        while (found := self._full.get()) is not None:
+        while (found := self._ready.get()) is not None:
             if isinstance(found, CheckpointError):
                 raise found
-            read, buffer = found
-            yield read
-            self._free.put(buffer)
+            yield found.read
+            for memory in found.used_up:
+                self._pool.give_back(memory)
 
     def _work(self) -> None:
         try:
             for file in self._files:
-                with io.BufferedReader(open_file(self._root, file), _HEADS) as data:
-                    if not self._read(file, _Bytes(data)):
-                        return
-            self._full.put(None)
+                with open_file(self._root, file) as opened:
+                    past_cache = self._past_cache and file.crc32 is not None
+                    data = Input(opened.fileno(), file.nbytes, self._pool, past_cache=past_cache)
+                    try:
+                        self._read(file, data)
+                    finally:
+                        data.close()
+            self._ready.put(None)
         except CheckpointError as error:
-            self._full.put(error)
+            self._ready.put(error)
         except (OSError, MemoryError) as error:
-            self._full.put(CheckpointError(f"{file.path}: {error}"))
+            self._ready.put(CheckpointError(f"{file.path}: {error}"))
         finally:
-            self._full.put(CheckpointError("the files were not read to their end"))  # nobody waits for ever
+            self._ready.put(CheckpointError("the files were not read to their end"))  # nobody waits for ever
 
-    def _read(self, file: DataFile, data: _Bytes) -> bool:
-        """Read one file; return False if nobody wants it any more."""
-        while data.at < file.nbytes:
-            start = data.at
-            length, nbytes = head_of(data.take(HEAD_BYTES))
-            if data.at + length + nbytes > file.nbytes:
+    def _read(self, file: DataFile, data: Input) -> None:
+        found = self._bytes
+        found.begin(data)
+        while found.at < file.nbytes:
+            start = found.at
+            length, nbytes = head_of(bytes(found.take(HEAD_BYTES)))
+            if found.at + length + nbytes > file.nbytes:
                 raise CheckpointError(f"{file.path}: the piece at byte {start} is cut short")
-            description = data.take(length)
-            buffer = self._free.get()
-            if buffer is None:
-                return False
-            if len(buffer) < nbytes:
-                buffer = np.empty(nbytes, np.uint8)
-            body = buffer[:nbytes].data
-            data.fill(body)
-            self._full.put((Read(file, piece_of(description, body)), buffer))
-        compare(file, data.crc)
-        return True
-
-
-class _Bytes:
-    """The bytes of a file, one after the other.
-
-    Attributes:
-        at: how many were read.
-        crc: of those.
-    """
-
-    def __init__(self, file: io.BufferedReader[io.FileIO]) -> None:
-        self.at = self.crc = 0
-        self._file, self._descriptor = file, file.fileno()
-
-    def take(self, count: int) -> bytes:
-        data = self._file.read(count)
-        self.crc, self.at = crc32(data, self.crc), self.at + len(data)
-        return data
-
-    def fill(self, body: memoryview) -> None:
-        for start in range(0, len(body), _SLICE):
-            part = body[start : start + _SLICE]
-            os.posix_fadvise(self._descriptor, self.at + _AHEAD, _SLICE, os.POSIX_FADV_WILLNEED)
-            if self._file.readinto(part) != len(part):
-                raise CheckpointError("a piece of a parameter is cut short")
-            self.crc, self.at = crc32(part, self.crc), self.at + len(part)
+            description = bytes(found.take(length))
+            piece = piece_of(description, found.take(nbytes, stays=True))
+            self._ready.put(_Ready(Read(file, piece), found.used_up()))
+        compare(file, found.crc)

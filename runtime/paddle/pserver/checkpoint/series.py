@@ -74,10 +74,10 @@ class Series:
         """Whether `advance` has something to do now."""
         return self._snapshot is not None and self._sink is not None and self._sink.backlog < _MAX_BACKLOG
 
-    def dense(self) -> None:
+    def dense(self, name: str | None = None) -> None:
         """See `Watch.dense`."""
         if self._snapshot is not None:
-            self._snapshot.dense()
+            self._snapshot.dense(name)
 
     def rows(self, name: str, rows: npt.NDArray[np.int64]) -> None:
         """See `Watch.rows`."""
@@ -96,7 +96,7 @@ class Series:
         self._taken, self._changed = self._changed, self._masks(np.zeros)
         rows = None if self._is_whole else {name: mask.copy() for name, mask in self._taken.items()}
         since = None if self._is_whole else self._clocks()
-        self._snapshot = Snapshot(self._store, self._sink.give, rows, since, self._sink.is_shared)
+        self._snapshot = Snapshot(self._store, self._sink, rows, since)
         o, s = self._origin, self._snapshot
         self._manifest = Manifest(
             o.job, o.server, o.count, o.configuration, s.version, s.numbers, (), dict(engine)
@@ -131,6 +131,8 @@ class Series:
     def abandon(self) -> None:
         """Give up what is under way; what is there stays."""
         if self._sink is not None:
+            if self._snapshot is not None:
+                self._snapshot.cancel()  # or its thread would go on to the end
             self._sink.abandon()
             for name, mask in self._taken.items():
                 self._changed[name] |= mask

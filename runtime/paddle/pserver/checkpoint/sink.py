@@ -6,9 +6,11 @@ A sink never raises: what the disk refuses is its outcome, for whoever asks at t
 
 from __future__ import annotations
 
+import errno
+import os
 import queue
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
@@ -17,6 +19,8 @@ from paddle.pserver.checkpoint.part import PartWriter
 from paddle.pserver.checkpoint.piece import Piece
 
 Outcome: TypeAlias = Manifest | OSError | None
+Job: TypeAlias = Callable[[PartWriter], None]
+"""Writes pieces; runs in the thread that has the part."""
 _JOIN_S = 5.0
 
 
@@ -24,19 +28,22 @@ class Sink(Protocol):
     """One part under way."""
 
     @property
-    def is_shared(self) -> bool:
-        """Whether several threads may `give` at a time."""
+    def has_thread(self) -> bool:
+        """Whether `defer` may be called."""
 
     @property
     def nbytes(self) -> int:
-        """Bytes that came so far."""
+        """Bytes that were given so far."""
 
     @property
     def backlog(self) -> int:
-        """Bytes that came and are not written."""
+        """Bytes that were given and are not written."""
 
     def give(self, piece: Piece) -> None:
         """Take a piece; its arrays need not hold after the call."""
+
+    def defer(self, job: Job) -> None:
+        """Have the thread of the part do something after what came before; after a failure it is left out."""
 
     def finish(self, manifest: Manifest, earlier: Sequence[DataFile]) -> None:
         """Publish what came: see `PartWriter.publish`."""
@@ -51,7 +58,7 @@ class Sink(Protocol):
 class DirectSink:
     """Writes in the caller's thread: for memory, which does not keep one waiting."""
 
-    is_shared = False
+    has_thread = False
 
     def __init__(self, root: Path, server: int) -> None:
         self.nbytes, self.backlog = 0, 0
@@ -70,6 +77,10 @@ class DirectSink:
                 self._writer.write(piece)
             except OSError as error:
                 self._fail(error)
+
+    def defer(self, job: Job) -> None:
+        """See `Sink`: there is no thread."""
+        raise RuntimeError("a part that is written at once has no thread")
 
     def finish(self, manifest: Manifest, earlier: Sequence[DataFile]) -> None:
         """See `Sink`."""
@@ -97,18 +108,17 @@ class DirectSink:
 class ThreadSink:
     """Writes, checks and syncs in a thread of its own."""
 
-    is_shared = True
+    has_thread = True
 
     def __init__(self, root: Path, server: int) -> None:
         self.nbytes = 0
-        self._lock = threading.Lock()
         self._written = 0
         self._outcome: Outcome = None
-        self._pieces: queue.SimpleQueue[Piece | tuple[Manifest, Sequence[DataFile]] | None] = (
+        self._work: queue.SimpleQueue[Piece | Job | tuple[Manifest, Sequence[DataFile]] | None] = (
             queue.SimpleQueue()
         )
         self._thread = threading.Thread(
-            target=self._work, args=(root, server), name=f"checkpoint-{server}", daemon=True
+            target=self._run, args=(root, server), name=f"checkpoint-{server}", daemon=True
         )
         self._thread.start()
 
@@ -119,15 +129,19 @@ class ThreadSink:
 
     def give(self, piece: Piece) -> None:
         """See `Sink`."""
-        with self._lock:
-            self.nbytes += piece.nbytes
+        self.nbytes += piece.nbytes
         if self._outcome is None:
             own = {n: a if a.base is None else a.copy() for n, a in piece.arrays.items()}
-            self._pieces.put(Piece(piece.parameter, piece.place, own))
+            self._work.put(Piece(piece.parameter, piece.place, own))
+
+    def defer(self, job: Job) -> None:
+        """See `Sink`."""
+        if self._outcome is None:
+            self._work.put(job)
 
     def finish(self, manifest: Manifest, earlier: Sequence[DataFile]) -> None:
         """See `Sink`."""
-        self._pieces.put((manifest, earlier))
+        self._work.put((manifest, earlier))
 
     def outcome(self) -> Outcome:
         """See `Sink`."""
@@ -135,21 +149,25 @@ class ThreadSink:
 
     def abandon(self) -> None:
         """See `Sink`; waits 5 s at most."""
-        self._pieces.put(None)
+        self._work.put(None)
         self._thread.join(_JOIN_S)
 
-    def _work(self, root: Path, server: int) -> None:
+    def _run(self, root: Path, server: int) -> None:
         writer: PartWriter | None = None
         try:
             writer = PartWriter(root, server, durable=True)
-            while (item := self._pieces.get()) is not None:
-                if not isinstance(item, Piece):
+            while (item := self._work.get()) is not None:
+                if isinstance(item, Piece):
+                    writer.write(item)
+                    self._written += item.nbytes
+                elif callable(item):
+                    item(writer)
+                else:
                     self._outcome = writer.publish(*item)
                     return
-                writer.write(item)
-                self._written += item.nbytes
             writer.abandon()
-        except OSError as error:
+        except (OSError, MemoryError) as error:
             if writer is not None:
                 writer.abandon()
-            self._outcome = error
+            no_memory = OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+            self._outcome = error if isinstance(error, OSError) else no_memory

@@ -3,12 +3,13 @@
 
 What is about to change and was not copied yet is copied first; the rest is copied a little at a time. So the
 pieces together are one moment's state, and nobody waits for more than what a batch touches. Everything
-happens in the thread that owns the store, but for dense parameters, with which another may help.
+happens in the thread that owns the store; where the part has a thread of its own, that one takes dense parameters
+from where they lie, and rows of growing tables that the owner listed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -16,7 +17,10 @@ import numpy.typing as npt
 
 from paddle.optim.dense import DenseUpdater
 from paddle.pserver.checkpoint.copying import Copying
+from paddle.pserver.checkpoint.part import PartWriter
 from paddle.pserver.checkpoint.piece import IDS, VALUE, WAITING, Piece
+from paddle.pserver.checkpoint.sink import Sink
+from paddle.pserver.sparse.snapshot import Snapshot as Rows
 from paddle.pserver.store import Store
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
@@ -38,45 +42,47 @@ class Snapshot:
     def __init__(
         self,
         store: Store,
-        give: Callable[[Piece], None],
+        sink: Sink,
         changed: Mapping[str, Mask] | None = None,
         since: Mapping[str, int] | None = None,
-        aside: bool = False,
     ) -> None:
         """Begin.
 
         Args:
-            give: takes pieces; their arrays hold only during the call.
+            sink: takes the pieces.
             changed: which rows of each table to copy; taken over. None: all.
             since: the `clock` of each growing table whose later changes suffice. None: all rows.
-            aside: whether `give` may be called by another thread, too.
         """
         self.version = store.version
         self.numbers = numbers_of(store)
-        self._store, self._give = store, give
-        self._dense = Copying(_dense_pieces(store), give, aside=aside)
+        self._store, self._sink, self._give = store, sink, sink.give
+        self._dense = Copying(_dense_pieces(store), self._give)
+        if sink.has_thread and self._dense.is_waiting:
+            sink.defer(self._dense.write)
         self._todo = {
             name: np.ones(table.share.height, np.bool_) if changed is None else changed[name]
             for name, table in store.tables.items()
         }
         self._cursor = dict.fromkeys(self._todo, 0)
-        self._growing = {}
+        self._growing: dict[str, Rows] = {}
+        self._floats = np.empty(0, np.float32)  # of the block that the part's thread is at
+        self._is_idle = True  # that thread will not look at the tables again unless it is told to
         for name, served in store.growing.items():
             growing = served.table.snapshot(since=(since or {}).get(name))
             self._growing[name] = growing
             header = growing.header
             self.numbers[name] = {"clock": header.clock, "caught_up": header.caught_up}
             for period, sightings in enumerate(header.waiting):
-                give(Piece(name, {WAITING: period}, sightings._asdict()))
+                self._give(Piece(name, {WAITING: period}, sightings._asdict()))
 
     @property
     def is_over(self) -> bool:
         """Whether everything is copied."""
         return self._dense.is_over and not self._cursor and not self._growing
 
-    def dense(self) -> None:
+    def dense(self, name: str | None = None) -> None:
         """See `Watch.dense`."""
-        self._dense.finish()
+        self._dense.finish(name)
 
     def rows(self, name: str, rows: npt.NDArray[np.int64]) -> None:
         """See `Watch.rows`."""
@@ -87,10 +93,11 @@ class Snapshot:
     def cancel(self) -> None:
         """Copy no more."""
         self._dense.cancel()
+        self._growing.clear()
 
     def advance(self) -> None:
         """Copy a few megabytes more."""
-        if self._dense.is_waiting:
+        if not self._sink.has_thread and self._dense.is_waiting:
             self._dense.advance()
         elif self._cursor:
             name, start = next(iter(self._cursor.items()))
@@ -103,12 +110,26 @@ class Snapshot:
             if stop >= len(todo):
                 del self._cursor[name]
         elif self._growing:
-            name, growing = next(iter(self._growing.items()))
+            self._advance_growing(*next(iter(self._growing.items())))
+
+    def _advance_growing(self, name: str, growing: Rows) -> None:
+        if growing.is_over:
+            del self._growing[name]
+        elif not self._sink.has_thread:
             block = growing.next_block()
-            if block is None:
-                del self._growing[name]
-            else:
+            if block is not None:
                 self._give(Piece(name, {}, block._asdict()))
+        elif growing.list_ahead() and self._is_idle:
+            self._is_idle = False
+            self._sink.defer(lambda writer: self._write_rows(name, growing, writer))
+
+    def _write_rows(self, name: str, growing: Rows, writer: PartWriter) -> None:
+        """Write what is listed of a table; in the part's thread."""
+        self._is_idle = True
+        if len(self._floats) < growing.floats_of_block:
+            self._floats = np.empty(growing.floats_of_block, np.float32)
+        while name in self._growing and (block := growing.take(self._floats)) is not None:
+            writer.write(Piece(name, {}, block._asdict()))
 
     def _copy_rows(
         self, name: str, rows: npt.NDArray[np.int64], where: slice | npt.NDArray[np.int64]

@@ -1,32 +1,43 @@
 # SPDX-License-Identifier: Apache-2.0
 """A copy of a table as it was at one batch, taken in blocks while the table goes on changing.
 
-The copy goes through the index segment by segment, in each by row number. Whoever is about to change or drop a
-row that the copy has not come to lets it `keep` the row first. A row belongs to the copy if its last change
-lies in the copy's time; rows changed later were kept already, or did not exist.
+A row belongs to the copy if its last change lies in the copy's time, and is taken once: by whoever is about to change
+or drop it, who lets the copy `keep` it first, or by a walk through the index. The table's owner lists rows for that
+walk; another thread may copy them, without keeping the owner from changing them: what was kept while it copied is
+no more the walk's.
 """
 
 from __future__ import annotations
 
+import threading
+from collections import deque
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from paddle.pserver.sparse.blocks import Block, Header
 from paddle.pserver.sparse.index import Index
-from paddle.pserver.sparse.mixing import SEGMENTS, segments_of
+from paddle.pserver.sparse.mixing import SEGMENTS
 from paddle.pserver.sparse.slabs import Numbers, Slabs
 from paddle.pserver.sparse.ticks import changed
 
 Ids = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float32]
 
-_ROWS = 4096
-_SWEEPS = 64
+_BLOCK_BYTES, _BLOCK_ROWS = 4 << 20, 1 << 13
+_AHEAD = 16
+"""Blocks that are listed and not copied yet: more than whoever copies needs while the owner is busy."""
+
+
+class _Listed(NamedTuple):
+    ids: Ids
+    numbers: Numbers
 
 
 class Snapshot:
-    """The copy under way. Belongs to the thread that has the table.
+    """The copy under way. `take` may be one other thread's; all else belongs to the thread that has the table.
 
     Attributes:
         header: what belongs to the blocks.
@@ -36,68 +47,134 @@ class Snapshot:
     def __init__(self, index: Index, slabs: Slabs, header: Header, since: int | None) -> None:
         self.header, self.since = header, since
         self._index, self._slabs = index, slabs
-        self._kept: list[Block] = []
-        self._segment = -1
-        self._ids: Ids = np.zeros(0, np.int64)
-        self._numbers: Numbers = np.zeros(0, np.uint32)
-        self._at = 0
+        row_bytes = 4 * slabs.width * slabs.parts + 12
+        self._rows = max(min(_BLOCK_BYTES // row_bytes, _BLOCK_ROWS), 1)
+        self._lock = threading.Lock()
+        self._is_taken = np.zeros(len(slabs), np.bool_)  # by row number
+        self._kept: deque[Block] = deque()
+        self._num_kept = 0
+        self._listed: deque[_Listed] = deque()
+        self._copied: _Listed | None = None  # at this moment
+        self._segment = 0
 
     def __iter__(self) -> Iterator[Block]:
         while (block := self.next_block()) is not None:
             yield block
 
+    @property
+    def floats_of_block(self) -> int:
+        """How many floats a block of listed rows has at most."""
+        return self._rows * self._slabs.parts * self._slabs.width
+
+    @property
+    def is_listed(self) -> bool:
+        """Whether `list_ahead` has nothing to do any more."""
+        return self._segment >= SEGMENTS
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all blocks were taken."""
+        with self._lock:
+            return self.is_listed and not self._listed and not self._kept and self._copied is None
+
+    def list_ahead(self) -> bool:
+        """List the next rows, unless enough are; return whether there are any more to `take`."""
+        while len(self._listed) < _AHEAD and self._segment < SEGMENTS:
+            found = []
+            count = 0
+            while self._segment < SEGMENTS and count < self._rows:
+                found.append(self._index.segment(self._segment))
+                count += len(found[-1][0])
+                self._segment += 1
+            ids, numbers = (np.concatenate(each) for each in zip(*found, strict=True))
+            with self._lock:
+                for start in range(0, len(ids), self._rows):
+                    part = slice(start, start + self._rows)
+                    self._listed.append(_Listed(ids[part], numbers[part]))
+        return bool(self._listed or self._kept)
+
     def next_block(self) -> Block | None:
-        """Return some rows, about 4096 or, where few changed, fewer or none; None once all were returned.
+        """List and take some rows; None once all were."""
+        self.list_ahead()
+        return self.take()
 
-        Looks at a limited number of rows, so that it does not keep others waiting for long.
+    def take(self, into: Floats | None = None) -> Block | None:
+        """Return some rows that were kept or listed, or none of them; None if there are no such.
+
+        Args:
+            into: (floats_of_block,): where the floats may lie; the block then holds as long as nobody changes it.
         """
-        if self._kept:
-            return self._kept.pop()
-        blocks: list[Block] = []
-        found = 0
-        while self._segment < SEGMENTS and found < _ROWS and len(blocks) < _SWEEPS:
-            blocks.append(self._sweep())
-            found += len(blocks[-1].ids)
-        return _merged(blocks) if blocks else None
+        with self._lock:
+            if self._num_kept >= self._rows or (self._kept and not self._listed):
+                return self._take_kept()
+            if not self._listed:
+                return None
+            self._copied = listed = self._listed.popleft()
+        block = self._copy(listed, into)
+        with self._lock:
+            self._copied = None
+        return block
 
-    def keep(self, ids: Ids, numbers: Numbers, parts: npt.NDArray[np.float32], ticks: Numbers) -> None:
-        """Copy rows that are about to change, as far as they belong here and were not copied yet."""
-        if self._segment >= SEGMENTS:
-            return
-        ours = changed(ticks, self.since, self.header.clock)
-        segments = segments_of(ids)
-        frontier = self._numbers[self._at] if self._at < len(self._numbers) else np.uint32(0xFFFFFFFF)
-        ours &= (segments > self._segment) | ((segments == self._segment) & (numbers >= frontier))
-        if ours.any():
-            self._kept.append(Block(ids[ours], parts[:, ours], ticks[ours]))
+    def keep(self, ids: Ids, numbers: Numbers, parts: Floats, ticks: Numbers) -> None:
+        """Copy rows that are about to change, as far as they belong here and were not taken yet."""
+        ours = np.flatnonzero(changed(ticks, self.since, self.header.clock))
+        with self._lock:
+            ours = ours[~self._are_taken(numbers[ours])]
+            if len(ours):
+                self._is_taken[numbers[ours]] = True
+                self._keep(Block(ids[ours], parts[:, ours], ticks[ours]))
 
     def finish(self) -> None:
         """Copy all that is left at once: everything is about to change."""
-        while self._segment < SEGMENTS:
-            self._kept.append(self._sweep())
+        while not self.is_listed or self._listed:
+            self.list_ahead()
+            with self._lock:
+                left = [*self._listed, *filter(None, [self._copied])]
+                self._listed.clear()
+            for listed in left:
+                block = self._copy(listed, None)
+                with self._lock:
+                    self._keep(block)
 
-    def _sweep(self) -> Block:
-        """Copy the next rows of the current segment, or go to the next one; may return no rows."""
-        if self._at >= len(self._ids):
-            self._segment += 1
-            self._at = 0
-            if self._segment < SEGMENTS:
-                ids, numbers = self._index.segment(self._segment)
-                order = np.argsort(numbers)
-                self._ids, self._numbers = ids[order], numbers[order]
-            else:
-                self._ids, self._numbers = self._ids[:0], self._numbers[:0]
-        part = slice(self._at, self._at + _ROWS)
-        ids, numbers = self._ids[part], self._numbers[part]
-        self._at += len(ids)
-        # A row may have been dropped since, and its number given to another id.
-        here = self._index.find(ids) == numbers
-        here[here] = changed(self._slabs.ticks(numbers[here]), self.since, self.header.clock)
-        ids, numbers = ids[here], numbers[here]
-        parts = np.empty((self._slabs.parts, len(ids), self._slabs.width), np.float32)
+    def _keep(self, block: Block) -> None:
+        self._kept.append(block)
+        self._num_kept += len(block.ids)
+
+    def _take_kept(self) -> Block:
+        """Return about as many of the kept rows as a block has, the oldest."""
+        blocks, count = [], 0
+        while self._kept and count < self._rows:
+            blocks.append(self._kept.popleft())
+            count += len(blocks[-1].ids)
+        self._num_kept -= count
+        return _merged(blocks)
+
+    def _copy(self, listed: _Listed, into: Floats | None) -> Block:
+        """Copy those of some rows that belong here and that nobody else takes, before or meanwhile."""
+        ids, numbers = listed
+        ours = np.flatnonzero(changed(self._slabs.ticks(numbers), self.since, self.header.clock))
+        with self._lock:
+            ours = ours[~self._are_taken(numbers[ours])]
+        ids, numbers = ids[ours], numbers[ours]
+        shape = self._slabs.parts, len(ids), self._slabs.width
+        size = len(ids) * self._slabs.parts * self._slabs.width
+        parts = (np.empty(size, np.float32) if into is None else into[:size]).reshape(shape)
         ticks = np.empty(len(ids), np.uint32)
         self._slabs.gather(numbers, parts, ticks)
+        with self._lock:
+            late = self._is_taken[numbers]
+            self._is_taken[numbers] = True
+        if late.any():  # they may have been changed in the midst of being copied
+            return Block(ids[~late], parts[:, ~late], ticks[~late])
         return Block(ids, parts, ticks)
+
+    def _are_taken(self, numbers: Numbers) -> npt.NDArray[np.bool_]:
+        """Return which rows were taken, of some that belong here."""
+        size = int(numbers.max()) + 1 if len(numbers) else 0
+        if size > len(self._is_taken):
+            more = max(size, 2 * len(self._is_taken)) - len(self._is_taken)
+            self._is_taken = np.concatenate((self._is_taken, np.zeros(more, np.bool_)))
+        return self._is_taken[numbers]
 
 
 def _merged(blocks: list[Block]) -> Block:
