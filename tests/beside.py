@@ -12,15 +12,16 @@
     def test_on_hosts_of_its_own(scenario: str, outcomes: Outcomes) -> None:
         outcomes.of(scenario)
 
-The scenarios that this run of pytest selected are all run before the first of the tests; a test then raises what its
-scenario raised.
+The scenarios that this run of pytest selected are all run before the first of the tests, those of all modules with
+the same kind of place together, so that none of them waits for the slowest of another module; a test then raises what
+its scenario raised.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
@@ -34,6 +35,7 @@ Scenario = Callable[..., None]
 Place = Callable[
     [Path], AbstractContextManager[tuple[Any, ...]]
 ]  # an empty folder -> what a scenario is given
+Places = Callable[[], AbstractContextManager[Place]]
 
 
 class Outcomes:
@@ -53,11 +55,13 @@ class Scenarios(Collection[str]):
     Args:
         places: entered once for all scenarios; makes the place of each.
         at_once: how many go on beside each other.
+
+    Attributes:
+        kind: both; scenarios of the same kind run together.
     """
 
-    def __init__(self, places: Callable[[], AbstractContextManager[Place]], at_once: int = AT_ONCE) -> None:
-        self._places = places
-        self._at_once = at_once
+    def __init__(self, places: Places, at_once: int = AT_ONCE) -> None:
+        self.kind = (places, at_once)
         self._scenarios: dict[str, Scenario] = {}
 
     def __iter__(self) -> Iterator[str]:
@@ -86,26 +90,65 @@ class Scenarios(Collection[str]):
         return add
 
     def fixture(self) -> Any:
-        """A fixture of the module that runs the selected scenarios and yields their `Outcomes`."""
+        """A fixture of the module that yields the `Outcomes` of its scenarios."""
 
         @pytest.fixture(scope="module")
-        def outcomes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Outcomes:
-            return Outcomes(self._run(_selected(request), tmp_path_factory.mktemp("beside")))
+        def outcomes(beside: Beside) -> Outcomes:
+            return beside.outcomes(self)
 
         return outcomes
 
-    def _run(self, wanted: list[str], scratch: Path) -> dict[str, Future[None]]:
-        with self._places() as place, ThreadPoolExecutor(self._at_once) as pool:
-            return {name: pool.submit(self._run_one, name, place, scratch) for name in wanted}
-
-    def _run_one(self, name: str, place: Place, scratch: Path) -> None:
-        folder = scratch / re.sub(r"\W+", "_", name)
+    def run(self, name: str, place: Place, folder: Path) -> None:
+        """Runs one scenario in a new folder."""
         folder.mkdir()
         with place(folder) as given:
             self._scenarios[name](*given)
 
 
-def _selected(request: pytest.FixtureRequest) -> list[str]:
-    own = [item for item in request.session.items if item.path == request.path]
-    chosen = [item.callspec.params.get("scenario") for item in own if hasattr(item, "callspec")]
-    return [str(name) for name in chosen if name is not None]
+class Beside:
+    """The scenarios that a run of pytest selected, of all its modules.
+
+    Args:
+        items: the selected tests.
+        scratch: an empty folder.
+    """
+
+    def __init__(self, items: Sequence[pytest.Item], scratch: Path) -> None:
+        self._scratch = scratch
+        self._count = 0
+        self._wanted: dict[Scenarios, list[str]] = {}
+        self._outcomes: dict[Scenarios, Outcomes] = {}
+        for item in items:
+            if isinstance(item, pytest.Function) and hasattr(item, "callspec"):
+                name = item.callspec.params.get("scenario")
+                for scenarios in vars(item.module).values():
+                    if isinstance(scenarios, Scenarios) and name in scenarios:
+                        self._wanted.setdefault(scenarios, []).append(str(name))
+
+    def outcomes(self, scenarios: Scenarios) -> Outcomes:
+        """Returns how the scenarios of a module ended; the first call runs those of all like it."""
+        if scenarios not in self._outcomes:
+            self._run([each for each in self._wanted if each.kind == scenarios.kind])
+        return self._outcomes[scenarios]
+
+    def _run(self, group: Sequence[Scenarios]) -> None:
+        places, at_once = group[0].kind
+        runs: dict[Scenarios, dict[str, Future[None]]] = {scenarios: {} for scenarios in group}
+        with places() as place, ThreadPoolExecutor(at_once) as pool:
+            try:
+                for scenarios in group:
+                    for name in self._wanted[scenarios]:
+                        folder = self._folder(name)
+                        runs[scenarios][name] = pool.submit(scenarios.run, name, place, folder)
+                wait([future for each in runs.values() for future in each.values()])
+            except (
+                BaseException
+            ):  # Ctrl+C: not before the scenarios that have begun are done, but without the others
+                pool.shutdown(cancel_futures=True)
+                raise
+        self._outcomes.update({scenarios: Outcomes(each) for scenarios, each in runs.items()})
+
+    def _folder(self, name: str) -> Path:
+        self._count += 1
+        words = re.sub(r"\W+", "_", name)
+        return self._scratch / f"{self._count}_{words[:40]}"  # a socket's path must not be long

@@ -10,6 +10,7 @@ from collections.abc import Generator, Iterator
 
 import pytest
 
+from tests.beside import Beside
 from tests.cluster.deadline import wait_for
 from tests.cluster.hosts import Cluster, missing_tools
 from tests.gpus import missing_gpu
@@ -54,6 +55,12 @@ def pytest_runtest_makereport(
 def jobs_apart(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Jobs of tests keep their state away from those of the person who runs them."""
     os.environ["PADDLE_STATE_DIR"] = str(tmp_path_factory.mktemp("jobs"))
+
+
+@pytest.fixture(scope="session")
+def beside(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Beside:
+    """What runs the scenarios of all modules."""
+    return Beside(request.session.items, tmp_path_factory.mktemp("beside"))
 
 
 @pytest.fixture(scope="session")

@@ -27,6 +27,7 @@ SSHD_S = 20.0
 PRIVATE_DIRS = ("/root", "/tmp")  # what a host does not share with this machine
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 KINDS = ("--net", "--mount", "--pid", "--uts", "--ipc")
+RUNTIME = "root/.paddle/runtime"  # below a host's files: the trees that jobs of ours run from
 INIT = Path(__file__).with_name("host_init.sh")
 
 
@@ -135,10 +136,16 @@ class Host:
         """Where it is plugged in, or was the last time."""
         return self._cable
 
-    def wipe(self) -> None:
-        """Gives the host, while it is off, an empty /root and /tmp."""
+    def wipe(self, keep_runtime: bool = False) -> None:
+        """Gives the host, while it is off, an empty /root and /tmp; the runtime that jobs left there may stay."""
         assert not self.alive, f"{self.name} is on"
+        runtime, aside = self.files.fs / RUNTIME, self.files.state / "runtime"
+        if keep_runtime and runtime.exists():
+            runtime.rename(aside)
         shutil.rmtree(self.files.fs, ignore_errors=True)
+        if aside.exists():
+            runtime.parent.mkdir(parents=True)
+            aside.rename(runtime)
 
     @property
     def alive(self) -> bool:

@@ -15,6 +15,7 @@ from tests.cluster.job import ACTS, JobRunner
 from tests.cluster.oracle import Oracle
 
 HOSTS = 3
+BESIDE_S = 900  # the first test waits for all scenarios, each of which has deadlines of its own
 
 
 @contextlib.contextmanager
@@ -44,5 +45,5 @@ def _take(free: queue.SimpleQueue[Cluster], made: contextlib.ExitStack) -> Clust
         cluster = free.get_nowait()
     except queue.Empty:
         return made.enter_context(Cluster(HOSTS))
-    cluster.reset()
+    cluster.reset(keep_runtime=True)
     return cluster

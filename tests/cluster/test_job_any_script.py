@@ -12,16 +12,22 @@ from pathlib import Path
 
 import pytest
 
+from tests.beside import Outcomes, Scenarios
 from tests.cluster.deadline import wait_for
 from tests.cluster.host import Host
 from tests.cluster.hosts import ROOT, Cluster
 from tests.cluster.job import JobRunner
 from tests.cluster.oracle import CANARY_ID, Oracle
+from tests.cluster.own_hosts import BESIDE_S, own_hosts
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(BESIDE_S)]
+
+scenarios = Scenarios(own_hosts)
+outcomes = scenarios.fixture()
 
 FIRST_PORT, MIDDLE_PORT = 20000, 26384
 SECRET = "s3ntinel-b4f1c0de-value"
+HIDDEN = "an0ther-value"  # which a command line may show for a moment
 ENVIRONMENT = "import os, json; print('seen', json.dumps(dict(os.environ)))\n"
 LISTENS = """
 import os, signal, socket
@@ -42,13 +48,15 @@ def put(job: JobRunner, name: str, text: str, mode: int = 0o644) -> Path:
     return path
 
 
-def test_numpy_processes_in_a_ring_find_the_weights_of_one_process(
-    cluster: Cluster, job: JobRunner, oracle: Oracle, tmp_path: Path
+@scenarios.add
+def numpy_processes_in_a_ring_find_the_weights_of_one_process(
+    cluster: Cluster, job: JobRunner, oracle: Oracle
 ) -> None:
+    scratch = job.workspace.parent
     shutil.copy(ROOT / "examples" / "numpy_allreduce.py", job.workspace)
     alone = subprocess.run(
         [sys.executable, job.workspace / "numpy_allreduce.py"],
-        cwd=tmp_path,
+        cwd=scratch,
         capture_output=True,
         text=True,
         timeout=60,
@@ -68,7 +76,8 @@ def test_numpy_processes_in_a_ring_find_the_weights_of_one_process(
     assert [float(text) for text in saved] == found[0]
 
 
-def test_two_trainers_a_node_train_with_pservers(cluster: Cluster, job: JobRunner, oracle: Oracle) -> None:
+@scenarios.add
+def two_trainers_a_node_train_with_pservers(cluster: Cluster, job: JobRunner, oracle: Oracle) -> None:
     oracle.check(job.start("--nproc_per_node=2"), 0)
     for node_id in range(3):
         for local in range(2):
@@ -76,7 +85,8 @@ def test_two_trainers_a_node_train_with_pservers(cluster: Cluster, job: JobRunne
             assert f"trainer {rank} is done" in job.log(node_id, f"train.{local}.log")
 
 
-def test_a_program_and_a_module_run_as_they_are(cluster: Cluster, job: JobRunner, oracle: Oracle) -> None:
+@scenarios.add
+def a_program_and_a_module_run_as_they_are(cluster: Cluster, job: JobRunner, oracle: Oracle) -> None:
     put(job, "run.sh", '#!/bin/sh\nexec "$PADDLE_PYTHON" -m pkg.work "$@"\n', 0o755)
     put(
         job, "pkg/work.py", "import os, sys\nprint('worked', os.environ['RANK'], sys.argv[1:], __package__)\n"
@@ -88,7 +98,8 @@ def test_a_program_and_a_module_run_as_they_are(cluster: Cluster, job: JobRunner
             assert line in job.log(node_id, "train.log"), entry
 
 
-def test_taken_ports_make_the_trainers_use_others(cluster: Cluster, job: JobRunner, oracle: Oracle) -> None:
+@scenarios.add
+def taken_ports_make_the_trainers_use_others(cluster: Cluster, job: JobRunner, oracle: Oracle) -> None:
     put(job, "listens.py", LISTENS)
     squatter = squat(
         cluster.hosts[0], range(FIRST_PORT, MIDDLE_PORT)
@@ -106,12 +117,14 @@ def test_taken_ports_make_the_trainers_use_others(cluster: Cluster, job: JobRunn
     oracle.check_clean()
 
 
-def test_two_jobs_on_the_same_nodes_have_ports_of_their_own(
-    cluster: Cluster, job: JobRunner, oracle: Oracle, tmp_path: Path
+@scenarios.add
+def two_jobs_on_the_same_nodes_have_ports_of_their_own(
+    cluster: Cluster, job: JobRunner, oracle: Oracle
 ) -> None:
+    scratch = job.workspace.parent
     put(job, "listens.py", LISTENS)
     arguments = ("--entry=listens.py", "--mode=collective")
-    copy = shutil.copytree(job.workspace, tmp_path / "copy")
+    copy = shutil.copytree(job.workspace, scratch / "copy")
     launches = [
         job.start(*arguments),
         job.start(f"--job_dispatch_package={copy}", *arguments, package=False),
@@ -155,16 +168,16 @@ def in_a_command_line(secret: bytes) -> str | None:
     return None
 
 
-def test_a_secret_reaches_the_processes_and_nothing_else(
-    cluster: Cluster, job: JobRunner, oracle: Oracle, tmp_path: Path
-) -> None:
-    mine = {tmp_path / "prod.env", put(job, ".env", f"WORKSPACE_TOKEN='{SECRET}'\n")}
-    (tmp_path / "prod.env").write_text(f'export FILE_TOKEN="{SECRET}"\nGREETING="two\\nlines"\n')
+@scenarios.add
+def a_secret_reaches_the_processes_and_nothing_else(cluster: Cluster, job: JobRunner, oracle: Oracle) -> None:
+    scratch = job.workspace.parent
+    mine = {scratch / "prod.env", put(job, ".env", f"WORKSPACE_TOKEN='{SECRET}'\n")}
+    (scratch / "prod.env").write_text(f'export FILE_TOKEN="{SECRET}"\nGREETING="two\\nlines"\n')
     put(job, "hold.py", "import signal\nprint('holding', flush=True)\nsignal.pause()\n")
     launch = job.start(
         "--entry=hold.py",
         "--env=OWN_TOKEN",
-        f"--env_file={tmp_path / 'prod.env'}",
+        f"--env_file={scratch / 'prod.env'}",
         "--env",
         "PYTHONPATH=/opt/mine",
         env={"OWN_TOKEN": SECRET, "OTHER": "stays here"},
@@ -179,7 +192,7 @@ def test_a_secret_reaches_the_processes_and_nothing_else(
             assert "OTHER" not in process.environ
     secret = SECRET.encode()
     assert in_a_command_line(secret) is None
-    for place in secret_places(cluster, tmp_path):
+    for place in secret_places(cluster, scratch):
         assert holding_file(place, secret, mine) is None
     for host in cluster.hosts:
         assert not (job.job_dir(host) / ".env").exists()
@@ -189,20 +202,21 @@ def test_a_secret_reaches_the_processes_and_nothing_else(
     launch.interrupt()
     end = oracle.check(launch, 130)
     assert SECRET not in end.output
-    for place in secret_places(cluster, tmp_path):
+    for place in secret_places(cluster, scratch):
         assert holding_file(place, secret, mine) is None
 
 
-def test_a_value_on_the_launchers_command_line_is_hidden_from_ps(
+@scenarios.add
+def a_value_on_the_launchers_command_line_is_hidden_from_ps(
     cluster: Cluster, job: JobRunner, oracle: Oracle
 ) -> None:
     put(job, "hold.py", "import signal\nprint('holding', flush=True)\nsignal.pause()\n")
-    launch = job.start("--entry=hold.py", "--mode=collective", f"--env=TOKEN={SECRET}")
+    launch = job.start("--entry=hold.py", "--mode=collective", f"--env=TOKEN={HIDDEN}")
     job.wait_until_holding(launch)
-    assert {p.environ["TOKEN"] for p in job.wait_for_role("TRAINER").values()} == {SECRET}
+    assert {p.environ["TOKEN"] for p in job.wait_for_role("TRAINER").values()} == {HIDDEN}
     line = Path(f"/proc/{launcher_pid(launch.pid)}/cmdline").read_bytes()
     assert b"--env=TOKEN=***" in line
-    assert SECRET.encode() not in line
+    assert HIDDEN.encode() not in line
     launch.interrupt()
     oracle.check(launch, 130)
 
@@ -216,7 +230,8 @@ def launcher_pid(pid: int) -> int:
     return launcher_pid(int(child))
 
 
-def test_a_variable_of_the_job_is_refused_before_any_connection(
+@scenarios.add
+def a_variable_of_the_job_is_refused_before_any_connection(
     cluster: Cluster, job: JobRunner, oracle: Oracle
 ) -> None:
     oracle.check(job.start("--env=RANK=0"), 2, r"--env RANK: RANK cannot be given: it follows from")
@@ -233,3 +248,8 @@ def squat(host: Host, ports: range) -> subprocess.Popen[bytes]:
     squatter = host.popen([sys.executable, "-c", code])
     wait_for("the squatter", lambda: ports[-1] in host.listening(), 20)
     return squatter
+
+
+@pytest.mark.parametrize("scenario", scenarios)
+def test_on_hosts_of_its_own(scenario: str, outcomes: Outcomes) -> None:
+    outcomes.of(scenario)

@@ -15,9 +15,9 @@ from tests.cluster.deadline import wait_for
 from tests.cluster.hosts import Cluster
 from tests.cluster.job import JobRunner
 from tests.cluster.oracle import Oracle
-from tests.cluster.own_hosts import own_hosts
+from tests.cluster.own_hosts import BESIDE_S, own_hosts
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(BESIDE_S)]
 
 scenarios = Scenarios(own_hosts)
 outcomes = scenarios.fixture()

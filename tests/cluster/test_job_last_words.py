@@ -11,10 +11,10 @@ from tests.beside import Outcomes, Scenarios
 from tests.cluster.hosts import Cluster
 from tests.cluster.job import JobRunner
 from tests.cluster.oracle import Oracle
-from tests.cluster.own_hosts import own_hosts
+from tests.cluster.own_hosts import BESIDE_S, own_hosts
 from tests.cluster.test_job_stop import wait_for_orphans
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(BESIDE_S)]
 
 scenarios = Scenarios(own_hosts)
 outcomes = scenarios.fixture()
@@ -58,8 +58,7 @@ def a_model_that_stops_coming_is_told_and_is_no_success(
 def ctrl_c_while_a_model_comes_back_ends_soon_and_says_where_it_is(
     cluster: Cluster, job: JobRunner, oracle: Oracle
 ) -> None:
-    cluster["node-a"].slow(mbit=1)
-    job.conf["LEASE_S"] = 30  # at that rate the cargo alone takes seconds
+    cluster["node-a"].slow(mbit=2)  # 12 s; a slower cable would owe the word that all is stopped, too
     launch = job.start("--act=model", "--mode=collective")
     launch.wait_for_line("^== collect", 30)
     launch.interrupt()

@@ -7,16 +7,20 @@ import os
 import re
 import signal
 from datetime import datetime
-from pathlib import Path
 
 import pytest
 
+from tests.beside import Outcomes, Scenarios
 from tests.cluster.deadline import wait_for
 from tests.cluster.hosts import Cluster
 from tests.cluster.job import JobRunner
 from tests.cluster.oracle import Oracle
+from tests.cluster.own_hosts import BESIDE_S, own_hosts
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(BESIDE_S)]
+
+scenarios = Scenarios(own_hosts)
+outcomes = scenarios.fixture()
 
 LINE = re.compile(r"(\S+ \S+) \[(?:trainer (\d+) [^]]*|launcher|pserver [^]]*)\] (.*)")
 COUNT = """
@@ -43,12 +47,13 @@ def collected(job: JobRunner, node_id: int) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def test_one_log_has_every_line_of_every_node_in_the_order_of_time(
-    job: JobRunner, workspace: Path, oracle: Oracle
+@scenarios.add
+def one_log_has_every_line_of_every_node_in_the_order_of_time(
+    cluster: Cluster, job: JobRunner, oracle: Oracle
 ) -> None:
-    (workspace / "train.py").write_text(COUNT)
+    (job.workspace / "train.py").write_text(COUNT)
     oracle.check(job.start("--mode=collective"), 0)
-    found = [LINE.fullmatch(line) for line in (workspace / "log/job.log").read_text().splitlines()]
+    found = [LINE.fullmatch(line) for line in (job.workspace / "log/job.log").read_text().splitlines()]
     lines = [match for match in found if match is not None]
     assert len(lines) == len(found)
     stamps = [datetime.fromisoformat(match[1]).timestamp() for match in lines]
@@ -69,10 +74,11 @@ def test_one_log_has_every_line_of_every_node_in_the_order_of_time(
     assert said[-1].endswith("(exit 0)")
 
 
-def test_a_flood_is_rotated_alike_on_the_node_and_here_and_what_is_missing_is_said(
-    cluster: Cluster, job: JobRunner, workspace: Path, oracle: Oracle
+@scenarios.add
+def a_flood_is_rotated_alike_on_the_node_and_here_and_what_is_missing_is_said(
+    cluster: Cluster, job: JobRunner, oracle: Oracle
 ) -> None:
-    (workspace / "train.py").write_text(FLOOD)
+    (job.workspace / "train.py").write_text(FLOOD)
     job.conf["LOG_LIMIT_MB"] = 1
     end = oracle.check(job.start("--mode=collective"), 0)
     for node_id, host in enumerate(cluster.hosts):
@@ -86,13 +92,14 @@ def test_a_flood_is_rotated_alike_on_the_node_and_here_and_what_is_missing_is_sa
         assert kept + int(told[1]) == 60_000 * 100 + len("the last line\n")
 
 
-def test_what_came_before_the_agent_was_killed_is_whole_and_the_rest_is_said(
-    cluster: Cluster, job: JobRunner, workspace: Path, oracle: Oracle
+@scenarios.add
+def what_came_before_the_agent_was_killed_is_whole_and_the_rest_is_said(
+    cluster: Cluster, job: JobRunner, oracle: Oracle
 ) -> None:
-    (workspace / "train.py").write_text(ENDLESS)
+    (job.workspace / "train.py").write_text(ENDLESS)
     launch = job.start("--mode=collective")
     job.wait_for_role("TRAINER")
-    log = workspace / "log/node_1/train.log"
+    log = job.workspace / "log/node_1/train.log"
     wait_for("some lines of node 1", lambda: log.exists() and log.stat().st_size > 1000, 30)
     trainer = job.processes("TRAINER")["node-b"]
     os.kill(trainer.ppid, signal.SIGKILL)
@@ -101,14 +108,21 @@ def test_what_came_before_the_agent_was_killed_is_whole_and_the_rest_is_said(
     assert [int(line) for line in lines[:-1]] == list(range(len(lines) - 1))
 
 
-def test_what_lies_in_the_place_of_a_nodes_logs_gives_way_and_a_link_is_not_followed(
-    cluster: Cluster, job: JobRunner, workspace: Path, tmp_path: Path, oracle: Oracle
+@scenarios.add
+def what_lies_in_the_place_of_a_nodes_logs_gives_way_and_a_link_is_not_followed(
+    cluster: Cluster, job: JobRunner, oracle: Oracle
 ) -> None:
-    (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "elsewhere/mine").touch()
-    (workspace / "log").mkdir()
-    (workspace / "log/node_0").write_text("a file\n")
-    (workspace / "log/node_1").symlink_to(tmp_path / "elsewhere")
+    scratch = job.workspace.parent
+    (scratch / "elsewhere").mkdir()
+    (scratch / "elsewhere/mine").touch()
+    (job.workspace / "log").mkdir()
+    (job.workspace / "log/node_0").write_text("a file\n")
+    (job.workspace / "log/node_1").symlink_to(scratch / "elsewhere")
     oracle.check(job.start("--mode=collective"), 0)
     assert all("train.log" in collected(job, node_id) for node_id in range(3))
-    assert [path.name for path in (tmp_path / "elsewhere").iterdir()] == ["mine"]
+    assert [path.name for path in (scratch / "elsewhere").iterdir()] == ["mine"]
+
+
+@pytest.mark.parametrize("scenario", scenarios)
+def test_on_hosts_of_its_own(scenario: str, outcomes: Outcomes) -> None:
+    outcomes.of(scenario)

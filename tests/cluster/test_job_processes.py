@@ -12,15 +12,17 @@ import pytest
 from tests.beside import Outcomes, Scenarios
 from tests.cluster.deadline import wait_for
 from tests.cluster.hosts import Cluster
-from tests.cluster.job import JobRunner
+from tests.cluster.job import JobRunner, cached
 from tests.cluster.oracle import Oracle
-from tests.cluster.own_hosts import own_hosts
+from tests.cluster.own_hosts import BESIDE_S, own_hosts
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(BESIDE_S)]
 
 scenarios = Scenarios(own_hosts)
 outcomes = scenarios.fixture()
 
+# A job with parameter servers starts twice as many processes: one case of each kind has them.
+ALONE = "--mode=collective"
 ENDS = {
     "raise": (r"exit code 1", r"ValueError: trainer 1 does not like its data"),
     "segv": (r"signal 11 \(SIGSEGV\)", r"Segmentation fault"),
@@ -33,7 +35,7 @@ def a_trainer_that_fails_ends_the_job_and_is_named(
     act: str, cluster: Cluster, job: JobRunner, oracle: Oracle
 ) -> None:
     how, last_words = ENDS[act]
-    launch = job.start("--act=hold", f"--act_of_1={act}")
+    launch = job.start("--act=hold", f"--act_of_1={act}", *([] if act == "raise" else [ALONE]))
     oracle.check(launch, 1, rf"FIRST ERROR: trainer 1 on root@node-b: {how}", last_words)
     assert last_words.split(r"\(")[0].replace("\\", "") in job.log(1, "train.log")
     assert "trainer 0 runs in" in job.log(0, "train.log")
@@ -43,14 +45,14 @@ def a_trainer_that_fails_ends_the_job_and_is_named(
 def a_trainer_that_forks_without_end_fails_alone_and_all_its_children_go(
     cluster: Cluster, job: JobRunner, oracle: Oracle
 ) -> None:
-    launch = job.start("--act=hold", "--act_of_1=multiply")
+    launch = job.start("--act=hold", "--act_of_1=multiply", ALONE)
     said = r"trainer 1 could fork no more: Resource temporarily unavailable"
     oracle.check(launch, 1, r"FIRST ERROR: trainer 1 on root@node-b: exit code 1", said, within_s=60)
 
 
 @scenarios.add
 def a_trainer_that_is_killed_from_outside_is_named(cluster: Cluster, job: JobRunner, oracle: Oracle) -> None:
-    launch = job.start("--act=hold")
+    launch = job.start("--act=hold", ALONE)
     job.wait_until_holding(launch)
     os.kill(job.wait_for_role("TRAINER")["node-c"].pid, signal.SIGKILL)
     oracle.check(launch, 1, r"FIRST ERROR: trainer 2 on root@node-c: signal 9", within_s=20)
@@ -60,7 +62,7 @@ def a_trainer_that_is_killed_from_outside_is_named(cluster: Cluster, job: JobRun
 def a_trainer_that_is_done_early_lets_the_others_go_on(
     cluster: Cluster, job: JobRunner, oracle: Oracle
 ) -> None:
-    launch = job.start("--act=hold", "--act_of_0=done")
+    launch = job.start("--act=hold", "--act_of_0=done", ALONE)
     job.wait_until_holding(launch, 2)
     wait_for("the end of trainer 0", lambda: len(job.processes("TRAINER")) == 2, 10)
     assert launch.poll() is None
@@ -102,7 +104,7 @@ def agents_of(cluster: Cluster, name: str, job: JobRunner) -> list[int]:
 def a_killed_agent_takes_its_processes_along(
     killed: str, cluster: Cluster, job: JobRunner, oracle: Oracle
 ) -> None:
-    launch = job.start("--act=hold", "--act_of_1=orphan")
+    launch = job.start("--act=hold", "--act_of_1=orphan", *([] if killed == "agent" else [ALONE]))
     job.wait_until_holding(launch)
     agent, guard = agents_of(cluster, "node-b", job)
     for which in killed.split(", "):
@@ -113,7 +115,7 @@ def a_killed_agent_takes_its_processes_along(
 @scenarios.add
 def a_node_that_loses_power_is_named(cluster: Cluster, job: JobRunner, oracle: Oracle) -> None:
     job.conf["LEASE_S"] = 5
-    launch = job.start("--act=hold")
+    launch = job.start("--act=hold", ALONE)
     job.wait_until_holding(launch)
     host = cluster["node-b"]
     host.cut()  # without power there is no "connection reset" either
@@ -135,7 +137,7 @@ def a_lost_ssh_connection_ends_the_job_on_that_node_too(
 @scenarios.add
 def a_short_cut_of_the_network_is_survived(cluster: Cluster, job: JobRunner, oracle: Oracle) -> None:
     job.conf["LEASE_S"] = 20
-    launch = job.start("--act=hold")
+    launch = job.start("--act=hold", ALONE)
     job.wait_until_holding(launch)
     host = cluster["node-b"]
     host.part(cluster.gate_address)
@@ -152,11 +154,6 @@ def big_workspace(job: JobRunner, size: int) -> Path:
     return path
 
 
-def partly_there(cluster: Cluster, name: str, least: int) -> bool:
-    cache = cluster[name].path("/root/.paddle")
-    return sum(file.stat().st_size for file in cache.rglob("*") if file.is_file()) > least
-
-
 @scenarios.add
 def a_connection_lost_during_dispatch_is_made_again_from_where_it_was(
     cluster: Cluster, job: JobRunner, oracle: Oracle
@@ -165,7 +162,7 @@ def a_connection_lost_during_dispatch_is_made_again_from_where_it_was(
     host = cluster["node-b"]
     host.slow(mbit=8)
     launch = job.start("--mode=collective")
-    wait_for("half of the file", lambda: partly_there(cluster, "node-b", 1_000_000), 30)
+    wait_for("half of the file", lambda: cached(host) > 1_000_000, 30)
     assert list(host.path("/root").glob("JOB2*")) == []  # no half job directory is ever seen
     assert host.drop_connections() >= 1
     oracle.check(launch, 0)

@@ -14,11 +14,11 @@ from tests.beside import Outcomes, Scenarios
 from tests.cluster.deadline import wait_for
 from tests.cluster.host import Host
 from tests.cluster.hosts import Cluster
-from tests.cluster.job import JobRunner
+from tests.cluster.job import JobRunner, cached
 from tests.cluster.oracle import Oracle
-from tests.cluster.own_hosts import own_hosts
+from tests.cluster.own_hosts import BESIDE_S, own_hosts
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(BESIDE_S)]
 
 scenarios = Scenarios(own_hosts)
 outcomes = scenarios.fixture()
@@ -31,18 +31,6 @@ def add_big_file(job: JobRunner, size: int = SIZE) -> Path:
     path = job.workspace / "big.bin"
     path.write_bytes(os.urandom(size))
     return path
-
-
-def cached(host: Host) -> int:
-    """Bytes below a host's cache, half files included."""
-    found = 0
-    # not the trees beside it: they are renamed while one walks through them
-    for file in host.path("/root/.paddle/cache").rglob("*"):
-        try:
-            found += file.stat().st_size if file.is_file() else 0
-        except FileNotFoundError:  # it was renamed just now
-            continue
-    return found
 
 
 def whole_everywhere(cluster: Cluster, job: JobRunner, path: Path) -> None:

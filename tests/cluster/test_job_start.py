@@ -17,9 +17,9 @@ from tests.cluster.host import Host
 from tests.cluster.hosts import Cluster
 from tests.cluster.job import JobRunner
 from tests.cluster.oracle import CANARY_ID, Oracle
-from tests.cluster.own_hosts import own_hosts
+from tests.cluster.own_hosts import BESIDE_S, own_hosts
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(BESIDE_S)]
 
 scenarios = Scenarios(own_hosts)
 outcomes = scenarios.fixture()
@@ -142,10 +142,10 @@ FAULTS = {
 
 
 def job_files(host: Host) -> list[str]:
-    """Job directories and cache of the launcher on a host, the canary's left out."""
+    """What the launcher made on a host; a canary, and the runtime of jobs before this one, are left out."""
     tops = [host.path("/root"), host.path("/root/jobs")]
-    found = [path for top in tops if top.is_dir() for path in (*top.glob("JOB*"), *top.glob(".paddle"))]
-    return [str(path) for path in found if path.name != CANARY_ID]
+    found = [path for top in tops if top.is_dir() for path in (*top.glob("JOB*"), *top.glob(".paddle/*"))]
+    return [str(path) for path in found if path.name not in (CANARY_ID, "runtime")]
 
 
 @scenarios.each(*FAULTS)
@@ -168,16 +168,16 @@ def a_fault_of_one_node_is_found_before_anything_is_done(
         assert job_files(other) == []
 
 
-def test_accepting_a_new_key_never_accepts_a_changed_one(
-    cluster: Cluster, job: JobRunner, oracle: Oracle
-) -> None:
+@scenarios.add
+def accepting_a_new_key_never_accepts_a_changed_one(cluster: Cluster, job: JobRunner, oracle: Oracle) -> None:
     change_key(cluster, cluster["node-b"], job)
     before = cluster.known_hosts.read_text()
     oracle.check(job.start("--mode=collective", "--accept_new_host_keys"), 3, r"node-b")
     assert cluster.known_hosts.read_text() == before
 
 
-def test_a_new_key_is_accepted_and_remembered_when_that_is_asked_for(
+@scenarios.add
+def a_new_key_is_accepted_and_remembered_when_that_is_asked_for(
     cluster: Cluster, job: JobRunner, oracle: Oracle
 ) -> None:
     forget_key(cluster, cluster["node-b"], job)
@@ -185,7 +185,8 @@ def test_a_new_key_is_accepted_and_remembered_when_that_is_asked_for(
     oracle.check(job.start("--mode=collective"), 0)
 
 
-def test_a_busy_port_that_was_asked_for_is_an_error_with_its_owner(
+@scenarios.add
+def a_busy_port_that_was_asked_for_is_an_error_with_its_owner(
     cluster: Cluster, job: JobRunner, oracle: Oracle
 ) -> None:
     code = "import socket, signal; s = socket.create_server(('', 7300)); signal.pause()"
@@ -228,14 +229,14 @@ def test_a_host_that_is_no_host_is_refused_unread(
     assert not Path("/tmp/owned").exists()
 
 
-def test_versions_may_differ_when_that_is_allowed(cluster: Cluster, job: JobRunner, oracle: Oracle) -> None:
+@scenarios.add
+def versions_may_differ_when_that_is_allowed(cluster: Cluster, job: JobRunner, oracle: Oracle) -> None:
     other_version(cluster, cluster["node-b"], job)
-    oracle.check(job.start("--allow_mismatch"), 0)
+    oracle.check(job.start("--mode=collective", "--allow_mismatch"), 0)
 
 
-def test_a_deployed_directory_that_is_not_there_is_named(
-    cluster: Cluster, job: JobRunner, oracle: Oracle
-) -> None:
+@scenarios.add
+def a_deployed_directory_that_is_not_there_is_named(cluster: Cluster, job: JobRunner, oracle: Oracle) -> None:
     oracle.check(
         job.start("--job_workspace=/root/JOB20200101000000-000000", package=False),
         3,

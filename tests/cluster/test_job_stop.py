@@ -11,12 +11,12 @@ import pytest
 from tests.beside import Outcomes, Scenarios
 from tests.cluster.deadline import wait_for
 from tests.cluster.hosts import Cluster
-from tests.cluster.job import JobRunner
+from tests.cluster.job import JobRunner, cached
 from tests.cluster.launch import Launch
 from tests.cluster.oracle import Oracle
-from tests.cluster.own_hosts import own_hosts
+from tests.cluster.own_hosts import BESIDE_S, own_hosts
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(BESIDE_S)]
 
 scenarios = Scenarios(own_hosts)
 outcomes = scenarios.fixture()
@@ -53,17 +53,12 @@ def in_preflight(cluster: Cluster, job: JobRunner) -> Launch:
 
 
 def in_dispatch(cluster: Cluster, job: JobRunner) -> Launch:
-    """Half of the workspace is on its way to node-b."""
+    """A part of the workspace is on its way to node-b."""
     (job.workspace / "big.bin").write_bytes(os.urandom(2_000_000))
     cluster["node-b"].slow(mbit=2)
     launch = job.start("--act=hold")
     launch.wait_for_line("^== dispatch", 30)
-    cache = cluster["node-b"].path("/root/.paddle")
-    wait_for(
-        "half of the file",
-        lambda: sum(f.stat().st_size for f in cache.rglob("*") if f.is_file()) > 500_000,
-        20,
-    )
+    wait_for("a part of the file", lambda: cached(cluster["node-b"]) > 500_000, 20)
     return launch
 
 
@@ -79,8 +74,8 @@ def in_trainers(cluster: Cluster, job: JobRunner) -> Launch:
     return launch
 
 
-def in_run(cluster: Cluster, job: JobRunner) -> Launch:
-    launch = job.start("--act=hold")
+def in_run(cluster: Cluster, job: JobRunner, *args: str) -> Launch:
+    launch = job.start("--act=hold", *args)
     job.wait_until_holding(launch)
     return launch
 
@@ -116,7 +111,7 @@ def ctrl_c_ends_the_job_in_every_phase(phase: str, cluster: Cluster, job: JobRun
 
 @scenarios.each(*CODES)
 def each_signal_has_its_exit_code(name: str, cluster: Cluster, job: JobRunner, oracle: Oracle) -> None:
-    launch = in_run(cluster, job)
+    launch = in_run(cluster, job, "--mode=collective")
     launch.send(signal.Signals[name])
     oracle.check(launch, CODES[name], within_s=15)
     for node_id in range(3):
@@ -161,7 +156,7 @@ def a_grandchild_that_fled_and_ignores_signals_is_found(
 @scenarios.each("hold", "orphan")
 def a_killed_launcher_leaves_nothing(act: str, cluster: Cluster, job: JobRunner, oracle: Oracle) -> None:
     job.conf["LEASE_S"] = 60  # it is not the lease that ends the job
-    launch = job.start(f"--act={act}")
+    launch = job.start(f"--act={act}", *(["--mode=collective"] if act == "orphan" else []))
     if act == "orphan":
         wait_for_orphans(cluster, launch)
     else:

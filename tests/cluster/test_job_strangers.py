@@ -8,14 +8,19 @@ import sys
 
 import pytest
 
+from tests.beside import Outcomes, Scenarios
 from tests.cluster import sshd
 from tests.cluster.host import Host
 from tests.cluster.hosts import Cluster
 from tests.cluster.job import JobRunner
 from tests.cluster.oracle import Oracle
+from tests.cluster.own_hosts import BESIDE_S, own_hosts
 from tests.cluster.zmtp import GREETING_BYTES
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(BESIDE_S)]
+
+scenarios = Scenarios(own_hosts)
+outcomes = scenarios.fixture()
 
 CANARY = "/tmp/owned"
 # What it sends and how much it got back, for each port and each way to speak.
@@ -63,9 +68,8 @@ def visit(stranger: Host, host: Host, ports: set[int]) -> dict[str, bytes]:
     return {what: bytes.fromhex(text) for what, text in said.items()}
 
 
-def test_a_stranger_learns_nothing_and_disturbs_nobody(
-    cluster: Cluster, job: JobRunner, oracle: Oracle
-) -> None:
+@scenarios.add
+def a_stranger_learns_nothing_and_disturbs_nobody(cluster: Cluster, job: JobRunner, oracle: Oracle) -> None:
     """The greeting of the message protocol is all that any port says to who cannot prove the job's key."""
     job.conf["HOSTS"] = ["root@node-a", "root@node-b"]
     launch = job.start("--act=hold")
@@ -82,7 +86,8 @@ def test_a_stranger_learns_nothing_and_disturbs_nobody(
     oracle.check(launch, 130, within_s=15)
 
 
-def test_nothing_listens_on_an_address_that_was_not_chosen(
+@scenarios.add
+def nothing_listens_on_an_address_that_was_not_chosen(
     cluster: Cluster, job: JobRunner, oracle: Oracle
 ) -> None:
     launch = job.start("--act=hold")
@@ -96,8 +101,8 @@ def test_nothing_listens_on_an_address_that_was_not_chosen(
     oracle.check(launch, 130, within_s=15)
 
 
-@pytest.mark.parametrize("known", ["unknown", "changed"])
-def test_a_jump_host_with_another_key_is_refused(
+@scenarios.each("unknown", "changed")
+def a_jump_host_with_another_key_is_refused(
     known: str, cluster: Cluster, job: JobRunner, oracle: Oracle
 ) -> None:
     """Only the key of the jump host is wrong; the node behind it is known."""
@@ -114,3 +119,8 @@ def test_a_jump_host_with_another_key_is_refused(
     job.conf |= {"HOSTS": ["root@node-c"], "SSH_JUMP": "root@node-b"}
     oracle.check(job.start("--mode=collective"), 3, r"node-c: jump host .*(?i:host key)", within_s=20)
     assert not list(cluster["node-c"].path("/root").glob("JOB2*"))
+
+
+@pytest.mark.parametrize("scenario", scenarios)
+def test_on_hosts_of_its_own(scenario: str, outcomes: Outcomes) -> None:
+    outcomes.of(scenario)
