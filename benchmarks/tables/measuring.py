@@ -23,17 +23,21 @@ FLOATS = 2 * WIDTH  # values and AdaGrad's sums
 Run = Callable[[str, str, int], float]
 """Lets somebody look up or update (first argument) batch number (third) of a distribution: seconds."""
 SINCE = 10  # batches between two incremental copies
+PACED_BATCHES, PAUSE_S = 20, 0.25
 
 
-def grow(report: Report, side: Ours, load: Workload, name: str) -> None:
-    """Fill a table with new ids alone; the first batch is not counted."""
-    rows, took = len(load.ids), []
+def grow(report: Report, side: Ours, rows: int, load: Workload, name: str, pause_s: float = 0.0) -> None:
+    """Fill a table with new ids alone, and let trainers have a pause between batches; the first is not counted."""
+    took = []
     for at in range(0, rows, BATCH):
+        time.sleep(pause_s)
         positions = np.arange(at, min(at + BATCH, rows))
         start = time.perf_counter()
         side.update(positions, load.gradient[: len(positions)])
         took.append(time.perf_counter() - start)
-    report.add(f"{name}_rows_per_s", rows / sum(took[1:]), "rows/s", "all ids new")
+    report.add(
+        f"{name}_rows_per_s", (rows - BATCH) / sum(took[1:]), "rows/s", "all ids new, pauses not counted"
+    )
     batches = Samples(tuple(1e3 * seconds for seconds in took[1:]))
     report.add(f"{name}_batch_ms", batches, "ms", "one batch of new ids")
     report.add(f"{name}_longest_stop_ms", batches.high, "ms", "the longest of these, its work included")
@@ -44,7 +48,7 @@ def grow_in_hand(report: Report, load: Workload) -> None:
     start, size = time.perf_counter(), int(1.15 * 4 * len(load.ids) * (FLOATS + 1)) + (96 << 20)
     pool = Pool(size)
     report.add("memory_first_touch_GBps", size / 1e9 / (time.perf_counter() - start), "GB/s")
-    grow(report, Ours(load, pool.allocate), load, "growth_in_hand")
+    grow(report, Ours(load, pool.allocate), len(load.ids), load, "growth_in_hand")
 
 
 def weigh(report: Report, side: Ours, resident: int) -> None:
@@ -138,13 +142,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         distinct = np.mean([len(np.unique(positions)) for positions in batches]) / BATCH
         report.add(f"distinct_{distribution}", float(distinct), "of a batch")
     _compile(load)
+    grow(report, Ours(load), min(PACED_BATCHES * BATCH, rows), load, "growth_paced", PAUSE_S)
     distributions = list(load.positions)
     before = _resident()
     ours = Ours(load)
-    grow(report, ours, load, "growth")
-    weigh(report, ours, _resident() - before)
+    grow(report, ours, rows, load, "growth")
+    report.add("growth_memory_ahead_bytes", (_resident() - before - ours.table.nbytes) / rows, "bytes/row")
     ours_timed = timed(ours, load)
     contest(report, {"ours": ours_timed}, distributions, turns)
+    weigh(report, ours, _resident() - before)
     copy(report, ours, load)
     for name in ("numpy", "torch"):
         try:

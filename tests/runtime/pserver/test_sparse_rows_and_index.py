@@ -251,6 +251,37 @@ def test_memory_is_touched_ahead_and_keeps_its_content() -> None:
     assert memory[:9].tolist() == [0, 1, 2, 3, 4, 5, 6, 7, 0]
 
 
+def test_memory_made_ready_for_fast_growth_is_given_back_once_it_ends() -> None:
+    if tuple(map(int, re.findall(r"\d+", platform.release())[:2])) < (5, 14):
+        pytest.skip("this kernel touches no memory on request")
+    slabs = []
+
+    def allocate(nbytes: int) -> np.ndarray:
+        slabs.append(map_memory(nbytes))
+        return slabs[-1]
+
+    def resident() -> int:
+        return mmap.PAGESIZE * sum(resident_pages(slab) for slab in slabs)
+
+    spec = TableSpec(ParameterSpec("emb", (1, 64), sparse=True), INITIALS["uniform"])
+    table = HashTable(spec, OptimizerSpec("adagrad"), allocate)
+    ids = arbitrary_ids(120_000)
+    row_bytes, gradient = 516, np.ones((40_000, 64), np.float32)
+    for start in (0, 40_000):
+        table.update([RowGradient(ids[start : start + 40_000], gradient)], 0.1)
+    deadline = time.monotonic() + 20
+    while resident() < 120_000 * row_bytes and time.monotonic() < deadline:
+        time.sleep(0.005)
+    assert resident() >= 120_000 * row_bytes  # the next batch's, too
+    before = table.lookup(ids)
+    while resident() > 80_000 * row_bytes + (12 << 20) and time.monotonic() < deadline:
+        table.update([], 0.1)
+    assert resident() <= 80_000 * row_bytes + (12 << 20)
+    np.testing.assert_array_equal(table.lookup(ids), before)
+    table.update([RowGradient(ids[80_000:], 0 * gradient)], 0.1)
+    np.testing.assert_array_equal(table.lookup(ids), before)
+
+
 # -- servers
 
 

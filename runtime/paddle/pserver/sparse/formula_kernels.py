@@ -151,9 +151,9 @@ def change(
     base, width, order, starts = sums
     tick, caught_up = time
     key, kind, mean, spread = drawing
-    count = len(numbers)
     g = np.empty(width, np.float32)
     decays = formula.l1 != _0F or formula.l2 != _0F
+    count = len(numbers)
     for i in range(-_AHEAD, count):
         coming = i + _AHEAD
         if coming < count and numbers[coming] != ABSENT:

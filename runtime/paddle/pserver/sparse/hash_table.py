@@ -212,6 +212,7 @@ class HashTable:
     def _begin_batch(self) -> None:
         self.clock += 1
         self._waiting.tick(self.clock)
+        self._slabs.begin_batch()
         if self.spec.max_age or self.clock > MAX_AGE:
             self._sweep(self.clock % SEGMENTS, self.clock)
 

@@ -2,7 +2,7 @@
 """Rows of one shape in slabs of memory that never move; a row has a number, floats and a tick.
 
 Memory is taken a slab at a time and committed by the kernel page by page, so that growth copies nothing. A large
-table has the pages of rows to come touched beforehand, about 1/512 of its size.
+table has the pages of rows to come touched beforehand: about 1/512 of its size, and as many as a batch lately took.
 Numbers that were given back are used again first. Floats of a row: values, then each state, (parts, width).
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import mmap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +30,9 @@ _SLAB_BYTES = 32 << 20
 _MAX_BITS = 20
 _TICK_BYTES = 4
 _LARGE_BYTES = 16 << 20
-_AHEAD_SHIFT, _LEAST_AHEAD_BYTES = 9, 4 << 20
+_AHEAD_SHIFT, _LEAST_AHEAD_BYTES, _MOST_PACE_BYTES = 9, 4 << 20, 64 << 20
+_PACE_SHIFT = 3
+"""The pace of growth is forgotten by an eighth at each batch."""
 
 
 def map_memory(nbytes: int) -> Memory:
@@ -62,6 +64,7 @@ class Slabs:
         self._addresses = np.zeros(0, np.uint64)
         self._used = 0
         self._touched = 0
+        self._pace = 0
         self._toucher = Toucher()
         self._free = np.zeros(0, np.uint32)
         self._num_free = 0
@@ -95,6 +98,15 @@ class Slabs:
         if count * self._row_bytes >= _LEAST_AHEAD_BYTES and self._touched < self._used + count // 2:
             self._touch(self._used, self._used + count)
 
+    def begin_batch(self) -> None:
+        """Forget a little of the pace of growth, and give memory back that it made ready and that nobody came for."""
+        self._pace -= -(-self._pace >> _PACE_SHIFT)
+        keep = self._used + self._ahead
+        if self._touched - self._used > 2 * self._ahead and self._toucher.is_idle:
+            for memory, start, end in self._ranges(keep, self._touched):
+                self._toucher.untouch(memory, start, end)
+            self._touched = keep
+
     def take(self, count: int) -> Numbers:
         """Return the numbers of so many rows, which were reserved; they hold whatever was there."""
         again = min(count, self._num_free)
@@ -104,8 +116,9 @@ class Slabs:
         numbers[:again] = self._free[self._num_free : self._num_free + again]
         numbers[again:] = np.arange(self._used, self._used + fresh, dtype=np.uint32)
         self._used += fresh
+        self._pace = max(self._pace, fresh)
         if fresh and self._used * self._row_bytes >= _LARGE_BYTES:
-            self._touch_ahead(self._used - fresh)
+            self._touch(self._used - fresh, self._used + self._ahead)
         return numbers
 
     def give_back(self, numbers: Numbers) -> None:
@@ -183,11 +196,12 @@ class Slabs:
     def _where(self) -> tuple[npt.NDArray[np.uint64], int, int]:
         return self._addresses, self._bits, self.width * self.parts
 
-    def _touch_ahead(self, start: int) -> None:
-        """Have the memory of rows from number `start` to somewhat past the used ones touched, as far as it was not."""
+    @property
+    def _ahead(self) -> int:
+        """How many rows beyond the used ones have their memory touched."""
+        pace_bytes = min(self._pace * self._row_bytes, _MOST_PACE_BYTES)
         used_bytes = self._used * self._row_bytes
-        ahead = max(used_bytes >> _AHEAD_SHIFT, _LEAST_AHEAD_BYTES) // self._row_bytes
-        self._touch(start, self._used + ahead)
+        return max(used_bytes >> _AHEAD_SHIFT, _LEAST_AHEAD_BYTES, pace_bytes) // self._row_bytes
 
     def _touch(self, start: int, end: int) -> None:
         """Have the memory of rows number `start` to `end` touched, as far as it was not."""
@@ -196,14 +210,19 @@ class Slabs:
             while end > len(self._slabs) << self._bits:
                 self._add_slab()
         end = min(end, len(self._slabs) << self._bits)
+        for memory, first, last in self._ranges(start, end):
+            self._toucher.touch(memory, first, last)
+        self._touched = max(self._touched, end)
+
+    def _ranges(self, start: int, end: int) -> Iterator[tuple[Memory, int, int]]:
+        """Yield where rows number `start` to `end` lie, floats and ticks: memory, first byte, byte after the last."""
         row, floats = 4 * self.width * self.parts, 4 * self.width * self.parts << self._bits
         while start < end:
             slab, place = start >> self._bits, start & ((1 << self._bits) - 1)
             count = min(end - start, (1 << self._bits) - place)
             for base, size in ((0, row), (floats, _TICK_BYTES)):
-                self._toucher.touch(self._slabs[slab], base + place * size, base + (place + count) * size)
+                yield self._slabs[slab], base + place * size, base + (place + count) * size
             start += count
-        self._touched = max(self._touched, end)
 
     def _add_slab(self) -> None:
         memory = self._allocate(self._row_bytes << self._bits)

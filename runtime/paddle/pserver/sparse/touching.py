@@ -49,6 +49,21 @@ class Toucher:
             self._runs = True
         threading.Thread(target=self._work, name="paddle-memory", daemon=True).start()
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether all that was given is touched."""
+        return not self._runs
+
+    def untouch(self, memory: Memory, start: int, end: int) -> None:
+        """Give the whole pages of bytes start .. end back to the machine: they are 0 when they are used again.
+
+        Nobody may be touching them: see `is_idle`.
+        """
+        at = memory.ctypes.data + start + _PIECE - 1 & -_PIECE
+        last = memory.ctypes.data + end & -_PIECE
+        if at < last:
+            self._advise(at, last - at, mmap.MADV_DONTNEED)
+
     def _work(self) -> None:
         while True:
             with self._lock:
