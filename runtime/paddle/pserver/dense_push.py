@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -36,14 +35,14 @@ class DensePush:
         count = len(self._chunks)
         if count > 1:
             return Transfer(
-                replace(head, extra=count, sections=tuple(rows)),
+                head._replace(extra=count, sections=tuple(rows)),
                 count,
                 self._chunk,
                 self._deliver,
                 self._place,
             )
         slab = self._chunk(0) if count else Section("", np.zeros(0, np.float32))
-        return Transfer(replace(head, sections=(slab, *rows)))
+        return Transfer(head._replace(sections=(slab, *rows)))
 
     def _chunk(self, number: int) -> Section:
         return self._chunks[number] or self._layout.chunk(self._index, number, self._flat)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from paddle.errors import PaddleError
@@ -163,7 +162,7 @@ class Engine:
             self._on_hello(address, message)
         elif message.stamp != self._stamp:
             text = "this pserver was restarted and its parameters are lost: restart the job"
-            self._send(address, message, replace(error_message(text), verb=Verb.STATE_LOST))
+            self._send(address, message, error_message(text)._replace(verb=Verb.STATE_LOST))
         elif verb is Verb.STATUS:
             self._on_status(address, message)
         elif verb is Verb.CHUNK:
@@ -262,15 +261,15 @@ class Engine:
 
     def _answer(self, session: Session, message: Message) -> None:
         """Answer the session's newest request, and keep the reply in case it must be sent again."""
-        session.reply = replace(
-            message, trainer=session.trainer, session=session.id, request=session.last, stamp=self._stamp
+        session.reply = message._replace(
+            trainer=session.trainer, session=session.id, request=session.last, stamp=self._stamp
         )
         self._out.append(Reply(session.address, session.reply))
 
     def _send(self, address: bytes, to: Message, message: Message) -> None:
         """Answer a request outside the once-only rule."""
-        reply = replace(
-            message, trainer=to.trainer, session=to.session, request=to.request, stamp=self._stamp
+        reply = message._replace(
+            trainer=to.trainer, session=to.session, request=to.request, stamp=self._stamp
         )
         self._out.append(Reply(address, reply))
 

@@ -13,7 +13,6 @@ import math
 import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from typing import NamedTuple, Protocol
 
 from paddle.errors import PserverError, PserverLost, WaitTimeout, WireError
@@ -191,8 +190,7 @@ class Exchange:
         return replies
 
     def _own(self, index: int, message: Message) -> Message:
-        return replace(
-            message,
+        return message._replace(
             trainer=self._trainer,
             session=self._session,
             request=self._request,

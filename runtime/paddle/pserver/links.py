@@ -8,7 +8,6 @@ import logging
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 
 import zmq
 
@@ -126,7 +125,7 @@ class Links:
 
     def _open_stream(self, index: int, hello: Message) -> None:
         link = self._links[index]
-        asked = replace(hello, verb=Verb.ATTACH, value=0, extra=ON_STREAM, sections=())
+        asked = hello._replace(verb=Verb.ATTACH, value=0, extra=ON_STREAM, sections=())
         deadline = time.monotonic() + _INVITED_WITHIN_S
         try:
             link.send(asked)
@@ -193,7 +192,7 @@ class Links:
             damaged = error.message
             if damaged is None or damaged.verb is not Verb.VALUES:
                 return None
-            return replace(damaged, verb=Verb.REPEAT, value=damaged.value + 1, sections=())
+            return damaged._replace(verb=Verb.REPEAT, value=damaged.value + 1, sections=())
 
     def _hear_locally(self, index: int) -> Incoming | None:
         local = self._local.get(index)

@@ -12,7 +12,7 @@ import contextlib
 import logging
 import os
 import socket
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from paddle.errors import WireError
 from paddle.pserver.keys import WireKeys
@@ -103,7 +103,7 @@ class LocalDoor:
             visitor.gradient = mapped(descriptors[0], message.value)
         finally:
             _close(descriptors)
-        answer = [pack(replace(message, verb=Verb.OK))]
+        answer = [pack(message._replace(verb=Verb.OK))]
         with contextlib.suppress(OSError):  # then it is gone, and that is read next
             socket.send_fds(visitor.sock, answer, slabs)
 
@@ -117,7 +117,7 @@ class LocalDoor:
             return message
         if visitor.gradient is None:
             raise WireError("a push in place without shared memory")
-        return replace(message, sections=(Section("", visitor.gradient),))
+        return message._replace(sections=(Section("", visitor.gradient),))
 
     def has(self, address: bytes) -> bool:
         """Return whether an address is one of a visitor."""

@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-from dataclasses import replace
 
 from paddle.errors import WireError
 from paddle.pserver.keys import WireKeys
@@ -42,7 +41,7 @@ class LocalLink:
             self.sock.connect(local_name(endpoint, keys))
             if not is_our_user(self.sock):
                 raise WireError("another user's process has the name of a pserver")
-            packet = pack(replace(hello, verb=Verb.ATTACH, value=size))
+            packet = pack(hello._replace(verb=Verb.ATTACH, value=size))
             socket.send_fds(self.sock, [packet], [self._shared.descriptor])
             self._values = self._attached(size)
             self.sock.setblocking(False)
@@ -53,7 +52,7 @@ class LocalLink:
     def send(self, message: Message) -> bool:
         """Send a push of `gradient`; return False if the server is gone or does not take it."""
         try:
-            return bool(self.sock.send(pack(replace(message, extra=IN_PLACE, sections=()))))
+            return bool(self.sock.send(pack(message._replace(extra=IN_PLACE, sections=()))))
         except OSError:
             return False
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from paddle.errors import PaddleError, WireError
 from paddle.pserver.doorbells import Doorbells
@@ -73,7 +72,7 @@ class LocalPort:
             self._dismiss(visitor)
         except PaddleError as error:
             self._deliver(
-                [Reply(visitor.address, replace(error_message(str(error)), request=message.request))]
+                [Reply(visitor.address, error_message(str(error))._replace(request=message.request))]
             )
         except OSError:
             self._dismiss(visitor)

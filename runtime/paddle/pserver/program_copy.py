@@ -14,7 +14,6 @@ import os
 import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -95,7 +94,7 @@ def read_copy(copy: Copy) -> Iterator[tuple[str, Value] | dict[str, Any]]:
 
 
 def _write(file: BinaryIO, message: Message) -> None:
-    head, frames = encode(0, replace(message, stamp=_checksum(message)))
+    head, frames = encode(0, message._replace(stamp=_checksum(message)))
     for frame in (head, *frames):
         rest = memoryview(frame).cast("B")
         while rest:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from paddle.errors import ConfigError
 from paddle.optim.spec import RowGradient
@@ -38,7 +37,7 @@ class PushPull:
         for i, endpoint in enumerate(self._network.endpoints):
             theirs = self._rows_for(i, rows)
             if self._shares_memory(i) and not theirs:
-                transfers[i] = Transfer(replace(head, sections=(Section("", self._node.fill(i, flat)),)))
+                transfers[i] = Transfer(head._replace(sections=(Section("", self._node.fill(i, flat)),)))
                 in_place.add(i)
             else:
                 push = DensePush(self._layout, i, endpoint, flat, self._layout.cut(i, flat), views)

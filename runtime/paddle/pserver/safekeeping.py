@@ -12,7 +12,7 @@ import math
 import re
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -208,7 +208,7 @@ class Safekeeper:
 def _to_newcomer(request: Message) -> Message:
     """Return a request as one to a process that shares no memory: the answer is values, not their place."""
     is_in_place = request.verb is Verb.PUSH_PULL and request.extra == IN_PLACE
-    return replace(request, extra=0) if is_in_place else request
+    return request._replace(extra=0) if is_in_place else request
 
 
 def _load(store: Store, found: Checkpoint, configuration: Configuration) -> None:

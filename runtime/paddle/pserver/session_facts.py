@@ -7,7 +7,6 @@ A reply that carries parameters is not kept but made again: those who wait for i
 from __future__ import annotations
 
 from collections.abc import Callable, Set
-from dataclasses import replace
 from typing import Any
 
 from paddle.pserver.message import Message, Section, Verb
@@ -39,9 +38,9 @@ def sessions_from_json(
                 else Message(Verb(reply["verb"]), value=reply["value"], extra=reply["extra"])
             )
             if reply["text"] is not None:
-                made = replace(made, sections=(Section.text("", reply["text"]),))
-            session.reply = replace(
-                made, trainer=session.trainer, session=session.id, request=session.last, stamp=stamp
+                made = made._replace(sections=(Section.text("", reply["text"]),))
+            session.reply = made._replace(
+                trainer=session.trainer, session=session.id, request=session.last, stamp=stamp
             )
         sessions.take_up(session)
 

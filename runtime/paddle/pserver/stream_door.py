@@ -11,7 +11,6 @@ import contextlib
 import logging
 import secrets
 import socket
-from dataclasses import replace
 
 import numpy as np
 
@@ -61,7 +60,7 @@ class StreamDoor:
         self._words[word] = host
         section = Section("word", np.frombuffer(word, np.uint8))
         where = int(self.listener.getsockname()[1])
-        return replace(message, verb=Verb.OK, value=where, extra=port, sections=(section,))
+        return message._replace(verb=Verb.OK, value=where, extra=port, sections=(section,))
 
     def accept(self) -> Guest | None:
         """Let the next one in, if there is one.

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
 
 from paddle.pserver.gradient import Gradient
 from paddle.pserver.local_wire import slab_name
@@ -32,7 +31,7 @@ def answer_to_push(store: Store, gradient: Gradient) -> Message:
     done = Message(Verb.OK, value=store.version, extra=store.pass_id)
     if gradient.slab is None:
         return done
-    return replace(done, sections=(slab_name(store.slab_number),)) if gradient.in_place else values_of(store)
+    return done._replace(sections=(slab_name(store.slab_number),)) if gradient.in_place else values_of(store)
 
 
 def part_of_table(store: Store, message: Message) -> Message:
