@@ -4,17 +4,20 @@
 Waiting goes by the sockets' descriptors: one system call, where zmq_poll makes some for each socket. A
 descriptor tells of news once. Whoever hears of them must take until nothing is left, and look again after
 sending, since that may swallow them; so a socket stays rung until a `take` finds it empty.
+
+Waking a process takes longer than most small messages do. So whoever was answered within moments again and again
+looks for the next answer for moments before going to sleep: see `Patience`.
 """
 
 from __future__ import annotations
 
-import math
 import select
 from typing import Any
 
 import zmq
 
 from paddle.pserver.message import MAX_FRAME_BYTES
+from paddle.pserver.patience import Patience
 
 LINGER_MS = 500
 _HANDSHAKE_MS = 5000
@@ -24,7 +27,13 @@ _QUEUE = 64
 class Doorbells:
     """Sockets of one thread, and which of them may have something to take. Not thread-safe."""
 
-    def __init__(self) -> None:
+    def __init__(self, patience: Patience | None = None) -> None:
+        """Begin without any.
+
+        Args:
+            patience: decides when to look again and again; None: as it is best for the cores that there are.
+        """
+        self._patience = Patience() if patience is None else patience
         self._poll = select.poll()
         self._sockets: dict[int, Any] = {}
         self._rung: set[Any] = set()
@@ -79,7 +88,7 @@ class Doorbells:
     def wait(self, timeout_s: float) -> None:
         """Wait until a socket may have something to take, at most `timeout_s`."""
         if not self._rung:
-            for descriptor, _ in self._poll.poll(math.ceil(timeout_s * 1000)):
+            for descriptor, _ in self._patience.wait(self._poll, timeout_s):
                 self._rung.add(self._sockets[descriptor])
 
     def take(self, sock: Any) -> list[zmq.Frame] | None:
