@@ -28,6 +28,8 @@ fi
 
 # Two cores and many processes: one thread each, or they thrash.
 export OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
+# The tests start hundreds of Python processes: modules are compiled once, not by each of these.
+unset PYTHONDONTWRITEBYTECODE
 
 if [ $# -eq 0 ]; then
     .venv/bin/ruff check .

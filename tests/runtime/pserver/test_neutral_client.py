@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from paddle.errors import ConfigError, PserverError, PserverLost, WaitTimeout
+from paddle.errors import ConfigError, PserverError, PserverLost
 from paddle.optim.dense import DenseUpdater
 from paddle.optim.sparse import SparseUpdater
 from paddle.optim.spec import ParameterSpec
@@ -234,16 +234,6 @@ def test_a_barrier_waits_for_everybody_while_steps_of_others_go_on() -> None:
     assert found == [(False, -0.3, 1), (False, -0.3, 1)]
 
 
-def test_a_wait_for_a_trainer_that_does_not_come_ends_and_names_it() -> None:
-    with server(2) as process, client(process, 0, 2, wait_s=2.0) as one:
-        with pytest.raises(
-            WaitTimeout, match=r"gave up after 2 s: pserver .* missing: trainer 1 \(never seen\)"
-        ):
-            one.create({"w": np.zeros(3, np.float32)}, SGD)
-        with pytest.raises(PserverError, match="cannot go on after an error"):
-            one.push({"w": np.zeros(3, np.float32)})
-
-
 def test_others_go_on_without_a_trainer_that_leaves_its_block() -> None:
     def train(each: Client, trainer: int) -> float:
         value = np.zeros(2, np.float32)
@@ -281,11 +271,6 @@ def test_without_a_job_and_without_endpoints_the_way_out_is_told(monkeypatch: py
         ConfigError, match=r"no server is known: give endpoints=.* or run the program with paddle.py"
     ):
         Client()
-
-
-def test_a_client_without_the_key_of_the_job_is_refused() -> None:
-    with server(1) as process, pytest.raises(PserverError):
-        Client(process.endpoints, job_key="00" * 32, timeout_s=2.0)
 
 
 @pytest.mark.parametrize("name", ["timeout_s", "wait_s"])

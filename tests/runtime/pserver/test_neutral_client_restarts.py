@@ -8,14 +8,22 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from paddle.pserver import Client, GrowingTable, Initial, OptimizerSpec, TensorOptions
+from tests.beside import Outcomes, Scenarios
 from tests.cluster.deadline import wait_for
 from tests.runtime.pserver.killed_pserver import PATIENCE_S, Killer, flags
 from tests.runtime.pserver.neutral_job import run
+from tests.runtime.pserver.own_servers import AT_ONCE, BESIDE_S, own_servers
 from tests.runtime.pserver.pserver_process import PserverProcess
 
 STEPS = 100
+pytestmark = pytest.mark.timeout(BESIDE_S)
+
+scenarios = Scenarios(own_servers, AT_ONCE)
+outcomes = scenarios.fixture()
+
 IDS = np.array([-7, 3, 2**40], np.int64)
 
 
@@ -56,13 +64,15 @@ def run_job(state: Path, seed: int | None) -> list[list[np.ndarray]]:
             )
 
 
-def test_in_synchronous_training_values_are_bit_equal_to_those_of_a_quiet_run(tmp_path: Path) -> None:
-    quiet, killed = run_job(tmp_path / "quiet", None), run_job(tmp_path / "killed", 4)
+@scenarios.add
+def in_synchronous_training_values_are_bit_equal_to_those_of_a_quiet_run(folder: Path) -> None:
+    quiet, killed = run_job(folder / "quiet", None), run_job(folder / "killed", 4)
     for mine, other in zip(quiet, killed, strict=True):
         assert all(np.array_equal(a, b) for a, b in zip(mine, other, strict=True))
 
 
-def test_in_asynchronous_training_each_push_counts_exactly_once(tmp_path: Path) -> None:
+@scenarios.add
+def in_asynchronous_training_each_push_counts_exactly_once(folder: Path) -> None:
     pushes = 300
 
     def count(each: Client, trainer: int) -> tuple[float, float]:
@@ -78,12 +88,13 @@ def test_in_asynchronous_training_each_push_counts_exactly_once(tmp_path: Path) 
         each.pull({"w": value})
         return float(value[0]), float(each.pull_rows("seen", IDS)[1, 0])
 
-    with PserverProcess(*flags(tmp_path, 2)) as process, Killer(process, 6, 3, 2 * pushes) as killer:
+    with PserverProcess(*flags(folder, 2)) as process, Killer(process, 6, 3, 2 * pushes) as killer:
         found = run(process, 2, count, patience_s=PATIENCE_S)
     assert found == [(2.0 * pushes, 2.0 * pushes)] * 2
 
 
-def test_a_resumed_job_tells_its_trainers_where_it_goes_on(tmp_path: Path) -> None:
+@scenarios.add
+def a_resumed_job_tells_its_trainers_where_it_goes_on(folder: Path) -> None:
     value = np.zeros(4, np.float32)
 
     def step(each: Client, trainer: int) -> None:
@@ -97,7 +108,7 @@ def test_a_resumed_job_tells_its_trainers_where_it_goes_on(tmp_path: Path) -> No
         for _ in range(4):
             each.push({"w": np.full(4, -1.0, np.float32)})
         # 5 batches; an open job keeps its server from ending before the checkpoint is whole
-        wait_for("the checkpoint", lambda: list(tmp_path.glob("v*5*/part-*")), 20)
+        wait_for("the checkpoint", lambda: list(folder.glob("v*5*/part-*")), 20)
 
     def go_on(each: Client, trainer: int) -> float:
         step(each, trainer)
@@ -106,8 +117,13 @@ def test_a_resumed_job_tells_its_trainers_where_it_goes_on(tmp_path: Path) -> No
         each.pull({"w": value})
         return float(value[0])
 
-    kept = (f"--checkpoint_dir={tmp_path}", "--port=0", "--num_gradient_servers=1", "--state_dir=")
+    kept = (f"--checkpoint_dir={folder}", "--port=0", "--num_gradient_servers=1", "--state_dir=")
     with PserverProcess(*kept, "--checkpoint_period=5") as process:
         run(process, 1, begin)
     with PserverProcess(*kept, "--resume=latest") as process:
         assert run(process, 1, go_on) == [6.0]
+
+
+@pytest.mark.parametrize("scenario", scenarios)
+def test_beside_each_other(scenario: str, outcomes: Outcomes) -> None:
+    outcomes.of(scenario)

@@ -11,18 +11,9 @@ import threading
 import numpy as np
 import pytest
 
-from paddle.errors import PserverError, PserverLost
+from paddle.errors import PserverError
 from tests.runtime.pserver.pserver_process import KEY, PserverProcess
 from tests.runtime.pserver.pserver_training import connect, train
-
-
-@pytest.mark.parametrize(("server_key", "client_key"), [(KEY, "00" * 32), (KEY, None), (None, KEY)])
-def test_who_does_not_have_the_jobs_key_is_refused(server_key: str | None, client_key: str | None) -> None:
-    with PserverProcess("--port=0", key=server_key) as server:
-        with pytest.raises(PserverLost, match="PADDLE_JOB_KEY or --wire may differ"):
-            connect(server, key=client_key, timeout_s=2.0)
-        with connect(server, key=server_key) as client:
-            train(client)
 
 
 @pytest.mark.parametrize("key", [KEY, None])

@@ -14,12 +14,17 @@ import pytest
 
 from paddle.optim.spec import OptimizerSpec, RowGradient
 from paddle.pserver.client import Client
+from tests.beside import Outcomes, Scenarios
 from tests.cluster.deadline import wait_for
 from tests.runtime.pserver.in_process_job import Model
 from tests.runtime.pserver.killed_pserver import Killer, client_of, flags
+from tests.runtime.pserver.own_servers import AT_ONCE, BESIDE_S, own_servers
 from tests.runtime.pserver.pserver_process import PserverProcess
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(BESIDE_S)
+
+scenarios = Scenarios(own_servers, AT_ONCE)
+outcomes = scenarios.fixture()
 
 TRAINERS, PASSES, BATCHES = 2, 3, 20
 SEEDS = (1, 2)
@@ -88,10 +93,11 @@ def run_job(state: Path, seed: int | None) -> list[dict[str, Any]]:
         return results
 
 
-def test_a_synchronous_job_ends_with_the_same_bits_whenever_its_server_is_killed(tmp_path: Path) -> None:
-    undisturbed = run_job(tmp_path / "undisturbed", None)
+@scenarios.add
+def a_synchronous_job_ends_with_the_same_bits_whenever_its_server_is_killed(folder: Path) -> None:
+    undisturbed = run_job(folder / "undisturbed", None)
     for seed in SEEDS:
-        for got in run_job(tmp_path / str(seed), seed):
+        for got in run_job(folder / str(seed), seed):
             for name, expected in undisturbed[0].items():
                 assert np.array_equal(got[name].view(np.uint32), expected.view(np.uint32)), (seed, name)
 
@@ -100,12 +106,13 @@ def bytes_below(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("journal-*"))
 
 
-def test_a_trainer_that_waits_with_a_push_in_shared_memory_gets_the_values_of_the_next_process(
-    tmp_path: Path,
+@scenarios.add
+def a_trainer_that_waits_with_a_push_in_shared_memory_gets_the_values_of_the_next_process(
+    folder: Path,
 ) -> None:
     model = Model({"w": (300, 40)})
     expected = model.values(7)["w"] - np.float32(0.1) * np.float32(3)
-    with PserverProcess(*flags(tmp_path, 2)) as server:
+    with PserverProcess(*flags(folder, 2)) as server:
         clients = [client_of(server, trainer, 2) for trainer in range(2)]
         outs = [model.empty() for _ in clients]
 
@@ -118,10 +125,10 @@ def test_a_trainer_that_waits_with_a_push_in_shared_memory_gets_the_values_of_th
             clients[trainer].push_pull({"w": gradient}, 1, outs[trainer])
 
         in_threads(begin)
-        before = bytes_below(tmp_path)
+        before = bytes_below(folder)
         early = threading.Thread(target=push, args=(0,), daemon=True)
         early.start()
-        wait_for("the push in the journal", lambda: bytes_below(tmp_path) >= before + expected.nbytes, 20)
+        wait_for("the push in the journal", lambda: bytes_below(folder) >= before + expected.nbytes, 20)
         server.end(signal.SIGKILL)
         server.start()
         push(1)
@@ -157,11 +164,11 @@ def push_once_each(client: Client, trainer: int, step: Callable[[], None]) -> li
     return told
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_an_asynchronous_push_counts_once_whenever_its_server_is_killed(seed: int, tmp_path: Path) -> None:
-    with PserverProcess(*flags(tmp_path, TRAINERS)) as server:
+@scenarios.each(*map(str, SEEDS))
+def an_asynchronous_push_counts_once_whenever_its_server_is_killed(seed: str, folder: Path) -> None:
+    with PserverProcess(*flags(folder, TRAINERS)) as server:
         clients = [client_of(server, trainer, TRAINERS) for trainer in range(TRAINERS)]
-        with Killer(server, seed, kills=5, steps=TRAINERS * PUSHES) as killer:
+        with Killer(server, int(seed), kills=5, steps=TRAINERS * PUSHES) as killer:
             histories = in_threads(lambda i: push_once_each(clients[i], i, killer.step))
         final = HISTORY.empty()
         clients[0].pull(final)
@@ -171,3 +178,8 @@ def test_an_asynchronous_push_counts_once_whenever_its_server_is_killed(seed: in
     assert np.array_equal(final["rows"], np.ones_like(final["rows"]))
     for history in histories:
         assert history == sorted(history), "the state went back"
+
+
+@pytest.mark.parametrize("scenario", scenarios)
+def test_beside_each_other(scenario: str, outcomes: Outcomes) -> None:
+    outcomes.of(scenario)

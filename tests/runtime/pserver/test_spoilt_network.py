@@ -5,19 +5,27 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from paddle.errors import PserverLost
 from paddle.pserver.client import Client
+from tests.beside import Outcomes, Scenarios
 from tests.cluster.proxy import Faults, Proxy
 from tests.cluster.zmtp import ZmtpMessages
 from tests.runtime.pserver.in_process_job import SGD, InProcessJob, Model
+from tests.runtime.pserver.own_servers import AT_ONCE, BESIDE_S, own_servers
 from tests.runtime.pserver.pserver_process import KEY, PserverProcess
 
 MODEL = Model({"fc.w": (40, 50), "fc.b": (50,)})
 STEPS = 12
+WIRES = {"curve": KEY, "plain": None}
+
+pytestmark = pytest.mark.timeout(BESIDE_S)
+
+scenarios = Scenarios(own_servers, AT_ONCE)
+outcomes = scenarios.fixture()
 
 
 def train(
@@ -66,9 +74,10 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("key", [KEY, None])
-@pytest.mark.parametrize("what", FAULTS)
-def test_a_spoilt_stream_changes_no_number(what: str, key: str | None) -> None:
+@scenarios.each(*(f"{what}, {wire}" for wire in WIRES for what in FAULTS))
+def a_spoilt_stream_changes_no_number(case: str, folder: Path) -> None:
+    what, wire = case.split(", ")
+    key = WIRES[wire]
     with PserverProcess("--port=0", key=key) as server:
         proxy = Proxy(target_of(server), FAULTS[what], seed=11, splitter=ZmtpMessages)
         with proxy, through(proxy, proxy.address, key) as client:
@@ -78,8 +87,9 @@ def test_a_spoilt_stream_changes_no_number(what: str, key: str | None) -> None:
     assert all(np.array_equal(ours, theirs) for ours, theirs in zip(seen, expected, strict=True))
 
 
-@pytest.mark.parametrize("key", [KEY, None])
-def test_a_cut_that_heals_loses_nothing(key: str | None) -> None:
+@scenarios.each(*WIRES)
+def a_cut_that_heals_loses_nothing(wire: str, folder: Path) -> None:
+    key = WIRES[wire]
     with PserverProcess("--port=0", key=key) as server:
         with Proxy(target_of(server)) as proxy, through(proxy, proxy.address, key) as client:
             seen = train(client, before=lambda step: proxy.cut() if step in (3, 8) else None)
@@ -88,7 +98,8 @@ def test_a_cut_that_heals_loses_nothing(key: str | None) -> None:
     assert all(np.array_equal(ours, theirs) for ours, theirs in zip(seen, expected, strict=True))
 
 
-def test_a_gate_that_breaks_connections_off_until_the_server_is_up_is_waited_out() -> None:
+@scenarios.add
+def a_gate_that_breaks_connections_off_until_the_server_is_up_is_waited_out(folder: Path) -> None:
     with PserverProcess("--port=0") as server:
         target = target_of(server)
         with Proxy(target, Faults(drop_after=0)) as proxy:  # breaks off within the greeting
@@ -100,14 +111,6 @@ def test_a_gate_that_breaks_connections_off_until_the_server_is_up_is_waited_out
     assert all(np.array_equal(ours, theirs) for ours, theirs in zip(seen, on_a_good_network(), strict=True))
 
 
-@pytest.mark.slow
-def test_a_network_that_stays_silent_ends_the_trainer_and_names_the_server() -> None:
-    with (
-        PserverProcess("--port=0") as server,
-        Proxy(target_of(server)) as proxy,
-        through(proxy, proxy.address, KEY) as client,
-    ):
-        with pytest.raises(PserverLost, match="is lost") as caught:
-            train(client, before=lambda step: proxy.pause() if step == 3 else None)
-        assert caught.value.endpoint == "{}:{}".format(*proxy.address)
-        proxy.resume()
+@pytest.mark.parametrize("scenario", scenarios)
+def test_beside_each_other(scenario: str, outcomes: Outcomes) -> None:
+    outcomes.of(scenario)
