@@ -35,6 +35,19 @@ class Findings(NamedTuple):
     is_finite: bool
 
 
+class Descent(NamedTuple):
+    """What a step tells beside its values.
+
+    Attributes:
+        checksum: `Findings.checksum` of the values, if that cost nothing.
+        is_finite: whether the sum of the gradients holds neither NaN nor infinity. If a gradient does, its sum with
+            others does too; finite ones may sum up to infinity.
+    """
+
+    checksum: int | None
+    is_finite: bool
+
+
 def is_looked_at_once(nbytes: int) -> bool:
     """Return whether `inspect` costs no more than `checksum_of` for so many bytes."""
     return nbytes >= _COMPILED_FROM_BYTES
@@ -73,7 +86,9 @@ def is_finite(frame: bytes | memoryview) -> bool:
     return bool(np.isfinite(np.frombuffer(frame, "<f4", len(frame) // 4)).all())
 
 
-def descend(w: Floats, gradients: Sequence[Floats], eta: float, out: Floats, scratch: Floats) -> int | None:
+def descend(
+    w: Floats, gradients: Sequence[Floats], eta: float, out: Floats, scratch: Floats, *, look: bool = False
+) -> Descent:
     """out = w − η Σg, added in the order given.
 
     Args:
@@ -81,31 +96,36 @@ def descend(w: Floats, gradients: Sequence[Floats], eta: float, out: Floats, scr
         gradients: one or more (n,), not changed.
         out: (n,), overwritten; another array than `w`.
         scratch: at least (n,), overwritten.
-
-    Returns:
-        `Findings.checksum` of `out`, if that cost nothing.
+        look: look whether the sum is finite, and for no checksum; else the sum is taken for finite.
     """
     kernels = _kernels() if w.nbytes >= _COMPILED_FROM_BYTES else None
     if kernels is None:
-        descend_plainly(w, gradients, eta, out, scratch)
-        return None
-    words = np.frombuffer(out, "<u8", out.size // 2) if out.ctypes.data % 8 == 0 else _NO_WORDS
+        return Descent(None, descend_plainly(w, gradients, eta, out, scratch, look=look))
+    is_summed_up = not look and out.ctypes.data % 8 == 0
+    words = np.frombuffer(out, "<u8", out.size // 2) if is_summed_up else _NO_WORDS
     *before, last = map(_read_only, gradients)
     if before:
         total = _read_only(_sum(before, scratch[: w.size]))
-        checksum = kernels.descend_two(_read_only(w), total, last, np.float32(eta), out, _read_only(words))
+        found = kernels.descend_two(_read_only(w), total, last, np.float32(eta), out, _read_only(words))
     else:
-        checksum = kernels.descend_one(_read_only(w), last, np.float32(eta), out, _read_only(words))
+        found = kernels.descend_one(_read_only(w), last, np.float32(eta), out, _read_only(words))
+    checksum, strange = found
     if not words.size:
-        return None
-    return _with_rest(int(checksum), out[2 * words.size :].data.cast("B") if out.size % 2 else b"")
+        return Descent(None, not (look and strange))
+    rest = out[2 * words.size :].data.cast("B") if out.size % 2 else b""
+    return Descent(_with_rest(int(checksum), rest), True)
 
 
-def descend_plainly(w: Floats, gradients: Sequence[Floats], eta: float, out: Floats, scratch: Floats) -> None:
-    """The plain form of `descend`."""
+def descend_plainly(
+    w: Floats, gradients: Sequence[Floats], eta: float, out: Floats, scratch: Floats, *, look: bool = False
+) -> bool:
+    """The plain form of `descend`; return `Descent.is_finite`."""
     step = scratch[: w.size]
-    np.multiply(_sum(gradients, step), np.float32(eta), out=step)
+    total = _sum(gradients, step)
+    is_finite = not look or bool(np.isfinite(total).all())
+    np.multiply(total, np.float32(eta), out=step)
     np.subtract(w, step, out=out)
+    return is_finite
 
 
 def prepare(nbytes: int) -> None:

@@ -10,13 +10,19 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from llvmlite import ir  # type: ignore[import-untyped]
+from numba.core import types
+from numba.extending import intrinsic
 
-from paddle.pserver.sparse.compiling import compiled, copy
+from paddle.pserver.sparse.compiling import compiled
 
 # Adding one to an exponent of all ones, and to no other, reaches the sign bit above it; two floats a word.
 _ONE_EXPONENT = np.uint64(0x0080000000800000)
 _NO_SIGNS = np.uint64(0x7FFFFFFF7FFFFFFF)
 _SIGNS = np.uint64(0x8000000080000000)
+_FLOAT_EXPONENT = np.uint32(0x00800000)
+_FLOAT_NO_SIGN = np.uint32(0x7FFFFFFF)
+_FLOAT_SIGN = np.uint32(0x80000000)
 
 # Elements; what happens to a block happens in the nearest cache.
 _BLOCK = 4096
@@ -35,41 +41,69 @@ def inspect(words: Any) -> Any:
 
 @compiled
 def descend_one(w: Any, g: Any, eta: Any, out: Any, words: Any) -> Any:
-    """out = w − ηg, all (n,) float32; return the sum of `words`, which is `out` as uint64, or empty.
+    """out = w − ηg, all (n,) float32; in one pass over memory, since that is what limits it.
 
-    Block by block, so that all that happens to one happens in the nearest cache.
+    Returns:
+        The sum of `words`, which is `out` as uint64, or empty; and 0 if no float of `g` is NaN or infinite.
     """
-    total = np.uint64(0)
+    total, seen = np.uint64(0), np.uint32(0)
     for start in range(0, w.size, _BLOCK):
-        block = out[start : start + _BLOCK]
-        copy(block, w[start : start + _BLOCK])
-        _subtract(block, g[start : start + _BLOCK], eta)
-        total += _sum(words[start // 2 : (start + _BLOCK) // 2])
-    return total
+        stop = start + _BLOCK
+        seen = np.uint32(seen | _subtract(w[start:stop], g[start:stop], eta, out[start:stop]))
+        total += _sum(words[start // 2 : stop // 2])
+    return total, seen & _FLOAT_SIGN
 
 
 @compiled
 def descend_two(w: Any, g: Any, h: Any, eta: Any, out: Any, words: Any) -> Any:
-    """out = w − η(g + h); the rest as in `descend_one`."""
-    total = np.uint64(0)
+    """out = w − η(g + h); the rest as in `descend_one`, with g + h instead of `g`."""
+    total, seen = np.uint64(0), np.uint32(0)
     for start in range(0, w.size, _BLOCK):
-        block = out[start : start + _BLOCK]
-        copy(block, w[start : start + _BLOCK])
-        _subtract_two(block, g[start : start + _BLOCK], h[start : start + _BLOCK], eta)
-        total += _sum(words[start // 2 : (start + _BLOCK) // 2])
-    return total
+        stop = start + _BLOCK
+        seen = np.uint32(
+            seen | _subtract_two(w[start:stop], g[start:stop], h[start:stop], eta, out[start:stop])
+        )
+        total += _sum(words[start // 2 : stop // 2])
+    return total, seen & _FLOAT_SIGN
 
 
 @compiled
-def _subtract(w: Any, g: Any, eta: Any) -> None:
+def _subtract(w: Any, g: Any, eta: Any, out: Any) -> Any:
+    seen = np.uint32(0)
     for i in range(w.size):
-        w[i] -= eta * g[i]
+        step = g[i]
+        seen = _with(seen, step)
+        out[i] = w[i] - eta * step
+    return seen
 
 
 @compiled
-def _subtract_two(w: Any, g: Any, h: Any, eta: Any) -> None:
+def _subtract_two(w: Any, g: Any, h: Any, eta: Any, out: Any) -> Any:
+    seen = np.uint32(0)
     for i in range(w.size):
-        w[i] -= eta * (g[i] + h[i])
+        step = g[i] + h[i]
+        seen = _with(seen, step)
+        out[i] = w[i] - eta * step
+    return seen
+
+
+@intrinsic
+def _as_bits(typing_context: Any, number: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], ir.IntType(32))
+
+    return types.uint32(types.float32), generate
+
+
+_bits: Any = _as_bits
+
+
+@compiled
+def _with(seen: Any, number: Any) -> Any:
+    """Return what was seen so far and this number; the sign bit is set once one was NaN or infinite."""
+    # In 32 bits throughout, so that as many floats go in a register as there is room for.
+    exponent = np.uint32(np.uint32(_bits(number) & _FLOAT_NO_SIGN) + _FLOAT_EXPONENT)
+    return np.uint32(seen | exponent)
 
 
 @compiled

@@ -9,13 +9,25 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from paddle.errors import WireError
+from paddle.errors import PserverError, WireError
 from paddle.optim.spec import RowGradient
 from paddle.pserver.chunks import chunk_count, chunk_span
 from paddle.pserver.local_wire import IN_PLACE
 from paddle.pserver.message import Message, Section
 
 Slab: TypeAlias = npt.NDArray[np.float32]
+
+
+class StrangeGradient(PserverError):
+    """A gradient is NaN or infinite; nothing was changed.
+
+    Attributes:
+        number: of those that were given together, from 0.
+    """
+
+    def __init__(self, text: str, number: int) -> None:
+        super().__init__(text)
+        self.number = number
 
 
 @dataclass(slots=True)
@@ -27,6 +39,7 @@ class Gradient:
         rows: gradients of sparse parameters, by name; a parameter without touched rows may be left out.
         num_samples: samples in the trainer's batch.
         in_place: the trainer sees the values where they lie.
+        is_checked: whether the slab was looked through for NaN and infinity.
         chunks: gradient of the dense blocks by chunk; None where it is not here yet, or not any more.
         lacking: how many chunks did not come yet.
     """
@@ -35,6 +48,7 @@ class Gradient:
     rows: dict[str, RowGradient]
     num_samples: int
     in_place: bool = False
+    is_checked: bool = True
     chunks: list[Slab | None] = field(default_factory=list)
     lacking: int = 0
 

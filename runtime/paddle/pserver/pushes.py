@@ -9,12 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 
-from paddle.errors import WireError
+from paddle.errors import PserverError, WireError
 from paddle.pserver.chunks import WINDOW, chunk_span
-from paddle.pserver.gradient import Gradient, Slab
+from paddle.pserver.gradient import Gradient, Slab, StrangeGradient
 from paddle.pserver.message import Message, Section, Verb
 from paddle.pserver.store import Store
 from paddle.pserver.sync import Barrier
+
+
+class RefusedPush(PserverError):
+    """A push that arrived cannot be applied; it was withdrawn, and nothing was changed.
+
+    Attributes:
+        trainer: whose it was.
+    """
+
+    def __init__(self, text: str, trainer: int) -> None:
+        super().__init__(text)
+        self.trainer = trainer
 
 
 class Pushes:
@@ -97,10 +109,17 @@ class Pushes:
                 self._cut.add(other)
                 self._tell(other, Message(Verb.REPEAT))
 
+    def give_up(self, trainer: int) -> None:
+        """Forget a push of which chunks are missing: its trainer asks for something else."""
+        gradient = self.arrived.get(trainer)
+        if gradient is not None and gradient.lacking:
+            self.withdraw(trainer)
+
     def advance(self, store: Store, excused: Collection[int]) -> list[tuple[int, Gradient]]:
         """Return the pushes of a batch that is applied now; none if it is not complete.
 
         Raises:
+            RefusedPush: one must be refused; the others wait, and the batch may be complete without it.
             ConfigError: there is no learning rate for it; `take` gives the pushes.
         """
         if not self._members:
@@ -110,7 +129,11 @@ class Pushes:
         return self._finish(store, keep=False)
 
     def advance_alone(self, store: Store, trainer: int) -> bool:
-        """Apply one trainer's push, whatever others do, if it is whole; return whether it was."""
+        """Apply one trainer's push, whatever others do, if it is whole; return whether it was.
+
+        Raises:
+            RefusedPush: it must be refused.
+        """
         gradient = self.arrived.get(trainer)
         if gradient is None or gradient.lacking:
             return False
@@ -133,10 +156,32 @@ class Pushes:
 
     def _begin(self, store: Store, members: Sequence[tuple[int, Gradient]]) -> None:
         store.begin(sum(gradient.num_samples for _, gradient in members))
-        self._members, self._computed = list(members), 0
         self._used, self._ready = [False] * store.num_chunks, [None] * store.num_chunks
-        for index in range(store.num_chunks):
-            self._compute(store, index)
+        self._computed = 0
+        if any(not gradient.is_checked for _, gradient in members):
+            self._begin_unchecked(store, members)
+        self._members = list(members)
+        if self._computed < store.num_chunks:
+            for index in range(store.num_chunks):
+                self._compute(store, index)
+
+    def _begin_unchecked(self, store: Store, members: Sequence[tuple[int, Gradient]]) -> None:
+        """Look through gradients that nobody has looked through yet, and add up if all are here."""
+        slabs = [None if gradient.slab is None else gradient.slab.array for _, gradient in members]
+        whole = [slab for slab in slabs if slab is not None]
+        try:
+            if len(whole) == len(slabs):
+                store.add_whole(whole)
+                self._computed = store.num_chunks
+                return
+            for number, (slab, (_, gradient)) in enumerate(zip(slabs, members, strict=True)):
+                if slab is not None and not gradient.is_checked:
+                    store.look(slab, number)
+                    gradient.is_checked = True
+        except StrangeGradient as strange:
+            trainer = members[strange.number][0]
+            self.arrived.withdraw(trainer)
+            raise RefusedPush(str(strange), trainer) from None
 
     def _compute(self, store: Store, index: int) -> None:
         """Use up chunk `index` if every member's is here."""

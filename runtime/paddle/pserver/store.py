@@ -9,16 +9,19 @@ goes back.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from paddle.errors import PserverError
 from paddle.optim.dense import DenseUpdater
 from paddle.optim.schedule import LearningRate
 from paddle.optim.spec import OptimizerSpec, RowGradient
-from paddle.pserver.arithmetic import descend, prepare
-from paddle.pserver.chunks import CHUNK, chunk_count, chunk_span, part_span
-from paddle.pserver.gradient import Gradient, Slab
+from paddle.pserver.arithmetic import Descent, descend, is_looked_at_once, prepare
+from paddle.pserver.chunks import chunk_count, chunk_span, part_span
+from paddle.pserver.dense_threads import DenseThreads
+from paddle.pserver.gradient import Gradient, Slab, StrangeGradient
 from paddle.pserver.message import Section
 from paddle.pserver.placement import ServerShare
 from paddle.pserver.plain_descent import plain_parts
@@ -27,12 +30,18 @@ from paddle.pserver.sparse.serving import ServedTable
 from paddle.pserver.table import Table
 from paddle.pserver.watch import UNWATCHED, Watch
 
+_PIECE = 1 << 19
+"""Elements that one thread takes at a time: few for threads to end together, many against their overhead."""
+
 
 class Store:
-    """Parameters, zero until set. Not thread-safe."""
+    """Parameters, zero until set. Not thread-safe; it has threads of its own."""
 
-    def __init__(self, share: ServerShare, optimizer: OptimizerSpec) -> None:
+    def __init__(self, share: ServerShare, optimizer: OptimizerSpec, cores: int | None = None) -> None:
         """Allocate.
+
+        Args:
+            cores: that large gradients are added up on; None for those of this process, within reason.
 
         Raises:
             ConfigError: the optimizer cannot update one of the parameters.
@@ -47,7 +56,11 @@ class Store:
         self._slabs = Slabs(share.slab_size)
         self._step_rate, self._step_samples = 0.0, 0
         self._plain = plain_parts(share.dense, optimizer)
-        self._scratch = np.empty(min(CHUNK, share.slab_size), np.float32)
+        self._threads = DenseThreads(cores)
+        # Of memory that nobody touches until more than two gradients are added up.
+        self._scratch = [
+            np.empty(min(_PIECE, share.slab_size), np.float32) for _ in range(self._threads.count)
+        ]
         prepare(4 * share.slab_size)
         self._updaters = [
             DenseUpdater(optimizer, part.parameter, part.stop - part.start) for part in share.dense
@@ -144,11 +157,16 @@ class Store:
     def check(self, gradient: Gradient) -> None:
         """Check a gradient from the wire, and prepare it for what else comes.
 
+        A large one in shared memory is looked through when it is used, by `add_whole`, or before that by `look`.
+
         Raises:
             PserverError: it cannot be applied; the message names the parameter.
         """
         if gradient.slab is not None:
-            self._check_slab("gradient", gradient.slab)
+            self._expect("gradient", gradient.slab.array, self._slabs.now.size)
+            gradient.is_checked = not (gradient.in_place and is_looked_at_once(gradient.slab.array.nbytes))
+            if gradient.is_checked:
+                self._look("gradient", gradient.slab, 0)
         for name, rows in gradient.rows.items():
             self.rows_of(name).check(rows)
             if name in self._growing:
@@ -183,22 +201,40 @@ class Store:
         They are views, which stay as they are until the next but one step begins.
         """
         span = chunk_span(index, self._slabs.now.size)
-        out = self._slabs.later[span]
-        if self._plain is None:
-            np.copyto(out, chunks[0])
-            for chunk in chunks[1:]:
-                out += chunk
-            return None
-        for part, factor in self._plain:
-            start, stop = max(part.start, span.start), min(part.stop, span.stop)
-            if start < stop:
-                within = slice(start - span.start, stop - span.start)
-                gradients = [chunk[within] for chunk in chunks]
-                eta = factor(self._step_rate)
-                checksum = descend(self._slabs.now[start:stop], gradients, eta, out[within], self._scratch)
-                if (start, stop) == (span.start, span.stop):
-                    return Section("", out, checksum)
-        return Section("", out)
+        checksum = self._step(span, chunks, 0, look=False).checksum
+        return None if self._plain is None else Section("", self._slabs.later[span], checksum)
+
+    def add_whole(self, slabs: Sequence[Slab]) -> None:
+        """Do what `add` does with all chunks of whole gradients, on several cores, and look through them.
+
+        Raises:
+            StrangeGradient: one is NaN or infinite; the message names the parameter.
+        """
+        size = self._slabs.now.size
+
+        def add_piece(worker: int, index: int) -> bool:
+            piece = slice(index * _PIECE, min((index + 1) * _PIECE, size))
+            with np.errstate(over="ignore", invalid="ignore"):
+                return self._step(piece, [slab[piece] for slab in slabs], worker, look=True).is_finite
+
+        if all(self._threads.run(add_piece, -(-size // _PIECE))):
+            return
+        for number, slab in enumerate(slabs):
+            self.look(slab, number)
+
+    def look(self, slab: Slab, number: int) -> None:
+        """Look through a whole gradient.
+
+        Args:
+            number: what is said of it if it is refused.
+
+        Raises:
+            StrangeGradient: it is NaN or infinite; the message names the parameter.
+        """
+        try:
+            self._look("gradient", Section("", slab), 0)
+        except PserverError as error:
+            raise StrangeGradient(str(error), number) from None
 
     def commit(self, rows: Sequence[Mapping[str, RowGradient]]) -> None:
         """End the step: all chunks were added, `rows` are the gradients of sparse parameters in the same order.
@@ -239,23 +275,48 @@ class Store:
     def _row_holders(self) -> list[tuple[str, Table | ServedTable]]:
         return [*self._tables.items(), *self._growing.items()]
 
-    def _check_slab(self, what: str, slab: Section) -> None:
-        self._check(what, slab, 0, self._slabs.now.size)
+    def _step(self, span: slice, gradients: Sequence[Slab], worker: int, *, look: bool) -> Descent:
+        """Put sums of a span's gradients, or its values after the step, into the later slab; see `descend`."""
+        out = self._slabs.later[span]
+        if self._plain is None:
+            np.copyto(out, gradients[0])
+            for gradient in gradients[1:]:
+                out += gradient
+            return Descent(None, not look or Section("", out).is_finite)
+        is_finite = True
+        for part, factor in self._plain:
+            start, stop = max(part.start, span.start), min(part.stop, span.stop)
+            if start < stop:
+                within = slice(start - span.start, stop - span.start)
+                theirs = [gradient[within] for gradient in gradients]
+                eta = factor(self._step_rate)
+                found = descend(
+                    self._slabs.now[start:stop], theirs, eta, out[within], self._scratch[worker], look=look
+                )
+                if (start, stop) == (span.start, span.stop):
+                    return found
+                is_finite = is_finite and found.is_finite
+        return Descent(None, is_finite)
 
     def _check(self, what: str, section: Section, start: int, size: int) -> None:
         """Check an array for the elements of the slab from `start` on."""
-        array = section.array
+        self._expect(what, section.array, size)
+        self._look(what, section, start)
+
+    def _expect(self, what: str, array: npt.NDArray[Any], size: int) -> None:
         if array.shape != (size,) or array.dtype != np.float32:
             parts = ", ".join(f"{part.parameter.name}: {part.stop - part.start}" for part in self.share.dense)
             raise PserverError(
                 f"{what}: expected {(size,)} float32 for the blocks here ({parts or 'none'}), "
                 f"got {array.shape} {array.dtype}"
             )
+
+    def _look(self, what: str, section: Section, start: int) -> None:
         if section.is_finite:
             return
         for part in self.share.dense:
             theirs = slice(max(part.start - start, 0), max(part.stop - start, 0))
-            if not np.isfinite(array[theirs]).all():
+            if not np.isfinite(section.array[theirs]).all():
                 raise PserverError(
                     f"{what} of parameter {part.parameter.name} is NaN or infinite; nothing was changed"
                 )

@@ -14,10 +14,10 @@ from typing import Any
 
 from paddle.errors import PaddleError, PserverError, WireError
 from paddle.pserver.configuration import Configuration
-from paddle.pserver.gradient import read_gradient
+from paddle.pserver.gradient import Gradient, read_gradient
 from paddle.pserver.message import Message, Verb, error_message
 from paddle.pserver.model import Model
-from paddle.pserver.pushes import Pushes
+from paddle.pserver.pushes import Pushes, RefusedPush
 from paddle.pserver.service import Desk
 from paddle.pserver.store import Store
 from paddle.pserver.sync import Barrier, Waiting
@@ -100,6 +100,7 @@ class Training:
         """See `Service.handle`."""
         if message.verb not in self._handlers:
             raise WireError(f"{message.verb.name} is not a request")
+        self._pushes.give_up(trainer)
         self._handlers[message.verb](trainer, message)
 
     def take_chunk(self, trainer: int, message: Message) -> bool:
@@ -231,7 +232,7 @@ class Training:
     def _apply(self, store: Store) -> None:
         """Apply the batch if it is complete."""
         try:
-            pushes = self._pushes.advance(store, self._left | self._finish.arrived)
+            pushes = self._advanced(store)
         except PaddleError as error:
             for trainer, _ in self._pushes.take():
                 self._answer(trainer, error_message(str(error)))
@@ -246,6 +247,14 @@ class Training:
                 if not gradient.is_answered_apart:
                     shared = reply
                 self._answer(trainer, reply)
+
+    def _advanced(self, store: Store) -> list[tuple[int, Gradient]]:
+        """Return what `Pushes.advance` does, once all are refused that must be."""
+        while True:
+            try:
+                return self._pushes.advance(store, self._left | self._finish.arrived)
+            except RefusedPush as refused:
+                self._answer(refused.trainer, error_message(str(refused)))
 
     def _finish_pass(self, store: Store) -> Message:
         self._pass_open = False
