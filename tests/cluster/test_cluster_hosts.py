@@ -88,7 +88,7 @@ def test_a_cut_host_is_unreachable_until_it_is_healed(cluster: Cluster) -> None:
     host = cluster.hosts[1]
     assert can_connect(cluster, host.address) == "yes"
     host.cut()
-    assert can_connect(cluster, host.address, timeout_s=5) in ("No route to host", "silence")
+    assert can_connect(cluster, host.address) in ("No route to host", "silence")
     assert can_connect(cluster, cluster.hosts[0].address) == "yes"
     host.heal()
     wait_for("the link", lambda: can_connect(cluster, host.address) == "yes", 10)
@@ -141,9 +141,9 @@ def test_a_slow_host_is_slow(cluster: Cluster) -> None:
     times = {}
     for host in (slow, fast):
         begun = time.monotonic()
-        assert cluster.ssh(host, "head", "-c", "500000", "/dev/zero").stdout == "\0" * 500_000
+        assert cluster.ssh(host, "head", "-c", "250000", "/dev/zero").stdout == "\0" * 250_000
         times[host.name] = time.monotonic() - begun
-    assert times["node-a"] > 1.5  # 4 Mbit at 2 Mbit/s take 2 s
+    assert times["node-a"] > 0.75  # 2 Mbit at 2 Mbit/s take 1 s
     assert times["node-b"] < times["node-a"]
 
 
@@ -152,12 +152,12 @@ def test_a_slow_gate_is_slow_to_all_and_what_leaves_it_is_counted(cluster: Clust
     sent_before, received_before = cluster.gate_bytes()
     cluster.slow(2)
     begun = time.monotonic()
-    assert cluster.ssh(host, "head", "-c", "500000", "/dev/zero").stdout == "\0" * 500_000
-    assert time.monotonic() - begun > 1.5  # 4 Mbit at 2 Mbit/s take 2 s
+    assert cluster.ssh(host, "head", "-c", "250000", "/dev/zero").stdout == "\0" * 250_000
+    assert time.monotonic() - begun > 0.75  # 2 Mbit at 2 Mbit/s take 1 s
     cluster.slow(None)
     sent, received = cluster.gate_bytes()
-    assert 500_000 < received - received_before < 800_000
-    assert sent - sent_before < 200_000
+    assert 250_000 < received - received_before < 400_000
+    assert sent - sent_before < 100_000
 
 
 def test_a_full_disk_refuses_and_a_read_only_one_too(cluster: Cluster) -> None:
@@ -176,7 +176,7 @@ def test_a_stopped_sshd_refuses_and_a_frozen_one_says_nothing(cluster: Cluster) 
     assert can_connect(cluster, stopped.address) == "Connection refused"
     frozen.freeze_sshd()
     code = (
-        "import socket\ns = socket.create_connection(('node-b', 22), 2)\n"
+        "import socket\ns = socket.create_connection(('node-b', 22), 1)\n"
         "try: print(s.recv(4))\nexcept TimeoutError: print('silence')\nfinally: s.close()"
     )
     assert cluster.run([sys.executable, "-c", code]).stdout == "silence\n"

@@ -13,7 +13,7 @@ from tests.cluster.hosts import Cluster
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(400)]
 
 HOSTS = 32
-SECONDS = 10
+SECONDS = 6
 THREADS_A_NODE = 4
 FDS_A_NODE = 8
 OF_ITS_OWN = 60  # threads and descriptors that do not depend on the number of nodes
