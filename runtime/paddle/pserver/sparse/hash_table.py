@@ -244,10 +244,9 @@ class HashTable:
         return numbers
 
     def _keep(self, ids: Ids, numbers: Numbers) -> None:
-        if self._snapshots and len(ids):
-            parts, ticks = self._slabs.gathered(numbers)
+        if len(ids):
             for snapshot in self._snapshots:
-                snapshot.keep(ids, numbers, parts, ticks)
+                snapshot.keep(ids, numbers)
 
     def _sweep(self, segment: int, clock: int) -> None:
         """Drop the rows of one segment that were too old in batch `clock`."""

@@ -27,6 +27,7 @@ Ids = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
 
 _BLOCK_BYTES, _BLOCK_ROWS = 4 << 20, 1 << 13
+_SMALL = 16
 _AHEAD = 16
 """Blocks that are listed and not copied yet: more than whoever copies needs while the owner is busy."""
 
@@ -53,6 +54,8 @@ class Snapshot:
         self._is_taken = np.zeros(len(slabs), np.bool_)  # by row number
         self._kept: deque[Block] = deque()
         self._num_kept = 0
+        self._spare: list[Floats] = []
+        self._lent: Floats | None = None  # of the kept block that was returned last
         self._listed: deque[_Listed] = deque()
         self._copied: _Listed | None = None  # at this moment
         self._segment = 0
@@ -64,7 +67,7 @@ class Snapshot:
     @property
     def floats_of_block(self) -> int:
         """How many floats a block of listed rows has at most."""
-        return self._rows * self._slabs.parts * self._slabs.width
+        return self._floats(self._rows)
 
     @property
     def is_listed(self) -> bool:
@@ -102,11 +105,14 @@ class Snapshot:
         """Return some rows that were kept or listed, or none of them; None if there are no such.
 
         Args:
-            into: (floats_of_block,): where the floats may lie; the block then holds as long as nobody changes it.
+            into: (floats_of_block,): where the floats may lie; the block then holds until the next call.
         """
         with self._lock:
+            if self._lent is not None:
+                self._spare.append(self._lent)
+                self._lent = None
             if self._num_kept >= self._rows or (self._kept and not self._listed):
-                return self._take_kept()
+                return self._take_kept(may_take_back=into is not None)
             if not self._listed:
                 return None
             self._copied = listed = self._listed.popleft()
@@ -115,14 +121,17 @@ class Snapshot:
             self._copied = None
         return block
 
-    def keep(self, ids: Ids, numbers: Numbers, parts: Floats, ticks: Numbers) -> None:
+    def keep(self, ids: Ids, numbers: Numbers) -> None:
         """Copy rows that are about to change, as far as they belong here and were not taken yet."""
-        ours = np.flatnonzero(changed(ticks, self.since, self.header.clock))
+        ours = np.flatnonzero(changed(self._slabs.ticks(numbers), self.since, self.header.clock))
         with self._lock:
             ours = ours[~self._are_taken(numbers[ours])]
-            if len(ours):
-                self._is_taken[numbers[ours]] = True
-                self._keep(Block(ids[ours], parts[:, ours], ticks[ours]))
+            self._is_taken[numbers[ours]] = True
+        for start in range(0, len(ours), self._rows):
+            part = ours[start : start + self._rows]
+            block = self._gathered(ids[part], numbers[part], self._memory(len(part)))
+            with self._lock:
+                self._keep(block)
 
     def finish(self) -> None:
         """Copy all that is left at once: everything is about to change."""
@@ -140,14 +149,39 @@ class Snapshot:
         self._kept.append(block)
         self._num_kept += len(block.ids)
 
-    def _take_kept(self) -> Block:
-        """Return about as many of the kept rows as a block has, the oldest."""
-        blocks, count = [], 0
-        while self._kept and count < self._rows:
-            blocks.append(self._kept.popleft())
-            count += len(blocks[-1].ids)
+    def _memory(self, count: int) -> Floats:
+        """Return room for a block of so many rows: what was used before, for to find other memory takes long."""
+        with self._lock:
+            if count >= self._rows // _SMALL and self._spare:
+                return self._spare.pop()
+        return np.empty(
+            self.floats_of_block if count >= self._rows // _SMALL else self._floats(count), np.float32
+        )
+
+    def _take_kept(self, *, may_take_back: bool) -> Block:
+        """Return the oldest of the kept blocks; of small ones as many as a block has rows."""
+        blocks = [self._kept.popleft()]
+        count = len(blocks[0].ids)
+        if self._is_spare(blocks[0]):
+            self._lent = blocks[0].parts.base if may_take_back else None
+        else:
+            while self._kept and count < self._rows and not self._is_spare(self._kept[0]):
+                blocks.append(self._kept.popleft())
+                count += len(blocks[-1].ids)
         self._num_kept -= count
         return _merged(blocks)
+
+    def _is_spare(self, block: Block) -> bool:
+        return block.parts.base is not None and block.parts.base.size == self.floats_of_block
+
+    def _floats(self, count: int) -> int:
+        return count * self._slabs.parts * self._slabs.width
+
+    def _gathered(self, ids: Ids, numbers: Numbers, into: Floats) -> Block:
+        parts = into[: self._floats(len(ids))].reshape(self._slabs.parts, len(ids), self._slabs.width)
+        ticks = np.empty(len(ids), np.uint32)
+        self._slabs.gather(numbers, parts, ticks)
+        return Block(ids, parts, ticks)
 
     def _copy(self, listed: _Listed, into: Floats | None) -> Block:
         """Copy those of some rows that belong here and that nobody else takes, before or meanwhile."""
@@ -156,11 +190,8 @@ class Snapshot:
         with self._lock:
             ours = ours[~self._are_taken(numbers[ours])]
         ids, numbers = ids[ours], numbers[ours]
-        shape = self._slabs.parts, len(ids), self._slabs.width
-        size = len(ids) * self._slabs.parts * self._slabs.width
-        parts = (np.empty(size, np.float32) if into is None else into[:size]).reshape(shape)
-        ticks = np.empty(len(ids), np.uint32)
-        self._slabs.gather(numbers, parts, ticks)
+        memory = np.empty(self._floats(len(ids)), np.float32) if into is None else into
+        ids, parts, ticks = self._gathered(ids, numbers, memory)
         with self._lock:
             late = self._is_taken[numbers]
             self._is_taken[numbers] = True

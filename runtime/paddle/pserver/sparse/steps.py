@@ -76,9 +76,7 @@ class Steps:
         """Change rows and their ticks; those that were there before are given to `keep` first."""
         if keep is not None:
             before = rows.part((rows.numbers != ABSENT) & ~rows.fresh)
-            for start in range(0, len(before.ids), self.block):
-                some = before.part(slice(start, start + self.block))
-                keep(some.ids, some.numbers)
+            keep(before.ids, before.numbers)
         formula = self._formulas.at(at.clock, at.learning_rate)
         if formula is not None:
             slabs.change(*rows, sums, formula, tick(at.clock), at.clock - at.caught_up)
