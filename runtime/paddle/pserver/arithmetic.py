@@ -21,6 +21,7 @@ Floats = npt.NDArray[np.float32]
 _COMPILED_FROM_BYTES = 1 << 18
 _MASK = 0xFFFFFFFFFFFFFFFF
 _NO_WORDS = np.zeros(0, np.uint64)
+_WORD, _FLOAT = np.dtype("<u8"), np.dtype("<f4")
 
 
 class Findings(NamedTuple):
@@ -78,12 +79,15 @@ def checksum_of(frame: bytes | memoryview) -> int:
     if len(frame) >= _COMPILED_FROM_BYTES:
         return inspect(frame).checksum
     count = len(frame) // 8
-    return _with_rest(int(np.frombuffer(frame, "<u8", count).sum(dtype=np.uint64)), frame[8 * count :])
+    return _with_rest(int(np.add.reduce(np.frombuffer(frame, _WORD, count))), frame[8 * count :])
 
 
 def is_finite(frame: bytes | memoryview) -> bool:
     """Return whether bytes, read as float32, hold neither NaN nor infinity."""
-    return bool(np.isfinite(np.frombuffer(frame, "<f4", len(frame) // 4)).all())
+    floats = np.frombuffer(frame, _FLOAT, len(frame) // 4)
+    return (
+        int(np.count_nonzero(np.isfinite(floats))) == floats.size
+    )  # faster than `all`, which calls a reduction
 
 
 def descend(

@@ -151,7 +151,9 @@ class Layout:
         """
         if name not in arrays:
             raise ConfigError(f"{what} of parameter {name} is missing")
-        array = np.ascontiguousarray(self._checked(name, arrays[name], what)).reshape(-1)
+        array = np.ascontiguousarray(self._checked(name, arrays[name], what))
+        if array.ndim != 1:
+            array = array.reshape(-1)
         if not check:
             return array
         # A sum is finite far faster than every element is checked; only a strange sum needs the slow look.

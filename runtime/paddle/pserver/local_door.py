@@ -72,14 +72,18 @@ class LocalDoor:
         return None
 
     def receive(self, visitor: Visitor) -> tuple[Message, list[int]] | None:
-        """Return the next message and the descriptors with it; None if there is none now.
+        """Return the next message and the descriptors with it, which a visitor shows once; None if there is none now.
 
         Raises:
             ConnectionError: the trainer is gone.
             WireError: it is no message.
         """
+        descriptors: list[int] = []
         try:
-            data, descriptors, _, _ = socket.recv_fds(visitor.sock, MAX_PACKET, 1)
+            if visitor.gradient is None:
+                data, descriptors, _, _ = socket.recv_fds(visitor.sock, MAX_PACKET, 1)
+            else:
+                data = visitor.sock.recv(MAX_PACKET)
         except BlockingIOError:
             return None
         if not data:
@@ -125,7 +129,7 @@ class LocalDoor:
 
     def send(self, address: bytes, message: Message) -> bool:
         """Send; return False if that cannot be done here and now."""
-        if sum(section.array.nbytes for section in message.sections) > MAX_PACKET // 2:
+        if message.sections and sum(each.array.nbytes for each in message.sections) > MAX_PACKET // 2:
             return False
         try:
             return bool(self._visitors[address].sock.send(pack(message)))

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import socket
 
@@ -62,23 +61,24 @@ class LocalLink:
         Raises:
             ConnectionError: the server is gone.
         """
-        with contextlib.suppress(BlockingIOError):
+        try:
             packet = self.sock.recv(MAX_PACKET)
-            if not packet:
-                raise ConnectionResetError("closed")
-            return decode(unpack(packet))
-        return None
+        except BlockingIOError:
+            return None
+        if not packet:
+            raise ConnectionResetError("closed")
+        return decode(unpack(packet))
 
     def values(self, reply: Message) -> Floats:
-        """Return the slab that the reply to a push in place speaks of; it changes with the next push but one.
+        """Return the slab that the answer to a push in place speaks of; it changes with the next push but one.
 
         Raises:
             WireError: there is no such slab.
         """
-        which = reply.section("slab").array
-        if which.shape != (1,) or which[0] >= len(self._values):
+        which = reply.extra - IN_PLACE
+        if not 0 <= which < len(self._values):
             raise WireError("a reply that names no slab")
-        return self._values[int(which[0])]
+        return self._values[which]
 
     def carries(self, message: Message) -> bool:
         """Return whether a message is nothing but a push of `gradient`."""

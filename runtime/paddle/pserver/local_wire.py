@@ -12,14 +12,12 @@ import socket
 import struct
 from collections.abc import Sequence
 
-import numpy as np
-
 from paddle.errors import WireError
 from paddle.pserver.keys import WireKeys
-from paddle.pserver.message import Frame, Message, Section, encode
+from paddle.pserver.message import Frame, Message, encode
 
 IN_PLACE = 1 << 63
-"""`extra` of a push whose gradient lies in shared memory."""
+"""`extra` of a push whose gradient lies in shared memory; its answer adds the number of the slab with the values."""
 
 MAX_PACKET = 1 << 16
 _CREDENTIALS = struct.Struct("3i")
@@ -41,14 +39,12 @@ def is_our_user(sock: socket.socket) -> bool:
     return bool(_CREDENTIALS.unpack(got)[1] == os.geteuid())
 
 
-def slab_name(which: int) -> Section:
-    """Return the section that tells in which of a server's two slabs values are."""
-    return Section("slab", np.array([which], np.uint8))
-
-
 def pack(message: Message) -> bytes:
     """Return a message as a packet; one of more than `MAX_PACKET` bytes cannot be sent."""
-    return b"".join(part for frame in encode(message) for part in (_LENGTH.pack(len(frame)), frame))
+    parts: list[Frame] = []
+    for frame in encode(message):
+        parts += (_LENGTH.pack(len(frame)), frame)
+    return b"".join(parts)
 
 
 def unpack(packet: bytes) -> Sequence[Frame]:
@@ -57,11 +53,11 @@ def unpack(packet: bytes) -> Sequence[Frame]:
     Raises:
         WireError: it was cut off.
     """
-    frames, rest = [], memoryview(packet)
-    while len(rest) >= _LENGTH.size:
-        length = _LENGTH.unpack_from(rest)[0]
-        frames.append(rest[_LENGTH.size : _LENGTH.size + length])
-        if len(frames[-1]) != length:
+    frames, start = [], _LENGTH.size
+    while start <= len(packet):
+        stop = start + _LENGTH.unpack_from(packet, start - _LENGTH.size)[0]
+        if stop > len(packet):
             raise WireError("a packet that was cut off")
-        rest = rest[_LENGTH.size + length :]
+        frames.append(packet[start:stop])
+        start = stop + _LENGTH.size
     return frames

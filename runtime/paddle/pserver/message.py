@@ -25,7 +25,7 @@ import numpy.typing as npt
 from paddle.errors import WireError
 from paddle.pserver.arithmetic import Findings, checksum_of, inspect, is_finite, is_looked_at_once
 
-WIRE_VERSION = 2
+WIRE_VERSION = 3
 MAX_FRAME_BYTES = 1 << 30
 MAX_SECTIONS = 4096
 MAX_HEADER_BYTES = 1 << 20
@@ -33,8 +33,10 @@ MAX_HEADER_BYTES = 1 << 20
 _MAGIC = b"PDPS"
 _HEADER = struct.Struct("<4sBBHIIQQQQQ")
 _CRC_AT = 12
+_NO_CRC = bytes(4)
+_CRC = struct.Struct("<I")
 _SECTION = struct.Struct("<BBBQ")
-_MAX_DIMS = 8
+_SHAPES = [struct.Struct(f"<{ndim}Q") for ndim in range(9)]  # by number of dimensions
 DTYPES = tuple(np.dtype(code) for code in ("<f4", "<i8", "u1", "<f8", "<i4", "<f2", "?"))
 _FLOATS = DTYPES[0]
 _CODES = {dtype: code for code, dtype in enumerate(DTYPES)}
@@ -84,6 +86,9 @@ class Verb(IntEnum):
     VALUES = 69
 
 
+_VERBS = {int(verb): verb for verb in Verb}
+
+
 class Section:
     """One named array of a message. Its checksum is computed once, however many peers get it."""
 
@@ -118,7 +123,7 @@ class Section:
     def checksum(self) -> int:
         """What `Findings.checksum` says of the array's bytes."""
         if self._checksum is None:
-            at_once = self.array.dtype == _FLOATS and is_looked_at_once(self.array.nbytes)
+            at_once = is_looked_at_once(self.array.nbytes) and self.array.dtype == _FLOATS
             self._checksum = self._look().checksum if at_once else checksum_of(self.frame)
         return self._checksum
 
@@ -172,30 +177,22 @@ def error_message(text: str) -> Message:
 
 def encode(message: Message) -> list[Frame]:
     """Return the frames of a message; array frames are views, not copies."""
-    m = message
+    verb, trainer, session, request, stamp, value, extra, sections = message
     header = bytearray(
         _HEADER.pack(
-            _MAGIC,
-            WIRE_VERSION,
-            m.verb,
-            len(m.sections),
-            m.trainer,
-            0,
-            m.session,
-            m.request,
-            m.stamp,
-            m.value,
-            m.extra,
+            _MAGIC, WIRE_VERSION, verb, len(sections), trainer, 0, session, request, stamp, value, extra
         )
     )
-    for section in m.sections:
-        name = section.name.encode()
-        array = section.array
+    frames: list[Frame] = [b""]
+    for section in sections:
+        name, array = section.name.encode(), section.array
         header += _SECTION.pack(len(name), _CODES[array.dtype], array.ndim, section.checksum)
         header += name
-        header += struct.pack(f"<{array.ndim}Q", *array.shape)
-    struct.pack_into("<I", header, _CRC_AT, zlib.crc32(header))
-    return [bytes(header), *(section.frame for section in m.sections)]
+        header += _SHAPES[array.ndim].pack(*array.shape)
+        frames.append(section.frame)
+    _CRC.pack_into(header, _CRC_AT, zlib.crc32(header))
+    frames[0] = bytes(header)
+    return frames
 
 
 def decode(frames: Sequence[Frame]) -> Message:
@@ -210,8 +207,8 @@ def decode(frames: Sequence[Frame]) -> Message:
     header = bytes(frames[0])
     if header[: len(_MAGIC)] != _MAGIC:
         raise DamagedError(f"not a message: expected {_MAGIC!r}, got {header[: len(_MAGIC)]!r}")
-    bare = header[:_CRC_AT] + bytes(4) + header[_CRC_AT + 4 :]
-    if _HEADER.unpack_from(header)[5] != zlib.crc32(bare):
+    bare = header[:_CRC_AT] + _NO_CRC + header[_CRC_AT + len(_NO_CRC) :]
+    if _CRC.unpack_from(header, _CRC_AT)[0] != zlib.crc32(bare):
         raise DamagedError("a message was damaged on the way: the checksum of its header differs")
     message, checksums = _parse(header, frames)
     for section, checksum in zip(message.sections, checksums, strict=True):
@@ -226,11 +223,10 @@ def peek(header: bytes) -> Message:
     Raises:
         WireError: it is too short, or of an unknown verb.
     """
-    try:
-        _, _, verb, _, trainer, _, *numbers = _HEADER.unpack_from(header)
-        return Message(Verb(verb), trainer, *numbers)
-    except (struct.error, ValueError) as error:
-        raise WireError(f"a header that cannot be read: {error}") from None
+    if len(header) < _HEADER.size:
+        raise WireError(f"a header of {len(header)} bytes")
+    _, _, verb, _, trainer, _, session, request, stamp, value, extra = _HEADER.unpack_from(header)
+    return Message(_known(verb), trainer, session, request, stamp, value, extra)
 
 
 def parse(frames: Sequence[Frame]) -> Message:
@@ -245,34 +241,37 @@ def parse(frames: Sequence[Frame]) -> Message:
 def _parse(header: bytes, frames: Sequence[Frame]) -> tuple[Message, list[int]]:
     if len(header) < _HEADER.size:
         raise WireError(f"a header of {len(header)} bytes")
-    _, version, verb, count, trainer, _, *numbers = _HEADER.unpack_from(header)
+    _, version, verb, count, trainer, _, session, request, stamp, value, extra = _HEADER.unpack_from(header)
     if version != WIRE_VERSION:
         raise WireError(
             f"wire version: this side speaks {WIRE_VERSION}, the peer {version}; use one release everywhere"
         )
     if count != len(frames) - 1 or count > MAX_SECTIONS:
         raise WireError(f"expected {count} array frames (at most {MAX_SECTIONS}), got {len(frames) - 1}")
-    try:
-        verb = Verb(verb)
-    except ValueError:
-        raise WireError(f"unknown verb {verb}") from None
-    sections, checksums = _sections(header, frames[1:])
-    session, request, stamp, value, extra = numbers
-    return Message(verb, trainer, session, request, stamp, value, extra, sections), checksums
+    known = _known(verb)
+    sections, checksums = _sections(header, frames)
+    return Message(known, trainer, session, request, stamp, value, extra, sections), checksums
+
+
+def _known(verb: int) -> Verb:
+    if verb not in _VERBS:
+        raise WireError(f"unknown verb {verb}")
+    return _VERBS[verb]
 
 
 def _sections(header: bytes, frames: Sequence[Frame]) -> tuple[tuple[Section, ...], list[int]]:
+    """Read what a header says of the frames after it."""
     at = _HEADER.size
     sections, checksums = [], []
-    for frame in frames:
+    for frame in frames[1:]:
         try:
             name_bytes, code, ndim, checksum = _SECTION.unpack_from(header, at)
             at += _SECTION.size
             name = header[at : at + name_bytes].decode()
             at += name_bytes
-            if ndim > _MAX_DIMS or code >= len(DTYPES):
+            if ndim >= len(_SHAPES) or code >= len(DTYPES):
                 raise WireError(f"section {name!r}: unknown dtype {code} or {ndim} dimensions")
-            shape = struct.unpack_from(f"<{ndim}Q", header, at)
+            shape = _SHAPES[ndim].unpack_from(header, at)
             at += 8 * ndim
         except (struct.error, UnicodeDecodeError) as error:
             raise WireError(f"a section's description is damaged: {error}") from None
@@ -285,7 +284,8 @@ def _sections(header: bytes, frames: Sequence[Frame]) -> tuple[tuple[Section, ..
                 f"section {name!r}: {shape} {dtype} is {expected} bytes, the frame has {len(frame)}"
             )
         try:
-            sections.append(Section(name, np.frombuffer(frame, dtype).reshape(shape)))
+            array = np.frombuffer(frame, dtype)
+            sections.append(Section(name, array if ndim == 1 else array.reshape(shape)))
             checksums.append(checksum)
         except ValueError as error:  # no bytes, yet a dimension beyond every limit
             raise WireError(f"section {name!r}: {shape}: {error}") from None

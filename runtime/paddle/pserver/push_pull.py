@@ -10,6 +10,7 @@ from paddle.optim.spec import RowGradient
 from paddle.pserver.dense_push import DensePush
 from paddle.pserver.exchange import Exchange, Network
 from paddle.pserver.layout import Array, Layout
+from paddle.pserver.local_wire import IN_PLACE
 from paddle.pserver.message import Message, Section, Verb
 from paddle.pserver.tables import reply_array
 from paddle.pserver.transfer import Transfer
@@ -43,7 +44,7 @@ class PushPull:
                 push = DensePush(self._layout, i, endpoint, flat, self._layout.cut(i, flat), views)
                 transfers[i] = push.transfer(head, theirs)
         for i, reply in self._exchange.carry(transfers).items():
-            if i in in_place and reply.sections and reply.sections[0].name:
+            if i in in_place and reply.extra >= IN_PLACE:
                 self._layout.scatter(i, self._node.take(i, reply), views)
                 continue
             self._node.lose(i)  # what was shared, if anything, is not what holds now

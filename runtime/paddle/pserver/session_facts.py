@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Set
 from typing import Any
 
+from paddle.pserver.local_wire import IN_PLACE
 from paddle.pserver.message import Message, Section, Verb
 from paddle.pserver.session import Session, Sessions
 
@@ -65,5 +66,5 @@ def _reply_to_json(reply: Message) -> dict[str, Any]:
         "value": reply.value,
         "extra": reply.extra,
         "text": reply.section("").as_text() if is_text else None,
-        "values": bool(reply.sections) and not is_text,
+        "values": (bool(reply.sections) or reply.extra >= IN_PLACE) and not is_text,
     }

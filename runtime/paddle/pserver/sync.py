@@ -44,6 +44,8 @@ class Barrier(Generic[T]):
 
     def missing(self, excused: Collection[int] = ()) -> list[int]:
         """Return who must still come, ascending; those in `excused` need not."""
+        if len(self._arrived) == self._num_trainers:
+            return []
         return [t for t in range(self._num_trainers) if t not in self._arrived and t not in excused]
 
     def is_open(self, excused: Collection[int] = ()) -> bool:

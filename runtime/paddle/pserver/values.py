@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 
 from paddle.pserver.gradient import Gradient
-from paddle.pserver.local_wire import slab_name
+from paddle.pserver.local_wire import IN_PLACE
 from paddle.pserver.message import Message, Section, Verb
 from paddle.pserver.store import Store
 
@@ -28,10 +28,11 @@ def part_of_values(store: Store, message: Message) -> Message:
 
 def answer_to_push(store: Store, gradient: Gradient) -> Message:
     """Return the answer to a push; to one in chunks the values go in chunks too, beside it."""
-    done = Message(Verb.OK, value=store.version, extra=store.pass_id)
+    if gradient.in_place:
+        return Message(Verb.OK, value=store.version, extra=IN_PLACE + store.slab_number)
     if gradient.slab is None:
-        return done
-    return done._replace(sections=(slab_name(store.slab_number),)) if gradient.in_place else values_of(store)
+        return Message(Verb.OK, value=store.version, extra=store.pass_id)
+    return values_of(store)
 
 
 def part_of_table(store: Store, message: Message) -> Message:

@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from paddle.errors import ConfigError
-from paddle.pserver.arithmetic import inspect
 from paddle.pserver.layout import Array, Layout
-from paddle.pserver.message import Message
+from paddle.pserver.message import Message, Section
+from paddle.pserver.placement import DenseShare
 
 
 class SharedSlabs(Protocol):
@@ -21,17 +21,33 @@ class SharedSlabs(Protocol):
         """Return the slab that a reply speaks of."""
 
 
+class _Home(NamedTuple):
+    """Where the gradient of one part of a parameter lies in shared memory."""
+
+    part: DenseShare
+    array: Array
+
+
 class WithinNode:
     """The servers whose memory this trainer shares, by index."""
 
     def __init__(self, layout: Layout, shared: Mapping[int, SharedSlabs]) -> None:
         self._layout, self._shared = layout, dict(shared)
         self._latest: dict[int, Array] = {}
+        self._homes = {
+            index: [
+                _Home(part, slabs.gradient[part.start : part.stop]) for part in layout.shares[index].dense
+            ]
+            for index, slabs in self._shared.items()
+        }
 
     def gradient(self, name: str) -> Array | None:
         """Return where a parameter's gradient lies in shared memory, (size,); None if it does not, as a whole."""
-        place = self._place(name)
-        return None if place is None else self._shared[place[0]].gradient[place[1]]
+        for homes in self._homes.values():
+            for part, array in homes:
+                if part.parameter.name == name and array.size == part.parameter.size:
+                    return array
+        return None
 
     def value(self, name: str) -> Array | None:
         """Return the newest values of a parameter, (size,), read-only, as long as no other push is begun."""
@@ -45,14 +61,15 @@ class WithinNode:
             ConfigError: one is NaN or infinite.
         """
         slab = self._shared[index].gradient
-        for part in self._layout.shares[index].dense:
-            here, name = slab[part.start : part.stop], part.parameter.name
-            if name not in flat:
+        for part, here in self._homes[index]:
+            name = part.parameter.name
+            gradient = flat.get(name)
+            if gradient is None:
                 here[...] = 0.0
                 continue
-            if flat[name].ctypes.data != here.ctypes.data:
-                part.gather(flat[name], slab)
-            if not inspect(here.data.cast("B")).is_finite:
+            if gradient is not here and gradient.ctypes.data != here.ctypes.data:
+                part.gather(gradient, slab)
+            if not Section("", here).is_finite:
                 raise ConfigError(f"gradient of parameter {name} is NaN or infinite; nothing was sent")
         return slab
 
@@ -68,6 +85,7 @@ class WithinNode:
     def lose(self, index: int) -> None:
         """Forget a server that is not there any more; its arrays stay with whoever holds them."""
         self._shared.pop(index, None)
+        self._homes.pop(index, None)
         self._latest.pop(index, None)
 
     def _place(self, name: str) -> tuple[int, slice] | None:
