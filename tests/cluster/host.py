@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from tests.cluster import addresses, network, sshd
 from tests.cluster.deadline import wait_for
+from tests.cluster.host_files import HostFiles
 from tests.cluster.namespaces import Namespaces
 from tests.cluster.processes import HostProcess, listening_ports, processes_of
 
@@ -27,28 +27,7 @@ SSHD_S = 20.0
 PRIVATE_DIRS = ("/root", "/tmp")  # what a host does not share with this machine
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 KINDS = ("--net", "--mount", "--pid", "--uts", "--ipc")
-RUNTIME = "root/.paddle/runtime"  # below a host's files: the trees that jobs of ours run from
 INIT = Path(__file__).with_name("host_init.sh")
-
-
-@dataclass(frozen=True)
-class HostFiles:
-    """Where the files of a host lie on this machine.
-
-    Attributes:
-        etc: its passwd, hosts, sshd_config and host key.
-        fs: what it sees as /root and /tmp.
-    """
-
-    state: Path
-
-    @property
-    def etc(self) -> Path:
-        return self.state / "etc"
-
-    @property
-    def fs(self) -> Path:
-        return self.state / "fs"
 
 
 class Host:
@@ -139,13 +118,7 @@ class Host:
     def wipe(self, keep_runtime: bool = False) -> None:
         """Gives the host, while it is off, an empty /root and /tmp; the runtime that jobs left there may stay."""
         assert not self.alive, f"{self.name} is on"
-        runtime, aside = self.files.fs / RUNTIME, self.files.state / "runtime"
-        if keep_runtime and runtime.exists():
-            runtime.rename(aside)
-        shutil.rmtree(self.files.fs, ignore_errors=True)
-        if aside.exists():
-            runtime.parent.mkdir(parents=True)
-            aside.rename(runtime)
+        self.files.wipe(keep_runtime)
 
     @property
     def alive(self) -> bool:
