@@ -15,8 +15,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple, Protocol
 
-from paddle.errors import PserverError, PserverLost, WaitTimeout, WireError
-from paddle.pserver.message import Message, Verb
+from paddle.errors import ConfigError, PserverError, PserverLost, WaitTimeout, WireError
+from paddle.pserver.message import STRANGE, Message, Verb
 from paddle.pserver.transfer import Transfer
 from paddle.pserver.within_node import SharedSlabs
 
@@ -205,6 +205,9 @@ class Exchange:
         if reply.verb not in _REFUSALS:
             return
         endpoint = self._network.endpoints[index]
+        if reply.value == STRANGE and len(self._stamps) == 1:
+            self._broken = ""
+            raise ConfigError(reply.section("").as_text())
         self._broken = f"pserver {endpoint}: {reply.section('').as_text()}"
         raise _REFUSALS[reply.verb](self._broken, endpoint)
 

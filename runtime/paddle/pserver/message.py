@@ -170,9 +170,13 @@ class Message(NamedTuple):
         raise WireError(f"{self.verb.name} message without a section named {name!r}")
 
 
-def error_message(text: str) -> Message:
-    """Return the reply that refuses a request."""
-    return Message(Verb.ERROR, sections=(Section.text("", text),))
+STRANGE = 1
+"""`value` of an ERROR: a gradient is NaN or infinite, and the trainer may go on if it asked nobody else."""
+
+
+def error_message(text: str, value: int = 0) -> Message:
+    """Return the reply that refuses a request; `value`: 0, or STRANGE."""
+    return Message(Verb.ERROR, value=value, sections=(Section.text("", text),))
 
 
 def encode(message: Message) -> list[Frame]:

@@ -15,7 +15,7 @@ from typing import Any
 from paddle.errors import PaddleError, PserverError, WireError
 from paddle.pserver.configuration import Configuration
 from paddle.pserver.gradient import Gradient, read_gradient
-from paddle.pserver.message import Message, Verb, error_message
+from paddle.pserver.message import STRANGE, Message, Verb, error_message
 from paddle.pserver.model import Model
 from paddle.pserver.pushes import Pushes, RefusedPush
 from paddle.pserver.service import Desk
@@ -254,7 +254,7 @@ class Training:
             try:
                 return self._pushes.advance(store, self._left | self._finish.arrived)
             except RefusedPush as refused:
-                self._answer(refused.trainer, error_message(str(refused)))
+                self._answer(refused.trainer, error_message(str(refused), STRANGE))
 
     def _finish_pass(self, store: Store) -> Message:
         self._pass_open = False

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
 from paddle.errors import ConfigError
+from paddle.pserver.arithmetic import is_looked_at_once
 from paddle.pserver.layout import Array, Layout
 from paddle.pserver.message import Message, Section
 from paddle.pserver.placement import DenseShare
@@ -57,10 +58,14 @@ class WithinNode:
     def fill(self, index: int, flat: Mapping[str, Array]) -> Array:
         """Put gradients where server `index` reads them, if they do not lie there; those left out become 0.
 
+        Large ones for the only server are not looked at: it does that where it adds them up, and changes nothing if
+        one is strange. Among several others may have used their part by then.
+
         Raises:
             ConfigError: one is NaN or infinite.
         """
         slab = self._shared[index].gradient
+        is_seen_there = len(self._layout.shares) == 1 and is_looked_at_once(slab.nbytes)
         for part, here in self._homes[index]:
             name = part.parameter.name
             gradient = flat.get(name)
@@ -69,8 +74,8 @@ class WithinNode:
                 continue
             if gradient is not here and gradient.ctypes.data != here.ctypes.data:
                 part.gather(gradient, slab)
-            if not Section("", here).is_finite:
-                raise ConfigError(f"gradient of parameter {name} is NaN or infinite; nothing was sent")
+            if not is_seen_there and not Section("", here).is_finite:
+                raise ConfigError(f"gradient of parameter {name} is NaN or infinite; nothing was changed")
         return slab
 
     def take(self, index: int, reply: Message) -> Array:
