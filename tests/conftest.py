@@ -31,8 +31,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def pytest_sessionstart() -> None:
-    """Runs in the background (`&`, nohup) ignore Ctrl+C or hang-ups; what tests start must hear them all the same."""
-    for number in (signal.SIGINT, signal.SIGHUP):
+    """Runs in the background (`&`, nohup) ignore keys and hang-ups; what tests start must hear them all the same."""
+    for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_IGN:
             # Ignored here still, but not in what is started.
             signal.signal(number, lambda *_: None)
@@ -55,6 +55,14 @@ def pytest_runtest_makereport(
 def jobs_apart(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Jobs of tests keep their state away from those of the person who runs them."""
     os.environ["PADDLE_STATE_DIR"] = str(tmp_path_factory.mktemp("jobs"))
+
+
+@pytest.fixture(scope="session")
+def compiled() -> None:
+    """Compiled kernels lie where processes of tests find them: a server killed while it compiles never gets done."""
+    from paddle.pserver.sparse.warming import warm_up  # a third of a second, which few runs need
+
+    warm_up()
 
 
 @pytest.fixture(scope="session")
