@@ -81,6 +81,10 @@ class DenseUpdater:
         """The arrays (size,) that the rule keeps, by name: not copied, and none before the first step."""
         return self._state if self._batches else {}
 
+    def count(self) -> None:
+        """Note a step that somebody else took, by a rule that keeps nothing."""
+        self._batches += 1
+
     def resume(self, batches: int, columns: dict[str, Array]) -> None:
         """Go on where another updater of the same parameter was; takes the arrays over.
 

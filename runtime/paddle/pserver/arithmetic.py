@@ -84,10 +84,13 @@ def checksum_of(frame: bytes | memoryview) -> int:
 
 def is_finite(frame: bytes | memoryview) -> bool:
     """Return whether bytes, read as float32, hold neither NaN nor infinity."""
-    floats = np.frombuffer(frame, _FLOAT, len(frame) // 4)
-    return (
-        int(np.count_nonzero(np.isfinite(floats))) == floats.size
-    )  # faster than `all`, which calls a reduction
+    return all_finite(np.frombuffer(frame, _FLOAT, len(frame) // 4))
+
+
+def all_finite(floats: Floats) -> bool:
+    """Return whether an array holds neither NaN nor infinity."""
+    # Faster than `all`, which is a reduction.
+    return int(np.count_nonzero(np.isfinite(floats))) == floats.size
 
 
 def descend(

@@ -190,11 +190,16 @@ class Exchange:
         return replies
 
     def _own(self, index: int, message: Message) -> Message:
-        return message._replace(
-            trainer=self._trainer,
-            session=self._session,
-            request=self._request,
-            stamp=self._stamps[index],
+        """Return a message with the numbers of this session and request."""
+        return Message(
+            message.verb,
+            self._trainer,
+            self._session,
+            self._request,
+            self._stamps[index],
+            message.value,
+            message.extra,
+            message.sections,
         )
 
     def _place(self, transfer: Transfer, head: Message) -> memoryview | None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from paddle.errors import WireError
 from paddle.pserver.keys import WireKeys
-from paddle.pserver.local_wire import IN_PLACE, MAX_PACKET, is_our_user, local_name, pack, unpack
+from paddle.pserver.local_wire import IN_PLACE, MAX_PACKET, in_place, is_our_user, local_name, pack, unpack
 from paddle.pserver.message import Message, Section, Verb, decode
 from paddle.pserver.shared_memory import Floats, mapped
 
@@ -121,7 +121,7 @@ class LocalDoor:
             return message
         if visitor.gradient is None:
             raise WireError("a push in place without shared memory")
-        return message._replace(sections=(Section("", visitor.gradient),))
+        return in_place(message, (Section("", visitor.gradient),))
 
     def has(self, address: bytes) -> bool:
         """Return whether an address is one of a visitor."""

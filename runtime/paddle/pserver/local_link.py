@@ -8,7 +8,7 @@ import socket
 
 from paddle.errors import WireError
 from paddle.pserver.keys import WireKeys
-from paddle.pserver.local_wire import IN_PLACE, MAX_PACKET, is_our_user, local_name, pack, unpack
+from paddle.pserver.local_wire import IN_PLACE, MAX_PACKET, in_place, is_our_user, local_name, pack, unpack
 from paddle.pserver.message import Message, Section, Verb, decode
 from paddle.pserver.shared_memory import Floats, SharedArray, mapped
 
@@ -51,7 +51,7 @@ class LocalLink:
     def send(self, message: Message) -> bool:
         """Send a push of `gradient`; return False if the server is gone or does not take it."""
         try:
-            return bool(self.sock.send(pack(message._replace(extra=IN_PLACE, sections=()))))
+            return bool(self.sock.send(pack(in_place(message, ()))))
         except OSError:
             return False
 

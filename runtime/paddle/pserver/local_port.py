@@ -36,9 +36,8 @@ class LocalPort:
         if visitor is not None:
             self._visitors[visitor.sock.fileno()] = visitor
             self._bells.add_descriptor(visitor.sock.fileno())
-        for descriptor, visitor in list(self._visitors.items()):
-            if self._bells.is_ready(descriptor):
-                self._hear(visitor)
+        for visitor in [each for at, each in self._visitors.items() if self._bells.is_ready(at)]:
+            self._hear(visitor)
 
     def has(self, address: bytes) -> bool:
         """Return whether an address is one of a visitor."""

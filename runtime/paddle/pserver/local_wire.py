@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from paddle.errors import WireError
 from paddle.pserver.keys import WireKeys
-from paddle.pserver.message import Frame, Message, encode
+from paddle.pserver.message import Frame, Message, Section, encode
 
 IN_PLACE = 1 << 63
 """`extra` of a push whose gradient lies in shared memory; its answer adds the number of the slab with the values."""
@@ -37,6 +37,12 @@ def is_our_user(sock: socket.socket) -> bool:
     """Return whether the process at the other end is the same user's."""
     got = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     return bool(_CREDENTIALS.unpack(got)[1] == os.geteuid())
+
+
+def in_place(message: Message, sections: tuple[Section, ...]) -> Message:
+    """Return a push in place, as it travels: without sections, or as it is understood: with the slab where it lies."""
+    verb, trainer, session, request, stamp, value, _, _ = message
+    return Message(verb, trainer, session, request, stamp, value, IN_PLACE, sections)
 
 
 def pack(message: Message) -> bytes:

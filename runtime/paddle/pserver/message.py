@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paddle.errors import WireError
-from paddle.pserver.arithmetic import Findings, checksum_of, inspect, is_finite, is_looked_at_once
+from paddle.pserver.arithmetic import Findings, all_finite, checksum_of, inspect, is_looked_at_once
 
 WIRE_VERSION = 3
 MAX_FRAME_BYTES = 1 << 30
@@ -130,7 +130,8 @@ class Section:
     @property
     def is_finite(self) -> bool:
         """Whether an array of float32 holds neither NaN nor infinity."""
-        return self._look().is_finite if is_looked_at_once(self.array.nbytes) else is_finite(self.frame)
+        array = self.array
+        return self._look().is_finite if is_looked_at_once(array.nbytes) else all_finite(array)
 
     def _look(self) -> Findings:
         if self._findings is None:

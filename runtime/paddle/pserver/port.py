@@ -57,7 +57,8 @@ class Port:
         next_tick = time.monotonic() + _TICK_S
         try:
             while self._router.wait(max(min(next_tick - time.monotonic(), self._engine.background()), 0.0)):
-                self._receive()
+                if self._router.has_news:
+                    self._receive()
                 if self._local is not None:
                     self._local.serve()
                 if self._streams is not None:

@@ -155,14 +155,14 @@ class Pushes:
         return self.arrived.take()
 
     def _begin(self, store: Store, members: Sequence[tuple[int, Gradient]]) -> None:
-        store.begin(sum(gradient.num_samples for _, gradient in members))
-        self._used, self._ready = [False] * store.num_chunks, [None] * store.num_chunks
-        self._computed = 0
-        if any(not gradient.is_checked for _, gradient in members):
+        store.begin(sum([gradient.num_samples for _, gradient in members]))
+        count = store.num_chunks
+        self._used, self._ready, self._computed = [False] * count, [None] * count, 0
+        if not all(gradient.is_checked for _, gradient in members):
             self._begin_unchecked(store, members)
         self._members = list(members)
-        if self._computed < store.num_chunks:
-            for index in range(store.num_chunks):
+        if self._computed < count:
+            for index in range(count):
                 self._compute(store, index)
 
     def _begin_unchecked(self, store: Store, members: Sequence[tuple[int, Gradient]]) -> None:
@@ -200,19 +200,17 @@ class Pushes:
                 self._tell_values(trainer, index, section)
 
     def _finish(self, store: Store, keep: bool) -> list[tuple[int, Gradient]]:
-        if self._computed < store.num_chunks:
+        if self._computed < len(self._used):
             return []
         members, self._members = self._members, []
         store.commit([gradient.rows for _, gradient in members])
-        given = (
-            self._ready
-            if not keep and store.is_plain
-            else _sections(store, store.dense() if keep else store.slab)
-        )
-        for trainer, gradient in members:
+        in_chunks = [trainer for trainer, gradient in members if gradient.slab is None]
+        if in_chunks:
+            is_ready = not keep and store.is_plain
+            given = self._ready if is_ready else _sections(store, store.dense() if keep else store.slab)
+            self._given.update(dict.fromkeys(in_chunks, given))
+        for trainer, _ in members:
             self.arrived.withdraw(trainer)
-            if gradient.slab is None:
-                self._given[trainer] = given
         return members
 
     def _give(self, store: Store, trainer: int, index: int) -> None:

@@ -249,7 +249,7 @@ class Store:
             self._watch.dense()  # the next step overwrites what held until now
             self._slabs.swap()
             for updater in self._updaters:
-                updater.resume(updater.batches + 1, {})
+                updater.count()
         else:
             for dense, updater in zip(self.share.dense, self._updaters, strict=True):
                 span = slice(dense.start, dense.stop)

@@ -36,7 +36,7 @@ class Barrier(Generic[T]):
 
     def items(self) -> list[tuple[int, T]]:
         """Return (trainer, item) in the order of trainer ids, not of arrival."""
-        return sorted(self._arrived.items(), key=lambda pair: pair[0])
+        return [(trainer, self._arrived[trainer]) for trainer in sorted(self._arrived)]
 
     def withdraw(self, trainer: int) -> None:
         """Forget what a trainer brought."""

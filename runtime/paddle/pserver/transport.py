@@ -75,6 +75,11 @@ class Router:
         self.bells.wait(timeout_s)
         return self.bells.take(self._wake_in) is None
 
+    @property
+    def has_news(self) -> bool:
+        """Whether there may be a message to receive or a lost connection to tell of."""
+        return self.bells.has_rung(self._socket) or self.bells.has_rung(self._monitor)
+
     def receive(self) -> tuple[bytes, list[Frame]] | None:
         """Return the next message as (address, frames), or None; does not wait. Frames are not copied."""
         parts = self.bells.take(self._socket)
