@@ -1,23 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How fast the disk itself writes and reads, from and to one buffer: nothing is computed."""
+"""How fast the disk itself writes and reads, from and to one buffer, and memory is found: nothing is computed."""
 
 from __future__ import annotations
 
+import mmap
 import os
 import time
 from pathlib import Path
 
+import numpy as np
+
+from paddle.pserver.checkpoint.direct import go_past_cache, map_block
+
 _PIECE = 8 << 20
 
 
-def written_s(folder: Path, nbytes: int) -> float:
+def written_s(folder: Path, nbytes: int, *, past_cache: bool) -> float:
     """Write so many random-looking bytes into a file, with an fsync; return the seconds. The file is removed."""
-    path, piece = folder / "raw", os.urandom(_PIECE)
+    path, piece = folder / "raw", map_block(_PIECE)
+    piece[:] = np.frombuffer(os.urandom(_PIECE), np.uint8)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
+        if past_cache:
+            go_past_cache(descriptor)
         begun = time.monotonic()
         for _ in range(max(nbytes // _PIECE, 1)):
-            os.write(descriptor, piece)
+            os.write(descriptor, piece.data)
         os.fsync(descriptor)
         return time.monotonic() - begun
     finally:
@@ -37,15 +45,25 @@ def forget(folder: Path) -> None:
                 os.close(descriptor)
 
 
-def read_s(folder: Path) -> float:
+def read_s(folder: Path, *, past_cache: bool) -> float:
     """Read all files below a folder from the disk, one after the other; return the seconds."""
     forget(folder)
-    buffer = bytearray(_PIECE)
+    buffer = map_block(_PIECE)
     begun = time.monotonic()
     for path in folder.rglob("*"):
         if path.is_file():
             with open(path, "rb", buffering=0) as file:
+                if past_cache:
+                    go_past_cache(file.fileno())
                 os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_SEQUENTIAL)
-                while file.readinto(buffer):
+                while file.readinto(buffer.data):
                     continue
+    return time.monotonic() - begun
+
+
+def memory_s(nbytes: int) -> float:
+    """Have the system find so much memory that nobody has touched; return the seconds."""
+    memory = map_block(nbytes)
+    begun = time.monotonic()
+    memory[:: mmap.PAGESIZE] = 1
     return time.monotonic() - begun

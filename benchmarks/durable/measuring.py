@@ -10,80 +10,19 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
-
-import numpy as np
+from typing import Self
 
 from benchmarks import machine
-from benchmarks.durable.disk import forget, read_s, written_s
+from benchmarks.durable.disk import forget, memory_s, read_s, written_s
+from benchmarks.durable.works import GB, Work, dense, sparse
 from benchmarks.report import Report, tell
 from benchmarks.timing import Samples
-from paddle.pserver import Client, GrowingTable, Initial, OptimizerSpec
+from paddle.pserver import Client
 from tests.runtime.pserver.pserver_process import PserverProcess
 
-WIDTH, ROWS_A_PUSH = 64, 20_000
 PATIENCE_S, SAVE_LIMIT_S = 300.0, 400.0
 RAW_GB = 2.0
-GB = 1e9
-
-
-@dataclass(frozen=True)
-class Work:
-    """What a trainer does.
-
-    Attributes:
-        ports: of the server.
-        create: the tensors.
-        fill: pushes until the state has its size, `fills` of them; then comes training, `push` again and again.
-        quiet: so many of these before the checkpoint.
-    """
-
-    name: str
-    ports: int
-    create: Callable[[Client], None]
-    fill: Callable[[Client], None]
-    fills: int
-    push: Callable[[Client], None]
-    quiet: int
-
-
-def sparse(gigabytes: float) -> Work:
-    """A growing table with AdaGrad; a push has 20,000 of its ids."""
-    rows = int(gigabytes * GB / (2 * 4 * WIDTH + 12))
-    rng = np.random.default_rng(1)
-    gradient = np.full((ROWS_A_PUSH, WIDTH), 1e-3, np.float32)
-
-    def create(client: Client) -> None:
-        table = GrowingTable(WIDTH, Initial("uniform", spread=0.1, seed=1), max_rows=2 * rows)
-        client.create({"table": table}, OptimizerSpec("adagrad", learning_rate=0.1))
-
-    def fill(client: Client) -> None:
-        for start in range(0, rows, ROWS_A_PUSH):
-            ids = np.arange(start, start + ROWS_A_PUSH)
-            client.push_pull({"table": (ids, gradient)}, {})
-
-    def push(client: Client) -> None:
-        client.push_pull({"table": (rng.integers(0, rows, ROWS_A_PUSH), gradient)}, {})
-
-    return Work("sparse", 1, create, fill, -(-rows // ROWS_A_PUSH), push, quiet=150)
-
-
-def dense(gigabytes: float) -> Work:
-    """Parameters of 100 MB with AdaGrad; a push has gradients of all of them."""
-    count = max(int(gigabytes * GB / 2 / 1e8), 1)
-    values: dict[str, Any] = {f"w{i}": np.zeros(int(1e8 / 4), np.float32) for i in range(count)}
-    gradients = {name: np.full(value.shape, 1e-3, np.float32) for name, value in values.items()}
-
-    def create(client: Client) -> None:
-        client.create(values, OptimizerSpec("adagrad", learning_rate=0.1))
-
-    def push(client: Client) -> None:
-        client.push_pull(gradients, values)
-
-    # the slab of a port travels in one message of at most 1 GiB
-    return Work("dense", -(-count // 9), create, push, 1, push, quiet=7)
 
 
 class Serving:
@@ -118,6 +57,11 @@ class Serving:
         """Return whether every port has."""
         return len(self.saved_s()) >= self._ports
 
+    def resumed_s(self) -> float:
+        """Return how long the port that took longest read and filled in its part of the checkpoint."""
+        (log,) = self._log.glob("*.INFO")
+        return max(map(float, re.findall(r"resumed from the checkpoint .* in ([\d.]+) s", log.read_text())))
+
 
 def timed(work: Callable[[], object], is_over: Callable[[int], bool]) -> Samples:
     """Do something again and again until `is_over(times)`; return the seconds that each took."""
@@ -133,7 +77,7 @@ def measure(work: Work, scratch: Path, report: Report) -> None:
     """Train, write a checkpoint meanwhile, and begin again with it.
 
     Raises:
-        RuntimeError: the checkpoint does not come.
+        RuntimeError: the checkpoint does not come, or another state comes back.
     """
     folder, name = scratch / work.name, work.name
     folder.mkdir()
@@ -149,38 +93,65 @@ def measure(work: Work, scratch: Path, report: Report) -> None:
                 raise RuntimeError(f"no checkpoint within {SAVE_LIMIT_S:.0f} s")
             return serving.has_saved()
 
+        seen = work.seen(serving.client)
         during = timed(lambda: work.push(serving.client), is_saved)
+        after = timed(lambda: work.push(serving.client), lambda times: times == work.quiet)
         saved_s = max(serving.saved_s()[: work.ports])
     newest = max(folder.glob("v*"))
     nbytes = sum(path.stat().st_size for path in newest.rglob("state.bin"))
     report.add(f"{name}_bytes", nbytes / GB, "GB", "the checkpoint")
-    report.add(f"{name}_step", mean(before), "s", "a push before the checkpoint, on average")
-    report.add(f"{name}_step_saving", mean(during), "s", "a push while it was written, on average")
-    report.add(f"{name}_longest_step", before.high, "s", "the longest push before")
-    report.add(f"{name}_longest_step_saving", during.high, "s", "the longest push while it was written")
+    for what, pushes in (("", before), ("_saving", during), ("_after", after)):
+        when = {"": "before", "_saving": "while it was written", "_after": "afterwards"}[what]
+        report.add(
+            f"{name}_step{what}", mean(pushes), "s", f"a push {when}, on average of {len(pushes.values)}"
+        )
+        report.add(f"{name}_longest_step{what}", pushes.high, "s", f"the longest push {when}")
     report.compare(f"{name}_speed_while_saving", f"{name}_step", f"{name}_step_saving")
     raw = min(nbytes, int(RAW_GB * GB))
-    report.add(
-        f"{name}_raw_write", raw / written_s(scratch, raw) / GB, "GB/s", "the disk: one file, one fsync"
-    )
+    for what, past_cache in (("", True), ("_cached", False)):
+        how = "past the page cache" if past_cache else "through the page cache"
+        speed = raw / written_s(scratch, raw, past_cache=past_cache) / GB
+        report.add(f"{name}_raw_write{what}", speed, "GB/s", f"the disk: one file, one fsync, {how}")
+        speed = nbytes / read_s(newest, past_cache=past_cache) / GB
+        report.add(f"{name}_raw_read{what}", speed, "GB/s", f"the disk: the same files, {how}")
     report.add(f"{name}_save", nbytes / saved_s / GB, "GB/s", f"the checkpoint, in {saved_s:.1f} s")
     report.compare(f"{name}_save_vs_raw", f"{name}_save", f"{name}_raw_write")
-    report.add(
-        f"{name}_raw_read",
-        nbytes / read_s(newest) / GB,
-        "GB/s",
-        "the disk: the same files in their order",
-    )
-    forget(newest)
-    with Serving(work, scratch, f"--checkpoint_dir={folder}", "--resume=latest") as serving:
-        begun = time.monotonic()
-        work.create(serving.client)
-        loaded_s = time.monotonic() - begun
-    report.add(
-        f"{name}_load", nbytes / loaded_s / GB, "GB/s", f"until trainers may go on, in {loaded_s:.1f} s"
-    )
-    report.compare(f"{name}_load_vs_raw", f"{name}_load", f"{name}_raw_read")
+    report.add(f"{name}_memory", raw / memory_s(raw) / GB, "GB/s", "memory that nobody has touched is found")
+    begin_again(work, scratch, report, (nbytes, seen))
     shutil.rmtree(folder)
+
+
+def begin_again(work: Work, scratch: Path, report: Report, expected: tuple[int, bytes]) -> None:
+    """Start a server with the checkpoint.
+
+    Args:
+        expected: bytes of the checkpoint, and what was `seen` at its batch.
+
+    Raises:
+        RuntimeError: another state comes back.
+    """
+    name, (nbytes, seen) = work.name, expected
+    folder = scratch / name
+    forget(folder)
+    with Serving(work, scratch, f"--checkpoint_dir={folder}", "--resume=latest") as serving:
+        ready_s = once(lambda: work.create(serving.client))
+        loaded_s = serving.resumed_s()
+        same = work.asked(serving.client) == seen
+        first_s = once(lambda: work.push(serving.client))
+    if not same:
+        raise RuntimeError(f"{name}: the values that came back are not those of the checkpoint")
+    report.add(f"{name}_load", nbytes / loaded_s / GB, "GB/s", f"read and filled in, in {loaded_s:.1f} s")
+    report.add(f"{name}_ready", ready_s, "s", "until trainers may go on, their first values included")
+    report.add(f"{name}_first_step", first_s, "s", "the first push afterwards")
+    for raw in ("raw_read", "raw_read_cached", "memory"):
+        report.compare(f"{name}_load_vs_{raw}", f"{name}_load", f"{name}_{raw}")
+
+
+def once(work: Callable[[], object]) -> float:
+    """Do something; return the seconds it took."""
+    begun = time.monotonic()
+    work()
+    return time.monotonic() - begun
 
 
 def mean(samples: Samples) -> float:

@@ -3,7 +3,11 @@
 
 from __future__ import annotations
 
+import queue
+import threading
+import time
 import weakref
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +21,7 @@ from paddle.pserver.sparse.spec import TableSpec
 from paddle.pserver.sparse.ticks import MAX_AGE
 
 WIDTH = 3
+DEADLINE_S = 20.0
 OPTIMIZER = OptimizerSpec("adagrad")
 
 
@@ -57,6 +62,64 @@ def test_a_copy_taken_while_rows_change_come_and_go_is_that_of_its_batch(seed: i
             ids = rng.choice(pool, 500)
             table.assign(ids, np.ones((500, WIDTH), np.float32))
     assert table.clock > snapshot.header.clock
+    assert rows_of(blocks) == expected
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_another_thread_may_copy_while_rows_change_come_and_go(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    pool = rng.integers(-(2**63), 2**63 - 1, 60_000)
+    table = table_of(max_age=30)
+    for turn in range(40):
+        table.update(step(rng, pool[: 1500 * (turn + 1)], 4000), 0.1)
+    expected = rows_of(list(table.snapshot()))
+    snapshot = table.snapshot()
+    blocks: list[Block] = []
+
+    listed: queue.SimpleQueue[bool] = queue.SimpleQueue()
+
+    def copy_all() -> None:
+        floats = np.empty(snapshot.floats_of_block, np.float32)
+        while listed.get():
+            while (block := snapshot.take(floats)) is not None:
+                blocks.append(Block(block.ids, block.parts.copy(), block.ticks))
+
+    copier = threading.Thread(target=copy_all)
+    copier.start()
+    deadline = time.monotonic() + DEADLINE_S
+    try:
+        while not snapshot.is_over:
+            assert time.monotonic() < deadline
+            table.update(step(rng, pool, 4000), 0.1)
+            if snapshot.list_ahead():
+                listed.put(True)
+    finally:
+        listed.put(False)
+        copier.join(DEADLINE_S)
+    assert table.clock > snapshot.header.clock
+    assert rows_of(blocks) == expected
+
+
+def test_a_row_that_changes_while_it_is_copied_is_as_it_was() -> None:
+    table = table_of()
+    ids = np.arange(2000)
+    table.update([RowGradient(ids, np.ones((2000, WIDTH), np.float32))], 0.1)
+    expected = rows_of(list(table.snapshot()))
+    snapshot = table.snapshot()
+    snapshot.list_ahead()
+    changed = threading.Event()
+
+    class Torn(np.ndarray[Any, Any]):  # whoever asks for room for rows is about to copy them
+        def __getitem__(self, where: Any) -> Any:
+            if not changed.is_set():
+                changed.set()
+                table.update([RowGradient(ids[::3], np.ones((667, WIDTH), np.float32))], 0.1)
+            return np.asarray(super().__getitem__(where))
+
+    first = snapshot.take(np.empty(snapshot.floats_of_block, np.float32).view(Torn))
+    assert first is not None
+    assert changed.is_set()
+    blocks = [Block(first.ids, first.parts.copy(), first.ticks), *snapshot]
     assert rows_of(blocks) == expected
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pieces that must be written before their arrays change: from where they lie while there is time, then from copies.
 
-The thread that writes takes piece after piece; nothing is copied for it. Whoever is about to change an array takes
-the pieces of it that are left and gives copies of them away.
+The thread that writes takes piece after piece; nothing is copied for it. Whoever is about to change an array waits
+while that is quicker than copying would be; then it takes the pieces that are left and gives copies of them away.
 """
 
 from __future__ import annotations
@@ -15,17 +15,22 @@ from paddle.pserver.checkpoint.output import ROOM
 from paddle.pserver.checkpoint.part import PartWriter
 from paddle.pserver.checkpoint.piece import Piece
 
+# Of memory that has to be found first: slower than this is slower than copying.
+_WORTH_WAITING_BYTES_S = 1e9
+
 
 class Copying:
     """Pieces on their way into a part. All methods but `write` are the owner's thread's."""
 
-    def __init__(self, pieces: Iterable[Piece], give: Callable[[Piece], None]) -> None:
+    def __init__(self, pieces: Iterable[Piece], give: Callable[[Piece], None], *, has_writer: bool) -> None:
         """Begin.
 
         Args:
             pieces: with views of the arrays that change; parameters in the order in which those change.
             give: takes a piece; its arrays hold only during the call.
+            has_writer: whether a thread will `write`.
         """
+        self._is_worth_waiting = has_writer
         self._left: dict[str, deque[Piece]] = {}
         for piece in pieces:
             self._left.setdefault(piece.parameter, deque()).append(piece)
@@ -70,7 +75,8 @@ class Copying:
             self._give(piece)
 
     def finish(self, parameter: str | None = None) -> None:
-        """Give away what is left of one parameter, or of all; wait for what is being written of that."""
+        """Return once nobody needs one parameter, or all of them: wait for the writer, give away what is left."""
+        self._wait_while_worth_it(parameter)
         while True:
             with self._changed:
                 piece = self._take(parameter)
@@ -85,6 +91,16 @@ class Copying:
         with self._changed:
             self._left.clear()
         self.finish()
+
+    def _wait_while_worth_it(self, parameter: str | None) -> None:
+        if not self._is_worth_waiting:
+            return
+        with self._changed:
+            names = list(self._left) if parameter is None else [parameter]
+            left = [self._left[name] for name in names if name in self._left]
+            limit_s = sum(piece.nbytes for pieces in left for piece in pieces) / _WORTH_WAITING_BYTES_S
+            # once it has been too slow, it is not asked again
+            self._is_worth_waiting = self._changed.wait_for(lambda: not any(left), limit_s)
 
     def _take(self, parameter: str | None) -> Piece | None:
         for name, pieces in self._left.items():

@@ -33,6 +33,11 @@ def crc32(data: bytes | bytearray | memoryview, value: int = 0) -> int:
     return zlib.crc32(memoryview(data)[whole:], zlib.crc32(folded.data, 0xFFFFFFFF))
 
 
+def prepare() -> None:
+    """Load or compile what large buffers need, before somebody waits for it."""
+    crc32(bytes(_COMPILED_FROM_BYTES))
+
+
 @functools.cache
 def _kernels() -> Any:
     """Return the module of compiled loops; None where they cannot run."""

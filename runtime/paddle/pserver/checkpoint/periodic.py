@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from paddle.pserver.checkpoint.crc import prepare
 from paddle.pserver.checkpoint.series import Origin, Series
 from paddle.pserver.checkpoint.sink import ThreadSink
 from paddle.pserver.checkpoint.snapshot import size_of
@@ -24,6 +25,8 @@ from paddle.pserver.configuration import Configuration
 from paddle.pserver.store import Store
 
 _log = logging.getLogger(__name__)
+
+_LARGE_BYTES = 16 << 20  # smaller ones are summed up without what has to be prepared
 
 
 class Periodic:
@@ -39,6 +42,8 @@ class Periodic:
         self._begun = self._skipped = store.version
         self._begun_at = 0.0
         self._whole = 0  # version of the newest one
+        if store.growing or size_of(store) >= _LARGE_BYTES:
+            prepare()
 
     @property
     def is_copying(self) -> bool:

@@ -56,7 +56,7 @@ class Snapshot:
         self.version = store.version
         self.numbers = numbers_of(store)
         self._store, self._sink, self._give = store, sink, sink.give
-        self._dense = Copying(_dense_pieces(store), self._give)
+        self._dense = Copying(_dense_pieces(store), self._give, has_writer=sink.has_thread)
         if sink.has_thread and self._dense.is_waiting:
             sink.defer(self._dense.write)
         self._todo = {
