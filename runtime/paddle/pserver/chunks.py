@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-CHUNK = 1 << 18
+CHUNK = 1 << 17
 """Elements of a chunk; the last one of a slab is shorter. A slab of one chunk travels within its message."""
 
-WINDOW = 16
+WINDOW = 8
 """Chunks that a trainer sends ahead of the answers: it bounds what a server must keep for each."""
 
 

@@ -14,38 +14,75 @@ from paddle.pserver.message import Message, Section
 from paddle.pserver.transfer import Transfer
 
 
+class Inspection:
+    """Looks for NaN and infinity in the gradients of a step, chunk by chunk, each once, before it is sent.
+
+    A server uses a push only when it is whole. So the last chunk for each server goes out when all chunks for all
+    servers were looked at, and until then everything can be taken back.
+    """
+
+    def __init__(self, layout: Layout, flat: Mapping[str, Array]) -> None:
+        """Look at nothing yet. `flat`: whole parameters (size,) by name."""
+        self._layout, self._flat = layout, flat
+        self._left: dict[tuple[int, int], None] = {}
+        self._chunks: dict[tuple[int, int], Section | None] = {}
+
+    def add(self, index: int) -> int:
+        """Take all chunks for server `index`; return how many they are."""
+        count = self._layout.num_chunks(index)
+        self._left.update(dict.fromkeys((index, number) for number in range(count)))
+        return count
+
+    def chunk(self, index: int, number: int) -> Section:
+        """Return a chunk that may be sent.
+
+        Raises:
+            ConfigError: a gradient is NaN or infinite.
+        """
+        if number + 1 == self._layout.num_chunks(index):
+            self.finish()
+        section = self._look(index, number)
+        return section or self._layout.chunk(index, number, self._flat)
+
+    def finish(self) -> None:
+        """Look at what is left.
+
+        Raises:
+            ConfigError: see `chunk`.
+        """
+        for each in list(self._left):
+            self._look(*each)
+
+    def _look(self, index: int, number: int) -> Section | None:
+        at = (index, number)
+        if at in self._left:
+            self._chunks[at] = self._layout.checked(index, number, self._flat)
+            del self._left[at]
+        return self._chunks[at]
+
+
 class DensePush:
-    """Gradients `flat` and values `views`, whole parameters (size,) by name; neither is copied as a whole."""
+    """Gradients from `inspection`, values `views`: whole parameters (size,) by name; neither is copied as a whole."""
 
     def __init__(
-        self,
-        layout: Layout,
-        index: int,
-        endpoint: str,
-        flat: Mapping[str, Array],
-        chunks: Sequence[Section | None],
-        views: Mapping[str, Array],
+        self, layout: Layout, index: int, endpoint: str, inspection: Inspection, views: Mapping[str, Array]
     ) -> None:
-        """Prepare a push to server `index`; `chunks` is what `Layout.cut` returned."""
+        """Prepare a push to server `index`."""
         self._layout, self._index, self._endpoint = layout, index, endpoint
-        self._flat, self._chunks, self._views = flat, chunks, views
+        self._inspection, self._views = inspection, views
+        self._homes: dict[int, Array] = {}
+        self.count = inspection.add(index)
 
     def transfer(self, head: Message, rows: Sequence[Section]) -> Transfer:
         """Return the request: a message with all, or one that chunks follow."""
-        count = len(self._chunks)
-        if count > 1:
-            return Transfer(
-                head._replace(extra=count, sections=tuple(rows)),
-                count,
-                self._chunk,
-                self._deliver,
-                self._place,
-            )
-        slab = self._chunk(0) if count else Section("", np.zeros(0, np.float32))
+        if self.count > 1:
+            head = head._replace(extra=self.count, sections=tuple(rows))
+            return Transfer(head, self.count, self._chunk, self._deliver, self._place)
+        slab = self._chunk(0) if self.count else Section("", np.zeros(0, np.float32))
         return Transfer(head._replace(sections=(slab, *rows)))
 
     def _chunk(self, number: int) -> Section:
-        return self._chunks[number] or self._layout.chunk(self._index, number, self._flat)
+        return self._inspection.chunk(self._index, number)
 
     def _deliver(self, number: int, values: Section) -> None:
         span = chunk_span(number, self._layout.slabs[self._index].size)
@@ -56,13 +93,13 @@ class DensePush:
                 f"got {array.shape} {array.dtype}",
                 self._endpoint,
             )
-        home = self._home(number)
-        if home is None or home.ctypes.data != array.ctypes.data:
+        home = self._homes.pop(number, None)
+        if home is None or not np.may_share_memory(home, array):
             self._layout.spread(self._index, number, array, self._views)
 
     def _place(self, number: int) -> memoryview | None:
-        home = self._home(number)
-        return None if home is None else home.data.cast("B")
-
-    def _home(self, number: int) -> Array | None:
-        return self._layout.home(self._index, number, self._views)
+        home = self._layout.home(self._index, number, self._views)
+        if home is None:
+            return None
+        self._homes[number] = home
+        return home.data.cast("B")

@@ -12,12 +12,12 @@ import logging
 import math
 import secrets
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Protocol
 
 from paddle.errors import ConfigError, PserverError, PserverLost, WaitTimeout, WireError
 from paddle.pserver.message import STRANGE, Message, Verb
-from paddle.pserver.transfer import Transfer
+from paddle.pserver.transfer import Lane, Transfer
 from paddle.pserver.within_node import SharedSlabs
 
 _log = logging.getLogger(__name__)
@@ -35,10 +35,6 @@ class Incoming(NamedTuple):
     message: Message | None
 
 
-Placing = Callable[[Message], memoryview | None]
-"""Tells from a message, of which only the header is here, where the bytes of its one array belong."""
-
-
 class Network(Protocol):
     """What an exchange needs of `Links`; tests give it servers without sockets."""
 
@@ -50,8 +46,8 @@ class Network(Protocol):
     def receive(self, timeout_s: float) -> Incoming | None:
         """Wait for the next message or healed connection; None when the time is over."""
 
-    def expect(self, index: int, placing: Placing) -> None:
-        """Say where values belong that come from a server, instead of whatever was said before."""
+    def expect(self, index: int, lane: Lane) -> None:
+        """Tell what values are due from a server, instead of whatever was told before."""
 
     def attach(self, index: int, hello: Message, size: int) -> SharedSlabs | None:
         """Share memory with a server of this node."""
@@ -111,15 +107,21 @@ class Exchange:
 
         Raises:
             PserverLost, WaitTimeout, PserverError: see `run`.
+            ConfigError: part of a transfer cannot be sent; nothing was changed, and the next exchange may come.
         """
         if self._broken:
             raise PserverError(f"this client cannot go on after an error: {self._broken}")
         self._request += 1
         self._broken = "an exchange with the pservers was interrupted"
-        for index, transfer in transfers.items():
-            self._network.expect(index, lambda head, transfer=transfer: self._place(transfer, head))  # type: ignore[misc]
-            self._send(index, transfer.begin())
-        replies = self._collect(dict(transfers))
+        try:
+            for index, transfer in transfers.items():
+                self._network.expect(index, Lane(transfer, self._own(index, transfer.head)))
+                self._send(index, transfer.begin())
+            replies = self._collect(dict(transfers))
+        except ConfigError:
+            # Of what cannot be sent no server has the whole: the next request takes back what there is.
+            self._broken = ""
+            raise
         self._broken = ""
         return replies
 
@@ -155,7 +157,9 @@ class Exchange:
             incoming = self._network.receive(min(min(ask_after_s, self._timeout_s) / 4, ends_at - now))
             now = time.monotonic()
             if incoming is None:
-                for index in pending:
+                for index, waiting in pending.items():
+                    if waiting.has_moved:
+                        heard[index], waiting.has_moved = now, False
                     self._check_silence(index, now - heard[index])
                     if now - asked[index] > ask_after_s and self._stamps[index]:
                         asked[index] = now
@@ -201,10 +205,6 @@ class Exchange:
             message.extra,
             message.sections,
         )
-
-    def _place(self, transfer: Transfer, head: Message) -> memoryview | None:
-        is_ours = (head.session, head.request) == (self._session, self._request) and bool(self._broken)
-        return transfer.place(head.value) if is_ours and head.verb is Verb.VALUES else None
 
     def _accept(self, index: int, reply: Message) -> None:
         if reply.verb not in _REFUSALS:

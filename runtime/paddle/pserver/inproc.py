@@ -13,8 +13,9 @@ from collections.abc import Mapping, Sequence
 
 from paddle.errors import PserverLost
 from paddle.pserver.engine import Engine, Reply
-from paddle.pserver.exchange import Incoming, Placing
+from paddle.pserver.exchange import Incoming
 from paddle.pserver.message import Message, decode, encode
+from paddle.pserver.transfer import Lane
 
 
 class InprocServers:
@@ -107,7 +108,7 @@ class InprocLinks:
         self._addresses[index] = self._servers.register(index, self._box)
         self._box.put(Incoming(index, None))
 
-    def expect(self, index: int, placing: Placing) -> None:
+    def expect(self, index: int, lane: Lane) -> None:
         """See `Links.expect`: everything is copied here."""
 
     def attach(self, index: int, hello: Message, size: int) -> None:

@@ -89,13 +89,26 @@ class Layout:
             if part.parameter.name in views:
                 part.scatter(slab, views[part.parameter.name])
 
-    def cut(self, index: int, flat: Mapping[str, Array]) -> list[Section | None]:
-        """Check gradients for one server; return its chunks, None for those that `chunk` must put together.
+    def num_chunks(self, index: int) -> int:
+        """Return the number of chunks of one server's slab."""
+        return len(self._pieces[index])
+
+    def checked(self, index: int, number: int, flat: Mapping[str, Array]) -> Section | None:
+        """Check a chunk of the gradients for one server; return it, or None if `chunk` must put it together.
 
         Raises:
             ConfigError: a gradient is NaN or infinite.
         """
-        return [self._checked_chunk(index, pieces, flat) for pieces in self._pieces[index]]
+        pieces = self._pieces[index][number]
+        sections = [
+            (piece, Section("", flat[piece.name][piece.there])) for piece in pieces if piece.name in flat
+        ]
+        for piece, section in sections:
+            if not section.is_finite:
+                raise ConfigError(
+                    f"gradient of parameter {piece.name} is NaN or infinite; nothing was changed"
+                )
+        return sections[0][1] if len(pieces) == len(sections) == 1 else None
 
     def chunk(self, index: int, number: int, flat: Mapping[str, Array]) -> Section:
         """Put a chunk of the gradient for one server together; parameters left out are 0."""
@@ -118,17 +131,6 @@ class Layout:
         """Return where a chunk of one server lies in whole parameters (size,), if it lies there in one piece."""
         (first, *more) = self._pieces[index][number]
         return None if more or first.name not in views else views[first.name][first.there]
-
-    def _checked_chunk(
-        self, index: int, pieces: Sequence[Piece], flat: Mapping[str, Array]
-    ) -> Section | None:
-        sections = [
-            (piece, Section("", flat[piece.name][piece.there])) for piece in pieces if piece.name in flat
-        ]
-        for piece, section in sections:
-            if not section.is_finite:
-                raise ConfigError(f"gradient of parameter {piece.name} is NaN or infinite; nothing was sent")
-        return sections[0][1] if len(pieces) == len(sections) == 1 else None
 
     def parameter(self, name: str) -> ParameterSpec:
         """Return the parameter of that name.

@@ -12,8 +12,10 @@ from collections.abc import Sequence
 import zmq
 
 from paddle.errors import WireError
+from paddle.pserver.arithmetic import Findings
+from paddle.pserver.chunk_wire import read_chunk
 from paddle.pserver.doorbells import LINGER_MS, Doorbells
-from paddle.pserver.exchange import Incoming, Placing
+from paddle.pserver.exchange import Incoming
 from paddle.pserver.heap import keep_message_memory
 from paddle.pserver.keys import WireKeys
 from paddle.pserver.link import RENEW_S, Link
@@ -21,6 +23,7 @@ from paddle.pserver.local_link import LocalLink
 from paddle.pserver.message import DamagedError, Frame, Message, Verb, decode, peek
 from paddle.pserver.stream_link import StreamLink
 from paddle.pserver.stream_wire import ON_STREAM
+from paddle.pserver.transfer import Lane
 
 _log = logging.getLogger(__name__)
 
@@ -53,7 +56,7 @@ class Links:
         self._keys, self._within_node = keys, within_node
         self._local: dict[int, LocalLink] = {}
         self._streams: dict[int, StreamLink] = {}
-        self._places: dict[int, Placing] = {}
+        self._lanes: dict[int, Lane] = {}
         self._is_walled = False
         keep_message_memory()
         # Encryption is most of the work of an I/O thread: one for each server, as far as there are cores for them.
@@ -89,9 +92,9 @@ class Links:
         with contextlib.suppress(zmq.Again):
             self._links[index].send(message)
 
-    def expect(self, index: int, placing: Placing) -> None:
-        """Say where values belong that come from a server, instead of whatever was said before."""
-        self._places[index] = placing
+    def expect(self, index: int, lane: Lane) -> None:
+        """Tell what values are due from a server, instead of whatever was told before."""
+        self._lanes[index] = lane
 
     def attach(self, index: int, hello: Message, size: int) -> LocalLink | None:
         """Share memory with a server, if it is of this node and lets us; pushes of that memory then stay in it.
@@ -151,8 +154,8 @@ class Links:
             stream.close()
 
     def _place(self, index: int, header: bytes) -> memoryview | None:
-        placing = self._places.get(index)
-        return None if placing is None else placing(peek(header))
+        lane = self._lanes.get(index)
+        return None if lane is None else lane.place(peek(header))
 
     def is_attached(self, index: int) -> bool:
         """Return whether memory is still shared with a server."""
@@ -184,9 +187,11 @@ class Links:
             any_down = any(link.needs_care for link in self._links)
             self._bells.wait(min(rest_s, RENEW_S) if any_down else rest_s)
 
-    def _read(self, frames: Sequence[Frame]) -> Message | None:
+    def _read(self, frames: Sequence[Frame], found: Findings | None = None) -> Message | None:
         try:
-            return decode(frames)
+            if found is not None and (chunk := read_chunk(frames[0], frames[1], found)) is not None:
+                return chunk
+            return decode(frames, found)
         except DamagedError as error:
             _log.warning("%s; asking again", error)
             damaged = error.message
@@ -209,17 +214,23 @@ class Links:
         stream = self._streams.get(index)
         if stream is None or not self._bells.is_ready(stream.sock.fileno()):
             return None
+        lane = self._lanes.get(index)
         try:
-            frames = stream.take()
+            while (frames := stream.take()) is not None:
+                message = self._read(frames, stream.found)
+                if lane is not None and message is not None and lane.leads(message):
+                    if not all(map(stream.send, lane.go_on(message))):
+                        raise ConnectionResetError("it takes no more")
+                    if not lane.transfer.is_over:
+                        continue
+                self._bells.ring(stream.sock.fileno())  # more messages may lie in its buffer
+                return Incoming(index, message)
         except (OSError, WireError, MemoryError) as error:
             _log.info("the stream to pserver %s ended (%s); on without", self.endpoints[index], error)
             self._end_stream(index)
             return Incoming(index, None)
         self._bells.expect_room(stream.sock.fileno(), stream.is_sending)
-        if frames is None:
-            return None
-        self._bells.ring(stream.sock.fileno())  # more messages may lie in its buffer
-        return Incoming(index, self._read(frames))
+        return None
 
     def _detach(self, index: int) -> None:
         local = self._local.pop(index, None)

@@ -133,6 +133,10 @@ class Section:
         array = self.array
         return self._look().is_finite if is_looked_at_once(array.nbytes) else all_finite(array)
 
+    def note(self, found: Findings) -> None:
+        """Take what `inspect` would say of the array's bytes."""
+        self._findings = found
+
     def _look(self) -> Findings:
         if self._findings is None:
             self._findings = inspect(self.frame)
@@ -200,8 +204,12 @@ def encode(message: Message) -> list[Frame]:
     return frames
 
 
-def decode(frames: Sequence[Frame]) -> Message:
+def decode(frames: Sequence[Frame], found: Findings | None = None) -> Message:
     """Read the frames of one message.
+
+    Args:
+        frames: of the wire.
+        found: what `inspect` says of the only array, if it was looked at already.
 
     Raises:
         DamagedError: they changed on the way, or are no message.
@@ -216,6 +224,8 @@ def decode(frames: Sequence[Frame]) -> Message:
     if _CRC.unpack_from(header, _CRC_AT)[0] != zlib.crc32(bare):
         raise DamagedError("a message was damaged on the way: the checksum of its header differs")
     message, checksums = _parse(header, frames)
+    if found is not None and len(message.sections) == 1:
+        message.sections[0].note(found)
     for section, checksum in zip(message.sections, checksums, strict=True):
         if section.checksum != checksum:
             raise DamagedError("a message was damaged on the way: its checksum differs", message)

@@ -12,6 +12,7 @@ import time
 from collections.abc import Sequence
 
 from paddle.errors import WireError
+from paddle.pserver.arithmetic import Findings
 from paddle.pserver.engine import Engine, Reply
 from paddle.pserver.local_door import LocalDoor
 from paddle.pserver.local_port import LocalPort
@@ -89,9 +90,9 @@ class Port:
                 return
             self._handle(*received)
 
-    def _handle(self, address: bytes, frames: list[Frame]) -> None:
+    def _handle(self, address: bytes, frames: list[Frame], found: Findings | None = None) -> None:
         try:
-            message = self._router.read(frames)
+            message = self._router.read(frames, found)
         except DamagedError as error:
             self._complain(address, f"{error}; asking for it again")
             damaged = error.message

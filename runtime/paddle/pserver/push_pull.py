@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from paddle.errors import ConfigError
 from paddle.optim.spec import RowGradient
-from paddle.pserver.dense_push import DensePush
+from paddle.pserver.dense_push import DensePush, Inspection
 from paddle.pserver.exchange import Exchange, Network
 from paddle.pserver.layout import Array, Layout
 from paddle.pserver.local_wire import IN_PLACE
@@ -34,6 +34,8 @@ class PushPull:
         flat, rows = self._sorted(grads)
         head = Message(Verb.PUSH_PULL, value=num_samples)
         transfers: dict[int, Transfer] = {}
+        pushes: dict[int, tuple[DensePush, list[Section]]] = {}
+        inspection = Inspection(self._layout, flat)
         in_place: set[int] = set()
         for i, endpoint in enumerate(self._network.endpoints):
             theirs = self._rows_for(i, rows)
@@ -41,8 +43,11 @@ class PushPull:
                 transfers[i] = Transfer(head._replace(sections=(Section("", self._node.fill(i, flat)),)))
                 in_place.add(i)
             else:
-                push = DensePush(self._layout, i, endpoint, flat, self._layout.cut(i, flat), views)
-                transfers[i] = push.transfer(head, theirs)
+                pushes[i] = DensePush(self._layout, i, endpoint, inspection, views), theirs
+        if transfers or any(push.count <= 1 for push, _ in pushes.values()):
+            inspection.finish()  # what goes out in one message cannot be taken back
+        for i, (push, theirs) in pushes.items():
+            transfers[i] = push.transfer(head, theirs)
         for i, reply in self._exchange.carry(transfers).items():
             if i in in_place and reply.extra >= IN_PLACE:
                 self._layout.scatter(i, self._node.take(i, reply), views)

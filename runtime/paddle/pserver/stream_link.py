@@ -6,6 +6,7 @@ from __future__ import annotations
 import socket
 
 from paddle.errors import WireError
+from paddle.pserver.arithmetic import Findings
 from paddle.pserver.message import Frame, Message, Verb
 from paddle.pserver.stream_wire import Place, StreamReader, StreamWriter, prepare
 
@@ -42,6 +43,11 @@ class StreamLink:
     def is_sending(self) -> bool:
         """Whether something waits to be sent."""
         return not self._writer.is_empty
+
+    @property
+    def found(self) -> Findings | None:
+        """See `StreamReader.found`."""
+        return self._reader.found
 
     def send(self, message: Message) -> bool:
         """Send a message; return False if the server is gone or does not take it."""

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 
 from paddle.errors import WireError
+from paddle.pserver.arithmetic import Findings
 from paddle.pserver.doorbells import Doorbells
 from paddle.pserver.entrance import Entrance
 from paddle.pserver.message import Frame, Message
@@ -26,7 +27,7 @@ class StreamPort:
         self,
         door: StreamDoor,
         bells: Doorbells,
-        handle: Callable[[bytes, list[Frame]], None],
+        handle: Callable[[bytes, list[Frame], Findings | None], None],
         lose: Callable[[bytes], None],
     ) -> None:
         self._door, self._bells, self._handle, self._lose = door, bells, handle, lose
@@ -41,9 +42,15 @@ class StreamPort:
             self._guests[guest.sock.fileno()] = guest
             self._strangers[guest.sock.fileno()] = time.monotonic()
             self._bells.add_descriptor(guest.sock.fileno())
-        for descriptor, guest in list(self._guests.items()):
-            if self._bells.is_ready(descriptor):
-                self._hear(descriptor, guest)
+        ready = [each for each in self._guests.items() if self._bells.is_ready(each[0])]
+        # One message of each at a time: chunks of several trainers are summed while they are in the caches.
+        for _ in range(_BATCH):
+            ready = [(descriptor, guest) for descriptor, guest in ready if self._hear(descriptor, guest)]
+            if not ready:
+                return
+        for descriptor, _ in ready:
+            if descriptor in self._guests:
+                self._bells.ring(descriptor)  # whole messages may lie in its buffer
 
     def invite(self, address: bytes, message: Message, port: int) -> Message:
         """See `StreamDoor.invite`."""
@@ -80,23 +87,23 @@ class StreamPort:
         """Close the door."""
         self._door.close()
 
-    def _hear(self, descriptor: int, guest: Guest) -> None:
+    def _hear(self, descriptor: int, guest: Guest) -> bool:
+        """Take one message; return whether there may be more."""
+        if descriptor not in self._guests:
+            return False
         try:
             if not guest.writer.is_empty:
                 guest.writer.flush()
                 self._bells.expect_room(descriptor, not guest.writer.is_empty)
-            for _ in range(_BATCH):
-                frames = self._door.receive(guest)
-                if frames is None:
-                    return
-                self._handle(guest.address, frames)
-                if descriptor not in self._guests:
-                    return
+            frames = self._door.receive(guest)
         except (OSError, WireError, MemoryError) as error:
             _log.debug("a stream ends: %s", error)
             self._dismiss(descriptor, guest)
-        else:
-            self._bells.ring(descriptor)  # whole messages may lie in its buffer
+            return False
+        if frames is None:
+            return False
+        self._handle(guest.address, frames, guest.reader.found)
+        return True
 
     def _dismiss(self, descriptor: int, guest: Guest) -> None:
         self._bells.remove_descriptor(descriptor)

@@ -14,10 +14,14 @@ import socket
 import struct
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import islice
 
 import numpy as np
 
 from paddle.errors import WireError
+from paddle.pserver.arithmetic import Findings
+from paddle.pserver.arrival import Arrival
+from paddle.pserver.chunk_wire import chunk_header
 from paddle.pserver.message import MAX_FRAME_BYTES, MAX_HEADER_BYTES, MAX_SECTIONS, Frame, Message, encode
 
 TOKEN_BYTES = 16
@@ -30,11 +34,18 @@ Place = Callable[[bytes], memoryview | None]
 """Tells from a message's header where its only frame belongs; None: anywhere."""
 
 _PREFIX = struct.Struct("<IH")
+_ONE_LENGTH = struct.Struct("<Q")
+_BEFORE_CHUNK = struct.Struct("<IHQ")
 _BUFFER = 16 << 10
 _MAX_PARTS = 256  # in one system call
 _MAX_QUEUE = 256
+_LINE = 64
+# While so much of an array is missing, waking up for less of it costs more than it brings.
+_WAKE_FOR = 256 << 10
 # A connection over which nothing gets through is given up about as soon as ZeroMQ gives up its own.
 _SILENT_MS = 10_000
+# Within one machine no queue needs managing: what paces itself, as bbr does, only sends in smaller pieces.
+_WITHIN_MACHINE = b"reno"
 
 
 def prepare(sock: socket.socket) -> None:
@@ -50,19 +61,28 @@ def prepare(sock: socket.socket) -> None:
             (socket.TCP_USER_TIMEOUT, _SILENT_MS),
         ):
             sock.setsockopt(socket.IPPROTO_TCP, option, value)
+        if sock.getsockname()[0] == sock.getpeername()[0]:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, _WITHIN_MACHINE)
 
 
 class StreamReader:
-    """Takes messages off a socket. Not thread-safe."""
+    """Takes messages off a socket. Not thread-safe.
+
+    Attributes:
+        found: what is known of the only array of the message that was read last, or None.
+    """
 
     def __init__(self, sock: socket.socket, place: Place = lambda header: None) -> None:
         self._sock, self._place = sock, place
-        self._buffer = memoryview(bytearray(_BUFFER))
+        self._buffer = np.empty(_BUFFER, np.uint8).data
         self._start = self._stop = 0
         self._lengths: Sequence[int] | None = None  # of the message that is being read
         self._frames: list[Frame] = []
         self._array: memoryview | None = None
         self._got = 0
+        self._arrival: Arrival | None = None
+        self._awaited = 1
+        self.found: Findings | None = None
 
     def read(self) -> list[Frame] | None:
         """Return the frames of the next message, or None if it is not here as a whole; does not wait.
@@ -106,29 +126,50 @@ class StreamReader:
         if here < before + header_bytes:
             self._reserve(before + header_bytes)
             return False
-        lengths = struct.unpack_from(f"<{count}Q", self._buffer, self._start + _PREFIX.size)
-        if any(length > MAX_FRAME_BYTES for length in lengths):
+        at = self._start + _PREFIX.size
+        lengths: Sequence[int] = (
+            _ONE_LENGTH.unpack_from(self._buffer, at)
+            if count == 1
+            else struct.unpack_from(f"<{count}Q", self._buffer, at)
+        )
+        if count and max(lengths) > MAX_FRAME_BYTES:
             raise WireError(f"an array of {max(lengths)} bytes, expected at most {MAX_FRAME_BYTES}")
         self._taken(before)
-        self._lengths, self._frames = lengths, [self._taken(header_bytes)]
+        self._lengths, self._frames, self.found = lengths, [self._taken(header_bytes)], None
         return True
 
     def _read_array(self, length: int) -> bool:
         if self._array is None:
-            place = self._place(bytes(self._frames[0])) if len(self._lengths or ()) == 1 else None
+            is_only = len(self._lengths or ()) == 1
+            place = self._place(bytes(self._frames[0])) if is_only else None
             if place is None or len(place) != length:
-                place = np.empty(length, np.uint8).data
+                place = _aligned(length)
             self._array, self._got = place, min(length, self._stop - self._start)
             place[: self._got] = self._buffer[self._start : self._start + self._got]
             self._start += self._got
+            self._arrival = Arrival.begin(place) if is_only else None
         while self._got < length:
+            if self._arrival is not None:
+                self._got, behind = self._arrival.receive(self._sock.fileno(), self._got, self._buffer)
+                self._start, self._stop = 0, behind
+                if self._got == length:
+                    break
             count = self._receive(self._array[self._got :] if self._got else self._array)
             if not count:
+                self._wake_for(min(length - self._got, _WAKE_FOR))
                 return False
             self._got += count
+        self._wake_for(1)
+        self.found = self._arrival.findings if self._arrival is not None else None
         self._frames.append(self._array)
-        self._array = None
+        self._array = self._arrival = None
         return True
+
+    def _wake_for(self, count: int) -> None:
+        """Let the socket tell of news when so many bytes are there, or it is over."""
+        if count != self._awaited:
+            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, count)
+            self._awaited = count
 
     def _receive(self, into: memoryview) -> int:
         try:
@@ -152,13 +193,20 @@ class StreamReader:
         """Make room for `count` bytes from the first that was not taken."""
         rest = bytes(self._buffer[self._start : self._stop])
         if count > len(self._buffer):
-            self._buffer = memoryview(bytearray(count))
+            self._buffer = np.empty(count, np.uint8).data
         self._start, self._stop = 0, len(rest)
         self._buffer[: len(rest)] = rest
 
     def _taken(self, count: int) -> bytes:
         self._start += count
         return bytes(self._buffer[self._start - count : self._start])
+
+
+def _aligned(length: int) -> memoryview:
+    """Return memory that begins with a line of the cache: compiled loops over it then take none twice."""
+    memory = np.empty(length + _LINE, np.uint8)
+    start = -memory.ctypes.data % _LINE
+    return memory[start : start + length].data
 
 
 class StreamWriter:
@@ -184,12 +232,14 @@ class StreamWriter:
         """
         if len(self._parts) > _MAX_QUEUE:
             return False
-        header, *arrays = encode(message)
-        lengths = [len(array) for array in arrays]
-        head = _PREFIX.pack(len(header), len(arrays)) + struct.pack(f"<{len(arrays)}Q", *lengths) + header
-        self._parts.append(memoryview(head))
-        self._parts.extend(memoryview(array) for array in arrays if len(array))
-        self.flush()
+        parts = _packet(message)
+        sent = 0
+        if not self._parts:
+            with contextlib.suppress(BlockingIOError):
+                sent = self._sock.sendmsg(parts)
+        if sent < sum(map(len, parts)):
+            self._parts.extend(map(memoryview, parts))
+            self._drop(sent)
         return True
 
     def flush(self) -> None:
@@ -198,13 +248,24 @@ class StreamWriter:
         Raises:
             OSError: the connection is over.
         """
-        while self._parts:
-            parts = list(self._parts) if len(self._parts) <= _MAX_PARTS else list(self._parts)[:_MAX_PARTS]
-            try:
-                sent = self._sock.sendmsg(parts)
-            except BlockingIOError:
-                return
-            while self._parts and sent >= len(self._parts[0]):
-                sent -= len(self._parts.popleft())
-            if sent:
-                self._parts[0] = self._parts[0][sent:]
+        with contextlib.suppress(BlockingIOError):
+            while self._parts:
+                self._drop(self._sock.sendmsg(list(islice(self._parts, _MAX_PARTS))))
+
+    def _drop(self, sent: int) -> None:
+        """Forget what was sent."""
+        while self._parts and sent >= len(self._parts[0]):
+            sent -= len(self._parts.popleft())
+        if sent:
+            self._parts[0] = self._parts[0][sent:]
+
+
+def _packet(message: Message) -> list[Frame]:
+    """Return what a message is on the wire; no part is empty."""
+    header = chunk_header(message)
+    if header is not None:
+        array = message.sections[0].frame
+        return [_BEFORE_CHUNK.pack(len(header), 1, len(array)) + header, array]
+    header, *arrays = encode(message)
+    lengths = struct.pack(f"<{len(arrays)}Q", *map(len, arrays))
+    return [_PREFIX.pack(len(header), len(arrays)) + lengths + header, *filter(len, arrays)]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from enum import Enum
+from typing import NamedTuple
 
 from paddle.errors import WireError
 from paddle.pserver.chunks import WINDOW
@@ -43,6 +44,7 @@ class Transfer:
         self._reset(count)
         self.reply: Message | None = None
         self.repeats = 0  # since something last arrived
+        self.has_moved = False  # set by whatever arrives
 
     @property
     def is_over(self) -> bool:
@@ -81,7 +83,7 @@ class Transfer:
         Raises:
             WireError: there is no such part of the values.
         """
-        self.repeats = 0
+        self.repeats, self.has_moved = 0, True
         if message.verb is Verb.VALUES:
             self._take_values(message)
         else:
@@ -129,3 +131,47 @@ class Transfer:
     def _reset(self, count: int) -> None:
         self._states = [_State.WAITING] * count
         self._next = self._next_asked = self._done = self._on_their_way = 0
+
+
+class Lane(NamedTuple):
+    """What a connection needs to go on with a transfer by itself, as long as nothing but its values arrives.
+
+    Attributes:
+        own: a message with the numbers that all messages of the request carry.
+    """
+
+    transfer: Transfer
+    own: Message
+
+    def leads(self, message: Message) -> bool:
+        """Return whether a message, or one of which only the header is here, is part of the values that are due."""
+        own = self.own
+        return (
+            message.verb is Verb.VALUES
+            and message.request == own.request
+            and message.session == own.session
+            and not self.transfer.is_over
+        )
+
+    def place(self, message: Message) -> memoryview | None:
+        """Return where the array of such a message belongs, if it may be written there before it was checked."""
+        return self.transfer.place(message.value) if self.leads(message) else None
+
+    def go_on(self, message: Message) -> Iterator[Message]:
+        """Take part of the values; what to send next.
+
+        Raises:
+            WireError: see `Transfer.take`.
+        """
+        own = self.own
+        for each in self.transfer.take(message):
+            yield Message(
+                each.verb,
+                own.trainer,
+                own.session,
+                own.request,
+                own.stamp,
+                each.value,
+                each.extra,
+                each.sections,
+            )

@@ -15,6 +15,8 @@ import zmq
 from zmq.utils.monitor import parse_monitor_message
 
 from paddle.errors import ConfigError, PortBusy
+from paddle.pserver.arithmetic import Findings
+from paddle.pserver.chunk_wire import read_chunk
 from paddle.pserver.doorbells import LINGER_MS, Doorbells, prepare
 from paddle.pserver.keys import Context
 from paddle.pserver.message import Frame, Message, decode, encode
@@ -95,13 +97,15 @@ class Router:
                 self._peers[descriptor] = address
         return address, [part.buffer for part in parts[1:]]
 
-    def read(self, frames: Sequence[Frame]) -> Message:
-        """Decode frames of this wire.
+    def read(self, frames: Sequence[Frame], found: Findings | None = None) -> Message:
+        """Decode frames of this wire; `found`: what is known of the only array.
 
         Raises:
             WireError: they are no message.
         """
-        return decode(frames)
+        if found is not None and (chunk := read_chunk(frames[0], frames[1], found)) is not None:
+            return chunk
+        return decode(frames, found)
 
     def lost(self) -> list[bytes]:
         """Return the addresses whose connections broke since the last call; count those that never spoke."""

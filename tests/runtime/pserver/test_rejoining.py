@@ -10,9 +10,10 @@ import pytest
 
 from paddle.errors import PserverLost
 from paddle.pserver.client import Client
-from paddle.pserver.exchange import Incoming, Placing
+from paddle.pserver.exchange import Incoming
 from paddle.pserver.inproc import InprocLinks
 from paddle.pserver.message import Message, Verb
+from paddle.pserver.transfer import Lane
 from tests.runtime.pserver.in_process_job import SGD, InProcessJob, Model
 
 MODEL = Model({"w": (300, 400), "b": (64,)})
@@ -41,8 +42,8 @@ class DyingNetwork:
     def receive(self, timeout_s: float) -> Incoming | None:
         return self._links.receive(timeout_s)
 
-    def expect(self, index: int, placing: Placing) -> None:
-        self._links.expect(index, placing)
+    def expect(self, index: int, lane: Lane) -> None:
+        self._links.expect(index, lane)
 
     def attach(self, index: int, hello: Message, size: int) -> None:
         return None

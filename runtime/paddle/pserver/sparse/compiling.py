@@ -32,6 +32,7 @@ def _pointer_to(kind: Any) -> Any:
 
 _int64_at: Any = _pointer_to(types.int64)
 _uint32_at: Any = _pointer_to(types.uint32)
+_uint64_at: Any = _pointer_to(types.uint64)
 _float32_at: Any = _pointer_to(types.float32)
 
 
@@ -70,6 +71,12 @@ def int64s(address: Any, count: Any) -> Any:
 def uint32s(address: Any, count: Any) -> Any:
     """Return the memory at an address (uint64) as (count,) uint32."""
     return carray(_uint32_at(address), count)
+
+
+@compiled
+def uint64s(address: Any, count: Any) -> Any:
+    """Return the memory at an address (uint64) as (count,) uint64."""
+    return carray(_uint64_at(address), count)
 
 
 @compiled
