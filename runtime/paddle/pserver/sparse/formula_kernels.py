@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compiled loops that change rows where they lie, by the formulas of the commonest update rules.
 
-A row is brought near well before its turn, and read and written once. Every operation is float32 and rounded by
+Rows are brought near a block before their turn, and read and written once. Every operation is float32 and rounded by
 itself, in the order of the rule in `optim`: nothing is contracted or reordered, so both give the same bits.
 """
 
@@ -17,7 +17,7 @@ from paddle.pserver.sparse.row_kernels import draw, prefetch_row, row_address, t
 
 DESCENT, MOMENTUM, ADAGRAD, ADAGRAD_MOMENTUM, FLUID_ADAGRAD, ADAM = range(6)
 
-_AHEAD = 16
+_BLOCK = 16
 _LINE = 64
 _AGE = np.uint32((1 << 31) - 1)
 _4 = np.uint64(4)
@@ -25,79 +25,99 @@ _1F, _0F = np.float32(1.0), np.float32(0.0)
 
 
 @compiled
-def _descent(w: Any, g: Any, factors: Any) -> None:
+def _descent(rows: Any, g: Any, factors: Any) -> None:
     eta = factors[0]
-    for j in range(len(g)):
-        w[j] -= eta * g[j]
+    width = g.shape[1]
+    for i in range(len(rows)):
+        w = float32s(rows[i], width)
+        for j in range(width):
+            w[j] -= eta * g[i, j]
 
 
 @compiled
-def _momentum(w: Any, m: Any, g: Any, factors: Any) -> None:
+def _momentum(rows: Any, g: Any, factors: Any) -> None:
     eta, mu = factors[0], factors[1]
-    for j in range(len(g)):
-        moved = m[j] * mu - eta * g[j]
-        m[j] = moved
-        w[j] += moved
+    width = g.shape[1]
+    for i in range(len(rows)):
+        w, m = float32s(rows[i], width), _state(rows[i], width, 1)
+        for j in range(width):
+            moved = m[j] * mu - eta * g[i, j]
+            m[j] = moved
+            w[j] += moved
 
 
 @compiled
-def _adagrad(w: Any, s: Any, g: Any, factors: Any) -> None:
+def _adagrad(rows: Any, g: Any, factors: Any) -> None:
     eta, epsilon = factors[0], factors[1]
-    for j in range(len(g)):
-        s[j] += g[j] * g[j]
-        w[j] -= eta * (_1F / np.sqrt(s[j] + epsilon)) * g[j]
+    width = g.shape[1]
+    for i in range(len(rows)):
+        w, s = float32s(rows[i], width), _state(rows[i], width, 1)
+        for j in range(width):
+            s[j] += g[i, j] * g[i, j]
+            w[j] -= eta * (_1F / np.sqrt(s[j] + epsilon)) * g[i, j]
 
 
 @compiled
-def _adagrad_momentum(w: Any, s: Any, m: Any, g: Any, factors: Any) -> None:
+def _adagrad_momentum(rows: Any, g: Any, factors: Any) -> None:
     eta, epsilon, mu = factors[0], factors[1], factors[2]
-    for j in range(len(g)):
-        s[j] += g[j] * g[j]
-        moved = m[j] * mu - eta * (_1F / np.sqrt(s[j] + epsilon)) * g[j]
-        m[j] = moved
-        w[j] += moved
+    width = g.shape[1]
+    for i in range(len(rows)):
+        w, s, m = float32s(rows[i], width), _state(rows[i], width, 1), _state(rows[i], width, 2)
+        for j in range(width):
+            s[j] += g[i, j] * g[i, j]
+            moved = m[j] * mu - eta * (_1F / np.sqrt(s[j] + epsilon)) * g[i, j]
+            m[j] = moved
+            w[j] += moved
 
 
 @compiled
-def _fluid_adagrad(w: Any, s: Any, g: Any, factors: Any) -> None:
+def _fluid_adagrad(rows: Any, g: Any, factors: Any) -> None:
     eta, start, epsilon = factors[0], factors[1], factors[2]
-    for j in range(len(g)):
-        s[j] += g[j] * g[j]
-        w[j] -= eta * g[j] / (np.sqrt(s[j] + start) + epsilon)
+    width = g.shape[1]
+    for i in range(len(rows)):
+        w, s = float32s(rows[i], width), _state(rows[i], width, 1)
+        for j in range(width):
+            s[j] += g[i, j] * g[i, j]
+            w[j] -= eta * g[i, j] / (np.sqrt(s[j] + start) + epsilon)
 
 
 @compiled
-def _adam(w: Any, m: Any, v: Any, g: Any, factors: Any) -> None:
-    alpha, beta1, rest1, beta2, rest2, epsilon = (
-        factors[0],
-        factors[1],
-        factors[2],
-        factors[3],
-        factors[4],
-        factors[5],
-    )
-    for j in range(len(g)):
-        m[j] = m[j] * beta1 + rest1 * g[j]
-        v[j] = v[j] * beta2 + rest2 * (g[j] * g[j])
-        w[j] -= alpha * m[j] / (np.sqrt(v[j]) + epsilon)
+def _adam(rows: Any, g: Any, factors: Any) -> None:
+    alpha, epsilon = factors[0], factors[5]
+    beta1, rest1, beta2, rest2 = factors[1], factors[2], factors[3], factors[4]
+    width = g.shape[1]
+    for i in range(len(rows)):
+        w, m, v = float32s(rows[i], width), _state(rows[i], width, 1), _state(rows[i], width, 2)
+        for j in range(width):
+            m[j] = m[j] * beta1 + rest1 * g[i, j]
+            v[j] = v[j] * beta2 + rest2 * (g[i, j] * g[i, j])
+            w[j] -= alpha * m[j] / (np.sqrt(v[j]) + epsilon)
 
 
 @compiled
-def _apply(row: Any, g: Any, formula: Any) -> None:
-    width, kind, factors = len(g), formula.kind, formula.factors
-    w, first, second = row[:width], row[width : 2 * width], row[2 * width :]
+def _state(row: Any, width: Any, number: Any) -> Any:
+    return float32s(row + _4 * np.uint64(width * number), width)
+
+
+@compiled
+def _apply(rows: Any, g: Any, formula: Any) -> None:
+    """Change rows at addresses (n,) uint64 by gradients (n, width). Each formula has a loop of its own over them.
+
+    One loop over rows that chose the formula for each took twice as long.
+    """
+    kind, factors = formula.kind, formula.factors
     if kind == DESCENT:
-        _descent(w, g, factors)
+        _descent(rows, g, factors)
     elif kind == MOMENTUM:
-        _momentum(w, first, g, factors)
+        _momentum(rows, g, factors)
     elif kind == ADAGRAD:
-        _adagrad(w, first, g, factors)
+        _adagrad(rows, g, factors)
     elif kind == ADAGRAD_MOMENTUM:
-        _adagrad_momentum(w, first, second, g, factors)
+        _adagrad_momentum(rows, g, factors)
     elif kind == FLUID_ADAGRAD:
-        _fluid_adagrad(w, first, g, factors)
+        _fluid_adagrad(rows, g, factors)
     else:
-        _adam(w, first, second, g, factors)
+        _adam(rows, g, factors)
 
 
 @compiled
@@ -114,8 +134,9 @@ def _add_up(base: Any, order: Any, begin: Any, end: Any, g: Any) -> None:
 
 @compiled
 def _clip(g: Any, most: Any) -> None:
-    for j in range(len(g)):
-        g[j] = min(max(g[j], -most), most)
+    for i in range(len(g)):
+        for j in range(g.shape[1]):
+            g[i, j] = min(max(g[i, j], -most), most)
 
 
 @compiled
@@ -151,30 +172,38 @@ def change(
     base, width, order, starts = sums
     tick, caught_up = time
     key, kind, mean, spread = drawing
-    g = np.empty(width, np.float32)
-    decays = formula.l1 != _0F or formula.l2 != _0F
-    count = len(numbers)
-    for i in range(-_AHEAD, count):
-        coming = i + _AHEAD
-        if coming < count and numbers[coming] != ABSENT:
+    here = np.flatnonzero(numbers != ABSENT)
+    g = np.empty((_BLOCK, width), np.float32)
+    rows = np.empty(_BLOCK, np.uint64)
+    batches = np.empty(_BLOCK, np.float32)
+    for start in range(-_BLOCK, len(here), _BLOCK):
+        for at in range(start + _BLOCK, min(start + 2 * _BLOCK, len(here))):
+            coming = here[at]
             if not fresh[coming]:
                 prefetch_row(slabs, bits, floats, numbers[coming], floats)
             prefetch(tick_address(slabs, bits, floats, numbers[coming]))
-            at = base + _4 * np.uint64(width * order[starts[coming]])
+            first = base + _4 * np.uint64(width * order[starts[coming]])
             for offset in range(0, 4 * width, _LINE):
-                prefetch(at + np.uint64(offset))
-        if i < 0 or numbers[i] == ABSENT:
+                prefetch(first + np.uint64(offset))
+        if start < 0:
             continue
-        row = float32s(row_address(slabs, bits, floats, numbers[i]), floats)
-        last = uint32s(tick_address(slabs, bits, floats, numbers[i]), 1)
-        if fresh[i]:
-            draw(key, kind, mean, spread, ids[i], row[:width])
-            row[width:] = _0F
-        _add_up(base, order, starts[i], starts[i + 1], g)
+        count = min(_BLOCK, len(here) - start)
+        for k in range(count):
+            i = here[start + k]
+            rows[k] = row_address(slabs, bits, floats, numbers[i])
+            last = uint32s(tick_address(slabs, bits, floats, numbers[i]), 1)
+            age = (tick - last[0]) & _AGE
+            if fresh[i]:
+                row = float32s(rows[k], floats)
+                draw(key, kind, mean, spread, ids[i], row[:width])
+                row[width:] = _0F
+                age = np.uint32(1)
+            batches[k] = min(np.float32(max(age, np.uint32(1))), caught_up)
+            last[0] = tick
+            _add_up(base, order, starts[i], starts[i + 1], g[k])
         if formula.clip != _0F:
-            _clip(g, formula.clip)
-        _apply(row, g, formula)
-        if decays:
-            age = np.uint32(0) if fresh[i] else (tick - last[0]) & _AGE
-            _decay(row[:width], formula.l1, formula.l2, min(np.float32(max(age, 1)), caught_up))
-        last[0] = tick
+            _clip(g[:count], formula.clip)
+        _apply(rows[:count], g[:count], formula)
+        if formula.l1 != _0F or formula.l2 != _0F:
+            for k in range(count):
+                _decay(float32s(rows[k], width), formula.l1, formula.l2, batches[k])
