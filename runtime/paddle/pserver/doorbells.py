@@ -81,6 +81,11 @@ class Doorbells:
         """Have the next `take` look at a socket, whatever its descriptor says."""
         self._rung.add(sock)
 
+    @property
+    def has_news(self) -> bool:
+        """Whether any socket may have something to take."""
+        return bool(self._rung)
+
     def has_rung(self, sock: Any) -> bool:
         """Return whether a socket may have something to take."""
         return sock in self._rung

@@ -57,6 +57,8 @@ class Link:
 
     def watch(self) -> bool:
         """Read the monitor; return True if what was sent before may be lost, and can be sent again."""
+        if not (self._bells.has_rung(self._monitor) or self.needs_care):
+            return False
         came_back = False
         while (parts := self._bells.take(self._monitor)) is not None:
             event = parse_monitor_message([part.bytes for part in parts])["event"]

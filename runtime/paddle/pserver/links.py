@@ -169,23 +169,30 @@ class Links:
             WireError: a server refused our key, or speaks another wire version.
         """
         deadline = time.monotonic() + timeout_s
+        # A broken link is looked at again soon; whole ones wake us by themselves.
+        any_down = any(link.needs_care for link in self._links)
         while True:
-            for index, link in enumerate(self._links):
-                if link.watch():
-                    return Incoming(index, None)
-                if link.needs_care:
-                    self._end_stream(index)
-                if (incoming := self._hear_locally(index) or self._hear_stream(index)) is not None:
+            if any_down or self._bells.has_news:
+                if (incoming := self._look()) is not None:
                     return incoming
-                frames = link.take()
-                if frames is not None:
-                    return Incoming(index, self._read(frames))
+                any_down = any(link.needs_care for link in self._links)
             rest_s = deadline - time.monotonic()
             if rest_s <= 0:
                 return None
-            # A broken link is looked at again soon; whole ones wake us by themselves.
-            any_down = any(link.needs_care for link in self._links)
             self._bells.wait(min(rest_s, RENEW_S) if any_down else rest_s)
+
+    def _look(self) -> Incoming | None:
+        for index, link in enumerate(self._links):
+            if link.watch():
+                return Incoming(index, None)
+            if link.needs_care:
+                self._end_stream(index)
+            if (incoming := self._hear_locally(index) or self._hear_stream(index)) is not None:
+                return incoming
+            frames = link.take()
+            if frames is not None:
+                return Incoming(index, self._read(frames))
+        return None
 
     def _read(self, frames: Sequence[Frame], found: Findings | None = None) -> Message | None:
         try:

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paddle.errors import WireError
-from paddle.pserver.arithmetic import Findings, all_finite, checksum_of, inspect, is_looked_at_once
+from paddle.pserver.arithmetic import Findings, checksum_of, inspect, is_looked_at_once, is_small_finite
 
 WIRE_VERSION = 3
 MAX_FRAME_BYTES = 1 << 30
@@ -131,7 +131,7 @@ class Section:
     def is_finite(self) -> bool:
         """Whether an array of float32 holds neither NaN nor infinity."""
         array = self.array
-        return self._look().is_finite if is_looked_at_once(array.nbytes) else all_finite(array)
+        return self._look().is_finite if is_looked_at_once(array.nbytes) else is_small_finite(array)
 
     def note(self, found: Findings) -> None:
         """Take what `inspect` would say of the array's bytes."""

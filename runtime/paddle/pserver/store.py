@@ -285,6 +285,9 @@ class Store:
             return Descent(None, not look or Section("", out).is_finite)
         is_finite = True
         for part, factor in self._plain:
+            if (part.start, part.stop) == (span.start, span.stop):
+                eta = factor(self._step_rate)
+                return descend(self._slabs.now[span], gradients, eta, out, self._scratch[worker], look=look)
             start, stop = max(part.start, span.start), min(part.stop, span.stop)
             if start < stop:
                 within = slice(start - span.start, stop - span.start)
@@ -293,8 +296,6 @@ class Store:
                 found = descend(
                     self._slabs.now[start:stop], theirs, eta, out[within], self._scratch[worker], look=look
                 )
-                if (start, stop) == (span.start, span.stop):
-                    return found
                 is_finite = is_finite and found.is_finite
         return Descent(None, is_finite)
 
