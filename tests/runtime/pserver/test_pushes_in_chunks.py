@@ -53,9 +53,13 @@ def expected(optimizer: OptimizerSpec, num_trainers: int) -> dict[str, np.ndarra
 
 
 def train(optimizer: OptimizerSpec, client: Client, trainer: int) -> dict[str, np.ndarray]:
-    out = LARGE.empty()
     client.configure(LARGE.parameters, optimizer, LARGE.values())
     client.start_pass()
+    return push_all(client, trainer)
+
+
+def push_all(client: Client, trainer: int) -> dict[str, np.ndarray]:
+    out = LARGE.empty()
     for step in range(STEPS):
         client.push_pull(LARGE.gradients(trainer, step), 1, out)
     client.finish_pass()
@@ -163,6 +167,7 @@ def test_a_gradient_that_is_not_finite_at_its_end_leaves_everything_as_it_was(wi
         out = LARGE.empty()
         client.pull(out)
         assert same(out, {name: array.reshape(-1) for name, array in LARGE.values().items()})
+        assert same(push_all(client, 0), expected(SGD, 1))
 
 
 class Bench:
@@ -219,6 +224,19 @@ def test_a_push_refused_in_its_middle_takes_the_batch_back() -> None:
     replies = bench.chunk(1, 1, np.nan)
     assert {(m.verb, m.trainer) for m in replies} == {(Verb.REPEAT, 0), (Verb.ERROR, 1)}
     assert bench.head(1, 7) == []
+    for index in range(bench.count):
+        bench.chunk(0, index, 1.0)
+        last = bench.chunk(1, index, 3.0, 7)
+    assert sorted(m.verb for m in last) == [Verb.OK, Verb.OK, Verb.VALUES, Verb.VALUES]
+    assert np.allclose(bench.values(), 0.6)
+
+
+def test_a_push_that_is_given_up_for_another_request_takes_the_batch_back() -> None:
+    bench = Bench()
+    bench.head(0), bench.head(1)
+    bench.chunk(0, 0, 1.0), bench.chunk(1, 0, 9.0)
+    assert [(m.verb, m.trainer) for m in bench.head(1, 7)] == [(Verb.REPEAT, 0)]
+    assert bench.chunk(1, 1, 9.0) == []  # of the push that is over
     for index in range(bench.count):
         bench.chunk(0, index, 1.0)
         last = bench.chunk(1, index, 3.0, 7)
@@ -307,7 +325,7 @@ def test_a_server_refuses_wrong_shapes_of_chunks() -> None:
     bench.head(0)
     (reply,) = bench.send(0, Verb.CHUNK, 6, Section("", np.zeros(9, np.float32)), value=0)
     assert reply.verb is Verb.ERROR
-    assert "expected (262144,) float32" in reply.section("").as_text()
+    assert f"expected ({CHUNK},) float32" in reply.section("").as_text()
 
 
 def test_only_the_holder_of_the_key_finds_the_shared_memory() -> None:
