@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import socket
 from typing import Any
 
 import numpy as np
@@ -54,6 +55,16 @@ class Arrival:
         if self._looked != self._array.size // 8:
             return None
         return Findings(int(self._total), not self._seen)
+
+
+def prepare(nbytes: int) -> None:
+    """Load or compile what arrays of so many bytes need, before somebody waits for it."""
+    memory = np.zeros(8, np.uint8)
+    if is_looked_at_once(nbytes) and (kernel := _kernel()) is not None:
+        near, far = socket.socketpair()
+        with near, far:
+            near.setblocking(False)
+            kernel(near.fileno(), memory, 0, memory, 0, _NONE, _NONE)
 
 
 @functools.cache

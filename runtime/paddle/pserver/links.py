@@ -13,6 +13,7 @@ import zmq
 
 from paddle.errors import WireError
 from paddle.pserver.arithmetic import Findings
+from paddle.pserver.arrival import prepare
 from paddle.pserver.chunk_wire import read_chunk
 from paddle.pserver.doorbells import LINGER_MS, Doorbells
 from paddle.pserver.exchange import Incoming
@@ -27,7 +28,7 @@ from paddle.pserver.transfer import Lane
 
 _log = logging.getLogger(__name__)
 
-_INVITED_WITHIN_S = 2.0
+_INVITED_WITHIN_S = 10.0
 _MAX_IO_THREADS = 4
 
 
@@ -109,7 +110,7 @@ class Links:
             return None
         local = self._share(index, hello, size) if self._within_node else None
         if local is None and self._keys is None and not self._is_walled:
-            self._open_stream(index, hello)
+            self._open_stream(index, hello, size)
         return local
 
     def _share(self, index: int, hello: Message, size: int) -> LocalLink | None:
@@ -126,7 +127,7 @@ class Links:
         )
         return local
 
-    def _open_stream(self, index: int, hello: Message) -> None:
+    def _open_stream(self, index: int, hello: Message, size: int) -> None:
         link = self._links[index]
         asked = hello._replace(verb=Verb.ATTACH, value=0, extra=ON_STREAM, sections=())
         deadline = time.monotonic() + _INVITED_WITHIN_S
@@ -144,6 +145,7 @@ class Links:
             self._is_walled = isinstance(error, TimeoutError)
             _log.debug("no stream to pserver %s: %s", self.endpoints[index], error)
             return
+        prepare(4 * size)
         self._streams[index] = stream
         self._bells.add_descriptor(stream.sock.fileno())
 

@@ -18,6 +18,7 @@ from paddle.errors import PserverError
 from paddle.optim.dense import DenseUpdater
 from paddle.optim.schedule import LearningRate
 from paddle.optim.spec import OptimizerSpec, RowGradient
+from paddle.pserver import arrival
 from paddle.pserver.arithmetic import Descent, descend, is_looked_at_once, prepare
 from paddle.pserver.chunks import chunk_count, chunk_span, part_span
 from paddle.pserver.dense_threads import DenseThreads
@@ -62,6 +63,7 @@ class Store:
             np.empty(min(_PIECE, share.slab_size), np.float32) for _ in range(self._threads.count)
         ]
         prepare(4 * share.slab_size)
+        arrival.prepare(4 * share.slab_size)
         self._updaters = [
             DenseUpdater(optimizer, part.parameter, part.stop - part.start) for part in share.dense
         ]
