@@ -158,7 +158,6 @@ class ThreadSink:
 
     def _run(self, root: Path, server: int) -> None:
         writer: PartWriter | None = None
-        give_way()
         try:
             writer = PartWriter(root, server, durable=True)
             while (item := self._work.get()) is not None:

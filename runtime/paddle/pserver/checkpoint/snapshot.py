@@ -19,7 +19,7 @@ from paddle.optim.dense import DenseUpdater
 from paddle.pserver.checkpoint.copying import Copying
 from paddle.pserver.checkpoint.part import PartWriter
 from paddle.pserver.checkpoint.piece import IDS, VALUE, WAITING, Piece
-from paddle.pserver.checkpoint.sink import Sink
+from paddle.pserver.checkpoint.sink import Sink, give_way
 from paddle.pserver.sparse.snapshot import Snapshot as Rows
 from paddle.pserver.store import Store
 
@@ -126,6 +126,7 @@ class Snapshot:
     def _write_rows(self, name: str, growing: Rows, writer: PartWriter) -> None:
         """Write what is listed of a table; in the part's thread."""
         self._is_idle = True
+        give_way()  # unlike for dense parameters: no trainer waits for these rows
         if len(self._floats) < growing.floats_of_block:
             self._floats = np.empty(growing.floats_of_block, np.float32)
         while name in self._growing and (block := growing.take(self._floats)) is not None:
