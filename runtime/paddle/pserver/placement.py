@@ -45,15 +45,21 @@ class DenseShare:
 
     def gather(self, flat: npt.NDArray[Any], slab: npt.NDArray[Any]) -> None:
         """Copy these blocks out of the whole parameter `flat` (size,) into the server's slab."""
-        full, rest, tail = self._parts(flat)
         part = slab[self.start : self.stop]
+        if self.stride == 1:
+            part[...] = flat
+            return
+        full, rest, tail = self._parts(flat)
         part[: full.size].reshape(full.shape)[...] = full
         part[full.size : full.size + tail] = rest
 
     def scatter(self, slab: npt.NDArray[Any], flat: npt.NDArray[Any]) -> None:
         """Copy these blocks from the server's slab into the whole parameter `flat` (size,)."""
-        full, rest, tail = self._parts(flat)
         part = slab[self.start : self.stop]
+        if self.stride == 1:
+            flat[...] = part
+            return
+        full, rest, tail = self._parts(flat)
         full[...] = part[: full.size].reshape(full.shape)
         rest[...] = part[full.size : full.size + tail]
 

@@ -19,7 +19,7 @@ from itertools import islice
 import numpy as np
 
 from paddle.errors import WireError
-from paddle.pserver.arithmetic import Findings
+from paddle.pserver.arithmetic import Findings, is_looked_at_once
 from paddle.pserver.arrival import Arrival
 from paddle.pserver.chunk_wire import chunk_header
 from paddle.pserver.message import MAX_FRAME_BYTES, MAX_HEADER_BYTES, MAX_SECTIONS, Frame, Message, encode
@@ -203,7 +203,9 @@ class StreamReader:
 
 
 def _aligned(length: int) -> memoryview:
-    """Return memory that begins with a line of the cache: compiled loops over it then take none twice."""
+    """Return memory; what compiled loops go through begins with a line of the cache, so that they take none twice."""
+    if not is_looked_at_once(length):
+        return np.empty(length, np.uint8).data
     memory = np.empty(length + _LINE, np.uint8)
     start = -memory.ctypes.data % _LINE
     return memory[start : start + length].data
