@@ -50,7 +50,7 @@ class PushPull:
             transfers[i] = push.transfer(head, theirs)
         for i, reply in self._exchange.carry(transfers).items():
             if i in in_place and reply.extra >= IN_PLACE:
-                self._layout.scatter(i, self._node.take(i, reply), views)
+                self._node.scatter(i, self._node.take(i, reply), views)
                 continue
             self._node.lose(i)  # what was shared, if anything, is not what holds now
             if reply.sections:

@@ -6,11 +6,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
+import numpy as np
+
 from paddle.errors import ConfigError
 from paddle.pserver.arithmetic import is_looked_at_once
+from paddle.pserver.dense_threads import DenseThreads
 from paddle.pserver.layout import Array, Layout
 from paddle.pserver.message import Message, Section
 from paddle.pserver.placement import DenseShare
+
+_PIECE = 1 << 18
+"""Elements of a large array that are copied, and looked at while they are in the cache."""
 
 
 class SharedSlabs(Protocol):
@@ -35,6 +41,7 @@ class WithinNode:
     def __init__(self, layout: Layout, shared: Mapping[int, SharedSlabs]) -> None:
         self._layout, self._shared = layout, dict(shared)
         self._latest: dict[int, Array] = {}
+        self._threads = DenseThreads()
         self._homes = {
             index: [
                 _Home(part, slabs.gradient[part.start : part.stop]) for part in layout.shares[index].dense
@@ -65,16 +72,21 @@ class WithinNode:
             ConfigError: one is NaN or infinite.
         """
         slab = self._shared[index].gradient
-        is_seen_there = len(self._layout.shares) == 1 and is_looked_at_once(slab.nbytes)
+        look = len(self._layout.shares) > 1 or not is_looked_at_once(slab.nbytes)
         for part, here in self._homes[index]:
             name = part.parameter.name
             gradient = flat.get(name)
             if gradient is None:
                 here[...] = 0.0
                 continue
-            if gradient is not here and gradient.ctypes.data != here.ctypes.data:
-                part.gather(gradient, slab)
-            if not is_seen_there and not Section("", here).is_finite:
+            is_here = gradient is here or gradient.ctypes.data == here.ctypes.data
+            if here.size > _PIECE and gradient.size == here.size:
+                is_fit = self._copy(here if is_here else gradient, here, look=look)
+            else:
+                if not is_here:
+                    part.gather(gradient, slab)
+                is_fit = not look or Section("", here).is_finite
+            if not is_fit:
                 raise ConfigError(f"gradient of parameter {name} is NaN or infinite; nothing was changed")
         return slab
 
@@ -82,6 +94,17 @@ class WithinNode:
         """Return the slab of values that the reply to a push in place speaks of."""
         self._latest[index] = self._shared[index].values(reply)
         return self._latest[index]
+
+    def scatter(self, index: int, slab: Array, views: Mapping[str, Array]) -> None:
+        """Copy values of server `index` into whole parameters (size,); those left out stay."""
+        for part in self._layout.shares[index].dense:
+            view = views.get(part.parameter.name)
+            if view is None:
+                continue
+            if view.size > _PIECE and view.size == part.stop - part.start:
+                self._copy(slab[part.start : part.stop], view, look=False)
+            else:
+                part.scatter(slab, view)
 
     def has(self, index: int) -> bool:
         """Return whether memory is shared with server `index`."""
@@ -92,6 +115,19 @@ class WithinNode:
         self._shared.pop(index, None)
         self._homes.pop(index, None)
         self._latest.pop(index, None)
+
+    def _copy(self, source: Array, target: Array, *, look: bool) -> bool:
+        """Copy a large array, if it is another, on several cores; return whether it is finite if that is asked."""
+        if source is target and not look:
+            return True
+
+        def copy(worker: int, number: int) -> bool:
+            piece = slice(number * _PIECE, (number + 1) * _PIECE)
+            if source is not target:
+                np.copyto(target[piece], source[piece])
+            return not look or Section("", target[piece]).is_finite
+
+        return all(self._threads.run(copy, -(-target.size // _PIECE)))
 
     def _place(self, name: str) -> tuple[int, slice] | None:
         size = self._layout.parameter(name).size
