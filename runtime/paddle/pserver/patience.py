@@ -2,7 +2,8 @@
 """Waits for descriptors: asleep, or, where news used to come within moments, by looking again for moments first.
 
 Looking costs a core that nobody else wants: it begins only after several short waits in a row, goes on no longer
-than a wake-up is worth, gives the core away between two looks, and ends as soon as somebody else took it.
+than a wake-up is worth, gives the core away between two looks, and ends as soon as somebody else took it. Whoever
+looks in vain again and again, because others want the cores or because peers have much to do, all but stops looking.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Protocol
 SPIN_S = 200e-6
 """How long to look. To wake the other side and be woken by it takes about half of that."""
 
-_SHORT_WAITS = 8  # before the first look, and after looking in vain
+_FEWEST, _MOST = 8, 1024  # short waits in a row that it takes to look again after looking in vain
 _TAKEN_S = 20e-6  # two looks lie a few us apart, unless the core was somebody else's between them
 
 
@@ -41,16 +42,18 @@ class Patience:
             spin_s = SPIN_S if len(os.sched_getaffinity(0)) > 1 else 0.0
         self._spin_s, self._clock = spin_s, clock
         self._short_waits = 0  # in a row
+        self._needed = _FEWEST
 
     def wait(self, poll: Poll, timeout_s: float) -> list[tuple[int, int]]:
         """Return the news of a poll object, at most `timeout_s` later; none if there were none."""
         if not self._spin_s or timeout_s <= 0:
             return poll.poll(math.ceil(timeout_s * 1000))
         begun = self._clock()
-        if self._short_waits >= _SHORT_WAITS:
+        if self._short_waits >= self._needed:
             if news := self._look(poll, begun, min(timeout_s, self._spin_s)):
+                self._needed = max(self._needed - 1, _FEWEST)
                 return news
-            self._short_waits = 0
+            self._short_waits, self._needed = 0, min(2 * self._needed, _MOST)
         news = poll.poll(math.ceil(timeout_s * 1000))
         is_short = bool(news) and self._clock() - begun <= self._spin_s
         self._short_waits = self._short_waits + 1 if is_short else 0

@@ -74,6 +74,18 @@ def test_looking_ends_when_somebody_else_takes_the_core() -> None:
     assert peer.looks == 1
 
 
+def test_where_looking_is_in_vain_again_and_again_there_is_hardly_any() -> None:
+    peer = Peer(look_s=SPIN_S / 10)
+    patience = Patience(SPIN_S, peer.clock)
+    looked = [peer.asked(patience, SPIN_S / 2)[0] for _ in range(10_000)]
+    assert sum(looked) < 20
+    assert any(looked[-2000:])
+    peer.look_s = 1e-6
+    for _ in range(3000):
+        peer.asked(patience, SPIN_S / 2)
+    assert peer.asked(patience, SPIN_S / 2) == (True, False)
+
+
 @pytest.mark.parametrize("spin_s", [0.0, SPIN_S])
 def test_a_wait_without_news_ends_in_time(spin_s: float) -> None:
     peer = Peer()
