@@ -19,11 +19,14 @@ from paddle.pserver.configuration import Configuration
 from paddle.pserver.dense_threads import DenseThreads
 from paddle.pserver.engine import Engine
 from paddle.pserver.gradient import StrangeGradient
+from paddle.pserver.layout import Layout
 from paddle.pserver.local_wire import IN_PLACE
 from paddle.pserver.message import Message, Section, Verb
 from paddle.pserver.options import EngineOptions
 from paddle.pserver.placement import place
+from paddle.pserver.shared_memory import SharedArray
 from paddle.pserver.store import Store
+from paddle.pserver.within_node import WithinNode
 from tests.runtime.pserver.pserver_process import KEY, PserverProcess
 
 # pyzmq starts a thread of its own when it first sends something large without a copy, and keeps it.
@@ -173,6 +176,43 @@ class Server:
     def values(self) -> np.ndarray:
         found: np.ndarray = self.ask(0, Verb.PULL)[0].section("").array
         return found
+
+
+class Shared:
+    """What a trainer shares with one server."""
+
+    def __init__(self, size: int) -> None:
+        self.gradient = SharedArray(size).array
+
+    def values(self, reply: Message) -> np.ndarray:
+        return self.gradient
+
+
+@pytest.mark.parametrize("servers", [1, 2])
+@pytest.mark.parametrize("in_place", [True, False])
+def test_large_arrays_are_copied_whole_and_looked_at_if_another_server_takes_part(
+    servers: int, in_place: bool
+) -> None:
+    layout = Layout(PARAMETERS, servers, 0, whole=True)
+    node = WithinNode(layout, {0: Shared(layout.slabs[0].size)})
+    wanted = gradients(1)[0][: layout.slabs[0].size]
+    pushed, got = {}, {}
+    for part in layout.shares[0].dense:
+        name, size = part.parameter.name, part.stop - part.start
+        home = node.gradient(name)
+        assert home is not None
+        pushed[name] = home if in_place else np.empty(size, np.float32)
+        pushed[name][...] = wanted[part.start : part.stop]
+        got[name] = np.empty(size, np.float32)
+    assert np.array_equal(node.fill(0, pushed), wanted)
+    node.scatter(0, wanted, got)
+    assert np.array_equal(np.concatenate(list(got.values())), wanted)
+    pushed["a"][1_000_000] = np.nan
+    if servers == 1:
+        node.fill(0, pushed)  # the server looks
+        return
+    with pytest.raises(ConfigError, match="gradient of parameter a is NaN or infinite; nothing was changed"):
+        node.fill(0, pushed)
 
 
 REFUSED = "gradient of parameter c is NaN or infinite; nothing was changed"
