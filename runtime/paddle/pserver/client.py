@@ -218,7 +218,7 @@ class Client:
 
         Raises:
             ConfigError: a name, shape, dtype or row id is wrong, or a gradient is NaN or infinite; nothing
-                was sent.
+                was changed, and the client goes on.
             PserverError, PserverLost: see the class.
         """
         self._step.run(grads, num_samples, out)

@@ -161,7 +161,8 @@ class Client:
             num_samples: samples behind these gradients; some learning rate schedules count them.
 
         Raises:
-            ConfigError: a name, shape, dtype or row id is wrong, or a gradient is NaN or infinite; nothing was sent.
+            ConfigError: a name, shape, dtype or row id is wrong, or a gradient is NaN or infinite; nothing was
+                changed, and the client goes on.
             WaitTimeout: other trainers did not push in time.
         """
         self._require_created()
