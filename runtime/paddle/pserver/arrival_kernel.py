@@ -17,8 +17,8 @@ from paddle.pserver.sparse.compiling import compiled, uint64s
 _BLOCK = 128 << 10
 
 # numba finds them in the C library by name.
-_recv: Any = types.ExternalFunction("recv", types.intp(types.intc, types.uintp, types.uintp, types.intc))  # type: ignore[no-untyped-call]
-_readv: Any = types.ExternalFunction("readv", types.intp(types.intc, types.uintp, types.intc))  # type: ignore[no-untyped-call]
+_recv: Any = types.ExternalFunction("recv", types.intp(types.intc, types.uintp, types.uintp, types.intc))
+_readv: Any = types.ExternalFunction("readv", types.intp(types.intc, types.uintp, types.intc))
 
 
 @compiled

@@ -264,10 +264,10 @@ class StreamWriter:
 
 def _packet(message: Message) -> list[Frame]:
     """Return what a message is on the wire; no part is empty."""
-    header = chunk_header(message)
-    if header is not None:
+    short = chunk_header(message)
+    if short is not None:
         array = message.sections[0].frame
-        return [_BEFORE_CHUNK.pack(len(header), 1, len(array)) + header, array]
+        return [_BEFORE_CHUNK.pack(len(short), 1, len(array)) + short, array]
     header, *arrays = encode(message)
     lengths = struct.pack(f"<{len(arrays)}Q", *map(len, arrays))
     return [_PREFIX.pack(len(header), len(arrays)) + lengths + header, *filter(len, arrays)]

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -54,7 +53,7 @@ def ask(server: ServedProgram) -> Ask:
     def asked(message: Message) -> Message:
         nonlocal count
         count += 1
-        whole = replace(message, session=7, request=count, stamp=1)
+        whole = message._replace(session=7, request=count, stamp=1)
         (reply,) = engine.handle(b"it", decode(encode(whole)))
         return decode(encode(reply.message))
 
