@@ -3,7 +3,7 @@
 
 Looking costs a core that nobody else wants: it begins only after several short waits in a row, goes on no longer
 than a wake-up is worth, gives the core away between two looks, and ends as soon as somebody else took it. Whoever
-looks in vain again and again, because others want the cores or because peers have much to do, all but stops looking.
+looks in vain to the end again and again all but stops looking.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Protocol
 SPIN_S = 200e-6
 """How long to look. To wake the other side and be woken by it takes about half of that."""
 
-_FEWEST, _MOST = 8, 1024  # short waits in a row that it takes to look again after looking in vain
+_FEWEST, _MOST = 8, 64  # short waits in a row that it takes to look again after looking in vain
 _TAKEN_S = 20e-6  # two looks lie a few us apart, unless the core was somebody else's between them
 
 
@@ -51,9 +51,9 @@ class Patience:
         begun = self._clock()
         if self._short_waits >= self._needed:
             if news := self._look(poll, begun, min(timeout_s, self._spin_s)):
-                self._needed = max(self._needed - 1, _FEWEST)
+                self._needed = _FEWEST
                 return news
-            self._short_waits, self._needed = 0, min(2 * self._needed, _MOST)
+            self._short_waits = 0
         news = poll.poll(math.ceil(timeout_s * 1000))
         is_short = bool(news) and self._clock() - begun <= self._spin_s
         self._short_waits = self._short_waits + 1 if is_short else 0
@@ -67,5 +67,6 @@ class Patience:
             os.sched_yield()
             before, now = now, self._clock()
             if now - before > _TAKEN_S:
-                break
+                return poll.poll(0)
+        self._needed = min(2 * self._needed, _MOST)
         return []
