@@ -10,7 +10,7 @@ from where they lie, and rows of growing tables that the owner listed.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -20,8 +20,10 @@ from paddle.pserver.checkpoint.copying import Copying
 from paddle.pserver.checkpoint.part import PartWriter
 from paddle.pserver.checkpoint.piece import IDS, VALUE, WAITING, Piece
 from paddle.pserver.checkpoint.sink import Sink, give_way
-from paddle.pserver.sparse.snapshot import Snapshot as Rows
 from paddle.pserver.store import Store
+
+if TYPE_CHECKING:  # it brings a compiler, which a server without growing tables does not need
+    from paddle.pserver.sparse.snapshot import Snapshot as Rows
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 Numbers: TypeAlias = dict[str, dict[str, float]]
