@@ -287,7 +287,7 @@ class Store:
             return Descent(None, not look or Section("", out).is_finite)
         is_finite = True
         for part, factor in self._plain:
-            if (part.start, part.stop) == (span.start, span.stop):
+            if part.start <= span.start and span.stop <= part.stop:
                 eta = factor(self._step_rate)
                 return descend(self._slabs.now[span], gradients, eta, out, self._scratch[worker], look=look)
             start, stop = max(part.start, span.start), min(part.stop, span.stop)
