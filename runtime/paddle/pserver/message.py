@@ -24,6 +24,7 @@ import numpy.typing as npt
 
 from paddle.errors import WireError
 from paddle.pserver.arithmetic import Findings, checksum_of, inspect, is_looked_at_once, is_small_finite
+from paddle.pserver.array_header import description, read_arrays
 
 WIRE_VERSION = 3
 MAX_FRAME_BYTES = 1 << 30
@@ -35,11 +36,7 @@ _HEADER = struct.Struct("<4sBBHIIQQQQQ")
 _CRC_AT = 12
 _NO_CRC = bytes(4)
 _CRC = struct.Struct("<I")
-_SECTION = struct.Struct("<BBBQ")
-_SHAPES = [struct.Struct(f"<{ndim}Q") for ndim in range(9)]  # by number of dimensions
-DTYPES = tuple(np.dtype(code) for code in ("<f4", "<i8", "u1", "<f8", "<i4", "<f2", "?"))
-_FLOATS = DTYPES[0]
-_CODES = {dtype: code for code, dtype in enumerate(DTYPES)}
+_FLOATS = np.dtype("<f4")
 
 Frame: TypeAlias = bytes | memoryview
 
@@ -95,7 +92,7 @@ class Section:
     __slots__ = ("_checksum", "_findings", "array", "name")
 
     def __init__(self, name: str, array: npt.NDArray[Any], checksum: int | None = None) -> None:
-        """Name a C-contiguous array of a dtype in `DTYPES`; it must not change until it is sent.
+        """Name a C-contiguous array of a dtype in `array_header.DTYPES`; it must not change until it is sent.
 
         Args:
             checksum: of its bytes, if it is known.
@@ -194,10 +191,7 @@ def encode(message: Message) -> list[Frame]:
     )
     frames: list[Frame] = [b""]
     for section in sections:
-        name, array = section.name.encode(), section.array
-        header += _SECTION.pack(len(name), _CODES[array.dtype], array.ndim, section.checksum)
-        header += name
-        header += _SHAPES[array.ndim].pack(*array.shape)
+        header += description(section.name, section.array, section.checksum)
         frames.append(section.frame)
     _CRC.pack_into(header, _CRC_AT, zlib.crc32(header))
     frames[0] = bytes(header)
@@ -264,7 +258,9 @@ def _parse(header: bytes, frames: Sequence[Frame]) -> tuple[Message, list[int]]:
     if count != len(frames) - 1 or count > MAX_SECTIONS:
         raise WireError(f"expected {count} array frames (at most {MAX_SECTIONS}), got {len(frames) - 1}")
     known = _known(verb)
-    sections, checksums = _sections(header, frames)
+    found = read_arrays(header, _HEADER.size, frames[1:], MAX_FRAME_BYTES)
+    sections = tuple([Section(name, array) for name, array, _ in found])
+    checksums = [checksum for _, _, checksum in found]
     return Message(known, trainer, session, request, stamp, value, extra, sections), checksums
 
 
@@ -272,38 +268,3 @@ def _known(verb: int) -> Verb:
     if verb not in _VERBS:
         raise WireError(f"unknown verb {verb}")
     return _VERBS[verb]
-
-
-def _sections(header: bytes, frames: Sequence[Frame]) -> tuple[tuple[Section, ...], list[int]]:
-    """Read what a header says of the frames after it."""
-    at = _HEADER.size
-    sections, checksums = [], []
-    for frame in frames[1:]:
-        try:
-            name_bytes, code, ndim, checksum = _SECTION.unpack_from(header, at)
-            at += _SECTION.size
-            name = header[at : at + name_bytes].decode()
-            at += name_bytes
-            if ndim >= len(_SHAPES) or code >= len(DTYPES):
-                raise WireError(f"section {name!r}: unknown dtype {code} or {ndim} dimensions")
-            shape = _SHAPES[ndim].unpack_from(header, at)
-            at += 8 * ndim
-        except (struct.error, UnicodeDecodeError) as error:
-            raise WireError(f"a section's description is damaged: {error}") from None
-        dtype = DTYPES[code]
-        expected = dtype.itemsize
-        for dim in shape:
-            expected *= dim
-        if expected != len(frame) or expected > MAX_FRAME_BYTES:
-            raise WireError(
-                f"section {name!r}: {shape} {dtype} is {expected} bytes, the frame has {len(frame)}"
-            )
-        try:
-            array = np.frombuffer(frame, dtype)
-            sections.append(Section(name, array if ndim == 1 else array.reshape(shape)))
-            checksums.append(checksum)
-        except ValueError as error:  # no bytes, yet a dimension beyond every limit
-            raise WireError(f"section {name!r}: {shape}: {error}") from None
-    if at != len(header):
-        raise WireError(f"header: expected {at} bytes, got {len(header)}")
-    return tuple(sections), checksums

@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from paddle.errors import ConfigError, WireError
-from paddle.pserver.message import DTYPES, Section
+from paddle.pserver.array_header import DTYPES
+from paddle.pserver.message import Section
 
 Array: TypeAlias = npt.NDArray[Any]
 Ids: TypeAlias = npt.NDArray[np.int64]
