@@ -318,6 +318,7 @@ def test_compiled_and_plain_look_agree(strange: float | None, at: int) -> None:
     frame = array.data.cast("B")
     assert arithmetic.inspect(frame) == arithmetic.inspect_plainly(frame)
     assert arithmetic.inspect(frame).is_finite is (strange is None)
+    assert arithmetic.is_small_finite(array) is arithmetic.is_finite(frame) is (strange is None)
 
 
 def test_a_server_refuses_wrong_shapes_of_chunks() -> None:
