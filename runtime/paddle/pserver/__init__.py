@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from paddle.optim.spec import OptimizerSpec
     from paddle.pserver.neutral_client import Client
+    from paddle.pserver.reader import Reader
+    from paddle.pserver.shown_model import TensorInfo
     from paddle.pserver.sparse.initial import Initial
     from paddle.pserver.tensor_options import GrowingTable, TensorOptions
 
@@ -22,11 +24,13 @@ _HOMES = MappingProxyType(
         "GrowingTable": "paddle.pserver.tensor_options",
         "Initial": "paddle.pserver.sparse.initial",
         "OptimizerSpec": "paddle.optim.spec",
+        "Reader": "paddle.pserver.reader",
+        "TensorInfo": "paddle.pserver.shown_model",
         "TensorOptions": "paddle.pserver.tensor_options",
     }
 )
 
-__all__ = ["Client", "GrowingTable", "Initial", "OptimizerSpec", "TensorOptions"]
+__all__ = ["Client", "GrowingTable", "Initial", "OptimizerSpec", "Reader", "TensorInfo", "TensorOptions"]
 
 
 def __getattr__(name: str) -> Any:

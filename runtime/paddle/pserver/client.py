@@ -112,15 +112,11 @@ class Client:
             PserverLost: a server did not answer in time.
             PserverError: a server refused us.
         """
-        if wire not in ("curve", "plain"):
-            raise ConfigError(f"wire: expected curve or plain, got {wire!r}")
-        if wire == "curve" and not job_key:
-            raise ConfigError("wire curve needs the job's key: set PADDLE_JOB_KEY, or use wire plain")
+        keys = WireKeys.asked(wire, job_key)
         if not endpoints:
             raise ConfigError("no pserver endpoint is given: expected at least one ip:port")
         if not 0 <= trainer_id < num_trainers:
             raise ConfigError(f"trainer_id: expected 0 to {num_trainers - 1}, got {trainer_id}")
-        keys = WireKeys.of(job_key) if wire == "curve" and job_key else None
         for index, endpoint in enumerate([*endpoints, *sparse_endpoints]):
             _log.info("pserver %d %s", index, endpoint)
         return cls(

@@ -17,6 +17,8 @@ from paddle.pserver.configuration import Configuration
 from paddle.pserver.keeping import NOBODY, Keeper
 from paddle.pserver.message import Message, Section, Verb, error_message
 from paddle.pserver.options import EngineOptions
+from paddle.pserver.readers import Readers
+from paddle.pserver.reading import READER
 from paddle.pserver.service import Desk, Service
 from paddle.pserver.session import Session, Sessions
 from paddle.pserver.session_facts import sessions_from_json, sessions_to_json
@@ -68,6 +70,7 @@ class Engine:
         self._service = serve(
             Desk(options, self._sessions.left, self._answer_trainer, self._tell_trainer, keeper)
         )
+        self._readers = Readers(self._service, stamp, clock)
         self._waiting_since: float | None = None
         self._told_at = 0.0
         self._out: list[Reply] = []
@@ -128,6 +131,8 @@ class Engine:
         Raises:
             PserverError: it has no session.
         """
+        if message.trainer == READER:
+            self._readers.handle(b"", message)
         self._sessions.find(message)
         return self._service.shared_slabs
 
@@ -136,14 +141,16 @@ class Engine:
         session = self._sessions.lose(address, self._clock())
         if session is not None:
             _log.warning("connection of trainer %d broke; waiting for it to come back", session.trainer)
+        self._readers.lose(address)
 
     def tick(self) -> list[Reply]:
         """Look at the clock, about once a second: name who is missing, and fail barriers that cannot open."""
+        self._out += [Reply(*each) for each in self._readers.tick()]
         now = self._clock()
         waiting = self._service.waiting()
         if not waiting:
             self._waiting_since = None
-            return []
+            return self._flush()
         if self._waiting_since is None:
             self._waiting_since = self._told_at = now
         if now - self._told_at >= self._timeout_s:
@@ -158,8 +165,10 @@ class Engine:
         verb = message.verb
         if verb is Verb.PING:
             self._send(address, message, Message(Verb.OK))
-        elif verb is Verb.HELLO:
+        elif verb is Verb.HELLO and message.trainer != READER:
             self._on_hello(address, message)
+        elif message.stamp != self._stamp and message.trainer == READER:
+            self._on_reader(address, message)
         elif message.stamp != self._stamp:
             text = "this pserver was restarted and its parameters are lost: restart the job"
             self._send(address, message, error_message(text)._replace(verb=Verb.STATE_LOST))
@@ -177,6 +186,11 @@ class Engine:
             _log.info("worker started, peer = trainer %d", session.trainer)
         self._send(address, message, Message(Verb.OK, value=self._service.version))
         self._keeper.record(message)
+
+    def _on_reader(self, address: bytes, message: Message) -> None:
+        reply = self._readers.handle(address, message)
+        if reply is not None:
+            self._out.append(Reply(address, reply))
 
     def _on_status(self, address: bytes, message: Message) -> None:
         """Tell a trainer that hears nothing what keeps it; make up for a request or a reply that got lost."""

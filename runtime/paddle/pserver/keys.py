@@ -15,6 +15,7 @@ import zmq
 from zmq.utils.z85 import decode as unz85
 from zmq.utils.z85 import encode as z85
 
+from paddle.errors import ConfigError
 from paddle.pserver.heap import keep_message_memory
 
 _ZAP_ENDPOINT = "inproc://zeromq.zap.01"
@@ -34,6 +35,21 @@ class WireKeys:
 
     server: KeyPair
     client: KeyPair
+
+    @classmethod
+    def asked(cls, wire: str, job_key: str | None) -> WireKeys | None:
+        """Return the keys of a wire; None if it is plain.
+
+        Raises:
+            ConfigError: there is no such wire, or no key for it.
+        """
+        if wire not in ("curve", "plain"):
+            raise ConfigError(f"wire: expected curve or plain, got {wire!r}")
+        if wire == "plain":
+            return None
+        if not job_key:
+            raise ConfigError("wire curve needs the job's key: set PADDLE_JOB_KEY, or use wire plain")
+        return cls.of(job_key)
 
     @classmethod
     def of(cls, job_key: str) -> WireKeys:

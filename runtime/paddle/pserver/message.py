@@ -75,6 +75,7 @@ class Verb(IntEnum):
     FETCH = 17
     LOOKUP = 18
     SAVE = 19
+    DESCRIBE = 20
     OK = 64
     ERROR = 65
     WAITING = 66

@@ -13,6 +13,7 @@ from typing import Any
 from paddle.errors import ConfigError, PserverError
 from paddle.pserver.configuration import FIRST_COMES, Configuration
 from paddle.pserver.message import Message, Verb, error_message
+from paddle.pserver.readers import Shown
 from paddle.pserver.resumption import position
 from paddle.pserver.service import Desk
 from paddle.pserver.store import Store
@@ -79,6 +80,12 @@ class Model:
         if not self.is_ready:
             raise PserverError("the parameters have no values yet: trainer 0 must set them first")
         return self.configured()
+
+    def shown(self) -> Shown | None:
+        """Return model and values; None while there are none."""
+        if self._configuration is None or self.store is None or not self.is_ready:
+            return None
+        return Shown(self._configuration, self.store)
 
     def forget(self, trainer: int) -> None:
         """See `Service.forget`."""

@@ -12,14 +12,14 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-import numpy as np
-
 from paddle.env import JobEnvironment
 from paddle.errors import ConfigError
 from paddle.optim.spec import OptimizerSpec, ParameterSpec, RowGradient
 from paddle.pserver import client as trainer_client
 from paddle.pserver.declaration import declare
-from paddle.pserver.foreign import HostArray, Target, host_array, target
+from paddle.pserver.destinations import Destinations, put_rows
+from paddle.pserver.foreign import HostArray, host_array
+from paddle.pserver.job_servers import JobServers, positive
 from paddle.pserver.resumption import Position
 from paddle.pserver.row_gradients import read_ids, row_gradient
 from paddle.pserver.tensor_options import TensorOptions
@@ -68,32 +68,24 @@ class Client:
             PserverError: a server refused us.
         """
         job = JobEnvironment.read()
-        key = job.job_key if job_key is None else job_key
-        if endpoints is None:
-            endpoints = job.endpoints
-            sparse_endpoints = job.sparse_endpoints if sparse_endpoints is None else sparse_endpoints
-        if not endpoints:
-            raise ConfigError(
-                "paddle.pserver.Client: no server is known: give endpoints=['<ip>:<port>', ...], or run the program "
-                "with paddle.py, which sets PADDLE_PSERVERS_IP_PORT_LIST"
-            )
+        servers = JobServers.find("Client", job, endpoints, sparse_endpoints, job_key, wire)
         self.trainer_id = (job.trainer_id or 0) if trainer_id is None else trainer_id
         self.num_trainers = (job.num_trainers or 1) if num_trainers is None else num_trainers
         self.barriers = 0
         self.patience_s = job.pserver_patience_s if patience_s is None else patience_s
         self.resumed: Position | None = None
-        self._wait_s = _positive("wait_s", wait_s)
+        self._wait_s = positive("wait_s", wait_s)
         self._restarted = job.restart_count > 0
         self._parameters: dict[str, ParameterSpec] = {}
-        self._growing: frozenset[str] = frozenset()
+        self._destinations = Destinations({}, ())
         self._client = trainer_client.Client.connect(
-            endpoints,
-            sparse_endpoints or (),
+            servers.endpoints,
+            servers.sparse_endpoints,
             trainer_id=self.trainer_id,
             num_trainers=self.num_trainers,
-            job_key=key,
-            wire=wire or job.wire or ("curve" if key else "plain"),
-            timeout_s=_positive("timeout_s", timeout_s),
+            job_key=servers.job_key,
+            wire=servers.wire,
+            timeout_s=positive("timeout_s", timeout_s),
             takes_over=self._restarted,
             patience_s=self.patience_s,
         )
@@ -125,9 +117,9 @@ class Client:
             raise ConfigError("tensors were created already: create all of them in one call")
         parameters, found, tables = declare(values, options or {})
         self._client.configure(parameters, optimizer, found, first_comes=True, tables=tables)
-        self._growing = frozenset(table.name for table in tables)
         parameters += [table.parameter for table in tables]
         self._parameters = {parameter.name: parameter for parameter in parameters}
+        self._destinations = Destinations(self._parameters, [table.name for table in tables])
         self.resumed = self._client.resumed
         if self._restarted or self.resumed is not None:
             self.barriers = self._client.rejoin()
@@ -144,7 +136,7 @@ class Client:
             out: float32 arrays of the tensors' shapes, filled in place.
         """
         self._require_created()
-        targets = {name: self._target(name, array) for name, array in out.items()}
+        targets = {name: self._destinations.of(name, array) for name, array in out.items()}
         self._client.pull({name: each.host for name, each in targets.items()})
         for each in targets.values():
             each.finish()
@@ -166,7 +158,7 @@ class Client:
             WaitTimeout: other trainers did not push in time.
         """
         self._require_created()
-        targets = {name: self._target(name, array) for name, array in out.items()}
+        targets = {name: self._destinations.of(name, array) for name, array in out.items()}
         for name in out:
             if name in self._parameters and self._parameters[name].sparse:
                 raise ConfigError(
@@ -196,14 +188,7 @@ class Client:
         found = self._client.pull_rows(name, rows.reshape(-1))
         found = found.reshape(*rows.shape, found.shape[-1])
         if out is not None:
-            place = target(out, f"out array of tensor {name}")
-            if place.host.shape != found.shape or place.host.dtype != found.dtype:
-                raise ConfigError(
-                    f"out array of tensor {name}: expected {found.shape} float32, got {place.host.shape} "
-                    f"{place.host.dtype}"
-                )
-            place.host[...] = found
-            place.finish()
+            put_rows(name, found, out)
         return found
 
     def barrier(self, wait_s: float | None = None) -> None:
@@ -216,7 +201,7 @@ class Client:
             WaitTimeout: some trainer did not come; the message says who, as far as the servers know.
         """
         self._require_created()
-        self._client.wait_at_most(self._wait_s if wait_s is None else _positive("wait_s", wait_s))
+        self._client.wait_at_most(self._wait_s if wait_s is None else positive("wait_s", wait_s))
         self._client.finish_pass()
         self._client.start_pass()
         self._client.wait_at_most(self._wait_s)
@@ -234,14 +219,6 @@ class Client:
     ) -> None:
         self.close()
 
-    def _target(self, name: str, array: Any) -> Target:
-        what = f"out array of tensor {name}"
-        if name in self._growing:
-            raise ConfigError(f"{what}: a growing table has no whole; look up its rows with pull_rows")
-        place = target(array, what)
-        self._check_shape(name, place.host, what)
-        return place
-
     def _gradient(self, name: str, given: Any) -> HostArray | RowGradient:
         what = f"gradient of tensor {name}"
         if isinstance(given, tuple):
@@ -251,23 +228,9 @@ class Client:
         array = host_array(given, what)
         if name in self._parameters and self._parameters[name].sparse:
             raise ConfigError(f"{what}: it is sparse: expected (ids, rows), got {type(given).__name__}")
-        self._check_shape(name, array, what)
+        self._destinations.check(name, array, what)
         return array
-
-    def _check_shape(self, name: str, array: HostArray, what: str) -> None:
-        if name not in self._parameters:
-            raise ConfigError(f"{what}: no such tensor was created; there are {', '.join(self._parameters)}")
-        shape = self._parameters[name].shape
-        # A single number is kept as an array of one.
-        if (array.shape or (1,)) != shape or array.dtype != np.float32:
-            raise ConfigError(f"{what}: expected {shape} float32, got {array.shape} {array.dtype}")
 
     def _require_created(self) -> None:
         if not self._parameters:
             raise ConfigError("there are no tensors yet: call create first")
-
-
-def _positive(name: str, seconds: float) -> float:
-    if not seconds > 0:
-        raise ConfigError(f"{name}: expected more than 0 seconds, got {seconds}")
-    return seconds

@@ -17,6 +17,7 @@ from paddle.pserver.engine import Engine, Reply
 from paddle.pserver.local_door import LocalDoor
 from paddle.pserver.local_port import LocalPort
 from paddle.pserver.message import DamagedError, Frame, Message, Verb, error_message
+from paddle.pserver.reading import READER, peer_name
 from paddle.pserver.stream_door import StreamDoor
 from paddle.pserver.stream_port import StreamPort
 from paddle.pserver.transport import Router
@@ -101,7 +102,7 @@ class Port:
         except WireError as error:
             self._deliver([Reply(address, error_message(str(error)))])
         else:
-            if message.verb is Verb.ATTACH and self._streams is not None:
+            if message.verb is Verb.ATTACH and self._streams is not None and message.trainer != READER:
                 self._router.send(address, self._streams.invite(address, message, self._router.port))
             else:
                 self._deliver(self._engine.handle(address, message))
@@ -109,9 +110,11 @@ class Port:
     def _deliver(self, replies: Sequence[Reply]) -> None:
         for address, message in replies:
             if message.verb is Verb.ERROR:
-                self._complain(address, f"refused trainer {message.trainer}: {message.section('').as_text()}")
+                self._complain(
+                    address, f"refused {peer_name(message.trainer)}: {message.section('').as_text()}"
+                )
             if not self._send(address, message):
-                _log.debug("a reply to trainer %d found nobody; it is kept", message.trainer)
+                _log.debug("a reply to %s found nobody; it is kept", peer_name(message.trainer))
 
     def _send(self, address: bytes, message: Message) -> bool:
         if self._local is not None and self._local.has(address):

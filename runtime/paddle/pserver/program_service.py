@@ -98,6 +98,10 @@ class ProgramService:
         """See `Service.take_chunk`; there are none."""
         raise WireError("CHUNK is no request to a server of programs")
 
+    def shown(self) -> None:
+        """See `Service.shown`."""
+        raise PserverError("this server holds the variables of a program; readers look at tensors alone")
+
     def is_cut(self, trainer: int) -> bool:
         """See `Service.is_cut`; nothing comes in parts."""
         return False

@@ -14,6 +14,7 @@ from paddle.pserver.configuration import Configuration
 from paddle.pserver.keeping import NOBODY, Keeper
 from paddle.pserver.message import Message, Verb
 from paddle.pserver.options import EngineOptions
+from paddle.pserver.readers import Shown
 from paddle.pserver.store import Store
 from paddle.pserver.sync import Waiting
 
@@ -91,6 +92,13 @@ class Service(Protocol):
 
     def take_up(self, configuration: Configuration, store: Store, facts: Mapping[str, Any]) -> None:
         """Go on where another process of this server was."""
+
+    def shown(self) -> Shown | None:
+        """Return what readers may look at; None while there is nothing.
+
+        Raises:
+            PserverError: it is not for readers.
+        """
 
     def values(self, trainer: int) -> Message:
         """Return the answer to a trainer's push that was carried out before: the present values."""

@@ -14,19 +14,17 @@ from paddle.pserver.layout import Array, Layout
 from paddle.pserver.message import Message, Section, Verb
 from paddle.pserver.placement import RowShare
 
-_CHUNK_BYTES = 32 << 20
-
 
 class Tables:
     """A client's requests about sparse parameters and growing tables. Not thread-safe; all methods block."""
 
-    def __init__(self, exchange: Exchange, endpoints: Sequence[str]) -> None:
-        self._exchange, self._endpoints = exchange, endpoints
+    def __init__(self, exchange: Exchange, endpoints: Sequence[str], part_bytes: int = 32 << 20) -> None:
+        self._exchange, self._endpoints, self._part_bytes = exchange, endpoints, part_bytes
 
     def send(self, index: int, share: RowShare, flat: Array) -> None:
         """Give server `index` its rows of a parameter (size,)."""
         whole = flat.reshape(share.parameter.shape)
-        step = max(_CHUNK_BYTES // (4 * share.width), 1)
+        step = max(self._part_bytes // (4 * share.width), 1)
         for start in range(0, share.height, step):
             part = np.ascontiguousarray(whole[share.span(start, min(start + step, share.height))])
             section = Section(share.parameter.name, part)
@@ -37,7 +35,7 @@ class Tables:
         for index, share in shares:
             whole = out.reshape(share.parameter.shape)
             name = Section.text("name", share.parameter.name)
-            step = max(_CHUNK_BYTES // (4 * share.width), 1)
+            step = max(self._part_bytes // (4 * share.width), 1)
             for start in range(0, share.height, step):
                 stop = min(start + step, share.height)
                 request = Message(Verb.PULL_TABLE, value=start, extra=stop - start, sections=(name,))

@@ -18,6 +18,7 @@ from paddle.pserver.gradient import Gradient, read_gradient
 from paddle.pserver.message import STRANGE, Message, Verb, error_message
 from paddle.pserver.model import Model
 from paddle.pserver.pushes import Pushes, RefusedPush
+from paddle.pserver.readers import Shown
 from paddle.pserver.service import Desk
 from paddle.pserver.store import Store
 from paddle.pserver.sync import Barrier, Waiting
@@ -91,6 +92,10 @@ class Training:
         except MemoryError as error:
             _log.warning("no shared memory with trainers of this node: %s", error)
             return []
+
+    def shown(self) -> Shown | None:
+        """See `Service.shown`."""
+        return self._model.shown()
 
     def values(self, trainer: int) -> Message:
         """Return the answer to a push or a pull."""

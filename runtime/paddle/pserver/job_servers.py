@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a job's servers are and how to speak to them: from arguments, or else from the job's environment."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from paddle.env import JobEnvironment
+from paddle.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class JobServers:
+    """The servers of a job, and its secret."""
+
+    endpoints: tuple[str, ...]
+    sparse_endpoints: tuple[str, ...]
+    wire: str
+    job_key: str | None = field(repr=False)
+
+    @classmethod
+    def find(
+        cls,
+        who: str,
+        job: JobEnvironment,
+        endpoints: Sequence[str] | None,
+        sparse_endpoints: Sequence[str] | None,
+        job_key: str | None,
+        wire: str | None,
+    ) -> JobServers:
+        """Return what the arguments say, and for those that are None what the job says.
+
+        Args:
+            who: the class that asks, for errors.
+            job: the environment.
+
+        Raises:
+            ConfigError: nobody says where servers are.
+        """
+        if endpoints is None:
+            endpoints = job.endpoints
+            sparse_endpoints = job.sparse_endpoints if sparse_endpoints is None else sparse_endpoints
+        if not endpoints:
+            raise ConfigError(
+                f"paddle.pserver.{who}: no server is known: give endpoints=['<ip>:<port>', ...], or run the program "
+                "with paddle.py, which sets PADDLE_PSERVERS_IP_PORT_LIST"
+            )
+        key = job.job_key if job_key is None else job_key
+        wire = wire or job.wire or ("curve" if key else "plain")
+        return cls(tuple(endpoints), tuple(sparse_endpoints or ()), wire, key)
+
+
+def positive(name: str, seconds: float) -> float:
+    """Return a time that somebody gave.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    if not seconds > 0:
+        raise ConfigError(f"{name}: expected more than 0 seconds, got {seconds}")
+    return seconds
