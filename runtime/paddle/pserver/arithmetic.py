@@ -107,14 +107,15 @@ def descend(
     kernels = _kernels() if w.nbytes >= _COMPILED_FROM_BYTES else None
     if kernels is None:
         return Descent(None, descend_plainly(w, gradients, eta, out, scratch, look=look))
-    is_summed_up = not look and out.ctypes.data % 8 == 0
-    words = np.frombuffer(out, "<u8", out.size // 2) if is_summed_up else _NO_WORDS
+    words = _NO_WORDS if look else out[: out.size // 2 * 2].view(_WORD)
+    if not words.flags.aligned:
+        words = _NO_WORDS
     *before, last = map(_read_only, gradients)
     if before:
         total = _read_only(_sum(before, scratch[: w.size]))
-        found = kernels.descend_two(_read_only(w), total, last, np.float32(eta), out, _read_only(words))
+        found = kernels.descend_two(w, total, last, np.float32(eta), out, words)
     else:
-        found = kernels.descend_one(_read_only(w), last, np.float32(eta), out, _read_only(words))
+        found = kernels.descend_one(w, last, np.float32(eta), out, words)
     checksum, strange = found
     if not words.size:
         return Descent(None, not (look and strange))

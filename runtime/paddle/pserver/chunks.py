@@ -6,7 +6,7 @@ from __future__ import annotations
 CHUNK = 1 << 17
 """Elements of a chunk; the last one of a slab is shorter. A slab of one chunk travels within its message."""
 
-WINDOW = 8
+WINDOW = 4
 """Chunks that a trainer sends ahead of the answers: it bounds what a server must keep for each."""
 
 

@@ -53,6 +53,11 @@ class Pushes:
         """Trainers of whose pushes chunks are missing."""
         return [trainer for trainer, gradient in self.arrived.items() if gradient.lacking]
 
+    @property
+    def is_halfway(self) -> bool:
+        """Whether a batch is being computed, and chunks are missing: nothing else can come of one more."""
+        return bool(self._members) and self._computed < len(self._used)
+
     def arrive(self, trainer: int, gradient: Gradient) -> None:
         """Take a push, or the head of one."""
         self._given.pop(trainer, None)

@@ -23,6 +23,7 @@ from paddle.pserver.arithmetic import Findings, is_looked_at_once
 from paddle.pserver.arrival import Arrival
 from paddle.pserver.chunk_wire import chunk_header
 from paddle.pserver.message import MAX_FRAME_BYTES, MAX_HEADER_BYTES, MAX_SECTIONS, Frame, Message, encode
+from paddle.pserver.reused_memory import ReusedMemory
 
 TOKEN_BYTES = 16
 """What a trainer begins a connection with: the word it was given by the server's port."""
@@ -39,7 +40,6 @@ _BEFORE_CHUNK = struct.Struct("<IHQ")
 _BUFFER = 16 << 10
 _MAX_PARTS = 256  # in one system call
 _MAX_QUEUE = 256
-_LINE = 64
 # While so much of an array is missing, waking up for less of it costs more than it brings.
 _WAKE_FOR = 256 << 10
 # A connection over which nothing gets through is given up about as soon as ZeroMQ gives up its own.
@@ -81,6 +81,7 @@ class StreamReader:
         self._array: memoryview | None = None
         self._got = 0
         self._arrival: Arrival | None = None
+        self._memory = ReusedMemory()
         self._awaited = 1
         self.found: Findings | None = None
 
@@ -143,7 +144,11 @@ class StreamReader:
             is_only = len(self._lengths or ()) == 1
             place = self._place(bytes(self._frames[0])) if is_only else None
             if place is None or len(place) != length:
-                place = _aligned(length)
+                place = (
+                    self._memory.take(length)
+                    if is_looked_at_once(length)
+                    else np.empty(length, np.uint8).data
+                )
             self._array, self._got = place, min(length, self._stop - self._start)
             place[: self._got] = self._buffer[self._start : self._start + self._got]
             self._start += self._got
@@ -202,15 +207,6 @@ class StreamReader:
         return bytes(self._buffer[self._start - count : self._start])
 
 
-def _aligned(length: int) -> memoryview:
-    """Return memory; what compiled loops go through begins with a line of the cache, so that they take none twice."""
-    if not is_looked_at_once(length):
-        return np.empty(length, np.uint8).data
-    memory = np.empty(length + _LINE, np.uint8)
-    start = -memory.ctypes.data % _LINE
-    return memory[start : start + length].data
-
-
 class StreamWriter:
     """Puts messages onto a socket. Not thread-safe."""
 
@@ -237,8 +233,10 @@ class StreamWriter:
         parts = _packet(message)
         sent = 0
         if not self._parts:
-            with contextlib.suppress(BlockingIOError):
+            try:
                 sent = self._sock.sendmsg(parts)
+            except BlockingIOError:
+                sent = 0
         if sent < sum(map(len, parts)):
             self._parts.extend(map(memoryview, parts))
             self._drop(sent)

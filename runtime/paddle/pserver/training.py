@@ -116,7 +116,7 @@ class Training:
         except PaddleError:
             self._pushes.withdraw(trainer)
             raise
-        if is_new:
+        if is_new and not self._pushes.is_halfway:
             self._use(store, trainer)
         return is_new
 

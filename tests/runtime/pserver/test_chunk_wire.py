@@ -13,6 +13,7 @@ from paddle.pserver.arithmetic import Findings, inspect
 from paddle.pserver.arrival import Arrival
 from paddle.pserver.chunk_wire import chunk_header, read_chunk
 from paddle.pserver.message import Message, Section, Verb, decode, encode
+from paddle.pserver.reused_memory import ReusedMemory
 from paddle.pserver.stream_wire import StreamReader, StreamWriter
 
 LARGE = 1 << 17
@@ -139,3 +140,17 @@ def test_chunks_and_other_messages_follow_each_other_on_a_stream(
         assert all(
             np.array_equal(a.array, b.array) for a, b in zip(got.sections, message.sections, strict=True)
         )
+
+
+def test_memory_is_used_again_only_when_nobody_refers_to_it_any_more() -> None:
+    memory = ReusedMemory()
+    first, second = (np.frombuffer(memory.take(4096), np.float32) for _ in range(2))
+    assert not np.shares_memory(first, second)
+    part, place = first[5:9], first.ctypes.data
+    del first
+    third = np.frombuffer(memory.take(4096), np.float32)
+    assert not np.shares_memory(part, third)
+    del part
+    assert np.frombuffer(memory.take(4096), np.float32).ctypes.data == place
+    assert all(array.ctypes.data % 64 == 0 for array in (second, third))
+    assert len(memory.take(100)) == 100
