@@ -13,12 +13,14 @@ from paddle.errors import ConfigError, PserverError, WaitTimeout
 from paddle.optim.spec import OptimizerSpec, ParameterSpec, RowGradient
 from paddle.pserver import Reader, TensorInfo
 from paddle.pserver.client import Client
+from paddle.pserver.configuration import Configuration
 from paddle.pserver.engine import Engine
 from paddle.pserver.exchange import Exchange
 from paddle.pserver.message import Message, Section, Verb
 from paddle.pserver.options import EngineOptions
-from paddle.pserver.reading import READ_PART, READER
+from paddle.pserver.reading import READ_PART, READER, reader_stamp
 from paddle.pserver.sparse.spec import TableSpec
+from paddle.pserver.store import Store
 from tests.runtime.pserver.in_process_job import SGD, InProcessJob, Model
 from tests.runtime.pserver.other_tensors import OldTensor, Tensor
 
@@ -107,7 +109,7 @@ def test_a_reader_learns_the_model_from_the_servers() -> None:
 def test_a_reader_waits_until_there_are_values_and_gives_up_in_time() -> None:
     job = InProcessJob(1)
     with pytest.raises(
-        WaitTimeout, match="gave up after 0.3 s: pserver d[01]: waiting until trainers create"
+        WaitTimeout, match=r"gave up after 0.3 s: pserver d[01]: waiting until trainers create"
     ):
         reader_of(job, wait_s=0.3)
     found: list[Reader] = []
@@ -282,6 +284,46 @@ def test_readers_are_bounded_and_one_that_vanished_makes_room() -> None:
     assert hello(1024).verb is Verb.OK
     assert hello(3).verb is Verb.ERROR
     assert not engine.is_over
+
+
+class Noting:
+    """A keeper that only counts."""
+
+    def __init__(self) -> None:
+        self.noted: list[Verb] = []
+
+    def adopt(self, store: Store, configuration: Configuration) -> bool:
+        return False
+
+    def record(self, message: Message) -> None:
+        self.noted.append(message.verb)
+
+    def background(self) -> float:
+        return 1.0
+
+
+def test_nothing_that_a_reader_asks_goes_into_the_journal() -> None:
+    keeper = Noting()
+    engine = Engine(EngineOptions(1), 5, keeper=keeper)
+    trainer = Message(Verb.HELLO, 0, session=1, value=1)
+    configuration = Configuration(tuple(MODEL.parameters), SGD, 1, 0, 0).to_text()
+    engine.handle(b"t", trainer)
+    for request, verb in enumerate((Verb.CONFIGURE, Verb.READY), 1):
+        text = (Section.text("", configuration),) if verb is Verb.CONFIGURE else ()
+        engine.handle(b"t", trainer._replace(verb=verb, request=request, stamp=5, value=0, sections=text))
+    assert keeper.noted == [Verb.HELLO, Verb.CONFIGURE, Verb.READY]
+    emb = Section.text("name", "emb")
+    for verb, sections in (
+        (Verb.HELLO, ()),
+        (Verb.DESCRIBE, ()),
+        (Verb.STATUS, ()),
+        (Verb.PULL, ()),
+        (Verb.PULL_TABLE, (emb,)),
+        (Verb.PULL_ROWS, (Section("emb", np.arange(3)),)),
+    ):
+        asks = Message(verb, READER, session=2, stamp=reader_stamp(5), extra=0, sections=sections)
+        assert engine.handle(b"r", asks)[0].message.verb in (Verb.OK, Verb.REPEAT)
+    assert len(keeper.noted) == 3
 
 
 def test_a_reader_is_told_when_a_server_has_lost_what_it_looked_at() -> None:
