@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The baseline: plain blocking sockets in pieces of 256 KB, with the same sum and the same update as a server does.
 
-    python -m benchmarks.serving.raw server <trainers>     says its port, then serves until its trainers are gone
-    python -m benchmarks.serving.raw trainer <port> <bytes>
+    python -m benchmarks.serving.raw server <trainers> [<congestion control>]    says its port, then serves its trainers
+    python -m benchmarks.serving.raw trainer <port> <bytes> [<congestion control>]
 
 The fastest that was found with one thread on each side: pieces are received into one buffer that stays in the cache, a
 trainer is `AHEAD` pieces ahead of what it gets back, the sum and the update are one compiled loop, nothing is checked.
@@ -42,7 +42,7 @@ def update_two(w: Floats, g: Floats, h: Floats, rate: np.float32) -> None:
         w[i] -= rate * (g[i] + h[i])
 
 
-def serve(trainers: int) -> None:
+def serve(trainers: int, congestion: str = "") -> None:
     """One step after the other; every trainer announces each step's size."""
     listener = socket.create_server(("127.0.0.1", 0))
     listener.settimeout(_ACCEPT_S)
@@ -54,7 +54,7 @@ def serve(trainers: int) -> None:
     peers = [listener.accept()[0] for _ in range(trainers)]
     for peer in peers:
         peer.settimeout(None)
-        peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        _prepare(peer, congestion)
     pieces = [np.zeros(PIECE // 4, np.float32) for _ in peers]
     w = np.zeros(0, np.float32)
     while True:
@@ -77,10 +77,16 @@ def serve(trainers: int) -> None:
                 peer.sendall(part.data)
 
 
-def step_of(port: int, size: int) -> Step:
+def _prepare(sock: socket.socket, congestion: str) -> None:
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if congestion:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, congestion.encode())
+
+
+def step_of(port: int, size: int, congestion: str = "") -> Step:
     """A trainer's step of `size` bytes."""
     sock = socket.create_connection(("127.0.0.1", port))
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    _prepare(sock, congestion)
     gradient = np.full(size // 4, 1e-3, np.float32).data.cast("B")
     value = np.zeros(size // 4, np.float32).data.cast("B")
     header = _SIZE.pack(size)
@@ -100,6 +106,6 @@ def step_of(port: int, size: int) -> Step:
 
 if __name__ == "__main__":
     if sys.argv[1] == "server":
-        serve(int(sys.argv[2]))
+        serve(int(sys.argv[2]), *sys.argv[3:])
     else:
-        take_turns(step_of(int(sys.argv[2]), int(sys.argv[3])))
+        take_turns(step_of(int(sys.argv[2]), int(sys.argv[3]), *sys.argv[4:]))

@@ -105,13 +105,13 @@ class Processes:
         return ends
 
 
-def raw(size: int, trainers: int) -> Processes:
-    """Plain sockets; see `raw`."""
+def raw(size: int, trainers: int, congestion: str = "") -> Processes:
+    """Plain sockets; see `raw`. `congestion`: the control of their connections, empty for the system's."""
     side = Processes()
-    server = side.child(["-m", "benchmarks.serving.raw", "server", str(trainers)])
+    server = side.child(["-m", "benchmarks.serving.raw", "server", str(trainers), congestion])
     port = _line(server, _START_S).strip()
     for _ in range(trainers):
-        side.trainer(["-m", "benchmarks.serving.raw", "trainer", port, str(size)])
+        side.trainer(["-m", "benchmarks.serving.raw", "trainer", port, str(size), congestion])
     side.wait_ready()
     return side
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-CHUNK = 1 << 17
+CHUNK = 1 << 18
 """Elements of a chunk; the last one of a slab is shorter. A slab of one chunk travels within its message."""
 
 WINDOW = 4
