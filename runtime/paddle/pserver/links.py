@@ -60,8 +60,9 @@ class Links:
         self._lanes: dict[int, Lane] = {}
         self._is_walled = False
         keep_message_memory()
-        # Encryption is most of the work of an I/O thread: one for each server, as far as there are cores for them.
-        threads = min(len(endpoints), _MAX_IO_THREADS, os.cpu_count() or 1) if keys is not None else 1
+        # Encryption is most of the work of an I/O thread: one for each server, as far as there are cores for both ends.
+        cores = len(os.sched_getaffinity(0))
+        threads = min(len(endpoints), _MAX_IO_THREADS, cores // 2) if keys is not None else 1
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(max(threads, 1))
         self._bells = Doorbells()
         self._links: list[Link] = []

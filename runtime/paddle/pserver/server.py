@@ -8,6 +8,7 @@ then says that it is ready. TERM and Ctrl+C end it quietly with code 0.
 from __future__ import annotations
 
 import logging
+import os
 import secrets
 import signal
 import threading
@@ -26,6 +27,7 @@ from paddle.pserver.links import Links
 from paddle.pserver.local_door import open_door
 from paddle.pserver.message import Message, Verb
 from paddle.pserver.options import EngineOptions
+from paddle.pserver.patience import Patience
 from paddle.pserver.port import Port
 from paddle.pserver.revival import Identity, Revival
 from paddle.pserver.safekeeping import Safety
@@ -107,7 +109,10 @@ class Server:
         earlier = revival.read() if revival is not None else None
         count = options.num_dense + options.num_sparse
         self._options = options
-        self._context = Context(options.keys, min(count * len(options.addresses), _MAX_IO_THREADS))
+        routers, cores = count * len(options.addresses), len(os.sched_getaffinity(0))
+        self._context = Context(options.keys, max(min(routers, _MAX_IO_THREADS, cores // 2), 1))
+        # Where every core may have a port's thread at work, one that looks for news keeps others from theirs.
+        self._spin_s = None if routers < cores else 0.0
         try:
             self._routers = self._bind(count, () if earlier is None else earlier.ports)
         except PaddleError:
@@ -200,7 +205,7 @@ class Server:
         if again:
             addresses = options.addresses * count
             return [
-                (address, Router(self._context, address, port))
+                (address, Router(self._context, address, port, Patience(self._spin_s)))
                 for address, port in zip(addresses, again, strict=True)
             ]
         for attempt in range(options.tries + 1):
@@ -211,9 +216,8 @@ class Server:
             try:
                 for number in range(count):
                     for address in options.addresses:
-                        routers.append(
-                            (address, Router(self._context, address, base + number if base else 0))
-                        )
+                        at = base + number if base else 0
+                        routers.append((address, Router(self._context, address, at, Patience(self._spin_s))))
             except PaddleError as error:
                 for _, router in routers:
                     router.close()

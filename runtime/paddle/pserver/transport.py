@@ -20,18 +20,20 @@ from paddle.pserver.chunk_wire import read_chunk
 from paddle.pserver.doorbells import LINGER_MS, Doorbells, prepare
 from paddle.pserver.keys import Context
 from paddle.pserver.message import Frame, Message, decode, encode
+from paddle.pserver.patience import Patience
 
 
 class Router:
     """The server's end of one port. Used by one thread, except `wake`."""
 
-    def __init__(self, context: Context, address: str, port: int) -> None:
+    def __init__(self, context: Context, address: str, port: int, patience: Patience | None = None) -> None:
         """Bind; port 0 takes a free one.
 
         Args:
             context: shared by the servers of a process.
             address: IPv4 or IPv6 address, or "*" for all.
             port: TCP port.
+            patience: how `wait` waits.
 
         Raises:
             PortBusy: another process has the port.
@@ -63,7 +65,7 @@ class Router:
         self._wake_in.bind(wake_at)
         self._wake_out = context.zmq.socket(zmq.PAIR)
         self._wake_out.connect(wake_at)
-        self.bells = Doorbells()
+        self.bells = Doorbells(patience)
         for each in (self._socket, self._monitor, self._wake_in):
             self.bells.add(each)
 
