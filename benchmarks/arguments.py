@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def parser(module: str, doc: str | None, measurements: Collection[str]) -> argparse.ArgumentParser:
-    """Return a parser of --json, --quick and --only, to which a benchmark adds its own.
+    """Return a parser of --json, --plot, --quick and --only, to which a benchmark adds its own.
 
     Args:
         module: its name; "benchmarks.pserver".
@@ -31,6 +31,9 @@ def parser(module: str, doc: str | None, measurements: Collection[str]) -> argpa
         prog=f"python -m {module}", description=doc.splitlines()[0] if doc else None
     )
     made.add_argument("--json", type=Path, metavar="FILE", help="write figures and ratios there too")
+    made.add_argument(
+        "--plot", type=Path, metavar="FILE.svg", help="draw the figures there: see benchmarks.plot"
+    )
     made.add_argument("--quick", action="store_true", help="little work, once: to see that it runs")
     made.add_argument(
         "--only",

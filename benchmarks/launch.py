@@ -64,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 MEASUREMENTS[name](run, given.hosts)
             except (RuntimeError, AssertionError) as error:  # the other measurements are worth having
                 run.report.lack(name, f"broke off: {str(error)[-500:]}")
-        run.report.show(facts, given.json)
+        run.report.show(facts, given.json, given.plot)
     return 0
 
 

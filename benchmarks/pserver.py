@@ -152,7 +152,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             _peers(plan, given.peers_python)
         else:
             MEASUREMENTS[name](plan)
-    plan.report.show(facts, given.json)
+    plan.report.show(facts, given.json, given.plot)
     return 0
 
 

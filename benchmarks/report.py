@@ -12,6 +12,7 @@ from typing import Any
 
 from benchmarks.machine import Facts
 from benchmarks.machine import text as machine_text
+from benchmarks.plot import picture
 from benchmarks.timing import Samples
 
 
@@ -85,14 +86,20 @@ class Report:
             parts.append(_table(("not measured", "why"), list(self.missing.items())))
         return "\n\n".join(parts)
 
-    def show(self, facts: Facts, path: Path | None) -> None:
-        """Print everything; with a path, write it there too."""
+    def show(self, facts: Facts, path: Path | None, plot: Path | None = None) -> None:
+        """Print everything; with a path, write it there too, and draw it where `plot` says."""
         print(self.text(facts))
         if path is not None:
             self.write(path, facts)
+        if plot is not None:
+            plot.write_text(picture(self.everything(facts)), encoding="utf-8")
 
     def write(self, path: Path, machine: Facts) -> None:
-        """Write {"machine", "figures", "ratios"}; a figure that is missing has a null median and says why."""
+        """Write what `everything` returns, as JSON."""
+        path.write_text(json.dumps(self.everything(machine), indent=1) + "\n", encoding="utf-8")
+
+    def everything(self, machine: Facts) -> dict[str, Any]:
+        """Return {"machine", "figures", "ratios"}; a figure that is missing has a null median and says why."""
         figures: dict[str, dict[str, Any]] = {
             name: {
                 "median": samples.median,
@@ -106,8 +113,7 @@ class Report:
         }
         figures |= {name: {"median": None, "why": why} for name, why in self.missing.items()}
         ratios = {name: round(value, 4) for name, (value, _, _) in self.ratios.items()}
-        everything = {"machine": machine, "figures": figures, "ratios": ratios}
-        path.write_text(json.dumps(everything, indent=1) + "\n", encoding="utf-8")
+        return {"machine": machine, "figures": figures, "ratios": ratios}
 
 
 def _row(name: str, samples: Samples, unit: str, note: str) -> tuple[str, ...]:

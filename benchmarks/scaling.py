@@ -66,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for count in given.only[1:]:
         first = given.only[0]
         report.compare(f"trainers_{count}_vs_{first}", f"trainers_{count}", f"trainers_{first}")
-    report.show(machine.describe(("numpy", "pyzmq", "numba")), given.json)
+    report.show(machine.describe(("numpy", "pyzmq", "numba")), given.json, given.plot)
     return 0
 
 

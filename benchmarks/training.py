@@ -125,7 +125,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for name in given.only:
         tell(f"benchmarks.training: {name} ...")
         MEASUREMENTS[name](plan)
-    plan.report.show(facts, given.json)
+    plan.report.show(facts, given.json, given.plot)
     return 0
 
 
