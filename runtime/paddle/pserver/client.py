@@ -219,6 +219,14 @@ class Client:
         """
         self._step.run(grads, num_samples, out)
 
+    def push(self, grads: Mapping[str, Array | RowGradient], num_samples: int) -> None:
+        """Give this batch's gradients, as `push_pull` does; servers send no values back.
+
+        Raises:
+            ConfigError, PserverError, PserverLost: see `push_pull`.
+        """
+        self._step.run(grads, num_samples, {}, is_quiet=True)
+
     def gradient_array(self, name: str) -> Array:
         """Return an array (size,) float32 to put a dense parameter's gradients into.
 

@@ -17,6 +17,9 @@ from paddle.pserver.message import Message, Section
 
 Slab: TypeAlias = npt.NDArray[np.float32]
 
+NO_VALUES = 1 << 63
+"""Added to `value` of a push, and to `extra` of its chunks: the trainer wants no values back."""
+
 
 class StrangeGradient(PserverError):
     """A gradient is NaN or infinite; nothing was changed.
@@ -42,6 +45,7 @@ class Gradient:
         is_checked: whether the slab was looked through for NaN and infinity.
         chunks: gradient of the dense blocks by chunk; None where it is not here yet, or not any more.
         lacking: how many chunks did not come yet.
+        wants_values: whether the trainer is given the values after the step.
     """
 
     slab: Section | None
@@ -51,11 +55,12 @@ class Gradient:
     is_checked: bool = True
     chunks: list[Slab | None] = field(default_factory=list)
     lacking: int = 0
+    wants_values: bool = True
 
     @property
     def is_answered_apart(self) -> bool:
         """Whether the values do not travel in the reply itself."""
-        return self.slab is None or self.in_place
+        return self.slab is None or self.in_place or not self.wants_values
 
     def expect(self, size: int) -> None:
         """Prepare for a slab of `size` elements, checked if it is here."""
@@ -75,7 +80,8 @@ class Gradient:
 def read_gradient(message: Message) -> Gradient:
     """Read a push: a slab, then for each sparse parameter its row ids and its values, both under its name.
 
-    With `extra` above 0 there is no slab: so many chunks follow. With `IN_PLACE` it was not sent.
+    With `extra` above 0 there is no slab: so many chunks follow. With `IN_PLACE` it was not sent. `value` is the
+    samples, with `NO_VALUES` added if nothing but a note shall come back.
 
     Raises:
         WireError: the message is made up otherwise. What the arrays hold is for the store to check.
@@ -95,4 +101,5 @@ def read_gradient(message: Message) -> Gradient:
                 f"a push has row ids of {ids.name!r} and values of {values.name!r}, or one of them twice"
             )
         rows[ids.name] = RowGradient(ids.array, values.array)
-    return Gradient(slab, rows, message.value, in_place)
+    wants_values = message.value < NO_VALUES
+    return Gradient(slab, rows, message.value % NO_VALUES, in_place, wants_values=wants_values)

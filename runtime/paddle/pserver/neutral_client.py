@@ -126,8 +126,13 @@ class Client:
         self._client.start_pass()
 
     def push(self, gradients: Mapping[str, Any], num_samples: int = 1) -> None:
-        """Take a step: see `push_pull`, which also fetches values."""
-        self.push_pull(gradients, {}, num_samples)
+        """Take a step: see `push_pull`, which also fetches values; here servers send none.
+
+        Raises:
+            ConfigError, WaitTimeout: see `push_pull`.
+        """
+        self._require_created()
+        self._client.push(self._gradients(gradients), num_samples)
 
     def pull(self, out: Mapping[str, Any]) -> None:
         """Fill tensors, sparse ones as a whole, with what the servers hold.
@@ -165,9 +170,7 @@ class Client:
                     f"out array of tensor {name}: it is sparse: use pull_rows, or pull for the whole"
                 )
         self._client.push_pull(
-            {name: self._gradient(name, given) for name, given in gradients.items()},
-            num_samples,
-            {name: each.host for name, each in targets.items()},
+            self._gradients(gradients), num_samples, {name: each.host for name, each in targets.items()}
         )
         for each in targets.values():
             each.finish()
@@ -218,6 +221,9 @@ class Client:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _gradients(self, gradients: Mapping[str, Any]) -> dict[str, HostArray | RowGradient]:
+        return {name: self._gradient(name, given) for name, given in gradients.items()}
 
     def _gradient(self, name: str, given: Any) -> HostArray | RowGradient:
         what = f"gradient of tensor {name}"

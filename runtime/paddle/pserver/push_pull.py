@@ -9,9 +9,11 @@ from paddle.errors import ConfigError
 from paddle.optim.spec import RowGradient
 from paddle.pserver.dense_push import DensePush, Inspection
 from paddle.pserver.exchange import Exchange, Network
+from paddle.pserver.gradient import NO_VALUES
 from paddle.pserver.layout import Array, Layout
 from paddle.pserver.local_wire import IN_PLACE
 from paddle.pserver.message import Message, Section, Verb
+from paddle.pserver.quiet_push import QuietTransfer
 from paddle.pserver.tables import reply_array
 from paddle.pserver.transfer import Transfer
 from paddle.pserver.within_node import WithinNode
@@ -25,14 +27,20 @@ class PushPull:
         self._layout, self._node = layout, node
 
     def run(
-        self, grads: Mapping[str, Array | RowGradient], num_samples: int, out: Mapping[str, Array]
+        self,
+        grads: Mapping[str, Array | RowGradient],
+        num_samples: int,
+        out: Mapping[str, Array],
+        *,
+        is_quiet: bool = False,
     ) -> None:
-        """See `Client.push_pull`."""
+        """See `Client.push_pull`; `is_quiet`: servers are to send no values."""
         if num_samples < 0:
             raise ConfigError(f"num_samples: expected 0 or more, got {num_samples}")
         views = self._layout.views(out)
         flat, rows = self._sorted(grads)
-        head = Message(Verb.PUSH_PULL, value=num_samples)
+        head = Message(Verb.PUSH_PULL, value=num_samples + NO_VALUES if is_quiet else num_samples)
+        kind = QuietTransfer if is_quiet else Transfer
         transfers: dict[int, Transfer] = {}
         pushes: dict[int, tuple[DensePush, list[Section]]] = {}
         inspection = Inspection(self._layout, flat)
@@ -47,7 +55,7 @@ class PushPull:
         if transfers or any(push.count <= 1 for push, _ in pushes.values()):
             inspection.finish()  # what goes out in one message cannot be taken back
         for i, (push, theirs) in pushes.items():
-            transfers[i] = push.transfer(head, theirs)
+            transfers[i] = push.transfer(head, theirs, kind)
         for i, reply in self._exchange.carry(transfers).items():
             if i in in_place and reply.extra >= IN_PLACE:
                 self._node.scatter(i, self._node.take(i, reply), views)

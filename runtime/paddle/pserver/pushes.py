@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from paddle.errors import PserverError, WireError
 from paddle.pserver.chunks import WINDOW, chunk_span
-from paddle.pserver.gradient import Gradient, Slab, StrangeGradient
+from paddle.pserver.gradient import NO_VALUES, Gradient, Slab, StrangeGradient
 from paddle.pserver.message import Message, Section, Verb
 from paddle.pserver.store import Store
 from paddle.pserver.sync import Barrier
@@ -74,14 +74,17 @@ class Pushes:
         if not 0 <= index < store.num_chunks:
             raise WireError(f"chunk {index} of {store.num_chunks}")
         if gradient is None:
-            self._give(store, trainer, index)
+            if message.extra == NO_VALUES:
+                self._tell_values(trainer, index, None)
+            else:
+                self._give(store, trainer, index)
             return False
         if gradient.slab is not None or not message.sections:
             return False
         used_up = bool(self._members) and self._used[index]
         if used_up or gradient.chunks[index] is not None:
             if used_up:
-                self._tell_values(trainer, index, self._ready[index])
+                self._tell_values(trainer, index, self._ready[index] if gradient.wants_values else None)
             return False
         section = message.sections[0]
         store.check_chunk(index, section)
@@ -151,7 +154,8 @@ class Pushes:
         if gradient is None or gradient.lacking:
             return False
         self.arrived.withdraw(trainer)
-        self._given[trainer] = _sections(store, store.dense())
+        if gradient.wants_values:
+            self._given[trainer] = _sections(store, store.dense())
         return True
 
     def take(self) -> list[tuple[int, Gradient]]:
@@ -202,14 +206,14 @@ class Pushes:
         for trainer, gradient in self._members:
             if gradient.slab is None:
                 gradient.chunks[index] = None
-                self._tell_values(trainer, index, section)
+                self._tell_values(trainer, index, section if gradient.wants_values else None)
 
     def _finish(self, store: Store, keep: bool) -> list[tuple[int, Gradient]]:
         if self._computed < len(self._used):
             return []
         members, self._members = self._members, []
         store.commit([gradient.rows for _, gradient in members])
-        in_chunks = [trainer for trainer, gradient in members if gradient.slab is None]
+        in_chunks = [trainer for trainer, each in members if each.slab is None and each.wants_values]
         if in_chunks:
             is_ready = not keep and store.is_plain
             given = self._ready if is_ready else _sections(store, store.dense() if keep else store.slab)

@@ -63,8 +63,7 @@ class Transfer:
 
     def again(self) -> Iterator[Message]:
         """What to send after something was lost, nobody knows what."""
-        if self.reply is None:
-            yield self.head
+        yield self.head  # even if it was answered: a server learns from it where values go now
         for index, state in enumerate(self._states):
             if state in (_State.SENT, _State.ASKED):
                 yield self._message(index, state)

@@ -27,10 +27,10 @@ def part_of_values(store: Store, message: Message) -> Message:
 
 
 def answer_to_push(store: Store, gradient: Gradient) -> Message:
-    """Return the answer to a push; to one in chunks the values go in chunks too, beside it."""
+    """Return the answer to a push; to one in chunks the values go in chunks too, beside it, if they are wanted."""
     if gradient.in_place:
         return Message(Verb.OK, value=store.version, extra=IN_PLACE + store.slab_number)
-    if gradient.slab is None:
+    if gradient.slab is None or not gradient.wants_values:
         return Message(Verb.OK, value=store.version, extra=store.pass_id)
     return values_of(store)
 
