@@ -18,21 +18,16 @@ from paddle.errors import PserverError
 from paddle.optim.dense import DenseUpdater
 from paddle.optim.schedule import LearningRate
 from paddle.optim.spec import OptimizerSpec, RowGradient
-from paddle.pserver import arrival
-from paddle.pserver.arithmetic import Descent, descend, is_looked_at_once, prepare
+from paddle.pserver.arithmetic import is_looked_at_once
 from paddle.pserver.chunks import chunk_count, chunk_span, part_span
-from paddle.pserver.dense_threads import DenseThreads
+from paddle.pserver.dense_step import DenseStep
 from paddle.pserver.gradient import Gradient, Slab, StrangeGradient
 from paddle.pserver.message import Section
 from paddle.pserver.placement import ServerShare
-from paddle.pserver.plain_descent import plain_parts
 from paddle.pserver.slabs import Slabs
 from paddle.pserver.sparse.serving import ServedTable
 from paddle.pserver.table import Table
 from paddle.pserver.watch import UNWATCHED, Watch
-
-_PIECE = 1 << 19
-"""Elements that one thread takes at a time: few for threads to end together, many against their overhead."""
 
 
 class Store:
@@ -55,15 +50,7 @@ class Store:
         self._watch: Watch = UNWATCHED
         self._rate = LearningRate(optimizer)
         self._slabs = Slabs(share.slab_size)
-        self._step_rate, self._step_samples = 0.0, 0
-        self._plain = plain_parts(share.dense, optimizer)
-        self._threads = DenseThreads(cores)
-        # Of memory that nobody touches until more than two gradients are added up.
-        self._scratch = [
-            np.empty(min(_PIECE, share.slab_size), np.float32) for _ in range(self._threads.count)
-        ]
-        prepare(4 * share.slab_size)
-        arrival.prepare(4 * share.slab_size)
+        self._step, self._step_samples = DenseStep(self._slabs, share.dense, optimizer, cores), 0
         self._updaters = [
             DenseUpdater(optimizer, part.parameter, part.stop - part.start) for part in share.dense
         ]
@@ -154,7 +141,7 @@ class Store:
     @property
     def is_plain(self) -> bool:
         """Whether `add` gives values: the rule keeps nothing, so that a step can be taken back."""
-        return self._plain is not None
+        return self._step.is_plain
 
     def check(self, gradient: Gradient) -> None:
         """Check a gradient from the wire, and prepare it for what else comes.
@@ -194,7 +181,7 @@ class Store:
             ConfigError: the schedule has no rate for it.
         """
         seen = self.num_samples + (0 if self.optimizer.is_async else samples)
-        self._step_rate = self._rate.at(seen, self.pass_id, self.version)
+        self._step.rate = self._rate.at(seen, self.pass_id, self.version)
         self._step_samples = samples
 
     def add(self, index: int, chunks: Sequence[Slab]) -> Section | None:
@@ -203,8 +190,8 @@ class Store:
         They are views, which stay as they are until the next but one step begins.
         """
         span = chunk_span(index, self._slabs.now.size)
-        checksum = self._step(span, chunks, 0, look=False).checksum
-        return None if self._plain is None else Section("", self._slabs.later[span], checksum)
+        checksum = self._step.add(span, chunks).checksum
+        return Section("", self._slabs.later[span], checksum) if self._step.is_plain else None
 
     def add_whole(self, slabs: Sequence[Slab]) -> None:
         """Do what `add` does with all chunks of whole gradients, on several cores, and look through them.
@@ -212,14 +199,7 @@ class Store:
         Raises:
             StrangeGradient: one is NaN or infinite; the message names the parameter.
         """
-        size = self._slabs.now.size
-
-        def add_piece(worker: int, index: int) -> bool:
-            piece = slice(index * _PIECE, min((index + 1) * _PIECE, size))
-            with np.errstate(over="ignore", invalid="ignore"):
-                return self._step(piece, [slab[piece] for slab in slabs], worker, look=True).is_finite
-
-        if all(self._threads.run(add_piece, -(-size // _PIECE))):
+        if self._step.add_whole(slabs):
             return
         for number, slab in enumerate(slabs):
             self.look(slab, number)
@@ -244,10 +224,10 @@ class Store:
         Raises:
             PserverError: a growing table has no room for new rows; nothing was changed.
         """
-        rate = self._step_rate
+        rate = self._step.rate
         for name, growing in self._growing.items():
             growing.reserve([each[name] for each in rows if name in each])
-        if self._plain is not None:
+        if self._step.is_plain:
             self._watch.dense()  # the next step overwrites what held until now
             self._slabs.swap()
             for updater in self._updaters:
@@ -276,30 +256,6 @@ class Store:
 
     def _row_holders(self) -> list[tuple[str, Table | ServedTable]]:
         return [*self._tables.items(), *self._growing.items()]
-
-    def _step(self, span: slice, gradients: Sequence[Slab], worker: int, *, look: bool) -> Descent:
-        """Put sums of a span's gradients, or its values after the step, into the later slab; see `descend`."""
-        out = self._slabs.later[span]
-        if self._plain is None:
-            np.copyto(out, gradients[0])
-            for gradient in gradients[1:]:
-                out += gradient
-            return Descent(None, not look or Section("", out).is_finite)
-        is_finite = True
-        for part, factor in self._plain:
-            if part.start <= span.start and span.stop <= part.stop:
-                eta = factor(self._step_rate)
-                return descend(self._slabs.now[span], gradients, eta, out, self._scratch[worker], look=look)
-            start, stop = max(part.start, span.start), min(part.stop, span.stop)
-            if start < stop:
-                within = slice(start - span.start, stop - span.start)
-                theirs = [gradient[within] for gradient in gradients]
-                eta = factor(self._step_rate)
-                found = descend(
-                    self._slabs.now[start:stop], theirs, eta, out[within], self._scratch[worker], look=look
-                )
-                is_finite = is_finite and found.is_finite
-        return Descent(None, is_finite)
 
     def _check(self, what: str, section: Section, start: int, size: int) -> None:
         """Check an array for the elements of the slab from `start` on."""
