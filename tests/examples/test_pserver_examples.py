@@ -57,9 +57,13 @@ def outputs(processes: list[subprocess.Popen[str]]) -> list[str]:
     return found
 
 
-def test_word_vectors_on_two_processes_tell_unseen_pairs_apart(tmp_path: Path) -> None:
+def test_word_vectors_on_two_processes_tell_unseen_pairs_apart_while_a_third_looks_on(tmp_path: Path) -> None:
     with server(2, "--ports_num=2") as process:
-        found = outputs([start("numpy_pserver.py", tmp_path, process, i) for i in range(2)])
+        looks = start("read_pserver.py", tmp_path, process, 0, "--looks=3", "--every_s=0")
+        trains = [start("numpy_pserver.py", tmp_path, process, i) for i in range(2)]
+        *found, looked = outputs([*trains, looks])
+    assert "bias: (1,)\nvectors: rows by id, width 16\n" in looked
+    assert len(re.findall(r"batch \d+: \|bias\| = ", looked)) == 3
     told = [re.findall(r"([\d.]+) of unseen pairs told apart", text) for text in found]
     assert told[0] == told[1]
     assert float(told[0][0]) > 0.9
