@@ -107,6 +107,11 @@ class Readers:
             raise PserverError(f"{message.verb.name} is not a request of readers")
         shown = self._showing.shown()
         if shown is None:
+            # What waits is answered by `tick`, where nobody hears of a refusal.
+            if message.verb is not Verb.DESCRIBE:
+                raise PserverError(
+                    "the tensors have no values yet: a reader asks for their description first"
+                )
             self._waiting[address] = message
             return None
         return self._signed(message, self._handlers[message.verb](shown, address, message))

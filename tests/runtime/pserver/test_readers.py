@@ -125,6 +125,20 @@ def test_a_reader_waits_until_there_are_values_and_gives_up_in_time() -> None:
     assert np.array_equal(out["w"], MODEL.values()["w"])
 
 
+def test_a_reader_that_asks_for_rows_before_there_is_a_model_harms_nobody() -> None:
+    job = InProcessJob(1, num_dense=1)
+    rows = Message(Verb.PULL_ROWS, sections=(Section("nothing", np.zeros(1, np.int64)),))
+    with pytest.raises(
+        PserverError, match="the tensors have no values yet: a reader asks for their description"
+    ):
+        asked(job, rows)
+    with job.client(0) as client:
+        client.configure(MODEL.parameters, SGD, MODEL.values())
+        job.servers.tick()
+        with pytest.raises(PserverError, match="sparse parameter 'nothing' is unknown here"):
+            asked(job, rows)
+
+
 def test_what_a_reader_may_not_do_is_refused_by_its_name() -> None:
     job = InProcessJob(1, num_dense=1)
     with job.client(0) as client:
