@@ -18,11 +18,13 @@ from paddle.pserver.engine import Engine
 from paddle.pserver.exchange import Exchange
 from paddle.pserver.message import Message, Section, Verb
 from paddle.pserver.options import EngineOptions
+from paddle.pserver.program_service import ProgramService
 from paddle.pserver.reading import READ_PART, READER, reader_stamp
 from paddle.pserver.sparse.spec import TableSpec
 from paddle.pserver.store import Store
 from tests.runtime.pserver.in_process_job import SGD, InProcessJob, Model
 from tests.runtime.pserver.other_tensors import OldTensor, Tensor
+from tests.runtime.pserver.recorded_program import Recorder
 
 STEPS = 6
 DECAYING = OptimizerSpec("momentum", learning_rate=0.1)
@@ -338,6 +340,15 @@ def test_nothing_that_a_reader_asks_goes_into_the_journal() -> None:
         asks = Message(verb, READER, session=2, stamp=reader_stamp(5), extra=0, sections=sections)
         assert engine.handle(b"r", asks)[0].message.verb in (Verb.OK, Verb.REPEAT)
     assert len(keeper.noted) == 3
+
+
+def test_a_server_of_a_program_has_nothing_for_readers() -> None:
+    engine = Engine(EngineOptions(1), 5, serve=lambda desk: ProgramService(desk, Recorder(), is_sync=True))
+    (reply,) = engine.handle(b"a", Message(Verb.DESCRIBE, READER, stamp=reader_stamp(5)))
+    assert reply.message.verb is Verb.ERROR
+    assert reply.message.section("").as_text() == (
+        "this server holds the variables of a program; readers look at tensors alone"
+    )
 
 
 def test_a_reader_is_told_when_a_server_has_lost_what_it_looked_at() -> None:
