@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Sequence
 
 import numpy as np
 
 from paddle.pserver.arithmetic import Findings
-from paddle.pserver.message import Message, Section, Verb, encode
+from paddle.pserver.message import Frame, Message, Section, Verb, decode, encode
 
 # Message header, section without a name, one dimension: see `message`.
 _HEADER = struct.Struct("<4sBBHIIQQQQQBBBQQ")
@@ -38,7 +39,7 @@ def chunk_header(message: Message) -> bytes | None:
         return None
     section = sections[0]
     array = section.array
-    if section.name or array.dtype is not _FLOATS or array.ndim != 1:
+    if section.name or array.dtype is not _FLOATS or array.ndim != 1 or not array.size:
         return None
     header = bytearray(
         _HEADER.pack(
@@ -48,6 +49,12 @@ def chunk_header(message: Message) -> bytes | None:
     )
     _CRC.pack_into(header, _CRC_AT, zlib.crc32(header))
     return bytes(header)
+
+
+def read_message(frames: Sequence[Frame], found: Findings | None) -> Message:
+    """Return a message in the shortest way that leads to it; see `decode` for the rest."""
+    chunk = read_chunk(frames[0], frames[1], found) if found is not None else None
+    return decode(frames, found) if chunk is None else chunk
 
 
 def read_chunk(header: bytes | memoryview, frame: bytes | memoryview, found: Findings) -> Message | None:

@@ -12,6 +12,7 @@ looks for the next answer for moments before going to sleep: see `Patience`.
 from __future__ import annotations
 
 import select
+from collections.abc import Collection
 from typing import Any
 
 import zmq
@@ -90,9 +91,9 @@ class Doorbells:
         """Return whether a socket may have something to take."""
         return sock in self._rung
 
-    def wait(self, timeout_s: float) -> None:
-        """Wait until a socket may have something to take, at most `timeout_s`."""
-        if not self._rung:
+    def wait(self, timeout_s: float, only: Collection[Any] = ()) -> None:
+        """Wait until a socket may have something to take, at most `timeout_s`; `only`: whatever others may have."""
+        if not (self._rung.intersection(only) if only else self._rung):
             for descriptor, _ in self._patience.wait(self._poll, timeout_s):
                 self._rung.add(self._sockets[descriptor])
 

@@ -46,8 +46,8 @@ class Network(Protocol):
     def receive(self, timeout_s: float) -> Incoming | None:
         """Wait for the next message or healed connection; None when the time is over."""
 
-    def expect(self, index: int, lane: Lane) -> None:
-        """Tell what values are due from a server, instead of whatever was told before."""
+    def expect(self, index: int, lane: Lane | None) -> None:
+        """Tell what values are due from a server, instead of whatever was told before; None: none are."""
 
     def attach(self, index: int, hello: Message, size: int) -> SharedSlabs | None:
         """Share memory with a server of this node."""
@@ -119,9 +119,12 @@ class Exchange:
                 self._send(index, transfer.begin())
             replies = self._collect(dict(transfers))
         except ConfigError:
-            # Of what cannot be sent no server has the whole: the next request takes back what there is.
+            # Of what cannot be sent no server has the whole: the next push to it takes back what there is.
             self._broken = ""
             raise
+        finally:
+            for index in transfers:
+                self._network.expect(index, None)
         self._broken = ""
         return replies
 
@@ -168,6 +171,12 @@ class Exchange:
             index, message = incoming
             transfer = pending.get(index)
             if transfer is None:
+                continue
+            if (
+                message is not None
+                and message.verb is Verb.REPEAT
+                and message.request not in (0, self._request)
+            ):
                 continue
             if message is None or message.verb is Verb.REPEAT:
                 transfer.repeats += 1

@@ -108,7 +108,7 @@ class InprocLinks:
         self._addresses[index] = self._servers.register(index, self._box)
         self._box.put(Incoming(index, None))
 
-    def expect(self, index: int, lane: Lane) -> None:
+    def expect(self, index: int, lane: Lane | None) -> None:
         """See `Links.expect`: everything is copied here."""
 
     def attach(self, index: int, hello: Message, size: int) -> None:

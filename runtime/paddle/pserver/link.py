@@ -45,6 +45,11 @@ class Link:
         self._is_new_socket = False  # and not the first one: what was queued before is gone
         self._connect()
 
+    @property
+    def sockets(self) -> tuple[Any, Any]:
+        """What a wait for this server alone looks at."""
+        return self._socket, self._monitor
+
     def send(self, message: Message) -> None:
         """Queue a message; raise zmq.Again if the queue is full."""
         self._socket.send_multipart(encode(message), zmq.NOBLOCK, copy=False)

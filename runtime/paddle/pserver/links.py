@@ -12,16 +12,16 @@ from collections.abc import Sequence
 import zmq
 
 from paddle.errors import WireError
+from paddle.pserver import arrival
 from paddle.pserver.arithmetic import Findings
-from paddle.pserver.arrival import prepare
-from paddle.pserver.chunk_wire import read_chunk
+from paddle.pserver.chunk_wire import read_message
 from paddle.pserver.doorbells import LINGER_MS, Doorbells
 from paddle.pserver.exchange import Incoming
 from paddle.pserver.heap import keep_message_memory
 from paddle.pserver.keys import WireKeys
 from paddle.pserver.link import RENEW_S, Link
 from paddle.pserver.local_link import LocalLink
-from paddle.pserver.message import DamagedError, Frame, Message, Verb, decode, peek
+from paddle.pserver.message import DamagedError, Frame, Message, Verb, peek
 from paddle.pserver.stream_link import StreamLink
 from paddle.pserver.stream_wire import ON_STREAM
 from paddle.pserver.transfer import Lane
@@ -30,6 +30,7 @@ _log = logging.getLogger(__name__)
 
 _INVITED_WITHIN_S = 10.0
 _MAX_IO_THREADS = 4
+_BATCH = 64  # messages of one stream before others are looked at
 
 
 class Links:
@@ -58,6 +59,7 @@ class Links:
         self._local: dict[int, LocalLink] = {}
         self._streams: dict[int, StreamLink] = {}
         self._lanes: dict[int, Lane] = {}
+        self._interrupted: set[int] = set()  # what was on a stream when it ended must be sent again
         self._is_walled = False
         keep_message_memory()
         # Encryption is most of the work of an I/O thread: one for each server, as far as there are cores for both ends.
@@ -91,12 +93,16 @@ class Links:
                 self._bells.expect_room(stream.sock.fileno(), stream.is_sending)
                 return
             self._end_stream(index)
+            self._interrupted.add(index)
         with contextlib.suppress(zmq.Again):
             self._links[index].send(message)
 
-    def expect(self, index: int, lane: Lane) -> None:
-        """Tell what values are due from a server, instead of whatever was told before."""
-        self._lanes[index] = lane
+    def expect(self, index: int, lane: Lane | None) -> None:
+        """Tell what values are due from a server, instead of whatever was told before; None: none are."""
+        if lane is None:
+            self._lanes.pop(index, None)
+        else:
+            self._lanes[index] = lane
 
     def attach(self, index: int, hello: Message, size: int) -> LocalLink | None:
         """Share memory with a server, if it is of this node and lets us; pushes of that memory then stay in it.
@@ -135,7 +141,7 @@ class Links:
         try:
             link.send(asked)
             while (frames := link.take()) is None:
-                self._bells.wait(deadline - time.monotonic())
+                self._bells.wait(deadline - time.monotonic(), link.sockets)
                 if link.watch() or time.monotonic() >= deadline:
                     return
             invitation = self._read(frames)
@@ -144,9 +150,9 @@ class Links:
             stream = StreamLink(self.endpoints[index], invitation, lambda head: self._place(index, head))
         except (OSError, WireError, zmq.Again) as error:
             self._is_walled = isinstance(error, TimeoutError)
-            _log.debug("no stream to pserver %s: %s", self.endpoints[index], error)
+            _log.info("no stream to pserver %s (%s); on without", self.endpoints[index], error)
             return
-        prepare(4 * size)
+        arrival.prepare(4 * size)
         self._streams[index] = stream
         self._bells.add_descriptor(stream.sock.fileno())
 
@@ -175,6 +181,8 @@ class Links:
         # A broken link is looked at again soon; whole ones wake us by themselves.
         any_down = any(link.needs_care for link in self._links)
         while True:
+            if self._interrupted:
+                return Incoming(self._interrupted.pop(), None)
             if any_down or self._bells.has_news:
                 if (incoming := self._look()) is not None:
                     return incoming
@@ -199,9 +207,7 @@ class Links:
 
     def _read(self, frames: Sequence[Frame], found: Findings | None = None) -> Message | None:
         try:
-            if found is not None and (chunk := read_chunk(frames[0], frames[1], found)) is not None:
-                return chunk
-            return decode(frames, found)
+            return read_message(frames, found)
         except DamagedError as error:
             _log.warning("%s; asking again", error)
             damaged = error.message
@@ -226,7 +232,10 @@ class Links:
             return None
         lane = self._lanes.get(index)
         try:
-            while (frames := stream.take()) is not None:
+            for _ in range(_BATCH):
+                frames = stream.take()
+                if frames is None:
+                    return None
                 message = self._read(frames, stream.found)
                 if lane is not None and message is not None and lane.leads(message):
                     if not all(map(stream.send, lane.go_on(message))):
@@ -235,12 +244,15 @@ class Links:
                         continue
                 self._bells.ring(stream.sock.fileno())  # more messages may lie in its buffer
                 return Incoming(index, message)
+            self._bells.ring(stream.sock.fileno())
+            return None
         except (OSError, WireError, MemoryError) as error:
             _log.info("the stream to pserver %s ended (%s); on without", self.endpoints[index], error)
             self._end_stream(index)
             return Incoming(index, None)
-        self._bells.expect_room(stream.sock.fileno(), stream.is_sending)
-        return None
+        finally:
+            if index in self._streams:
+                self._bells.expect_room(stream.sock.fileno(), stream.is_sending)
 
     def _detach(self, index: int) -> None:
         local = self._local.pop(index, None)

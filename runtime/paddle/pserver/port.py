@@ -98,7 +98,8 @@ class Port:
             self._complain(address, f"{error}; asking for it again")
             damaged = error.message
             which = damaged.value + 1 if damaged is not None and damaged.verb is Verb.CHUNK else 0
-            self._deliver([Reply(address, Message(Verb.REPEAT, value=which))])
+            request = damaged.request if damaged is not None else 0
+            self._deliver([Reply(address, Message(Verb.REPEAT, value=which, request=request))])
         except WireError as error:
             self._deliver([Reply(address, error_message(str(error)))])
         else:

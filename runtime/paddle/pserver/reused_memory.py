@@ -9,8 +9,6 @@ import numpy as np
 
 _LINE = 64
 _KEPT = 4
-# Of an array of ours that nobody else uses: in the list, as the loop's variable, as the argument of the question.
-_OURS = 3
 
 
 class ReusedMemory:
@@ -22,10 +20,29 @@ class ReusedMemory:
     def take(self, length: int) -> memoryview:
         """Return `length` bytes that begin with a line of the cache, so that compiled loops take none twice."""
         for memory in self._kept:
-            if memory.size == length and sys.getrefcount(memory) == _OURS:
+            if memory.size == length and sys.getrefcount(memory) == _FREE:
                 return memory.data
         whole = np.empty(length + _LINE, np.uint8)
         start = -whole.ctypes.data % _LINE
         memory = whole[start : start + length]
         self._kept = [memory, *self._kept[: _KEPT - 1]]
         return memory.data
+
+
+def _references_when_free() -> int:
+    """Return what the question of `take` is answered for memory that nobody refers to, -1 if that cannot be told.
+
+    How many references the interpreter holds itself differs between its versions.
+    """
+    kept = [np.empty(1, np.uint8)]
+    view, counts = None, []
+    for _ in range(2):
+        for memory in kept:
+            counts.append(sys.getrefcount(memory))
+        view = kept[0].data
+    del view
+    free, used = counts
+    return free if free < used else -1
+
+
+_FREE = _references_when_free()

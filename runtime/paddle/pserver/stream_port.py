@@ -102,7 +102,11 @@ class StreamPort:
             return False
         if frames is None:
             return False
-        self._handle(guest.address, frames, guest.reader.found)
+        try:
+            self._handle(guest.address, frames, guest.reader.found)
+        except MemoryError as error:
+            _log.warning("a stream ends: no memory for what it asks (%s)", error)
+            self._dismiss(descriptor, guest)
         return True
 
     def _dismiss(self, descriptor: int, guest: Guest) -> None:

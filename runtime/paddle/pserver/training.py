@@ -105,7 +105,8 @@ class Training:
         """See `Service.handle`."""
         if message.verb not in self._handlers:
             raise WireError(f"{message.verb.name} is not a request")
-        self._pushes.give_up(trainer)
+        if message.verb not in self.reads:  # those are in no journal, and must change nothing
+            self._pushes.give_up(trainer)
         self._handlers[message.verb](trainer, message)
 
     def take_chunk(self, trainer: int, message: Message) -> bool:

@@ -108,14 +108,16 @@ class Transfer:
     def _more(self) -> Iterator[Message]:
         """What the window lets through."""
         while self._on_their_way < WINDOW and self._next < len(self._states):
-            yield self._send(self._next, _State.SENT)
-            self._next += 1
+            index = self._next
+            self._next += 1  # first: whoever takes may stop after any of them
+            yield self._send(index, _State.SENT)
         if self.reply is None or self.reply.verb is not Verb.OK:
             return
         while self._on_their_way < WINDOW and self._next_asked < len(self._states):
-            if self._states[self._next_asked] is _State.USED:
-                yield self._send(self._next_asked, _State.ASKED)
+            index = self._next_asked
             self._next_asked += 1
+            if self._states[index] is _State.USED:
+                yield self._send(index, _State.ASKED)
 
     def _send(self, index: int, state: _State) -> Message:
         self._states[index] = state

@@ -16,10 +16,10 @@ from zmq.utils.monitor import parse_monitor_message
 
 from paddle.errors import ConfigError, PortBusy
 from paddle.pserver.arithmetic import Findings
-from paddle.pserver.chunk_wire import read_chunk
+from paddle.pserver.chunk_wire import read_message
 from paddle.pserver.doorbells import LINGER_MS, Doorbells, prepare
 from paddle.pserver.keys import Context
-from paddle.pserver.message import Frame, Message, decode, encode
+from paddle.pserver.message import Frame, Message, encode
 from paddle.pserver.patience import Patience
 
 
@@ -105,9 +105,7 @@ class Router:
         Raises:
             WireError: they are no message.
         """
-        if found is not None and (chunk := read_chunk(frames[0], frames[1], found)) is not None:
-            return chunk
-        return decode(frames, found)
+        return read_message(frames, found)
 
     def lost(self) -> list[bytes]:
         """Return the addresses whose connections broke since the last call; count those that never spoke."""

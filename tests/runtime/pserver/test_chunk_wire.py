@@ -154,3 +154,13 @@ def test_memory_is_used_again_only_when_nobody_refers_to_it_any_more() -> None:
     assert np.frombuffer(memory.take(4096), np.float32).ctypes.data == place
     assert all(array.ctypes.data % 64 == 0 for array in (second, third))
     assert len(memory.take(100)) == 100
+
+
+def test_where_references_cannot_be_told_apart_no_memory_is_used_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("paddle.pserver.reused_memory._FREE", -1)
+    memory = ReusedMemory()
+    places = {memory.take(4096).obj.ctypes.data for _ in range(3)}  # type: ignore[attr-defined]
+    kept = memory._kept
+    assert len(places) == len(kept) == 3

@@ -42,7 +42,7 @@ class DyingNetwork:
     def receive(self, timeout_s: float) -> Incoming | None:
         return self._links.receive(timeout_s)
 
-    def expect(self, index: int, lane: Lane) -> None:
+    def expect(self, index: int, lane: Lane | None) -> None:
         self._links.expect(index, lane)
 
     def attach(self, index: int, hello: Message, size: int) -> None:
