@@ -214,7 +214,7 @@ class Client:
 
         Raises:
             ConfigError: a name, shape, dtype or row id is wrong, or a gradient is NaN or infinite; nothing
-                was changed, and the client goes on.
+                was changed on servers, `out` has what they hold, and the client goes on.
             PserverError, PserverLost: see the class.
         """
         self._step.run(grads, num_samples, out)
@@ -296,5 +296,5 @@ class Client:
 
     def _lay_out(self, layout: Layout, shared: Mapping[int, SharedSlabs]) -> None:
         self._layout, self._node = layout, WithinNode(layout, shared)
-        self._step = PushPull(self._exchange, self._network, layout, self._node)
         self._slabs = WholeSlabs(self._exchange, self._network.endpoints, layout)
+        self._step = PushPull(self._exchange, self._network, layout, self._node, self._slabs)

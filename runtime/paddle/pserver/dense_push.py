@@ -19,11 +19,15 @@ class Inspection:
 
     A server uses a push only when it is whole. So the last chunk for each server goes out when all chunks for all
     servers were looked at, and until then everything can be taken back.
+
+    Attributes:
+        has_given: whether any chunk was given to be sent.
     """
 
     def __init__(self, layout: Layout, flat: Mapping[str, Array]) -> None:
         """Look at nothing yet. `flat`: whole parameters (size,) by name."""
         self._layout, self._flat = layout, flat
+        self.has_given = False
         self._left: dict[tuple[int, int], None] = {}
         self._chunks: dict[tuple[int, int], Section | None] = {}
 
@@ -41,8 +45,9 @@ class Inspection:
         """
         if number + 1 == self._layout.num_chunks(index):
             self.finish()
-        section = self._look(index, number)
-        return section or self._layout.chunk(index, number, self._flat)
+        section = self._look(index, number) or self._layout.chunk(index, number, self._flat)
+        self.has_given = True
+        return section
 
     def finish(self) -> None:
         """Look at what is left.

@@ -216,6 +216,7 @@ class Engine:
                 self._keeper.record(message)
         except PaddleError as error:
             self._answer(session, error_message(str(error)))
+            self._keeper.record(message)  # it took the push back, and must do so in the next process
 
     def _once(self, address: bytes, message: Message) -> None:
         """Carry out a request that was not seen before; send the reply of the last one again."""
@@ -228,17 +229,20 @@ class Engine:
                 self._out.append(Reply(address, session.reply))
             return
         session.last, session.reply, session.verb = message.request, None, message.verb
+        # What only reads is in no journal, and must change nothing.
+        gave_up = message.verb not in self._service.reads and self._service.give_up(session.trainer)
         try:
             if message.verb is Verb.LEAVE:
                 self._on_leave(session)
             else:
                 self._service.handle(session.trainer, message)
-            if message.verb not in self._service.reads or (
-                message.verb is Verb.PULL_TABLE and not message.value
-            ):
+            catches_up = message.verb is Verb.PULL_TABLE and not message.value
+            if catches_up or message.verb not in self._service.reads:
                 self._keeper.record(message)
         except PaddleError as error:
             self._answer(session, error_message(str(error)))
+            if gave_up:
+                self._keeper.record(message)
 
     def _on_leave(self, session: Session) -> None:
         self._answer(session, Message(Verb.OK))
@@ -256,7 +260,7 @@ class Engine:
         if gone:
             text = f"gave up waiting {waiting.what}; missing: {self._sessions.describe(gone)}"
             _log.error("%s", text)
-            for trainer, _ in waiting.barrier.take():
+            for trainer in waiting.dismiss():
                 self._answer_trainer(trainer, error_message(text))
 
     def _answer_trainer(self, trainer: int, message: Message) -> None:
@@ -268,10 +272,7 @@ class Engine:
         """Send a trainer something about its newest request that is not the reply to it."""
         session = self._sessions.get(trainer)
         if session is not None:
-            self._send(session.address, self._request_of(session), message)
-
-    def _request_of(self, session: Session) -> Message:
-        return Message(session.verb, session.trainer, session.id, session.last)
+            self._send(session.address, Message(session.verb, trainer, session.id, session.last), message)
 
     def _answer(self, session: Session, message: Message) -> None:
         """Answer the session's newest request, and keep the reply in case it must be sent again."""

@@ -102,6 +102,10 @@ class ProgramService:
         """See `Service.shown`."""
         raise PserverError("this server holds the variables of a program; readers look at tensors alone")
 
+    def give_up(self, trainer: int) -> bool:
+        """See `Service.give_up`: requests are whole here."""
+        return False
+
     def is_cut(self, trainer: int) -> bool:
         """See `Service.is_cut`; nothing comes in parts."""
         return False

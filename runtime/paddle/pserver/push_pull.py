@@ -16,15 +16,18 @@ from paddle.pserver.message import Message, Section, Verb
 from paddle.pserver.quiet_push import QuietTransfer
 from paddle.pserver.tables import reply_array
 from paddle.pserver.transfer import Transfer
+from paddle.pserver.whole_slabs import WholeSlabs
 from paddle.pserver.within_node import WithinNode
 
 
 class PushPull:
     """Steps with one layout. Not thread-safe; `run` blocks."""
 
-    def __init__(self, exchange: Exchange, network: Network, layout: Layout, node: WithinNode) -> None:
+    def __init__(
+        self, exchange: Exchange, network: Network, layout: Layout, node: WithinNode, slabs: WholeSlabs
+    ) -> None:
         self._exchange, self._network = exchange, network
-        self._layout, self._node = layout, node
+        self._layout, self._node, self._slabs = layout, node, slabs
 
     def run(
         self,
@@ -56,7 +59,7 @@ class PushPull:
             inspection.finish()  # what goes out in one message cannot be taken back
         for i, (push, theirs) in pushes.items():
             transfers[i] = push.transfer(head, theirs, kind)
-        for i, reply in self._exchange.carry(transfers).items():
+        for i, reply in self._carry(transfers, inspection, views).items():
             if i in in_place and reply.extra >= IN_PLACE:
                 self._node.scatter(i, self._node.take(i, reply), views)
                 continue
@@ -65,6 +68,16 @@ class PushPull:
                 shape = self._layout.slabs[i].shape
                 values = reply_array(reply, self._network.endpoints[i], "", shape)
                 self._layout.scatter(i, values, views)
+
+    def _carry(
+        self, transfers: Mapping[int, Transfer], inspection: Inspection, views: Mapping[str, Array]
+    ) -> dict[int, Message]:
+        try:
+            return self._exchange.carry(transfers)
+        except ConfigError:
+            if inspection.has_given and views:
+                self._slabs.pull(views)  # values of the step that is taken back may lie there already
+            raise
 
     def _sorted(
         self, grads: Mapping[str, Array | RowGradient]

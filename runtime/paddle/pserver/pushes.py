@@ -81,7 +81,8 @@ class Pushes:
             return False
         if gradient.slab is not None or not message.sections:
             return False
-        used_up = bool(self._members) and self._used[index]
+        is_member = any(trainer == member for member, _ in self._members)
+        used_up = is_member and self._used[index]
         if used_up or gradient.chunks[index] is not None:
             if used_up:
                 self._tell_values(trainer, index, self._ready[index] if gradient.wants_values else None)
@@ -89,7 +90,7 @@ class Pushes:
         section = message.sections[0]
         store.check_chunk(index, section)
         gradient.put(index, section.array)
-        if self._members:
+        if is_member:
             self._compute(store, index)
         return True
 
@@ -98,7 +99,8 @@ class Pushes:
         gradient = self.arrived.get(trainer)
         if trainer not in self._cut or gradient is None:
             return False
-        used = self._used if self._members else [False] * len(gradient.chunks)
+        is_member = any(trainer == member for member, _ in self._members)
+        used = self._used if is_member else [False] * len(gradient.chunks)
         sent = WINDOW + sum(used)
         return any(
             chunk is None and not done for chunk, done in zip(gradient.chunks[:sent], used, strict=False)
@@ -117,11 +119,13 @@ class Pushes:
                 self._cut.add(other)
                 self._tell(other, Message(Verb.REPEAT))
 
-    def give_up(self, trainer: int) -> None:
-        """Forget a push of which chunks are missing: its trainer asks for something else."""
+    def give_up(self, trainer: int) -> bool:
+        """Forget a push of which chunks are missing: its trainer asks for something else. Tell if there was one."""
         gradient = self.arrived.get(trainer)
-        if gradient is not None and gradient.lacking:
-            self.withdraw(trainer)
+        if gradient is None or not gradient.lacking:
+            return False
+        self.withdraw(trainer)
+        return True
 
     def advance(self, store: Store, excused: Collection[int]) -> list[tuple[int, Gradient]]:
         """Return the pushes of a batch that is applied now; none if it is not complete.

@@ -75,6 +75,9 @@ class Service(Protocol):
             PaddleError: the whole request is refused; nothing was changed.
         """
 
+    def give_up(self, trainer: int) -> bool:
+        """Forget what a trainer began to send and does not end: it asks for something else. Tell if there was any."""
+
     def is_cut(self, trainer: int) -> bool:
         """Whether a trainer must repeat its request from the beginning, and seems not to have heard of it."""
 

@@ -8,7 +8,7 @@ nothing.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any, Generic, NamedTuple, TypeVar
 
 T = TypeVar("T")
@@ -60,11 +60,20 @@ class Barrier(Generic[T]):
 
 
 class Waiting(NamedTuple):
-    """A barrier at which somebody waits."""
+    """A barrier at which somebody waits.
+
+    Attributes:
+        take: takes all away who wait, with what they came with; None: the barrier does.
+    """
 
     what: str
     barrier: Barrier[Any]
     missing: list[int]
+    take: Callable[[], list[tuple[int, Any]]] | None = None
+
+    def dismiss(self) -> list[int]:
+        """End the waiting; return who waited."""
+        return [trainer for trainer, _ in (self.take or self.barrier.take)()]
 
 
 class LagGate:

@@ -105,8 +105,6 @@ class Training:
         """See `Service.handle`."""
         if message.verb not in self._handlers:
             raise WireError(f"{message.verb.name} is not a request")
-        if message.verb not in self.reads:  # those are in no journal, and must change nothing
-            self._pushes.give_up(trainer)
         self._handlers[message.verb](trainer, message)
 
     def take_chunk(self, trainer: int, message: Message) -> bool:
@@ -120,6 +118,10 @@ class Training:
         if is_new and not self._pushes.is_halfway:
             self._use(store, trainer)
         return is_new
+
+    def give_up(self, trainer: int) -> bool:
+        """See `Service.give_up`."""
+        return self._pushes.give_up(trainer)
 
     def is_cut(self, trainer: int) -> bool:
         """See `Service.is_cut`."""
@@ -154,7 +156,12 @@ class Training:
         barriers = [
             self._model.waiting(),
             Waiting("at the start of a pass", self._start, self._start.missing(self._left)),
-            Waiting("for gradients", pushes, sorted({*pushes.missing(excused), *self._pushes.lacking})),
+            Waiting(
+                "for gradients",
+                pushes,
+                sorted({*pushes.missing(excused), *self._pushes.lacking}),
+                self._pushes.take,
+            ),
             Waiting("at the end of a pass", self._finish, self._finish.missing(self._left)),
         ]
         return [
