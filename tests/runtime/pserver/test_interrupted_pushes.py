@@ -38,26 +38,42 @@ OVER_TWO = Model({"a": (12 * CHUNK,), "table": (300, 8)}, sparse=["table"])
 class Kept:
     """One engine and two trainers' raw messages; `again` is the next process with what this one kept."""
 
-    def __init__(self, state: Path) -> None:
+    def __init__(self, state: Path, count: int = 2) -> None:
+        self.now, self.count = 0.0, count
+        self.sessions = list(range(1, count + 1))
         self.engine = self.next_process(state)
-        text = Configuration(tuple(LARGE.parameters), SGD, 1, 0, 0).to_text()
-        for trainer in (0, 1):
-            self.send(trainer, Verb.HELLO, 1, value=2)
-            self.send(trainer, Verb.CONFIGURE, 2, Section.text("", text))
+        for trainer in range(count):
+            self.come(trainer)
         self.send(0, Verb.SET_VALUES, 3, Section("", np.ones(SIZE, np.float32)))
         self.send(0, Verb.READY, 4)
-        for trainer in (0, 1):
+        for trainer in range(count):
             self.send(trainer, Verb.START_PASS, 5)
 
-    @staticmethod
-    def next_process(state: Path) -> Engine:
+    def next_process(self, state: Path) -> Engine:
         keeper = Safekeeper(Safety(state=state))
-        engine = Engine(EngineOptions(2), 7, keeper=keeper)
+        options = EngineOptions(self.count, barrier_timeout_s=1.0)
+        engine = Engine(options, 7, lambda: self.now, keeper=keeper)
         keeper.recover(engine)
         return engine
 
+    def come(self, trainer: int) -> None:
+        text = Configuration(tuple(LARGE.parameters), SGD, 1, 0, 0).to_text()
+        self.send(trainer, Verb.HELLO, 1, value=self.count)
+        self.send(trainer, Verb.CONFIGURE, 2, Section.text("", text))
+
+    def come_again(self, trainer: int) -> None:
+        """As another process, into the pass that is open."""
+        self.engine.lose(b"%d" % trainer)
+        self.sessions[trainer] += 100
+        self.come(trainer)
+        self.send(trainer, Verb.START_PASS, 5)
+
+    def values(self, request: int) -> np.ndarray:
+        found: np.ndarray = self.send(0, Verb.PULL, request)[0].section("").array
+        return found
+
     def send(self, trainer: int, verb: Verb, request: int, *sections: Section, **more: int) -> list[Message]:
-        message = Message(verb, trainer, trainer + 1, request, 7, sections=sections, **more)
+        message = Message(verb, trainer, self.sessions[trainer], request, 7, sections=sections, **more)
         return [reply.message for reply in self.engine.handle(b"%d" % trainer, message)]
 
     def push(self, trainer: int, request: int, numbers: Sequence[int], value: float) -> list[Message]:
@@ -86,6 +102,55 @@ def test_a_push_given_up_is_so_in_the_next_process_too_whatever_was_read_between
     assert [m.trainer for m in replies if m.verb is Verb.OK] == [0, 1]
     after = kept.next_process(tmp_path)
     assert after.version == kept.engine.version == 1
+
+
+def test_a_refused_chunk_takes_the_batch_back_in_the_next_process_too(tmp_path: Path) -> None:
+    kept = Kept(tmp_path)
+    kept.push(0, 6, [0], 1.0)
+    kept.push(1, 6, [0], 9.0)
+    strange = Section("", np.full(CHUNK, np.nan, np.float32))
+    replies = kept.send(1, Verb.CHUNK, 6, strange, value=1)
+    assert {(m.verb, m.trainer) for m in replies} == {(Verb.ERROR, 1), (Verb.REPEAT, 0)}
+    replies = kept.push(0, 6, range(COUNT), 1.0) + kept.push(1, 7, range(COUNT), 3.0)
+    assert [m.trainer for m in replies if m.verb is Verb.OK] == [0, 1]
+    assert kept.next_process(tmp_path).version == kept.engine.version == 1
+
+
+def test_a_batch_that_nobody_came_to_the_end_of_leaves_nothing_to_the_next(tmp_path: Path) -> None:
+    kept = Kept(tmp_path)
+    kept.push(0, 6, [0, 1], 1.0)
+    kept.push(1, 6, [0], 9.0)
+    kept.engine.lose(b"1")
+    failed: list[Message] = []
+    for _ in range(30):
+        kept.now += 1.0
+        failed += [reply.message for reply in kept.engine.tick()]
+    assert {m.verb for m in failed} == {Verb.ERROR}
+    for trainer in (0, 1):
+        kept.come_again(trainer)
+    replies = kept.push(0, 6, range(COUNT), 1.0) + kept.push(1, 6, range(COUNT), 3.0)
+    assert [m.trainer for m in replies if m.verb is Verb.OK] == [0, 1]
+    assert np.allclose(kept.values(7), 0.6)
+
+
+def test_who_comes_back_halfway_through_a_batch_is_part_of_the_next(tmp_path: Path) -> None:
+    kept = Kept(tmp_path, 3)
+    kept.send(2, Verb.LEAVE, 6)
+    kept.push(0, 6, [0], 1.0)
+    kept.push(1, 6, [0], 1.0)
+    kept.come_again(2)
+    assert kept.push(2, 6, range(COUNT), 4.0) == []
+    halfway = [
+        reply
+        for trainer in (0, 1)
+        for reply in kept.push(trainer, 6, range(1, COUNT), 1.0)
+        if reply.verb is Verb.OK
+    ]
+    assert [m.trainer for m in halfway] == [0, 1]
+    assert np.allclose(kept.values(7), 0.8)
+    replies = kept.push(0, 8, range(COUNT), 1.0) + kept.push(1, 8, range(COUNT), 1.0)
+    assert [m.trainer for m in replies if m.verb is Verb.OK] == [0, 1, 2]
+    assert np.allclose(kept.values(9), 0.2)
 
 
 def over_two(server: PserverProcess) -> Client:
@@ -131,8 +196,8 @@ def test_what_is_strange_on_one_server_changes_nothing_on_another_whatever_comes
 ) -> None:
     with PserverProcess("--port=0", "--ports_num=2", key=None) as server, over_two(server) as client:
         gradient = np.ones(12 * CHUNK, np.float32)
-        out = {"a": np.full(12 * CHUNK, 5.0, np.float32)}
-        gradient[0] = np.nan  # in the first chunk of one of them; that of the other may be on its way
+        out = {"a": np.empty(12 * CHUNK, np.float32)}
+        client.pull(out)
         for at in (0, 7 * CHUNK, 12 * CHUNK - 1):
             gradient[...] = 1.0
             gradient[at] = np.inf
@@ -144,6 +209,7 @@ def test_what_is_strange_on_one_server_changes_nothing_on_another_whatever_comes
             for row in range(0, 300, 30):
                 client.pull_rows("table", np.array([row]))
             assert np.array_equal(out["a"], before)  # nothing of the dead push comes after it
+            assert np.array_equal(before, OVER_TWO.values()["a"])
         client.pull(out)
         assert np.array_equal(out["a"], OVER_TWO.values()["a"])
         client.push_pull({"a": np.ones(12 * CHUNK, np.float32)}, 1, out)
