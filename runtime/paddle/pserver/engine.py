@@ -276,24 +276,12 @@ class Engine:
 
     def _answer(self, session: Session, message: Message) -> None:
         """Answer the session's newest request, and keep the reply in case it must be sent again."""
-        session.reply = self._signed(message, session.trainer, session.id, session.last)
+        session.reply = message.numbered(session.trainer, session.id, session.last, self._stamp)
         self._out.append(Reply(session.address, session.reply))
 
     def _send(self, address: bytes, to: Message, message: Message) -> None:
         """Answer a request outside the once-only rule."""
-        self._out.append(Reply(address, self._signed(message, to.trainer, to.session, to.request)))
-
-    def _signed(self, message: Message, trainer: int, session: int, request: int) -> Message:
-        return Message(
-            message.verb,
-            trainer,
-            session,
-            request,
-            self._stamp,
-            message.value,
-            message.extra,
-            message.sections,
-        )
+        self._out.append(Reply(address, message.numbered(to.trainer, to.session, to.request, self._stamp)))
 
     def _flush(self) -> list[Reply]:
         out, self._out = self._out, []

@@ -204,16 +204,7 @@ class Exchange:
 
     def _own(self, index: int, message: Message) -> Message:
         """Return a message with the numbers of this session and request."""
-        return Message(
-            message.verb,
-            self._trainer,
-            self._session,
-            self._request,
-            self._stamps[index],
-            message.value,
-            message.extra,
-            message.sections,
-        )
+        return message.numbered(self._trainer, self._session, self._request, self._stamps[index])
 
     def _accept(self, index: int, reply: Message) -> None:
         if reply.verb not in _REFUSALS:

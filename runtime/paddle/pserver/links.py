@@ -143,6 +143,9 @@ class Links:
             while (frames := link.take()) is None:
                 self._bells.wait(deadline - time.monotonic(), link.sockets)
                 if link.watch() or time.monotonic() >= deadline:
+                    _log.info(
+                        "no stream to pserver %s (it does not answer); on without", self.endpoints[index]
+                    )
                     return
             invitation = self._read(frames)
             if invitation is None or invitation.request != asked.request:

@@ -41,7 +41,7 @@ class Pushes:
         """
         self.arrived: Barrier[Gradient] = Barrier(num_trainers)
         self._tell = tell
-        self._members: list[tuple[int, Gradient]] = []  # of the batch that is being computed
+        self._members: dict[int, Gradient] = {}  # of the batch that is being computed, by trainer
         self._computed = 0
         self._used: list[bool] = []
         self._ready: list[Section | None] = []
@@ -81,7 +81,7 @@ class Pushes:
             return False
         if gradient.slab is not None or not message.sections:
             return False
-        is_member = any(trainer == member for member, _ in self._members)
+        is_member = trainer in self._members
         used_up = is_member and self._used[index]
         if used_up or gradient.chunks[index] is not None:
             if used_up:
@@ -99,8 +99,7 @@ class Pushes:
         gradient = self.arrived.get(trainer)
         if trainer not in self._cut or gradient is None:
             return False
-        is_member = any(trainer == member for member, _ in self._members)
-        used = self._used if is_member else [False] * len(gradient.chunks)
+        used = self._used if trainer in self._members else [False] * len(gradient.chunks)
         sent = WINDOW + sum(used)
         return any(
             chunk is None and not done for chunk, done in zip(gradient.chunks[:sent], used, strict=False)
@@ -112,8 +111,8 @@ class Pushes:
         if gradient is None:
             return
         self.arrived.withdraw(trainer)
-        members, self._members = self._members, []
-        for other, theirs in members:
+        members, self._members = self._members, {}
+        for other, theirs in members.items():
             if other != trainer and theirs.slab is None:
                 theirs.chunks, theirs.lacking = [None] * len(theirs.chunks), len(theirs.chunks)
                 self._cut.add(other)
@@ -164,7 +163,7 @@ class Pushes:
 
     def take(self) -> list[tuple[int, Gradient]]:
         """Return all pushes and forget them."""
-        self._members = []
+        self._members = {}
         return self.arrived.take()
 
     def _begin(self, store: Store, members: Sequence[tuple[int, Gradient]]) -> None:
@@ -173,7 +172,7 @@ class Pushes:
         self._used, self._ready, self._computed = [False] * count, [None] * count, 0
         if not all(gradient.is_checked for _, gradient in members):
             self._begin_unchecked(store, members)
-        self._members = list(members)
+        self._members = dict(members)
         if self._computed < count:
             for index in range(count):
                 self._compute(store, index)
@@ -199,7 +198,7 @@ class Pushes:
     def _compute(self, store: Store, index: int) -> None:
         """Use up chunk `index` if every member's is here."""
         chunks: list[Slab] = []
-        for _, gradient in self._members:
+        for gradient in self._members.values():
             chunk = gradient.chunks[index]
             if chunk is None:
                 return
@@ -207,7 +206,7 @@ class Pushes:
         section = store.add(index, chunks)
         self._used[index], self._ready[index] = True, section
         self._computed += 1
-        for trainer, gradient in self._members:
+        for trainer, gradient in self._members.items():
             if gradient.slab is None:
                 gradient.chunks[index] = None
                 self._tell_values(trainer, index, section if gradient.wants_values else None)
@@ -215,7 +214,7 @@ class Pushes:
     def _finish(self, store: Store, keep: bool) -> list[tuple[int, Gradient]]:
         if self._computed < len(self._used):
             return []
-        members, self._members = self._members, []
+        members, self._members = list(self._members.items()), {}
         store.commit([gradient.rows for _, gradient in members])
         in_chunks = [trainer for trainer, each in members if each.slab is None and each.wants_values]
         if in_chunks:

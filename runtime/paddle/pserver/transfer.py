@@ -166,13 +166,4 @@ class Lane(NamedTuple):
         """
         own = self.own
         for each in self.transfer.take(message):
-            yield Message(
-                each.verb,
-                own.trainer,
-                own.session,
-                own.request,
-                own.stamp,
-                each.value,
-                each.extra,
-                each.sections,
-            )
+            yield each.numbered(own.trainer, own.session, own.request, own.stamp)
