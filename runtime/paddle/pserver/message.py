@@ -162,7 +162,7 @@ class Message(NamedTuple):
     sections: tuple[Section, ...] = ()
 
     def numbered(self, trainer: int, session: int, request: int, stamp: int) -> Message:
-        """Return the same with the numbers that tell whose it is; `_replace` takes three times as long."""
+        """Return the same with the numbers that tell whose it is; `_replace` takes twice as long."""
         return Message(self.verb, trainer, session, request, stamp, self.value, self.extra, self.sections)
 
     def section(self, name: str) -> Section:
