@@ -20,7 +20,7 @@ def launch():
     if ROOT not in sys.path:
         sys.path.insert(0, ROOT)  # python -P leaves the script's directory out
     try:
-        from launcher.cli import main
+        from launcher.cli.main import main
 
         return main()
     except KeyboardInterrupt:

@@ -10,10 +10,10 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
-import launcher.flags
-import launcher.protocol
 import paddle.env
 import paddle.flags
+from launcher.config import flags
+from launcher.connection import protocol
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -42,16 +42,14 @@ def strings(folder: str) -> set[str]:
 
 def test_both_sides_name_the_same_messages() -> None:
     twin = agent_protocol()
-    assert launcher.protocol.LAUNCHER_KINDS == twin.LAUNCHER_KINDS
-    assert launcher.protocol.AGENT_KINDS == twin.AGENT_KINDS
-    assert launcher.protocol.PROTOCOL_VERSION == twin.PROTOCOL_VERSION
-    assert (launcher.protocol.MAX_HEADER, launcher.protocol.MAX_BODY) == (twin.MAX_HEADER, twin.MAX_BODY)
+    assert protocol.LAUNCHER_KINDS == twin.LAUNCHER_KINDS
+    assert protocol.AGENT_KINDS == twin.AGENT_KINDS
+    assert protocol.PROTOCOL_VERSION == twin.PROTOCOL_VERSION
+    assert (protocol.MAX_HEADER, protocol.MAX_BODY) == (twin.MAX_HEADER, twin.MAX_BODY)
 
 
 def test_a_frame_of_the_launcher_is_read_by_the_agent() -> None:
-    frame = launcher.protocol.encode(
-        "start", {"argv": ["a b", "$(id)", "\udcff"], "proc": "trainer-0"}, b"\x00\xff"
-    )
+    frame = protocol.encode("start", {"argv": ["a b", "$(id)", "\udcff"], "proc": "trainer-0"}, b"\x00\xff")
     (message,) = agent_protocol().Decoder().feed(frame)
     assert message.kind == "start"
     assert message.fields == {"argv": ["a b", "$(id)", "\udcff"], "proc": "trainer-0"}
@@ -65,16 +63,16 @@ def test_the_design_page_has_a_row_for_every_message() -> None:
         set(re.findall(r"^\| (\w+) \|", part, re.MULTILINE)) - {"kind"}
         for part in section.split("\nAgent -> launcher:")
     )
-    assert to_agent == launcher.protocol.LAUNCHER_KINDS | {"modules"}
-    assert to_launcher == launcher.protocol.AGENT_KINDS
+    assert to_agent == protocol.LAUNCHER_KINDS | {"modules"}
+    assert to_launcher == protocol.AGENT_KINDS
 
 
 def test_both_sides_know_the_same_flags_of_paddle_init() -> None:
-    assert set(launcher.flags.INIT_FLAGS) == set(paddle.flags.INIT_FLAGS)
+    assert set(flags.INIT_FLAGS) == set(paddle.flags.INIT_FLAGS)
 
 
 def test_both_sides_know_the_same_flags_of_the_pserver() -> None:
-    assert set(launcher.flags.PSERVER_FLAGS) == set(paddle.flags.PSERVER_FLAGS)
+    assert set(flags.PSERVER_FLAGS) == set(paddle.flags.PSERVER_FLAGS)
 
 
 def test_every_variable_the_runtime_reads_is_one_the_launcher_or_agent_sets() -> None:

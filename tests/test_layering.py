@@ -14,9 +14,10 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # module prefix -> the only files that may import it
 SOLE_IMPORTERS = {
-    "fabric": {"launcher/ssh_route.py"},
+    "fabric": {"launcher/ssh/route.py"},
     "paramiko": {
-        f"launcher/ssh{name}.py" for name in ("", "_errors", "_hosts", "_keys", "_route", "_transport")
+        f"launcher/ssh/{name}.py"
+        for name in ("known_hosts", "login", "login_errors", "private_keys", "route", "transport")
     },
     "zmq": {
         f"runtime/paddle/pserver/{name}.py" for name in ("doorbells", "keys", "link", "links", "transport")
@@ -124,6 +125,8 @@ def test_the_agent_imports_the_standard_library_alone() -> None:
 
 def test_nobody_imports_the_command_line() -> None:
     users = [
-        path.name for path in sources("launcher") if any(within(n, "launcher.cli") for n in imports(path))
+        path.name
+        for path in sources("launcher")
+        if any(within(n, "launcher.cli.main") for n in imports(path))
     ]
     assert users == []

@@ -16,9 +16,13 @@ import queue  # noqa: E402
 import sys  # noqa: E402
 from typing import Any  # noqa: E402
 
-from launcher import arguments, cli, job, plan, settings, ssh  # noqa: E402, F401 - all that paddle.py imports
-from launcher.engines.ssh import Connected, SshEngine  # noqa: E402
-from launcher.link import Link, MessageEvent  # noqa: E402
+import launcher.cli.main  # noqa: E402 - all that paddle.py imports
+import launcher.job.job  # noqa: E402
+import launcher.ssh.login  # noqa: E402, F401
+from launcher.config import arguments, settings  # noqa: E402
+from launcher.connection.link import Link, MessageEvent  # noqa: E402
+from launcher.plan import plan  # noqa: E402
+from launcher.ssh.connector import Connected, SshEngine  # noqa: E402
 
 IMPORTED = time.monotonic()
 LIMIT_S = 120.0

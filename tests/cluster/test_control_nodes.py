@@ -18,9 +18,9 @@ from pathlib import Path
 
 import pytest
 
-from launcher import known_jobs
-from launcher.known_jobs import KnownJob
-from launcher.state_dir import StatePlaces
+from launcher.control import known_jobs
+from launcher.control.known_jobs import KnownJob
+from launcher.system.state_dir import StatePlaces
 from tests.beside import Outcomes, Scenarios
 from tests.cluster.deadline import wait_for
 from tests.cluster.hosts import ROOT, Cluster

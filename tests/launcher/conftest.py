@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from launcher.arguments import parse
+from launcher.config.arguments import parse
+from launcher.config.settings import Settings, resolve
 from launcher.errors import ConfError, ExitCode
-from launcher.plan import Plan, build
-from launcher.settings import Settings, resolve
+from launcher.plan.plan import Plan, build
 from tests.launcher.configuring import Resolve
 from tests.launcher.login_server import LoginServer, missing
 from tests.launcher.logins import Client

@@ -16,9 +16,10 @@ import sys
 import termios
 from pathlib import Path
 
-from launcher import known_jobs, process_id
-from launcher.known_jobs import KnownJob
-from launcher.state_dir import StatePlaces
+from launcher.control import known_jobs
+from launcher.control.known_jobs import KnownJob
+from launcher.system import process_id
+from launcher.system.state_dir import StatePlaces
 from tests.cluster.deadline import wait_for
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from launcher.dispatch import WORKSPACE, Dispatch, DispatchState
-from launcher.package import Package
+from launcher.files.dispatch import WORKSPACE, Dispatch, DispatchState
+from launcher.files.package import Package
 from tests.runtime.agent.node import Node
 
 ENDED = (DispatchState.DONE, DispatchState.FAILED)

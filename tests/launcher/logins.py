@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from launcher import ssh
+from launcher.config.hosts import parse_host
+from launcher.connection.link import Link, MessageEvent
 from launcher.errors import ConnectError
-from launcher.hosts import parse_host
-from launcher.link import Link, MessageEvent
-from launcher.ssh_stream import SshStream
+from launcher.ssh import login
+from launcher.ssh.stream import SshStream
 from tests.launcher.login_server import LoginServer
 
 TIMEOUT_S = 6.0
@@ -34,9 +34,9 @@ class Client:
 
     def connect(self, host: str, **options: Any) -> SshStream:
         given = {"connect_timeout_s": TIMEOUT_S, "identity_files": (), **options}
-        return ssh.connect(
+        return login.connect(
             parse_host(host),
-            ssh.SshOptions(config=self.config, known_hosts=self.known_hosts, **given),
+            login.SshOptions(config=self.config, known_hosts=self.known_hosts, **given),
             sys.executable,
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from launcher.plan import (
+from launcher.plan.plan import (
     Machines,
     Plan,
     Process,

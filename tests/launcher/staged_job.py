@@ -7,23 +7,23 @@ import io
 from pathlib import Path
 from typing import Any, cast
 
-from launcher.arguments import parse
-from launcher.console import Console
-from launcher.dispatch import RUNTIME, WORKSPACE
-from launcher.engines.ssh import SshEngine
-from launcher.events import Events
-from launcher.link import Link, LinkLost, MessageEvent
-from launcher.loop import Loop
-from launcher.phases import PhaseClock
-from launcher.plan import Node, build
-from launcher.reactions import handlers
-from launcher.reactions_dispatch import DispatchReactions
-from launcher.reactions_nodes import NodeReactions
-from launcher.reactions_processes import ProcessReactions
-from launcher.roster import NodeRecord, Roster
-from launcher.settings import resolve
-from launcher.situation import Situation
-from launcher.wires import Wires
+from launcher.config.arguments import parse
+from launcher.config.settings import resolve
+from launcher.connection.event_queue import Events
+from launcher.connection.link import Link, LinkLost, MessageEvent
+from launcher.connection.reactor import Wires
+from launcher.files.dispatch import RUNTIME, WORKSPACE
+from launcher.job.context import Situation
+from launcher.job.handlers.dispatch import DispatchReactions
+from launcher.job.handlers.nodes import NodeReactions
+from launcher.job.handlers.processes import ProcessReactions
+from launcher.job.handlers.table import handlers
+from launcher.nodes.loop import Loop
+from launcher.nodes.phases import PhaseClock
+from launcher.nodes.roster import NodeRecord, Roster
+from launcher.plan.plan import Node, build
+from launcher.screen.console import Console
+from launcher.ssh.connector import SshEngine
 
 JOB = "JOB20260102030405-a1b2c3"
 

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.arguments import Arguments, Flag, parse
+from launcher.config.arguments import Arguments, Flag, parse
+from launcher.config.flags import INIT_FLAGS, PSERVER_FLAGS
+from launcher.config.options import OPTIONS, Mode, Wire
 from launcher.errors import UsageError
-from launcher.flags import INIT_FLAGS, PSERVER_FLAGS
-from launcher.options import OPTIONS, Mode, Wire
 
 PACKAGE = "--job_dispatch_package=ws"
 

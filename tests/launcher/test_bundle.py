@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from launcher.bundle import bundle
-from launcher.digests import DIGEST_SIZE
-from launcher.dispatch import RUNTIME, Dispatch, DispatchState
 from launcher.errors import WorkspaceError
-from launcher.package import Entry, Package, runtime_package
+from launcher.files.bundle import bundle
+from launcher.files.dispatch import RUNTIME, Dispatch, DispatchState
+from launcher.files.package import Entry, Package, runtime_package
+from launcher.system.digests import DIGEST_SIZE
 from tests.launcher.dispatching import RUNTIME_DIR, greeted, run
 from tests.runtime.agent.node import Node
 

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from launcher.claim import claimed
 from launcher.errors import ExitCode, UsageError
+from launcher.system.workspace_lock import claimed
 
 HOLD = """
 import sys
 from pathlib import Path
-from launcher.claim import claimed
+from launcher.system.workspace_lock import claimed
 with claimed(Path(sys.argv[1]), "JOB1"):
     print("held", flush=True)
     sys.stdin.read()

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from launcher import cli
-from launcher.commands import COMMANDS
-from launcher.conf_names import CONF_NAMES, REQUIRED
+from launcher.cli import main
+from launcher.cli.commands import COMMANDS
+from launcher.config.conf_names import CONF_NAMES, REQUIRED
+from launcher.config.options import OPTIONS
 from launcher.errors import ExitCode
-from launcher.options import OPTIONS
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT_S = 60
@@ -34,7 +34,7 @@ def hook(event, args):
         seen.add(event)
 sys.addaudithook(hook)
 sys.path.insert(0, ROOT)
-from launcher.cli import main
+from launcher.cli.main import main
 code = main()
 heavy = {"fabric", "paramiko", "rich", "numpy", "zmq", "cryptography"} & set(sys.modules)
 print(sorted(seen | heavy), file=sys.stderr)
@@ -45,11 +45,11 @@ WITHOUT_FABRIC = """
 import sys
 class Finder:
     def find_spec(self, name, path=None, target=None):
-        if name == "launcher.job":
+        if name == "launcher.job.job":
             raise ModuleNotFoundError("No module named 'fabric'", name="fabric")
 sys.meta_path.insert(0, Finder())
 sys.path.insert(0, ROOT)
-from launcher.cli import main
+from launcher.cli.main import main
 sys.exit(main())
 """.replace("ROOT", repr(str(ROOT)))
 
@@ -228,9 +228,9 @@ def test_a_python_without_the_packages_is_told_what_to_do(run: Run) -> None:
 def test_main_returns_its_code_and_reads_the_arguments_it_is_given(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert cli.main(["--help"]) == 0
+    assert main.main(["--help"]) == 0
     assert "usage:" in capsys.readouterr().out
-    assert cli.main(["--nothing"]) == 2
+    assert main.main(["--nothing"]) == 2
     assert "paddle.py: " in capsys.readouterr().err
 
 

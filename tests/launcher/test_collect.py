@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from launcher.collect import MAX_OPEN, Collector
-from launcher.collection import ACK_SIZE, Collection, Stored
 from launcher.errors import ProtocolError
+from launcher.files.collect import MAX_OPEN, Collector
+from launcher.files.collector_thread import ACK_SIZE, Collection, Stored
 
 
 @pytest.fixture

@@ -17,11 +17,11 @@ from pathlib import Path
 
 import pytest
 
-from launcher.commands import COMMANDS
-from launcher.commands.completion import run
-from launcher.completing import Kind, Offer, offers
+from launcher.cli.commands import COMMANDS
+from launcher.cli.commands.completion import run
+from launcher.cli.completing import Kind, Offer, offers
+from launcher.config.options import OPTIONS
 from launcher.errors import UsageError
-from launcher.options import OPTIONS
 
 ROOT = Path(__file__).resolve().parents[2]
 PADDLE = shlex.join([sys.executable, str(ROOT / "paddle.py")])

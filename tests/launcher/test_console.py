@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher import console_text
-from launcher.console import Console
 from launcher.errors import ExitCode
-from launcher.screen_events import (
+from launcher.screen.console import Console
+from launcher.text import wrapping
+from launcher.text.output_events import (
     KINDS,
     Backdrop,
     Ended,
@@ -66,7 +66,7 @@ def test_a_pipe_gets_a_programs_own_colours() -> None:
 
 def test_a_line_is_bounded_and_says_how_much_is_missing() -> None:
     (line,) = plain(lambda console: console.process_line("trainer-0", "a", b"x" * 1_000_000))
-    assert len(line) < console_text.MAX_LINE + 100
+    assert len(line) < wrapping.MAX_LINE + 100
     assert line.endswith("... (998000 more characters in the log file)")
 
 
@@ -174,12 +174,12 @@ def test_a_newcomer_learns_how_things_are() -> None:
 
 @pytest.mark.parametrize("code", ExitCode)
 def test_every_exit_code_has_words(code: ExitCode) -> None:
-    assert console_text.outcome("JOB1", code).endswith(f"(exit {int(code)})")
+    assert wrapping.outcome("JOB1", code).endswith(f"(exit {int(code)})")
 
 
 @given(st.text() | st.binary().map(lambda raw: raw.decode("latin-1")))
 def test_visible_text_cannot_act_on_a_terminal(text: str) -> None:
-    shown = console_text.visible(text)
+    shown = wrapping.visible(text)
     assert all(
         character.isprintable() or character in "\u00a0\u3000" or character.isspace() for character in shown
     )
@@ -189,7 +189,7 @@ def test_visible_text_cannot_act_on_a_terminal(text: str) -> None:
 @given(st.binary(max_size=200))
 def test_any_bytes_of_a_process_become_one_line_each(data: bytes) -> None:
     for on_terminal in (True, False):
-        lines = console_text.process_lines("trainer 0 a", data, on_terminal)
+        lines = wrapping.process_lines("trainer 0 a", data, on_terminal)
         assert len(lines) == len(data.split(b"\n")) - (data.endswith(b"\n") or not data)
         assert all("\n" not in line for line in lines)
 
@@ -197,4 +197,4 @@ def test_any_bytes_of_a_process_become_one_line_each(data: bytes) -> None:
 @pytest.mark.parametrize("on_terminal", [True, False])
 def test_a_progress_bar_is_shown_in_its_last_state(on_terminal: bool) -> None:
     data = b"10%\r50%\r100%\r\n"
-    assert console_text.process_lines("t", data, on_terminal) == ["[t] 100%"]
+    assert wrapping.process_lines("t", data, on_terminal) == ["[t] 100%"]

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from launcher.console import Console, show
-from launcher.outlet import BACKLOG
+from launcher.screen.console import Console, show
+from launcher.screen.writer import BACKLOG
 
 DEADLINE_S = 20.0
 

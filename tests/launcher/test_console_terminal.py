@@ -15,8 +15,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from launcher.console import Console
-from launcher.terminal_text import cells
+from launcher.screen.console import Console
+from launcher.text.terminal_text import cells
 
 DEADLINE_S = 20.0
 

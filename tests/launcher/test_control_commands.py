@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from launcher import cli, commands
+from launcher.cli import commands, main
 from launcher.errors import UsageError
 
 
@@ -28,5 +28,5 @@ def test_a_misspelt_command_is_told_the_right_one(word: str, near: str) -> None:
 
 
 def test_a_word_like_none_of_them_is_told_all(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["zebra", "--", "-p", "ws"]) == 2
+    assert main.main(["zebra", "--", "-p", "ws"]) == 2
     assert "status, attach, logs, stop" in capsys.readouterr().err

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.state_dir import JOB_FILE
+from launcher.system.state_dir import JOB_FILE
 from tests.cluster.deadline import wait_for
 from tests.launcher.control_jobs import LIMIT_S, Bench, leftovers
 

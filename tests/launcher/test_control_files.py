@@ -9,12 +9,12 @@ from typing import TextIO, cast
 
 import pytest
 
-from launcher import screen_file
-from launcher.command_arguments import read, whole_number
-from launcher.console import Console
+from launcher.config.command_arguments import read, whole_number
+from launcher.control.tail import Followed
 from launcher.errors import UsageError
-from launcher.following import Followed
-from launcher.screen_file import ScreenFile
+from launcher.screen import screen_file
+from launcher.screen.console import Console
+from launcher.screen.screen_file import ScreenFile
 
 DEADLINE_S = 20.0
 

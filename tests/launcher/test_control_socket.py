@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.control_client import ControlClient, ControlLost, Gone, connect
-from launcher.control_protocol import MAX_FRAME, MAX_REQUEST, ControlError, Decoder, Frame, encode
-from launcher.control_server import ControlServer
-from launcher.screen import KEPT, Screen
-from launcher.screen_events import NodeState, Noted, PhaseEntered, Printed
+from launcher.control.control_client import ControlClient, ControlLost, Gone, connect
+from launcher.control.control_protocol import MAX_FRAME, MAX_REQUEST, ControlError, Decoder, Frame, encode
+from launcher.control.control_server import ControlServer
+from launcher.screen.screen import KEPT, Screen
+from launcher.text.output_events import NodeState, Noted, PhaseEntered, Printed
 from tests.cluster.deadline import wait_for
 
 LIMIT_S = 20.0
@@ -264,7 +264,7 @@ def test_a_peer_that_is_no_launcher_is_told_apart(tmp_path: Path) -> None:
         mine.connect(str(tmp_path / "s"))
         theirs, _ = other.accept()
         theirs.sendall(encode("welcome", version=99))
-        from launcher.control_client import welcome
+        from launcher.control.control_client import welcome
 
         client = ControlClient(mine, events)
         with pytest.raises(ControlLost, match="speaks version 99"):

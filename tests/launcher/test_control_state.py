@@ -14,11 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from launcher import job_record, known_jobs, process_id
+from launcher.control import job_record, known_jobs
+from launcher.control.job_record import JobRecord, Login, NodeEntry
+from launcher.control.status_text import ago, detail, job_table
 from launcher.errors import UsageError
-from launcher.job_record import JobRecord, Login, NodeEntry
-from launcher.process_id import ProcessId
-from launcher.state_dir import (
+from launcher.system import process_id
+from launcher.system.process_id import ProcessId
+from launcher.system.state_dir import (
     JOB_FILE,
     SOCKET_LIMIT,
     STATUS_FILE,
@@ -30,7 +32,6 @@ from launcher.state_dir import (
     socket_paths,
     write_json,
 )
-from launcher.status_text import ago, detail, job_table
 
 GONE = ProcessId("elsewhere", 1, 1, "another boot")
 
@@ -238,8 +239,9 @@ def test_what_a_process_said_cannot_act_on_the_terminal(where: StatePlaces) -> N
 
 
 def test_no_argument_and_no_variable_of_the_user_gets_into_job_json(tmp_path: Path) -> None:
-    from launcher import plan, settings
-    from launcher.arguments import parse
+    from launcher.config import settings
+    from launcher.config.arguments import parse
+    from launcher.plan import plan
 
     (tmp_path / "conf.py").write_text("HOSTS = ['local']\n")
     argv = [

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from launcher import process_id
-from launcher.commands import stop
+from launcher.cli.commands import stop
+from launcher.control.job_record import JobRecord, Login
 from launcher.errors import ExitCode
-from launcher.job_record import JobRecord, Login
-from launcher.state_dir import JOB_FILE, SOCKET_FILE, STATUS_FILE, places, write_json
+from launcher.system import process_id
+from launcher.system.state_dir import JOB_FILE, SOCKET_FILE, STATUS_FILE, places, write_json
 
 JOB = "JOB20260102030405-a1b2c3"
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from launcher.dispatch import RUNTIME, WORKSPACE, Dispatch, DispatchState
-from launcher.package import workspace_package
+from launcher.files.dispatch import RUNTIME, WORKSPACE, Dispatch, DispatchState
+from launcher.files.package import workspace_package
 from tests.launcher.dispatching import ENDED, greeted, to_workspace, tree
 from tests.runtime.agent.node import Node
 

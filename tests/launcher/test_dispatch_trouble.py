@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from launcher.dispatch import WORKSPACE, Dispatch, DispatchState
-from launcher.link import Link, MessageEvent
-from launcher.outgoing import Frame
-from launcher.package import workspace_package
+from launcher.connection.link import Link, MessageEvent
+from launcher.connection.send_queue import Frame
+from launcher.files.dispatch import WORKSPACE, Dispatch, DispatchState
+from launcher.files.package import workspace_package
 from tests.launcher.dispatching import greeted, run, to_workspace
 from tests.runtime.agent.node import Node
 

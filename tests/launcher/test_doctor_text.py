@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from launcher import doctor_data, doctor_text
-from launcher.addresses import Choice
-from launcher.answers import Way
-from launcher.examination import Examined
-from launcher.preflight import Demands, Reply, judge
+from launcher.nodes import doctor_data, doctor_text
+from launcher.nodes.examination import Examined
+from launcher.nodes.preflight import Demands, Reply, judge
+from launcher.plan.addresses import Choice
+from launcher.plan.answers import Way
 
 DEMANDS = Demands(modules=("numpy", "zmq"), port_is_explicit=False, allow_mismatch=False, python="python3")
 

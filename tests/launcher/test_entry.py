@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.entry import Entry, check, files, read
+from launcher.config.entry import Entry, check, files, read
 from launcher.errors import LauncherError, UsageError
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.env_file import parse, read
+from launcher.config.env_file import parse, read
 from launcher.errors import ConfError
 
 

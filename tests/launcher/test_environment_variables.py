@@ -14,16 +14,16 @@ from pathlib import Path
 
 import pytest
 
-from launcher import plan as planning
-from launcher.arguments import parse
-from launcher.cargo import Cargo
-from launcher.environment import ADDED_ON_NODE
+from launcher.cli.own_argv import spans
+from launcher.config.arguments import parse
+from launcher.config.settings import Settings, resolve
+from launcher.config.variable_names import REPLACEABLE, refusal
 from launcher.errors import ConfError, ExitCode
-from launcher.machines import Machines
-from launcher.own_argv import spans
-from launcher.plan_text import describe
-from launcher.settings import Settings, resolve
-from launcher.variable_names import REPLACEABLE, refusal
+from launcher.files.payload import Cargo
+from launcher.plan import plan as planning
+from launcher.plan.environment import ADDED_ON_NODE
+from launcher.plan.machines import Machines
+from launcher.plan.plan_text import describe
 
 ROOT = Path(__file__).resolve().parents[2]
 ADDRESSES = {0: "10.0.0.1", 1: "10.0.0.2"}
@@ -124,7 +124,7 @@ def test_whatever_a_plan_sets_is_refused_or_may_be_replaced(configured: Resolve,
 
 
 def test_whatever_is_added_to_a_process_later_is_refused_and_in_the_dry_run() -> None:
-    sources = [ROOT / "launcher/starter.py", *(ROOT / "runtime/agent").glob("*.py")]
+    sources = [ROOT / "launcher/job/starter.py", *(ROOT / "runtime/agent").glob("*.py")]
     named = {name for path in sources for name in re.findall(r'"(PADDLE_[A-Z_]+)"', path.read_text())}
     named |= {name for path in sources for name in re.findall(r"\b(PADDLE_[A-Z_]+)=", path.read_text())}
     assert len(named) > 4
@@ -201,7 +201,7 @@ def test_values_are_found_on_a_command_line() -> None:
 def test_a_value_on_the_command_line_is_soon_hidden(configured: Resolve) -> None:
     code = (
         f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
-        "from launcher.cli import main\n"
+        "from launcher.cli.main import main\n"
         "code = main()\n"
         "print(open('/proc/self/cmdline').read().split('\\0')[-4:])\n"
     )

@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from launcher import addresses, arguments, environment_size, plan, settings, ways
-from launcher.answers import Answer, Placed, Way, read_probed, read_reached
-from launcher.clock import PINGS, ClockEstimate
-from launcher.hosts import parse_host
+from launcher.config import arguments, settings
+from launcher.config.hosts import parse_host
+from launcher.nodes import reachability
+from launcher.plan import addresses, environment_size, plan
+from launcher.plan.answers import Answer, Placed, Way, read_probed, read_reached
+from launcher.system.clock import PINGS, ClockEstimate
 
 
 def node(*placed: tuple[str, str, int], login: str = "") -> Answer:
@@ -29,18 +31,18 @@ def node(*placed: tuple[str, str, int], login: str = "") -> Answer:
 
 
 def test_few_nodes_try_every_other_one() -> None:
-    tries = ways.to_try(range(16), [], [])
+    tries = reachability.to_try(range(16), [], [])
     assert all(sorted([one, *others]) == list(range(16)) for one, others in tries.items())
 
 
 @pytest.mark.parametrize("count", [17, 50, 1000])
 def test_many_nodes_try_a_logarithm_of_their_number(count: int) -> None:
-    tries = ways.to_try(range(count), [], [])
+    tries = reachability.to_try(range(count), [], [])
     assert max(len(others) for others in tries.values()) <= math.ceil(math.log2(count))
 
 
 def test_the_ring_leads_from_every_node_to_every_other() -> None:
-    tries = ways.to_try(range(100), [], [])
+    tries = reachability.to_try(range(100), [], [])
     seen, waiting = {0}, deque([0])
     while waiting:
         for other in tries[waiting.popleft()]:
@@ -51,7 +53,7 @@ def test_the_ring_leads_from_every_node_to_every_other() -> None:
 
 
 def test_the_first_pservers_and_trainers_try_each_other_in_both_directions() -> None:
-    tries = ways.to_try(range(100), [0, 50], [77, 99])
+    tries = reachability.to_try(range(100), [0, 50], [77, 99])
     for server in (0, 50):
         for trainer in (77, 99):
             assert trainer in tries[server]
@@ -59,7 +61,7 @@ def test_the_first_pservers_and_trainers_try_each_other_in_both_directions() -> 
 
 
 def test_a_node_that_did_not_answer_is_tried_by_nobody() -> None:
-    tries = ways.to_try([n for n in range(40) if n != 7], [7], [7, 8])
+    tries = reachability.to_try([n for n in range(40) if n != 7], [7], [7, 8])
     assert 7 not in tries
     assert all(7 not in others for others in tries.values())
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from launcher import failure_file
-from launcher.causes import first_cause, judge, last_error
 from launcher.errors import ExitCode
-from launcher.failure import Failure, Kind, describe_exit
-from launcher.failure_report import report
-from launcher.incidents import RESTART, Incident
+from launcher.job import failure_file
+from launcher.job.causes import first_cause, judge, last_error
+from launcher.job.failure_report import report
+from launcher.nodes.failure import Failure, Kind, describe_exit
+from launcher.nodes.incidents import RESTART, Incident
 
 
 def trainer(rank: int, what: str = "exit code 1", *tail: str, late: bool = False) -> Failure:

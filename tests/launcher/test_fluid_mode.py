@@ -9,11 +9,17 @@ from pathlib import Path
 import pytest
 
 from launcher.errors import PreflightError
-from launcher.machines import Machines, read, set_ports_apart
-from launcher.plan import Plan, planned_addresses, planned_endpoints, pserver_processes, trainer_processes
-from launcher.plan_text import describe
-from launcher.roster import ProcessState
-from launcher.starter import Starter
+from launcher.job.starter import Starter
+from launcher.nodes.roster import ProcessState
+from launcher.plan.machines import Machines, read, set_ports_apart
+from launcher.plan.plan import (
+    Plan,
+    planned_addresses,
+    planned_endpoints,
+    pserver_processes,
+    trainer_processes,
+)
+from launcher.plan.plan_text import describe
 from tests.launcher.staged_job import StagedJob
 
 CONF = "HOSTS = ['a', 'b', 'c']\nPSERVERS = ['a', 'b']\n"

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from launcher.following import Followed
+from launcher.control.tail import Followed
 
 
 def test_lines_that_came_just_before_a_log_was_rotated_are_shown(tmp_path: Path) -> None:

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from launcher.commands import COMMANDS
-from launcher.commands.help import run
-from launcher.conf_names import CONF_NAMES
+from launcher.cli.commands import COMMANDS
+from launcher.cli.commands.help import run
+from launcher.cli.plain_markdown import plain
+from launcher.config.conf_names import CONF_NAMES
+from launcher.config.options import OPTIONS
 from launcher.errors import ExitCode, UsageError
-from launcher.options import OPTIONS
-from launcher.plain_markdown import plain
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 TOPICS = sorted(path.stem for path in DOCS.glob("*.md"))

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from launcher import job_time
-from launcher.job_log import WAITING_LIMIT, JobLog
-from launcher.job_time import NodeTime
-from launcher.merged_lines import MergedLines
-from launcher.rotated_file import RotatedFile
-from launcher.screen_events import Event, NodeState, Noted, PhaseEntered, Printed, Unsent
+from launcher.screen.job_log import WAITING_LIMIT, JobLog
+from launcher.system import job_time
+from launcher.system.job_time import NodeTime
+from launcher.system.rotated_file import RotatedFile
+from launcher.text.merged_lines import MergedLines
+from launcher.text.output_events import Event, NodeState, Noted, PhaseEntered, Printed, Unsent
 
 LINE = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}[+-]\d\d:\d\d) \[([^]]*)\] (.*)")
 MEGABYTE = 1 << 20

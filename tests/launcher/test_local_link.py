@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from launcher import local
-from launcher.bootstrap import Bootstrap
+from launcher.connection import local
+from launcher.connection.bootstrap import Bootstrap
+from launcher.connection.link import Link, LinkLost
+from launcher.connection.local import LocalStream
+from launcher.connection.reactor import Wires
+from launcher.connection.send_queue import Frame
 from launcher.errors import ConnectError
-from launcher.link import Link, LinkLost
-from launcher.local import LocalStream
-from launcher.outgoing import Frame
-from launcher.wires import Wires
 from tests.runtime.agent.node import Node, eventually
 
 
@@ -153,7 +153,7 @@ def test_an_agent_that_is_told_to_end_stops_its_job_first(node: Node, tmp_path: 
 
 
 def test_a_login_that_talks_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("launcher.link.START_LIMIT_S", 0.5)
+    monkeypatch.setattr("launcher.connection.link.START_LIMIT_S", 0.5)
     link, events = link_to("while echo still here; do sleep 0.1; done")
     assert "no node agent started within" in lost(events)
     link.close()

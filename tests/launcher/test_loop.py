@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
+from launcher.config.hosts import parse_host
+from launcher.connection.link import MessageEvent
 from launcher.errors import ProtocolError
-from launcher.hosts import parse_host
-from launcher.link import MessageEvent
-from launcher.loop import Handlers, Loop
-from launcher.plan import Node
-from launcher.roster import NodeRecord, Roster
+from launcher.nodes.loop import Handlers, Loop
+from launcher.nodes.roster import NodeRecord, Roster
+from launcher.plan.plan import Node
 
 
 def make_loop(

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from launcher.job_record import Login, NodeEntry
-from launcher.node_visit import visit
+from launcher.control.job_record import Login, NodeEntry
+from launcher.control.one_question import visit
 
 NODES = 6
 

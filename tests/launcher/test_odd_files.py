@@ -14,10 +14,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from launcher import known_jobs, status_text
-from launcher.conf_file import read_conf
+from launcher.config.conf_file import read_conf
+from launcher.control import known_jobs, status_text
 from launcher.errors import ConfError
-from launcher.state_dir import JOB_FILE, STATUS_FILE, StatePlaces, make_job_dir, write_json
+from launcher.system.state_dir import JOB_FILE, STATUS_FILE, StatePlaces, make_job_dir, write_json
 
 ROOT = Path(__file__).resolve().parents[2]
 JOB = "JOB20260101000000-aaaaaa"

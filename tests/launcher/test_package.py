@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from launcher.errors import WorkspaceError
-from launcher.package import Package, runtime_package, shard, workspace_package
+from launcher.files.package import Package, runtime_package, shard, workspace_package
 
 RUNTIME = Path(__file__).resolve().parent.parent.parent / "runtime"
 

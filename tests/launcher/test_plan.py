@@ -8,7 +8,7 @@ from datetime import datetime
 
 import pytest
 
-from launcher.plan import (
+from launcher.plan.plan import (
     Endpoints,
     Machines,
     Role,

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 
-from launcher.plan_text import describe
+from launcher.plan.plan_text import describe
 from tests.launcher.planning import LOCAL, Planned
 
 

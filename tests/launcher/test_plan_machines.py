@@ -8,7 +8,7 @@ from datetime import datetime
 import pytest
 
 from launcher.errors import PreflightError
-from launcher.plan import (
+from launcher.plan.plan import (
     Machines,
     Plan,
     build,
@@ -18,7 +18,7 @@ from launcher.plan import (
     pserver_processes,
     trainer_processes,
 )
-from launcher.plan_text import describe
+from launcher.plan.plan_text import describe
 from tests.launcher.planning import ADDRESSES, LOCAL, THREE, Planned, all_processes, column
 
 

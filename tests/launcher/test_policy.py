@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from launcher.failure import Failure, Kind
-from launcher.policy import (
+from launcher.job.policy import (
     NOBODY_LEFT_OUT,
     PSERVER,
     PSERVER_SPENT,
@@ -16,6 +15,7 @@ from launcher.policy import (
     backoff_s,
     decide,
 )
+from launcher.nodes.failure import Failure, Kind
 
 PSERVER_NODES = (9,)
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from launcher.answers import Way
-from launcher.needs import Need
-from launcher.preflight import HEADERS, Demands, Reply, judge
+from launcher.nodes.needs import Need
+from launcher.nodes.preflight import HEADERS, Demands, Reply, judge
+from launcher.plan.answers import Way
 
 DEMANDS = Demands(modules=("numpy", "zmq"), port_is_explicit=False, allow_mismatch=False, python="python3")
 GOOD = {

@@ -9,12 +9,12 @@ from typing import cast
 
 import pytest
 
-from launcher.bootstrap import Bootstrap
-from launcher.engines.ssh import Connected
+from launcher.connection.bootstrap import Bootstrap
+from launcher.connection.link import Link, LinkLost
+from launcher.connection.local import LocalStream
 from launcher.errors import ProtocolError
-from launcher.link import Link, LinkLost
-from launcher.local import LocalStream
-from launcher.starter import Starter
+from launcher.job.starter import Starter
+from launcher.ssh.connector import Connected
 from tests.launcher.staged_job import Agent, StagedJob
 
 

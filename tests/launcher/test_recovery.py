@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from launcher.recovery import KILL_S, Recovery
-from launcher.roster import ProcessState
-from launcher.starter import Starter
+from launcher.job.recovery import KILL_S, Recovery
+from launcher.job.starter import Starter
+from launcher.nodes.roster import ProcessState
 from tests.launcher.staged_job import StagedJob
 
 CONF = "HOSTS = ['a', 'b', 'c', 'd']\nRESTART_BACKOFF_S = 0\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from launcher.relay import LEAST_BYTES, Member, Way, late, ways
+from launcher.files.relay_plan import LEAST_BYTES, Member, Way, late, ways
 
 BIG = {"big": LEAST_BYTES}
 EVERYBODY = frozenset(BIG)

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from launcher.arguments import parse
+from launcher.config.arguments import parse
+from launcher.config.options import Wire
+from launcher.config.settings import DEFAULT_CONF, resolve
 from launcher.errors import ConfError
-from launcher.options import Wire
-from launcher.settings import DEFAULT_CONF, resolve
 from tests.launcher.configuring import HOSTS, Resolve
 
 

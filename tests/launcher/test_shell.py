@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from launcher.bootstrap import Bootstrap, agent_bootstrap
-from launcher.protocol import marker
-from launcher.shell import agent_command
+from launcher.connection.bootstrap import Bootstrap, agent_bootstrap
+from launcher.connection.protocol import marker
+from launcher.connection.shell import agent_command
 
 SHELLS = ("sh", "dash", "bash", "zsh", "ksh", "fish", "tcsh", "busybox")
 HOSTILE = [

@@ -9,7 +9,7 @@ import paramiko
 import pytest
 from paramiko.hostkeys import HostKeys
 
-from launcher.ssh_hosts import ChangedHostKeyError, KnownHosts
+from launcher.ssh.known_hosts import ChangedHostKeyError, KnownHosts
 
 OURS = paramiko.ECDSAKey.generate()
 THEIRS = paramiko.ECDSAKey.generate()

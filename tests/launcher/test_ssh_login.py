@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from launcher.link import Link, LinkLost
+from launcher.connection.link import Link, LinkLost
 from tests.launcher.login_server import LoginServer, free_port
 from tests.launcher.logins import TIMEOUT_S, Client, hello, url
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from launcher.arguments import parse
+from launcher.config.arguments import parse
+from launcher.config.settings import resolve
+from launcher.config.workspace import check_workspace
 from launcher.errors import ExitCode, LauncherError
-from launcher.settings import resolve
-from launcher.workspace import check_workspace
 
 Check = Callable[..., str]
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from launcher import relay_certificate
-from launcher.relay_certificate import Certificate
+from launcher.files import relay_certificate
+from launcher.files.relay_certificate import Certificate
 from tests.runtime.agent import relay_nodes
 from tests.runtime.agent.node import Node
 from tests.runtime.agent.own_nodes import MakeNode, nodes_below

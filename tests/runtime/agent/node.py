@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from launcher import local
-from launcher.link import Link, LinkLost, MessageEvent
-from launcher.wires import Wires
+from launcher.connection import local
+from launcher.connection.link import Link, LinkLost, MessageEvent
+from launcher.connection.reactor import Wires
 
 PATIENCE_S = 20.0
 ENDS_S = 5.0

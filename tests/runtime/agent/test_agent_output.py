@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.link import MessageEvent
+from launcher.connection.link import MessageEvent
 from tests.runtime.agent.node import Node
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.link import MessageEvent
+from launcher.connection.link import MessageEvent
 from tests.beside import Outcomes, Scenarios
 from tests.runtime.agent.node import Node, eventually
 from tests.runtime.agent.own_nodes import MakeNode, own_nodes, ready_node

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from agent.protocol import LAUNCHER_KINDS, MAX_BODY, MAX_HEADER, Decoder, ProtocolError, encode
-from launcher.protocol import encode as frame
+from launcher.connection.protocol import encode as frame
 from tests.runtime.agent.node import Node
 
 VALUES: list[Any] = [

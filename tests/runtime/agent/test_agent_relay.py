@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from launcher.relay_certificate import Certificate
+from launcher.files.relay_certificate import Certificate
 from tests.runtime.agent import relay_nodes as chain
 from tests.runtime.agent.node import Node, eventually, lives
 from tests.runtime.agent.relay_nodes import Address, Liar

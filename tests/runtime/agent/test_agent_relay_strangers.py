@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from launcher import relay_certificate
-from launcher.relay_certificate import Certificate
+from launcher.files import relay_certificate
+from launcher.files.relay_certificate import Certificate
 from tests.runtime.agent import relay_nodes as chain
 from tests.runtime.agent.node import Node
 from tests.runtime.agent.relay_nodes import Address

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher import relay_certificate
+from launcher.files import relay_certificate
 from tests.beside import Outcomes, Scenarios
 from tests.runtime.agent import relay_nodes as chain
 from tests.runtime.agent.own_nodes import MakeNode, own_nodes

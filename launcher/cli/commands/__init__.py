@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The words that `paddle.py` takes in the place of a job: each is a module here with `run(argv) -> ExitCode`.
+
+A module is imported when its word is given and not before, so that none of them makes a job start later.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+from launcher.config.spelling import nearest
+from launcher.errors import ExitCode, UsageError
+
+COMMANDS: Mapping[str, str] = MappingProxyType(
+    {
+        "status": "the jobs of this user, or one of them in detail",
+        "attach": "the screen of a running job",
+        "logs": "what the processes of a job wrote",
+        "stop": "end a job, wherever it was started",
+        "doctor": "check this machine, conf.py and the nodes",
+        "completion": "complete the words of paddle.py in a shell",
+        "help": "how to use paddle.py, or one of these words",
+    }
+)
+"""Word -> what it does, in the order in which help shows them."""
+
+_JOB_OPTIONS = ("-p", "-j", "--job_dispatch_package", "--job_workspace")
+
+
+def named(argv: Sequence[str]) -> str | None:
+    """The command that a command line begins with, or None when it describes a job.
+
+    Raises:
+        UsageError: it begins with a word that is no command, and names no job that the word could be for.
+    """
+    word = argv[0] if argv else "-"
+    if word in COMMANDS:
+        return word
+    if word.startswith("-") or not word or _names_a_job(argv):
+        return None
+    near = nearest(word, tuple(COMMANDS))
+    hint = f"did you mean {near}?" if near else f"the commands are {', '.join(COMMANDS)}"
+    raise UsageError(f"{word!r} is no command: {hint} (A job needs --job_dispatch_package=DIR.)")
+
+
+def run(name: str, argv: Sequence[str]) -> ExitCode:
+    """Run a command with the arguments that follow its name."""
+    module = importlib.import_module(f"launcher.cli.commands.{name}")
+    code: ExitCode = module.run(argv)
+    return code
+
+
+def _names_a_job(argv: Sequence[str]) -> bool:
+    ours = argv[: argv.index("--")] if "--" in argv else argv
+    return any(token.partition("=")[0] in _JOB_OPTIONS for token in ours)

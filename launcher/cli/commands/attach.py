@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`paddle.py attach [JOB] [--lines=N]`: the screen of a running job, as if it ran here."""
+
+from __future__ import annotations
+
+import os
+import queue
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from launcher.config import command_arguments
+from launcher.control import attached, known_jobs, status_text
+from launcher.control.attached import Farewell, Parting
+from launcher.control.control_client import ControlLost, connect
+from launcher.control.known_jobs import KnownJob
+from launcher.errors import ExitCode
+from launcher.screen import screen_file
+from launcher.screen.console import Console, show
+from launcher.system import signals
+from launcher.system.state_dir import SCREEN_FILE, places
+
+LINES = 40
+
+
+def run(argv: Sequence[str]) -> ExitCode:
+    """Look at a job until it ends; its exit code then, 0 when let go, 5 when its launcher is gone."""
+    given = command_arguments.read("attach", argv, values=("--lines",))
+    lines = command_arguments.whole_number("attach", given, "--lines", LINES)
+    where = places(os.environ)
+    job = known_jobs.find(where, given.job) if given.job is not None else known_jobs.newest(where)
+    if job.ended or job.running is False:
+        return _show_past(job, lines)
+    events: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    try:
+        client, _ = connect(Path(job.record.socket), events)
+    except ControlLost as lost:
+        again = known_jobs.read(job.directory)
+        if again is not None and (again.ended or again.running is False):
+            return _show_past(again, lines)  # it ended while we looked for it
+        raise ControlLost(f"{job.job_id}: {lost}; {job.record.launcher.describe()} leads it") from lost
+    client.send("attach", lines=lines)
+    console = Console()
+    console.note(f"attached to {job.job_id}: {attached.KEYS}")
+    try:
+        farewell = attached.follow(client, events, console, by=attached.me("attach"))
+    finally:
+        client.close()
+        with signals.ignored():
+            console.close()
+    return _part(job, farewell)
+
+
+def _part(job: KnownJob, farewell: Farewell) -> ExitCode:
+    if farewell.parting is Parting.ENDED:
+        return as_exit_code(farewell.exit_code)
+    if farewell.parting is Parting.LOST:
+        again = known_jobs.read(job.directory) or job
+        if again.ended:  # it closed the connection before we had read the end
+            return as_exit_code(again.exit_code or 0)
+        show(
+            "\n".join(["paddle.py: the job's launcher is gone", *status_text.detail(again, time.time())]),
+            sys.stderr,
+        )
+        return ExitCode.LOST
+    show(f"let go of {job.job_id}, which goes on: paddle.py attach {job.job_id}")
+    return as_exit_code(farewell.exit_code)
+
+
+def _show_past(job: KnownJob, lines: int) -> ExitCode:
+    """What is left to see of a job without a launcher."""
+    show("\n".join([*screen_file.tail(job.directory / SCREEN_FILE, lines), ""]))
+    if job.ended:
+        show(f"{job.job_id} is over: {job.describe()}")
+        return as_exit_code(job.exit_code or 0)
+    show("\n".join(status_text.detail(job, time.time())), sys.stderr)
+    return ExitCode.LOST
+
+
+def as_exit_code(code: int) -> ExitCode:
+    """A job's exit code as this command's."""
+    try:
+        return ExitCode(code)
+    except ValueError:
+        return ExitCode.PROCESS_FAILED

@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`paddle.py completion bash|zsh`: prints the script that completes paddle.py in a shell.
+
+The script runs `paddle.py completion words -- WORD...` for the words themselves.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from launcher.cli.completing import SHELLS, offers
+from launcher.cli.completion_scripts import script
+from launcher.errors import ExitCode, UsageError
+from launcher.screen.console import answer
+
+
+def run(argv: Sequence[str]) -> ExitCode:
+    """Prints a shell's script, or what may stand at the end of a command line.
+
+    Args:
+        argv: a shell's name; or `words`, `--` and the words after paddle.py, the last one unfinished.
+
+    Raises:
+        UsageError: it is neither.
+    """
+    if list(argv[:2]) == ["words", "--"]:
+        offer = offers(argv[2:], os.environ)
+        answer("\n".join([offer.kind, *offer.words]))
+        return ExitCode.DONE
+    if len(argv) != 1 or argv[0] not in SHELLS:
+        got = " ".join(argv) or "nothing"
+        raise UsageError(
+            f"completion: expected bash or zsh, got {got}; then: source <(python paddle.py completion bash)"
+        )
+    answer(script(argv[0]))
+    return ExitCode.DONE

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`paddle.py help`: the pages of the manual; `help WORD`: a page, or what they say of a word."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+
+from launcher.cli.commands import COMMANDS
+from launcher.cli.manual import Page, pages, row_names, rows
+from launcher.cli.plain_markdown import inline, plain, row_lines
+from launcher.config.spelling import nearest
+from launcher.errors import ExitCode, UsageError
+from launcher.screen.console import answer
+
+WIDEST = 100  # longer lines are hard to read
+
+
+def run(argv: Sequence[str]) -> ExitCode:
+    """Shows a page, or the list of pages.
+
+    Args:
+        argv: nothing, or one word: a topic, an option with or without its dashes, a name.
+
+    Raises:
+        UsageError: no page has the word.
+    """
+    if len(argv) > 1:
+        raise UsageError(f"help takes one word, got {len(argv)}: paddle.py help {argv[0]}")
+    width = min(shutil.get_terminal_size((80, 24)).columns, WIDEST)
+    found = pages()
+    answer(_about(argv[0], found, width) if argv else _contents(found))
+    return ExitCode.DONE
+
+
+def _contents(found: Sequence[Page]) -> str:
+    wide = max(len(page.topic) for page in found)
+    lines = ["Pages, with paddle.py help TOPIC:", ""]
+    lines += [f"  {page.topic:{wide}}  {inline(page.title)}" for page in found]
+    lines += ["", "Commands, with paddle.py COMMAND:", ""]
+    lines += [f"  {name:{wide}}  {what}" for name, what in COMMANDS.items()]
+    lines += [
+        "",
+        "paddle.py help WORD tells of one option, name of conf.py or variable: help env, help HOSTS",
+    ]
+    return "\n".join(lines)
+
+
+def _about(word: str, found: Sequence[Page], width: int) -> str:
+    for page in found:
+        if page.topic == word:
+            return plain(page.text, width)
+    name = word.lstrip("-").partition("=")[0]
+    told = [row for page in found for row in rows(page, name)]
+    if not told:
+        known = {page.topic for page in found}.union(*(row_names(page) for page in found))
+        near = nearest(name, sorted(known))
+        hint = f"did you mean {near}?" if near else "paddle.py help lists the pages"
+        raise UsageError(f"no page tells of {word!r}; {hint}")
+    lines = []
+    for row in told:
+        header, cells = [inline(cell) for cell in row.header], [inline(cell) for cell in row.cells]
+        lines += [*row_lines(header, cells, width), f"    (more: paddle.py help {row.topic})", ""]
+    return "\n".join(lines)

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`paddle.py status [JOB] [--json] [--nodes] [--conf=FILE]`: the jobs of this user, or one of them in detail."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from launcher.cli import cluster_of
+from launcher.config import command_arguments
+from launcher.config.command_arguments import Given
+from launcher.control import known_jobs, node_jobs, status_text
+from launcher.control.known_jobs import KnownJob
+from launcher.errors import ExitCode, UsageError
+from launcher.screen.console import answer
+from launcher.system.state_dir import StatePlaces, places
+
+SHOWN = 30
+
+
+def run(argv: Sequence[str]) -> ExitCode:
+    """Show jobs; 0 when all that was asked could be seen, 5 when a node did not answer."""
+    given = command_arguments.read("status", argv, switches=("--json", "--nodes"), values=("--conf",))
+    where = places(os.environ)
+    if "--nodes" in given.switches:
+        return _ask_nodes(where, given)
+    if given.job is not None:
+        _show_one(known_jobs.find(where, given.job), "--json" in given.switches)
+        return ExitCode.DONE
+    jobs = known_jobs.all_jobs(where)
+    if "--json" in given.switches:
+        answer(json.dumps([status_text.as_json(job) for job in jobs], indent=1))
+    else:
+        _show_all(jobs, where)
+    return ExitCode.DONE
+
+
+def _show_one(job: KnownJob, as_json: bool) -> None:
+    if as_json:
+        answer(json.dumps(status_text.as_json(job), indent=1))
+    else:
+        answer("\n".join(status_text.detail(job, time.time())))
+
+
+def _show_all(jobs: list[KnownJob], where: StatePlaces) -> None:
+    if not jobs:
+        answer(f"no job is known in {where.jobs}; `paddle.py status --nodes` asks the nodes of conf.py")
+        return
+    lines = status_text.job_table(jobs[:SHOWN], time.time())
+    if len(jobs) > SHOWN:
+        lines.append(f"  and {len(jobs) - SHOWN} older ones")
+    answer("\n".join(lines))
+
+
+def _ask_nodes(where: StatePlaces, given: Given) -> ExitCode:
+    nodes, login, conf, job_id = cluster_of.nodes_to_ask(where, given, os.environ)
+    jobs, failed = node_jobs.ask(nodes, login)
+    if job_id is not None:
+        jobs = [job for job in jobs if job.job_id.startswith(job_id) or job.job_id.endswith(job_id)]
+        if not jobs and not failed:
+            raise UsageError(f"no node knows a job {job_id!r}")
+    node_jobs.rebuild(where, jobs, login, conf)
+    if "--json" in given.switches:
+        told: dict[str, Any] = {
+            "jobs": [asdict(job) for job in jobs],
+            "failed": {one.node.name: one.error for one in failed},
+        }
+        answer(json.dumps(told, indent=1))
+    else:
+        answer("\n".join(status_text.on_nodes(jobs, failed, time.time())))
+    return ExitCode.LOST if failed else ExitCode.DONE

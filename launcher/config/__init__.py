@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The configuration: conf.py < environment < command line, as frozen Settings; above `system` and `text`."""

@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line: takes out the launcher's own options and keeps every other token as it is.
+
+`passthrough` holds the other tokens in their order and form, byte for byte. `flags` is how these tokens read
+as flags: `--x=v` and `--x v` are x with value v, `--x` alone is True, `--nox` is False where x is a flag of
+paddle.init. After `--` nothing is read at all.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from launcher.config.flags import INIT_FLAGS, LAUNCHER_FLAGS, PSERVER_FLAGS
+from launcher.config.options import OPTIONS, Mode, Option, Wire
+from launcher.config.spelling import near_miss
+from launcher.errors import UsageError
+
+DEFAULT_ENTRY = "train.py"
+LARGEST_COUNT = 100_000
+
+_LONG = {option.name: option for option in OPTIONS}
+_SHORT = {option.short: option for option in OPTIONS if option.short}
+_KNOWN_FLAGS = INIT_FLAGS | PSERVER_FLAGS
+_ESCAPE = " (If it is an option of your script, write it after a lone --.)"
+
+
+class Flag(NamedTuple):
+    """One passed-through flag."""
+
+    name: str
+    value: str
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """A command line, read but not yet checked against conf.py or any file.
+
+    Attributes:
+        package: --job_dispatch_package, or None.
+        workspace: --job_workspace, or None. Exactly one of the two is given unless help or version is.
+        conf: --conf, or None.
+        env, env_files: --env and --env_file in their order, not yet read.
+        min_trainers: --min_trainers, or None: every trainer is needed.
+        passthrough: tokens for the trainers, UTF-8 with surrogate escapes whatever the locale.
+        flags: the flags among them before `--`, in order; a later one wins.
+    """
+
+    package: str | None = None
+    workspace: str | None = None
+    conf: str | None = None
+    entry: str = DEFAULT_ENTRY
+    mode: Mode = Mode.V2
+    wire: Wire | None = None
+    nproc_per_node: int = 1
+    env: tuple[str, ...] = ()
+    env_files: tuple[str, ...] = ()
+    max_restarts: int = 0
+    min_trainers: int | None = None
+    detach: bool = False
+    shard_dirs: tuple[str, ...] = ()
+    dry_run: bool = False
+    accept_new_host_keys: bool = False
+    allow_mismatch: bool = False
+    help: bool = False
+    version: bool = False
+    passthrough: tuple[str, ...] = ()
+    flags: tuple[Flag, ...] = ()
+
+    def flag(self, name: str) -> str | None:
+        """The value of a passed-through flag (the last one given), or None."""
+        return dict(self.flags).get(name)
+
+
+def parse(argv: Sequence[str]) -> Arguments:
+    """Reads a command line (without the program's name).
+
+    Raises:
+        UsageError: an option of ours is misspelt, repeated, lacks its value or contradicts another.
+    """
+    ours = argv[: argv.index("--")] if "--" in argv else argv
+    after = argv[len(ours) + 1 :]
+    if "--help" in ours or "-h" in ours:
+        return Arguments(help=True)
+    given, rest = _take_own(ours)
+    if "version" in given:
+        return Arguments(version=True)
+    _check_job_options(given)
+    last = {name: values[-1] for name, values in given.items()}
+    wire = last.get("wire")
+    return Arguments(
+        package=last.get("job_dispatch_package"),
+        workspace=last.get("job_workspace"),
+        conf=last.get("conf"),
+        entry=last.get("entry", DEFAULT_ENTRY),
+        mode=Mode(last.get("mode", Mode.V2)),
+        wire=Wire(wire) if wire else None,
+        nproc_per_node=_count(last, "nproc_per_node", 1, least=1) or 1,
+        env=tuple(_utf8(text) for text in given.get("env", ())),
+        env_files=tuple(given.get("env_file", ())),
+        max_restarts=_count(last, "max_restarts", 0) or 0,
+        min_trainers=_count(last, "min_trainers", None, least=1),
+        detach="detach" in given,
+        shard_dirs=_split_dirs(last.get("shard_dirs", "")),
+        dry_run="dry_run" in given,
+        accept_new_host_keys="accept_new_host_keys" in given,
+        allow_mismatch="allow_mismatch" in given,
+        passthrough=tuple(_utf8(token) for token in [token for run in rest for token in run] + list(after)),
+        flags=tuple(flag for run in rest for flag in _read_flags(run)),
+    )
+
+
+def _take_own(tokens: Sequence[str]) -> tuple[dict[str, list[str]], list[list[str]]]:
+    """The values of our options by name, and the other tokens in runs that were adjacent on the command line."""
+    given: dict[str, list[str]] = {}
+    runs: list[list[str]] = [[]]
+    position = 0
+    while position < len(tokens):
+        token = tokens[position]
+        position += 1
+        option, value = _match(token)
+        if option is None:
+            _refuse_near_miss(token)
+            runs[-1].append(token)
+            continue
+        if option.metavar and value is None and position < len(tokens):
+            value = tokens[position]
+            position += 1
+        if option.name in given and not option.repeats:
+            raise UsageError(f"--{option.name} is given twice; give it once")
+        given.setdefault(option.name, []).append(_check_value(option, value))
+        runs.append([])
+    return given, runs
+
+
+def _match(token: str) -> tuple[Option | None, str | None]:
+    if token.startswith("--"):
+        name, equals, value = token[2:].partition("=")
+        return _LONG.get(name), value if equals else None
+    return (_SHORT.get(token[1:]), None) if token.startswith("-") else (None, None)
+
+
+def _check_value(option: Option, value: str | None) -> str:
+    if not option.metavar:
+        if value is not None:
+            raise UsageError(f"--{option.name} takes no value, got {value!r}")
+        return ""
+    if not value or value.startswith("--"):
+        raise UsageError(f"--{option.name} needs a value: --{option.name}={option.metavar}")
+    if option.choices and value not in option.choices:
+        raise UsageError(f"--{option.name}: expected one of {', '.join(option.choices)}, got {value!r}")
+    return value
+
+
+def _check_job_options(given: dict[str, list[str]]) -> None:
+    package, workspace = "job_dispatch_package" in given, "job_workspace" in given
+    if package and workspace:
+        raise UsageError(
+            "--job_dispatch_package and --job_workspace exclude each other: the first sends a directory to "
+            "the nodes, the second starts one that is already there; give one of them"
+        )
+    if not package and not workspace:
+        raise UsageError(
+            "what shall run? Give --job_dispatch_package=DIR to send a directory to the nodes, "
+            "or --job_workspace=DIR to start one that is already there"
+        )
+    if workspace and "shard_dirs" in given:
+        raise UsageError("--shard_dirs says what to send where: it goes with --job_dispatch_package only")
+    if "min_trainers" in given and "shard_dirs" in given and given.get("mode") == [Mode.COLLECTIVE.value]:
+        raise UsageError(
+            "--shard_dirs and --min_trainers exclude each other in --mode=collective: who remains gets a new rank, "
+            "and its shards are those of the old one; leave out --shard_dirs, so that every node has all files"
+        )
+
+
+def _count(given: Mapping[str, str], name: str, default: int | None, least: int = 0) -> int | None:
+    text = given.get(name)
+    if text is None:
+        return default
+    if not (text.isascii() and text.isdigit()) or not least <= int(text) <= LARGEST_COUNT:
+        raise UsageError(f"--{name}: expected a whole number from {least} to {LARGEST_COUNT}, got {text!r}")
+    return int(text)
+
+
+def _split_dirs(text: str) -> tuple[str, ...]:
+    return tuple(part for part in text.split(",") if part)
+
+
+def _read_flags(run: Sequence[str]) -> Iterator[Flag]:
+    """Flags among adjacent tokens; after a bare flag, a token that does not begin with `--` is its value."""
+    position = 0
+    while position < len(run):
+        token = _utf8(run[position])
+        position += 1
+        if not token.startswith("--"):
+            continue
+        name, equals, value = token[2:].partition("=")
+        if name not in INIT_FLAGS and name.startswith("no") and name[2:] in INIT_FLAGS and not equals:
+            name, value = name[2:], "False"
+        elif not equals:
+            value = "True"
+            if position < len(run) and not run[position].startswith("--"):
+                value = _utf8(run[position])
+                position += 1
+        if name in LAUNCHER_FLAGS:
+            raise UsageError(
+                f"--{name} follows from HOSTS, PSERVERS and TRAINERS in conf.py and cannot be given; "
+                f"if it is an option of your script, write it after a lone --"
+            )
+        yield Flag(name, value)
+
+
+def _refuse_near_miss(token: str) -> None:
+    """An option of ours with a typo would otherwise reach the trainers in silence."""
+    if token[:2] in {f"-{short}" for short in _SHORT if _SHORT[short].metavar}:
+        option = _SHORT[token[1]]
+        raise UsageError(f"{token!r} is no option: write -{option.short} {option.metavar}" + _ESCAPE)
+    if not token.startswith("--"):
+        return
+    name = token[2:].partition("=")[0]
+    if name in _KNOWN_FLAGS:
+        return
+    near = next((option.name for option in OPTIONS if near_miss(name, option.name)), None)
+    if near:
+        raise UsageError(f"--{name} is no option: did you mean --{near}?" + _ESCAPE)
+
+
+def _utf8(token: str) -> str:
+    """The token's bytes as UTF-8 with surrogate escapes: they survive a launcher in another locale."""
+    return os.fsencode(token).decode("utf-8", "surrogateescape")

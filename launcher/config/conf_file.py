@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads conf.py: runs it in an empty namespace and remembers on which line each UPPERCASE name was assigned.
+
+conf.py is the user's own Python file: it may compute its values. Names in lower case, and those with a
+leading underscore, are its private business.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from launcher.errors import ConfError
+from launcher.system import bounded_file
+from launcher.system.signals import StopRequest
+
+LIMIT = 4 << 20  # bytes
+_CONF_NAME = re.compile(r"[A-Z][A-Z0-9_]*")
+
+
+@dataclass(frozen=True)
+class ConfFile:
+    """What a conf.py assigns.
+
+    Attributes:
+        shown: the file's name as messages give it.
+        values: UPPERCASE name -> value.
+        others: the other names it assigns.
+        lines: name -> line of its last assignment at any depth.
+        element_lines: name -> lines of the elements, where the value is written as a list.
+    """
+
+    shown: str
+    values: Mapping[str, object]
+    others: tuple[str, ...]
+    lines: Mapping[str, int]
+    element_lines: Mapping[str, tuple[int, ...]]
+
+    def where(self, name: str, index: int | None = None) -> str:
+        """`file:line` of a name or of one element of its list, or the file alone when it is not known."""
+        elements = self.element_lines.get(name, ())
+        line = elements[index] if index is not None and index < len(elements) else self.lines.get(name)
+        return f"{self.shown}:{line}" if line else self.shown
+
+
+def read_conf(path: Path) -> ConfFile:
+    """Reads one conf.py.
+
+    Raises:
+        ConfError: it cannot be read, parsed or run; the message holds the line.
+    """
+    shown = _shown(path)
+    tree = _parse(path, shown)
+    lines, element_lines = _assigned_lines(tree)
+    namespace = _run(tree, path, shown)
+    values = {name: value for name, value in namespace.items() if _CONF_NAME.fullmatch(name)}
+    others = tuple(name for name in namespace if name not in values and not name.startswith("_"))
+    return ConfFile(shown, values, others, lines, element_lines)
+
+
+def _shown(path: Path) -> str:
+    """Relative to the current directory where the file lies below it."""
+    absolute = path.absolute()
+    return str(absolute.relative_to(Path.cwd()) if absolute.is_relative_to(Path.cwd()) else path)
+
+
+def _parse(path: Path, shown: str) -> ast.Module:
+    try:
+        source = bounded_file.read(path, LIMIT)
+    except FileNotFoundError:
+        raise ConfError(
+            shown, "no such file; write one with HOSTS in it, or name another with --conf=FILE"
+        ) from None
+    except OSError as error:
+        raise ConfError(shown, f"cannot be read: {error.strerror}") from error
+    try:
+        return ast.parse(source, str(path))
+    except SyntaxError as error:
+        where = f"{shown}:{error.lineno}" if error.lineno else shown
+        raise ConfError(where, f"{error.msg}{_quoted(error.text)}") from error
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise ConfError(shown, f"is no Python file: {error}") from error
+
+
+def _quoted(line: str | None) -> str:
+    return f": {line.strip()[:80]!r}" if line and line.strip() else ""
+
+
+def _assigned_lines(tree: ast.Module) -> tuple[dict[str, int], dict[str, tuple[int, ...]]]:
+    lines: dict[str, int] = {}
+    elements: dict[str, tuple[int, ...]] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            lines[node.id] = max(node.lineno, lines.get(node.id, 0))
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.List | ast.Tuple):
+            for target in node.targets:
+                if isinstance(target, ast.Name):
+                    elements[target.id] = tuple(element.lineno for element in node.value.elts)
+    return lines, elements
+
+
+def _run(tree: ast.Module, path: Path, shown: str) -> dict[str, object]:
+    namespace: dict[str, object] = {"__name__": "conf", "__file__": str(path)}
+    try:
+        code = compile(tree, str(path), "exec", dont_inherit=True)
+        exec(code, namespace)  # noqa: S102 - the user's own file, on the user's machine, as the user
+    except StopRequest:
+        raise
+    except BaseException as error:
+        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+        where = f"{shown}:{frames[-1].lineno}" if frames else shown
+        raise ConfError(where, f"running it raised {_described(error)}") from error
+    return namespace
+
+
+def _described(error: BaseException) -> str:
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001 - the user's own class
+        text = "(its text cannot be had)"
+    return f"{type(error).__name__}: {text}"

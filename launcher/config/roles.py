@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which nodes take which role, and whether HOSTS and the rest of conf.py go together."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from launcher.config.arguments import Arguments
+from launcher.config.hosts import LOCAL, Host
+from launcher.config.options import Mode
+from launcher.config.spelling import nearest
+from launcher.config.values import ValueMismatchError, mismatch
+
+MOST_A_MACHINE = 4096  # trainers
+MAX_LOCAL = 250  # each has an address of its own, 127.0.0.2 and on
+
+
+def select_nodes(references: Sequence[str | int] | None, hosts: Sequence[Host]) -> tuple[int, ...]:
+    """Node ids of PSERVERS or TRAINERS, ascending; all nodes where the name was not assigned.
+
+    Raises:
+        ValueMismatchError: a reference names no node, several, or one that another reference names too.
+    """
+    if references is None:
+        return tuple(range(len(hosts)))
+    if not references:
+        raise mismatch("at least one node, or no assignment at all for every node", [])
+    selected: list[int] = []
+    for index, reference in enumerate(references):
+        try:
+            node_id = _node_id(reference, hosts)
+            if node_id in selected:
+                raise ValueMismatchError(f"{reference!r} is node {node_id}, which is listed before")
+        except ValueMismatchError as error:
+            error.index = index
+            raise
+        selected.append(node_id)
+    return tuple(sorted(selected))
+
+
+def _node_id(reference: str | int, hosts: Sequence[Host]) -> int:
+    if isinstance(reference, int):
+        if not 0 <= reference < len(hosts):
+            raise mismatch(f"an index into HOSTS, from 0 to {len(hosts) - 1}", reference)
+        return reference
+    texts = [host.text for host in hosts]
+    if texts.count(reference) > 1:
+        raise ValueMismatchError(
+            f"{reference!r} is several entries of HOSTS; give the index of the one you mean"
+        )
+    if reference not in texts:
+        near = nearest(reference, texts)
+        hint = f"; did you mean {near!r}?" if near else ""
+        raise ValueMismatchError(f"{reference!r} is not in HOSTS{hint}")
+    return texts.index(reference)
+
+
+def check_cluster(
+    hosts: Sequence[Host], read: Mapping[str, Any], arguments: Arguments
+) -> Iterator[tuple[str, str]]:
+    """What is wrong between values that are each right by themselves: (conf name, message)."""
+    if not hosts:
+        yield "HOSTS", "expected at least one host, got an empty list"
+        return
+    yield from (("HOSTS", message) for message in _host_problems(hosts))
+    last_port = read["PADDLE_PORT"] + read["PADDLE_PORTS_NUM"] + read["PADDLE_PORTS_NUM_FOR_SPARSE"] - 1
+    if arguments.mode is not Mode.FLUID and last_port > 65535:  # a Fluid script has one port
+        yield (
+            "PADDLE_PORT",
+            f"{read['PADDLE_PORT']} with PADDLE_PORTS_NUM {read['PADDLE_PORTS_NUM']} and "
+            f"PADDLE_PORTS_NUM_FOR_SPARSE {read['PADDLE_PORTS_NUM_FOR_SPARSE']} ends at {last_port}; "
+            "expected at most 65535",
+        )
+    on_one = arguments.nproc_per_node * (len(hosts) if hosts[0].is_local else 1)
+    if on_one > MOST_A_MACHINE:
+        yield (
+            "HOSTS",
+            f"expected at most {MOST_A_MACHINE} trainers on a machine, got {on_one} (--nproc_per_node)",
+        )
+    if len(hosts) > 1 and hosts[0].is_local and (arguments.workspace or "").startswith(("/", "~")):
+        yield (
+            "HOSTS",
+            f"{len(hosts)} local nodes would all work in {arguments.workspace}; "
+            "give a path below each node's own directory, such as --job_workspace=JOB20260101120000-abcdef",
+        )
+
+
+def _host_problems(hosts: Sequence[Host]) -> Iterator[str]:
+    local = sum(host.is_local for host in hosts)
+    if 0 < local < len(hosts):
+        yield (
+            f"'{LOCAL}' and other machines cannot be mixed: the others cannot reach 127.0.0.x; "
+            "write this machine's name or address instead"
+        )
+    if local > MAX_LOCAL:
+        yield f"expected at most {MAX_LOCAL} local nodes, got {local}"
+    counts = Counter((host.user, host.name.lower(), host.port) for host in hosts if not host.is_local)
+    for user, name, port in (key for key, count in counts.items() if count > 1):
+        twice = Host("", user, name, port, is_local=False).describe()
+        yield f"{twice!r} is listed {counts[user, name, port]} times; list every host once"

@@ -1,0 +1,278 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Settings of one job: conf.py < environment < command line, resolved once, checked together, frozen.
+
+Below this module nobody reads conf.py, os.environ or argv. No connection is made and no file is written here.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from launcher.config import values
+from launcher.config.arguments import Arguments, Flag
+from launcher.config.conf_file import ConfFile, read_conf
+from launcher.config.conf_names import CONF_NAMES, REQUIRED, ConfName
+from launcher.config.entry import Entry
+from launcher.config.entry import read as read_entry
+from launcher.config.hosts import Host
+from launcher.config.options import Mode, Wire
+from launcher.config.roles import check_cluster, select_nodes
+from launcher.config.spelling import nearest
+from launcher.config.variables import Variables
+from launcher.config.variables import files as variable_files
+from launcher.config.variables import read as read_variables
+from launcher.errors import ConfError
+from launcher.system.state_dir import StatePlaces, places
+
+CONF_VARIABLE = "PADDLE_CLUSTER_CONF"
+DEFAULT_CONF = Path(__file__).resolve().parents[2] / "conf.py"
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Everything that was configured, typed.
+
+    Attributes:
+        pservers, trainers: node ids in ascending order; a rank is an index into these. No pservers in
+            collective mode.
+        root_dir: parent of the job directories on a node, absolute or beginning with ~.
+        nic: network interface for the job's traffic, or empty: by route.
+        port_is_explicit: --port was given: a busy port is an error then, not a reason to take the next.
+        python: as configured; empty for the default of the node's kind.
+        package: directory to dispatch, or None; then `workspace` is a directory that nodes already have:
+            absolute, beginning with ~, or relative to each node's root directory.
+        entry: what trainers run.
+        variables: what the user adds to the environment of every process.
+        env_files: the files they were read from.
+        passthrough: tokens for the trainers' argv, byte for byte.
+        flags: the same tokens read as flags; a later one wins.
+        nproc_per_node: trainers on each trainer node.
+        max_restarts: how often each process may be started again after it failed.
+        min_trainers: how many trainers must remain when nodes are lost; None: all.
+        heartbeat_timeout_s: a process of ours that is silent for so long is taken for frozen.
+        step_timeout_s: a trainer that told of steps and then of none for so long hangs; 0: never.
+        restart_backoff_s: the wait before the first restart; each one after it doubles it.
+        log_limit_mb: a log that grows beyond it is rotated.
+        conf: the conf.py that was read, absolute.
+        state: where jobs keep their state on this machine.
+        threads: thread variables that the user's own environment sets; they hold for every process.
+    """
+
+    hosts: tuple[Host, ...]
+    pservers: tuple[int, ...]
+    trainers: tuple[int, ...]
+    root_dir: str
+    nic: str
+    port: int
+    port_is_explicit: bool
+    ports_num: int
+    ports_num_for_sparse: int
+    use_gpu: bool
+    ld_library_path: str
+    python: str
+    wire: Wire
+    ssh_config: Path
+    ssh_known_hosts: Path
+    ssh_identity_files: tuple[Path, ...]
+    ssh_jump: str
+    accept_new_host_keys: bool
+    connect_timeout_s: float
+    preflight_timeout_s: float
+    ready_timeout_s: float
+    stop_grace_s: float
+    collect_timeout_s: float
+    lease_s: float
+    mode: Mode
+    package: Path | None
+    workspace: str | None
+    entry: Entry
+    shard_dirs: tuple[str, ...]
+    passthrough: tuple[str, ...]
+    flags: tuple[Flag, ...]
+    threads: tuple[tuple[str, str], ...]
+    nproc_per_node: int
+    max_restarts: int
+    min_trainers: int | None
+    variables: Variables
+    env_files: tuple[Path, ...]
+    detach: bool
+    heartbeat_timeout_s: float
+    step_timeout_s: float
+    restart_backoff_s: float
+    log_limit_mb: int
+    allow_mismatch: bool
+    dry_run: bool
+    conf: Path
+    state: StatePlaces
+
+    @property
+    def num_trainers(self) -> int:
+        """How many trainer processes the job has."""
+        return len(self.trainers) * self.nproc_per_node
+
+
+class _Problems:
+    """Everything found wrong, so that one run reports all of it."""
+
+    def __init__(self) -> None:
+        self._found: list[tuple[str, str]] = []
+
+    def add(self, where: str, message: str) -> None:
+        self._found.append((where, message))
+
+    def raise_any(self) -> None:
+        if not self._found:
+            return
+        (where, first), *more = self._found
+        raise ConfError(where, "\n".join([first, *(f"{place}: {message}" for place, message in more)]))
+
+
+def conf_path(arguments: Arguments, environ: Mapping[str, str]) -> Path:
+    """Which conf.py counts."""
+    return Path(arguments.conf or environ.get(CONF_VARIABLE) or DEFAULT_CONF)
+
+
+def resolve(arguments: Arguments, environ: Mapping[str, str]) -> Settings:
+    """Reads conf.py and puts the three layers together.
+
+    Raises:
+        ConfError: everything that is wrong in the three, one line each, with file:line, variable or option.
+    """
+    conf = read_conf(conf_path(arguments, environ))
+    problems = _Problems()
+    _refuse_unknown(conf, problems)
+    read = {
+        name: _layered(name, entry, conf, arguments, environ, problems) for name, entry in CONF_NAMES.items()
+    }
+    problems.raise_any()
+    hosts: tuple[Host, ...] = read["HOSTS"]
+    roles = {}
+    for name in ("PSERVERS", "TRAINERS"):
+        try:
+            roles[name] = select_nodes(read[name], hosts)
+        except values.ValueMismatchError as error:
+            _report(problems, conf, name, error)
+    for name, message in check_cluster(hosts, read, arguments):
+        problems.add(conf.where(name), f"{name}: {message}")
+    problems.raise_any()
+    trainers = len(roles["TRAINERS"]) * arguments.nproc_per_node
+    if arguments.min_trainers is not None and arguments.min_trainers > trainers:
+        problems.add(
+            "--min_trainers",
+            f"expected at most {trainers}, as many trainers as the job has, got {arguments.min_trainers}",
+        )
+    problems.raise_any()
+    return _settle(arguments, environ, read, roles)
+
+
+def _refuse_unknown(conf: ConfFile, problems: _Problems) -> None:
+    for name in conf.values:
+        if name not in CONF_NAMES:
+            near = nearest(name, tuple(CONF_NAMES))
+            hint = f"did you mean {near}?" if near else "write names of your own in lower case"
+            problems.add(conf.where(name), f"unknown name {name}; {hint}")
+
+
+def _layered(
+    name: str,
+    entry: ConfName,
+    conf: ConfFile,
+    arguments: Arguments,
+    environ: Mapping[str, str],
+    problems: _Problems,
+) -> Any:
+    """The value from the last layer that has one; a wrong value in any layer is a problem."""
+    value: Any = None
+    try:
+        if name in conf.values:
+            value = entry.read(conf.values[name])
+        elif entry.default is REQUIRED:
+            problems.add(conf.shown, _missing(name, conf))
+        elif entry.default is not None:
+            value = entry.read(entry.default)
+    except values.ValueMismatchError as error:
+        _report(problems, conf, name, error)
+    overrides = (
+        (f"environment variable {name}", environ.get(name) if entry.from_environment else None),
+        (f"--{entry.flag}", arguments.flag(entry.flag) if entry.flag else None),
+    )
+    for where, text in overrides:
+        if text is None:
+            continue
+        try:
+            value = entry.read(values.from_text(text, entry.default))
+        except values.ValueMismatchError as error:
+            problems.add(where, str(error))
+    return value
+
+
+def _missing(name: str, conf: ConfFile) -> str:
+    near = next((other for other in conf.others if other.upper() == name), None)
+    hint = f" ({near} is assigned; names are in upper case)" if near else ""
+    return f"{name} is missing{hint}; expected for example {name} = ['root@10.1.9.7', 'root@10.1.18.7']"
+
+
+def _report(problems: _Problems, conf: ConfFile, name: str, error: values.ValueMismatchError) -> None:
+    element = "" if error.index is None else f"[{error.index}]"
+    problems.add(conf.where(name, error.index), f"{name}{element}: {error}")
+
+
+def _settle(
+    arguments: Arguments,
+    environ: Mapping[str, str],
+    read: Mapping[str, Any],
+    roles: Mapping[str, tuple[int, ...]],
+) -> Settings:
+    return Settings(
+        hosts=read["HOSTS"],
+        pservers=() if arguments.mode is Mode.COLLECTIVE else roles["PSERVERS"],
+        trainers=roles["TRAINERS"],
+        root_dir=read["ROOT_DIR"],
+        nic=read["PADDLE_NIC"],
+        port=read["PADDLE_PORT"],
+        port_is_explicit=arguments.flag("port") is not None,
+        ports_num=read["PADDLE_PORTS_NUM"],
+        ports_num_for_sparse=read["PADDLE_PORTS_NUM_FOR_SPARSE"],
+        use_gpu=read["PADDLE_USE_GPU"],
+        ld_library_path=read["LD_LIBRARY_PATH"],
+        python=read["PYTHON"],
+        wire=arguments.wire or read["WIRE"],
+        ssh_config=read["SSH_CONFIG"],
+        ssh_known_hosts=read["SSH_KNOWN_HOSTS"],
+        ssh_identity_files=read["SSH_IDENTITY_FILES"],
+        ssh_jump=read["SSH_JUMP"],
+        accept_new_host_keys=arguments.accept_new_host_keys,
+        connect_timeout_s=read["CONNECT_TIMEOUT_S"],
+        preflight_timeout_s=read["PREFLIGHT_TIMEOUT_S"],
+        ready_timeout_s=read["READY_TIMEOUT_S"],
+        stop_grace_s=read["STOP_GRACE_S"],
+        collect_timeout_s=read["COLLECT_TIMEOUT_S"],
+        lease_s=read["LEASE_S"],
+        mode=arguments.mode,
+        package=Path(arguments.package) if arguments.package else None,
+        workspace=arguments.workspace,
+        entry=read_entry(arguments.entry),
+        shard_dirs=tuple(os.path.normpath(directory) for directory in arguments.shard_dirs),
+        passthrough=arguments.passthrough,
+        flags=arguments.flags,
+        threads=tuple((name, environ[name]) for name in THREAD_VARIABLES if environ.get(name)),
+        nproc_per_node=arguments.nproc_per_node,
+        max_restarts=arguments.max_restarts,
+        min_trainers=arguments.min_trainers,
+        variables=read_variables(arguments, environ),
+        env_files=variable_files(arguments),
+        detach=arguments.detach,
+        heartbeat_timeout_s=read["HEARTBEAT_TIMEOUT_S"],
+        step_timeout_s=read["STEP_TIMEOUT_S"],
+        restart_backoff_s=read["RESTART_BACKOFF_S"],
+        log_limit_mb=read["LOG_LIMIT_MB"],
+        allow_mismatch=arguments.allow_mismatch,
+        dry_run=arguments.dry_run,
+        conf=conf_path(arguments, environ).absolute(),
+        state=places(environ),
+    )

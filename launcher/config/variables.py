@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The variables that the user gives to every process: from <package>/.env, --env_file and --env; the last one wins.
+
+Their values may be secret. They leave this module for one place only, the environment of the job's processes;
+everything else sees names.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from launcher.config import env_file
+from launcher.config.arguments import Arguments
+from launcher.config.variable_names import refusal
+from launcher.errors import ConfError
+
+WORKSPACE_FILE = ".env"
+LONGEST = 131_071  # bytes of NAME=VALUE: Linux takes no longer string in an environment
+MOST = 1 << 20  # bytes of all: half of what Linux gives arguments and environment with an 8 MiB stack
+ALL_GPUS = "all"
+
+_GPUS = "CUDA_VISIBLE_DEVICES"
+_PATH = "PYTHONPATH"
+
+
+class Variables:
+    """Names with values that are shown nowhere."""
+
+    __slots__ = ("_values",)
+
+    def __init__(self, values: Mapping[str, str] | None = None) -> None:
+        self._values = dict(values or {})
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names, sorted."""
+        return tuple(sorted(self._values))
+
+    @property
+    def rules_gpus(self) -> bool:
+        """Whether the user says which GPUs a process sees."""
+        return _GPUS in self._values
+
+    @property
+    def all_gpus(self) -> bool:
+        """Whether every process is to see all GPUs of its machine."""
+        return self._values.get(_GPUS) == ALL_GPUS
+
+    def revealed(self, python_path: str) -> dict[str, str]:
+        """For the environment of a process, and nothing else.
+
+        Args:
+            python_path: what comes before the user's PYTHONPATH.
+        """
+        values = dict(self._values)
+        if self.all_gpus:
+            del values[_GPUS]  # unset is how all are seen
+        if values.get(_PATH):
+            values[_PATH] = f"{python_path}:{values[_PATH]}"
+        elif _PATH in values:
+            values[_PATH] = python_path
+        return values
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Variables) and self._values == other._values
+
+    def __hash__(self) -> int:
+        return hash(self.names)
+
+    def __repr__(self) -> str:
+        return f"Variables({', '.join(f'{name}=***' for name in self.names)})"
+
+
+def read(arguments: Arguments, environ: Mapping[str, str]) -> Variables:
+    """Puts the three sources together.
+
+    Raises:
+        ConfError: a file or a variable is wrong; the message tells where, and no value.
+    """
+    values, sizes = dict[str, str](), dict[str, int]()
+    for name, value, where in _given(arguments, environ):
+        problem = refusal(name)
+        if problem:
+            raise ConfError(where, f"{name} cannot be given: {problem}")
+        size = len(os.fsencode(f"{name}={value}"))
+        if size > LONGEST:
+            raise ConfError(where, f"{name}: expected at most {LONGEST} bytes with its name, got {size}")
+        values[name], sizes[name] = value, size
+        if sum(sizes.values()) > MOST:
+            raise ConfError(
+                where,
+                f"{name}: expected at most {MOST} bytes for all variables together, got more; put data into files",
+            )
+    return Variables(values)
+
+
+def files(arguments: Arguments) -> tuple[Path, ...]:
+    """The files that are read; they never travel to the nodes."""
+    found = [Path(text) for text in arguments.env_files]
+    if arguments.package and (Path(arguments.package) / WORKSPACE_FILE).is_file():
+        found.insert(0, Path(arguments.package) / WORKSPACE_FILE)
+    return tuple(found)
+
+
+def _given(arguments: Arguments, environ: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
+    for path in files(arguments):
+        yield from env_file.read(path, str(path))
+    for text in arguments.env:
+        yield _of_option(text, environ)
+
+
+def _of_option(text: str, environ: Mapping[str, str]) -> tuple[str, str, str]:
+    name, equals, value = text.partition("=")
+    if env_file.NAME.fullmatch(name) is None:
+        hint = "" if equals else " (is it a value without its NAME=?)"
+        got = f"got {name[:80]!r}" if equals else f"got {len(text)} characters that are none"
+        raise ConfError(
+            "--env", f"expected NAME or NAME=VALUE with a name of letters, digits and _, {got}{hint}"
+        )
+    if equals:
+        return name, value, f"--env {name}"
+    if name not in environ:
+        raise ConfError(
+            f"--env {name}",
+            f"{name} is not in your environment; export it first, or give the value: --env {name}=VALUE",
+        )
+    return name, environ[name], f"--env {name}"

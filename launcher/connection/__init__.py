@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Connections to agents: frames to and from one agent, whatever carries them; above `plan`."""

@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The agent on its way to a node: text for `python3 -c`, and the modules that follow on standard input.
+
+What the agent's first word needs goes to its interpreter at once, as source and as code of this interpreter, so
+that a node with the same Python compiles nothing. All other modules follow when it has spoken and told which
+of the two it can use. All is packed once and the same for every node but for its nonce.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import importlib.util
+import marshal
+import secrets
+import sys
+import threading
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from launcher.system import file_cache
+from launcher.system.digests import DIGEST_SIZE
+
+AGENT_DIR = Path(__file__).resolve().parents[2] / "runtime" / "agent"
+OLDEST_PYTHON = (3, 8)
+TOO_OLD = 78  # exit status of an interpreter that is
+
+# -I: no module of the user's home directory is taken for one of the library; utf8: file names stay the
+# bytes they are
+FLAGS = ("-X", "utf8", "-I", "-S")
+
+# What an agent needs to say its first word.
+FIRST = (
+    "agent",
+    "agent.bootstrap",
+    "agent.greeting",
+    "agent.identity",
+    "agent.opening",
+)
+LOADER = "agent.bootstrap"
+NONCE_BYTES = 16
+_packing = threading.Lock()
+_packed_agents: dict[Path, PackedAgent] = {}
+_MARSHAL = 2  # a form that every Python 3 reads
+_KEPT_AS = "agent-1"  # the form, in the names of those that are kept
+
+# The first line is read by any Python from 2.7 on, and must not say more than that. A buffer of one byte reads
+# exactly so many bytes: what follows belongs to the agent. Neither an apostrophe nor a line end in here.
+_CODE = (
+    "import sys;v=sys.version_info[:2];"
+    "v<{oldest} and sys.exit(len(sys.argv)<2 and {too_old} or "
+    '"this is Python %d.%d; the node agent needs {oldest_text} or newer"%v);'
+    "import binascii,io,marshal,zlib;"
+    "b=io.BufferedReader(io.FileIO(0,closefd=False),1).read({size});"
+    "m,f=marshal.loads(zlib.decompress(binascii.a2b_base64(b[:-{tail}])));"
+    "g=dict(__name__=str());"
+    'i=sys.modules.get("_frozen_importlib_external");'
+    's,c=f["{loader}"];'
+    'exec(marshal.loads(c) if getattr(i,"MAGIC_NUMBER",0)==m else s,g);'
+    'g["boot"](m,f,b[-{tail}:-1].decode())'
+)
+
+
+@dataclass(frozen=True)
+class Bootstrap:
+    """One start of an agent.
+
+    Attributes:
+        nonce: makes its first line one that nothing else says.
+        payload: what goes to its standard input first: one word in letters and digits, so that a login script
+            that hands the input to another shell runs none of it.
+    """
+
+    nonce: str
+    payload: bytes
+
+    @property
+    def code(self) -> str:
+        """The argument of `python3 -c`; holds no apostrophe and no line end."""
+        return _CODE.format(
+            oldest=OLDEST_PYTHON,
+            oldest_text=".".join(map(str, OLDEST_PYTHON)),
+            too_old=TOO_OLD,
+            size=len(self.payload),
+            tail=2 * NONCE_BYTES + 1,
+            loader=LOADER,
+        )
+
+
+def agent_bootstrap(agent_dir: Path = AGENT_DIR) -> Bootstrap:
+    """The agent's modules and a new nonce."""
+    nonce = secrets.token_hex(NONCE_BYTES)
+    return Bootstrap(nonce, b"%b%b\n" % (packed_agent(agent_dir).first, nonce.encode()))
+
+
+@dataclass(frozen=True)
+class PackedAgent:
+    """All modules of an agent.
+
+    Attributes:
+        first: those of its first word, for `boot` in agent.bootstrap; in letters and digits.
+        code: all others as code of this interpreter.
+        source: all others as source.
+    """
+
+    first: bytes
+    code: bytes
+    source: bytes
+
+    def rest_for(self, magic: object) -> bytes:
+        """The body of the frame `modules`.
+
+        Args:
+            magic: what the agent's interpreter wants its code to begin with, in hexadecimal digits.
+        """
+        return self.code if magic == importlib.util.MAGIC_NUMBER.hex() else self.source
+
+
+def packed_agent(agent_dir: Path = AGENT_DIR, folder: Path | None = None) -> PackedAgent:
+    """Read and compiled once in a launcher's life.
+
+    Args:
+        folder: where the first call looks for what an earlier launcher compiled, and keeps it for a later one.
+    """
+    with _packing:  # once, not once for each thread that waits
+        if agent_dir not in _packed_agents:
+            _packed_agents[agent_dir] = _load_or_pack(agent_dir, folder)
+        return _packed_agents[agent_dir]
+
+
+def _load_or_pack(agent_dir: Path, folder: Path | None) -> PackedAgent:
+    sources = {
+        "agent" if path.stem == "__init__" else f"agent.{path.stem}": path.read_bytes()
+        for path in sorted(agent_dir.glob("*.py"))
+    }
+    if folder is None:
+        return _pack(sources)
+    about = marshal.dumps((sys.version, importlib.util.MAGIC_NUMBER, FIRST, sources), _MARSHAL)
+    path = folder / f"{hashlib.blake2b(about, digest_size=DIGEST_SIZE).hexdigest()}.{_KEPT_AS}"
+    content = file_cache.load(path)
+    if content is not None:
+        return PackedAgent(*marshal.loads(content))  # noqa: S302 - of this user, as the sources are
+    packed = _pack(sources)
+    file_cache.keep(path, marshal.dumps((packed.first, packed.code, packed.source)))
+    return packed
+
+
+def _pack(sources: dict[str, bytes]) -> PackedAgent:
+    modules = {}
+    for name, source in sources.items():
+        # level 2: without docstrings
+        code = compile(source, f"{name.replace('.', '/')}.py", "exec", dont_inherit=True, optimize=2)
+        modules[name] = (source, marshal.dumps(code))
+    first = {name: modules.pop(name) for name in FIRST}
+    nothing = b""
+    return PackedAgent(
+        base64.b64encode(_packed((importlib.util.MAGIC_NUMBER, first))),
+        _packed({name: (nothing, code) for name, (_, code) in modules.items()}),
+        _packed({name: (source, nothing) for name, (source, _) in modules.items()}),
+    )
+
+
+def _packed(part: Any) -> bytes:
+    return zlib.compress(marshal.dumps(part, _MARSHAL))

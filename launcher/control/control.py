@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a running job lets others see and do: its state directory and its control socket.
+
+Nothing here can fail or slow the job. The job's loop owns the state and gives a picture of it when asked by an event;
+a request to stop is posted as the event that a signal posts.
+"""
+
+from __future__ import annotations
+
+import queue
+import socket
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, TextIO, cast
+
+from launcher.control import job_record, job_status, known_jobs
+from launcher.control.control_server import ControlServer
+from launcher.control.job_status import Ask, Observer, Outcome
+from launcher.control.state_writer import StateWriter
+from launcher.errors import ExitCode, LauncherError
+from launcher.nodes.loop import Handlers
+from launcher.nodes.roster import Roster
+from launcher.plan.plan import Plan
+from launcher.screen.console import Console
+from launcher.screen.screen import Screen
+from launcher.screen.screen_file import ScreenFile
+from launcher.system.signals import SignalEvent
+from launcher.system.state_dir import SCREEN_FILE, make_job_dir, socket_paths
+from launcher.text.output_events import Event, PhaseEntered
+
+
+class Control:
+    """Shows one job to others; a context manager around its life.
+
+    Args:
+        collected: where log/ and output/ come.
+        events: the queue of the job's loop.
+        first: a connection of somebody who looks on from the start, or None.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        collected: Path,
+        events: queue.SimpleQueue[Any],
+        console: Console,
+        first: socket.socket | None = None,
+    ) -> None:
+        self._events = events
+        self._console = console
+        self._screen = Screen()
+        self._observer = Observer()
+        self._roster: Roster | None = None
+        self._asked = False
+        self._requests = 0
+        self._record = job_record.of_plan(plan, collected)
+        self._status: dict[str, Any] = {}
+        self._outcome = Outcome(int(ExitCode.PROCESS_FAILED), (), ())
+        self._writer: StateWriter | None = None
+        self._screen_log: Console | None = None
+        console.watch(self._screen.take)
+        where = plan.settings.state
+        paths = [where.short / f"{plan.job_id}.sock"]
+        try:
+            directory = make_job_dir(where, plan.job_id)
+        except OSError as error:
+            console.note(
+                f"the job's state cannot be kept in {where.jobs} ({error.strerror}): other terminals see less "
+                "of it; the job goes on"
+            )
+        else:
+            paths = socket_paths(where, directory, plan.job_id)
+            self._screen_log = Console(cast("TextIO", ScreenFile(directory / SCREEN_FILE)))
+            console.watch(self._screen_log.show)
+            self._writer = StateWriter(
+                directory,
+                record=lambda: self._record.as_json(),
+                status=lambda: self._status,
+                refresh=self._refresh,
+                failure=collected / "log" / "failure.json",
+                prune=lambda: known_jobs.prune(where),
+                tell=console.note,
+            )
+            console.watch(self._poke_writer)
+        welcome = {
+            "job_id": plan.job_id,
+            "launcher": self._record.launcher.as_json(),
+            "lease_s": plan.settings.lease_s,
+        }
+        self._server = ControlServer(
+            paths, first, welcome, self._screen, lambda: self._status, self._post_stop
+        )
+        self._record = job_record.with_socket(self._record, self._server.path)
+
+    def __enter__(self) -> Control:
+        self._server.start()
+        if self._writer is not None:
+            self._writer.start()
+        return self
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if error is not None:
+            self._outcome = _failed(error)
+        outcome = self._outcome
+        for tap in (self._screen.take, self._poke_writer):
+            self._console.unwatch(tap)
+        self._status = job_status.ended(self._status, outcome)
+        if self._screen_log is not None:
+            self._console.unwatch(self._screen_log.show)
+            self._screen_log.close()
+        if self._writer is not None:
+            self._writer.close()
+        self._server.close(outcome.exit_code, outcome.left, outcome.why if error is not None else ())
+
+    def observe(self, handlers: Handlers, roster: Roster) -> Handlers:
+        """The job's handlers, with an eye on what they handle."""
+        self._roster = roster
+        return self._observer.beside(handlers)
+
+    def end(self, code: ExitCode, left: Iterable[str], why: Iterable[str]) -> None:
+        """Note how the job ended; called on the loop's thread.
+
+        Args:
+            left: what could not be cleaned or collected.
+            why: the last screen's account of what went wrong first.
+        """
+        self._picture()
+        self._outcome = Outcome(int(code), tuple(left), tuple(why))
+
+    def _post_stop(self, number: int, force: bool, by: str) -> None:
+        """On the server's thread: what Ctrl+C does, twice when nothing shall be waited for."""
+        for _ in range(2 if force and not self._requests else 1):
+            self._requests += 1
+            self._events.put(SignalEvent(number, self._requests, by))
+
+    def _refresh(self) -> None:
+        """On the writer's thread: ask the loop for a picture; one question at a time."""
+        if not self._asked:
+            self._asked = True
+            self._events.put(Ask(self._picture))
+
+    def _poke_writer(self, event: Event) -> None:
+        if isinstance(event, PhaseEntered) and self._writer is not None:
+            self._writer.poke()
+
+    def _picture(self) -> None:
+        self._asked = False
+        if self._roster is not None:
+            self._status = job_status.take(self._record.job_id, self._screen, self._roster, self._observer)
+
+
+def _failed(error: BaseException) -> Outcome:
+    if isinstance(error, LauncherError):
+        return Outcome(int(error.exit_code), (), tuple(str(error).splitlines()))
+    return Outcome(int(ExitCode.PROCESS_FAILED), (), (f"the launcher failed: {error!r}",))

@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is known of a job from its submission: where it runs, how to get there, which process leads it.
+
+It holds no secret: neither the job's key, nor passed-through arguments, nor --env. Enough is kept to reach the nodes
+without conf.py, which may have changed since.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from launcher.config.hosts import parse_host
+from launcher.config.settings import Settings
+from launcher.plan.plan import Plan
+from launcher.system import process_id
+from launcher.system.process_id import ProcessId
+
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class NodeEntry:
+    """One node of a job.
+
+    Attributes:
+        host: as conf.py has it.
+        roles: such as ("pserver 0", "trainer 0").
+    """
+
+    node_id: int
+    name: str
+    host: str
+    root_dir: str
+    job_dir: str
+    python: str
+    roles: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Login:
+    """How to log in to the nodes: paths and times, never a key."""
+
+    config: str
+    known_hosts: str
+    identity_files: tuple[str, ...]
+    jump: str
+    connect_timeout_s: float
+
+
+@dataclass(frozen=True)
+class JobRecord:
+    """job.json.
+
+    Attributes:
+        submitted_at: seconds since 1970.
+        source: the workspace as given on the command line.
+        collected: absolute path of the directory that gets log/ and output/; empty when it is not known.
+        socket: where the launcher listens; empty when it does not.
+        rebuilt: put together from what the nodes told.
+    """
+
+    job_id: str
+    submitted_at: float
+    user: str
+    launcher: ProcessId
+    cwd: str
+    conf: str
+    source: str
+    mode: str
+    detached: bool
+    collected: str
+    lease_s: float
+    nodes: tuple[NodeEntry, ...]
+    login: Login
+    socket: str = ""
+    rebuilt: bool = False
+
+    def as_json(self) -> dict[str, Any]:
+        """For job.json."""
+        return {"version": VERSION, **asdict(self)}
+
+    def node(self, word: str) -> NodeEntry | None:
+        """The node with this id, name or host."""
+        return next((n for n in self.nodes if word in (str(n.node_id), n.name, n.host)), None)
+
+
+def of_plan(plan: Plan, collected: Path) -> JobRecord:
+    """What this launcher is about to run."""
+    settings = plan.settings
+    roles: dict[int, list[str]] = {node.node_id: [] for node in plan.nodes}
+    for word, ids in (("pserver", plan.pserver_nodes), ("trainer", plan.trainer_nodes)):
+        for rank, node_id in enumerate(ids):
+            roles[node_id].append(f"{word} {rank}")
+    return JobRecord(
+        job_id=plan.job_id,
+        submitted_at=time.time(),
+        user=user_name(),
+        launcher=process_id.own(),
+        cwd=os.getcwd(),
+        conf=str(settings.conf),
+        source=str(settings.package or settings.workspace or ""),
+        mode=str(settings.mode),
+        detached=settings.detach,
+        collected=str(collected.absolute()),
+        lease_s=settings.lease_s,
+        nodes=tuple(
+            NodeEntry(
+                n.node_id,
+                n.label,
+                n.host.describe(),
+                n.root_dir,
+                n.job_dir,
+                n.python,
+                tuple(roles[n.node_id]),
+            )
+            for n in plan.nodes
+        ),
+        login=login_of(settings),
+    )
+
+
+def submitter(collected: Path) -> dict[str, Any]:
+    """What nodes remember of who submitted a job, so that it can be found without this machine's state."""
+    return {"user": user_name(), "collected": str(collected.absolute()), **process_id.own().as_json()}
+
+
+def login_of(settings: Settings) -> Login:
+    """How a configuration logs in."""
+    return Login(
+        str(settings.ssh_config),
+        str(settings.ssh_known_hosts),
+        tuple(map(str, settings.ssh_identity_files)),
+        settings.ssh_jump,
+        settings.connect_timeout_s,
+    )
+
+
+def user_name() -> str:
+    """The name of this process's user, as far as it has one."""
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):
+        return str(os.getuid())
+
+
+def from_json(fields: Mapping[str, Any]) -> JobRecord:
+    """Reads what `as_json` gave.
+
+    Raises:
+        ValueError: it is something else, or of another version.
+    """
+    if fields.get("version") != VERSION:
+        raise ValueError(f"expected version {VERSION}, got {fields.get('version')!r}")
+    try:
+        login = fields["login"]
+        return JobRecord(
+            **{name: str(fields[name]) for name in ("job_id", "user", "cwd", "conf", "source", "mode")},
+            submitted_at=float(fields["submitted_at"]),
+            launcher=process_id.from_json(fields["launcher"]),
+            detached=bool(fields["detached"]),
+            collected=str(fields["collected"]),
+            lease_s=float(fields["lease_s"]),
+            nodes=tuple(map(_node, fields["nodes"])),
+            login=Login(
+                str(login["config"]),
+                str(login["known_hosts"]),
+                tuple(map(str, login["identity_files"])),
+                str(login["jump"]),
+                float(login["connect_timeout_s"]),
+            ),
+            socket=str(fields.get("socket") or ""),
+            rebuilt=bool(fields.get("rebuilt")),
+        )
+    except (KeyError, TypeError, AttributeError, OverflowError) as error:
+        raise ValueError(f"a field is missing or of another type: {error!r}") from error
+
+
+def _node(fields: Mapping[str, Any]) -> NodeEntry:
+    texts = {name: str(fields[name]) for name in ("name", "host", "root_dir", "job_dir", "python")}
+    parse_host(texts["host"])  # refuses what a shell or an option parser could act on
+    return NodeEntry(node_id=int(fields["node_id"]), roles=tuple(map(str, fields["roles"])), **texts)
+
+
+def with_socket(record: JobRecord, path: Path | None) -> JobRecord:
+    """The same job, listening there."""
+    return replace(record, socket="" if path is None else str(path))

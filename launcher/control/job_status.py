@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The state of a job as plain values: status.json, and what a second terminal is shown.
+
+Taken on the loop's thread, where the roster belongs. `Observer` notes what messages say of processes beside what the
+job itself does with them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from launcher.connection.link import MessageEvent
+from launcher.nodes.loop import Handlers
+from launcher.nodes.roster import NodeRecord, ProcessRecord, Roster
+from launcher.screen.screen import Screen
+from launcher.text.wrapping import visible
+
+VERSION = 1
+LINE_KEPT = 300  # characters
+LINE_READ = 2048  # bytes
+_STEPS = ("pass_id", "batch_id", "cost", "samples_per_s")
+
+
+@dataclass(frozen=True)
+class Ask:
+    """An event that has a question answered on the loop's thread."""
+
+    answer: Callable[[], None]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a job ended.
+
+    Attributes:
+        left: what could not be cleaned or collected, one line each.
+        why: what went wrong first, as the screen told it.
+    """
+
+    exit_code: int
+    left: tuple[str, ...]
+    why: tuple[str, ...]
+
+
+class Observer:
+    """What processes were last heard to say; the loop's thread alone uses it."""
+
+    def __init__(self) -> None:
+        self._said: dict[str, dict[str, Any]] = {}
+
+    def beside(self, handlers: Handlers) -> Handlers:
+        """The same handlers; what they have handled is noted here, and `Ask` is answered."""
+        notes = {
+            "started": lambda fields, body: {"pid": int(fields["pid"]), "started_at": time.time()},
+            "progress": lambda fields, body: {name: fields[name] for name in _STEPS},
+            "line": lambda fields, body: {"last_line": _last_line(body)},
+            "exited": lambda fields, body: {"code": fields["code"], "signal": fields["signal"]},
+        }
+        messages = {
+            kind: self._noting(handler, notes[kind]) if kind in notes else handler
+            for kind, handler in handlers.messages.items()
+        }
+        return replace(handlers, events={**handlers.events, Ask: lambda ask: ask.answer()}, messages=messages)
+
+    def of(self, process: str) -> dict[str, Any]:
+        """What is known of a process."""
+        return self._said.get(process, {})
+
+    def _noting(
+        self,
+        handler: Callable[[NodeRecord, MessageEvent], None],
+        note: Callable[[Mapping[str, Any], bytes], dict[str, Any]],
+    ) -> Callable[[NodeRecord, MessageEvent], None]:
+        def handle(record: NodeRecord, event: MessageEvent) -> None:
+            handler(record, event)
+            said = self._said.setdefault(str(event.fields["proc"]), {})
+            if event.kind == "started":  # perhaps once more
+                said.clear()
+            said.update(note(event.fields, event.body))
+
+        return handle
+
+
+def take(job_id: str, screen: Screen, roster: Roster, observer: Observer) -> dict[str, Any]:
+    """The state now."""
+    now, clock = time.time(), time.monotonic()
+    return {
+        "version": VERSION,
+        "job_id": job_id,
+        "updated_at": now,
+        "phase": screen.phase,
+        "exit_code": None,
+        "nodes": [_node(record, screen, now - clock) for record in roster.all()],
+        "processes": [
+            _process(record, roster, observer.of(name)) for name, record in roster.processes.items()
+        ],
+        "failures": [
+            {"node": f.node, "process": f.process, "what": f.what, "log": f.log} for f in roster.failures
+        ],
+        "left": [],
+        "why": [],
+    }
+
+
+def ended(status: Mapping[str, Any], outcome: Outcome) -> dict[str, Any]:
+    """The last state of a job."""
+    return {
+        **status,
+        "phase": "ended",
+        "exit_code": outcome.exit_code,
+        "left": list(outcome.left),
+        "why": list(outcome.why),
+        "ended_at": time.time(),
+    }
+
+
+def _node(record: NodeRecord, screen: Screen, offset_s: float) -> dict[str, Any]:
+    return {
+        "node_id": record.node.node_id,
+        "name": record.name,
+        "state": screen.state(record.node.node_id),
+        "hostname": visible(record.hostname)[:LINE_KEPT],
+        "heard_at": record.heard_at + offset_s if record.heard_at else None,
+        "job_dir": record.trees.get("workspace", ""),
+        "error": str(record.error or ""),
+    }
+
+
+def _process(record: ProcessRecord, roster: Roster, said: Mapping[str, Any]) -> dict[str, Any]:
+    process = record.process
+    return {
+        "name": process.name,
+        "role": process.role.value,
+        "rank": process.rank,
+        "node_id": process.node_id,
+        "node": roster.nodes[process.node_id].name,
+        "state": record.state.value,
+        "log": f"log/node_{process.node_id}/{process.log.removeprefix('log/')}",
+        **said,
+    }
+
+
+def _last_line(body: bytes) -> str:
+    line = body[-LINE_READ:].rstrip().rpartition(b"\n")[2]
+    return visible(line.decode("utf-8", "backslashreplace").rpartition("\r")[2])[:LINE_KEPT]

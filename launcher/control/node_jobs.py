@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs as their nodes know them: found and ended without the launcher, and without its state directory.
+
+What nodes say is untrusted text; it is read into plain values here and shown through `visible`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from launcher.config.settings import Settings
+from launcher.control import job_record
+from launcher.control.job_record import JobRecord, Login, NodeEntry
+from launcher.control.one_question import Answer, visit
+from launcher.system import process_id
+from launcher.system.process_id import ProcessId
+from launcher.system.state_dir import JOB_FILE, StatePlaces, is_job_id, make_job_dir, write_json
+from launcher.text.wrapping import visible
+
+END_S = 30.0
+GRACE_S = 2.0
+NOBODY = ProcessId("", 0, 0, "")
+
+
+@dataclass(frozen=True)
+class NodeJob:
+    """A job on one node.
+
+    Attributes:
+        alive: its agent lives.
+        running: (pid, command) of processes that carry its id.
+        ended: how it ended there, or empty.
+        launcher: who leads it, as far as the node was told.
+    """
+
+    job_id: str
+    node: NodeEntry
+    alive: bool
+    running: tuple[tuple[int, str], ...]
+    ended: str
+    since: float
+    user: str
+    collected: str
+    launcher: ProcessId
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing of it is left there."""
+        return not (self.alive or self.running)
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How ending a job went on one node.
+
+    Attributes:
+        told: what was done there, one sentence each.
+        left: (pid, command) of what still runs.
+        error: why the node could not be asked, or empty.
+    """
+
+    node: NodeEntry
+    told: tuple[str, ...]
+    left: tuple[tuple[int, str], ...]
+    error: str
+
+    @property
+    def clean(self) -> bool:
+        """Whether nothing of the job is left there, as far as can be seen."""
+        return not (self.left or self.error)
+
+
+def nodes_of(settings: Settings) -> tuple[NodeEntry, ...]:
+    """The nodes of a configuration, for visits."""
+    from launcher.plan import plan
+
+    built = plan.build(settings, "VISIT")
+    return tuple(
+        NodeEntry(node.node_id, node.label, node.host.describe(), node.root_dir, "", node.python)
+        for node in built.nodes
+    )
+
+
+def ask(nodes: Sequence[NodeEntry], login: Login) -> tuple[list[NodeJob], list[Answer]]:
+    """The jobs that nodes know of, and the answers of those that could not be asked."""
+    answers = visit(nodes, login, "jobs", "jobs_found", 10.0)
+    jobs = [job for answer in answers for job in _jobs(answer)]
+    return jobs, [answer for answer in answers if answer.fields is None]
+
+
+def end(job_id: str, nodes: Sequence[NodeEntry], login: Login, grace_s: float = GRACE_S) -> list[Ending]:
+    """End a job on its nodes; nothing else there is touched."""
+    answers = visit(nodes, login, "end_job", "job_ended", END_S + grace_s, job_id=job_id, grace_s=grace_s)
+    return [_ending(answer) for answer in answers]
+
+
+def rebuild(where: StatePlaces, jobs: Sequence[NodeJob], login: Login, conf: str) -> list[JobRecord]:
+    """Write a job.json for every job that nodes have a record of; what cannot be written is not.
+
+    Args:
+        jobs: of all nodes, mixed.
+    """
+    records = []
+    for job_id in dict.fromkeys(job.job_id for job in jobs if job.since):
+        mine = [job for job in jobs if job.job_id == job_id and job.since]
+        record = _record(mine, login, conf)
+        records.append(record)
+        try:
+            directory = make_job_dir(where, job_id)
+            if not (directory / JOB_FILE).exists():
+                write_json(directory / JOB_FILE, record.as_json())
+        except OSError:
+            continue
+    return records
+
+
+def _record(mine: Sequence[NodeJob], login: Login, conf: str) -> JobRecord:
+    first = next((job for job in mine if job.launcher != NOBODY), mine[0])
+    return JobRecord(
+        job_id=first.job_id,
+        submitted_at=min(job.since for job in mine),
+        user=first.user or job_record.user_name(),
+        launcher=first.launcher,
+        cwd="",
+        conf=conf,
+        source="",
+        mode="",
+        detached=False,
+        collected=first.collected,
+        lease_s=30.0,
+        nodes=tuple(job.node for job in mine),
+        login=login,
+        rebuilt=True,
+    )
+
+
+def _jobs(answer: Answer) -> list[NodeJob]:
+    found = (answer.fields or {}).get("jobs")
+    if not isinstance(found, list):
+        return []
+    return [job for job in (_job(answer.node, fields) for fields in found) if job is not None]
+
+
+def _job(node: NodeEntry, fields: Any) -> NodeJob | None:
+    if not isinstance(fields, dict) or not is_job_id(str(fields.get("job_id"))):
+        return None
+    submitter = fields.get("submitter")
+    submitter = submitter if isinstance(submitter, dict) else {}
+    try:
+        launcher = process_id.from_json(submitter)
+    except (KeyError, TypeError, ValueError):
+        launcher = NOBODY
+    processes = fields.get("processes")
+    roles = tuple(
+        visible(f"{one.get('role')} {one.get('rank')}")
+        for one in (processes if isinstance(processes, list) else [])
+        if isinstance(one, dict)
+    )
+    since = fields.get("since")
+    ended = fields.get("ended")
+    return NodeJob(
+        job_id=str(fields["job_id"]),
+        node=replace(node, job_dir=visible(str(fields.get("job_dir") or "")), roles=roles),
+        alive=fields.get("alive") is True,
+        running=_pairs(fields.get("running")),
+        ended=visible(str(ended.get("how"))) if isinstance(ended, dict) else "",
+        since=float(since) if isinstance(since, (int, float)) else 0.0,
+        user=visible(str(submitter.get("user") or "")),
+        collected=visible(str(submitter.get("collected") or "")),
+        launcher=launcher,
+    )
+
+
+def _ending(answer: Answer) -> Ending:
+    fields: Mapping[str, Any] = answer.fields or {}
+    told = fields.get("told")
+    sentences = tuple(visible(str(one)) for one in told) if isinstance(told, list) else ()
+    return Ending(answer.node, sentences, _pairs(fields.get("left")), visible(answer.error))
+
+
+def _pairs(found: Any) -> tuple[tuple[int, str], ...]:
+    pairs = [
+        one for one in (found if isinstance(found, list) else []) if isinstance(one, list) and len(one) == 2
+    ]
+    return tuple((one[0], visible(str(one[1]))) for one in pairs if isinstance(one[0], int))

@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Short visits to nodes: an agent is started on each, asked one thing, and leaves. For who is not a job's launcher.
+
+All nodes at once, each with its own deadline; what a node says is read with care, and its failure is its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import secrets
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from launcher.config.hosts import parse_host
+from launcher.connection import local
+from launcher.connection.link import Link, LinkLost, MessageEvent, Stream
+from launcher.connection.reactor import Wires
+from launcher.control.job_record import Login, NodeEntry
+from launcher.errors import ConnectError, LauncherError
+from launcher.system.descriptors import make_room
+
+AT_ONCE = 32
+MARGIN_S = 35.0  # for the start of an agent (30 s at most) and its answer, after the login
+LEASE_S = 30.0
+PING_S = 5.0
+ENDS_S = 3.0  # for all connections together
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one node said.
+
+    Attributes:
+        fields: its answer, or None.
+        error: why there is none, or empty.
+    """
+
+    node: NodeEntry
+    fields: dict[str, Any] | None
+    error: str = ""
+    hostname: str = ""
+
+
+@dataclass(frozen=True)
+class _Arrived:
+    """A login succeeded (stream) or failed (error)."""
+
+    index: int
+    stream: Stream | None
+    error: str
+
+
+def visit(
+    nodes: Sequence[NodeEntry], login: Login, request: str, answer: str, patience_s: float, **fields: Any
+) -> list[Answer]:
+    """Ask every node one thing; blocks until all have answered, failed, or let their time pass.
+
+    Args:
+        request: the kind of frame to send after `hello`.
+        answer: the kind of the frame that answers it.
+        patience_s: what the answer may take beyond login and start.
+        fields: of the request.
+
+    Raises:
+        UsageError: this process may not have so many connections.
+    """
+    make_room(len(nodes))
+    return _Round(nodes, login, (request, fields), answer, patience_s).run()
+
+
+class _Round:
+    """One question to many nodes; everything but the logins happens on the caller's thread."""
+
+    def __init__(
+        self,
+        nodes: Sequence[NodeEntry],
+        login: Login,
+        request: tuple[str, dict[str, Any]],
+        answer: str,
+        patience_s: float,
+    ) -> None:
+        self._nodes = nodes
+        self._login = login
+        self._request = request
+        self._answer = answer
+        self._limit_s = login.connect_timeout_s + MARGIN_S + patience_s
+        self._events: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._wires = Wires()
+        self._links: dict[int, Link] = {}
+        self._answers: dict[int, Answer] = {}
+        self._hostnames: dict[int, str] = {}
+        self._room = threading.Semaphore(AT_ONCE)
+
+    def run(self) -> list[Answer]:
+        threading.Thread(target=self._log_in, name="visit", daemon=True).start()
+        deadline = time.monotonic() + self._limit_s * (1 + len(self._nodes) // AT_ONCE)
+        pinged_at = time.monotonic()
+        try:
+            while len(self._answers) < len(self._nodes) and time.monotonic() < deadline:
+                with contextlib.suppress(queue.Empty):
+                    self._handle(self._events.get(timeout=0.25))
+                if time.monotonic() - pinged_at >= PING_S:
+                    pinged_at = time.monotonic()
+                    for link in self._links.values():
+                        link.send("ping", seq=1)
+        finally:
+            for link in self._links.values():
+                link.close()
+            self._wires.join(ENDS_S)
+        late = f"it did not answer within {self._limit_s:.0f} s"
+        return [self._answers.get(index, Answer(node, None, late)) for index, node in enumerate(self._nodes)]
+
+    def _log_in(self) -> None:
+        for index in range(len(self._nodes)):
+            self._room.acquire()
+            threading.Thread(target=self._arrive, args=(index,), name="visit", daemon=True).start()
+
+    def _arrive(self, index: int) -> None:
+        stream, error = None, ""
+        try:
+            stream = _open(self._nodes[index], self._login)
+        except LauncherError as refused:
+            error = refused.reason if isinstance(refused, ConnectError) else str(refused)
+        except Exception as broken:  # noqa: BLE001 - a thread's end must be an event, whatever ended it
+            error = f"{type(broken).__name__}: {broken}"
+        finally:
+            self._room.release()
+        self._events.put(_Arrived(index, stream, error))
+
+    def _handle(self, event: Any) -> None:
+        if isinstance(event, _Arrived):
+            self._greet(event)
+        elif isinstance(event, LinkLost):
+            self._note(event.node_id, None, f"the connection ended: {event.reason}")
+        elif isinstance(event, MessageEvent):
+            self._hear(event)
+
+    def _greet(self, event: _Arrived) -> None:
+        node = self._nodes[event.index]
+        if event.stream is None:
+            self._note(event.index, None, event.error)
+            return
+        link = self._links[event.index] = Link(
+            event.index, node.name, event.stream, self._events, self._wires
+        )
+        link.send(
+            "hello",
+            job_id=f"VISIT-{secrets.token_hex(6)}",  # no process carries it: leaving ends nothing
+            node_id=node.node_id,
+            lease_s=LEASE_S,
+            root_dir=node.root_dir,
+            python=node.python,
+        )
+        kind, fields = self._request
+        link.send(kind, **fields)
+
+    def _hear(self, event: MessageEvent) -> None:
+        if event.kind == "hello":
+            self._hostnames[event.node_id] = str(event.fields.get("hostname") or "")
+        elif event.kind == "failed":
+            self._note(event.node_id, None, f"it refused: {event.fields.get('detail')}")
+        elif event.kind == self._answer:
+            self._note(event.node_id, event.fields, "")
+        else:
+            return
+        if event.node_id in self._answers:
+            self._links[event.node_id].send("bye", grace_s=0.0, drain_s=0.0)
+
+    def _note(self, index: int, fields: dict[str, Any] | None, error: str) -> None:
+        hostname = self._hostnames.get(index, "")
+        self._answers.setdefault(index, Answer(self._nodes[index], fields, error, hostname))
+
+
+def _open(node: NodeEntry, login: Login) -> Stream:
+    host = parse_host(node.host)
+    if host.is_local:
+        return local.connect(node.name)
+    from launcher.ssh import login as ssh_login  # brings fabric, which embedded nodes do without
+
+    options = ssh_login.SshOptions(
+        config=Path(login.config),
+        known_hosts=Path(login.known_hosts),
+        identity_files=tuple(map(Path, login.identity_files)),
+        jump=login.jump,
+        connect_timeout_s=login.connect_timeout_s,
+    )
+    return ssh_login.connect(host, options, node.python)

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads status.json as far as it is one: anything may have written it, and everything that shows it trusts this.
+
+What has another type than `job_status` writes is left out; a number is finite.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from launcher.control.job_status import VERSION
+
+_TEXT, _WHOLE, _NUMBER = (str,), (int,), (int, float)
+_LARGEST = 1 << 63
+
+_FIELDS: Mapping[str, tuple[type, ...]] = MappingProxyType(
+    {
+        "version": _WHOLE,
+        "job_id": _TEXT,
+        "phase": _TEXT,
+        "exit_code": _WHOLE,
+        "updated_at": _NUMBER,
+        "ended_at": _NUMBER,
+    }
+)
+_LISTS: Mapping[str, Mapping[str, tuple[type, ...]]] = MappingProxyType(
+    {
+        "nodes": {
+            "node_id": _WHOLE,
+            "heard_at": _NUMBER,
+            **dict.fromkeys(("name", "state", "hostname", "job_dir", "error"), _TEXT),
+        },
+        "processes": {
+            **dict.fromkeys(("rank", "node_id", "pid", "pass_id", "batch_id", "code", "signal"), _WHOLE),
+            **dict.fromkeys(("started_at", "cost", "samples_per_s"), _NUMBER),
+            **dict.fromkeys(("name", "role", "node", "state", "log", "last_line"), _TEXT),
+        },
+        "failures": dict.fromkeys(("node", "process", "what", "log"), _TEXT),
+    }
+)
+_LINES = ("left", "why")
+
+
+def read(fields: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What a status file says; nothing where there is none."""
+    if fields is None:
+        return {}
+    if fields.get("version", VERSION) != VERSION:
+        return {"phase": "unknown (another version of paddle.py wrote its status)"}
+    found = _typed(fields, _FIELDS)
+    for name, types in _LISTS.items():
+        if isinstance(fields.get(name), list):
+            found[name] = [_typed(one, types) for one in fields[name] if isinstance(one, dict)]
+    for name in _LINES:
+        if isinstance(fields.get(name), list):
+            found[name] = [line for line in fields[name] if isinstance(line, str)]
+    return found
+
+
+def _typed(fields: Mapping[str, Any], types: Mapping[str, tuple[type, ...]]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if name in types and _is(value, types[name])}
+
+
+def _is(value: object, types: tuple[type, ...]) -> bool:
+    if value is None:
+        return True
+    if isinstance(value, bool) or not isinstance(value, types):
+        return False
+    return not isinstance(value, int | float) or (math.isfinite(value) and abs(value) < _LARGEST)

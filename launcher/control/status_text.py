@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How jobs are shown by `paddle.py status`: as text for people, as JSON for programs. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from launcher.control.known_jobs import KnownJob
+from launcher.control.node_jobs import NodeJob
+from launcher.control.one_question import Answer
+from launcher.text.wrapping import table, visible
+
+STALE_S = 15.0
+_SHOWN_LINE = 100
+
+
+def job_table(jobs: Sequence[KnownJob], now: float) -> list[str]:
+    """All jobs, one line each."""
+    rows = [
+        (
+            job.job_id,
+            job.describe(),
+            ago(now - job.record.submitted_at),
+            str(len(job.record.nodes)),
+            _progress_of(job.status),
+            job.record.source or job.record.collected,
+        )
+        for job in jobs
+    ]
+    return table(("job", "state", "age", "nodes", "progress", "workspace"), rows, set())
+
+
+def detail(job: KnownJob, now: float) -> list[str]:
+    """One job with its nodes and processes."""
+    record, status = job.record, job.status
+    lines = [
+        f"{job.job_id}: {job.describe()}",
+        f"  submitted {ago(now - record.submitted_at)} ago by {record.user}, {record.launcher.describe()}"
+        + (", detached" if record.detached else "")
+        + (" (rebuilt from its nodes)" if record.rebuilt else ""),
+        *_words("  workspace: ", record.source),
+        *_words("  conf: ", record.conf),
+        *_words("  logs: ", record.collected and f"{record.collected}/log"),
+        *_words("  state: ", str(job.directory)),
+    ]
+    lines += _health(job, now)
+    if status.get("nodes"):
+        lines += table(
+            ("node", "name", "state", "heard", "job directory"),
+            [_node(n, now) for n in _list(status, "nodes")],
+            set(),
+        )
+    if status.get("processes"):
+        head = ("process", "node", "pid", "state", "pass", "batch", "cost", "samples/s")
+        processes = _list(status, "processes")
+        lines += table(head, [_process(one) for one in processes], set())
+        said = [(str(one.get("name")), str(one.get("last_line") or "")) for one in processes]
+        lines += [f"  {name} last said: {visible(line)[:_SHOWN_LINE]}" for name, line in said if line]
+    failures = _list(status, "failures")
+    lines += [
+        f"  failed: {visible(str(one.get('process') or 'node'))} on {visible(str(one.get('node')))}: "
+        f"{visible(str(one.get('what')))}"
+        for one in failures
+    ]
+    if not failures:
+        lines += [f"  {visible(str(line))}" for line in status.get("why") or ()]
+    lines += [f"  {visible(str(line))}" for line in status.get("left") or ()]
+    return lines
+
+
+def as_json(job: KnownJob) -> dict[str, Any]:
+    """One job for programs: job.json, status.json, and whether its launcher lives."""
+    return {**job.record.as_json(), "running": job.running, "state": job.describe(), "status": job.status}
+
+
+def on_nodes(jobs: Sequence[NodeJob], failed: Sequence[Answer], now: float) -> list[str]:
+    """What nodes told of their jobs."""
+    rows = [
+        (
+            job.job_id,
+            job.node.name,
+            "running" if not job.over else f"ended: {job.ended}" if job.ended else "died",
+            ", ".join(job.node.roles) or f"{len(job.running)} processes",
+            ago(now - job.since) if job.since else "",
+            job.launcher.describe() if job.launcher.pid else "",
+            job.node.job_dir,
+        )
+        for job in sorted(jobs, key=lambda job: (job.job_id, job.node.node_id))
+    ]
+    lines = []
+    if rows:
+        lines = table(("job", "node", "state", "processes", "age", "launcher", "job directory"), rows, set())
+    else:
+        lines = ["no job is known on the nodes that answered"]
+    return lines + [f"! {answer.node.name}: {visible(answer.error)}" for answer in failed]
+
+
+def ago(seconds: float) -> str:
+    """ "12 s", "3 min", "2 h", "5 d"."""
+    for unit, size in (("d", 86400.0), ("h", 3600.0), ("min", 60.0)):
+        if seconds >= 2 * size or (unit != "min" and seconds >= size):
+            return f"{seconds / size:.0f} {unit}"
+    return f"{max(0.0, seconds):.0f} s"
+
+
+def _health(job: KnownJob, now: float) -> list[str]:
+    """What is to be said when the launcher is not there, or says nothing new."""
+    if job.ended:
+        return []
+    heard = job.status.get("updated_at")
+    heard_s = now - heard if isinstance(heard, (int, float)) else None
+    last = "" if heard_s is None else f"; what follows is {ago(heard_s)} old"
+    if job.running is None:
+        return [f"  its launcher runs on {job.record.launcher.host}, which cannot be seen from here{last}"]
+    if not job.running:
+        return [
+            f"  its launcher is gone without a word; its nodes stop within {job.record.lease_s:g} s{last}",
+            f"  to see and to make sure: paddle.py status --nodes {job.job_id}, paddle.py stop {job.job_id}",
+        ]
+    if heard_s is not None and heard_s > STALE_S:
+        return [
+            f"  its launcher has written nothing for {ago(heard_s)}: it hangs, is stopped, or its disk is full"
+        ]
+    return []
+
+
+def _node(fields: Mapping[str, Any], now: float) -> tuple[str, ...]:
+    heard = fields.get("heard_at")
+    return (
+        str(fields.get("node_id")),
+        str(fields.get("name")),
+        str(fields.get("state") or ""),
+        f"{ago(now - heard)} ago" if isinstance(heard, (int, float)) else "",
+        str(fields.get("error") or fields.get("job_dir") or ""),
+    )
+
+
+def _process(fields: Mapping[str, Any]) -> tuple[str, ...]:
+    state = str(fields.get("state"))
+    if fields.get("signal"):
+        state = f"{state}, signal {fields['signal']}"
+    elif fields.get("code") is not None:
+        state = f"{state}, code {fields['code']}"
+    return (
+        str(fields.get("name")),
+        str(fields.get("node")),
+        _word(fields.get("pid")),
+        state,
+        _word(fields.get("pass_id")),
+        _word(fields.get("batch_id")),
+        _number(fields.get("cost"), ".5g"),
+        _number(fields.get("samples_per_s"), ",.0f"),
+    )
+
+
+def _progress_of(status: Mapping[str, Any]) -> str:
+    steps = [one for one in _list(status, "processes") if isinstance(one.get("pass_id"), int)]
+    if not steps:
+        return ""
+    least = min(steps, key=lambda one: (one["pass_id"], int(one.get("batch_id") or 0)))
+    return f"pass {least['pass_id']} batch {least.get('batch_id')}"
+
+
+def _list(status: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
+    found = status.get(name)
+    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+
+
+def _words(label: str, text: str) -> list[str]:
+    return [label + visible(text)] if text else []
+
+
+def _word(value: object) -> str:
+    return "" if value is None else str(value)
+
+
+def _number(value: object, form: str) -> str:
+    return format(value, form) if isinstance(value, (int, float)) else ""

@@ -1,2 +1,0 @@
-# SPDX-License-Identifier: Apache-2.0
-"""The ways to get agents started on nodes, one module each."""

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Brings the files of all nodes to disk, in a thread of its own: a disk that stalls must not stall the job's loop.
+
+What waits is bounded by what nodes may send unacknowledged: a chunk is acknowledged when it is written, so a slow
+disk slows the sending. Acknowledgements are saved up; one for each small chunk would cost more than the chunk.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from launcher.files.collect import Collector
+
+ACK_SIZE = 256 << 10  # bytes; far below what may travel unacknowledged
+CLOSE_S = 30.0
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Event: chunks of a node were written, or could not be.
+
+    Attributes:
+        size: bytes to acknowledge.
+        problem: a sentence for the user, or empty.
+    """
+
+    node_id: int
+    size: int
+    problem: str
+
+
+class Collection:
+    """Files on their way to disk.
+
+    Args:
+        root: the directory that gets log/ and output/.
+        events: the loop's queue; gets `Stored`.
+    """
+
+    def __init__(self, root: Path, events: queue.SimpleQueue[Any]) -> None:
+        self._collector = Collector(root)
+        self._events = events
+        self._jobs: deque[Callable[[], None]] = deque()
+        self._wake = threading.Condition()
+        self._closing = False
+        self._unacked: dict[int, int] = {}
+        self._thread = threading.Thread(target=self._work, name="collection", daemon=True)
+        self._thread.start()
+
+    def store(self, node_id: int, path: str, offset: int, reset: bool, body: bytes, eof: bool) -> None:
+        """Have a chunk written; see `Collector.store`.
+
+        Raises:
+            ProtocolError: the path leads elsewhere, or the offset is none.
+        """
+        self._collector.check(node_id, path, offset)
+
+        def write() -> None:
+            problem = self._collector.store(node_id, path, offset, reset, body, eof)
+            size = self._unacked.get(node_id, 0) + len(body)
+            if size < ACK_SIZE and not problem:
+                self._unacked[node_id] = size
+                return
+            self._unacked[node_id] = 0
+            self._events.put(Stored(node_id, size, problem))
+
+        self._post(write)
+
+    def move(self, node_id: int, path: str, to: str) -> None:
+        """Give a log the name that it has on its node now.
+
+        Raises:
+            ProtocolError: it is no log, or a path leads elsewhere.
+        """
+        self._collector.check_move(node_id, path, to)
+        self._post(lambda: self._collector.move(node_id, path, to))
+
+    @property
+    def has_output(self) -> bool:
+        """Whether a file of output/ came; asked when the collection was closed."""
+        return self._collector.has_output
+
+    def close(self, timeout_s: float = CLOSE_S) -> list[str]:
+        """Write what waits and close every file; returns a sentence for each that is not complete."""
+        with self._wake:
+            self._closing = True
+            self._wake.notify()
+        self._thread.join(timeout_s)
+        if self._thread.is_alive():
+            return [f"the disk of log/ and output/ did not take everything within {timeout_s:g} s"]
+        return self._collector.close()
+
+    def _post(self, job: Callable[[], None]) -> None:
+        with self._wake:
+            if not self._closing:
+                self._jobs.append(job)
+                self._wake.notify()
+
+    def _work(self) -> None:
+        while True:
+            with self._wake:
+                while not (self._jobs or self._closing):
+                    self._wake.wait()
+                if not self._jobs:
+                    return
+                jobs, self._jobs = self._jobs, deque()
+            for job in jobs:
+                job()

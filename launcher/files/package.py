@@ -1,0 +1,266 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A tree of files as a manifest: what is to be on a node, with a digest for every file.
+
+Reads and hashes, sends nothing. Names stay the bytes they are: a byte that is not UTF-8 becomes a surrogate
+and back. `log/` and `output/` at the top, `.git` and `__pycache__` anywhere, and what .paddleignore names
+never travel.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import re
+import stat
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import BinaryIO
+
+import pathspec
+
+from launcher.errors import WorkspaceError
+from launcher.files.tree_links import link_problem
+from launcher.system.digests import DIGEST_SIZE, Digests
+from launcher.text.wrapping import visible
+
+IGNORE_FILE = ".paddleignore"
+MANIFEST_PART = 1 << 20  # bytes of JSON in one frame, about
+LISTED = 20  # problems that an error names
+
+_PERMISSIONS = 0o777
+_NEVER_AT_TOP = frozenset(("log", "output"))
+_NEVER = frozenset((".git", "__pycache__"))
+_SHADOWS = ("paddle.py", "paddle")
+_SHARD_NUMBER = re.compile(r"-([0-9]{5})$")
+_SPECIAL = {
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One thing in a tree.
+
+    Attributes:
+        path: relative to the top, with slashes.
+        mode: permission bits; setuid, setgid and sticky never travel.
+        size, digest, source, content: of a regular file; source is where it can be read, if it is not the content.
+        target: of a symlink.
+        is_dir: whether it is a directory.
+    """
+
+    path: str
+    mode: int = 0
+    size: int = 0
+    digest: str = ""
+    source: str = ""
+    content: bytes | None = None
+    target: str = ""
+    is_dir: bool = False
+
+    def open(self) -> BinaryIO:
+        """The bytes of a regular file, to read; OSError where they cannot be read."""
+        return io.BytesIO(self.content) if self.content is not None else open(self.source, "rb", buffering=0)
+
+    def manifest_item(self) -> list[str | int]:
+        """The entry as the agent reads it."""
+        if self.target:
+            return [self.path, "l", self.target]
+        if self.is_dir:
+            return [self.path, "d", self.mode]
+        return [self.path, "f", self.mode, self.size, self.digest]
+
+
+@dataclass(frozen=True)
+class Package:
+    """A whole tree, in the order of its paths."""
+
+    entries: tuple[Entry, ...]
+
+    @cached_property
+    def files(self) -> tuple[Entry, ...]:
+        """The regular files."""
+        return tuple(entry for entry in self.entries if entry.digest)
+
+    @cached_property
+    def by_digest(self) -> dict[str, Entry]:
+        """One file for each digest."""
+        return {entry.digest: entry for entry in reversed(self.files)}
+
+    @cached_property
+    def total_bytes(self) -> int:
+        """Bytes of all files as they will lie on a node."""
+        return sum(entry.size for entry in self.files)
+
+    @cached_property
+    def digest(self) -> str:
+        """Digest of names, modes and contents together."""
+        state = hashlib.blake2b(digest_size=DIGEST_SIZE)
+        for part in self.manifest_parts():
+            state.update(part)
+        return state.hexdigest()
+
+    def manifest_parts(self) -> tuple[bytes, ...]:
+        """The manifest as JSON lists, each small enough for a frame; at least one."""
+        return self._parts
+
+    @cached_property
+    def _parts(self) -> tuple[bytes, ...]:
+        return tuple(self._make_parts())
+
+    def _make_parts(self) -> Iterator[bytes]:
+        items: list[str] = []
+        size = 0
+        for entry in self.entries:
+            item = json.dumps(entry.manifest_item(), separators=(",", ":"))
+            items.append(item)
+            size += len(item)
+            if size >= MANIFEST_PART:
+                yield f"[{','.join(items)}]".encode()
+                items, size = [], 0
+        if items or not self.entries:
+            yield f"[{','.join(items)}]".encode()
+
+
+def workspace_package(root: Path, withheld: Collection[str] = (), digests: Digests | None = None) -> Package:
+    """Walk and hash the user's workspace.
+
+    Args:
+        withheld: files that do not travel, relative to `root`.
+        digests: remembers files that have not changed; without it every file is read.
+
+    Raises:
+        WorkspaceError: something in it cannot travel; names it.
+    """
+    return _package(root, _read_ignored(root), _SHADOWS, withheld, digests)
+
+
+def runtime_package(root: Path, digests: Digests | None = None) -> Package:
+    """Walk and hash what jobs import: the Python files under `root`/paddle."""
+    package = _package(
+        root, pathspec.GitIgnoreSpec.from_lines(["/*", "!/paddle/"]), shadows=(), digests=digests
+    )
+    wanted = {entry.path for entry in package.files if entry.path.endswith(".py")}
+    folders = {str(parent) for path in wanted for parent in Path(path).parents}
+    return Package(tuple(entry for entry in package.entries if entry.path in wanted | folders))
+
+
+def shard(package: Package, shard_dirs: Iterable[str], ranks: Collection[int], trainers: int) -> Package:
+    """What one node gets: of the files `*-NNNNN` under `shard_dirs` those with NNNNN mod `trainers` in its `ranks`.
+
+    A suffix may follow the number, as in `train-00003.txt`.
+    """
+    prefixes = tuple(directory.strip("/") + "/" for directory in shard_dirs)
+    if not prefixes:
+        return package
+
+    def is_here(entry: Entry) -> bool:
+        number = _SHARD_NUMBER.search(entry.path.rpartition("/")[2].partition(".")[0])
+        if entry.is_dir or number is None or not entry.path.startswith(prefixes):
+            return True
+        return int(number[1]) % trainers in ranks
+
+    return Package(tuple(entry for entry in package.entries if is_here(entry)))
+
+
+def _read_ignored(root: Path) -> pathspec.GitIgnoreSpec:
+    path = root / IGNORE_FILE
+    try:
+        if not path.is_file() and path.exists():  # a named pipe would never end
+            raise WorkspaceError(f"{path}: must be a file")
+        lines = path.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+    except FileNotFoundError:
+        lines = []
+    except OSError as error:
+        raise WorkspaceError(f"{path}: cannot be read: {error.strerror}") from error
+    return pathspec.GitIgnoreSpec.from_lines(lines)
+
+
+def _package(
+    root: Path,
+    ignored: pathspec.GitIgnoreSpec,
+    shadows: Iterable[str],
+    withheld: Collection[str] = (),
+    digests: Digests | None = None,
+) -> Package:
+    problems: list[str] = []
+    entries: dict[str, Entry] = {}
+    files: dict[str, os.stat_result] = {}
+    for path, found in _walk(root, ignored, problems):
+        if path in withheld:
+            continue
+        if path in shadows:
+            problems.append(f"{path} hides the paddle package on the nodes; rename it")
+        entry = _entry(path, found, files, problems)
+        if entry is not None:
+            entries[path] = entry
+    hashed = (digests or Digests(None)).of((entries[path].source, status) for path, status in files.items())
+    for path in files:
+        result = hashed[entries[path].source]
+        if isinstance(result, OSError):
+            problems.append(f"{path} cannot be read: {result.strerror}")
+        else:
+            entries[path] = replace(entries[path], digest=result.digest, size=result.size)
+    links = {path: entry.target for path, entry in entries.items() if entry.target}
+    for path in links:
+        problem = link_problem(path, links, entries)
+        if problem:
+            problems.append(f"{path} is a link {problem}")
+    if problems:
+        listed = "\n  ".join(visible(problem) for problem in sorted(problems)[:LISTED])
+        if len(problems) > LISTED:
+            listed += f"\n  and {len(problems) - LISTED} more"
+        raise WorkspaceError(
+            f"{root} cannot be dispatched; remove these or name them in {IGNORE_FILE}:\n  {listed}"
+        )
+    return Package(tuple(entries[path] for path in sorted(entries)))
+
+
+def _walk(
+    root: Path, ignored: pathspec.GitIgnoreSpec, problems: list[str]
+) -> Iterator[tuple[str, os.DirEntry[str]]]:
+    todo = [""]
+    while todo:
+        folder = todo.pop()
+        try:
+            found = list(os.scandir(root / folder))
+        except OSError as error:
+            problems.append(f"{folder or root} cannot be read: {error.strerror}")
+            continue
+        for entry in found:
+            path = f"{folder}/{entry.name}" if folder else entry.name
+            is_dir = entry.is_dir(follow_symlinks=False)
+            if entry.name in _NEVER or path in _NEVER_AT_TOP:
+                continue
+            if ignored.match_file(path + "/" if is_dir else path):
+                continue
+            yield path, entry
+            if is_dir:
+                todo.append(path)
+
+
+def _entry(
+    path: str, found: os.DirEntry[str], files: dict[str, os.stat_result], problems: list[str]
+) -> Entry | None:
+    try:
+        status = found.stat(follow_symlinks=False)
+        mode = stat.S_IMODE(status.st_mode) & _PERMISSIONS
+        if stat.S_ISLNK(status.st_mode):
+            return Entry(path, target=os.readlink(found.path))
+        if stat.S_ISDIR(status.st_mode):
+            return Entry(path, mode, is_dir=True)
+        if stat.S_ISREG(status.st_mode):
+            files[path] = status
+            return Entry(path, mode, source=found.path)  # its digest comes later, with all others
+    except OSError as error:
+        problems.append(f"{path} cannot be read: {error.strerror}")
+        return None
+    problems.append(f"{path} is {_SPECIAL.get(stat.S_IFMT(status.st_mode), 'no regular file')}")
+    return None

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every node of a job gets: the runtime, the workspace (its share of it), and the nodefile.
+
+Listed and digested once, before any connection; a workspace that cannot travel is refused here.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from launcher.config.entry import files
+from launcher.connection.link import Link
+from launcher.errors import WorkspaceError
+from launcher.files.bundle import bundle
+from launcher.files.dispatch import RUNTIME, WORKSPACE, Dispatch
+from launcher.files.package import Package, runtime_package, shard, workspace_package
+from launcher.plan.plan import Node, Plan
+from launcher.system.digests import MEMORIES, Digests, memory_of
+
+RUNTIME_DIR = Path(__file__).resolve().parents[2] / "runtime"
+OUTPUT_NODE = 0
+TREES = frozenset((RUNTIME, WORKSPACE))
+
+
+class Cargo:
+    """The trees of one job.
+
+    Raises:
+        WorkspaceError: something in the workspace cannot travel.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        package = plan.settings.package
+        runtime = runtime_package(RUNTIME_DIR, _digests(RUNTIME_DIR, plan))
+        self._runtime = bundle(runtime, plan.settings.state.jobs / MEMORIES)
+        self._workspace = (
+            None
+            if package is None
+            else _checked(workspace_package(package, _withheld(plan), _digests(package, plan)), plan)
+        )
+
+    def describe(self) -> str:
+        """What travels, for the screen."""
+        if self._workspace is None:
+            return "the runtime; the workspace is there already"
+        return f"{len(self._workspace.files)} files of the workspace and {len(self._runtime.tree.files)} of the runtime"
+
+    def bytes_for(self, node: Node) -> int:
+        """What a node has to have room for: cache and job directory may each hold a copy."""
+        share = self._share(node)
+        return self._runtime.unpacked_bytes + 2 * (share.total_bytes if share else 0)
+
+    def offer(self, node: Node, link: Link, hold: bool = False) -> dict[str, Dispatch]:
+        """Begin to bring both trees to a node; the dispatches by tree.
+
+        Args:
+            hold: files are sent only when a dispatch is told so.
+        """
+        dispatches = (
+            Dispatch(
+                link,
+                self._runtime.package,
+                tree=RUNTIME,
+                dest=f".paddle/runtime/{self._runtime.tree.digest[:32]}",
+                unpacked_bytes=self._runtime.unpacked_bytes,
+                hold=hold,
+            ),
+            Dispatch(
+                link,
+                self._share(node),
+                tree=WORKSPACE,
+                dest=node.job_dir if self._workspace is None else _below(node),
+                files={"nodefile": f"{node.node_id}\n"},
+                collect=["log", "output"] if node.node_id == OUTPUT_NODE else ["log"],
+                hold=hold,
+            ),
+        )
+        for dispatch in dispatches:
+            dispatch.start()
+        return {dispatch.tree: dispatch for dispatch in dispatches}
+
+    def _share(self, node: Node) -> Package | None:
+        if self._workspace is None:
+            return None
+        # scripts choose their shard by trainer rank; a node without a trainer needs none
+        trainer_nodes = self._plan.trainer_nodes
+        ranks = {rank for rank, node_id in enumerate(trainer_nodes) if node_id == node.node_id}
+        return shard(self._workspace, self._plan.settings.shard_dirs, ranks, len(trainer_nodes))
+
+
+def _below(node: Node) -> str:
+    """The job directory relative to ROOT_DIR; nodes that share ROOT_DIR have one each."""
+    return node.job_dir.removeprefix(node.root_dir.rstrip("/") + "/")
+
+
+def _digests(root: Path, plan: Plan) -> Digests:
+    return Digests(memory_of(root, plan.settings.state.jobs))
+
+
+def _withheld(plan: Plan) -> frozenset[str]:
+    """Files of variables inside the workspace, relative to it: what they hold may be secret, and the nodes get it."""
+    root = plan.settings.package
+    found = [form for path in plan.settings.env_files for form in (path.absolute(), path.resolve())]
+    roots = [root.absolute(), root.resolve()] if root is not None else []
+    return frozenset(
+        str(path.relative_to(top)) for path in found for top in roots if path.is_relative_to(top)
+    )
+
+
+def _checked(package: Package, plan: Plan) -> Package:
+    """The package, if what trainers run is in it."""
+    root = plan.settings.package
+    names = files(plan.settings.entry, root) if root is not None else ()
+    if names and not {one.path for one in package.entries}.intersection(names):
+        raise WorkspaceError(
+            f"{names[0]} is not sent to the nodes: .paddleignore names it, "
+            f"or it lies in log/ or output/, which never travel"
+        )
+    return package

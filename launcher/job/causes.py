@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which of the things that went wrong caused the others. Pure.
+
+When one process dies or freezes, others die of it: their connections to it break or time out. So failures that
+arrive together are ranked by what causes what, and only then by arrival. One whose last words are of a broken
+connection to a failed peer is an echo; what ends after we began to stop the job was ended by us, unless its last
+words are an echo's, or are those of the cause: then it is one more of the same.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from launcher.nodes.failure import Failure, Kind
+
+_LAST_LINES = 12
+_LINE_END = 500  # characters of a line that are looked through; hundreds of processes may fail at once
+_QUOTE = 160
+_BROKEN = re.compile(
+    r"connection ?(was )?(reset|refused|aborted|closed|lost|broken?)|ConnectionError|broken ?pipe|timed? ?out|"
+    r"did not answer|PserverLost|gave up waiting|no route to host|host unreachable|remote process exited|"
+    r"peer (was )?closed|socket closed|NCCL.*(remote|unhandled system) error",
+    re.IGNORECASE,
+)
+_ADDRESS = re.compile(
+    r"\[?((?:\d{1,3}\.){3}\d{1,3}|[0-9a-fA-F]*:[0-9a-fA-F:]+:[0-9a-fA-F]+)\]?(?::(\d{1,5}))?"
+)
+
+
+@dataclass(frozen=True)
+class Echo:
+    """A failure that followed from another one.
+
+    Attributes:
+        why: for people: "connection to 10.0.0.7:7164 lost".
+    """
+
+    failure: Failure
+    why: str
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What came of what.
+
+    Attributes:
+        same: failures with the same last words as the cause.
+        echoes: failures that followed from the cause.
+        others: failures of their own.
+        ended: processes that ended because the job was stopped.
+    """
+
+    cause: Failure
+    same: tuple[Failure, ...]
+    echoes: tuple[Echo, ...]
+    others: tuple[Failure, ...]
+    ended: tuple[Failure, ...]
+
+
+def first_cause(failures: Sequence[Failure]) -> Failure:
+    """The failure that explains the others; failures are in order of arrival, at least one."""
+    early = [failure for failure in failures if not failure.late] or list(failures)
+    return min(early, key=_rank)
+
+
+def judge(failures: Sequence[Failure]) -> Verdict:
+    """Tell the cause from what followed; failures as in `first_cause`."""
+    cause = first_cause(failures)
+    same, echoes, others, ended = [], [], [], []
+    failed = frozenset().union(*(f.addresses for f in failures if not f.late and not broken_line(f)))
+    for failure in failures:
+        why = _why_echo(failure, cause, failed)
+        if failure is cause:
+            continue
+        if _has_same_end(failure, cause):
+            same.append(failure)
+        elif why:
+            echoes.append(Echo(failure, why))
+        elif failure.late:
+            ended.append(failure)
+        else:
+            others.append(failure)
+    return Verdict(cause, tuple(same), tuple(echoes), tuple(others), tuple(ended))
+
+
+def broken_line(failure: Failure) -> str:
+    """The last line of a process's last words that tells of a broken connection, or nothing."""
+    if failure.kind is not Kind.EXIT or failure.signal:
+        return ""
+    for line in reversed(failure.tail[-_LAST_LINES:]):
+        if _BROKEN.search(line[-_LINE_END:]):
+            return line.strip()
+    return ""
+
+
+def last_error(failure: Failure) -> str:
+    """The last line of the Python traceback at the end of its log, or nothing."""
+    begun = [i for i, line in enumerate(failure.tail) if line.startswith("Traceback (most recent call last)")]
+    if not begun:
+        return ""
+    for line in failure.tail[begun[-1] + 1 :]:
+        if line and not line[0].isspace():
+            return line
+    return ""
+
+
+def _rank(failure: Failure) -> int:
+    if failure.kind is Kind.NODE_LOST:
+        return 0
+    if failure.kind is Kind.FROZEN:
+        return 1
+    if failure.role != "trainer" and failure.kind is not Kind.STALLED:
+        return 2
+    if failure.kind is Kind.STALLED:
+        return 4
+    if failure.kind is Kind.HUNG:
+        return 5
+    return 6 if broken_line(failure) else 3
+
+
+def _why_echo(failure: Failure, cause: Failure, failed: frozenset[str]) -> str:
+    """Why a failure followed from another, or nothing.
+
+    Args:
+        failed: addresses of what failed for reasons of its own.
+    """
+    if cause.kind is Kind.NODE_LOST and failure.node_id == cause.node_id and failure.process:
+        return "it ran on the lost node"
+    line = broken_line(failure)
+    if not line:
+        return ""
+    address = _ADDRESS.search(line)
+    if address is None:
+        return _quoted(line)
+    if failed and address[1] not in failed:
+        return ""
+    return f"connection to {address[0]} lost"
+
+
+def _has_same_end(failure: Failure, cause: Failure) -> bool:
+    if failure.kind is not Kind.EXIT or (failure.code, failure.signal) != (cause.code, cause.signal):
+        return False
+    error = last_error(cause)
+    return bool(error) and last_error(failure) == error
+
+
+def _quoted(line: str) -> str:
+    return line if len(line) <= _QUOTE else line[:_QUOTE] + " ..."

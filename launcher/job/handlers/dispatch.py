@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the job does when a node answers to the cargo it was offered, and when the cargo cannot get there.
+
+A node that fails does not stop the others: all finish first, so that a second try finds their files in place.
+"""
+
+from __future__ import annotations
+
+from launcher.connection.link import MessageEvent
+from launcher.errors import DispatchError
+from launcher.files.dispatch import DispatchState
+from launcher.files.payload import TREES
+from launcher.job.context import Situation
+from launcher.job.relay_run import RelayRun
+from launcher.nodes.roster import NodeRecord
+
+LISTED = 20  # nodes that an error names
+
+
+class DispatchReactions:
+    """The trees on their way to the nodes."""
+
+    def __init__(self, situation: Situation) -> None:
+        self._situation = situation
+        self._relays = RelayRun(situation.roster)
+
+    def offer(self, record: NodeRecord) -> None:
+        """Begin, or begin again, to bring the cargo to a node."""
+        assert record.link is not None
+        record.trees.clear()
+        self._relays.restart(record)
+        record.dispatches = self._situation.cargo.offer(record.node, record.link, self._relays.takes(record))
+        self._situation.node_state(record, "dispatch")
+
+    def answered(self, record: NodeRecord, event: MessageEvent) -> None:
+        """A tree is lacking files, is there, or could not be built."""
+        dispatch = record.dispatches[event.fields["tree"]]
+        dispatch.handle(event)
+        if dispatch.error is not None and not self._situation.stopping:
+            self.give_up(record, dispatch.error)
+        if dispatch.state is DispatchState.DONE:
+            record.trees[dispatch.tree] = dispatch.path
+        self._relays.advance()
+
+    def relaying(self, record: NodeRecord, event: MessageEvent) -> None:
+        """A node can give files to others now, or cannot."""
+        self._relays.relaying(record, event.fields)
+
+    def give_up(self, record: NodeRecord, error: DispatchError) -> None:
+        """The trees cannot get to a node; the others go on."""
+        if record.dispatch_error is None:
+            record.dispatch_error = error
+            self._situation.console.note(str(error))
+            self._situation.node_state(record, "failed")
+        self._relays.leave(record)
+
+    def is_over(self) -> bool:
+        """Whether every node has all trees or never will; called now and then, goes on with what waits."""
+        self._relays.advance()
+        return all(
+            record.dispatch_error is not None or record.trees.keys() == TREES
+            for record in self._situation.roster.all()
+        )
+
+    def finish(self) -> str:
+        """Close the ways between the nodes; returns what was sent, for the screen.
+
+        Raises:
+            DispatchError: the trees did not get to some node; names all of these.
+        """
+        self._relays.close()
+        records = self._situation.roster.all()
+        errors = [record.dispatch_error for record in records if record.dispatch_error is not None]
+        if errors:
+            first, *others = errors
+            lines = [str(first).partition(": ")[2], *(f"also {error}" for error in others[: LISTED - 1])]
+            if len(others) >= LISTED:
+                lines.append(f"and {len(others) - LISTED + 1} more nodes")
+            raise DispatchError(first.node, "\n  ".join(lines))
+        sent = sum(dispatch.bytes_sent for record in records for dispatch in record.dispatches.values())
+        relayed_to = self._relays.relayed_to
+        text = f"{self._situation.cargo.describe()}: on {len(records)} nodes, {_amount(sent)} sent"
+        return text + (f", relayed to {relayed_to} nodes" if relayed_to else "")
+
+
+def _amount(size: int) -> str:
+    return f"{size / 1e6:.1f} MB" if size >= 100_000 else f"{size / 1e3:.1f} kB" if size else "nothing"

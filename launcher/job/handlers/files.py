@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the job does with what comes back: lines for the screen, chunks of files, remarks of a node."""
+
+from __future__ import annotations
+
+import math
+import time
+
+from launcher.connection.link import MessageEvent
+from launcher.files.collector_thread import Stored
+from launcher.job.context import Situation
+from launcher.nodes import handshake
+from launcher.nodes.roster import NodeRecord
+from launcher.system import job_time
+from launcher.system.rate_limit import Allowance
+
+REMARKS = 50  # of a node at once
+REMARKS_A_SECOND = 1.0
+REMARK_SIZE = 4000  # characters
+
+
+class FileReactions:
+    """Logs and output."""
+
+    def __init__(self, situation: Situation) -> None:
+        self._collector = situation.collector
+        self._console = situation.console
+        self._roster = situation.roster
+        self._remarks: dict[int, Allowance] = {}
+
+    def pong(self, record: NodeRecord, event: MessageEvent) -> None:
+        """The node answered: one more look at its clock."""
+        handshake.pong(record, event)
+        clock = event.fields.get("clock")
+        if clock is not None:
+            record.node_time.answered(int(event.fields["seq"]), _finite(clock))
+
+    def line(self, record: NodeRecord, event: MessageEvent) -> None:
+        """Lines of a process, or how many bytes of them did not come."""
+        fields = event.fields
+        name = self._roster.known(fields["proc"])
+        if fields.get("unsent"):
+            self._console.unsent(name, record.name, int(fields["unsent"]), str(fields.get("log", "its log")))
+            return
+        self._console.process_line(
+            name, record.name, event.body, partial=bool(fields.get("partial")), at=_moment(record, event)
+        )
+
+    def file(self, record: NodeRecord, event: MessageEvent) -> None:
+        """The next bytes of a file under log/ or output/."""
+        fields = event.fields
+        self._collector.store(
+            record.node.node_id,
+            fields["path"],
+            fields["offset"],
+            fields["reset"],
+            event.body,
+            fields.get("eof", True),
+        )
+        record.filed_at = time.monotonic()
+
+    def moved(self, record: NodeRecord, event: MessageEvent) -> None:
+        """A log was renamed on its node."""
+        self._collector.move(record.node.node_id, event.fields["path"], event.fields["to"])
+
+    def stored(self, event: Stored) -> None:
+        """Chunks are on disk: the node may send more."""
+        if event.problem:
+            self._console.note(event.problem)
+        self._roster.nodes[event.node_id].send("ack", bytes=event.size)
+
+    def notice(self, record: NodeRecord, event: MessageEvent) -> None:
+        """A remark of the node; too many are counted instead of shown."""
+        allowance = self._remarks.setdefault(record.node.node_id, Allowance(REMARKS, REMARKS_A_SECOND))
+        refused = allowance.refused
+        if not allowance.take():
+            if not refused:
+                self._console.note(f"{record.name}: its remarks come too fast; some are not shown")
+            return
+        if refused:
+            allowance.refused = 0
+            self._console.note(f"{record.name}: {refused} remarks were not shown")
+        self._console.note(f"{record.name}: {str(event.fields['text'])[:REMARK_SIZE]}")
+
+
+def _moment(record: NodeRecord, event: MessageEvent) -> float:
+    """When a line was written, on our time line; never in the future."""
+    now = job_time.now()
+    if event.fields.get("t") is None:
+        return now
+    return min(now, _finite(event.fields["t"]) - record.node_time.offset_s(record.clock_offset_s))
+
+
+def _finite(value: object) -> float:
+    if not isinstance(value, int | float) or not math.isfinite(value):
+        raise ValueError(f"{value!r} is no time")
+    return float(value)

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the job does when a node is connected, speaks of itself, falls silent or is lost."""
+
+from __future__ import annotations
+
+import time
+
+from launcher.connection.link import Link, LinkLost, MessageEvent
+from launcher.control.job_record import submitter
+from launcher.errors import ConnectError, DispatchError
+from launcher.job.context import Situation
+from launcher.job.handlers.dispatch import DispatchReactions
+from launcher.nodes import handshake
+from launcher.nodes.loop import ALARM_S
+from launcher.nodes.roster import NodeRecord
+from launcher.ssh.connector import Connected, ConnectFailed
+
+
+class NodeReactions:
+    """Connections and what comes of them."""
+
+    def __init__(self, situation: Situation, dispatch: DispatchReactions) -> None:
+        self._situation = situation
+        self._plan = situation.plan
+        self._settings = situation.settings
+        self._roster = situation.roster
+        self._console = situation.console
+        self._dispatch = dispatch
+
+    def connect(self, record: NodeRecord) -> None:
+        """Begin to connect to a node."""
+        record.error = None
+        record.attempts += 1
+        record.connecting_since = time.monotonic()
+        self._situation.engine.connect(record.node)
+        self._situation.node_state(record, "connecting")
+
+    def connected(self, event: Connected) -> None:
+        """A byte stream to the agent is there: greet it, and ask what it is or have it clean up."""
+        situation = self._situation
+        record = self._roster.nodes[event.node_id]
+        record.link = Link(event.node_id, record.name, event.stream, situation.events, situation.engine.wires)
+        record.heard_at = time.monotonic()
+        record.stopped, record.left = False, ()  # that was said by an agent before this one
+        record.send(
+            "hello",
+            job_id=self._plan.job_id,
+            node_id=record.node.node_id,
+            lease_s=self._settings.lease_s,
+            root_dir=record.node.root_dir,
+            python=record.node.python,
+            submitter=submitter(self._roster.collected),
+        )
+        if situation.stopping:
+            record.send("stop", procs=None, grace_s=0.0 if situation.forced else self._settings.stop_grace_s)
+        elif record.probed is None:
+            need = situation.cargo.bytes_for(record.node)
+            record.send("probe", **handshake.probe_of(self._plan, record.node, need))
+
+    def connect_failed(self, event: ConnectFailed) -> None:
+        """There is no way to the node."""
+        record = self._roster.nodes[event.node_id]
+        record.error = event.error
+        self._situation.node_state(record, "failed")
+        if self._situation.clock.current == "dispatch" and not self._situation.stopping:
+            reason = f"the connection broke, and a second one failed: {event.error}"
+            self._dispatch.give_up(record, DispatchError(record.name, reason))
+
+    def link_lost(self, event: LinkLost) -> None:
+        """A connection broke: once during dispatch it is made again, later the node has failed."""
+        record = self._roster.nodes[event.node_id]
+        if record.link is None or (event.link is not None and event.link is not record.link):
+            return
+        record.drop(ConnectError(record.name, event.reason))
+        if self._situation.stopping:
+            return
+        self._situation.node_state(record, "lost")
+        in_dispatch = self._situation.clock.current == "dispatch"
+        if in_dispatch and record.attempts == 1:
+            self._console.note(f"{record.name}: the connection broke ({event.reason}); connecting once more")
+            record.trees.clear()  # nothing starts there before it is offered all again
+            self.connect(record)
+        elif in_dispatch:
+            reason = f"the connection broke twice: {event.reason}"
+            self._dispatch.give_up(record, DispatchError(record.name, reason))
+        elif record.trees:
+            self._lost(record, f"lost: {event.reason}")
+
+    def hello(self, record: NodeRecord, event: MessageEvent) -> None:
+        """The agent speaks; after a broken dispatch the cargo is offered again."""
+        handshake.hello(record, event)
+        if not self._situation.stopping and record.probed is not None:
+            self._dispatch.offer(record)
+
+    def probed(self, record: NodeRecord, event: MessageEvent) -> None:
+        """What preflight will judge."""
+        handshake.probed(record, event, self._plan)
+
+    def reached(self, record: NodeRecord, event: MessageEvent) -> None:
+        """Which peers the node can connect to."""
+        handshake.reached(record, event)
+
+    def silent(self, record: NodeRecord) -> None:
+        """No word for ALARM_S: tell it."""
+        self._console.note(
+            f"{record.name}: no word for {ALARM_S:.0f} s; lost after {self._settings.lease_s:g} s"
+        )
+        self._situation.node_state(record, "silent")
+
+    def back(self, record: NodeRecord) -> None:
+        """A silent node spoke again."""
+        self._console.note(f"{record.name}: is back")
+        self._situation.node_state(record, "running")
+
+    def lease_over(self, record: NodeRecord) -> None:
+        """No word for a whole lease: the node is lost, and stops its processes by itself."""
+        reason = f"no word for {self._settings.lease_s:g} s"
+        if not record.login_s:
+            reason += (
+                " after the login: no node agent started; see what ~/.bashrc does there without a terminal"
+            )
+        record.drop(ConnectError(record.name, reason))
+        if self._situation.stopping:
+            return
+        if self._situation.clock.current == "dispatch":
+            self._dispatch.give_up(record, DispatchError(record.name, reason))
+        else:
+            self._lost(record, reason)
+
+    def _lost(self, record: NodeRecord, what: str) -> None:
+        self._roster.fail_node(record, what)
+        if self._roster.is_done_with(record):
+            self._console.note(f"{record.name}: {what}; its trainers were done, the job goes on")

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the job does when a process starts, is ready, gets on, ends, or cannot be started."""
+
+from __future__ import annotations
+
+from launcher.config.options import Mode
+from launcher.connection.link import MessageEvent
+from launcher.errors import ConnectError, DispatchError
+from launcher.job.context import Situation
+from launcher.job.handlers.dispatch import DispatchReactions
+from launcher.nodes.failure import Kind, describe_exit
+from launcher.nodes.roster import NodeRecord, ProcessRecord, ProcessState
+from launcher.plan.plan import Endpoints, Role
+
+_TOO_EARLY = (
+    "ended with exit code 0 and never answered as a pserver; "
+    "expected exe.run(t.get_pserver_program(...)) where TRAINING_ROLE is PSERVER"
+)
+
+
+class ProcessReactions:
+    """The life of the job's processes."""
+
+    def __init__(self, situation: Situation, dispatch: DispatchReactions) -> None:
+        self._situation = situation
+        self._roster = situation.roster
+        self._dispatch = dispatch
+
+    def failed(self, record: NodeRecord, event: MessageEvent) -> None:
+        """A request could not be carried out: of a tree, of a process, or of the node."""
+        fields = event.fields
+        if fields.get("tree"):
+            self._dispatch.answered(record, event)
+            return
+        process = self._roster.processes.get(str(fields.get("proc")))
+        if process is not None:
+            process.state = ProcessState.EXITED
+            self._roster.fail_process(process, f"could not be started: {fields['detail']}", Kind.NOT_STARTED)
+            return
+        request, what = fields["request"], str(fields["detail"])
+        in_dispatch = self._situation.clock.current == "dispatch"
+        if record.probed is None:
+            record.drop(ConnectError(record.name, f"refused {request}: {what}"))
+        elif self._situation.stopping or (in_dispatch and not request):  # it may be connected to once more
+            self._situation.console.note(f"{record.name}: {what}")
+        elif in_dispatch:
+            self._dispatch.give_up(record, DispatchError(record.name, f"refused {request}: {what}"))
+        elif not request:  # it stops its part of the job; what follows from that is no cause
+            self._roster.fail_node(record, what)
+        else:
+            self._roster.fail_node(record, f"refused {request}: {what}", Kind.REFUSED)
+
+    def started(self, record: NodeRecord, event: MessageEvent) -> None:
+        """The process is there."""
+        process = self._roster.processes.get(self._roster.known(event.fields["proc"]))
+        if process is not None:  # else a messenger, or one that the job goes on without
+            process.state = ProcessState.RUNNING
+            self._situation.node_state(record, "running")
+
+    def ready(self, record: NodeRecord, event: MessageEvent) -> None:
+        """A pserver answered on all its ports."""
+        process = self._roster.processes[event.fields["proc"]]
+        process.endpoints = Endpoints(
+            tuple(event.fields["endpoints"]), tuple(event.fields["sparse_endpoints"])
+        )
+
+    def progress(self, record: NodeRecord, event: MessageEvent) -> None:
+        """A trainer made a step."""
+        fields = event.fields
+        name = self._roster.known(fields["proc"])
+        self._situation.clock.note_first_step()
+        self._situation.console.progress(
+            record.node.node_id,
+            fields["pass_id"],
+            fields["batch_id"],
+            fields["cost"],
+            fields["samples_per_s"],
+            process=name,
+        )
+
+    def exited(self, record: NodeRecord, event: MessageEvent) -> None:
+        """The process is gone; only with 0 it may end by itself, a trainer or a Fluid script that served."""
+        fields = event.fields
+        how = describe_exit(fields["code"], fields["signal"], str(fields.get("out_of_memory") or ""))
+        errand = self._roster.messengers.pop(fields["proc"], None)
+        if errand is not None:
+            if fields["code"] != 0 and not self._situation.stopping:
+                self._roster.fail_node(record, f"{errand}: {how}", Kind.REFUSED)
+            return
+        process = self._roster.processes.get(self._roster.known(fields["proc"]))
+        if process is None:  # the job goes on without it
+            return
+        process.state, process.stall = ProcessState.EXITED, None
+        is_trainer = process.process.role is Role.TRAINER
+        if process.ending:
+            return
+        if is_trainer and fields["code"] == 0:
+            # in collective mode all are started again together, if one is
+            process.done = self._situation.settings.mode is not Mode.COLLECTIVE
+            return
+        if self._is_fluid_pserver(process) and fields["code"] == 0:
+            if process.endpoints is not None:  # it ends when all trainers have left it
+                process.done = True
+                return
+            how = _TOO_EARLY
+        self._roster.fail_process(
+            process,
+            how,
+            Kind.EXIT,
+            tail=tuple(fields["tail"].splitlines()),
+            code=fields["code"],
+            signal=fields["signal"],
+            late=self._situation.stopping,
+        )
+
+    def _is_fluid_pserver(self, record: ProcessRecord) -> bool:
+        return self._situation.settings.mode is Mode.FLUID and record.process.role is Role.PSERVER

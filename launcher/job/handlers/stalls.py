@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the job does when a process lives and does not get on, and when it goes on after all."""
+
+from __future__ import annotations
+
+import time
+
+from launcher.connection.link import MessageEvent
+from launcher.job.context import Situation
+from launcher.nodes.failure import Kind
+from launcher.nodes.roster import NodeRecord, Stall
+
+NO_STEP = "no step"
+
+
+class StallReactions:
+    """Frozen and hung processes."""
+
+    def __init__(self, situation: Situation) -> None:
+        self._situation = situation
+        self._roster = situation.roster
+
+    def stalled(self, record: NodeRecord, event: MessageEvent) -> None:
+        """Tell it; a trainer without a step has had its time already, a frozen process gets a lease."""
+        fields = event.fields
+        process = self._roster.processes.get(fields["proc"])
+        if process is None or process.ending or self._situation.stopping:
+            return
+        what, stacks = str(fields["what"]), str(fields["stacks"])
+        process.stacks = stacks
+        name = self._roster.failure_of(process, what, Kind.STALLED).name()
+        if fields["cause"] == NO_STEP:
+            self._roster.fail_process(process, f"hung: {what}", Kind.HUNG, stacks=stacks)
+            return
+        process.stall = Stall(what, stacks, time.monotonic())
+        self._situation.console.note(
+            f"{name} is frozen: {what}; given up in {self._situation.settings.lease_s:g} s"
+        )
+        self._situation.node_state(record, "frozen")
+
+    def recovered(self, record: NodeRecord, event: MessageEvent) -> None:
+        """It goes on."""
+        process = self._roster.processes.get(event.fields["proc"])
+        if process is None or process.stall is None:
+            return
+        process.stall = None
+        name = self._roster.failure_of(process, "", Kind.STALLED).name()
+        self._situation.console.note(f"{name} goes on")
+        self._situation.node_state(record, "running")
+
+    def stacks(self, record: NodeRecord, event: MessageEvent) -> None:
+        """Where a process is, as somebody asked; its log has it too."""
+        process = self._roster.processes.get(event.fields["proc"])
+        if process is not None:
+            process.stacks = str(event.fields["stacks"])

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the job does when it is asked to stop, and when a node says that it has stopped."""
+
+from __future__ import annotations
+
+from launcher.connection.link import MessageEvent
+from launcher.job.context import Situation
+from launcher.nodes.failure import Kind
+from launcher.nodes.roster import NodeRecord
+from launcher.system.signals import SignalEvent
+
+
+class Stopped(Exception):
+    """The user asked the job to stop."""
+
+    def __init__(self, event: SignalEvent) -> None:
+        super().__init__(event.name)
+        self.event = event
+
+
+class StopReactions:
+    """The end of the job."""
+
+    def __init__(self, situation: Situation) -> None:
+        self._situation = situation
+
+    def signal(self, event: SignalEvent) -> None:
+        """The first request ends the phase; a second one, while all is stopped, kills at once."""
+        situation = self._situation
+        if not situation.stopping:
+            raise Stopped(event)
+        situation.asked_again = situation.asked_again or event
+        for record in situation.roster.live():
+            record.send("stop", procs=None, grace_s=0.0)
+
+    def stopped(self, record: NodeRecord, event: MessageEvent) -> None:
+        """All that was asked for is gone there, but for what is left."""
+        if event.fields.get("procs") is not None:
+            record.parting = max(0, record.parting - 1)
+            for pid, command in event.fields["left"]:
+                self._situation.roster.fail_node(record, f"pid {pid} {command} cannot be ended", Kind.REFUSED)
+            return
+        record.stopped = True
+        record.left = tuple((int(pid), str(command)) for pid, command in event.fields["left"])
+        self._situation.node_state(record, "stopped")
+
+    def goodbye(self, record: NodeRecord, event: MessageEvent) -> None:
+        """The agent's last frame."""
+        record.complete = not event.fields.get("rest") and not record.cut_off
+        record.drop(None)

@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Goes on after a failure, if the policy says so: starts trainers again, or leaves them out."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Collection
+from dataclasses import replace
+
+from launcher.config.options import Mode
+from launcher.job.causes import first_cause
+from launcher.job.context import Situation
+from launcher.job.messenger import send_word_of
+from launcher.job.policy import Policy, Trainer, backoff_s, decide
+from launcher.job.starter import Starter
+from launcher.nodes import incidents
+from launcher.nodes.failure import Failure
+from launcher.nodes.incidents import Incident
+from launcher.nodes.loop import Loop
+from launcher.nodes.roster import ProcessRecord, ProcessState
+from launcher.plan import pserver_state
+
+KILL_S = 8.0  # what an agent may take beyond the grace until killed processes are gone
+
+
+class JobFailed(Exception):
+    """Something of the job failed; the roster holds the failures."""
+
+
+class Recovery:
+    """Carries out a policy on the roster."""
+
+    def __init__(self, situation: Situation, loop: Loop, starter: Starter) -> None:
+        settings = situation.settings
+        self._situation = situation
+        self._settings = settings
+        self._roster = situation.roster
+        self._loop = loop
+        self._starter = starter
+        self._plan = situation.plan
+        self._due: dict[str, float] = {}
+        together = settings.mode is Mode.COLLECTIVE
+        self._policy = Policy(
+            together, settings.max_restarts, settings.min_trainers, pserver_state.pserver_restarts(settings)
+        )
+        self._jitter = random.Random(situation.plan.job_id)  # noqa: S311 - it spreads retries, nothing secret
+
+    def is_idle(self) -> bool:
+        """Whether no restart is waiting for its time."""
+        return not self._due
+
+    def is_due(self) -> bool:
+        """Whether the time of a restart has come."""
+        return any(at <= time.monotonic() for at in self._due.values())
+
+    def absorb(self) -> None:
+        """Deal with the failures of the roster.
+
+        Raises:
+            JobFailed: the job does not go on; the failures stay.
+        """
+        failures = self._roster.failures
+        if self._policy.is_stop(failures):
+            raise JobFailed
+        trainers = [
+            Trainer(record.process.name, record.process.node_id, record.restarts)
+            for record in self._roster.trainers()
+        ]
+        revived = {record.process.name: record.restarts for record in self._roster.pservers()}
+        decision = decide(self._policy, trainers, self._plan.pserver_nodes, failures, revived)
+        if decision.refusal:
+            self._note(f"the job ends: {decision.refusal}")
+            raise JobFailed
+        cause = first_cause(failures)
+        told = list(failures)
+        failures.clear()
+        if decision.leave_out:
+            self._leave_out(decision.leave_out, told)
+        self._part([*decision.revive, *decision.restart, *decision.leave_out])
+        if decision.revive:
+            self._revive(decision.revive, cause)
+        if decision.restart:
+            self._schedule(decision.restart, cause)
+        if decision.leave_out:
+            self._forget(decision.leave_out)
+
+    def start_due(self) -> None:
+        """Start what is due."""
+        now = time.monotonic()
+        due = [name for name, at in self._due.items() if at <= now]
+        for name in due:
+            del self._due[name]
+        if not self._policy.together:  # there are pservers in no other job
+            for name in due:
+                record = self._roster.processes[name]
+                self._starter.again(record.process, record.restarts + 1)
+            return
+        restarts = max(self._roster.processes[name].restarts for name in due) + 1
+        for record in self._roster.trainers():
+            del self._roster.processes[record.process.name]
+        for process in self._starter.trainers(self._plan):
+            self._starter.again(process, restarts)
+
+    def _schedule(self, names: Collection[str], cause: Failure) -> None:
+        number = 1 + max(self._roster.processes[name].restarts for name in names)
+        wait_s = backoff_s(self._settings.restart_backoff_s, number, self._jitter.random())
+        at = time.monotonic() + wait_s
+        self._due.update(dict.fromkeys(names, at))
+        who = f"all {len(names)} trainers are" if self._policy.together else f"{_listed(names)} is"
+        limit = f" of {self._policy.max_restarts}" if self._policy.max_restarts else ""
+        text = f"{cause.headline()}; {who} started again in {wait_s:.1f} s (restart {number}{limit})"
+        self._roster.incidents.append(Incident(incidents.RESTART, text))
+        self._note(text)
+
+    def _revive(self, names: Collection[str], cause: Failure) -> None:
+        """Start pservers again, the first time at once: trainers wait for them."""
+        number = 1 + max(self._roster.processes[name].restarts for name in names)
+        wait_s = 0.0
+        if number > 1:
+            wait_s = backoff_s(self._settings.restart_backoff_s, number - 1, self._jitter.random())
+        self._due.update(dict.fromkeys(names, time.monotonic() + wait_s))
+        limit = self._policy.pserver_restarts
+        text = (
+            f"{cause.headline()}; {_listed(names)} is started again with its state in {wait_s:.1f} s "
+            f"(restart {number} of {limit})"
+        )
+        self._roster.incidents.append(Incident(incidents.RESTART, text))
+        self._note(text)
+
+    def _leave_out(self, names: Collection[str], failures: list[Failure]) -> None:
+        remaining = len(self._roster.trainers()) - len(names)
+        nodes = {failure.node_id: failure for failure in failures if not failure.process}
+        by_process = {failure.process: failure for failure in failures}
+        for name in sorted(names):
+            process = self._roster.processes[name].process
+            why = by_process.get(name) or nodes[process.node_id]
+            who = f"{name.replace('-', ' ', 1)} on {self._roster.nodes[process.node_id].name}"
+            text = f"{who} is left out: {why.what}; the job goes on with {remaining} trainers"
+            self._roster.incidents.append(Incident(incidents.LEFT_OUT, text))
+            self._note(text)
+        for node_id in nodes:
+            self._roster.nodes[node_id].left_out = True
+
+    def _part(self, names: Collection[str]) -> None:
+        """End processes, and what they left behind, so that their names and ports are free."""
+        by_node: dict[int, list[str]] = {}
+        records: list[ProcessRecord] = []
+        for name in names:
+            record = self._roster.processes[name]
+            self._due.pop(name, None)
+            node = self._roster.nodes[record.process.node_id]
+            if node.link is None:
+                record.state = ProcessState.EXITED
+                continue
+            record.ending, record.stall = True, None
+            records.append(record)
+            by_node.setdefault(record.process.node_id, []).append(name)
+        for node_id, stopping in by_node.items():
+            self._roster.nodes[node_id].parting += 1
+            self._roster.nodes[node_id].send(
+                "stop", procs=sorted(stopping), grace_s=self._settings.stop_grace_s
+            )
+        parting = [node for node_id in by_node if not (node := self._roster.nodes[node_id]).left_out]
+        self._loop.until(
+            lambda: all(node.parting == 0 or node.link is None for node in parting),
+            self._settings.stop_grace_s + KILL_S,
+        )
+        for record in records:
+            record.state = ProcessState.EXITED
+
+    def _forget(self, names: Collection[str]) -> None:
+        """The job is smaller from now on: others must know."""
+        gone = [self._roster.processes.pop(name).process for name in sorted(names)]
+        if self._policy.together:
+            # not by rank: who waits for a restart still has that of its last life
+            seated = tuple(record.process.node_id for record in self._roster.trainers())
+            nodes = tuple(node for node in self._plan.nodes if node.node_id in seated)
+            self._plan = replace(self._plan, nodes=nodes, trainer_nodes=seated)
+            return
+        for process in gone:
+            send_word_of(process, self._plan, self._roster, self._starter)
+
+    def _note(self, text: str) -> None:
+        self._situation.console.note(text)
+
+
+def _listed(names: Collection[str]) -> str:
+    return ", ".join(name.replace("-", " ", 1) for name in sorted(names))

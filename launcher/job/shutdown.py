@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The end of a job: stop what runs, bring home what was written, tell what could not be done.
+
+Nothing that goes wrong here ends the shutdown, and every wait has a deadline: for collecting it is silence, so that
+a large model on a slow line arrives. A second request to stop kills at once and leaves seconds for the rest.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from launcher.errors import ConnectError, LauncherError
+from launcher.files.dispatch import WORKSPACE
+from launcher.job.context import Situation
+from launcher.job.handlers.nodes import NodeReactions
+from launcher.nodes.loop import Loop
+from launcher.nodes.roster import NodeRecord
+
+MARGIN_S = 3.0  # what a node may take beyond the deadline it was given
+FORCED_STOP_S = 1.0  # after a second request: for the word that everything was killed
+FORCED_S = 1.5  # after a second request: for the rest of logs and output
+FAREWELL_S = 0.5  # after a second request: for the goodbye
+ENDS_S = 3.0  # for the ends of all connections together
+DRAIN_LIMIT_S = 86400.0
+
+
+@dataclass(frozen=True)
+class Undone:
+    """What could not be done, as lines for the screen.
+
+    Attributes:
+        unclean: processes that may still run.
+        missing: files that did not come back whole.
+        excused: both, of nodes that the job went on without.
+    """
+
+    unclean: tuple[str, ...]
+    missing: tuple[str, ...]
+    excused: tuple[str, ...] = ()
+
+
+class Shutdown:
+    """Ends one job.
+
+    Args:
+        enter: called with the name of each phase.
+    """
+
+    def __init__(
+        self, situation: Situation, loop: Loop, nodes: NodeReactions, enter: Callable[[str], None]
+    ) -> None:
+        self._situation = situation
+        self._settings = situation.settings
+        self._roster = situation.roster
+        self._collector = situation.collector
+        self._loop = loop
+        self._nodes = nodes
+        self._enter = enter
+
+    def run(self) -> Undone:
+        """Stop everything, collect the rest, close every connection."""
+        self._situation.stopping = True
+        self._enter("stop")
+        self._stop()
+        self._enter("collect")
+        self._collect()
+        self._situation.engine.close()
+        self._situation.engine.wires.join(FAREWELL_S if self._situation.forced else ENDS_S)
+        records = [record for record in self._roster.all() if not record.left_out]
+        left_out = [record for record in self._roster.all() if record.left_out]
+        return Undone(
+            tuple(line for record in records for line in self._unclean(record)),
+            (*self._collector.close(), *(line for record in records for line in _missing(record))),
+            tuple(line for record in left_out for line in (*self._unclean(record), *_missing(record))),
+        )
+
+    def _stop(self) -> None:
+        settings = self._settings
+        for record in self._roster.live():
+            record.send("stop", procs=None, grace_s=settings.stop_grace_s)
+        lost = [record for record in self._roster.all() if record.used and record.link is None]
+        for record in lost:
+            self._nodes.connect(record)
+        self._wait(
+            lambda: all(r.stopped for r in self._roster.live()) and all(r.stopped or r.error for r in lost),
+            max(settings.stop_grace_s, settings.connect_timeout_s if lost else 0.0) + MARGIN_S,
+            FORCED_STOP_S,
+        )
+
+    def _collect(self) -> None:
+        """Let the nodes send as long as they do; then have them say goodbye."""
+        begun = time.monotonic()
+        quiet_s = self._settings.collect_timeout_s
+
+        def all_quiet() -> bool:
+            now = time.monotonic()
+            return all(now - max(begun, record.filed_at) >= quiet_s for record in self._roster.live())
+
+        self._say_bye(DRAIN_LIMIT_S)
+        self._wait(all_quiet, DRAIN_LIMIT_S, FORCED_S)
+        self._say_bye(0.0)
+        self._wait(lambda: not self._roster.live(), MARGIN_S, FAREWELL_S)
+        for record in self._roster.live():
+            record.drop(ConnectError(record.name, "the node agent did not say goodbye"))
+
+    def _say_bye(self, drain_s: float) -> None:
+        grace_s = 0.0 if self._situation.forced else self._settings.stop_grace_s
+        for record in self._roster.live():
+            record.send("bye", grace_s=grace_s, drain_s=drain_s)
+
+    def _wait(self, done: Callable[[], bool], timeout_s: float, forced_s: float) -> None:
+        """Wait for `done` for `timeout_s`, once the user has asked again for `forced_s`."""
+        self._until(lambda: done() or self._situation.forced, timeout_s)
+        if self._situation.forced:
+            self._until(done, forced_s)
+
+    def _until(self, done: Callable[[], bool], timeout_s: float) -> None:
+        deadline = time.monotonic() + timeout_s
+        while not done() and time.monotonic() < deadline:
+            try:
+                self._loop.until(done, deadline - time.monotonic())
+            except LauncherError as error:
+                self._situation.console.note(str(error))
+
+    def _unclean(self, record: NodeRecord) -> list[str]:
+        lines = [f"NOT CLEANED on {record.name}: pid {pid} {command}" for pid, command in record.left]
+        if record.used and not record.stopped:
+            lines.append(
+                f"NOT CLEANED: {record.error or record.name + ': it did not answer'}; "
+                f"the node stops the job's processes by itself within {self._settings.lease_s:g} s"
+            )
+        return lines
+
+
+def _missing(record: NodeRecord) -> list[str]:
+    if not record.used or record.complete:
+        return []
+    return [
+        f"NOT COLLECTED from {record.name}: what is missing here of its log/ and output/ is there in "
+        f"{record.trees.get(WORKSPACE) or record.node.job_dir}"
+    ]

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Asks agents to start processes: which ones the plan says, what only the nodes and this run know is added here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from launcher.files.dispatch import RUNTIME, WORKSPACE
+from launcher.job.context import Situation
+from launcher.nodes.roster import ProcessRecord
+from launcher.plan import machines
+from launcher.plan import plan as planning
+from launcher.plan.plan import Plan, Process
+
+HOOKS = "paddle/hooks"  # of the runtime; first on PYTHONPATH
+
+
+class Starter:
+    """Starts processes of one job.
+
+    Args:
+        key: the job's secret.
+    """
+
+    def __init__(self, situation: Situation, key: str) -> None:
+        self._settings = situation.settings
+        self._plan = situation.plan
+        self._roster = situation.roster
+        self._key = key
+
+    def pservers(self) -> tuple[Process, ...]:
+        """The pservers that the plan says."""
+        return planning.pserver_processes(self._plan, self._addresses(), self._machines())
+
+    def trainers(self, plan: Plan) -> tuple[Process, ...]:
+        """The trainers that a plan says, this job's or one with fewer trainers."""
+        endpoints = {
+            record.process.node_id: record.endpoints
+            for record in self._roster.processes.values()
+            if record.endpoints is not None
+        }
+        return planning.trainer_processes(plan, self._addresses(), endpoints, self._machines())
+
+    def start(self, processes: Iterable[Process]) -> list[ProcessRecord]:
+        """Start processes for the first time."""
+        return [self.again(process, 0) for process in processes]
+
+    def again(self, process: Process, restarts: int) -> ProcessRecord:
+        """Start a process that was started `restarts` times before; its record begins anew."""
+        earlier = self._roster.processes.get(process.name)
+        record = ProcessRecord(process, restarts=restarts)
+        if earlier is not None:  # a pserver comes back where it was
+            record.endpoints = earlier.endpoints
+        self._roster.processes[process.name] = record
+        name = process.name.replace("-", " ", 1)
+        banner = None
+        if restarts:
+            banner = f"---- {name} is started again (restart {restarts}) ----"
+        self.send(
+            process,
+            {"PADDLE_RESTART_COUNT": str(restarts)},
+            heartbeat_timeout_s=self._settings.heartbeat_timeout_s,
+            step_timeout_s=self._settings.step_timeout_s,
+            banner=banner,
+        )
+        return record
+
+    def send(self, process: Process, env: dict[str, str], **more: Any) -> None:
+        """Send the `start` of a process, with what only its node and this run know."""
+        node = self._roster.nodes[process.node_id]
+        node.used = True
+        self._roster.names.add(process.name)
+        job_dir, runtime = node.trees[WORKSPACE], node.trees[RUNTIME]
+        python_path = f"{runtime}/{HOOKS}:{runtime}"
+        node.send(
+            "start",
+            proc=process.name,
+            role=process.role.value,
+            rank=process.rank,
+            argv=list(process.argv),
+            env={**process.env, **env, "PADDLE_JOB_DIR": job_dir, "PYTHONPATH": python_path},
+            secret_env={**self._settings.variables.revealed(python_path), "PADDLE_JOB_KEY": self._key},
+            cwd=job_dir,
+            log=process.log,
+            log_limit=self._settings.log_limit_mb << 20,
+            **more,
+        )
+
+    def _addresses(self) -> dict[int, str]:
+        return {r.node.node_id: str((r.probed or {})["address"]) for r in self._roster.all()}
+
+    def _machines(self) -> machines.Machines:
+        return machines.read(
+            self._plan.service_ports,
+            self._plan.pserver_ports,
+            {r.node.node_id: r.probed or {} for r in self._roster.all()},
+        )

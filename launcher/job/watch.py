@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The middle of a job: start the pservers, then the trainers, and watch until all trainers are done or the job failed.
+
+Failures that arrive together are weighed together, so that the cause is told and not its echo.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from launcher.job.causes import broken_line
+from launcher.job.context import Situation
+from launcher.job.recovery import JobFailed, Recovery
+from launcher.job.starter import Starter
+from launcher.nodes.failure import Failure, Kind
+from launcher.nodes.loop import ALARM_S, Loop
+from launcher.nodes.roster import NodeRecord, ProcessRecord, ProcessState
+
+SETTLE_S = 0.3  # failures that arrive within this time are weighed together
+ECHO_S = 2.0  # if all of them sound like echoes, for so long the cause may still come
+STACKS_S = 3.0
+_OF_A_HANG = frozenset((Kind.FROZEN, Kind.STALLED, Kind.HUNG))
+
+
+class Watch:
+    """The phases pservers, trainers and run.
+
+    Args:
+        key: the job's secret.
+        enter: called with the name of each phase.
+    """
+
+    def __init__(self, situation: Situation, loop: Loop, key: str, enter: Callable[[str], None]) -> None:
+        self._plan = situation.plan
+        self._settings = situation.settings
+        self._roster = situation.roster
+        self._loop = loop
+        self._starter = Starter(situation, key)
+        self._recovery = Recovery(situation, loop, self._starter)
+        self._enter = enter
+
+    def run(self) -> None:
+        """Run the processes until all trainers are done.
+
+        Raises:
+            JobFailed: something of the job failed, and it does not go on after that.
+        """
+        self._start_pservers()
+        self._start_trainers()
+        self._watch()
+
+    def _start_pservers(self) -> None:
+        processes = self._starter.pservers()
+        if not processes:
+            return
+        self._enter("pservers")
+        records = self._starter.start(processes)
+        timeout_s = self._settings.ready_timeout_s
+        self._loop.until(lambda: bool(self._roster.failures) or all(r.endpoints for r in records), timeout_s)
+        if not self._roster.failures:
+            for record in records:
+                if record.endpoints is None:
+                    what = f"did not answer on its ports within {timeout_s:g} s"
+                    self._roster.fail_process(record, what, Kind.NOT_READY)
+        if self._roster.failures:
+            self._settle()
+            raise JobFailed
+
+    def _start_trainers(self) -> None:
+        self._enter("trainers")
+        records = self._starter.start(self._starter.trainers(self._plan))
+        self._loop.until(
+            lambda: bool(self._roster.failures) or all(r.state is not ProcessState.STARTING for r in records)
+        )
+
+    def _watch(self) -> None:
+        self._enter("run")
+        while True:
+            self._loop.until(lambda: self._has_failed() or self._recovery.is_due() or self._is_done())
+            if self._roster.failures:
+                self._settle()
+                self._recovery.absorb()
+            elif self._recovery.is_due():
+                self._recovery.start_due()
+            else:
+                return
+
+    def _is_done(self) -> bool:
+        return self._recovery.is_idle() and all(
+            record.state is ProcessState.EXITED for record in self._roster.trainers()
+        )
+
+    def _has_failed(self) -> bool:
+        now = time.monotonic()
+        for record in self._roster.processes.values():
+            stall = record.stall
+            if stall is not None and now - stall.since >= self._settings.lease_s:
+                record.stall = None
+                what = f"frozen: {stall.what}, and for {self._settings.lease_s:g} s more"
+                self._roster.fail_process(record, what, Kind.FROZEN, stacks=stall.stacks)
+        return bool(self._roster.failures)
+
+    def _settle(self) -> None:
+        """Wait for what fails together, so that the cause is told and not its echo.
+
+        Every node is asked for a word; one that stays silent for ALARM_S is itself the likeliest cause. So is a
+        process that was frozen already when others failed.
+        """
+        failures = self._roster.failures
+        asked_at = time.monotonic()
+        self._loop.ping()
+        self._loop.until(lambda: False, SETTLE_S)
+        if not self._stalls():
+            self._loop.until(lambda: any(not broken_line(failure) for failure in failures), ECHO_S)
+        self._loop.until(lambda: all(r.heard_at > asked_at for r in self._taking_part()), ALARM_S)
+        for node in self._taking_part():
+            if node.heard_at <= asked_at:
+                self._roster.fail_node(node, f"no word for {time.monotonic() - node.heard_at:.0f} s")
+        failures += self._stalls()
+        if any(failure.kind in _OF_A_HANG for failure in failures):
+            self._ask_for_stacks()
+
+    def _taking_part(self) -> list[NodeRecord]:
+        return [record for record in self._roster.live() if not record.left_out]
+
+    def _stalls(self) -> list[Failure]:
+        return [
+            self._roster.failure_of(
+                record, f"frozen: {record.stall.what}", Kind.STALLED, stacks=record.stall.stacks
+            )
+            for record in self._roster.processes.values()
+            if record.stall is not None
+        ]
+
+    def _ask_for_stacks(self) -> None:
+        """Where is everybody? The answers go into the logs, and so a deadlock can be understood."""
+        asked: list[ProcessRecord] = []
+        for record in self._roster.processes.values():
+            if record.state is ProcessState.RUNNING and not record.stacks:
+                self._roster.nodes[record.process.node_id].send("stacks", procs=[record.process.name])
+                asked.append(record)
+        self._loop.until(
+            lambda: all(record.stacks or record.state is ProcessState.EXITED for record in asked), STACKS_S
+        )

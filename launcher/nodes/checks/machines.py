@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether every node is a machine, and a folder, of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from launcher.nodes.checks.reply import Demands, Reply
+from launcher.nodes.findings import Finding
+
+
+def check(replies: Sequence[Reply], demands: Demands) -> Iterator[Finding]:
+    """Nodes that could not be asked, machines listed twice, folders that several nodes write to."""
+    for reply in replies:
+        if reply.error:
+            yield Finding(reply.name, "", reply.error)
+    twins = dict(_twins(replies))
+    for name, first in twins.items():
+        yield Finding(name, "host", f"the same machine as {first}; list every machine once in HOSTS")
+    names = {reply.node_id: reply.name for reply in replies}
+    for group in shared_folders(replies):
+        members = [names[node_id] for node_id in group]
+        if any(name in twins for name in members):
+            continue
+        if demands.deployed:
+            yield Finding(
+                "",
+                "workspace",
+                f"{', '.join(members)} have the same directory on a shared file system: each would empty and fill its "
+                f"log/; give them one each below ROOT_DIR, or use --job_dispatch_package, which does",
+            )
+        else:
+            root_dir = next(reply.answer.root_dir for reply in replies if reply.node_id == group[0])
+            yield Finding(
+                "",
+                "root_dir",
+                f"{', '.join(members)} share {root_dir}; each gets a job directory of its own in "
+                f"{root_dir}/node_<id>/",
+                serious=False,
+            )
+
+
+def shared_folders(replies: Sequence[Reply]) -> list[tuple[int, ...]]:
+    """Ids of nodes that write to one folder, group by group."""
+    known = {reply.node_id: set(reply.neighbours) for reply in replies if not reply.is_local}
+    groups: list[tuple[int, ...]] = []
+    left = set(known)
+    for node_id in known:
+        if node_id not in left:
+            continue
+        group, fresh = {node_id}, {node_id}
+        while fresh:  # a mark may have come too late for one of two to see it
+            fresh = {
+                other
+                for other in known
+                if other not in group and any(other in known[one] or one in known[other] for one in group)
+            }
+            group |= fresh
+        left -= group
+        if len(group) > 1:
+            groups.append(tuple(sorted(group)))
+    return groups
+
+
+def _twins(replies: Sequence[Reply]) -> Iterator[tuple[str, str]]:
+    """(name, the earlier name) of nodes that are one machine, with one ROOT_DIR, under two names."""
+    first: dict[tuple[str, ...], str] = {}
+    for reply in replies:
+        if reply.error:
+            continue
+        answer = reply.answer
+        addresses = sorted({one.address for one in answer.placed}) or [answer.address]
+        place = (reply.hostname, answer.root_dir, *addresses)
+        if not all(place):
+            continue
+        name = first.setdefault(place, reply.name)
+        if name != reply.name:
+            yield reply.name, name

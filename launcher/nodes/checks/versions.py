@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether the job's Python is there, is new enough, has the modules, and is the same everywhere."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+from launcher.nodes.checks.reply import Demands, Reply
+from launcher.nodes.findings import Finding
+from launcher.plan.answers import Answer
+
+OLDEST_PYTHON = (3, 11)
+RUNTIME_MODULES = ("numpy", "zmq")
+_PACKAGES = {"zmq": "pyzmq"}
+
+
+def check(replies: Sequence[Reply], demands: Demands) -> Iterator[Finding]:
+    """Versions are compared with what most nodes have. A job without modules may be any script."""
+    usual = usual_versions(replies)
+    for reply in replies:
+        if reply.error or not demands.modules or any(what == "python" for what, _ in reply.answer.problems):
+            continue
+        missing = list(_missing(reply, demands))
+        yield from missing
+        if not missing and not demands.allow_mismatch:
+            yield from _different(reply, usual)
+
+
+def usual_versions(replies: Sequence[Reply]) -> dict[str, str]:
+    """What most nodes have, by name."""
+    counts: dict[str, Counter[str]] = {}
+    for reply in replies:
+        for what, version in versions(reply.answer).items():
+            counts.setdefault(what, Counter())[version] += 1
+    return {what: counter.most_common(1)[0][0] for what, counter in counts.items()}
+
+
+def versions(answer: Answer) -> dict[str, str]:
+    """Python by major.minor, modules by their full version."""
+    found = {}
+    if answer.python_version:
+        found["python"] = ".".join(answer.python_version.split(".")[:2])
+    for module in RUNTIME_MODULES:
+        version = answer.modules.get(module)
+        if version:
+            found[module] = version
+    return found
+
+
+def _missing(reply: Reply, demands: Demands) -> Iterator[Finding]:
+    version = reply.answer.python_version
+    if tuple(int(part) for part in version.split(".")[:2] if part.isdigit()) < OLDEST_PYTHON:
+        yield Finding(
+            reply.name,
+            "python",
+            f"{demands.python} is {version or 'missing'}, the job needs 3.11 or newer (PYTHON in conf.py)",
+        )
+    for module in demands.modules:
+        if not reply.answer.modules.get(module):
+            package = _PACKAGES.get(module, module)
+            yield Finding(
+                reply.name,
+                "modules",
+                f"{demands.python} cannot import {module}; install {package} there, or set PYTHON in conf.py",
+            )
+
+
+def _different(reply: Reply, usual: Mapping[str, str]) -> Iterator[Finding]:
+    for what, have in versions(reply.answer).items():
+        if have != usual[what]:
+            text = f"{what} is {have}, most nodes have {usual[what]} (--allow_mismatch goes on)"
+            yield Finding(reply.name, "versions", text)

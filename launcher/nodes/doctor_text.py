@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `paddle.py doctor` prints: one table of nodes, what all of them have in common once, then what is wrong.
+
+Pure. A column that does not fit the screen is told below the table, for the nodes that differ from most others.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections import Counter
+from collections.abc import Sequence
+
+from launcher.nodes.checks.reply import Reply
+from launcher.nodes.doctor_facts import FACTS, Fact
+from launcher.nodes.examination import Examined
+from launcher.text import wrapping
+from launcher.text.sizes import duration
+
+ROWS = 16  # nodes, up to which each has a row; of more, those that are like most others are counted
+_INDENT = "    "
+
+
+def lines(examined: Examined, took_s: float, width: int) -> list[str]:
+    """The whole report.
+
+    Args:
+        took_s: how long the examination took.
+        width: columns of the screen.
+    """
+    replies, verdict = examined.replies, examined.verdict
+    answered = [reply for reply in replies if not reply.error]
+    said = [f"{len(answered)} of {len(replies)} nodes answered in {duration(took_s)}"]
+    values = {name: {reply.name: fact.read(reply) for reply in answered} for name, fact in FACTS.items()}
+    usual = {
+        name: Counter(found.values()).most_common(1)[0][0] if found else "" for name, found in values.items()
+    }
+    bad = {finding.node for finding in verdict.found if finding.serious}
+    noted = {finding.node for finding in verdict.found if not finding.serious}
+    listed = _listed(replies, bad | noted, values, usual)
+    columns, below = _columns(listed, values, width, bad, noted)
+    said += _table(listed, columns, values, bad, noted)
+    if len(listed) < len(replies):
+        said += _wrapped(_rest([r for r in answered if r not in listed], bool(listed)), width)
+    said += _wrapped(_common(answered, values, usual, columns), width)
+    for name in below:
+        odd = [(reply.name, values[name][reply.name]) for reply in answered]
+        odd = [(node, value) for node, value in odd if value and value != usual[name]]
+        if odd and FACTS[name].measure is None:
+            told = "; ".join(f"{node} {value}" for node, value in odd)
+            said += _wrapped(f"{name}: {usual[name] or 'unknown'} on most; {told}", width)
+    said += _wrapped(f"addresses: {examined.choice.why}", width)
+    slow = _slowest(answered)
+    said += _wrapped(slow, width) if slow else []
+    for title, found in (("remark", verdict.remarks), ("PROBLEM", verdict.problems)):
+        for text in found:
+            said += _wrapped(f"{title}: {text}", width)
+    said.append(_last(verdict.problems, verdict.remarks))
+    return said
+
+
+def _listed(
+    replies: Sequence[Reply],
+    marked: set[str],
+    values: dict[str, dict[str, str]],
+    usual: dict[str, str],
+) -> list[Reply]:
+    if len(replies) <= ROWS:
+        return list(replies)
+
+    def differs(reply: Reply) -> bool:
+        return any(
+            fact.measure is None and values[name].get(reply.name, "") != usual[name]
+            for name, fact in FACTS.items()
+        )
+
+    return [reply for reply in replies if reply.error or reply.name in marked or differs(reply)]
+
+
+def _columns(
+    listed: Sequence[Reply],
+    values: dict[str, dict[str, str]],
+    width: int,
+    bad: set[str],
+    noted: set[str],
+) -> tuple[list[str], list[str]]:
+    """Columns that differ and fit: those that should be alike, then the others; and what did not fit."""
+    room = width - 2 - max((len(reply.name) for reply in listed), default=4)
+    room -= 2 + max(len(_result(reply, bad, noted)) for reply in listed) if listed else 0
+    differing = [name for name, found in values.items() if len(set(found.values())) > 1]
+    differing.sort(
+        key=lambda name: name != "address" and FACTS[name].measure is not None
+    )  # what is odd first
+    chosen, below = [], []
+    for name in differing:
+        if not any(values[name].get(reply.name) for reply in listed):
+            continue
+        size = 2 + max(len(name), *(len(values[name].get(reply.name, "")) for reply in listed), 0)
+        if size <= room:
+            chosen.append(name)
+            room -= size
+        else:
+            below.append(name)
+    return chosen, below
+
+
+def _table(
+    listed: Sequence[Reply],
+    columns: Sequence[str],
+    values: dict[str, dict[str, str]],
+    bad: set[str],
+    noted: set[str],
+) -> list[str]:
+    if not listed:
+        return []
+    rows = [
+        [reply.name, _result(reply, bad, noted), *(values[name].get(reply.name, "") for name in columns)]
+        for reply in listed
+    ]
+    red = {index for index, reply in enumerate(listed) if reply.name in bad}
+    return [line.rstrip() for line in wrapping.table(["node", "result", *columns], rows, red)]
+
+
+def _result(reply: Reply, bad: set[str], noted: set[str]) -> str:
+    if reply.error:
+        return "no login" if not reply.login_s else "no answer"
+    if reply.name in bad:
+        return "wrong"
+    return "remark" if reply.name in noted else "ok"
+
+
+def _rest(others: Sequence[Reply], some_listed: bool) -> str:
+    ranges = [text for name, fact in FACTS.items() if (text := _range(name, fact, others))]
+    who = f"{len(others)} other nodes" if some_listed else f"all {len(others)} nodes"
+    return f"{who} are ok and alike: {', '.join(ranges)}"
+
+
+def _range(name: str, fact: Fact, replies: Sequence[Reply]) -> str:
+    if fact.measure is None:
+        return ""
+    found = [(number, fact.read(reply)) for reply in replies if (number := fact.measure(reply)) is not None]
+    if not found:
+        return ""
+    least, most = min(found)[1], max(found)[1]
+    return f"{name} {least}" if least == most else f"{name} {least} to {most}"
+
+
+def _common(
+    answered: Sequence[Reply],
+    values: dict[str, dict[str, str]],
+    usual: dict[str, str],
+    columns: Sequence[str],
+) -> str:
+    if not answered:
+        return ""
+    same = [
+        f"{name} {usual[name]}"
+        for name, found in values.items()
+        if name not in columns and usual[name] and len(set(found.values())) == 1
+    ]
+    who = "all nodes" if len(answered) > 1 else answered[0].name
+    return f"{who}: {'; '.join(same)}" if same else ""
+
+
+def _slowest(answered: Sequence[Reply]) -> str:
+    """How long each step took at most, and where."""
+    slowest: dict[str, tuple[float, str]] = {}
+    for reply in answered:
+        for name, took_s in reply.answer.steps.items():
+            slowest[name] = max(slowest.get(name, (0.0, "")), (took_s, reply.name))
+    if not slowest:
+        return ""
+    ordered = sorted(slowest.items(), key=lambda item: -item[1][0])
+    where = f" ({ordered[0][1][1]})" if len(answered) > 1 else ""
+    said = [f"{name} {duration(took_s)}" for name, (took_s, _) in ordered]
+    return f"slowest checks: {said[0]}{where}, {', '.join(said[1:])}"
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    return textwrap.wrap(
+        wrapping.visible(text),
+        max(width, 40),
+        subsequent_indent=_INDENT,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _last(problems: Sequence[str], remarks: Sequence[str]) -> str:
+    if problems:
+        return f"{len(problems)} problem{'s' * (len(problems) > 1)}: a job would not start (exit 3)"
+    noted = f", {len(remarks)} remark{'s' * (len(remarks) > 1)}" if remarks else ""
+    return f"ready for a job{noted} (exit 0)"

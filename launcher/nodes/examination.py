@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Connects to every node, asks it about itself and about its ways to the others, chooses addresses, and judges.
+
+A job begins with it, and `paddle.py doctor` consists of it. Everything that can go on at once does: a node is asked
+in the same breath in which it is greeted, and all nodes try their ways together.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from launcher.nodes import handshake, preflight, reachability
+from launcher.nodes.checks.machines import shared_folders
+from launcher.nodes.loop import Loop
+from launcher.nodes.needs import needs
+from launcher.nodes.preflight import Demands, Reply, Verdict
+from launcher.nodes.roster import NodeRecord, Roster
+from launcher.plan import addresses, environment_size
+from launcher.plan.addresses import Choice
+from launcher.plan.answers import Answer, read_probed
+from launcher.plan.plan import Plan
+
+
+@dataclass(frozen=True)
+class Examined:
+    """What came of it: the answers, the verdict on them, and the addresses."""
+
+    replies: tuple[Reply, ...]
+    verdict: Verdict
+    choice: Choice
+
+
+class Examination:
+    """Phases connect and preflight.
+
+    Args:
+        connect: begins to connect to a node; its agent must be greeted and asked as soon as it is there.
+        enter: called with the name of each phase.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        roster: Roster,
+        loop: Loop,
+        connect: Callable[[NodeRecord], None],
+        enter: Callable[[str], None],
+    ) -> None:
+        self._plan = plan
+        self._roster = roster
+        self._loop = loop
+        self._connect = connect
+        self._enter = enter
+
+    def run(self) -> Examined:
+        """Run both phases; bounded by the connect and preflight timeouts."""
+        settings = self._plan.settings
+        self._enter("connect")
+        for record in self._roster.all():
+            self._connect(record)
+        self._loop.until(
+            lambda: all(record.error or record.login_s for record in self._roster.all()),
+            settings.connect_timeout_s + settings.preflight_timeout_s,
+        )
+        self._enter("preflight")
+        self._loop.until(
+            lambda: all(record.probed is not None for record in self._roster.live()),
+            settings.preflight_timeout_s,
+        )
+        self._try_ways()
+        choice = self._take_addresses()
+        self._set_folders_apart()
+        replies = tuple(self._replies())
+        return Examined(replies, preflight.judge(replies, self._demands(choice)), choice)
+
+    def _answers(self) -> dict[int, Answer]:
+        return {
+            record.node.node_id: read_probed(record.probed)
+            for record in self._roster.live()
+            if record.probed is not None
+        }
+
+    def _try_ways(self) -> None:
+        answers = self._answers()
+        places = addresses.places(answers)
+        tries = reachability.to_try(list(answers), self._plan.pserver_nodes, self._plan.trainer_nodes)
+        asked = [self._roster.nodes[node_id] for node_id in answers]
+        for record in asked:
+            peers: list[list[Any]] = []
+            for peer in tries[record.node.node_id]:
+                ports = answers[peer].listen_ports
+                peers += [[peer, place, ports[place]] for place in places[peer] if place in ports]
+            record.send("reach", peers=peers)
+        self._loop.until(
+            lambda: all(record.reached is not None or record.link is None for record in asked),
+            self._plan.settings.preflight_timeout_s,
+        )
+
+    def _take_addresses(self) -> Choice:
+        answers = self._answers()
+        found = {node_id: self._roster.nodes[node_id].reached or () for node_id in answers}
+        choice = addresses.choose(answers, found, self._plan.settings.nic)
+        for node_id, address in choice.addresses.items():
+            record = self._roster.nodes[node_id]
+            handshake.take_address(record, address, self._plan)
+            record.reached = tuple(
+                way for way in record.reached or () if choice.addresses.get(way.peer) == way.address
+            )
+        return choice
+
+    def _set_folders_apart(self) -> None:
+        """Nodes that share ROOT_DIR get a job directory each, below node_<id>/ there; their cache may be one."""
+        if self._plan.settings.workspace is not None:
+            return
+        for group in shared_folders(list(self._replies())):
+            for node_id in group:
+                record = self._roster.nodes[node_id]
+                node = record.node
+                job_dir = f"{node.root_dir.rstrip('/')}/node_{node_id}/{self._plan.job_id}"
+                record.node = dataclasses.replace(node, job_dir=job_dir)
+
+    def _demands(self, choice: Choice) -> Demands:
+        settings = self._plan.settings
+        return Demands(
+            modules=preflight.needed_modules(settings.mode),
+            port_is_explicit=settings.port_is_explicit,
+            allow_mismatch=settings.allow_mismatch,
+            python=settings.python or "python3",
+            use_gpu=settings.use_gpu,
+            deployed=settings.workspace is not None,
+            longest_variable=environment_size.longest(self._plan, choice.addresses),
+        )
+
+    def _replies(self) -> list[Reply]:
+        every = needs(self._plan)
+        return [
+            Reply(
+                name=record.name,
+                error=_error(record),
+                probed=record.probed or {},
+                node_id=record.node.node_id,
+                ways=record.reached or (),
+                neighbours=record.neighbours,
+                clock_offset_s=record.clock_offset_s,
+                clock_error_s=record.clock.error_s,
+                login_s=record.login_s,
+                hostname=record.hostname,
+                is_local=record.node.host.is_local,
+                need=every[record.node.node_id],
+            )
+            for record in self._roster.all()
+        ]
+
+
+def _error(record: NodeRecord) -> str:
+    if record.error is not None:
+        return str(record.error).removeprefix(f"{record.name}: ")
+    return "it did not answer in time" if record.probed is None else ""

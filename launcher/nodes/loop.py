@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The one loop that owns a job's state: takes events from the queue, keeps leases alive, notices silence.
+
+Links and the engine post events from their threads; nothing else touches the roster. A handler that raises ends
+the wait: errors travel up to the job, which decides what to stop. What a node says is not trusted: a message
+that a handler cannot read is an error of that node.
+"""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from launcher.connection.link import MessageEvent
+from launcher.errors import ProtocolError
+from launcher.nodes.roster import NodeRecord, Roster
+
+TICK_S = 0.25
+ALARM_S = 10.0  # a node that says nothing for so long is reported
+PINGS_A_LEASE = 6
+DEAF_S = 2.0  # between two looks: this process did not run, as after Ctrl+Z, and heard nobody
+
+
+@dataclass(frozen=True)
+class Handlers:
+    """What to do with what happens.
+
+    Attributes:
+        events: event type -> handler; a `MessageEvent` goes to `messages` by its kind.
+        silence: a node said nothing for ALARM_S.
+        back: a silent node spoke again.
+        lease: a node said nothing for a whole lease.
+    """
+
+    events: Mapping[type, Callable[[Any], None]]
+    messages: Mapping[str, Callable[[NodeRecord, MessageEvent], None]]
+    silence: Callable[[NodeRecord], None]
+    back: Callable[[NodeRecord], None]
+    lease: Callable[[NodeRecord], None]
+
+
+class Loop:
+    """Waits for conditions while handling events."""
+
+    def __init__(
+        self, events: queue.SimpleQueue[Any], roster: Roster, lease_s: float, handlers: Handlers
+    ) -> None:
+        self._events = events
+        self._roster = roster
+        self._lease_s = lease_s
+        self._handlers = handlers
+        self._next_ping = 0.0
+        self._next_look = 0.0
+        self._looked_at = 0.0
+        self._listens_since = 0.0
+        self._seq = 0
+
+    def until(self, done: Callable[[], bool], timeout_s: float | None = None) -> bool:
+        """Handle events until `done()`; False when `timeout_s` passed first."""
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while not done():
+            now = time.monotonic()
+            if deadline is not None and now >= deadline:
+                return False
+            self._beat(now)
+            wait = TICK_S if deadline is None else min(TICK_S, deadline - now)
+            try:
+                event = self._events.get(timeout=max(wait, 0.001))
+            except queue.Empty:
+                continue
+            self._handle(event)
+        return True
+
+    def ping(self) -> None:
+        """Ask every live node for a word now."""
+        self._seq += 1
+        for record in self._roster.live():
+            record.node_time.asked(self._seq)
+            record.send("ping", seq=self._seq)
+
+    def _handle(self, event: Any) -> None:
+        if not isinstance(event, MessageEvent):
+            self._handlers.events[type(event)](event)
+            return
+        record = self._roster.nodes[event.node_id]
+        if record.hear():
+            self._handlers.back(record)
+        handler = self._handlers.messages.get(event.kind)
+        if handler is None:
+            return
+        try:
+            handler(record, event)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise ProtocolError(
+                record.name, f"its {event.kind!r} message cannot be read: {error!r}"
+            ) from error
+
+    def _beat(self, now: float) -> None:
+        if now >= self._next_ping:
+            self._next_ping = now + self._lease_s / PINGS_A_LEASE
+            self.ping()
+        if now < self._next_look:
+            return
+        if now - self._looked_at >= DEAF_S:  # what nodes said meanwhile still waits in the queue
+            self._listens_since = now
+        self._looked_at = now
+        self._next_look = now + TICK_S
+        for record in self._roster.live():
+            quiet_s = now - max(record.heard_at, self._listens_since)
+            if quiet_s >= self._lease_s:
+                self._handlers.lease(record)
+            elif quiet_s >= ALARM_S and not record.silent:
+                record.silent = True
+                self._handlers.silence(record)

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A visit to the nodes of a plan that changes nothing there: agents come, answer, and go again.
+
+The connections are those of a job; what a job does with its nodes afterwards has no place here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from launcher.connection.event_queue import Events
+from launcher.connection.link import Link, LinkLost, MessageEvent
+from launcher.errors import ConnectError, ProtocolError
+from launcher.nodes import handshake
+from launcher.nodes.examination import Examination, Examined
+from launcher.nodes.loop import Handlers, Loop
+from launcher.nodes.roster import NodeRecord, Roster
+from launcher.plan.plan import Plan
+from launcher.ssh.connector import Connected, ConnectFailed, SshEngine
+from launcher.system.descriptors import make_room
+
+LEAVE_S = 2.0
+
+
+def examine(plan: Plan, enter: Callable[[str], None]) -> Examined:
+    """Examine the nodes of a plan; whatever ends it, the agents are let go.
+
+    Args:
+        enter: called with the name of each phase.
+
+    Raises:
+        ProtocolError: a node talks nonsense.
+        UsageError: this process may not have so many connections.
+    """
+    make_room(len(plan.nodes))
+    with _visit(plan) as visit:
+        examination = Examination(plan, visit.roster, visit.loop, visit.connect, enter)
+        return examination.run()
+
+
+@contextlib.contextmanager
+def _visit(plan: Plan) -> Iterator[_Visit]:
+    visit = _Visit(plan)
+    try:
+        yield visit
+    finally:
+        visit.leave()
+
+
+class _Visit:
+    """Connections to the nodes, and what happens on them."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._events = Events()
+        self._engine = SshEngine(plan, self._events)
+        self.roster = Roster({node.node_id: NodeRecord(node) for node in plan.nodes}, Path())
+        self.loop = Loop(self._events, self.roster, plan.settings.lease_s, self._handlers())
+
+    def connect(self, record: NodeRecord) -> None:
+        """Begin to connect to a node."""
+        record.connecting_since = time.monotonic()
+        self._engine.connect(record.node)
+
+    def leave(self) -> None:
+        """Let the agents go; those that do not say goodbye in time go by themselves when the connection ends."""
+        self._engine.close()
+        for record in self.roster.live():
+            record.send("bye", grace_s=0.0, drain_s=0.0)
+        with contextlib.suppress(ProtocolError):  # the verdict stands already
+            self.loop.until(lambda: not self.roster.live(), LEAVE_S)
+        for record in self.roster.live():
+            record.drop(None)
+        self._engine.wires.join(LEAVE_S)
+
+    def _handlers(self) -> Handlers:
+        return Handlers(
+            events={
+                Connected: self._connected,
+                ConnectFailed: self._connect_failed,
+                LinkLost: self._link_lost,
+            },
+            messages={
+                "hello": handshake.hello,
+                "pong": handshake.pong,
+                "probed": lambda record, event: handshake.probed(record, event, self._plan),
+                "reached": handshake.reached,
+                "failed": _failed,
+                "goodbye": lambda record, event: record.drop(None),
+            },
+            silence=lambda record: None,
+            back=lambda record: None,
+            lease=self._lease_over,
+        )
+
+    def _connected(self, event: Connected) -> None:
+        record = self.roster.nodes[event.node_id]
+        record.link = Link(event.node_id, record.name, event.stream, self._events, self._engine.wires)
+        record.heard_at = time.monotonic()
+        record.send(
+            "hello",
+            job_id=self._plan.job_id,
+            node_id=event.node_id,
+            lease_s=self._plan.settings.lease_s,
+            root_dir=record.node.root_dir,
+            python=record.node.python,
+        )
+        record.send("probe", **handshake.probe_of(self._plan, record.node, need_bytes=0, gpus=True))
+
+    def _connect_failed(self, event: ConnectFailed) -> None:
+        self.roster.nodes[event.node_id].error = event.error
+
+    def _link_lost(self, event: LinkLost) -> None:
+        record = self.roster.nodes[event.node_id]
+        if record.link is not None:
+            record.drop(ConnectError(record.name, event.reason))
+
+    def _lease_over(self, record: NodeRecord) -> None:
+        record.drop(ConnectError(record.name, f"no word for {self._plan.settings.lease_s:g} s"))
+
+
+def _failed(record: NodeRecord, event: MessageEvent) -> None:
+    fields = event.fields
+    record.drop(ConnectError(record.name, f"refused {fields['request']}: {fields['detail']}"))

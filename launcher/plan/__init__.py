@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The plan of a job, pure: from Settings every process with node, argv, environment, ports; above `config`."""

@@ -1,0 +1,293 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The plan of a job: which processes run on which node, with which argv, environment, ports and log.
+
+Pure: the same settings and facts give the same plan. What is only known later (a node's address and cores,
+the endpoints that pservers really have) comes in as arguments. No secret is ever part of a plan.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+from functools import cached_property
+
+from launcher.config.hosts import Host
+from launcher.config.options import Mode
+from launcher.config.settings import Settings
+from launcher.plan import command_lines, environment
+from launcher.plan.environment import Endpoints, endpoint
+from launcher.plan.machines import Machines
+from launcher.plan.pserver_ports import PserverPorts, fluid
+from launcher.plan.ranks import Seat, seats
+from launcher.plan.service_ports import ServicePorts
+
+__all__ = ["Endpoints", "Machines", "Node", "Plan", "Process", "Role", "build", "endpoint", "new_job_id"]
+
+SERVER_LOG = "log/server.log"
+ENTROPY_BYTES = 3
+
+
+class Role(Enum):
+    """What a process of a job does."""
+
+    PSERVER = "pserver"
+    TRAINER = "trainer"
+
+
+@dataclass(frozen=True)
+class Node:
+    """One machine, or one embedded node, that has a role in the job.
+
+    Attributes:
+        node_id: index of the host in HOSTS.
+        root_dir: parent of its job directories; may begin with ~, which the node expands.
+        job_dir: where the job runs; may begin with ~ too.
+        python: what the job's processes are run with.
+        local_address: 127.0.0.<2+id> of an embedded node, None for a machine.
+    """
+
+    node_id: int
+    host: Host
+    root_dir: str
+    job_dir: str
+    python: str
+    local_address: str | None
+
+    @property
+    def label(self) -> str:
+        """How the screen names it: the host, or `local-<id>`."""
+        return f"local-{self.node_id}" if self.host.is_local else self.host.describe()
+
+
+@dataclass(frozen=True)
+class Process:
+    """One process to start.
+
+    Attributes:
+        name: "pserver-0", "trainer-2".
+        argv: never seen by a shell.
+        env: complete but for what is added on the node: `environment.ADDED_ON_NODE`.
+        log: file for its stdout and stderr, relative to the job directory.
+        ports: TCP ports it means to listen on.
+    """
+
+    name: str
+    role: Role
+    rank: int
+    node_id: int
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    log: str
+    ports: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Who runs what, where.
+
+    Attributes:
+        nodes: those of HOSTS that have a role, in that order; `node()` finds one by id.
+        pserver_nodes, trainer_nodes: node id by rank; a node with several trainers comes as often.
+    """
+
+    job_id: str
+    settings: Settings
+    nodes: tuple[Node, ...]
+    pserver_nodes: tuple[int, ...]
+    trainer_nodes: tuple[int, ...]
+
+    @property
+    def mode(self) -> Mode:
+        """What the job consists of."""
+        return self.settings.mode
+
+    def node(self, node_id: int) -> Node:
+        """The node with this id."""
+        return self._by_id[node_id]
+
+    @cached_property
+    def _by_id(self) -> dict[int, Node]:
+        return {node.node_id: node for node in self.nodes}
+
+    @cached_property
+    def seats(self) -> tuple[Seat, ...]:
+        """The trainers' places, by rank."""
+        return seats(self.trainer_nodes, one_machine=self.settings.hosts[0].is_local)
+
+    @cached_property
+    def service_ports(self) -> ServicePorts:
+        """The ports that trainers may listen on."""
+        reserved = self.pserver_ports.configured
+        reach = range(reserved.start, reserved.stop + command_lines.PORT_TRIES)
+        return ServicePorts(self.job_id, self.seats, reach)
+
+    @cached_property
+    def pserver_ports(self) -> PserverPorts:
+        """The ports that pservers may listen on."""
+        settings = self.settings
+        if self.mode is Mode.FLUID:
+            return fluid(settings.port, is_explicit=settings.port_is_explicit)
+        count = settings.ports_num + settings.ports_num_for_sparse
+        return PserverPorts(range(settings.port, settings.port + count), range(0))
+
+
+def new_job_id(now: datetime, entropy: bytes) -> str:
+    """`JOB20261121090807-a1b2c3`: sorts by time, differs between jobs of one second.
+
+    Args:
+        entropy: at least ENTROPY_BYTES random bytes.
+    """
+    return f"JOB{now:%Y%m%d%H%M%S}-{entropy[:ENTROPY_BYTES].hex()}"
+
+
+def build(settings: Settings, job_id: str) -> Plan:
+    """The plan of one job."""
+    used = sorted({*settings.pservers, *settings.trainers})
+    nodes = tuple(_node(settings, job_id, node_id) for node_id in used)
+    trainer_nodes = tuple(node_id for node_id in settings.trainers for _ in range(settings.nproc_per_node))
+    return Plan(job_id, settings, nodes, settings.pservers, trainer_nodes)
+
+
+def _node(settings: Settings, job_id: str, node_id: int) -> Node:
+    host = settings.hosts[node_id]
+    root_dir = settings.root_dir
+    if host.is_local:
+        root_dir = f"{root_dir.rstrip('/')}/node_{node_id}"
+    job_dir = settings.workspace if settings.workspace is not None else job_id
+    if not job_dir.startswith(("/", "~")):
+        job_dir = f"{root_dir.rstrip('/')}/{job_dir}"
+    python = settings.python or (sys.executable if host.is_local else "python3")
+    return Node(node_id, host, root_dir, job_dir, python, f"127.0.0.{2 + node_id}" if host.is_local else None)
+
+
+def planned_addresses(plan: Plan) -> dict[int, str]:
+    """Addresses as far as they are known before any connection: host names, 127.0.0.x of embedded nodes."""
+    return {node.node_id: node.local_address or node.host.name for node in plan.nodes}
+
+
+def planned_endpoints(
+    plan: Plan, addresses: Mapping[int, str], first_port: int | None = None
+) -> dict[int, Endpoints]:
+    """Endpoints by node id if every pserver gets the ports it is meant to have.
+
+    Args:
+        first_port: where they begin; None: where they are configured to.
+    """
+    configured = plan.pserver_ports.configured
+    first = configured.start if first_port is None else first_port
+    ports = range(first, first + len(configured))
+    dense = 1 if plan.mode is Mode.FLUID else plan.settings.ports_num
+    return {
+        node_id: Endpoints(
+            tuple(endpoint(addresses[node_id], port) for port in ports[:dense]),
+            tuple(endpoint(addresses[node_id], port) for port in ports[dense:]),
+        )
+        for node_id in plan.pserver_nodes
+    }
+
+
+def pserver_processes(
+    plan: Plan, addresses: Mapping[int, str], machines: Machines | None = None
+) -> tuple[Process, ...]:
+    """The pservers by rank.
+
+    Args:
+        addresses: node id -> address for the job's traffic.
+        machines: what else the nodes told.
+    """
+    machines = machines or Machines()
+    planned = planned_endpoints(plan, addresses, machines.pserver_port)
+    job = _job_facts(plan, addresses, planned, machines)
+    threads = _threads(plan, addresses, machines.cpus)
+    return tuple(
+        Process(
+            name=f"pserver-{rank}",
+            role=Role.PSERVER,
+            rank=rank,
+            node_id=node_id,
+            argv=command_lines.of_pserver(
+                plan.settings, plan.node(node_id).python, plan.job_id, addresses[node_id]
+            ),
+            env={
+                **environment.of_pserver(job, node_id, rank),
+                **threads[node_id],
+                "PADDLE_PYTHON": plan.node(node_id).python,
+            },
+            log=SERVER_LOG,
+            ports=_ports(planned[node_id]),
+        )
+        for rank, node_id in enumerate(plan.pserver_nodes)
+    )
+
+
+def trainer_processes(
+    plan: Plan,
+    addresses: Mapping[int, str],
+    endpoints: Mapping[int, Endpoints],
+    machines: Machines | None = None,
+) -> tuple[Process, ...]:
+    """The trainers by rank.
+
+    Args:
+        addresses: node id -> address for the job's traffic.
+        endpoints: node id of a pserver -> the endpoints it has; empty in collective mode.
+        machines: what else the nodes told.
+    """
+    machines = machines or Machines()
+    job = _job_facts(plan, addresses, endpoints, machines)
+    threads = _threads(plan, addresses, machines.cpus)
+    return tuple(
+        Process(
+            name=f"trainer-{seat.rank}",
+            role=Role.TRAINER,
+            rank=seat.rank,
+            node_id=seat.node_id,
+            argv=command_lines.of_script(plan.settings, plan.node(seat.node_id).python),
+            env={
+                **environment.of_trainer(job, seat),
+                **environment.gpus(plan.settings, machines.gpus.get(seat.node_id, 0), seat),
+                **threads[seat.node_id],
+                "PADDLE_PYTHON": plan.node(seat.node_id).python,
+            },
+            log=trainer_log(seat),
+            ports=environment.trainer_ports(job, seat) if plan.mode is Mode.COLLECTIVE else (),
+        )
+        for seat in plan.seats
+    )
+
+
+def _ports(endpoints: Endpoints) -> tuple[int, ...]:
+    return tuple(int(text.rpartition(":")[2]) for text in (*endpoints.dense, *endpoints.sparse))
+
+
+def trainer_log(seat: Seat) -> str:
+    """The log of a trainer; its number is in the name where a node has several."""
+    return "log/train.log" if seat.local_size == 1 else f"log/train.{seat.local_rank}.log"
+
+
+def _job_facts(
+    plan: Plan, addresses: Mapping[int, str], endpoints: Mapping[int, Endpoints], machines: Machines
+) -> environment.JobFacts:
+    return environment.JobFacts(
+        plan.job_id,
+        plan.settings,
+        addresses,
+        plan.pserver_nodes,
+        plan.seats,
+        plan.service_ports.runs[0] if machines.service_port is None else machines.service_port,
+        endpoints,
+    )
+
+
+def _threads(plan: Plan, addresses: Mapping[int, str], cpus: Mapping[int, int]) -> dict[int, dict[str, str]]:
+    """By node id: cores over the job's processes on that machine; embedded nodes all share this one."""
+    machines = {n.node_id: "" if n.host.is_local else addresses[n.node_id] for n in plan.nodes}
+    sharing = Counter(machines[node_id] for node_id in (*plan.pserver_nodes, *plan.trainer_nodes))
+    return {
+        node_id: environment.threads(max(1, cpus.get(node_id, 1) // sharing[machine]), plan.settings.threads)
+        for node_id, machine in machines.items()
+    }

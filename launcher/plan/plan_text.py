@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A plan as text for --dry_run: what all processes of a role have, once, and a line for each."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+
+from launcher.plan.environment import ADDED_ON_NODE
+from launcher.plan.plan import (
+    Plan,
+    Process,
+    Role,
+    planned_addresses,
+    planned_endpoints,
+    pserver_processes,
+    trainer_processes,
+)
+from launcher.text.wrapping import table
+
+_KEY_NAME = "PADDLE_JOB_KEY"
+_HIDDEN = "***"
+_UNSET = "(unset)"
+_MOST_ITEMS = 12
+_KEPT_AT_START, _KEPT_AT_END = 4, 1
+
+# How a column of several names is headed; others by the first name of the alphabet.
+_HEADINGS = ("RANK", "LOCAL_RANK", "NODE_RANK", "PADDLE_NODE_ID", "PADDLE_CURRENT_ENDPOINT", "POD_IP")
+
+
+def describe(plan: Plan) -> str:
+    """The whole plan, as far as it is known before any connection."""
+    addresses = planned_addresses(plan)
+    pservers = pserver_processes(plan, addresses)
+    trainers = trainer_processes(plan, addresses, planned_endpoints(plan, addresses))
+    lines = [*_head(plan), ""]
+    for processes in (pservers, trainers):
+        if processes:
+            lines += [*_group(plan, processes), ""]
+    lines += _footnotes(plan)
+    return "\n".join(lines) + "\n"
+
+
+def _head(plan: Plan) -> Iterator[str]:
+    settings = plan.settings
+    yield f"job {plan.job_id}, mode {plan.mode}, wire {settings.wire}"
+    if settings.package is not None:
+        yield f"dispatch {settings.package}" + (
+            f", by shard: {', '.join(settings.shard_dirs)}" if settings.shard_dirs else ""
+        )
+    else:
+        yield "nothing is dispatched: the workspace is on the nodes"
+    for node in plan.nodes:
+        yield f"node {node.node_id}  {node.host.describe()}  {node.job_dir}"
+
+
+def _group(plan: Plan, processes: Sequence[Process]) -> Iterator[str]:
+    """All processes of one role."""
+    columns: dict[str, list[str]] = {
+        "process": [
+            f"{process.name} on node {process.node_id} ({plan.node(process.node_id).label})"
+            for process in processes
+        ]
+    }
+    yield f"{len(processes)} {_word(processes)}"
+    yield f"  argv   {_argv(processes, columns)}"
+    same, others = _environment(plan, processes, columns)
+    for name, value in sorted(same.items()):
+        yield f"  env    {name}={_folded(value)}"
+    _add(columns, "ports", [", ".join(str(port) for port in process.ports) for process in processes])
+    _add(columns, "log", [process.log for process in processes])
+    yield ""
+    rows = list(zip(*columns.values(), strict=True))
+    yield from table(tuple(columns), rows, frozenset())
+    for name, aliases in others.items():
+        yield f"  {name} is also {', '.join(aliases)}"
+
+
+def _word(processes: Sequence[Process]) -> str:
+    word = "trainer" if processes[0].role is Role.TRAINER else "pserver"
+    return word if len(processes) == 1 else f"{word}s"
+
+
+def _argv(processes: Sequence[Process], columns: dict[str, list[str]]) -> str:
+    """The command line for reading; nothing is run from this text. A word that differs becomes a column."""
+    words = []
+    for position, texts in enumerate(zip(*(process.argv for process in processes), strict=True)):
+        if len(set(texts)) == 1:
+            words.append(shlex.quote(texts[0]))
+            continue
+        option, equals, _ = texts[0].partition("=")
+        is_option = bool(equals) and all(text.startswith(option + equals) for text in texts)
+        name = f"<{option.lstrip('-')}>" if is_option else f"<argv {position}>"
+        columns[name] = [text.removeprefix(option + equals) if is_option else text for text in texts]
+        words.append(f"{option}{equals}{name}" if is_option else name)
+    return " ".join(words)
+
+
+def _environment(
+    plan: Plan, processes: Sequence[Process], columns: dict[str, list[str]]
+) -> tuple[dict[str, str], dict[str, list[str]]]:
+    """What all have, and under which other names a column goes; the columns are added."""
+    added = {name: _HIDDEN if name == _KEY_NAME else "(on the node)" for name in ADDED_ON_NODE}
+    given = dict.fromkeys(plan.settings.variables.names, _HIDDEN)
+    shown = [{**process.env, **added, **given} for process in processes]
+    same: dict[str, str] = {}
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for name in sorted({name for env in shown for name in env}):
+        values = tuple(env.get(name, _UNSET) for env in shown)
+        if len(set(values)) == 1:
+            same[name] = values[0]
+        else:
+            groups.setdefault(values, []).append(name)
+    aliases = {}
+    for values, names in sorted(groups.items(), key=lambda group: _place(group[1])):
+        heading = next((name for name in _HEADINGS if name in names), names[0])
+        columns[heading] = list(values)
+        if len(names) > 1:
+            aliases[heading] = [name for name in names if name != heading]
+    return same, aliases
+
+
+def _place(names: Sequence[str]) -> tuple[int, str]:
+    """Where a column of these names stands."""
+    return min((_HEADINGS.index(name) for name in names if name in _HEADINGS), default=99), names[0]
+
+
+def _add(columns: dict[str, list[str]], name: str, values: list[str]) -> None:
+    if any(values):
+        columns[name] = values
+
+
+def _folded(value: str) -> str:
+    """A list with many items, shortened."""
+    items = value.split(",")
+    if len(items) <= _MOST_ITEMS:
+        return value
+    left_out = len(items) - _KEPT_AT_START - _KEPT_AT_END
+    return ",".join([*items[:_KEPT_AT_START], f"... {left_out} more ...", *items[-_KEPT_AT_END:]])
+
+
+def _footnotes(plan: Plan) -> Iterator[str]:
+    yield "Addresses, thread counts and GPUs become known when the nodes have answered; a port that is taken moves on."
+    if plan.pserver_ports.spare:
+        yield "If the pservers' port is taken on a node, all of them get the next one that is free on every node."
+    elif plan.pserver_nodes and not plan.settings.port_is_explicit:
+        yield "A pserver whose ports are taken moves on to the next ones and tells the trainers."
+    if plan.settings.variables.names:
+        yield "Your own variables are shown as ***; they reach the processes and nothing else."
+    yield "This was a dry run: no connection was made and nothing was written."

@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What makes a pserver's state outlive its process, and with that a restart of it possible.
+
+A node's processes may die, and what lies in the node's memory stays. With the node the state is gone; then
+only a checkpoint brings the job back.
+"""
+
+from __future__ import annotations
+
+from launcher.config.options import Mode
+from launcher.config.settings import Settings
+
+STATE_DIR = "/dev/shm"  # noqa: S108 - memory, and everything in it is the user's alone
+PATIENCE_S = 60  # how long trainers wait for a pserver that is started again
+RESTARTS = 3
+
+
+def state_dir(settings: Settings) -> str:
+    """Where pservers keep their state; empty if the user wants none."""
+    return dict(settings.flags).get("state_dir", STATE_DIR)
+
+
+def pserver_restarts(settings: Settings) -> int:
+    """How often each pserver may be started again."""
+    if settings.mode is Mode.COLLECTIVE or not state_dir(settings):
+        return 0
+    return max(RESTARTS, settings.max_restarts)
+
+
+def resume_hint(settings: Settings) -> list[str]:
+    """What to do after the pservers' state was lost, if there may be a checkpoint."""
+    flags = dict(settings.flags)
+    if settings.mode is not Mode.V2 or not flags.get("checkpoint_dir"):
+        return []
+    return [
+        "  to go on from the last whole checkpoint: give the same command again, with --resume=latest "
+        f"(checkpoints are in {flags['checkpoint_dir']})"
+    ]

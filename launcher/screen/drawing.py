@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Turns events into lines and facts for a view; each drawer belongs to one view and one thread."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Protocol
+
+from launcher.text import wrapping
+from launcher.text.open_lines import OpenLines
+from launcher.text.output_events import (
+    Event,
+    NodesNamed,
+    NodeState,
+    PhaseEntered,
+    Printed,
+    Progressed,
+    Unsent,
+)
+
+PROCESS_STYLE = "process"  # of lines that a view may leave out when there are more than can be read
+BURST_LINES = 200  # of one event on a terminal: nobody reads more at once
+
+
+class View(Protocol):
+    """How lines and the state of nodes appear."""
+
+    def lines(self, lines: Sequence[str], style: str = "") -> None:
+        """Lines that stay."""
+
+    def phase(self, name: str, age_s: float = 0.0) -> None:
+        """What the job does from now on, and how old it is."""
+
+    def node(self, node_id: int, **facts: str) -> None:
+        """New facts on a node: label, state, and what `console_text.progress` gives."""
+
+    def tick(self) -> None:
+        """A moment to redraw."""
+
+    def finish(self) -> None:
+        """Leave the screen as it should stay."""
+
+
+class Drawer:
+    """Draws events on a view.
+
+    Args:
+        on_terminal: control characters must not act, and a burst of lines is cut.
+    """
+
+    def __init__(self, view: View, on_terminal: bool) -> None:
+        self._view = view
+        self._on_terminal = on_terminal
+        self._open = OpenLines()
+
+    def take(self, event: Event) -> None:
+        """Draw one event."""
+        view = self._view
+        self.tick()
+        match event:
+            case Printed():
+                who = wrapping.visible(wrapping.label(event.process, event.node))
+                self._print(who, self._open.take(who, event.data, event.partial))
+            case Unsent():
+                view.lines([wrapping.unsent(event)])
+            case NodesNamed():
+                for node_id, label in event.labels:
+                    view.node(node_id, label=wrapping.visible(label))
+            case NodeState():
+                view.node(event.node_id, state=wrapping.visible(event.state))
+            case Progressed():
+                view.node(event.node_id, **wrapping.progress(event))
+            case PhaseEntered():
+                age_s = max(0.0, time.time() - event.began) if event.began else 0.0
+                view.phase(wrapping.visible(event.name), age_s)
+            case _:
+                for text, style in wrapping.told(event):
+                    view.lines([wrapping.visible(text)], style)
+
+    def tick(self) -> None:
+        """Show lines that stay open for long as they are."""
+        for who, data in self._open.overdue():
+            self._print(str(who), data)
+
+    def finish(self) -> None:
+        """Show what is still open."""
+        for who, data in self._open.overdue(everything=True):
+            self._print(str(who), data)
+
+    def _print(self, who: str, data: bytes) -> None:
+        if not data:
+            return
+        left_out = 0
+        if self._on_terminal:
+            data, left_out = wrapping.last_lines(data, BURST_LINES)
+        shown = wrapping.process_lines(who, data, self._on_terminal)
+        if left_out:
+            self._view.lines([f"[{who}] ({left_out} lines not shown; its log has them)"])
+        self._view.lines(shown, PROCESS_STYLE)

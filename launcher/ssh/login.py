@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Byte streams to agents over SSH: one connection per node, through paramiko, on the way that fabric finds.
+
+Host keys are always verified, on jump hosts too. Nobody is ever asked for a password or a passphrase. Every
+step has a time limit. Import this module only where a node needs SSH.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import paramiko
+from paramiko.ssh_exception import SSHException
+
+from launcher.config.hosts import Host
+from launcher.connection.bootstrap import agent_bootstrap
+from launcher.connection.shell import agent_command
+from launcher.errors import ConnectError
+from launcher.ssh.jump_hosts import Jumps
+from launcher.ssh.known_hosts import HostKeyError, KnownHosts, known_name
+from launcher.ssh.login_errors import BROKEN, Attempt, explain, is_worth_another_try
+from launcher.ssh.private_keys import KeyRing
+from launcher.ssh.proxy_command import ProxySocket
+from launcher.ssh.resolver import open_tcp
+from launcher.ssh.route import Hop, Routes
+from launcher.ssh.stream import SshStream
+from launcher.ssh.transport import QuietTransport
+
+RETRY_S = (0.1, 0.4)  # least and most before the second try at a busy server; doubled for each further one
+LONGEST_RETRY_S = 2.0
+STEPS_OF_A_LOGIN = 4  # name, TCP, handshake, authentication
+WINDOW = 1 << 20  # bytes of a node that may wait here unread; as much a round trip is the most that comes
+
+
+@dataclass(frozen=True, kw_only=True)
+class SshOptions:
+    """How to log in, the same for all nodes.
+
+    Attributes:
+        config: the user's ssh_config; may be missing.
+        known_hosts: new keys go there; may be missing.
+        identity_files: private keys to try before those of the ssh config.
+        jump: `[user@]host[:port][,...]` for every node, or empty: what the ssh config says.
+        connect_timeout_s: for each step of a login.
+        accept_new_host_keys: remember keys of unknown hosts instead of refusing them.
+    """
+
+    config: Path
+    known_hosts: Path
+    identity_files: tuple[Path, ...] = ()
+    jump: str = ""
+    connect_timeout_s: float = 10.0
+    accept_new_host_keys: bool = False
+
+
+def connect(host: Host, options: SshOptions, python: str) -> SshStream:
+    """Log in to a single node; see `Logins.connect`."""
+    return Logins(options).connect(host, python)
+
+
+class Logins:
+    """All logins of a job: what they have in common is read, decrypted and opened once; any thread may log in."""
+
+    def __init__(self, options: SshOptions) -> None:
+        self._options = options
+        self._routes = Routes(options.config, options.known_hosts, options.identity_files, options.jump)
+        self._keys = KeyRing()
+        self._known = KnownHosts(options.accept_new_host_keys)
+        self._jumps: Jumps[QuietTransport, tuple[Hop, ...]] = Jumps(
+            STEPS_OF_A_LOGIN * options.connect_timeout_s
+        )
+
+    def connect(self, host: Host, python: str) -> SshStream:
+        """Log in to a node and start an agent there; blocks for some `connect_timeout_s` at most.
+
+        Args:
+            python: the job's interpreter; runs the agent where the node's python3 is missing or too old.
+
+        Raises:
+            ConnectError: there is no way to it; says why and what to do.
+        """
+        hops = self._hops(host)
+        deadline = time.monotonic() + self._options.connect_timeout_s
+        least_s, most_s = RETRY_S
+        while True:
+            try:
+                return self._log_in(host, hops, python)
+            except _BusyError as busy:
+                # jitter, or a crowd that was turned away comes back as a crowd
+                wait_s = random.uniform(least_s, most_s)  # noqa: S311
+                if time.monotonic() + wait_s >= deadline:
+                    raise busy.error from busy.__cause__
+                time.sleep(wait_s)
+                most_s = min(2 * most_s, LONGEST_RETRY_S)
+
+    def _hops(self, host: Host) -> tuple[Hop, ...]:
+        for path in self._options.identity_files:
+            if not path.is_file():
+                raise ConnectError(
+                    host.text, f"the private key {path} does not exist.", "See SSH_IDENTITY_FILES."
+                )
+        try:
+            return tuple(self._routes.to(host))
+        except (OSError, ValueError, SSHException) as error:
+            raise ConnectError(host.text, f"the ssh config {self._options.config}: {error}.") from error
+
+    def _log_in(self, host: Host, hops: tuple[Hop, ...], python: str) -> SshStream:
+        with contextlib.ExitStack() as opened:
+            transport = self._open(host, hops, opened, is_jump=False)
+            opened.callback(_close, transport)
+            return self._start(host, transport, python, opened.pop_all().close)
+
+    def _open(
+        self, host: Host, hops: tuple[Hop, ...], opened: contextlib.ExitStack, is_jump: bool
+    ) -> QuietTransport:
+        """An authenticated connection to the last of some hops, over a shared one to the hop before it.
+
+        Args:
+            opened: gets what is to be let go of with the connection.
+        """
+        jump: QuietTransport | None = None
+        if hops[:-1]:
+            jump, release = self._jumps.use(hops[:-1], partial(self._open_jump, host, hops[:-1]))
+            opened.callback(release)
+        hop = hops[-1]
+        attempt = Attempt(
+            host.text,
+            hop.text,
+            hop.user,
+            hop.host,
+            hop.port,
+            is_jump,
+            hop.keys,
+            self._options.connect_timeout_s,
+        )
+        try:
+            return self._authenticated(hop, jump)
+        except (OSError, EOFError, ValueError, SSHException, HostKeyError) as error:
+            explained = explain(error, attempt)
+            if is_worth_another_try(error):
+                raise _BusyError(explained) from error
+            raise explained from error
+
+    def _open_jump(self, host: Host, hops: tuple[Hop, ...]) -> QuietTransport:
+        with contextlib.ExitStack() as opened:
+            transport = self._open(host, hops, opened, is_jump=True)
+            transport.let_go = opened.pop_all().close
+        return transport
+
+    def _authenticated(self, hop: Hop, jump: QuietTransport | None) -> QuietTransport:
+        timeout_s = self._options.connect_timeout_s
+        name = known_name(hop.host, hop.port)
+        transport = QuietTransport(
+            _socket(hop, jump, timeout_s), self._known.key_types(hop.known_hosts, name), timeout_s
+        )
+        try:
+            transport.start_client(timeout=timeout_s)
+            self._known.check(hop.known_hosts, name, transport.get_remote_server_key())
+            self._authenticate(transport, hop)
+            transport.be_quiet()
+        except BaseException:
+            _close(transport)
+            raise
+        return transport
+
+    def _authenticate(self, transport: QuietTransport, hop: Hop) -> None:
+        refused = SSHException("No authentication methods available")
+        for key in self._all_keys(hop):
+            if isinstance(key, SSHException):
+                refused = key
+                continue
+            try:
+                if not transport.auth_publickey(hop.user, key):
+                    return
+                refused = SSHException("the key alone is not enough")
+            except SSHException as error:
+                refused = error
+            if not transport.is_active():  # too many keys for this server
+                break
+        raise refused
+
+    def _all_keys(self, hop: Hop) -> Iterator[paramiko.PKey | SSHException]:
+        yield from self._keys.keys(hop.keys)
+        if os.environ.get("SSH_AUTH_SOCK"):
+            agent = paramiko.Agent()
+            try:
+                yield from agent.get_keys()
+            finally:
+                agent.close()
+
+    def _start(
+        self, host: Host, transport: QuietTransport, python: str, let_go: Callable[[], None]
+    ) -> SshStream:
+        bootstrap = agent_bootstrap()
+        try:
+            channel = transport.open_session(WINDOW, timeout=self._options.connect_timeout_s)
+            channel.exec_command(agent_command(bootstrap, python))
+            return SshStream(channel, bootstrap, let_go)
+        except BaseException as error:
+            let_go()
+            if isinstance(error, BROKEN):
+                reason = f"logged in, but no command can be run: {error}."
+                raise ConnectError(host.text, reason, "See sshd's log there.") from error
+            raise
+
+
+class _BusyError(Exception):
+    """A server turned a login away that it may admit a moment later."""
+
+    def __init__(self, error: ConnectError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+def _socket(hop: Hop, jump: QuietTransport | None, timeout_s: float) -> Any:
+    """What the SSH connection runs over: TCP, a channel of the jump host before it, or a ProxyCommand."""
+    if hop.proxy_command:
+        return ProxySocket(hop.proxy_command)
+    if jump is not None:
+        return jump.open_channel("direct-tcpip", (hop.host, hop.port), ("", 0), timeout=timeout_s)
+    return open_tcp(hop.host, hop.port, timeout_s)
+
+
+def _close(transport: QuietTransport) -> None:
+    # a connection that runs through one that broke has nobody to say goodbye to
+    with contextlib.suppress(*BROKEN):
+        transport.close()

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the screen shows, as plain text: bounded lines without control characters, tables, the last lines."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+
+from launcher.errors import ExitCode
+from launcher.text.output_events import Ended, Event, Failed, Noted, Progressed, Tabled, Timed, Unsent
+
+MAX_LINE = 2000
+
+_OUTCOMES = {
+    ExitCode.DONE: "done",
+    ExitCode.PROCESS_FAILED: "failed: a process of the job failed",
+    ExitCode.USAGE: "not started: command line or conf.py",
+    ExitCode.PREFLIGHT: "not started: preflight failed",
+    ExitCode.DISPATCH: "not started: dispatch failed",
+    ExitCode.LOST: "failed: a node or pserver was lost",
+    ExitCode.NOT_CLEAN: "something could not be cleaned or collected",
+    ExitCode.HANGUP: "stopped by hangup",
+    ExitCode.INTERRUPTED: "stopped by Ctrl+C",
+    ExitCode.QUIT: "stopped by Ctrl+\\",
+    ExitCode.TERMINATED: "stopped by SIGTERM",
+}
+# Colours and cursor movements of programs that take their log file for a terminal.
+_TERMINAL_SEQUENCE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)")
+
+
+def visible(text: str) -> str:
+    """Text that cannot act on a terminal: its sequences removed, other control characters escaped."""
+    if text.isprintable():
+        return text
+    return "".join(map(_visible_character, _TERMINAL_SEQUENCE.sub("", text.expandtabs())))
+
+
+def _visible_character(character: str) -> str:
+    if character.isprintable() or unicodedata.category(character) == "Zs":
+        return character
+    return character.encode("unicode_escape").decode("ascii")
+
+
+def label(process: str, node: str) -> str:
+    """ "trainer 2 node-c": who wrote a line."""
+    return f"{process.replace('-', ' ', 1)} {node}"
+
+
+def unsent(event: Unsent) -> str:
+    """The line that stands for output that did not come."""
+    return f"[{visible(label(event.process, event.node))}] {unsent_text(event)}"
+
+
+def unsent_text(event: Unsent) -> str:
+    """How much output did not come, and where it is."""
+    return f"({event.size} bytes are not shown: it writes faster than the link takes; {visible(event.log)} has them)"
+
+
+def progress(event: Progressed) -> dict[str, str]:
+    """The facts of a node that a step changes."""
+    return {
+        "progress": f"pass {event.pass_id} batch {event.batch_id}",
+        "cost": f"{event.cost:.5g}",
+        "speed": f"{event.samples_per_s:,.0f} samples/s",
+        "process": event.process,
+        "pass_id": str(event.pass_id),
+        "batch_id": str(event.batch_id),
+        "rate": f"{event.samples_per_s:g}",
+    }
+
+
+def told(event: Event) -> list[tuple[str, str]]:
+    """The lines of an event in which the launcher itself speaks, each with its style."""
+    match event:
+        case Noted():
+            return [(line, "") for line in event.text.split("\n")]
+        case Tabled():
+            head, *lines = table(event.headers, event.rows, frozenset(event.red))
+            return [
+                (head, ""),
+                *((line, "red" if row in event.red else "") for row, line in enumerate(lines)),
+            ]
+        case Failed():
+            return [(line, "bold red") for line in event.lines]
+        case Timed():
+            return [(times(dict(event.phases)), "")]
+        case Ended():
+            places = {"logs": event.logs, "output": event.output}
+            return [
+                *((line, "bold red") for line in event.lines),
+                *((f"{what}: {path}", "") for what, path in places.items() if path),
+                (outcome(event.job_id, event.code), "bold" if event.code is ExitCode.DONE else "bold red"),
+            ]
+        case _:
+            return []
+
+
+def process_lines(label: str, data: bytes, on_terminal: bool) -> list[str]:
+    """Whole lines of a process, each with its label and of bounded length.
+
+    Args:
+        on_terminal: the lines go to a terminal; anywhere else a program's own control characters are kept.
+    """
+    lines = data.decode("utf-8", "backslashreplace").split("\n")
+    if lines and not lines[-1]:
+        lines.pop()
+    return [f"[{label}] {_shown(line, on_terminal)}" for line in lines]
+
+
+def last_lines(data: bytes, count: int) -> tuple[bytes, int]:
+    """The last `count` lines of what a process wrote, and how many came before them."""
+    lines = data.count(b"\n") + (not data.endswith(b"\n"))
+    if lines <= count:
+        return data, 0
+    start = len(data) - data.endswith(b"\n")
+    for _ in range(count):
+        start = data.rfind(b"\n", 0, start)
+    return data[start + 1 :], lines - count
+
+
+def _shown(line: str, on_terminal: bool) -> str:
+    # a progress bar draws over itself: its last state is what counts
+    line = line.rstrip("\r").rpartition("\r")[2]
+    more = f" ... ({len(line) - MAX_LINE} more characters in the log file)" if len(line) > MAX_LINE else ""
+    return (visible(line[:MAX_LINE]) if on_terminal else line[:MAX_LINE]) + more
+
+
+def table(headers: Sequence[str], rows: Sequence[Sequence[str]], red: AbstractSet[int]) -> list[str]:
+    """An aligned table; rows at the indices in `red` are marked."""
+    cells = [[visible(str(cell)) for cell in row] for row in rows]
+    widths = [max(len(row[column]) for row in [list(headers), *cells]) for column in range(len(headers))]
+    lines = [_row("  ", headers, widths)]
+    lines += [_row("! " if index in red else "  ", row, widths) for index, row in enumerate(cells)]
+    return lines
+
+
+def _row(mark: str, cells: Sequence[str], widths: Iterable[int]) -> str:
+    return (mark + "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True))).rstrip()
+
+
+def times(phases: Mapping[str, float]) -> str:
+    """One line: how long each phase took."""
+    return "times: " + ", ".join(f"{phase} {seconds:.2f} s" for phase, seconds in phases.items())
+
+
+def outcome(job_id: str, code: ExitCode) -> str:
+    """The very last line."""
+    return f"{job_id}: {_OUTCOMES[code]} (exit {int(code)})"
