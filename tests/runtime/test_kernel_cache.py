@@ -14,7 +14,7 @@ RUNTIME = Path(__file__).resolve().parents[2] / "runtime"
 SCRIPT = """
 import numpy as np
 from paddle.compiling import compiled
-from paddle.ops import kernels
+from paddle.ops.base import kernels
 from paddle.kernel_cache import digest, folder
 name = next(name for name in vars(kernels) if hasattr(vars(kernels)[name], "stats"))
 loop = vars(kernels)[name]
@@ -47,7 +47,7 @@ def test_copies_share_a_place_until_a_source_changes(copy: Path, tmp_path: Path)
     first = facts(RUNTIME, **home)
     assert facts(copy, **home) == first
     assert first[2].startswith(f"{tmp_path}/home/.cache/paddle/kernels/{first[0]}/")
-    with (copy / "paddle" / "optim" / "rules.py").open("a") as file:
+    with (copy / "paddle" / "optim" / "rules" / "table.py").open("a") as file:
         file.write("\n")  # loops may be made of it, whichever file they are in
     changed = facts(copy, **home)
     assert changed[0] != first[0]
@@ -55,7 +55,7 @@ def test_copies_share_a_place_until_a_source_changes(copy: Path, tmp_path: Path)
 
 
 def test_without_a_home_loops_lie_beside_their_source(copy: Path) -> None:
-    assert facts(copy, HOME="/proc/nowhere")[2] == f"{copy}/paddle/ops/__pycache__"
+    assert facts(copy, HOME="/proc/nowhere")[2] == f"{copy}/paddle/ops/base/__pycache__"
 
 
 def test_a_place_that_the_user_chose_for_numba_counts(copy: Path, tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ from paddle.fluid.reader import DataLoader, PyReader
 from paddle.fluid.scope import Scope, global_scope, scope_guard
 from paddle.fluid.transpiler import DistributeTranspiler, DistributeTranspilerConfig
 from paddle.graph import unique_name
-from paddle.ops.selected_rows import SelectedRows
+from paddle.ops.base.selected_rows import SelectedRows
 
 Tensor = LoDTensor
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from paddle.fluid.errors import RunError
-from paddle.ops.errors import EndOfData
+from paddle.ops.base.errors import EndOfData
 from paddle.reader.channel import Channel, pump, running
 
 Batches = Callable[[], Iterable[list[Any]]]

@@ -12,8 +12,8 @@ from paddle.fluid.places import (
 )
 from paddle.fluid.scope import Scope
 from paddle.fluid.var_type import VarDesc
-from paddle.ops.errors import EndOfData as EOFException
-from paddle.ops.selected_rows import SelectedRows
+from paddle.ops.base.errors import EndOfData as EOFException
+from paddle.ops.base.selected_rows import SelectedRows
 
 get_cuda_device_count = cuda_device_count
 

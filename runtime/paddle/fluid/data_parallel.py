@@ -31,8 +31,8 @@ from paddle.fluid.ranks import agree_on, begin_equal, check_ranks, group_of
 from paddle.fluid.remote.switchboard import Switchboard
 from paddle.fluid.scope import Scope
 from paddle.fluid.strategies import BuildStrategy, GradientScaleStrategy
-from paddle.ops.registry import GRAD
-from paddle.ops.selected_rows import SelectedRows, concatenated
+from paddle.ops.base.registry import GRAD
+from paddle.ops.base.selected_rows import SelectedRows, concatenated
 
 _REDUCED = "@REDUCED"
 # What runs once, with the gradients of all places; also their way to parameter servers.

@@ -21,8 +21,8 @@ from paddle.fluid.remote.serving import serve, serving_operator
 from paddle.fluid.remote.switchboard import Switchboard
 from paddle.fluid.scope import Scope, global_scope, scope_guard
 from paddle.graph.block import Name
-from paddle.ops.lod import LoDArray
-from paddle.ops.selected_rows import SelectedRows
+from paddle.ops.base.lod import LoDArray
+from paddle.ops.base.selected_rows import SelectedRows
 
 __all__ = ["Executor", "global_scope", "scope_guard"]
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from paddle.backend import to_host
 from paddle.fluid.errors import FluidError
-from paddle.ops.lod import LoDArray
-from paddle.ops.selected_rows import SelectedRows, concatenated
+from paddle.ops.base.lod import LoDArray
+from paddle.ops.base.selected_rows import SelectedRows, concatenated
 
 
 def split_feed(feed: Mapping[str, Any], parts: int) -> list[dict[str, Any]]:

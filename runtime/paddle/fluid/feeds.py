@@ -10,7 +10,7 @@ import numpy as np
 from paddle.fluid.errors import FluidTypeError, RunError
 from paddle.fluid.lod_tensor import LoDTensor
 from paddle.graph.block import Block
-from paddle.ops.lod import LoDArray, lod_of, plain, with_lod
+from paddle.ops.base.lod import LoDArray, lod_of, plain, with_lod
 
 
 def entering(value: Any, block: Block, name: str) -> Any:

@@ -19,7 +19,7 @@ from paddle.backend import Device, to_host
 from paddle.collective.errors import CollectiveError
 from paddle.collective.ranks import Ranks
 from paddle.fluid.buckets import Bucket
-from paddle.ops.selected_rows import SelectedRows
+from paddle.ops.base.selected_rows import SelectedRows
 
 
 class GradientExchange:

@@ -19,7 +19,7 @@ from paddle.fluid.block import Block
 from paddle.fluid.errors import FluidTypeError
 from paddle.fluid.operator import Operator
 from paddle.fluid.variable import Variable
-from paddle.ops.dtypes import VarType
+from paddle.ops.base.dtypes import VarType
 
 
 class Initializer(ABC):

@@ -21,7 +21,7 @@ from paddle.fluid.var_type import VarType
 from paddle.fluid.variable import Parameter, Variable
 from paddle.fluid.weight_norm import weight_normalised
 from paddle.graph import unique_name
-from paddle.ops.registry import registered
+from paddle.ops.base.registry import registered
 
 
 class LayerHelper:

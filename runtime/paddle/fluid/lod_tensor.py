@@ -13,8 +13,8 @@ from paddle.backend import to_host
 from paddle.fluid.errors import FluidError, FluidTypeError
 from paddle.fluid.places import Place
 from paddle.graph.scope import Cell
-from paddle.ops.errors import OpError
-from paddle.ops.lod import LoDArray, lod_of, offsets_of, plain, with_lod
+from paddle.ops.base.errors import OpError
+from paddle.ops.base.lod import LoDArray, lod_of, offsets_of, plain, with_lod
 
 _Lengths = Sequence[Sequence[int]]
 

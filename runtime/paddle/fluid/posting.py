@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from paddle import graph
-from paddle.ops.registry import OpDef, Slot
+from paddle.ops.base.registry import OpDef, Slot
 
 _TYPE = "post_gradients"
 

@@ -19,7 +19,7 @@ from paddle.fluid.tensor_file import read_tensor_desc, tensor_desc
 from paddle.fluid.var_type import VarType
 from paddle.fluid.variable import Variable
 from paddle.graph import Operator
-from paddle.ops.registry import COMMON_ATTRS, lookup
+from paddle.ops.base.registry import COMMON_ATTRS, lookup
 from paddle.protobuf import bytes_field, fields, signed, varint_field
 
 if TYPE_CHECKING:

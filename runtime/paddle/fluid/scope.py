@@ -12,7 +12,7 @@ from paddle import graph
 from paddle.fluid.errors import FluidTypeError
 from paddle.fluid.lod_tensor import LoDTensor
 from paddle.graph.scope import Cell
-from paddle.ops.selected_rows import SelectedRows
+from paddle.ops.base.selected_rows import SelectedRows
 
 
 class VariableHandle:

@@ -16,7 +16,7 @@ from paddle.fluid.remote.connection import Connection
 from paddle.fluid.scope import global_scope
 from paddle.fluid.variable import Variable
 from paddle.fluid.variable_files import read_value
-from paddle.ops.selected_rows import SelectedRows
+from paddle.ops.base.selected_rows import SelectedRows
 
 _FOLDER = "__lookup_table__"
 

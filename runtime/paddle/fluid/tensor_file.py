@@ -17,9 +17,9 @@ import numpy.typing as npt
 
 from paddle.backend import to_host
 from paddle.fluid.errors import ModelFileError
-from paddle.ops.dtypes import VarType
-from paddle.ops.lod import lod_of, plain, with_lod
-from paddle.ops.selected_rows import SelectedRows
+from paddle.ops.base.dtypes import VarType
+from paddle.ops.base.lod import lod_of, plain, with_lod
+from paddle.ops.base.selected_rows import SelectedRows
 from paddle.protobuf import fields, signed, varint_field
 
 _U32, _I32, _U64, _I64 = (struct.Struct(f"<{code}") for code in "IiQq")

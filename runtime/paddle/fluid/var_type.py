@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from paddle.ops.dtypes import VarType
+from paddle.ops.base.dtypes import VarType
 
 __all__ = ["VarDesc", "VarType"]
 

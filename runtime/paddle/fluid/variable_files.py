@@ -30,7 +30,7 @@ from paddle.fluid.tensor_file import (
 from paddle.fluid.var_type import VarType
 from paddle.fluid.variable import Parameter, Variable
 from paddle.graph.errors import NotInitialisedError
-from paddle.ops.selected_rows import SelectedRows
+from paddle.ops.base.selected_rows import SelectedRows
 
 _Predicate = Callable[[Variable], bool]
 _NEVER = (VarType.FEED_MINIBATCH, VarType.FETCH_LIST, VarType.READER, VarType.RAW)

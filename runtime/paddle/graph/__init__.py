@@ -9,7 +9,7 @@ from paddle.graph.operator import Operator
 from paddle.graph.program import Program
 from paddle.graph.scope import Scope
 from paddle.graph.variable import Parameter, Variable
-from paddle.ops.selected_rows import SelectedRows
+from paddle.ops.base.selected_rows import SelectedRows
 
 __all__ = [
     "Block",

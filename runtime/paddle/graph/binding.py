@@ -23,8 +23,8 @@ from paddle.graph.operator import EMPTY, Operator
 from paddle.graph.program import Program
 from paddle.graph.sharing import NOT_EXPOSED, Exposed
 from paddle.graph.tape import Derivation
-from paddle.ops.body import Body
-from paddle.ops.registry import NO_SLOTS
+from paddle.ops.base.body import Body
+from paddle.ops.base.registry import NO_SLOTS
 
 STEP, NOTHING, UNWANTED = 0, 1, 2
 # In place of a set of variables that may have sequences: any of them may.

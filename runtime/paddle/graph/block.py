@@ -16,8 +16,8 @@ from paddle.graph import unique_name
 from paddle.graph.errors import GraphError, UnknownVariableError
 from paddle.graph.operator import EMPTY, Operator
 from paddle.graph.variable import Parameter, Variable
-from paddle.ops.errors import OpError
-from paddle.ops.registry import OpDef, Spec, lookup
+from paddle.ops.base.errors import OpError
+from paddle.ops.base.registry import OpDef, Spec, lookup
 
 if TYPE_CHECKING:
     from paddle.graph.program import Program

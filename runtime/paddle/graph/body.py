@@ -12,7 +12,7 @@ from paddle.graph.errors import ExecutionError
 from paddle.graph.failure import failed
 from paddle.graph.operator import Operator
 from paddle.graph.tape import Derivation, Entry, Tape
-from paddle.ops.errors import EndOfData
+from paddle.ops.base.errors import EndOfData
 
 # Turns of a loop draw other random numbers: a turn stands above any number of steps.
 _TURN = 1 << 40
@@ -45,7 +45,7 @@ class CompiledBody:
 
 @dataclass(frozen=True)
 class BoundBody:
-    """See `ops.body.Body`."""
+    """See `ops.base.body.Body`."""
 
     compiled: CompiledBody
     step: int

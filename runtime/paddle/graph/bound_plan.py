@@ -18,9 +18,9 @@ from paddle.graph.in_place import copied, owner
 from paddle.graph.lod import LoDArray, plain
 from paddle.graph.plan import Plan
 from paddle.graph.scope import Cell, Scope
-from paddle.ops.errors import EndOfData
-from paddle.ops.registry import Spec
-from paddle.ops.selected_rows import SelectedRows
+from paddle.ops.base.errors import EndOfData
+from paddle.ops.base.registry import Spec
+from paddle.ops.base.selected_rows import SelectedRows
 
 
 class BoundPlan:

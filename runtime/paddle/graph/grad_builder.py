@@ -16,8 +16,8 @@ from paddle.graph.block import Block
 from paddle.graph.errors import BackwardError
 from paddle.graph.operator import EMPTY, Operator, OpRole
 from paddle.graph.variable import Variable
-from paddle.ops.dtypes import VarType
-from paddle.ops.registry import GRAD, GradOp, lookup
+from paddle.ops.base.dtypes import VarType
+from paddle.ops.base.registry import GRAD, GradOp, lookup
 
 
 @dataclass
@@ -228,7 +228,7 @@ def _slot_names(both: dict[str, tuple[str, ...]], slot: str) -> list[str]:
 
 @dataclass(frozen=True)
 class BodyGradients:
-    """What a gradient maker of an operator with a body may ask; see `ops.registry.gradient_maker`."""
+    """What a gradient maker of an operator with a body may ask; see `ops.base.registry.gradient_maker`."""
 
     required: set[str]
     reached: set[str]

@@ -11,7 +11,7 @@ from paddle.graph.block import Block
 from paddle.graph.errors import BackwardError
 from paddle.graph.operator import Operator
 from paddle.graph.variable import Variable
-from paddle.ops.registry import lookup
+from paddle.ops.base.registry import lookup
 
 
 def path_to(block: Block, targets: set[str]) -> list[Operator]:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from paddle.graph.operator import Operator
-from paddle.ops.lod import LoDArray
-from paddle.ops.selected_rows import SelectedRows
+from paddle.ops.base.lod import LoDArray
+from paddle.ops.base.selected_rows import SelectedRows
 
 
 def owner(value: Any) -> Any:

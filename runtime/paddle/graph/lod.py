@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from paddle.graph.operator import Operator
-from paddle.ops.lod import Lod, LoDArray, lod_of, offsets_of, plain, with_lod
-from paddle.ops.registry import OpDef
+from paddle.ops.base.lod import Lod, LoDArray, lod_of, offsets_of, plain, with_lod
+from paddle.ops.base.registry import OpDef
 
 __all__ = ["LoDArray", "Lod", "carriers", "lod_of", "offsets_of", "plain", "sharing", "with_lod"]
 

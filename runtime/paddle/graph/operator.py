@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from enum import IntFlag
 from typing import Self
 
-from paddle.ops.errors import SlotError
-from paddle.ops.registry import OpDef, Slot, lookup
+from paddle.ops.base.errors import SlotError
+from paddle.ops.base.registry import OpDef, Slot, lookup
 
 EMPTY = "@EMPTY@"  # an output that nobody wants, or an absent input of a gradient
 

@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from paddle.graph.operator import Operator
-from paddle.ops.registry import NO_SLOTS
+from paddle.ops.base.registry import NO_SLOTS
 
 
 class Exposed(NamedTuple):

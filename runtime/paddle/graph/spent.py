@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 
 from paddle.graph.operator import Operator
-from paddle.ops.registry import NO_SLOTS
+from paddle.ops.base.registry import NO_SLOTS
 
 
 def spent_inputs(ops: Sequence[Operator], kept: Collection[str]) -> list[frozenset[str]]:

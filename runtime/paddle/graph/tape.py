@@ -15,10 +15,10 @@ from paddle.backend import array_module
 from paddle.graph.errors import BackwardError
 from paddle.graph.grad_builder import BodyGradients, gradient_of
 from paddle.graph.operator import EMPTY, Operator
-from paddle.ops.lod import plain
-from paddle.ops.registry import GRAD, GradOp, lookup
-from paddle.ops.sum import sum_
-from paddle.ops.tensor_array import TensorArray
+from paddle.ops.base.lod import plain
+from paddle.ops.base.registry import GRAD, GradOp, lookup
+from paddle.ops.base.tensor_array import TensorArray
+from paddle.ops.math.sum import sum_
 
 _AFTER = "@AFTER"  # the value an operator gave to a variable that it also reads
 
@@ -84,14 +84,14 @@ class _Step(NamedTuple):
 
 @dataclass(frozen=True)
 class Tape:
-    """See `ops.body.Tape`."""
+    """See `ops.base.body.Tape`."""
 
     entries: tuple[Entry, ...]
     derivation: Derivation
     step: int
 
     def back(self, grads: dict[str, Any], wanted: frozenset[str]) -> None:
-        """See `ops.body.Tape.back`."""
+        """See `ops.base.body.Tape.back`."""
         required = self.derivation.required([entry.op for entry in self.entries], wanted)
         for entry in reversed(self.entries):
             self._entry_back(entry, grads, required)

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paddle.graph.errors import GraphError
-from paddle.ops.registry import Spec
+from paddle.ops.base.registry import Spec
 
 if TYPE_CHECKING:
     from paddle.graph.block import Block

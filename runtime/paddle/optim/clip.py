@@ -16,7 +16,7 @@ import numpy as np
 
 from paddle.errors import ConfigError
 from paddle.optim.norm import l2_norm
-from paddle.optim.rule import Array
+from paddle.optim.rules.rule import Array
 from paddle.optim.spec import RowGradient
 
 Gradient: TypeAlias = Any

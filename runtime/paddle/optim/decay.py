@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from paddle.optim.rule import Array
+from paddle.optim.rules.rule import Array
 
 
 def decay(w: Array, l1: Any, l2: Any) -> None:

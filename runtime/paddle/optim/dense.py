@@ -12,8 +12,8 @@ from paddle.errors import ConfigError
 from paddle.optim.clip import clip_by_value
 from paddle.optim.decay import decay
 from paddle.optim.penalty import penalised
-from paddle.optim.rule import Array, Step
-from paddle.optim.rules import rate_of, rule_of
+from paddle.optim.rules.rule import Array, Step
+from paddle.optim.rules.table import rate_of, rule_of
 from paddle.optim.spec import OptimizerSpec, ParameterSpec
 
 # So many elements at a time, that a rule's intermediate results stay in the processor's cache.

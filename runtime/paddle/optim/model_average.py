@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from paddle.optim.rule import Array
+from paddle.optim.rules.rule import Array
 
 MIN_WINDOW = 10_000
 _SPILL = 16_384

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from paddle.errors import ConfigError
-from paddle.optim.rule import Array
+from paddle.optim.rules.rule import Array
 
 
 class MovingAverage:

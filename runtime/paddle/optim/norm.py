@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from paddle.optim.rule import Array
+from paddle.optim.rules.rule import Array
 
 
 def l2_norm(x: Array) -> float:

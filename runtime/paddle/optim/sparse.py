@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from paddle.errors import ConfigError
-from paddle.optim.rows import RowStep, Since
-from paddle.optim.rule import Array
+from paddle.optim.row_step import RowStep, Since
+from paddle.optim.rules.rule import Array
 from paddle.optim.sparse_momentum import SparseMomentumRows
 from paddle.optim.spec import OptimizerSpec, ParameterSpec, RowGradient
 

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paddle.errors import ConfigError
-from paddle.optim.rule import Array
+from paddle.optim.rules.rule import Array
 from paddle.optim.spec import ParameterSpec
 
 _ALPHA_LIMIT = 1e6

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paddle.errors import ConfigError
-from paddle.optim.step_schedule import STEP_SCHEDULES
+from paddle.optim.schedule.by_updates import STEP_SCHEDULES
 
 RULE_DEFAULTS: Mapping[str, Mapping[str, float]] = MappingProxyType(
     {

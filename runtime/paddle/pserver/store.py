@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from paddle.errors import PserverError
 from paddle.optim.dense import DenseUpdater
-from paddle.optim.schedule import LearningRate
+from paddle.optim.learning_rate import LearningRate
 from paddle.optim.spec import OptimizerSpec, RowGradient
 from paddle.pserver.arithmetic import is_looked_at_once
 from paddle.pserver.chunks import chunk_count, chunk_span, part_span

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from paddle.ops.lod import LoDArray, offsets_of, plain
+from paddle.ops.base.lod import LoDArray, offsets_of, plain
 from paddle.v2.data_type import DataType, InputType, SequenceType
 from paddle.v2.errors import UsageError, UsageTypeError
 

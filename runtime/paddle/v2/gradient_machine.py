@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from paddle.backend import from_host, to_host
 from paddle.graph import Executor, Scope, SelectedRows, Variable, append_backward
-from paddle.ops.lod import plain
+from paddle.ops.base.lod import plain
 from paddle.optim.spec import RowGradient
 from paddle.v2.errors import UsageError
 from paddle.v2.feeder import Feed

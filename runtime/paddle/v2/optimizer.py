@@ -12,7 +12,7 @@ import math
 from dataclasses import dataclass
 from typing import TypedDict, Unpack
 
-from paddle.optim.schedule import LearningRate
+from paddle.optim.learning_rate import LearningRate
 from paddle.optim.spec import OptimizerSpec
 from paddle.v2 import model
 from paddle.v2.errors import UsageError, UsageTypeError

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paddle.optim.dense import DenseUpdater
-from paddle.optim.schedule import LearningRate
+from paddle.optim.learning_rate import LearningRate
 from paddle.optim.sparse import SparseUpdater
 from paddle.optim.spec import OptimizerSpec, RowGradient
 from paddle.v2.feeder import Feed

@@ -11,7 +11,7 @@ import pytest
 
 import paddle.fluid as fluid
 from paddle.fluid import layers
-from paddle.ops.lod import LoDArray, offsets_of
+from paddle.ops.base.lod import LoDArray, offsets_of
 
 _RNG = np.random.default_rng(5)
 _IMAGES = _RNG.standard_normal((2, 4, 6, 8)).astype("float32")

@@ -14,7 +14,7 @@ from paddle.collective.ranks import Arrays, Ranks
 from paddle.fluid.buckets import Bucket, bucketed
 from paddle.fluid.gradient_exchange import GradientExchange
 from paddle.graph import Operator
-from paddle.ops.selected_rows import SelectedRows
+from paddle.ops.base.selected_rows import SelectedRows
 from tests.runtime.collective.ranks import members, together
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 import paddle.ops  # noqa: F401 (fills the table)
-from paddle.ops.registry import registered
+from paddle.ops.base.registry import registered
 
 _PAGE = Path(__file__).parents[3] / "docs" / "training-core.md"
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from paddle.graph import Executor, append_backward
-from paddle.ops.selected_rows import SelectedRows
+from paddle.ops.base.selected_rows import SelectedRows
 from tests.runtime.graph.sample_programs import (
     Builder,
     filled_scope,

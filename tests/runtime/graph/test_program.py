@@ -9,7 +9,7 @@ import pytest
 from paddle.graph import Executor, Parameter, Program, append_backward
 from paddle.graph.errors import GraphError, UnknownVariableError
 from paddle.graph.operator import OpRole
-from paddle.ops.errors import AttrError, OpError, ShapeError, SlotError, UnknownOpError
+from paddle.ops.base.errors import AttrError, OpError, ShapeError, SlotError, UnknownOpError
 from tests.runtime.graph.sample_programs import Builder, filled_scope, word_feed, word_program
 
 

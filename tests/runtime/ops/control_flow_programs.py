@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from paddle.graph import Block, Executor, Program, Scope, append_backward
-from paddle.ops.lod import lod_of, plain, with_lod
+from paddle.ops.base.lod import lod_of, plain, with_lod
 
 # Operators whose gradients are checked in programs and not one by one.
 CHECKED_IN_PROGRAMS = {

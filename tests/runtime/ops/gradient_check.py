@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from paddle.graph import Executor, Program, Scope, Variable, append_backward
-from paddle.ops.lod import lod_of, offsets_of, plain, with_lod
-from paddle.ops.registry import lookup
+from paddle.ops.base.lod import lod_of, offsets_of, plain, with_lod
+from paddle.ops.base.registry import lookup
 
 STEP = 1e-5
 

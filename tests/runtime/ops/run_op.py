@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from paddle.graph import Executor, Program, Scope
-from paddle.ops.lod import LoDArray, lod_of
-from paddle.ops.registry import lookup
+from paddle.ops.base.lod import LoDArray, lod_of
+from paddle.ops.base.registry import lookup
 
 
 def run_op(

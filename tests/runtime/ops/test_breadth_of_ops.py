@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from paddle.graph.errors import ExecutionError
-from paddle.ops.errors import OpError
-from paddle.ops.lod import LoDArray, offsets_of
+from paddle.ops.base.errors import OpError
+from paddle.ops.base.lod import LoDArray, offsets_of
 from tests.runtime.ops.run_op import run_op
 
 _RNG = np.random.default_rng(17)

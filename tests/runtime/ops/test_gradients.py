@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import paddle.ops  # noqa: F401 (fills the table)
-from paddle.ops.lod import plain
-from paddle.ops.registry import lookup, registered
+from paddle.ops.base.lod import plain
+from paddle.ops.base.registry import lookup, registered
 from tests.runtime.ops.control_flow_programs import CHECKED_IN_PROGRAMS
 from tests.runtime.ops.gradient_cases import CASES
 from tests.runtime.ops.gradient_check import Case, OpProgram, analytic, numeric

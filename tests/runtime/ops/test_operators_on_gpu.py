@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from paddle.backend import array_module, to_host
-from paddle.ops.lod import plain
+from paddle.ops.base.lod import plain
 from tests.gpus import missing_gpu
 from tests.runtime.ops.gradient_cases import CASES
 from tests.runtime.ops.gradient_check import Case, OpProgram, analytic

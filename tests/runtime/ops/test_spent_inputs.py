@@ -11,7 +11,7 @@ import pytest
 
 from paddle.graph import append_backward
 from paddle.graph.operator import EMPTY, Operator
-from paddle.ops.registry import NO_SLOTS, lookup
+from paddle.ops.base.registry import NO_SLOTS, lookup
 from tests.runtime.ops.gradient_cases import CASES
 from tests.runtime.ops.gradient_check import Case, OpProgram
 

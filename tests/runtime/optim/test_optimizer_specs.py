@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from paddle.errors import ConfigError
-from paddle.optim.schedule import LearningRate
+from paddle.optim.learning_rate import LearningRate
+from paddle.optim.schedule.by_updates import STEP_SCHEDULES
 from paddle.optim.spec import RULE_DEFAULTS, SCHEDULES, OptimizerSpec, ParameterSpec
-from paddle.optim.step_schedule import STEP_SCHEDULES
 
 OPTIMIZER = OptimizerSpec("adam", {"beta1": 0.8}, 0.1, "poly", 1e-3, 0.5, is_async=True, discard_ratio=2.0)
 PARAMETER = ParameterSpec("fc.w", (3, 4), 2.0, l1=0.1, l2=1e-4, clip=25.0, sparse=True)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from paddle.optim.dense import DenseUpdater
-from paddle.optim.schedule import LearningRate
+from paddle.optim.learning_rate import LearningRate
 from paddle.optim.spec import RULE_DEFAULTS, OptimizerSpec
 from paddle.pserver.client import Client
 from tests.runtime.pserver.in_process_job import SGD, InProcessJob

@@ -13,7 +13,7 @@ from paddle.fluid.layer_helper import LayerHelper
 from paddle.fluid.param_attr import ParamAttr, ParamAttrLike, to_attr
 from paddle.fluid.variable import Parameter, Variable
 from paddle.graph import unique_name
-from paddle.ops.dtypes import VarType
+from paddle.ops.base.dtypes import VarType
 
 __all__ = [
     "assign",

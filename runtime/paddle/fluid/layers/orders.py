@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from paddle.fluid.layer_helper import LayerHelper
 from paddle.fluid.variable import Variable
-from paddle.ops.dtypes import VarType
+from paddle.ops.base.dtypes import VarType
 
 __all__ = [
     "argsort",

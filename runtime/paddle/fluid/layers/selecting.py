@@ -14,7 +14,7 @@ from paddle.fluid.layers.creation import cast, fill_constant
 from paddle.fluid.layers.reductions import reduce_sum
 from paddle.fluid.param_attr import ParamAttrLike
 from paddle.fluid.variable import Variable
-from paddle.ops.dtypes import VarType
+from paddle.ops.base.dtypes import VarType
 
 __all__ = [
     "bilinear_tensor_product",

@@ -16,7 +16,7 @@ from paddle.fluid.regularizer import Regularizer
 from paddle.fluid.scope import global_scope
 from paddle.fluid.variable import Parameter, Variable
 from paddle.graph import unique_name
-from paddle.ops.registry import GRAD
+from paddle.ops.base.registry import GRAD
 
 _SUMS = ("sum_1", "sum_2", "sum_3")
 _COUNTS = ("num_accumulates", "old_num_accumulates", "num_updates")

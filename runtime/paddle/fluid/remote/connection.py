@@ -18,7 +18,7 @@ from paddle.env import JobEnvironment
 from paddle.fluid.errors import FluidError, RunError
 from paddle.fluid.remote.distribution import Distribution
 from paddle.fluid.remote.settings import deadline_s, wire_keys
-from paddle.ops.selected_rows import SelectedRows
+from paddle.ops.base.selected_rows import SelectedRows
 from paddle.pserver.named_values import Ids, Rows, Value
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ _Names = Mapping[str, Sequence[str]]
 
 
 class Connection:
-    """See `ops.remote.Remote`. One run at a time; `lookup` may be called by several threads of it."""
+    """See `ops.rows.remote.Remote`. One run at a time; `lookup` may be called by several threads of it."""
 
     def __init__(self, distribution: Distribution) -> None:
         self.distribution = distribution

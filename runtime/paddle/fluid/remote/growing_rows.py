@@ -21,7 +21,7 @@ from paddle.fluid.errors import FluidError
 from paddle.fluid.scope import Scope
 from paddle.fluid.variable_files import write_rows
 from paddle.graph.operator import Operator
-from paddle.ops.selected_rows import SelectedRows
+from paddle.ops.base.selected_rows import SelectedRows
 from paddle.optim.spec import OptimizerSpec, ParameterSpec, RowGradient
 from paddle.pserver.message import MAX_FRAME_BYTES
 from paddle.pserver.named_values import Ids, Rows, Value

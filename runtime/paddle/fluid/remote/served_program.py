@@ -23,7 +23,7 @@ from paddle.fluid.var_type import VarType
 from paddle.fluid.variable_files import write_value
 from paddle.graph.operator import Operator
 from paddle.graph.variable import Variable
-from paddle.ops.selected_rows import SelectedRows
+from paddle.ops.base.selected_rows import SelectedRows
 from paddle.pserver.message import MAX_FRAME_BYTES
 from paddle.pserver.named_values import Ids, Rows, Value
 

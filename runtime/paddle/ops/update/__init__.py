@@ -1,28 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators that update a parameter in place; the arithmetic is that of the rules in `optim`."""
-
-from paddle.ops.update import (
-    adadelta,
-    adagrad,
-    adam,
-    adamax,
-    average_accumulates,
-    ftrl,
-    lamb,
-    momentum,
-    rmsprop,
-    sgd,
-)
-
-__all__ = [
-    "adadelta",
-    "adagrad",
-    "adam",
-    "adamax",
-    "average_accumulates",
-    "ftrl",
-    "lamb",
-    "momentum",
-    "rmsprop",
-    "sgd",
-]
+"""Operators that change a parameter by its gradient, with the rules of `optim`; on the top floor of `ops`."""

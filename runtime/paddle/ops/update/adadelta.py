@@ -6,10 +6,10 @@ from __future__ import annotations
 from typing import Any
 
 from paddle.backend import Array
-from paddle.ops.registry import Spec, operator
+from paddle.ops.base.registry import Spec, operator
 from paddle.ops.update.grads import dense
 from paddle.ops.update.steps import take_step
-from paddle.optim.fluid_adadelta import FluidAdadelta
+from paddle.optim.rules.fluid_adadelta import FluidAdadelta
 
 
 def _infer(param: Spec, grad: Spec, grads: Spec, updates: Spec) -> tuple[Spec, Spec, Spec]:

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from paddle.backend import Array
-from paddle.ops.compiled import kernels_for, read_only
-from paddle.ops.registry import Spec, operator
-from paddle.ops.selected_rows import SelectedRows
+from paddle.ops.base.compiled import kernels_for, read_only
+from paddle.ops.base.registry import Spec, operator
+from paddle.ops.base.selected_rows import SelectedRows
 from paddle.ops.update.grads import dense, merged, scalar
 from paddle.ops.update.steps import take_step
-from paddle.optim.fluid_adagrad import FluidAdagrad
-from paddle.optim.fluid_decayed_adagrad import FluidDecayedAdagrad
+from paddle.optim.rules.fluid_adagrad import FluidAdagrad
+from paddle.optim.rules.fluid_decayed_adagrad import FluidDecayedAdagrad
 
 _SLOTS = "Param Grad Moment LearningRate -> ParamOut MomentOut"
 _IN_PLACE = {"ParamOut": "Param", "MomentOut": "Moment"}

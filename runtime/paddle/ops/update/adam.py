@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from paddle.backend import Array, array_module
-from paddle.ops.compiled import kernels_for, read_only
-from paddle.ops.registry import Spec, operator
-from paddle.ops.selected_rows import SelectedRows
+from paddle.ops.base.compiled import kernels_for, read_only
+from paddle.ops.base.registry import Spec, operator
+from paddle.ops.base.selected_rows import SelectedRows
 from paddle.ops.update.grads import dense, merged, scalar
 from paddle.ops.update.steps import take_step
-from paddle.optim.fluid_adam import FluidAdam
+from paddle.optim.rules.fluid_adam import FluidAdam
 
 
 def _infer(param: Spec, grad: Spec, rate: Spec, m: Spec, v: Spec, b1: Spec, b2: Spec) -> tuple[Spec, ...]:

@@ -6,10 +6,10 @@ from __future__ import annotations
 from typing import Any
 
 from paddle.backend import Array
-from paddle.ops.registry import Spec, operator
+from paddle.ops.base.registry import Spec, operator
 from paddle.ops.update.grads import dense, scalar
 from paddle.ops.update.steps import take_step
-from paddle.optim.fluid_adamax import FluidAdamax
+from paddle.optim.rules.fluid_adamax import FluidAdamax
 
 
 def _infer(param: Spec, grad: Spec, rate: Spec, m: Spec, n: Spec, b1: Spec) -> tuple[Spec, Spec, Spec]:

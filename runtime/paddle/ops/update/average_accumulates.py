@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from paddle.backend import Array
-from paddle.ops.registry import Spec, operator
+from paddle.ops.base.registry import Spec, operator
 
 _SPILL = 16_384
 _SUMS = ("sum_1", "sum_2", "sum_3")

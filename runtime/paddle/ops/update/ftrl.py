@@ -6,10 +6,10 @@ from __future__ import annotations
 from typing import Any
 
 from paddle.backend import Array
-from paddle.ops.registry import Spec, operator
+from paddle.ops.base.registry import Spec, operator
 from paddle.ops.update.grads import dense, scalar
 from paddle.ops.update.steps import take_step
-from paddle.optim.ftrl import Ftrl
+from paddle.optim.rules.ftrl import Ftrl
 
 
 def _infer(param: Spec, squared: Spec, linear: Spec, grad: Spec, rate: Spec) -> tuple[Spec, Spec, Spec]:

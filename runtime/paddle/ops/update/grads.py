@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from paddle.backend import Array
-from paddle.ops.errors import ShapeError
-from paddle.ops.selected_rows import SelectedRows
+from paddle.ops.base.errors import ShapeError
+from paddle.ops.base.selected_rows import SelectedRows
 
 
 def dense(grad: Any, param: Array) -> Array:

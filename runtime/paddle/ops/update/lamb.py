@@ -6,10 +6,10 @@ from __future__ import annotations
 from typing import Any
 
 from paddle.backend import Array
-from paddle.ops.registry import Spec, operator
+from paddle.ops.base.registry import Spec, operator
 from paddle.ops.update.grads import dense, scalar
 from paddle.ops.update.steps import take_step
-from paddle.optim.lamb import Lamb
+from paddle.optim.rules.lamb import Lamb
 
 
 def _infer(param: Spec, grad: Spec, rate: Spec, m: Spec, v: Spec, b1: Spec, b2: Spec) -> tuple[Spec, ...]:

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from paddle.backend import Array
-from paddle.ops.compiled import kernels_for, read_only
-from paddle.ops.registry import Spec, operator
+from paddle.ops.base.compiled import kernels_for, read_only
+from paddle.ops.base.registry import Spec, operator
 from paddle.ops.update.grads import dense, scalar
 from paddle.ops.update.steps import take_step
-from paddle.optim.fluid_momentum import FluidMomentum
-from paddle.optim.lars_momentum import LarsMomentum
+from paddle.optim.rules.fluid_momentum import FluidMomentum
+from paddle.optim.rules.lars_momentum import LarsMomentum
 
 _SLOTS = "Param Grad Velocity LearningRate -> ParamOut VelocityOut"
 _IN_PLACE = {"ParamOut": "Param", "VelocityOut": "Velocity"}

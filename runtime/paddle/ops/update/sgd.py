@@ -6,11 +6,11 @@ from __future__ import annotations
 from typing import Any
 
 from paddle.backend import Array
-from paddle.ops.registry import Spec, operator
-from paddle.ops.selected_rows import SelectedRows
+from paddle.ops.base.registry import Spec, operator
+from paddle.ops.base.selected_rows import SelectedRows
 from paddle.ops.update.grads import dense, merged, scalar
 from paddle.ops.update.steps import take_step
-from paddle.optim.sgd import SGD
+from paddle.optim.rules.sgd import SGD
 
 _RULE = SGD()
 

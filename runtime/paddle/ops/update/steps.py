@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from paddle.backend import Array
-from paddle.optim.rule import Rule, Step
+from paddle.optim.rules.rule import Rule, Step
 
 # So many elements at a time, that a rule's intermediate results stay in the processor's cache.
 _SLICE = 1 << 14

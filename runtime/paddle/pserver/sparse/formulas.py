@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from paddle.optim.adagrad import Adagrad
-from paddle.optim.fluid_adagrad import FluidAdagrad
-from paddle.optim.fluid_adam import LazyAdam
-from paddle.optim.momentum import Momentum
-from paddle.optim.rules import rate_of, rule_of
-from paddle.optim.sgd import SGD
+from paddle.optim.rules.adagrad import Adagrad
+from paddle.optim.rules.fluid_adagrad import FluidAdagrad
+from paddle.optim.rules.fluid_adam import LazyAdam
+from paddle.optim.rules.momentum import Momentum
+from paddle.optim.rules.sgd import SGD
+from paddle.optim.rules.table import rate_of, rule_of
 from paddle.optim.spec import OptimizerSpec, ParameterSpec
 from paddle.pserver.sparse import formula_kernels as kernels
 

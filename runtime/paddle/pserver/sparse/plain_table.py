@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paddle.errors import PserverError
-from paddle.optim.rows import RowStep
+from paddle.optim.row_step import RowStep
 from paddle.optim.spec import OptimizerSpec, RowGradient
 from paddle.pserver.sparse.blocks import Block, Header, Sightings
 from paddle.pserver.sparse.gradients import joined

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from paddle.ops.dtypes import VarType
+from paddle.ops.base.dtypes import VarType
 from paddle.v2 import activation, model
 from paddle.v2.attr import ExtraLayerAttribute, ParameterAttribute
 from paddle.v2.errors import UsageError

@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""maxout: the greatest of each `groups` neighbouring channels."""
+
+from __future__ import annotations
+
+from paddle.backend import Array, array_module
+from paddle.ops.base.errors import AttrError
+from paddle.ops.base.registry import Spec, gradient, operator
+
+
+def _infer(x: Spec, *, groups: int) -> Spec:
+    if groups < 1 or len(x.shape) < 2 or x.shape[1] % groups:
+        raise AttrError(f"groups {groups} must divide the channels of X {x.shape}")
+    return x._replace(shape=(x.shape[0], x.shape[1] // groups, *x.shape[2:]))
+
+
+@operator("maxout", "X -> Out", attrs={"groups": int}, infer=_infer)
+def maxout(x: Array, *, groups: int) -> Array:
+    """Return (N, channels / groups, ...)."""
+    return _grouped(x, groups).max(axis=2)
+
+
+@gradient("maxout", "X Out@GRAD -> X@GRAD")
+def maxout_grad(x: Array, dout: Array, *, groups: int) -> Array:
+    """dOut goes to the first greatest channel of each group."""
+    xp = array_module(x)
+    grouped = _grouped(x, groups)
+    dx = xp.zeros(grouped.shape, x.dtype)
+    xp.put_along_axis(dx, grouped.argmax(axis=2)[:, :, None], dout[:, :, None], axis=2)
+    return dx.reshape(x.shape)
+
+
+def _grouped(x: Array, groups: int) -> Array:
+    return x.reshape(x.shape[0], x.shape[1] // groups, groups, *x.shape[2:])

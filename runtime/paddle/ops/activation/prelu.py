@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""prelu: X, or Alpha X below zero; one Alpha for all elements, for each channel, or for each element."""
+
+from __future__ import annotations
+
+from paddle.backend import Array, array_module
+from paddle.ops.base.errors import AttrError, ShapeError
+from paddle.ops.base.registry import Spec, gradient, operator
+from paddle.ops.base.shapes import product
+
+_MODES = ("all", "channel", "element")
+
+
+def _infer(x: Spec, alpha: Spec, *, mode: str) -> Spec:
+    if mode not in _MODES:
+        raise AttrError(f"mode: expected one of {_MODES}, got {mode!r}")
+    wanted = product(_alpha_shape(x.shape, mode))
+    if product(alpha.shape) != wanted:
+        raise ShapeError(f"Alpha {alpha.shape} must have {wanted} elements for mode {mode!r} and X {x.shape}")
+    return x
+
+
+@operator("prelu", "X Alpha -> Out", attrs={"mode": "all"}, infer=_infer)
+def prelu(x: Array, alpha: Array, *, mode: str) -> Array:
+    """Out = X where positive, else Alpha X."""
+    return array_module(x).where(x > 0, x, x * alpha.reshape(_alpha_shape(x.shape, mode)))
+
+
+@gradient("prelu", "X Alpha Out@GRAD -> X@GRAD Alpha@GRAD")
+def prelu_grad(
+    x: Array, alpha: Array, dout: Array, *, mode: str, needs: frozenset[str]
+) -> tuple[Array | None, Array | None]:
+    """dX = dOut or Alpha dOut, dAlpha = sum of dOut X where X is not positive."""
+    xp = array_module(x)
+    shape = _alpha_shape(x.shape, mode)
+    dx = xp.where(x > 0, dout, dout * alpha.reshape(shape)) if "X@GRAD" in needs else None
+    if "Alpha@GRAD" not in needs:
+        return dx, None
+    shares = xp.minimum(x, 0) * dout
+    spread = tuple(axis for axis, size in enumerate(shape) if size == 1)
+    return dx, shares.sum(axis=spread, keepdims=True).reshape(alpha.shape)
+
+
+def _alpha_shape(x: tuple[int, ...], mode: str) -> tuple[int, ...]:
+    if mode == "all":
+        return (1,) * len(x)
+    return (1, x[1], *(1,) * (len(x) - 2)) if mode == "channel" else (1, *x[1:])

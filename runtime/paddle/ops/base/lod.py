@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""LoDArray: sequences of a batch, one after the other in one array, and where each begins.
+
+A kernel gets one in the slots marked `+` in its operator's signature; `graph.lod` says what happens in all others.
+Offsets stay on the host, wherever the rows are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from paddle.backend import Array
+from paddle.ops.base.errors import InputError
+
+Offsets: TypeAlias = npt.NDArray[np.int64]
+# Outermost level first.
+Lod: TypeAlias = tuple[Offsets, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class LoDArray:
+    """Rows of all sequences.
+
+    Attributes:
+        data: (rows, ...); the array is not copied.
+        lod: one (n + 1,) int64 host array a level: offsets from 0. Those of the last level count rows of
+            `data`, those of another one count sequences of the next level. At least one level.
+    """
+
+    data: Array
+    lod: Lod
+
+    def __post_init__(self) -> None:
+        sizes = [len(level) - 1 for level in self.lod[1:]] + [len(self.data)]
+        for number, (level, size) in enumerate(zip(self.lod, sizes, strict=True)):
+            if not len(level) or level[0] != 0 or level[-1] != size or (level[1:] < level[:-1]).any():
+                raise InputError(
+                    f"level {number} of the sequences: expected offsets ascending from 0 to {size}, got "
+                    f"{level.tolist()}; the data has shape {tuple(self.data.shape)}"
+                )
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the rows."""
+        shape: tuple[int, ...] = self.data.shape
+        return shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the rows."""
+        dtype: np.dtype[Any] = self.data.dtype
+        return dtype
+
+    def lengths(self) -> list[list[int]]:
+        """Return the number of members of each sequence, a list a level."""
+        return [np.diff(level).tolist() for level in self.lod]
+
+    def copy(self) -> LoDArray:
+        """Return one with rows of its own."""
+        return LoDArray(self.data.copy(), self.lod)
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+
+def offsets_of(lengths: Sequence[Sequence[int]]) -> Lod:
+    """Return the offsets of levels given by lengths: [[2, 3]] -> ([0, 2, 5],)."""
+    return tuple(map(ends_of, lengths))
+
+
+def ends_of(lengths: Any) -> Offsets:
+    """Return the offsets of one level: [2, 3] -> [0, 2, 5]."""
+    offsets = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    return offsets
+
+
+def plain(value: Any) -> Any:
+    """Return the rows of a LoDArray, and anything else as it is."""
+    return value.data if isinstance(value, LoDArray) else value
+
+
+def lod_of(value: Any) -> Lod:
+    """Return the levels of a value; none if it is a plain array."""
+    return value.lod if isinstance(value, LoDArray) else ()
+
+
+def with_lod(data: Array, lod: Lod) -> Any:
+    """Return a LoDArray, or the plain array if there are no levels."""
+    return LoDArray(data, lod) if lod else data
+
+
+def sequences(value: Any, slot: str) -> tuple[Array, Offsets]:
+    """Return (rows, offsets of the last level) of an input that must have sequences.
+
+    Raises:
+        InputError: it has none.
+    """
+    if not isinstance(value, LoDArray):
+        raise InputError(
+            f"{slot} {tuple(value.shape)} has no LoD: feed a LoDTensor, or make one of it with lod_reset"
+        )
+    return value.data, value.lod[-1]

@@ -1,0 +1,297 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The table of operators: slots, attributes and their defaults, kernel, shape rule and gradient of each.
+
+A kernel is a plain function: arrays in the order of the input slots (a list for a slot marked `*`, None for
+an absent slot marked `?`), attributes as keywords, and as result the arrays in the order of the output slots
+(the array itself if there is one slot). A kernel never changes an array it was given, but for those that are
+`spent`; it may return one of its inputs or a view of it, unless it is registered as `fresh`.
+
+Besides attributes a kernel may name these keywords: `rng`, a generator for this operator and step; `xp`, the
+array library, for kernels that have no input to tell it; `needs`, the frozenset of output slots that anybody
+reads: it may return None for the others; `names`, a mapping from each slot to the variable names in it; `spent`,
+the frozenset of input slots whose arrays nobody reads afterwards, so that the kernel may put its result there;
+`body`, the block that the attribute `sub_block` names, as an `ops.base.body.Body`; and `remote`, what connects the
+executor with other processes, as an `ops.rows.remote.Remote`, or None.
+
+A slot marked `+` is given as a `LoDArray` where the value has sequences; an operator with such a slot says itself
+what LoD its outputs have. All others get arrays, and their outputs share the LoD of the first input that has one.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from paddle.ops.base.dtypes import VarType
+from paddle.ops.base.errors import AttrError, OpError, UnknownOpError
+
+GRAD = "@GRAD"
+
+# Attributes that every operator carries; no kernel sees them.
+COMMON_ATTRS: Mapping[str, object] = MappingProxyType({"op_role": 0, "op_role_var": (), "op_namescope": "/"})
+
+NO_SLOTS: frozenset[str] = frozenset()
+_SPECIAL = frozenset({"rng", "xp", "needs", "names", "spent", "body", "remote"})
+
+
+class Spec(NamedTuple):
+    """What is known of a value before the program runs; -1 in a shape stands for the batch."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    lod_level: int = 0
+
+
+class Slot(NamedTuple):
+    """One input or output slot: `Name`, with `*` a list, with `?` optional, with `~` not meant for users, with `+`
+    taken or given with its LoD.
+    """
+
+    name: str
+    many: bool = False
+    optional: bool = False
+    intermediate: bool = False
+    lod: bool = False
+
+
+@dataclass(frozen=True)
+class GradOp:
+    """One operator to append in a backward pass; `name@GRAD` stands for the gradient of a variable."""
+
+    type: str
+    inputs: Mapping[str, Sequence[str]]
+    outputs: Mapping[str, Sequence[str]]
+    attrs: Mapping[str, object]
+
+
+@dataclass(frozen=True)
+class OpDef:
+    """One entry of the table.
+
+    Attributes:
+        in_place: output slot -> input slot whose array the kernel changes and returns. Where the variables
+            differ, the kernel gets a copy.
+        has_effect: it does something besides its outputs, and runs though nobody reads them.
+        fresh: its outputs share no memory with its inputs, except with those that are spent, nor with each other.
+    """
+
+    type: str
+    inputs: tuple[Slot, ...]
+    outputs: tuple[Slot, ...]
+    attrs: Mapping[str, object]
+    kernel: Callable[..., Any]
+    infer: Callable[..., Any] | None
+    keywords: frozenset[str]
+    infer_keywords: frozenset[str]
+    shares_lod: bool = True
+    in_place: Mapping[str, str] = field(default_factory=dict)
+    has_effect: bool = False
+    fresh: bool = False
+    gradient: str | Callable[..., list[GradOp]] | None = None
+
+    @property
+    def lod_aware(self) -> bool:
+        """Whether the kernel takes or gives values with LoD itself."""
+        return any(slot.lod for slot in (*self.inputs, *self.outputs))
+
+    @property
+    def is_random(self) -> bool:
+        """Whether the kernel draws random numbers."""
+        return "rng" in self.keywords
+
+    def input(self, name: str) -> Slot | None:
+        """Return the input slot of that name, or None."""
+        return next((slot for slot in self.inputs if slot.name == name), None)
+
+    def complete(self, given: Mapping[str, object]) -> dict[str, object]:
+        """Return all attributes with defaults filled in and values in their canonical type.
+
+        Raises:
+            AttrError: a name is unknown, a required one is missing, or a value has the wrong type.
+        """
+        allowed = {**self.attrs, **COMMON_ATTRS}
+        for name in given:
+            if name not in allowed:
+                close = difflib.get_close_matches(name, allowed, n=1)
+                hint = (
+                    f"did you mean {close[0]!r}?"
+                    if close
+                    else f"known are {', '.join(sorted(self.attrs)) or 'none'}."
+                )
+                raise AttrError(f"operator {self.type!r} has no attribute {name!r}: {hint}")
+        result: dict[str, object] = {}
+        for name, default in self.attrs.items():
+            if name in given:
+                result[name] = _canonical(self.type, name, given[name], default)
+            elif isinstance(default, type):
+                raise AttrError(f"operator {self.type!r} needs the attribute {name!r} ({default.__name__})")
+            else:
+                result[name] = default
+        result.update((name, given[name]) for name in COMMON_ATTRS if name in given)
+        return result
+
+
+_TABLE: dict[str, OpDef] = {}
+
+
+def operator(
+    op_type: str,
+    signature: str,
+    *,
+    attrs: Mapping[str, object] | None = None,
+    infer: Callable[..., Any] | None = None,
+    shares_lod: bool = True,
+    in_place: Mapping[str, str] | None = None,
+    has_effect: bool = False,
+    fresh: bool = False,
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register the decorated kernel as an operator.
+
+    Args:
+        op_type: Fluid's name of the operator.
+        signature: slots as `X Bias? -> Out Mask~`.
+        attrs: attribute -> default, or -> type where the attribute is required. Lists are tuples here.
+        infer: `Spec`s of the inputs and attributes as keywords -> `Spec`s of the outputs, called like the
+            kernel.
+            None: whoever appends the operator declares its outputs.
+        shares_lod: whether outputs with as many rows as the first input that has LoD have the same LoD.
+        in_place: see `OpDef`.
+        has_effect: see `OpDef`.
+        fresh: see `OpDef`.
+    """
+    inputs, outputs = _parse(signature)
+    table_attrs = MappingProxyType(dict(attrs or {}))
+
+    def add(kernel: Callable[..., Any]) -> Callable[..., Any]:
+        if op_type in _TABLE:
+            raise OpError(f"operator {op_type!r} is registered twice")
+        keywords = _keywords(op_type, kernel, table_attrs)
+        infer_keywords = _keywords(op_type, infer, table_attrs) if infer else frozenset()
+        _TABLE[op_type] = OpDef(
+            op_type,
+            inputs,
+            outputs,
+            table_attrs,
+            kernel,
+            infer,
+            keywords,
+            infer_keywords,
+            shares_lod,
+            MappingProxyType(dict(in_place or {})),
+            has_effect,
+            fresh,
+        )
+        return kernel
+
+    return add
+
+
+def gradient(
+    op_type: str, signature: str, *, fresh: bool = False
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register the decorated kernel as `<type>_grad`, with the attributes of the operator, and make it its
+    gradient.
+
+    Args:
+        op_type: the forward operator, registered before.
+        signature: slots of the forward operator and their gradients, as `X Y Out@GRAD -> X@GRAD Y@GRAD`. A
+            gradient input marked `?` may be absent; otherwise a missing one is filled with zeros.
+        fresh: see `OpDef`.
+    """
+    forward = lookup(op_type)
+
+    def add(kernel: Callable[..., Any]) -> Callable[..., Any]:
+        operator(f"{op_type}_grad", signature, attrs=forward.attrs, shares_lod=False, fresh=fresh)(kernel)
+        _TABLE[op_type] = replace(forward, gradient=f"{op_type}_grad")
+        return kernel
+
+    return add
+
+
+def gradient_maker(op_type: str) -> Callable[[Callable[..., list[GradOp]]], Callable[..., list[GradOp]]]:
+    """Make the decorated function write the gradient of an operator in terms of other operators.
+
+    It gets (inputs, outputs, attrs) of the forward operator, slot -> names, and returns the operators to
+    append. A maker with the keyword `bodies`, for an operator with a body, gets what derives blocks: see
+    `graph.grad_builder.BodyGradients`.
+    """
+
+    def add(maker: Callable[..., list[GradOp]]) -> Callable[..., list[GradOp]]:
+        _TABLE[op_type] = replace(lookup(op_type), gradient=maker)
+        return maker
+
+    return add
+
+
+def lookup(op_type: str) -> OpDef:
+    """Return the entry of an operator.
+
+    Raises:
+        UnknownOpError: there is none of that type.
+    """
+    found = _TABLE.get(op_type)
+    if found is None:
+        close = difflib.get_close_matches(op_type, _TABLE, n=1)
+        hint = f": did you mean {close[0]!r}?" if close else ""
+        raise UnknownOpError(f"operator {op_type!r} has not been registered{hint}")
+    return found
+
+
+def registered() -> tuple[str, ...]:
+    """Return all operator types, sorted."""
+    return tuple(sorted(_TABLE))
+
+
+def _parse(signature: str) -> tuple[tuple[Slot, ...], tuple[Slot, ...]]:
+    left, _, right = signature.partition("->")
+    return tuple(map(_slot, left.split())), tuple(map(_slot, right.split()))
+
+
+def _slot(text: str) -> Slot:
+    return Slot(
+        text.rstrip("*?~+"), many="*" in text, optional="?" in text, intermediate="~" in text, lod="+" in text
+    )
+
+
+def _keywords(op_type: str, function: Callable[..., Any], attrs: Mapping[str, object]) -> frozenset[str]:
+    parameters = inspect.signature(function).parameters.values()
+    names = frozenset(p.name for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY)
+    unknown = names - set(attrs) - _SPECIAL
+    if unknown:
+        raise OpError(
+            f"operator {op_type!r}: its function names attributes it does not have: {sorted(unknown)}"
+        )
+    return names
+
+
+def _canonical(op_type: str, name: str, value: object, default: object) -> object:
+    kind = default if isinstance(default, type) else default.__class__
+    try:
+        if kind is bool and isinstance(value, (bool, np.bool_)):
+            return bool(value)
+        if kind is int and not isinstance(value, (bool, str)):
+            return value.__index__()  # type: ignore[attr-defined]
+        if kind is float and not isinstance(value, (bool, str)):
+            return float(value)  # type: ignore[arg-type]
+        if kind is str and isinstance(value, str):
+            return value
+        if kind is tuple and isinstance(value, (list, tuple, np.ndarray)):
+            return tuple(item.item() if isinstance(item, np.generic) else item for item in value)
+        if kind is VarType:
+            return VarType.of(value)
+    except (TypeError, AttributeError, ValueError) as error:
+        raise _wrong_type(op_type, name, value, kind) from error
+    raise _wrong_type(op_type, name, value, kind)
+
+
+def _wrong_type(op_type: str, name: str, value: object, kind: type) -> AttrError:
+    return AttrError(
+        f"operator {op_type!r}, attribute {name!r}: expected {kind.__name__}, "
+        f"got {value!r} ({value.__class__.__name__})"
+    )

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arithmetic on rows of sequences that lie one after the other: sums, greatest values, row numbers.
+
+Offsets and row numbers are host arrays; `at` moves row numbers to where the rows are.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from paddle.backend import Array, array_module, from_host
+from paddle.ops.base.lod import Offsets
+from paddle.ops.base.selected_rows import merge_rows
+
+
+def lengths(offsets: Offsets) -> Offsets:
+    """Return the number of rows of each sequence."""
+    return offsets[1:] - offsets[:-1]
+
+
+def owners(offsets: Offsets) -> Offsets:
+    """Return for each row the number of its sequence."""
+    return np.repeat(np.arange(len(offsets) - 1), lengths(offsets))
+
+
+def positions(offsets: Offsets) -> Offsets:
+    """Return for each row its place in its sequence."""
+    return np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths(offsets))
+
+
+def ranges(starts: Offsets, counts: Offsets) -> Offsets:
+    """Return starts[0], starts[0] + 1, ... counts[0] numbers, then the same of starts[1], and so on."""
+    ends = np.cumsum(counts)
+    return np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - ends + counts, counts)
+
+
+def reverse(offsets: Offsets) -> Offsets:
+    """Return the row numbers that turn each sequence round."""
+    return np.repeat(offsets[:-1] + offsets[1:], lengths(offsets)) - 1 - np.arange(offsets[-1])
+
+
+def at(rows: Offsets, like: Array) -> Any:
+    """Return row numbers where `like` lies."""
+    return from_host(rows, like)
+
+
+def column(values: Offsets, like: Array) -> Array:
+    """Return one number a sequence, shaped and typed to go with (n, ...) rows such as `like`."""
+    return from_host(values.astype(like.dtype), like).reshape(-1, *(1,) * (like.ndim - 1))
+
+
+def spread(values: Array, offsets: Offsets) -> Array:
+    """Return for each row the value of its sequence: (n, ...) -> (rows, ...)."""
+    spread_out: Array = values.repeat(lengths(offsets).tolist(), axis=0)
+    return spread_out
+
+
+def segment_sum(x: Array, offsets: Offsets) -> Array:
+    """Return the sum of each sequence's rows, (n, ...); zeros for one without rows."""
+    xp = array_module(x)
+    if xp is not np:
+        running = xp.zeros((len(x) + 1, *x.shape[1:]), xp.float64)
+        xp.cumsum(x, axis=0, out=running[1:])
+        ends = at(offsets, x)
+        return (running[ends[1:]] - running[ends[:-1]]).astype(x.dtype)
+    return _reduced(np.add, x, offsets, 0)
+
+
+def segment_max(x: Array, offsets: Offsets, empty: float) -> Array:
+    """Return the greatest of each sequence's rows, (n, ...), and `empty` for one without rows."""
+    xp = array_module(x)
+    if xp is np:
+        return _reduced(np.maximum, x, offsets, empty)
+    longest = int(lengths(offsets).max(initial=0))
+    padded = xp.full((len(offsets) - 1, longest + 1, *x.shape[1:]), -xp.inf, x.dtype)
+    padded[at(owners(offsets), x), at(positions(offsets), x)] = x
+    padded[at(np.flatnonzero(lengths(offsets) == 0), x), 0] = empty
+    greatest: Array = padded.max(axis=1)
+    return greatest
+
+
+def scatter_sum(values: Array, rows: Array, count: int) -> Array:
+    """Return (count, ...) zeros to which each row of values was added at its row number, which may repeat."""
+    out: Array = array_module(values).zeros((count, *values.shape[1:]), values.dtype)
+    unique, summed = merge_rows(rows, values)
+    out[unique] = summed
+    return out
+
+
+def _reduced(function: np.ufunc, x: Array, offsets: Offsets, empty: float) -> Array:
+    starts = offsets[:-1]
+    filled = lengths(offsets) > 0
+    if filled.all() and len(starts):
+        reduced: Array = function.reduceat(x, starts, axis=0)
+        return reduced
+    out = np.full((len(starts), *x.shape[1:]), empty, x.dtype)
+    if filled.any():
+        out[filled] = function.reduceat(x, starts[filled], axis=0)
+    return out

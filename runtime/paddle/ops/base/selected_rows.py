@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SelectedRows: some rows of a tall matrix, as gradient of a table or as a cache of its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from paddle.backend import Array, array_module
+from paddle.ops.base.compiled import kernels_for, read_only
+from paddle.ops.base.errors import InputError, ShapeError
+
+
+@dataclass(frozen=True, eq=False)
+class SelectedRows:
+    """A sparse (height, ...) tensor.
+
+    Attributes:
+        rows: (n,) int64 row numbers. Repeated rows add up; `merged` makes them unique and ascending.
+        values: (n, ...) their values; the array is not copied.
+        height: number of rows of the whole.
+        is_merged: the rows are known to be unique and ascending.
+    """
+
+    rows: Array
+    values: Array
+    height: int
+    is_merged: bool = False
+
+    def __post_init__(self) -> None:
+        if self.rows.ndim != 1 or self.rows.dtype != np.int64 or len(self.rows) != len(self.values):
+            raise ShapeError(
+                f"SelectedRows: expected rows (n,) int64 and values (n, ...), got {self.rows.shape} "
+                f"{self.rows.dtype} and {self.values.shape}"
+            )
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the whole."""
+        return (self.height, *self.values.shape[1:])
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the values."""
+        dtype: np.dtype[Any] = self.values.dtype
+        return dtype
+
+    def merged(self) -> SelectedRows:
+        """Return unique ascending rows; values of equal rows are added up."""
+        if self.is_merged:
+            return self
+        return SelectedRows(*merge_rows(self.rows, self.values), self.height, is_merged=True)
+
+    def to_dense(self) -> Array:
+        """Return the whole as one array, with zeros where no row is."""
+        xp = array_module(self.values)
+        dense: Array = xp.zeros(self.shape, self.dtype)
+        merged = self.merged()
+        dense[merged.rows] = merged.values
+        return dense
+
+    def gather(self, ids: Array) -> Array:
+        """Return the values of some rows, in the order of the (k,) ids; rows must be unique and ascending.
+
+        Raises:
+            InputError: a row is not here.
+        """
+        xp = array_module(self.rows)
+        places = xp.searchsorted(self.rows, ids)
+        places = places.clip(max=max(len(self.rows) - 1, 0))
+        found = self.rows.take(places) == ids if len(self.rows) else xp.zeros(ids.shape, bool)
+        if not found.all():
+            missing = ids[~found]
+            raise InputError(
+                f"row {int(missing[0])} is not among the {len(self.rows)} rows held here "
+                f"({len(missing)} missing of {len(ids)} asked for)"
+            )
+        values: Array = self.values.take(places, axis=0)
+        return values
+
+
+def merge_rows(rows: Array, values: Array) -> tuple[Array, Array]:
+    """Return (unique ascending rows, their summed values).
+
+    The sum of a row depends on its values and their order alone, so equal inputs give equal bits.
+    """
+    xp = array_module(rows)
+    if len(rows) < 2:
+        return rows, values
+    order, ordered = _sorted(rows)
+    first = xp.empty(len(rows), bool)
+    first[0] = True
+    xp.not_equal(ordered[1:], ordered[:-1], out=first[1:])
+    starts = xp.flatnonzero(first)
+    if len(starts) == len(rows):
+        return ordered, values.take(order, axis=0)
+    return ordered[starts], _sum_segments(values, order, starts)
+
+
+def _sorted(rows: Array) -> tuple[Array, Array]:
+    """Return (where each row comes from, the rows), ascending; equal rows stay in their order."""
+    xp = array_module(rows)
+    bits = len(rows).bit_length()
+    if xp is not np or int(rows.min()) < 0 or int(rows.max()) >> (62 - bits):
+        order = rows.argsort(kind="stable")
+        return order, rows[order]
+    # Row and place in one number: those are all different, and sorting numbers is faster than finding an order.
+    keys = rows << bits
+    keys |= np.arange(len(rows))
+    keys.sort()
+    return keys & ((1 << bits) - 1), keys >> bits
+
+
+def concatenated(parts: Sequence[SelectedRows]) -> SelectedRows:
+    """Return the rows of all parts, one after the other."""
+    xp = array_module(parts[0].rows)
+    return SelectedRows(
+        xp.concatenate([part.rows for part in parts]),
+        xp.concatenate([part.values for part in parts]),
+        parts[0].height,
+    )
+
+
+def _sum_segments(values: Array, order: Array, starts: Array) -> Array:
+    kernels = kernels_for(values.size, values) if values.ndim == 2 else None
+    if kernels is not None:
+        summed: Array = np.empty((len(starts), values.shape[1]), values.dtype)
+        kernels.add_segments(read_only(values), order, starts, summed)
+        return summed
+    return _sum_segments_plainly(values.take(order, axis=0), starts)
+
+
+def _sum_segments_plainly(values: Array, starts: Array) -> Array:
+    xp = array_module(values)
+    if xp is np:
+        summed: Array = np.add.reduceat(values, starts, axis=0)
+        return summed
+    # cupy has no reduceat; a segment is the difference of two running sums, taken in float64 to keep its
+    # digits.
+    running = xp.concatenate([xp.zeros((1, *values.shape[1:])), xp.cumsum(values, axis=0, dtype=xp.float64)])
+    ends = xp.concatenate([starts[1:], xp.array([len(values)])])
+    difference: Array = (running[ends] - running[starts]).astype(values.dtype)
+    return difference

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arithmetic on shapes in which -1 stands for an unknown size."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from paddle.ops.base.errors import AttrError, ShapeError
+
+
+def product(sizes: Sequence[int]) -> int:
+    """Return the product, -1 if any size is unknown."""
+    total = 1
+    for size in sizes:
+        if size < 0:
+            return -1
+        total *= size
+    return total
+
+
+def agree(left: int, right: int) -> bool:
+    """Return whether two sizes can be equal."""
+    return left == right or left < 0 or right < 0
+
+
+def known(left: int, right: int) -> int:
+    """Return the known one of two sizes that agree."""
+    return right if left < 0 else left
+
+
+def axis_of(axis: int, rank: int) -> int:
+    """Return a non-negative axis.
+
+    Raises:
+        AttrError: it is outside of the rank.
+    """
+    if not -rank <= axis < rank:
+        raise AttrError(f"axis {axis} is outside of a value of {rank} dimensions")
+    return axis % rank
+
+
+def same(left: Sequence[int], right: Sequence[int], what: str) -> tuple[int, ...]:
+    """Return the common shape of two values that must have the same one.
+
+    Raises:
+        ShapeError: they differ.
+    """
+    if len(left) != len(right) or not all(map(agree, left, right)):
+        raise ShapeError(f"{what} must have the same shape, got {tuple(left)} and {tuple(right)}")
+    return tuple(map(known, left, right))

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""create_array, write_to_array, read_from_array, lod_array_length: values by number.
+
+`Place` keeps the number for the gradient, since counters change. The gradient of an array is an array with the
+gradients of its values, None where there is none.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from paddle.backend import Array
+from paddle.ops.base.dtypes import VarType
+from paddle.ops.base.registry import Spec, gradient, operator
+from paddle.ops.base.tensor_array import TensorArray, zeros_like
+
+_INT64 = np.dtype("int64")
+_PLACE = Spec((1,), _INT64)
+
+
+def _infer_create(*, dtype: VarType) -> Spec:
+    return Spec((), dtype.numpy)
+
+
+@operator("create_array", "-> Out+", attrs={"dtype": VarType.FP32}, infer=_infer_create)
+def create_array() -> TensorArray:
+    """Return an array without values."""
+    return TensorArray()
+
+
+def _infer_write(x: Spec, index: Spec, array: Spec | None) -> tuple[Spec, Spec]:
+    if array is not None and array.shape and len(array.shape) == len(x.shape):
+        # Values of one array may differ in size.
+        sizes = [a if a == b else -1 for a, b in zip(array.shape, x.shape, strict=True)]
+        x = x._replace(shape=tuple(sizes))
+    return x, _PLACE
+
+
+@operator("write_to_array", "X+ I Array+? -> Out+ Place~", infer=_infer_write)
+def write_to_array(x: Any, index: Array, array: TensorArray | None) -> tuple[TensorArray, Array]:
+    """Return the array with X at number I, and I; an array that is not there counts as empty."""
+    number = _number(index)
+    return (array or TensorArray()).with_item(number, x), np.array([number], _INT64)
+
+
+@gradient("write_to_array", "X Place Out@GRAD+ -> X@GRAD Array@GRAD+?")
+def write_to_array_grad(x: Array, index: Array, dout: TensorArray) -> tuple[Array, TensorArray]:
+    """dX = what dOut has at I; the array before has the rest."""
+    number = _number(index)
+    dx = dout.items[number] if number < len(dout) else None
+    return (zeros_like(x), dout) if dx is None else (dx, dout.with_item(number, None))
+
+
+def _infer_read(x: Spec, index: Spec) -> tuple[Spec, Spec]:
+    return x, _PLACE
+
+
+@operator("read_from_array", "X+ I -> Out+ Place~", infer=_infer_read)
+def read_from_array(x: TensorArray, index: Array) -> tuple[Any, Array]:
+    """Return value number I, and I."""
+    number = _number(index)
+    return x.item(number), np.array([number], _INT64)
+
+
+@gradient("read_from_array", "Place Out@GRAD -> X@GRAD+")
+def read_from_array_grad(index: Array, dout: Array) -> TensorArray:
+    """Return an array with dOut at I alone."""
+    return TensorArray().with_item(_number(index), dout)
+
+
+def _infer_length(x: Spec) -> Spec:
+    return Spec((1,), _INT64)
+
+
+@operator("lod_array_length", "X+ -> Out", infer=_infer_length)
+def lod_array_length(x: TensorArray) -> Array:
+    """Return how many numbers the array has, (1,) int64."""
+    return np.array([len(x)], _INT64)
+
+
+def _number(index: Array) -> int:
+    return int(index.reshape(-1)[0])

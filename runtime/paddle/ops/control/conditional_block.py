@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""conditional_block: runs a block if a condition holds. `Input` names all the block reads and all of `Out` that
+exists before, which keeps its value where the block does not run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from paddle.backend import Array
+from paddle.ops.base.body import Body, Tape
+from paddle.ops.base.registry import GRAD, GradOp, gradient_maker, operator
+from paddle.ops.base.tensor_array import zeros_like
+
+_ATTRS = {"sub_block": int, "is_scalar_condition": False, "is_test": False}
+_Names = Mapping[str, Sequence[str]]
+
+
+@operator("conditional_block", "Cond* Input+*? -> Out+*? Scope?", attrs=_ATTRS)
+def conditional_block(
+    cond: list[Array],
+    given: list[Any],
+    *,
+    is_scalar_condition: bool,
+    body: Body,
+    names: _Names,
+    needs: frozenset[str],
+    is_test: bool,
+) -> tuple[list[Any], Tape | None]:
+    """Return the values of Out after the block, and how it ran.
+
+    Without is_scalar_condition the block runs if no Cond is empty.
+    """
+    values = dict(zip(names["Input"], given, strict=True))
+    holds = bool(cond[0].reshape(-1)[0]) if is_scalar_condition else all(each.size for each in cond)
+    tape = None
+    if holds and not is_test and "Scope" in needs:
+        tape = body.trace(values)
+    elif holds:
+        body.run(values)
+    return [values.get(name) for name in names["Out"]], tape
+
+
+@gradient_maker("conditional_block")
+def _maker(inputs: _Names, outputs: _Names, attrs: Mapping[str, object], bodies: Any) -> list[GradOp]:
+    arriving, wanted = bodies.arriving(outputs["Out"]), bodies.wanted(inputs["Input"])
+    return [
+        GradOp(
+            "conditional_block_grad",
+            {
+                "Scope": outputs["Scope"],
+                "Input": wanted,
+                "Out@GRAD": [name + GRAD for name in arriving],
+            },
+            {"Input@GRAD": [name + GRAD for name in wanted]},
+            {"arriving": [name.removesuffix("@AFTER") for name in arriving], "wanted": wanted},
+        )
+    ]
+
+
+@operator(
+    "conditional_block_grad",
+    "Scope Input* Out@GRAD+* -> Input@GRAD+*",
+    attrs={"arriving": (), "wanted": ()},
+)
+def conditional_block_grad(
+    tape: Tape | None,
+    given: list[Array],
+    douts: list[Any],
+    *,
+    arriving: tuple[str, ...],
+    wanted: tuple[str, ...],
+) -> list[Any]:
+    """Gradients through the block if it ran; otherwise those of variables that kept their value."""
+    grads = dict(zip(arriving, douts, strict=True))
+    if tape is not None:
+        tape.back(grads, frozenset(wanted))
+    return [
+        grads[name] if name in grads else zeros_like(value) for name, value in zip(wanted, given, strict=True)
+    ]

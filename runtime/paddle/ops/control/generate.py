@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""generate: the likeliest sentences that a body makes word by word, found by a search with a beam.
+
+A path ends with the word that ends sentences, or at the greatest length. A sample's search ends when as many paths
+as are wanted have ended better than any that goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from paddle.backend import Array, array_module, from_host, to_host
+from paddle.ops.base.body import Body
+from paddle.ops.base.errors import InputError
+from paddle.ops.base.lod import LoDArray, ends_of
+from paddle.ops.base.registry import Spec, operator
+from paddle.ops.base.segments import at, lengths, ranges
+
+_ATTRS = {
+    "sub_block": int,
+    "word": str,
+    "prob": str,
+    "before": (),
+    "after": (),
+    "bos_id": int,
+    "eos_id": int,
+    "beam_size": int,
+    "max_length": int,
+    "num_results": int,
+}
+_FLOAT32, _INT64 = np.dtype("float32"), np.dtype("int64")
+
+
+@dataclass
+class _Sample:
+    """The search of one sample: paths that go on, best first, and paths that have ended."""
+
+    live: list[tuple[float, tuple[int, ...]]] = field(default_factory=lambda: [(0.0, ())])
+    ended: list[tuple[float, tuple[int, ...]]] = field(default_factory=list)
+
+    def advance(self, logs: Array, beam_size: int, eos_id: int, wanted: int) -> list[int]:
+        """Take the best continuations; return which of the paths before each of those that go on continues.
+
+        Args:
+            logs: (paths, words) log chance of each word behind each path.
+            beam_size: so many continuations.
+            eos_id: ends a path.
+            wanted: so many ended paths are enough, if they are better than all that go on.
+        """
+        scores = np.array([score for score, _ in self.live])[:, None] + logs
+        best = np.argsort(-scores, axis=None, kind="stable")[:beam_size]
+        before, parents = self.live, []
+        self.live = []
+        for path, word in zip(*np.divmod(best, scores.shape[1]), strict=True):
+            found = float(scores[path, word]), (*before[path][1], int(word))
+            if word == eos_id:
+                self.ended.append(found)
+            else:
+                self.live.append(found)
+                parents.append(int(path))
+        self.ended = sorted(self.ended, key=lambda each: -each[0])[:wanted]
+        enough = len(self.ended) == wanted
+        if enough and (not self.live or self.live[0][0] <= self.ended[-1][0]):
+            self.live, parents = [], []
+        return parents
+
+
+def _infer(
+    statics: list[Spec], first: list[Spec], parameters: list[Spec], *, num_results: int
+) -> tuple[Spec, Spec]:
+    return Spec((-1, num_results), _FLOAT32), Spec((-1,), _INT64)
+
+
+@operator(
+    "generate",
+    "Statics+*? States*? Parameters+*? -> Prob Ids",
+    attrs=_ATTRS,
+    infer=_infer,
+    shares_lod=False,
+)
+def generate(
+    statics: list[Any],
+    first: list[Array],
+    parameters: list[Any],
+    *,
+    word: str,
+    prob: str,
+    before: tuple[str, ...],
+    after: tuple[str, ...],
+    bos_id: int,
+    eos_id: int,
+    beam_size: int,
+    max_length: int,
+    num_results: int,
+    body: Body,
+    names: Mapping[str, Sequence[str]],
+) -> tuple[Array, Array]:
+    """Return summed log chances (samples, num_results), best first, and the words of all results, one vector.
+
+    With one result a sample they are the words alone; else each result is its length, its words, and -1. A result
+    that was not found has the chance -inf and no words.
+    """
+    like = first[0] if first else statics[0]
+    samples = [_Sample() for _ in range(_count(like))]
+    fixed = dict(zip(names["Parameters"], parameters, strict=True))
+    owner, states = np.arange(len(samples)), list(first)
+    for turn in range(max_length):
+        if not len(owner):
+            break
+        last = [path[-1] if path else bos_id for sample in samples for _, path in sample.live]
+        values = dict(fixed)
+        values[word] = from_host(np.array(last, _INT64)[:, None], _rows(like))
+        values.update(zip(before, states, strict=True))
+        values.update(
+            (name, _taken(value, owner)) for name, value in zip(names["Statics"], statics, strict=True)
+        )
+        body.run(values, turn)
+        with np.errstate(divide="ignore"):
+            logs = np.log(to_host(_rows(values[prob])).astype(np.float64))
+        parents, start = [], 0
+        for sample in samples:
+            count = len(sample.live)
+            if count:
+                going = sample.advance(logs[start : start + count], beam_size, eos_id, num_results)
+                parents += [start + path for path in going]
+            start += count
+        chosen = np.array(parents, _INT64)
+        owner = owner[chosen]
+        states = [_rows(values[name])[at(chosen, _rows(values[name]))] for name in after]
+    results = [_best(sample, num_results) for sample in samples]
+    xp = array_module(_rows(like))
+    scores = np.array([[score for score, _ in found] for found in results], _FLOAT32)
+    return xp.asarray(scores.reshape(len(samples), num_results)), xp.asarray(_written(results, num_results))
+
+
+def _best(sample: _Sample, wanted: int) -> list[tuple[float, tuple[int, ...]]]:
+    """Return the best paths; those that never ended count as they are."""
+    found = sorted([*sample.ended, *sample.live], key=lambda each: -each[0])[:wanted]
+    return found + [(-np.inf, ())] * (wanted - len(found))
+
+
+def _written(results: Sequence[Sequence[tuple[float, tuple[int, ...]]]], wanted: int) -> Array:
+    paths = [path for found in results for _, path in found]
+    if wanted == 1:
+        return np.array([word for path in paths for word in path], _INT64)
+    return np.array([number for path in paths for number in (len(path), *path, -1)], _INT64)
+
+
+def _count(value: Any) -> int:
+    return len(value.lod[-1]) - 1 if isinstance(value, LoDArray) else len(value)
+
+
+def _rows(value: Any) -> Array:
+    return value.data if isinstance(value, LoDArray) else value
+
+
+def _taken(value: Any, owner: Array) -> Any:
+    """Return a sample's row, or its sequence, for each path."""
+    if not isinstance(value, LoDArray):
+        if len(value) <= int(owner.max(initial=-1)):
+            raise InputError(f"a static input has {len(value)} rows, expected one for each sample")
+        return value[at(owner, value)]
+    counts = lengths(value.lod[-1])[owner]
+    rows = ranges(value.lod[-1][:-1][owner], counts)
+    return LoDArray(value.data[at(rows, value.data)], (ends_of(counts),))

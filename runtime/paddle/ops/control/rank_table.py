@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""lod_rank_table and what goes with it: sequences as an array of time steps, longest sequence first, and back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from paddle.backend import Array, array_module
+from paddle.ops.base.errors import InputError
+from paddle.ops.base.lod import LoDArray, Offsets, ends_of, lod_of, plain, with_lod
+from paddle.ops.base.registry import Spec, gradient, operator
+from paddle.ops.base.segments import at, lengths, ranges
+from paddle.ops.base.tensor_array import TensorArray
+from paddle.ops.base.time_steps import TimeSteps
+
+_INT64 = np.dtype("int64")
+
+
+class RankTable:
+    """Sequences of one level, longest first; see `TimeSteps`.
+
+    Attributes:
+        offsets: of the level the table was made of.
+        steps: the rows of the level in order of time.
+    """
+
+    shape = ()
+    dtype = _INT64
+
+    def __init__(self, offsets: Offsets) -> None:
+        self.offsets = offsets
+        self.steps = TimeSteps.of(offsets)
+
+    @property
+    def items(self) -> list[tuple[int, int]]:
+        """(sequence, length), longest first."""
+        counts = lengths(self.offsets)
+        return [(int(each), int(counts[each])) for each in self.steps.order]
+
+
+def _infer_table(x: Spec) -> Spec:
+    return Spec((), _INT64)
+
+
+@operator("lod_rank_table", "X+ -> Out+", attrs={"level": 0}, infer=_infer_table)
+def lod_rank_table(x: Any, *, level: int) -> RankTable:
+    """Return the table of a level of X's LoD."""
+    if level >= len(lod_of(x)):
+        raise InputError(f"lod_rank_table: X has {len(lod_of(x))} levels of LoD, asked for level {level}")
+    return RankTable(lod_of(x)[level])
+
+
+def _infer_longest(table: Spec) -> Spec:
+    return Spec((1,), _INT64)
+
+
+@operator("max_sequence_len", "RankTable+ -> Out", infer=_infer_longest)
+def max_sequence_len(table: RankTable) -> Array:
+    """Return the length of the longest sequence, (1,) int64."""
+    return np.array([len(table.steps.bounds) - 1], _INT64)
+
+
+def _infer_steps(x: Spec, table: Spec) -> Spec:
+    return Spec((-1, *x.shape[1:]), x.dtype)
+
+
+@operator("lod_tensor_to_array", "X+ RankTable+ -> Out+", infer=_infer_steps)
+def lod_tensor_to_array(x: Any, table: RankTable) -> TensorArray:
+    """Return an array with the rows of each time step, those of the longest sequence first."""
+    ordered = table.steps.by_time(plain(x))
+    return TensorArray(tuple(ordered[rows] for rows in table.steps))
+
+
+@gradient("lod_tensor_to_array", "X RankTable+ Out@GRAD+ -> X@GRAD")
+def lod_tensor_to_array_grad(x: Array, table: RankTable, dout: TensorArray) -> Array:
+    """Put the gradients of the steps where their rows are."""
+    ordered = array_module(x).zeros_like(x)
+    for rows, part in zip(table.steps, dout.items, strict=False):
+        if part is not None:
+            ordered[rows] = plain(part)
+    return table.steps.by_sequence(ordered)
+
+
+def _infer_joined(x: Spec, table: Spec) -> Spec:
+    return Spec((-1, *x.shape[1:]), x.dtype, 1)
+
+
+@operator("array_to_lod_tensor", "X+ RankTable+ -> Out+", infer=_infer_joined)
+def array_to_lod_tensor(x: TensorArray, table: RankTable) -> LoDArray:
+    """Return the sequences whose time steps an array has."""
+    parts = [plain(x.item(step)) for step in range(len(table.steps.bounds) - 1)]
+    joined = array_module(parts[0]).concatenate(parts)
+    return LoDArray(table.steps.by_sequence(joined), (table.offsets,))
+
+
+@gradient("array_to_lod_tensor", "RankTable+ Out@GRAD -> X@GRAD+")
+def array_to_lod_tensor_grad(table: RankTable, dout: Array) -> TensorArray:
+    """Cut the gradients into time steps."""
+    ordered = table.steps.by_time(dout)
+    return TensorArray(tuple(ordered[rows] for rows in table.steps))
+
+
+def _infer_shrunk(x: Spec, index: Spec, table: Spec) -> Spec:
+    return x._replace(shape=(-1, *x.shape[1:]))
+
+
+@operator("shrink_rnn_memory", "X I RankTable+ -> Out", infer=_infer_shrunk, shares_lod=False)
+def shrink_rnn_memory(x: Array, index: Array, table: RankTable) -> Array:
+    """Return the rows of those sequences that go on at step I."""
+    step, bounds = int(index.reshape(-1)[0]), table.steps.bounds
+    return x[: bounds[step + 1] - bounds[step]] if step + 1 < len(bounds) else x[:0]
+
+
+@gradient("shrink_rnn_memory", "X Out@GRAD -> X@GRAD")
+def shrink_rnn_memory_grad(x: Array, dout: Array) -> Array:
+    """Zeros for the sequences that had ended."""
+    dx: Array = array_module(x).zeros_like(x)
+    dx[: len(dout)] = dout
+    return dx
+
+
+def _infer_ranked(x: Spec, table: Spec) -> Spec:
+    return x._replace(shape=(-1, *x.shape[1:]))
+
+
+@operator("reorder_lod_tensor_by_rank", "X+ RankTable+ -> Out+", infer=_infer_ranked)
+def reorder_lod_tensor_by_rank(x: Any, table: RankTable) -> Any:
+    """Return the sequences of X, or its rows if it has no LoD, in the order of the table."""
+    rows, counts = _ranked(x, table)
+    data = plain(x)
+    return with_lod(data[at(rows, data)], (ends_of(counts),) if lod_of(x) else ())
+
+
+@gradient("reorder_lod_tensor_by_rank", "X+ RankTable+ Out@GRAD -> X@GRAD")
+def reorder_lod_tensor_by_rank_grad(x: Any, table: RankTable, dout: Array) -> Array:
+    """Put the gradients back in order."""
+    rows, _ = _ranked(x, table)
+    dx: Array = array_module(dout).empty_like(dout)
+    dx[at(rows, dx)] = dout
+    return dx
+
+
+def _ranked(x: Any, table: RankTable) -> tuple[Offsets, Offsets]:
+    """Return which rows come in order, and how many belong to each sequence."""
+    offsets = lod_of(x)[0] if lod_of(x) else np.arange(len(plain(x)) + 1)
+    order = table.steps.order
+    if len(lod_of(x)) > 1 or len(offsets) - 1 != len(order):
+        raise InputError(
+            f"the table ranks {len(order)} sequences, X has {len(offsets) - 1} in its first level"
+        )
+    counts = lengths(offsets)[order]
+    return ranges(offsets[:-1][order], counts), counts

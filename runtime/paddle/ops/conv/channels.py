@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""space_to_depth, shuffle_channel, pixel_shuffle, affine_channel: what moves between channels, or scales them."""
+
+from __future__ import annotations
+
+from paddle.backend import Array
+from paddle.ops.base.errors import AttrError, ShapeError
+from paddle.ops.base.registry import Spec, gradient, operator
+from paddle.ops.base.shapes import product
+
+
+def _check(x: Spec, divisor: int, size: int, what: str) -> None:
+    if len(x.shape) != 4:
+        raise ShapeError(f"expected X (N, C, H, W), got {x.shape}")
+    if divisor < 1 or (size >= 0 and size % divisor):
+        raise AttrError(f"{what} {divisor} must divide {size} of X {x.shape}")
+
+
+def _infer_depth(x: Spec, *, blocksize: int) -> Spec:
+    for size in x.shape[2:]:
+        _check(x, blocksize, size, "blocksize")
+    n, channels, height, width = x.shape
+    shrunk = [size if size < 0 else size // blocksize for size in (height, width)]
+    return x._replace(shape=(n, channels * blocksize**2, *shrunk))
+
+
+@operator("space_to_depth", "X -> Out", attrs={"blocksize": int}, infer=_infer_depth)
+def space_to_depth(x: Array, *, blocksize: int) -> Array:
+    """Return (N, b² C, H/b, W/b): channel (i b + j) C + c has the pixels at row i, column j of each block."""
+    n, channels, height, width = x.shape
+    blocks = x.reshape(n, channels, height // blocksize, blocksize, width // blocksize, blocksize)
+    moved = blocks.transpose(0, 3, 5, 1, 2, 4)
+    return moved.reshape(n, channels * blocksize**2, height // blocksize, width // blocksize)
+
+
+@gradient("space_to_depth", "X Out@GRAD -> X@GRAD")
+def space_to_depth_grad(x: Array, dout: Array, *, blocksize: int) -> Array:
+    """The way back."""
+    n, channels, height, width = x.shape
+    blocks = dout.reshape(n, blocksize, blocksize, channels, height // blocksize, width // blocksize)
+    return blocks.transpose(0, 3, 4, 1, 5, 2).reshape(x.shape)
+
+
+def _infer_shuffle(x: Spec, *, group: int) -> Spec:
+    _check(x, group, x.shape[1], "group")
+    return x
+
+
+@operator("shuffle_channel", "X -> Out", attrs={"group": int}, infer=_infer_shuffle)
+def shuffle_channel(x: Array, *, group: int) -> Array:
+    """Return the first channel of each group, then the second of each, and so on."""
+    n, channels, *size = x.shape
+    return x.reshape(n, group, channels // group, *size).swapaxes(1, 2).reshape(x.shape)
+
+
+@gradient("shuffle_channel", "Out@GRAD -> X@GRAD")
+def shuffle_channel_grad(dout: Array, *, group: int) -> Array:
+    """The way back is a shuffle of as many groups as a group had channels."""
+    return shuffle_channel(dout, group=dout.shape[1] // group)
+
+
+def _infer_pixels(x: Spec, *, upscale_factor: int) -> Spec:
+    _check(x, upscale_factor**2, x.shape[1], "the square of upscale_factor")
+    n, channels, *size = x.shape
+    grown = [each if each < 0 else each * upscale_factor for each in size]
+    return x._replace(shape=(n, channels // upscale_factor**2, *grown))
+
+
+@operator("pixel_shuffle", "X -> Out", attrs={"upscale_factor": 1}, infer=_infer_pixels)
+def pixel_shuffle(x: Array, *, upscale_factor: int) -> Array:
+    """Return (N, C/f², f H, f W), each pixel's channels spread over f² pixels."""
+    n, channels, height, width = x.shape
+    parts = x.reshape(n, channels // upscale_factor**2, upscale_factor, upscale_factor, height, width)
+    grown = (n, channels // upscale_factor**2, height * upscale_factor, width * upscale_factor)
+    return parts.transpose(0, 1, 4, 2, 5, 3).reshape(grown)
+
+
+@gradient("pixel_shuffle", "X Out@GRAD -> X@GRAD")
+def pixel_shuffle_grad(x: Array, dout: Array, *, upscale_factor: int) -> Array:
+    """The way back."""
+    n, channels, height, width = x.shape
+    count = channels // upscale_factor**2
+    parts = dout.reshape(n, count, height, upscale_factor, width, upscale_factor)
+    return parts.transpose(0, 1, 3, 5, 2, 4).reshape(x.shape)
+
+
+def _infer_affine(x: Spec, scale: Spec, bias: Spec) -> Spec:
+    if len(x.shape) < 2 or product(scale.shape) != x.shape[1] or product(bias.shape) != x.shape[1]:
+        raise ShapeError(
+            f"expected Scale and Bias of X's {x.shape[1:2]} channels, got {scale.shape} and {bias.shape}"
+        )
+    return x
+
+
+@operator("affine_channel", "X Scale Bias -> Out", infer=_infer_affine)
+def affine_channel(x: Array, scale: Array, bias: Array) -> Array:
+    """Out = Scale X + Bias, one number of each a channel."""
+    return x * _by_channel(scale, x) + _by_channel(bias, x)
+
+
+@gradient("affine_channel", "X Scale Bias Out@GRAD -> X@GRAD Scale@GRAD Bias@GRAD")
+def affine_channel_grad(x: Array, scale: Array, bias: Array, dout: Array) -> tuple[Array, Array, Array]:
+    """dX = Scale dOut; a channel's sums for the others."""
+    axes = (0, *range(2, x.ndim))
+    dscale, dbias = (dout * x).sum(axis=axes), dout.sum(axis=axes)
+    return dout * _by_channel(scale, x), dscale.reshape(scale.shape), dbias.reshape(bias.shape)
+
+
+def _by_channel(values: Array, x: Array) -> Array:
+    return values.reshape(-1, *(1,) * (x.ndim - 2))

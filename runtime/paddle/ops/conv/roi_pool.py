@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""roi_pool: the greatest values in the cells of a grid over parts of images."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from paddle.backend import Array, from_host, to_host
+from paddle.ops.base.errors import InputError, ShapeError
+from paddle.ops.base.lod import sequences
+from paddle.ops.base.registry import Spec, gradient, operator
+from paddle.ops.base.segments import owners
+
+_ATTRS = {"spatial_scale": 1.0, "pooled_height": 1, "pooled_width": 1}
+_INT64 = np.dtype("int64")
+
+
+def _infer(x: Spec, rois: Spec, *, pooled_height: int, pooled_width: int) -> tuple[Spec, Spec]:
+    if len(x.shape) != 4 or len(rois.shape) != 2 or rois.shape[1] != 4:
+        raise ShapeError(f"expected X (N, C, H, W) and ROIs (rois, 4), got {x.shape} and {rois.shape}")
+    shape = (rois.shape[0], x.shape[1], pooled_height, pooled_width)
+    return Spec(shape, x.dtype), Spec(shape, _INT64)
+
+
+@operator("roi_pool", "X ROIs+ -> Out Argmax~", attrs=_ATTRS, infer=_infer)
+def roi_pool(
+    x: Array, rois: Any, *, spatial_scale: float, pooled_height: int, pooled_width: int
+) -> tuple[Array, Array]:
+    """Return (rois, C, pooled_height, pooled_width), and where in its image each came from, -1 from nowhere.
+
+    Args:
+        x: (N, C, H, W).
+        rois: (rois, 4) left, top, right, bottom, both ends counted; the sequence number is the image's.
+        spatial_scale: pixels of X to a unit of the rois.
+        pooled_height: rows of the grid.
+        pooled_width: columns of the grid.
+    """
+    data, offsets = sequences(rois, "ROIs")
+    if len(offsets) - 1 > len(x):
+        raise InputError(f"ROIs have {len(offsets) - 1} sequences, there are {len(x)} images")
+    images, boxes = to_host(x), np.floor(to_host(data) * spatial_scale + 0.5).astype(int)
+    out = np.zeros((len(boxes), x.shape[1], pooled_height, pooled_width), images.dtype)
+    places = np.full(out.shape, -1, _INT64)
+    for number, (image, box) in enumerate(zip(owners(offsets), boxes, strict=True)):
+        rows = _cuts(box[1], box[3], pooled_height, x.shape[2])
+        columns = _cuts(box[0], box[2], pooled_width, x.shape[3])
+        for i, (top, bottom) in enumerate(rows):
+            for j, (left, right) in enumerate(columns):
+                if bottom > top and right > left:
+                    cell = images[image, :, top:bottom, left:right].reshape(x.shape[1], -1)
+                    best = cell.argmax(axis=1)
+                    out[number, :, i, j] = cell.max(axis=1)
+                    down, across = np.divmod(best, right - left)
+                    places[number, :, i, j] = (top + down) * x.shape[3] + left + across
+    return from_host(out, x), from_host(places, x)
+
+
+@gradient("roi_pool", "X ROIs+ Argmax Out@GRAD -> X@GRAD")
+def roi_pool_grad(x: Array, rois: Any, places: Array, dout: Array) -> Array:
+    """dOut goes to the pixels that were the greatest."""
+    _, offsets = sequences(rois, "ROIs")
+    dx = np.zeros((len(x), x.shape[1], x.shape[2] * x.shape[3]), x.dtype)
+    at, arriving = to_host(places), to_host(dout)
+    images = np.broadcast_to(owners(offsets).reshape(-1, 1, 1, 1), at.shape)
+    channels = np.broadcast_to(np.arange(x.shape[1]).reshape(1, -1, 1, 1), at.shape)
+    found = at >= 0
+    np.add.at(dx, (images[found], channels[found], at[found]), arriving[found])
+    return from_host(dx.reshape(x.shape), x)
+
+
+def _cuts(first: int, last: int, count: int, size: int) -> list[tuple[int, int]]:
+    """Return where each of `count` cells from `first` to `last` begins and ends, cut to the image."""
+    step = max(last - first + 1, 1) / count
+    starts = np.floor(np.arange(count) * step).astype(int) + first
+    ends = np.ceil(np.arange(1, count + 1) * step).astype(int) + first
+    return [(int(a), int(b)) for a, b in zip(starts.clip(0, size), ends.clip(0, size), strict=True)]

@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""assign_value: the numbers in its attributes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from paddle.backend import Array
+from paddle.ops.base.dtypes import VarType
+from paddle.ops.base.registry import Spec, operator
+
+
+def _infer(*, shape: tuple[int, ...], dtype: VarType) -> Spec:
+    return Spec(shape, dtype.numpy)
+
+
+@operator(
+    "assign_value",
+    "-> Out",
+    attrs={"shape": tuple, "dtype": VarType.FP32, "fp32_values": (), "int32_values": ()},
+    infer=_infer,
+)
+def assign_value(
+    *,
+    shape: tuple[int, ...],
+    dtype: VarType,
+    fp32_values: tuple[float, ...],
+    int32_values: tuple[int, ...],
+    xp: Any,
+) -> Array:
+    """Return the values, floats if there are any, in the given shape."""
+    values: Array = xp.asarray(fp32_values or int32_values, dtype.numpy).reshape(shape)
+    return values

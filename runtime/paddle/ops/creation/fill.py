@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""fill_constant, fill_constant_batch_size_like, fill_zeros_like: arrays of one value."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from paddle.backend import Array, array_module
+from paddle.ops.base.dtypes import VarType
+from paddle.ops.base.registry import Spec, operator
+
+
+def _infer_constant(*, shape: tuple[int, ...], dtype: VarType) -> Spec:
+    return Spec(shape, dtype.numpy)
+
+
+@operator(
+    "fill_constant",
+    "-> Out",
+    attrs={"shape": tuple, "dtype": VarType.FP32, "value": 0.0, "force_cpu": False},
+    infer=_infer_constant,
+)
+def fill_constant(*, shape: tuple[int, ...], dtype: VarType, value: float, xp: Any) -> Array:
+    """Return an array of the given shape full of the value."""
+    filled: Array = xp.full(shape, value, dtype.numpy)
+    return filled
+
+
+def _infer_like(
+    like: Spec, *, shape: tuple[int, ...], dtype: VarType, input_dim_idx: int, output_dim_idx: int
+) -> Spec:
+    return Spec(_with_batch(shape, like.shape[input_dim_idx], output_dim_idx), dtype.numpy, like.lod_level)
+
+
+@operator(
+    "fill_constant_batch_size_like",
+    "Input -> Out",
+    attrs={"shape": tuple, "dtype": VarType.FP32, "value": 0.0, "input_dim_idx": 0, "output_dim_idx": 0},
+    infer=_infer_like,
+)
+def fill_constant_batch_size_like(
+    like: Array,
+    *,
+    shape: tuple[int, ...],
+    dtype: VarType,
+    value: float,
+    input_dim_idx: int,
+    output_dim_idx: int,
+) -> Array:
+    """Return an array of the given shape, except for one size that is the input's."""
+    sizes = _with_batch(shape, like.shape[input_dim_idx], output_dim_idx)
+    filled: Array = array_module(like).full(sizes, value, dtype.numpy)
+    return filled
+
+
+def _infer_zeros(x: Spec) -> Spec:
+    return x
+
+
+@operator("fill_zeros_like", "X -> Out", infer=_infer_zeros)
+def fill_zeros_like(x: Array) -> Array:
+    """Return zeros of the input's shape and dtype."""
+    zeros: Array = array_module(x).zeros(x.shape, x.dtype)
+    return zeros
+
+
+def _with_batch(shape: tuple[int, ...], batch: int, at: int) -> tuple[int, ...]:
+    return (*shape[:at], batch, *shape[at + 1 :])

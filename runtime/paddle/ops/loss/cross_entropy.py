@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""cross_entropy of probabilities: -ln p[label], or -sum of label ln p; ln is kept within 1e20."""
+
+from __future__ import annotations
+
+from paddle.backend import Array, array_module
+from paddle.ops.base.registry import Spec, gradient, operator
+from paddle.ops.loss import labels
+
+_GREATEST = 1e20
+
+
+def _infer(x: Spec, label: Spec, *, soft_label: bool) -> Spec:
+    labels.check(x, label, soft_label)
+    return x._replace(shape=(*x.shape[:-1], 1), lod_level=x.lod_level)
+
+
+@operator(
+    "cross_entropy",
+    "X Label -> Y",
+    attrs={"soft_label": False, "ignore_index": -100},
+    infer=_infer,
+    fresh=True,
+)
+def cross_entropy(x: Array, label: Array, *, soft_label: bool, ignore_index: int) -> Array:
+    """Return one cost a row, (..., 1)."""
+    xp = array_module(x)
+    if soft_label:
+        return (label * -_bounded_log(x)).sum(axis=-1, keepdims=True)
+    labels.check_rows(x, label)
+    rows, classes, ignored = labels.picked(label, x.shape[-1], ignore_index)
+    cost = -_bounded_log(x.reshape(-1, x.shape[-1])[rows, classes])
+    if ignored is not None:
+        cost = xp.where(ignored, cost.dtype.type(0), cost)
+    return cost.reshape(*x.shape[:-1], 1)
+
+
+@gradient("cross_entropy", "X Label Y@GRAD -> X@GRAD", fresh=True)
+def cross_entropy_grad(x: Array, label: Array, dy: Array, *, soft_label: bool, ignore_index: int) -> Array:
+    """dX = -dY / X at the label, 0 elsewhere; -dY label / X for soft labels."""
+    xp = array_module(x)
+    if soft_label:
+        return -dy * label / x
+    dx: Array = xp.zeros(x.shape, x.dtype)
+    rows, classes, ignored = labels.picked(label, x.shape[-1], ignore_index)
+    flat_x, flat_dx = x.reshape(-1, x.shape[-1]), dx.reshape(-1, x.shape[-1])
+    at_label = -dy.reshape(-1) / flat_x[rows, classes]
+    flat_dx[rows, classes] = (
+        at_label if ignored is None else xp.where(ignored, at_label.dtype.type(0), at_label)
+    )
+    return dx
+
+
+def _bounded_log(p: Array) -> Array:
+    logs: Array = array_module(p).log(p)
+    return logs.clip(-_GREATEST, _GREATEST)

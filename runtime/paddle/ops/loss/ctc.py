@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""warpctc: the cost of labels whose places are not known (connectionist temporal classification); ctc_align: the
+labels of a best path.
+
+Graves et al. 2006. All sequences go through time together; sums of chances are kept as logarithms in float64.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from paddle.backend import Array, from_host, to_host
+from paddle.ops.base.errors import InputError, ShapeError
+from paddle.ops.base.lod import LoDArray, ends_of, sequences
+from paddle.ops.base.registry import Spec, gradient, operator
+from paddle.ops.base.segments import lengths, owners, positions, spread
+
+_NEVER = -np.inf
+_ATTRS = {"blank": 0, "norm_by_times": False}
+
+
+class _Boxes(NamedTuple):
+    """What the recursion needs of a batch of n sequences, T steps at most, S = 2 L + 1 states at most.
+
+    Attributes:
+        logs: (n, T, S) log chances of each state's label.
+        states: (n, S) label of each state: blank, first label, blank, second label, ..., blank.
+        skips: (n, S) whether a state may follow the one before the last: its label is another one.
+        times: (n,) steps.
+        ends: (n,) number of states.
+    """
+
+    logs: Any
+    states: Any
+    skips: Any
+    times: Any
+    ends: Any
+
+
+def _infer(logits: Spec, label: Spec, *, blank: int) -> tuple[Spec, Spec]:
+    if len(logits.shape) != 2 or not 0 <= blank < logits.shape[1]:
+        raise ShapeError(
+            f"expected Logits (rows, classes) and blank among the classes, got {logits.shape} and {blank}"
+        )
+    return Spec(logits.shape, logits.dtype), Spec((-1, 1), logits.dtype)
+
+
+@operator("warpctc", "Logits+ Label+ -> WarpCTCGrad~ Loss", attrs=_ATTRS, infer=_infer)
+def warpctc(logits: Any, label: Any, *, blank: int) -> tuple[Array, Array]:
+    """Return the gradient of Logits for a cost of 1 each, and -ln of the chance of each sequence's labels (n, 1).
+
+    Args:
+        logits: (rows, classes), before softmax.
+        label: (labels, 1) whole numbers, without blanks.
+        blank: number of the class that is none.
+
+    Raises:
+        InputError: there are not as many labellings as sequences, or a label is no class.
+    """
+    rows, offsets = sequences(logits, "Logits")
+    labels, label_offsets = sequences(label, "Label")
+    data = to_host(rows).astype(np.float64)
+    logs = data - _log_sum(data)
+    boxes = _boxes(logs, offsets, to_host(labels).reshape(-1), label_offsets, blank)
+    ahead, cost = _forward(boxes)
+    back = _backward(boxes)
+    # The chance of passing through a state at a time, given the labels; impossible labels have no gradient.
+    with np.errstate(invalid="ignore"):
+        passing = np.exp(ahead + back - boxes.logs + cost[:, None, None])
+    passing = np.where(np.isfinite(passing), passing, 0.0)
+    at = owners(offsets), positions(offsets)
+    expected = np.zeros_like(data)
+    picked = passing[at]
+    for state in range(picked.shape[1]):
+        expected[np.arange(len(data)), boxes.states[at[0], state]] += picked[:, state]
+    found = np.where(np.isfinite(spread(cost, offsets))[:, None], np.exp(logs) - expected, 0.0)
+    return from_host(found.astype(rows.dtype), rows), from_host(cost.astype(rows.dtype)[:, None], rows)
+
+
+@gradient("warpctc", "Logits+ WarpCTCGrad Loss@GRAD -> Logits@GRAD")
+def warpctc_grad(logits: Any, found: Array, dloss: Array, *, norm_by_times: bool) -> Array:
+    """dLogits = WarpCTCGrad dLoss, over the sequence's length if norm_by_times."""
+    _, offsets = sequences(logits, "Logits")
+    share = dloss.reshape(-1, 1)
+    if norm_by_times:
+        share = share / from_host(np.maximum(lengths(offsets), 1).astype(found.dtype)[:, None], found)
+    return found * spread(share, offsets)
+
+
+def _infer_align(x: Spec) -> Spec:
+    return Spec((-1, 1), x.dtype, max(x.lod_level, 1))
+
+
+@operator("ctc_align", "Input+ -> Output+", attrs={"blank": 0, "merge_repeated": True}, infer=_infer_align)
+def ctc_align(x: Any, *, blank: int, merge_repeated: bool) -> LoDArray:
+    """Return each sequence without blanks, and without a label that repeats the one before it if merge_repeated."""
+    rows, offsets = sequences(x, "Input")
+    labels = to_host(rows).reshape(-1)
+    kept = labels != blank
+    if merge_repeated:
+        first = np.ones(len(labels), bool)
+        first[1:] = labels[1:] != labels[:-1]
+        first[offsets[:-1][lengths(offsets) > 0]] = True
+        kept &= first
+    counts = np.bincount(owners(offsets)[kept], minlength=len(offsets) - 1)
+    return LoDArray(from_host(labels[kept][:, None], rows), (ends_of(counts),))
+
+
+def _boxes(logs: Any, offsets: Any, labels: Any, label_offsets: Any, blank: int) -> _Boxes:
+    times, counts = lengths(offsets), lengths(label_offsets)
+    if len(times) != len(counts):
+        raise InputError(f"there are {len(times)} sequences of Logits and {len(counts)} of Label")
+    if len(labels) and (labels.min() < 0 or labels.max() >= logs.shape[1]):
+        raise InputError(f"labels must be in [0, {logs.shape[1]}), got {labels.min()} to {labels.max()}")
+    ends = 2 * counts + 1
+    states = np.full((len(times), int(ends.max(initial=1))), blank)
+    states[owners(label_offsets), 2 * positions(label_offsets) + 1] = labels
+    skips = np.zeros(states.shape, bool)
+    skips[:, 2:] = (states[:, 2:] != blank) & (states[:, 2:] != states[:, :-2])
+    box = np.zeros((len(times), int(times.max(initial=0)), states.shape[1]))
+    at = owners(offsets), positions(offsets)
+    box[at] = np.take_along_axis(logs, states[at[0]], axis=1)
+    return _Boxes(box, states, skips, times, ends)
+
+
+def _forward(boxes: _Boxes) -> tuple[Any, Any]:
+    """Return log chances of having come to each state at each time (n, T, S), and the costs (n,)."""
+    ahead = np.full_like(boxes.logs, _NEVER)
+    count, steps, states = ahead.shape
+    final = np.full(count, _NEVER)
+    now = np.full((count, states), _NEVER)
+    now[:, 0] = 0.0  # before the first step: so that its two first states can be reached
+    for step in range(steps):
+        now = _come(now, boxes.skips, first=step == 0) + boxes.logs[:, step]
+        ahead[:, step] = now
+        last = boxes.times == step + 1
+        final[last] = _at_ends(now[last], boxes.ends[last])
+    # Without steps only no labels are possible.
+    final[(boxes.times == 0) & (boxes.ends == 1)] = 0.0
+    return ahead, -final
+
+
+def _backward(boxes: _Boxes) -> Any:
+    """Return log chances of ending well from each state at each time, its own label counted (n, T, S)."""
+    back = np.full_like(boxes.logs, _NEVER)
+    count, steps, states = back.shape
+    places = np.arange(states)
+    last = (places == boxes.ends[:, None] - 1) | (places == boxes.ends[:, None] - 2)
+    skips = np.zeros_like(boxes.skips)
+    skips[:, :-2] = boxes.skips[:, 2:]
+    now = np.full((count, states), _NEVER)
+    for step in reversed(range(steps)):
+        going = _come(now[:, ::-1], skips[:, ::-1], first=False)[:, ::-1]
+        begins = (boxes.times == step + 1)[:, None]
+        now = np.where(begins, np.where(last, 0.0, _NEVER), going) + boxes.logs[:, step]
+        back[:, step] = now
+    return back
+
+
+def _come(before: Any, skips: Any, *, first: bool) -> Any:
+    """Return log chances of coming to each state from itself, the one before, or the one before that."""
+    one = np.full_like(before, _NEVER)
+    one[:, 1:] = before[:, :-1]
+    total = np.logaddexp(before, one)
+    if first:
+        return total
+    two = np.full_like(before, _NEVER)
+    two[:, 2:] = before[:, :-2]
+    return np.where(skips, np.logaddexp(total, two), total)
+
+
+def _at_ends(now: Any, ends: Any) -> Any:
+    rows = np.arange(len(now))
+    before = np.where(ends > 1, now[rows, np.maximum(ends - 2, 0)], _NEVER)
+    return np.logaddexp(now[rows, ends - 1], before)
+
+
+def _log_sum(rows: Any) -> Any:
+    greatest = rows.max(axis=1, keepdims=True)
+    return greatest + np.log(np.exp(rows - greatest).sum(axis=1, keepdims=True))

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""hierarchical_sigmoid: the cost of the way to a class through a binary tree.
+
+In the default tree the way of class c is in the bits of c + num_classes, from the last to the one after the first:
+bit j is the branch at node (code >> (j + 1)) - 1. A custom tree has PathTable and PathCode (rows, length), -1 behind
+the end. Places behind the end of a way cost ln 2 each.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from paddle.backend import Array, array_module
+from paddle.ops.activation.plain import sigmoid
+from paddle.ops.base.errors import AttrError, InputError
+from paddle.ops.base.registry import Spec, gradient, operator
+from paddle.ops.base.segments import scatter_sum
+from paddle.ops.base.selected_rows import SelectedRows, merge_rows
+
+_ATTRS = {
+    "num_classes": 2,
+    "remote_prefetch": False,
+    "trainer_id": 0,
+    "height_sections": (),
+    "epmap": (),
+    "table_names": (),
+    "is_sparse": False,
+}
+_LIMIT = 40
+
+
+def _infer(
+    x: Spec,
+    w: Spec,
+    label: Spec,
+    table: Spec | None,
+    code: Spec | None,
+    bias: Spec | None,
+    *,
+    num_classes: int,
+) -> tuple[Spec, Spec, Spec]:
+    if num_classes < 2:
+        raise AttrError(f"num_classes: expected 2 or more, got {num_classes}")
+    length = table.shape[1] if table is not None else (num_classes - 1).bit_length()
+    return Spec((x.shape[0], 1), x.dtype), Spec((x.shape[0], length), x.dtype), w
+
+
+@operator(
+    "hierarchical_sigmoid",
+    "X W Label PathTable? PathCode? Bias? -> Out PreOut~ W_Out~",
+    attrs=_ATTRS,
+    infer=_infer,
+)
+def hierarchical_sigmoid(
+    x: Array,
+    w: Array,
+    label: Array,
+    table: Array | None,
+    code: Array | None,
+    bias: Array | None,
+    *,
+    num_classes: int,
+) -> tuple[Array, Array, Array]:
+    """Return the cost (rows, 1): sum of ln(1 + e^z) - bit z over the way, with z = x W[node] + b kept within ±40."""
+    xp = array_module(x)
+    nodes, bits = _ways(label, table, code, num_classes)
+    there = nodes >= 0
+    z = xp.einsum("nd,nld->nl", x, w[nodes.clip(0)])
+    if bias is not None:
+        z = z + bias.reshape(-1)[nodes.clip(0)]
+    z = xp.where(there, z, 0).clip(-_LIMIT, _LIMIT).astype(x.dtype, copy=False)
+    cost = (xp.log1p(xp.exp(z)) - bits * there * z).sum(axis=1, keepdims=True)
+    return cost.astype(x.dtype, copy=False), z, w
+
+
+@gradient(
+    "hierarchical_sigmoid",
+    "X W Label PathTable? PathCode? Bias? PreOut Out@GRAD -> X@GRAD W@GRAD Bias@GRAD?",
+)
+def hierarchical_sigmoid_grad(
+    x: Array,
+    w: Array,
+    label: Array,
+    table: Array | None,
+    code: Array | None,
+    bias: Array | None,
+    z: Array,
+    dout: Array,
+    *,
+    num_classes: int,
+    is_sparse: bool,
+) -> tuple[Array, Array | SelectedRows, Array | SelectedRows | None]:
+    """Through sigmoid(z) - bit at each node of the way; dW and dBias are SelectedRows if is_sparse."""
+    xp = array_module(x)
+    nodes, bits = _ways(label, table, code, num_classes)
+    there = (nodes >= 0) & (xp.abs(z) < _LIMIT)
+    dz = ((sigmoid(z) - bits) * there * dout).astype(x.dtype, copy=False)
+    dx = xp.einsum("nl,nld->nd", dz, w[nodes.clip(0)])
+    kept = nodes >= 0
+    rows, parts = nodes[kept], (dz[:, :, None] * x[:, None, :])[kept]
+    dbias = (
+        None if bias is None else _table(rows, dz[kept].reshape(-1, *(1,) * (bias.ndim - 1)), bias, is_sparse)
+    )
+    return dx, _table(rows, parts, w, is_sparse), dbias
+
+
+def _ways(label: Array, table: Array | None, code: Array | None, classes: int) -> tuple[Array, Array]:
+    """Return (rows, length) nodes, -1 behind the end, and the branches taken there, 0 or 1."""
+    if table is not None and code is not None:
+        return table, code
+    flat = label.reshape(-1)
+    if len(flat) and (int(flat.min()) < 0 or int(flat.max()) >= classes):
+        raise InputError(f"labels from {int(flat.min())} to {int(flat.max())} are not in [0, {classes})")
+    codes = flat[:, None] + classes
+    bit = array_module(label).arange((classes - 1).bit_length(), dtype=np.int64)
+    nodes = (codes >> (bit + 1)) - 1
+    return nodes, (codes >> bit) & 1
+
+
+def _table(rows: Array, values: Array, like: Array, is_sparse: bool) -> Array | SelectedRows:
+    if is_sparse:
+        return SelectedRows(*merge_rows(rows, values), len(like))
+    return scatter_sum(values, rows, len(like))

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""margin_rank_loss, bpr_loss, squared_l2_distance and label_smooth."""
+
+from __future__ import annotations
+
+from paddle.backend import Array, array_module
+from paddle.ops.activation.plain import sigmoid
+from paddle.ops.base.errors import ShapeError
+from paddle.ops.base.registry import Spec, gradient, operator
+from paddle.ops.base.shapes import agree, same
+from paddle.ops.loss.labels import check, picked
+
+
+def _infer_margin(label: Spec, x1: Spec, x2: Spec) -> tuple[Spec, Spec]:
+    shape = same(same(x1.shape, x2.shape, "X1 and X2"), label.shape, "the scores and Label")
+    return x1._replace(shape=shape), x1._replace(shape=shape)
+
+
+@operator("margin_rank_loss", "Label X1 X2 -> Out Activated~", attrs={"margin": 0.0}, infer=_infer_margin)
+def margin_rank_loss(label: Array, x1: Array, x2: Array, *, margin: float) -> tuple[Array, Array]:
+    """Out = max(0, -Label (X1 - X2) + margin); Activated is 1 where that is not 0."""
+    out = array_module(x1).maximum(-label * (x1 - x2) + x1.dtype.type(margin), 0)
+    return out, (out > 0).astype(x1.dtype)
+
+
+@gradient("margin_rank_loss", "Label Activated Out@GRAD -> X1@GRAD X2@GRAD")
+def margin_rank_loss_grad(label: Array, activated: Array, dout: Array) -> tuple[Array, Array]:
+    """dX1 = -Label dOut where Activated, dX2 = -dX1."""
+    dx1 = -label * dout * activated
+    return dx1, -dx1
+
+
+def _infer_bpr(x: Spec, label: Spec) -> Spec:
+    check(x, label, soft_label=False)
+    return x._replace(shape=(*x.shape[:-1], 1))
+
+
+@operator("bpr_loss", "X Label -> Y", infer=_infer_bpr)
+def bpr_loss(x: Array, label: Array) -> Array:
+    """Y = the mean of -ln sigmoid(X[label] - X[j]) over all other classes j."""
+    xp, rows = array_module(x), x.reshape(-1, x.shape[-1])
+    at, chosen, _ = picked(label, rows.shape[1], -100)
+    costs = xp.logaddexp(rows - rows[at, chosen][:, None], 0)
+    costs[at, chosen] = 0
+    total = costs.sum(axis=1, keepdims=True) / (rows.shape[1] - 1)
+    return total.astype(x.dtype, copy=False).reshape(*x.shape[:-1], 1)
+
+
+@gradient("bpr_loss", "X Label Y@GRAD -> X@GRAD")
+def bpr_loss_grad(x: Array, label: Array, dy: Array) -> Array:
+    """dX[j] = sigmoid(X[j] - X[label]) dY / (classes - 1), and less the sum of these at the label."""
+    rows = x.reshape(-1, x.shape[-1])
+    at, chosen, _ = picked(label, rows.shape[1], -100)
+    dx = sigmoid(rows - rows[at, chosen][:, None])
+    dx[at, chosen] = 0
+    dx[at, chosen] = -dx.sum(axis=1)
+    dx *= dy.reshape(-1, 1) / (rows.shape[1] - 1)
+    return dx.reshape(x.shape)
+
+
+def _infer_distance(x: Spec, y: Spec) -> tuple[Spec, Spec]:
+    same(x.shape[1:], y.shape[1:], "X and Y, but for the rows,")
+    if y.shape[0] != 1 and not agree(x.shape[0], y.shape[0]):
+        raise ShapeError(f"Y must have one row or as many as X, got {x.shape} and {y.shape}")
+    return x, x._replace(shape=(x.shape[0], 1))
+
+
+@operator("squared_l2_distance", "X Y -> sub_result~ Out", infer=_infer_distance)
+def squared_l2_distance(x: Array, y: Array) -> tuple[Array, Array]:
+    """Out = the sum of (X - Y)² of each row (rows, 1); Y may have one row."""
+    difference = x - y
+    return difference, (difference * difference).sum(axis=tuple(range(1, x.ndim)))[:, None]
+
+
+@gradient("squared_l2_distance", "X Y sub_result Out@GRAD -> X@GRAD Y@GRAD")
+def squared_l2_distance_grad(x: Array, y: Array, difference: Array, dout: Array) -> tuple[Array, Array]:
+    """dX = 2 (X - Y) dOut, dY = -dX, added up if Y has one row."""
+    dx = 2 * difference * dout.reshape(-1, *(1,) * (x.ndim - 1))
+    return dx, -dx if len(y) == len(x) else -dx.sum(axis=0, keepdims=True)
+
+
+def _infer_smooth(x: Spec, prior: Spec | None) -> Spec:
+    return x
+
+
+@operator("label_smooth", "X PriorDist? -> Out", attrs={"epsilon": 0.0}, infer=_infer_smooth)
+def label_smooth(x: Array, prior: Array | None, *, epsilon: float) -> Array:
+    """Out = (1 - epsilon) X + epsilon PriorDist, or epsilon / classes without one."""
+    share = 1 / x.shape[-1] if prior is None else prior
+    return ((1 - epsilon) * x + epsilon * share).astype(x.dtype, copy=False)
+
+
+@gradient("label_smooth", "Out@GRAD -> X@GRAD")
+def label_smooth_grad(dout: Array, *, epsilon: float) -> Array:
+    """dX = (1 - epsilon) dOut."""
+    return dout * dout.dtype.type(1 - epsilon)

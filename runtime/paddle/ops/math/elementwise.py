@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""elementwise_add, sub, mul, div, max, min, pow: X op Y, with Y spread over X at `axis`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from paddle.backend import Array, array_module
+from paddle.ops.base.errors import ShapeError
+from paddle.ops.base.registry import NO_SLOTS, Spec, gradient, operator
+from paddle.ops.math.broadcast import aligned, check, summed_like
+
+_ATTRS = {"axis": -1}
+
+
+def _infer(x: Spec, y: Spec, *, axis: int) -> Spec:
+    check(x.shape, y.shape, axis)
+    if x.dtype != y.dtype:
+        raise ShapeError(f"X is {x.dtype}, Y is {y.dtype}: cast one of them")
+    return x._replace(lod_level=x.lod_level or y.lod_level)
+
+
+@operator("elementwise_add", "X Y -> Out", attrs=_ATTRS, infer=_infer, fresh=True)
+def elementwise_add(x: Array, y: Array, *, axis: int, spent: frozenset[str] = NO_SLOTS) -> Array:
+    """Out = X + Y."""
+    return array_module(x).add(x, aligned(x, y, axis), out=x if "X" in spent else None)
+
+
+@gradient("elementwise_add", "Y Out@GRAD -> X@GRAD Y@GRAD")
+def elementwise_add_grad(
+    y: Array, dout: Array, *, axis: int, needs: frozenset[str]
+) -> tuple[Array | None, Array | None]:
+    """dX = dOut, dY = sum of dOut."""
+    return dout, summed_like(dout, y, axis) if "Y@GRAD" in needs else None
+
+
+@operator("elementwise_sub", "X Y -> Out", attrs=_ATTRS, infer=_infer, fresh=True)
+def elementwise_sub(x: Array, y: Array, *, axis: int, spent: frozenset[str] = NO_SLOTS) -> Array:
+    """Out = X - Y."""
+    return array_module(x).subtract(x, aligned(x, y, axis), out=x if "X" in spent else None)
+
+
+@gradient("elementwise_sub", "Y Out@GRAD -> X@GRAD Y@GRAD")
+def elementwise_sub_grad(
+    y: Array, dout: Array, *, axis: int, needs: frozenset[str]
+) -> tuple[Array | None, Array | None]:
+    """dX = dOut, dY = -sum of dOut."""
+    return dout, -summed_like(dout, y, axis) if "Y@GRAD" in needs else None
+
+
+@operator("elementwise_mul", "X Y -> Out", attrs=_ATTRS, infer=_infer, fresh=True)
+def elementwise_mul(x: Array, y: Array, *, axis: int, spent: frozenset[str] = NO_SLOTS) -> Array:
+    """Out = X Y."""
+    return array_module(x).multiply(x, aligned(x, y, axis), out=x if "X" in spent else None)
+
+
+@gradient("elementwise_mul", "X Y Out@GRAD -> X@GRAD Y@GRAD")
+def elementwise_mul_grad(
+    x: Array, y: Array, dout: Array, *, axis: int, needs: frozenset[str]
+) -> tuple[Array | None, Array | None]:
+    """dX = dOut Y, dY = sum of dOut X."""
+    dx = dout * aligned(x, y, axis) if "X@GRAD" in needs else None
+    return dx, summed_like(dout * x, y, axis) if "Y@GRAD" in needs else None
+
+
+@operator("elementwise_div", "X Y -> Out", attrs=_ATTRS, infer=_infer, fresh=True)
+def elementwise_div(x: Array, y: Array, *, axis: int) -> Array:
+    """Out = X / Y; whole numbers divide as in C, towards zero."""
+    divisor = aligned(x, y, axis)
+    if x.dtype.kind in "iu":
+        return array_module(x).trunc(x / divisor).astype(x.dtype)
+    return x / divisor
+
+
+@gradient("elementwise_div", "Y Out Out@GRAD -> X@GRAD Y@GRAD")
+def elementwise_div_grad(
+    y: Array, out: Array, dout: Array, *, axis: int, needs: frozenset[str]
+) -> tuple[Array, Array | None]:
+    """dX = dOut / Y, dY = -sum of dOut Out / Y."""
+    dx = dout / aligned(dout, y, axis)
+    return dx, -summed_like(dx * out, y, axis) if "Y@GRAD" in needs else None
+
+
+@operator("elementwise_max", "X Y -> Out", attrs=_ATTRS, infer=_infer, fresh=True)
+def elementwise_max(x: Array, y: Array, *, axis: int) -> Array:
+    """Out = the greater of X and Y."""
+    return array_module(x).maximum(x, aligned(x, y, axis))
+
+
+@gradient("elementwise_max", "X Y Out@GRAD -> X@GRAD Y@GRAD")
+def elementwise_max_grad(
+    x: Array, y: Array, dout: Array, *, axis: int, needs: frozenset[str]
+) -> tuple[Array, Array | None]:
+    """dOut goes to the greater one, to Y where both are equal."""
+    return _chosen(x > aligned(x, y, axis), y, dout, axis, needs)
+
+
+@operator("elementwise_min", "X Y -> Out", attrs=_ATTRS, infer=_infer, fresh=True)
+def elementwise_min(x: Array, y: Array, *, axis: int) -> Array:
+    """Out = the smaller of X and Y."""
+    return array_module(x).minimum(x, aligned(x, y, axis))
+
+
+@gradient("elementwise_min", "X Y Out@GRAD -> X@GRAD Y@GRAD")
+def elementwise_min_grad(
+    x: Array, y: Array, dout: Array, *, axis: int, needs: frozenset[str]
+) -> tuple[Array, Array | None]:
+    """dOut goes to the smaller one, to Y where both are equal."""
+    return _chosen(x < aligned(x, y, axis), y, dout, axis, needs)
+
+
+@operator("elementwise_pow", "X Y -> Out", attrs=_ATTRS, infer=_infer, fresh=True)
+def elementwise_pow(x: Array, y: Array, *, axis: int) -> Array:
+    """Out = X to the power of Y."""
+    return x ** aligned(x, y, axis)
+
+
+@gradient("elementwise_pow", "X Y Out Out@GRAD -> X@GRAD Y@GRAD")
+def elementwise_pow_grad(
+    x: Array, y: Array, out: Array, dout: Array, *, axis: int, needs: frozenset[str]
+) -> tuple[Array | None, Array | None]:
+    """dX = dOut Y X^(Y-1), dY = sum of dOut Out ln X."""
+    exponent = aligned(x, y, axis)
+    dx = dout * exponent * x ** (exponent - 1) if "X@GRAD" in needs else None
+    return dx, summed_like(dout * out * array_module(x).log(x), y, axis) if "Y@GRAD" in needs else None
+
+
+def _chosen(
+    takes_x: Array, y: Array, dout: Array, axis: int, needs: frozenset[str]
+) -> tuple[Array, Array | None]:
+    dx: Any = dout * takes_x
+    return dx, summed_like(dout - dx, y, axis) if "Y@GRAD" in needs else None

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""mul: X and Y are flattened to matrices and multiplied; the product of a fully connected layer."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from paddle.backend import Array, array_module
+from paddle.ops.base.errors import ShapeError
+from paddle.ops.base.registry import Spec, gradient, operator
+from paddle.ops.base.shapes import agree, product
+
+# OpenBLAS multiplies a matrix of at most this many rows by Yᵀ a third faster the other way round, (Y dOutᵀ)ᵀ.
+_FLAT = 128
+
+
+def _infer(x: Spec, y: Spec, *, x_num_col_dims: int, y_num_col_dims: int) -> Spec:
+    if not 0 < x_num_col_dims < len(x.shape) or not 0 < y_num_col_dims < len(y.shape):
+        raise ShapeError(
+            f"x_num_col_dims {x_num_col_dims} and y_num_col_dims {y_num_col_dims} must split the shapes "
+            f"{x.shape} and {y.shape}"
+        )
+    inner, outer = product(x.shape[x_num_col_dims:]), product(y.shape[:y_num_col_dims])
+    if not agree(inner, outer) or x.dtype != y.dtype:
+        raise ShapeError(f"X {x.shape} {x.dtype} has {inner} columns, Y {y.shape} {y.dtype} has {outer} rows")
+    return Spec(x.shape[:x_num_col_dims] + y.shape[y_num_col_dims:], x.dtype, x.lod_level)
+
+
+@operator("mul", "X Y -> Out", attrs={"x_num_col_dims": 1, "y_num_col_dims": 1}, infer=_infer, fresh=True)
+def mul(x: Array, y: Array, *, x_num_col_dims: int, y_num_col_dims: int) -> Array:
+    """Return X Y; shape X.shape[:x_num_col_dims] + Y.shape[y_num_col_dims:]."""
+    if x.ndim == 2 and y.ndim == 2:
+        return x @ y
+    product_2d = _matrix(x, x_num_col_dims) @ _matrix(y, y_num_col_dims)
+    return product_2d.reshape(x.shape[:x_num_col_dims] + y.shape[y_num_col_dims:])
+
+
+@gradient("mul", "X Y Out@GRAD -> X@GRAD Y@GRAD", fresh=True)
+def mul_grad(
+    x: Array, y: Array, dout: Array, *, x_num_col_dims: int, y_num_col_dims: int, needs: frozenset[str]
+) -> tuple[Array | None, Array | None]:
+    """dX = dOut Yᵀ, dY = Xᵀ dOut."""
+    x2, y2 = _matrix(x, x_num_col_dims), _matrix(y, y_num_col_dims)
+    dout2 = dout.reshape(x2.shape[0], y2.shape[1])
+    dx = _times_transposed(dout2, y2).reshape(x.shape) if "X@GRAD" in needs else None
+    dy = (x2.T @ dout2).reshape(y.shape) if "Y@GRAD" in needs else None
+    return dx, dy
+
+
+def _times_transposed(dout: Array, y: Array) -> Array:
+    """Return dOut Yᵀ."""
+    xp = array_module(dout)
+    if xp is np and len(dout) <= _FLAT:
+        return np.ascontiguousarray((y @ dout.T).T)
+    return dout @ y.T
+
+
+def _matrix(x: Array, columns_from: int) -> Array:
+    return (
+        x
+        if x.ndim == 2 and columns_from == 1
+        else x.reshape(prod(x.shape[:columns_from]), prod(x.shape[columns_from:]))
+    )

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""reduce_sum, mean, max, min, prod: over some dimensions, or over all of them to shape (1,)."""
+
+from __future__ import annotations
+
+from math import prod
+
+from paddle.backend import Array, array_module
+from paddle.ops.base.registry import Spec, gradient, operator
+from paddle.ops.base.shapes import axis_of
+
+ATTRS = {"dim": (0,), "keep_dim": False, "reduce_all": False}
+
+
+def _infer(x: Spec, *, dim: tuple[int, ...], keep_dim: bool, reduce_all: bool) -> Spec:
+    return Spec(reduced_shape(x.shape, dim, keep_dim, reduce_all), x.dtype)
+
+
+@operator("reduce_sum", "X -> Out", attrs=ATTRS, infer=_infer)
+def reduce_sum(x: Array, *, dim: tuple[int, ...], keep_dim: bool, reduce_all: bool) -> Array:
+    """Out = sum of X."""
+    shape = reduced_shape(x.shape, dim, keep_dim, reduce_all)
+    return x.sum(axis=axes_of(x.ndim, dim, reduce_all), dtype=x.dtype).reshape(shape)
+
+
+@gradient("reduce_sum", "X Out@GRAD -> X@GRAD")
+def reduce_sum_grad(x: Array, dout: Array, *, dim: tuple[int, ...], reduce_all: bool) -> Array:
+    """dX = dOut, spread."""
+    return _spread(dout, x, dim, reduce_all)
+
+
+@operator("reduce_mean", "X -> Out", attrs=ATTRS, infer=_infer)
+def reduce_mean(x: Array, *, dim: tuple[int, ...], keep_dim: bool, reduce_all: bool) -> Array:
+    """Out = mean of X."""
+    total = reduce_sum(x, dim=dim, keep_dim=keep_dim, reduce_all=reduce_all)
+    return total / x.dtype.type(_count(x, dim, reduce_all))
+
+
+@gradient("reduce_mean", "X Out@GRAD -> X@GRAD")
+def reduce_mean_grad(x: Array, dout: Array, *, dim: tuple[int, ...], reduce_all: bool) -> Array:
+    """dX = dOut / count, spread."""
+    return _spread(dout / x.dtype.type(_count(x, dim, reduce_all)), x, dim, reduce_all)
+
+
+@operator("reduce_max", "X -> Out", attrs=ATTRS, infer=_infer)
+def reduce_max(x: Array, *, dim: tuple[int, ...], keep_dim: bool, reduce_all: bool) -> Array:
+    """Out = the greatest of X."""
+    shape = reduced_shape(x.shape, dim, keep_dim, reduce_all)
+    return x.max(axis=axes_of(x.ndim, dim, reduce_all)).reshape(shape)
+
+
+@operator("reduce_min", "X -> Out", attrs=ATTRS, infer=_infer)
+def reduce_min(x: Array, *, dim: tuple[int, ...], keep_dim: bool, reduce_all: bool) -> Array:
+    """Out = the smallest of X."""
+    shape = reduced_shape(x.shape, dim, keep_dim, reduce_all)
+    return x.min(axis=axes_of(x.ndim, dim, reduce_all)).reshape(shape)
+
+
+@gradient("reduce_max", "X Out Out@GRAD -> X@GRAD")
+@gradient("reduce_min", "X Out Out@GRAD -> X@GRAD")
+def reduce_extreme_grad(
+    x: Array, out: Array, dout: Array, *, dim: tuple[int, ...], reduce_all: bool
+) -> Array:
+    """dOut goes to every element equal to the extreme one."""
+    return _spread(dout, x, dim, reduce_all) * (x == _spread(out, x, dim, reduce_all))
+
+
+@operator("reduce_prod", "X -> Out", attrs=ATTRS, infer=_infer)
+def reduce_prod(x: Array, *, dim: tuple[int, ...], keep_dim: bool, reduce_all: bool) -> Array:
+    """Out = product of X."""
+    shape = reduced_shape(x.shape, dim, keep_dim, reduce_all)
+    return x.prod(axis=axes_of(x.ndim, dim, reduce_all), dtype=x.dtype).reshape(shape)
+
+
+@gradient("reduce_prod", "X Out Out@GRAD -> X@GRAD")
+def reduce_prod_grad(x: Array, out: Array, dout: Array, *, dim: tuple[int, ...], reduce_all: bool) -> Array:
+    """dX = dOut Out / X."""
+    return _spread(dout * out, x, dim, reduce_all) / x
+
+
+def axes_of(rank: int, dim: tuple[int, ...], reduce_all: bool) -> tuple[int, ...]:
+    """Return the axes that go, ascending."""
+    return tuple(range(rank)) if reduce_all else tuple(sorted({axis_of(axis, rank) for axis in dim}))
+
+
+def reduced_shape(
+    shape: tuple[int, ...], dim: tuple[int, ...], keep_dim: bool, reduce_all: bool
+) -> tuple[int, ...]:
+    """Return what is left of a shape; (1,) if nothing is."""
+    axes = axes_of(len(shape), dim, reduce_all)
+    if keep_dim:
+        return tuple(1 if axis in axes else size for axis, size in enumerate(shape))
+    return tuple(size for axis, size in enumerate(shape) if axis not in axes) or (1,)
+
+
+def _count(x: Array, dim: tuple[int, ...], reduce_all: bool) -> int:
+    return prod(x.shape[axis] for axis in axes_of(x.ndim, dim, reduce_all))
+
+
+def _spread(reduced: Array, x: Array, dim: tuple[int, ...], reduce_all: bool) -> Array:
+    shape = reduced_shape(x.shape, dim, True, reduce_all)
+    spread: Array = array_module(x).broadcast_to(reduced.reshape(shape), x.shape)
+    return spread

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""auc: area under the ROC curve, from counts of positives and negatives in buckets of the predicted probability.
+
+Stat inputs and outputs are int64 counts (1 or slide_steps rows, num_thresholds + 1 buckets). slide_steps 0 adds up
+for ever; otherwise the rows are the last batches, and the area is that of their sum.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from paddle.backend import Array, array_module
+from paddle.ops.base.errors import AttrError, InputError
+from paddle.ops.base.registry import Spec, operator
+
+
+def _infer(predict: Spec, label: Spec, pos: Spec, neg: Spec, *, curve: str) -> tuple[Spec, Spec, Spec]:
+    if curve != "ROC":
+        raise AttrError(f"curve: expected 'ROC', got {curve!r}")
+    return Spec((1,), np.dtype("float64")), pos, neg
+
+
+@operator(
+    "auc",
+    "Predict Label StatPos StatNeg -> AUC StatPosOut StatNegOut",
+    attrs={"curve": "ROC", "num_thresholds": 8191, "slide_steps": 1},
+    infer=_infer,
+)
+def auc(
+    predict: Array, label: Array, stat_pos: Array, stat_neg: Array, *, num_thresholds: int, slide_steps: int
+) -> tuple[Array, Array, Array]:
+    """Return the area (0 while one of the classes is missing) and the new counts.
+
+    Raises:
+        InputError: a probability in column 1 of Predict is outside of [0, 1].
+    """
+    xp = array_module(predict)
+    positive = predict.reshape(len(label), -1)[:, -1]
+    if len(positive) and not (float(positive.min()) >= 0 and float(positive.max()) <= 1):
+        raise InputError(
+            f"expected probabilities within [0, 1], got {float(positive.min())}..{float(positive.max())}"
+        )
+    bucket = (positive * num_thresholds).astype(np.int64)
+    is_positive = label.reshape(-1) != 0
+    pos = _counted(stat_pos, bucket[is_positive], num_thresholds, slide_steps)
+    neg = _counted(stat_neg, bucket[~is_positive], num_thresholds, slide_steps)
+    # From the highest bucket down; each is a trapezoid over the negatives it adds.
+    rising = xp.cumsum(pos.sum(axis=0)[::-1].astype(np.float64))
+    falling = neg.sum(axis=0)[::-1].astype(np.float64)
+    before = xp.concatenate([xp.zeros(1), rising[:-1]])
+    area = (falling * (before + rising) / 2).sum()
+    whole = rising[-1] * falling.sum()
+    return (area / whole if whole else area * 0).reshape(1), pos, neg
+
+
+def _counted(stat: Array, bucket: Array, num_thresholds: int, slide_steps: int) -> Array:
+    xp = array_module(stat)
+    counts = xp.bincount(bucket, minlength=num_thresholds + 1).astype(stat.dtype)
+    if slide_steps == 0:
+        return stat + counts.reshape(stat.shape)
+    return xp.concatenate([stat.reshape(slide_steps, -1)[1:], counts[None]]).reshape(stat.shape)

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""chunk_eval: precision, recall and F1 of the chunks that tags spell out, such as names in sentences.
+
+A tag is type * (number of the scheme's tags) + place; the greatest number, num_chunk_types * that, is outside.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from paddle.backend import Array, to_host
+from paddle.ops.base.errors import AttrError, InputError
+from paddle.ops.base.lod import Offsets, sequences
+from paddle.ops.base.registry import Spec, operator
+
+_FLOAT32, _INT64 = np.dtype("float32"), np.dtype("int64")
+# Places of a scheme: begin, inside, end, single; -1: the scheme has none.
+_SCHEMES = {"IOB": (0, 1, -1, -1), "IOE": (-1, 0, 1, -1), "IOBES": (0, 1, 2, 3), "plain": (-1, -1, -1, -1)}
+
+
+def _infer(inference: Spec, label: Spec) -> tuple[Spec, ...]:
+    rate, count = Spec((1,), _FLOAT32), Spec((1,), _INT64)
+    return rate, rate, rate, count, count, count
+
+
+@operator(
+    "chunk_eval",
+    "Inference Label+ -> Precision Recall F1-Score NumInferChunks NumLabelChunks NumCorrectChunks",
+    attrs={"num_chunk_types": int, "chunk_scheme": "IOB", "excluded_chunk_types": ()},
+    infer=_infer,
+)
+def chunk_eval(
+    inference: Array,
+    label: Any,
+    *,
+    num_chunk_types: int,
+    chunk_scheme: str,
+    excluded_chunk_types: tuple[int, ...],
+) -> tuple[Array, ...]:
+    """Return rates float32 and counts int64, (1,) each; a chunk is right if type, begin and end are."""
+    if chunk_scheme not in _SCHEMES:
+        raise AttrError(f"chunk_scheme: expected one of {', '.join(_SCHEMES)}, got {chunk_scheme!r}")
+    data, offsets = sequences(label, "Label")
+    tags = [to_host(each).reshape(-1).astype(_INT64) for each in (inference, data)]
+    if len(tags[0]) != len(tags[1]):
+        raise InputError(f"Inference has {len(tags[0])} tags, Label {len(tags[1])}")
+    found, wanted = (
+        _chunks(each, offsets, num_chunk_types, chunk_scheme, excluded_chunk_types) for each in tags
+    )
+    right = len(found & wanted)
+    precision, recall = right / len(found) if found else 0.0, right / len(wanted) if wanted else 0.0
+    f1 = 2 * precision * recall / (precision + recall) if right else 0.0
+    rates = tuple(np.array([rate], _FLOAT32) for rate in (precision, recall, f1))
+    return (*rates, *(np.array([count], _INT64) for count in (len(found), len(wanted), right)))
+
+
+def _chunks(
+    tags: Array, offsets: Offsets, types: int, scheme: str, excluded: tuple[int, ...]
+) -> set[tuple[int, int, int]]:
+    """Return (first row, last row, type) of all chunks."""
+    places = max(1, sum(place >= 0 for place in _SCHEMES[scheme]))
+    kind, place = np.minimum(tags // places, types), tags % places
+    if not len(tags):
+        return set()
+    starts, ends = _boundaries(kind, place, offsets, scheme)
+    inside = kind < types
+    begins, lasts = np.flatnonzero(starts & inside), np.flatnonzero(ends & inside)
+    triples = zip(begins.tolist(), lasts.tolist(), kind[begins].tolist(), strict=True)
+    return {each for each in triples if each[2] not in excluded}
+
+
+def _boundaries(kind: Array, place: Array, offsets: Offsets, scheme: str) -> tuple[Array, Array]:
+    """Return whether a chunk begins, and whether one ends, at each row that is inside of one."""
+    begin, _, end, single = _SCHEMES[scheme]
+    first = np.zeros(len(kind), bool)
+    first[offsets[:-1][offsets[:-1] < len(kind)]] = True
+    # A chunk begins where the row before is of another kind or closes one, or where this row opens one.
+    opens = np.isin(place, [each for each in (begin, single) if each >= 0])
+    closes = np.isin(place, [each for each in (end, single) if each >= 0])
+    apart = np.ones(len(kind), bool)
+    apart[1:] = (kind[1:] != kind[:-1]) | closes[:-1] | opens[1:]
+    starts = first | apart
+    ends = np.append(starts[1:], True)
+    return starts, ends

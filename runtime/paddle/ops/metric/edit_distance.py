@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""edit_distance: the least number of insertions, deletions and substitutions between pairs of sequences."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from paddle.backend import Array, to_host
+from paddle.ops.base.errors import InputError
+from paddle.ops.base.lod import sequences
+from paddle.ops.base.registry import Spec, operator
+from paddle.ops.base.segments import lengths, owners, positions
+
+_INT64, _FLOAT32 = np.dtype("int64"), np.dtype("float32")
+
+
+def _infer(hyps: Spec, refs: Spec) -> tuple[Spec, Spec]:
+    return Spec((-1, 1), _FLOAT32), Spec((1,), _INT64)
+
+
+@operator("edit_distance", "Hyps+ Refs+ -> Out SequenceNum", attrs={"normalized": False}, infer=_infer)
+def edit_distance(hyps: Any, refs: Any, *, normalized: bool) -> tuple[Array, Array]:
+    """Return the distance of each pair (pairs, 1) float32, over the length of Refs if normalized, and how many pairs.
+
+    Raises:
+        InputError: there are not as many hypotheses as references, or a reference is empty and normalized is set.
+    """
+    left, hyp_offsets = sequences(hyps, "Hyps")
+    right, ref_offsets = sequences(refs, "Refs")
+    if len(hyp_offsets) != len(ref_offsets):
+        raise InputError(f"there are {len(hyp_offsets) - 1} Hyps and {len(ref_offsets) - 1} Refs")
+    m, n = lengths(hyp_offsets), lengths(ref_offsets)
+    if normalized and (n == 0).any():
+        raise InputError(f"Refs {int((n == 0).argmax())} is empty: a distance over its length means nothing")
+    distance = _distances(_box(left, hyp_offsets, -1), _box(right, ref_offsets, -2), m, n)
+    out = distance / n if normalized else distance
+    return out.astype(_FLOAT32)[:, None], np.array([len(m)], _INT64)
+
+
+def _distances(left: Array, right: Array, m: Array, n: Array) -> Array:
+    """Return the distances of all pairs at once, row by row of their tables."""
+    pairs, columns = len(m), np.arange(right.shape[1] + 1)
+    row = np.broadcast_to(columns, (pairs, len(columns))).copy()
+    found = np.where(m == 0, n, 0)
+    for step in range(left.shape[1]):
+        change = row[:, :-1] + (left[:, step, None] != right)
+        cost = np.concatenate([row[:, :1] + 1, np.minimum(row[:, 1:] + 1, change)], axis=1)
+        # An insertion adds 1 a column: the least cost so far, columns counted off.
+        row = np.minimum.accumulate(cost - columns, axis=1) + columns
+        found = np.where(m == step + 1, row[np.arange(pairs), n], found)
+    return found
+
+
+def _box(data: Array, offsets: Array, fill: int) -> Array:
+    box = np.full((len(offsets) - 1, int(lengths(offsets).max(initial=0))), fill, _INT64)
+    box[owners(offsets), positions(offsets)] = to_host(data).reshape(-1)
+    return box

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Normalisation, norms of gradients, and dropout; on the floor above `base`."""

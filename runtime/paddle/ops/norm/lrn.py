@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""lrn: each element divided by a power of the squares around it in the neighbouring channels."""
+
+from __future__ import annotations
+
+from paddle.backend import Array, array_module
+from paddle.ops.base.errors import ShapeError
+from paddle.ops.base.registry import Spec, gradient, operator
+
+
+def _infer(x: Spec) -> tuple[Spec, Spec]:
+    if len(x.shape) != 4:
+        raise ShapeError(f"expected X (N, C, H, W), got {x.shape}")
+    return x, x
+
+
+@operator(
+    "lrn",
+    "X -> Out MidOut",
+    attrs={"n": 5, "k": 2.0, "alpha": 1e-4, "beta": 0.75},
+    infer=_infer,
+)
+def lrn(x: Array, *, n: int, k: float, alpha: float, beta: float) -> tuple[Array, Array]:
+    """MidOut = k + alpha Σ X² over n channels from c - (n - 1) // 2; Out = X MidOut^-beta."""
+    before = (n - 1) // 2
+    mid = _neighbours(x * x, before, n - 1 - before)
+    mid *= x.dtype.type(alpha)
+    mid += x.dtype.type(k)
+    return x * mid ** x.dtype.type(-beta), mid
+
+
+@gradient("lrn", "X Out MidOut Out@GRAD -> X@GRAD")
+def lrn_grad(x: Array, out: Array, mid: Array, dout: Array, *, n: int, alpha: float, beta: float) -> Array:
+    """dX = dOut MidOut^-beta - 2 alpha beta X Σ dOut Out / MidOut over the channels whose window holds this one."""
+    before = (n - 1) // 2
+    around = _neighbours(dout * out / mid, n - 1 - before, before)
+    around *= x * x.dtype.type(2 * alpha * beta)
+    return dout * mid ** x.dtype.type(-beta) - around
+
+
+def _neighbours(values: Array, before: int, after: int) -> Array:
+    """Return for each channel the sum over `before` channels before it, itself, and `after` channels after it."""
+    total = values.copy()
+    channels = values.shape[1]
+    for distance in range(1, min(before, channels - 1) + 1):
+        total[:, distance:] += values[:, :-distance]
+    for distance in range(1, min(after, channels - 1) + 1):
+        total[:, :-distance] += values[:, distance:]
+    return total if channels else array_module(values).zeros_like(values)

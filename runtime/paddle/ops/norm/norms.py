@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""squared_l2_norm, l1_norm and clip_by_norm: how long a gradient is, dense or sparse."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from paddle.backend import Array, array_module
+from paddle.ops.base.registry import Spec, gradient, operator
+from paddle.ops.base.selected_rows import SelectedRows
+
+
+def _infer_one(x: Spec) -> Spec:
+    return Spec((1,), x.dtype)
+
+
+def _infer_same(x: Spec, *, max_norm: float) -> Spec:
+    return x
+
+
+@operator("squared_l2_norm", "X -> Out", infer=_infer_one)
+def squared_l2_norm(x: Any) -> Array:
+    """Σ x², shape [1]."""
+    values = x.merged().values if isinstance(x, SelectedRows) else x
+    return (values * values).sum().reshape(1)
+
+
+@gradient("squared_l2_norm", "X Out@GRAD -> X@GRAD")
+def squared_l2_norm_grad(x: Array, dout: Array) -> Array:
+    """2x dOut."""
+    return 2 * x * dout
+
+
+@operator("l1_norm", "X -> Out", infer=_infer_one)
+def l1_norm(x: Array) -> Array:
+    """Σ |x|, shape [1]."""
+    return abs(x).sum().reshape(1)
+
+
+@gradient("l1_norm", "X Out@GRAD -> X@GRAD")
+def l1_norm_grad(x: Array, dout: Array) -> Array:
+    """The sign of x times dOut."""
+    return array_module(x).sign(x) * dout
+
+
+@operator("clip_by_norm", "X -> Out", attrs={"max_norm": float}, infer=_infer_same)
+def clip_by_norm(x: Any, *, max_norm: float) -> Any:
+    """Return x scaled so that its norm is at most max_norm."""
+    if isinstance(x, SelectedRows):
+        merged = x.merged()
+        return SelectedRows(merged.rows, clip_by_norm(merged.values, max_norm=max_norm), x.height)
+    xp = array_module(x)
+    norm = xp.sqrt((x * x).sum())
+    return x * (max_norm / xp.maximum(norm, max_norm)).astype(x.dtype)
+
+
+@gradient("clip_by_norm", "X Out@GRAD -> X@GRAD")
+def clip_by_norm_grad(x: Array, dout: Array, *, max_norm: float) -> Array:
+    """c/‖x‖ (dOut − x (x·dOut)/‖x‖²) where the norm is cut, else dOut."""
+    xp = array_module(x)
+    square = (x * x).sum()
+    norm = xp.sqrt(square)
+    scale = (max_norm / xp.maximum(norm, max_norm)).astype(x.dtype)
+    along = xp.where(norm > max_norm, (x * dout).sum() / xp.maximum(square, xp.finfo(x.dtype).tiny), 0)
+    return scale * (dout - x * along.astype(x.dtype))

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Activations of recurrent layers: by name or number, each with its derivative in terms of its result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from paddle.backend import Array, array_module
+from paddle.ops.activation.plain import sigmoid
+from paddle.ops.base.errors import AttrError
+
+
+class Activation(NamedTuple):
+    """y = function(x), dy/dx = slope(y)."""
+
+    function: Callable[[Array], Array]
+    slope: Callable[[Array], Array]
+
+
+# In the order of the numbers that gru_unit's attributes have.
+_BY_NAME = {
+    "identity": Activation(lambda x: x, lambda y: array_module(y).ones_like(y)),
+    "sigmoid": Activation(sigmoid, lambda y: y * (1 - y)),
+    "tanh": Activation(lambda x: array_module(x).tanh(x), lambda y: 1 - y * y),
+    "relu": Activation(lambda x: array_module(x).maximum(x, 0), lambda y: (y > 0).astype(y.dtype)),
+}
+
+
+def activation(key: str | int) -> Activation:
+    """Return an activation.
+
+    Raises:
+        AttrError: there is none of that name or number.
+    """
+    names = list(_BY_NAME)
+    name = names[key] if isinstance(key, int) and 0 <= key < len(names) else key
+    if name not in _BY_NAME:
+        raise AttrError(f"activation {key!r}: expected one of {', '.join(names)}, or their numbers from 0 on")
+    return _BY_NAME[str(name)]

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""lstm: LSTM over sequences whose rows were projected to the gates already."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from paddle.backend import Array
+from paddle.ops.base.errors import ShapeError
+from paddle.ops.base.lod import LoDArray, sequences
+from paddle.ops.base.registry import Spec, gradient, operator
+from paddle.ops.base.shapes import agree
+from paddle.ops.base.time_steps import TimeSteps
+from paddle.ops.recurrent import lstm_steps
+from paddle.ops.recurrent.gate_activation import activation
+from paddle.ops.recurrent.lstm_steps import Activations, Trace, Weights
+
+ATTRS = {
+    "use_peepholes": True,
+    "is_reverse": False,
+    "gate_activation": "sigmoid",
+    "cell_activation": "tanh",
+    "candidate_activation": "tanh",
+}
+
+
+def check(x: Spec, weight: Spec, bias: Spec, out_width: int, use_peepholes: bool) -> int:
+    """Return D.
+
+    Raises:
+        ShapeError: the inputs do not fit each other.
+    """
+    width = weight.shape[1] // 4
+    if len(x.shape) != 2 or not agree(x.shape[1], 4 * width) or weight.shape != (out_width, 4 * width):
+        raise ShapeError(
+            f"expected Input (rows, 4D) and Weight ({out_width}, 4D), got {x.shape} and {weight.shape}"
+        )
+    biases = (7 if use_peepholes else 4) * width
+    if bias.shape != (1, biases):
+        raise ShapeError(f"expected Bias (1, {biases}) with use_peepholes={use_peepholes}, got {bias.shape}")
+    return width
+
+
+def _infer(
+    x: Spec, h0: Spec | None, c0: Spec | None, weight: Spec, bias: Spec, *, use_peepholes: bool
+) -> tuple[Spec, Spec, Spec, Spec]:
+    width = check(x, weight, bias, weight.shape[1] // 4, use_peepholes)
+    out = Spec((x.shape[0], width), x.dtype, max(x.lod_level, 1))
+    return out, out, Spec(x.shape, x.dtype), Spec(out.shape, x.dtype)
+
+
+def activations(gate: str, cell: str, candidate: str, projection: str = "identity") -> Activations:
+    """Return the activations by their names."""
+    return Activations(*map(activation, (gate, cell, candidate, projection)))
+
+
+@operator(
+    "lstm",
+    "Input+ H0? C0? Weight Bias -> Hidden+ Cell+ BatchGate~ BatchCellPreAct~",
+    attrs=ATTRS,
+    infer=_infer,
+)
+def lstm(
+    x: Any,
+    h0: Array | None,
+    c0: Array | None,
+    weight: Array,
+    bias: Array,
+    *,
+    is_reverse: bool,
+    gate_activation: str,
+    cell_activation: str,
+    candidate_activation: str,
+) -> tuple[LoDArray, LoDArray, Array, Array]:
+    """Return hidden states and cells (rows, D); BatchGate (rows, 4D) and BatchCellPreAct (rows, D) are by time.
+
+    Columns of Input and Weight are candidate, input, forget, output. c = f c' + i candidate, h = o act(c).
+    """
+    data, offsets = sequences(x, "Input")
+    steps = TimeSteps.of(offsets, is_reverse)
+    learned = Weights(weight, bias)
+    trace = lstm_steps.forward(
+        steps.by_time(data),
+        steps.first(h0, learned.width, data),
+        steps.first(c0, learned.width, data),
+        learned,
+        activations(gate_activation, cell_activation, candidate_activation),
+        steps,
+    )
+    hidden, cell = steps.by_sequence(trace.hidden), steps.by_sequence(trace.cell)
+    return LoDArray(hidden, x.lod), LoDArray(cell, x.lod), trace.gates, trace.cell
+
+
+@gradient(
+    "lstm",
+    "Input+ H0? C0? Weight Bias Hidden BatchGate BatchCellPreAct Hidden@GRAD Cell@GRAD -> "
+    "Input@GRAD H0@GRAD? C0@GRAD? Weight@GRAD Bias@GRAD",
+)
+def lstm_grad(
+    x: Any,
+    h0: Array | None,
+    c0: Array | None,
+    weight: Array,
+    bias: Array,
+    hidden: Array,
+    gates: Array,
+    cell: Array,
+    dhidden: Array,
+    dcell: Array,
+    *,
+    is_reverse: bool,
+    gate_activation: str,
+    cell_activation: str,
+    candidate_activation: str,
+) -> tuple[Array, Array | None, Array | None, Array, Array]:
+    """Back through time."""
+    data, offsets = sequences(x, "Input")
+    steps = TimeSteps.of(offsets, is_reverse)
+    learned = Weights(weight, bias)
+    by_time = steps.by_time(hidden)
+    found = lstm_steps.backward(
+        Trace(by_time, cell, gates, by_time),
+        steps.by_time(dhidden),
+        steps.by_time(dcell),
+        steps.first(h0, learned.width, data),
+        steps.first(c0, learned.width, data),
+        learned,
+        activations(gate_activation, cell_activation, candidate_activation),
+        steps,
+    )
+    return (
+        steps.by_sequence(found.gates),
+        None if h0 is None else steps.restored(found.first_out),
+        None if c0 is None else steps.restored(found.first_cell),
+        found.recurrent,
+        found.bias,
+    )

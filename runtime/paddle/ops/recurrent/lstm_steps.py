@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The LSTM cell over all steps of a batch, forward and back; lstm and lstmp are faces of it.
+
+Columns of the gates are candidate, input, forget, output. All rows are in order of time (`TimeSteps`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from paddle.backend import Array, array_module
+from paddle.ops.base.time_steps import TimeSteps
+from paddle.ops.recurrent.gate_activation import Activation
+
+
+@dataclass(frozen=True)
+class Weights:
+    """What an LSTM learns.
+
+    Attributes:
+        recurrent: (P, 4D) from the state before to the gates.
+        bias: (1, 4D), or (1, 7D) with the input's, forget's and output's looks at the cell (peepholes).
+        projection: (D, P) from the hidden state to what the next step sees, or None: P is D.
+    """
+
+    recurrent: Array
+    bias: Array
+    projection: Array | None = None
+
+    @property
+    def width(self) -> int:
+        """D."""
+        return int(self.recurrent.shape[1]) // 4
+
+    @property
+    def peepholes(self) -> tuple[Array, Array, Array] | None:
+        """Rows (D,) for input, forget and output gate."""
+        d, rows = self.width, self.bias.reshape(-1)
+        return (rows[4 * d : 5 * d], rows[5 * d : 6 * d], rows[6 * d :]) if len(rows) == 7 * d else None
+
+
+class Activations(NamedTuple):
+    """Of gates, of the cell on its way out, of the candidate, of the projection."""
+
+    gate: Activation
+    cell: Activation
+    candidate: Activation
+    projection: Activation
+
+
+class Trace(NamedTuple):
+    """What a run leaves, rows in order of time.
+
+    Attributes:
+        out: (rows, P) what the next step sees; `hidden` itself where nothing is projected.
+        cell: (rows, D).
+        gates: (rows, 4D) after their activations.
+        hidden: (rows, D).
+    """
+
+    out: Array
+    cell: Array
+    gates: Array
+    hidden: Array
+
+
+class Gradients(NamedTuple):
+    """Of the gates before activation (rows in order of time), the weights and the two states at first."""
+
+    gates: Array
+    recurrent: Array
+    bias: Array
+    projection: Array | None
+    first_out: Array
+    first_cell: Array
+
+
+def forward(
+    gates: Array, out: Array, cell: Array, weights: Weights, acts: Activations, steps: TimeSteps
+) -> Trace:
+    """Run all steps.
+
+    Args:
+        gates: (rows, 4D) the inputs; overwritten.
+        out: (n, P) what the first step sees.
+        cell: (n, D) the cell before the first step.
+        weights: not changed.
+        acts: activations.
+        steps: which rows belong to which step.
+    """
+    xp, d = array_module(gates), weights.width
+    gates += weights.bias.reshape(-1)[: 4 * d]
+    cells, hiddens = (xp.empty((len(gates), d), gates.dtype) for _ in range(2))
+    outs = hiddens if weights.projection is None else xp.empty((len(gates), out.shape[1]), gates.dtype)
+    for step in steps:
+        g = gates[step]
+        before = cell[: len(g)]
+        g += out[: len(g)] @ weights.recurrent
+        if weights.peepholes:
+            g[:, d : 2 * d] += before * weights.peepholes[0]
+            g[:, 2 * d : 3 * d] += before * weights.peepholes[1]
+        g[:, :d] = acts.candidate.function(g[:, :d])
+        g[:, d : 3 * d] = acts.gate.function(g[:, d : 3 * d])
+        cell = cells[step] = g[:, 2 * d : 3 * d] * before + g[:, :d] * g[:, d : 2 * d]
+        if weights.peepholes:
+            g[:, 3 * d :] += cell * weights.peepholes[2]
+        g[:, 3 * d :] = acts.gate.function(g[:, 3 * d :])
+        out = hiddens[step] = g[:, 3 * d :] * acts.cell.function(cell)
+        if weights.projection is not None:
+            out = outs[step] = acts.projection.function(out @ weights.projection)
+    return Trace(outs, cells, gates, hiddens)
+
+
+def backward(
+    trace: Trace,
+    dout: Array,
+    dcell: Array,
+    first_out: Array,
+    first_cell: Array,
+    weights: Weights,
+    acts: Activations,
+    steps: TimeSteps,
+) -> Gradients:
+    """Run all steps back; `dout` and `dcell` are overwritten."""
+    xp, d = array_module(dout), weights.width
+    gates, (w_input, w_forget, w_output) = trace.gates, weights.peepholes or (None, None, None)
+    cells_before = steps.before(trace.cell, first_cell)
+    seen = acts.cell.function(trace.cell)
+    slopes = acts.gate.slope(gates)
+    slopes[:, :d] = acts.candidate.slope(gates[:, :d])
+    through_cell = acts.cell.slope(seen) * gates[:, 3 * d :]
+    dgates = xp.empty_like(gates)
+    dnext, dcell_next = xp.zeros_like(first_out), xp.zeros_like(first_cell)
+    for step in reversed(steps):
+        g, dg = gates[step], dgates[step]
+        dh = dout[step]
+        dh += dnext[: len(g)]
+        if weights.projection is not None:
+            dh *= acts.projection.slope(trace.out[step])
+            dh = dh @ weights.projection.T
+        dc = dcell[step]
+        dc += dcell_next[: len(g)]
+        dc += dh * through_cell[step]
+        dg[:, 3 * d :] = dh * seen[step] * slopes[step, 3 * d :]
+        if w_output is not None:
+            dc += dg[:, 3 * d :] * w_output
+        dg[:, :d] = dc * g[:, d : 2 * d]
+        dg[:, d : 2 * d] = dc * g[:, :d]
+        dg[:, 2 * d : 3 * d] = dc * cells_before[step]
+        dg[:, : 3 * d] *= slopes[step, : 3 * d]
+        carried = dc * g[:, 2 * d : 3 * d]
+        if w_input is not None:
+            carried += dg[:, d : 2 * d] * w_input + dg[:, 2 * d : 3 * d] * w_forget
+        dcell_next[: len(g)] = carried
+        dnext[: len(g)] = dg @ weights.recurrent.T
+    return Gradients(
+        dgates,
+        steps.before(trace.out, first_out).T @ dgates,
+        _bias_gradient(dgates, cells_before, trace.cell, weights),
+        None if weights.projection is None else trace.hidden.T @ dout,
+        dnext,
+        dcell_next,
+    )
+
+
+def _bias_gradient(dgates: Array, before: Array, cell: Array, weights: Weights) -> Array:
+    xp, d = array_module(dgates), weights.width
+    parts = [dgates.sum(axis=0)]
+    if weights.peepholes:
+        looks = ((1, before), (2, before), (3, cell))
+        parts += [(dgates[:, at * d : (at + 1) * d] * seen).sum(axis=0) for at, seen in looks]
+    whole: Array = xp.concatenate(parts)
+    rest = xp.zeros(weights.bias.size - whole.size, whole.dtype)
+    return xp.concatenate([whole, rest]).reshape(weights.bias.shape)

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""recurrent: a body over the steps of dense inputs (steps, ...), all rows of a step at once.
+
+In the body a step's input has the name that the whole input has outside, and so has an output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from paddle.backend import Array, array_module
+from paddle.ops.base.body import Body, Tape
+from paddle.ops.base.errors import InputError
+from paddle.ops.base.registry import GRAD, GradOp, gradient_maker, operator
+from paddle.ops.base.tensor_array import zeros_like
+from paddle.ops.recurrent.unroll import Names, unroll, unroll_back
+
+_ATTRS = {
+    "sub_block": int,
+    "ex_states": (),
+    "states": (),
+    "reverse": False,
+    "is_test": False,
+    "has_states": True,
+}
+_Names = Mapping[str, Sequence[str]]
+
+
+@operator("recurrent", "inputs* initial_states*? parameters+*? -> outputs* step_scopes?", attrs=_ATTRS)
+def recurrent(
+    inputs: list[Array],
+    first: list[Array],
+    parameters: list[Any],
+    *,
+    ex_states: tuple[str, ...],
+    states: tuple[str, ...],
+    reverse: bool,
+    is_test: bool,
+    body: Body,
+    names: _Names,
+    needs: frozenset[str],
+) -> tuple[list[Array], tuple[Tape, ...]]:
+    """Return the outputs (steps, ...), and how each step ran; `reverse` goes from the last step to the first."""
+    if len({len(each) for each in inputs}) != 1:
+        raise InputError(f"inputs must have equally many steps, got {[len(each) for each in inputs]}")
+    fixed = dict(zip(names["parameters"], parameters, strict=True))
+    order = _order(len(inputs[0]), reverse)
+    steps = [{**fixed, **dict(zip(names["inputs"], [x[at] for x in inputs], strict=True))} for at in order]
+    bound = Names(ex_states, states, tuple(names["outputs"]))
+    rows = max((len(state) for state in first), default=0)
+    trace = not is_test and "step_scopes" in needs
+    found = unroll(body, steps, [rows] * len(steps), first, bound, trace)
+    xp = array_module(*inputs)
+    return [_stacked(xp, found.outputs[name], order) for name in bound.outputs], found.tapes
+
+
+@gradient_maker("recurrent")
+def _maker(inputs: _Names, outputs: _Names, attrs: Mapping[str, Any], bodies: Any) -> list[GradOp]:
+    arriving = bodies.arriving(outputs["outputs"])
+    slots = ("inputs", "initial_states", "parameters")
+    wanted = {slot: bodies.wanted(inputs[slot]) for slot in slots}
+    return [
+        GradOp(
+            "recurrent_grad",
+            {
+                **inputs,
+                "step_scopes": outputs["step_scopes"],
+                "outputs@GRAD": [name + GRAD for name in arriving],
+            },
+            {slot + GRAD: [name + GRAD for name in names] for slot, names in wanted.items()},
+            {
+                "ex_states": attrs["ex_states"],
+                "states": attrs["states"],
+                "reverse": attrs["reverse"],
+                "arriving": arriving,
+                **{f"wanted_{slot}": names for slot, names in wanted.items()},
+            },
+        )
+    ]
+
+
+@operator(
+    "recurrent_grad",
+    "inputs* initial_states*? parameters*? step_scopes outputs@GRAD* -> "
+    "inputs@GRAD*? initial_states@GRAD*? parameters@GRAD*?",
+    attrs={
+        "ex_states": (),
+        "states": (),
+        "reverse": False,
+        "arriving": (),
+        "wanted_inputs": (),
+        "wanted_initial_states": (),
+        "wanted_parameters": (),
+    },
+)
+def recurrent_grad(
+    inputs: list[Array],
+    first: list[Array],
+    parameters: list[Any],
+    tapes: tuple[Tape, ...],
+    douts: list[Array],
+    *,
+    ex_states: tuple[str, ...],
+    states: tuple[str, ...],
+    reverse: bool,
+    arriving: tuple[str, ...],
+    wanted_inputs: tuple[str, ...],
+    wanted_initial_states: tuple[str, ...],
+    wanted_parameters: tuple[str, ...],
+    names: _Names,
+) -> tuple[list[Array], list[Array], list[Any]]:
+    """Back through the steps."""
+    order = _order(len(tapes), reverse)
+    parts = {name: [dout[at] for at in order] for name, dout in zip(arriving, douts, strict=True)}
+    bound = Names(ex_states, states, ())
+    rows = [max((len(state) for state in first), default=0)] * len(tapes)
+    found = unroll_back(tapes, rows, parts, bound, wanted_inputs, wanted_parameters)
+    whole = dict(zip(names["inputs"], inputs, strict=True))
+    dinputs = []
+    for name in wanted_inputs:
+        dx = zeros_like(whole[name])
+        for at, step in zip(order, found.steps, strict=True):
+            if name in step:
+                dx[at] = step[name]
+        dinputs.append(dx)
+    known = {
+        name: (value, grad)
+        for name, value, grad in zip(names["initial_states"], first, found.first, strict=True)
+    }
+    dfirst = [
+        zeros_like(known[name][0]) if known[name][1] is None else known[name][1]
+        for name in wanted_initial_states
+    ]
+    fixed = dict(zip(names["parameters"], parameters, strict=True))
+    dfixed = [
+        found.fixed[name] if name in found.fixed else zeros_like(fixed[name]) for name in wanted_parameters
+    ]
+    return dinputs, dfirst, dfixed
+
+
+def _order(count: int, reverse: bool) -> list[int]:
+    return list(range(count))[:: -1 if reverse else 1]
+
+
+def _stacked(xp: Any, values: list[Array], order: list[int]) -> Array:
+    if not values:
+        raise InputError("the inputs have no steps, so nothing says how an output would look")
+    stacked: Array = xp.stack([values[at] for at in order])
+    return stacked

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""lookup_table: rows of W by id. W is a whole table, or `SelectedRows` that hold the rows at hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from paddle.backend import Array, array_module
+from paddle.ops.base.errors import InputError, ShapeError
+from paddle.ops.base.registry import Spec, gradient, operator
+from paddle.ops.base.selected_rows import SelectedRows, merge_rows
+
+_ATTRS = {
+    "is_sparse": False,
+    "is_distributed": False,
+    "padding_idx": -1,
+    "grad_inplace": False,
+    "remote_prefetch": False,
+    "trainer_id": 0,
+    "height_sections": (),
+    "epmap": (),
+    "table_names": (),
+}
+
+
+def _infer(w: Spec, ids: Spec) -> Spec:
+    if len(w.shape) != 2 or ids.dtype != np.int64 or not ids.shape or ids.shape[-1] != 1:
+        raise ShapeError(
+            f"expected W (rows, width) and Ids (..., 1) int64, got {w.shape} and {ids.shape} {ids.dtype}"
+        )
+    return Spec((*ids.shape[:-1], w.shape[1]), w.dtype, ids.lod_level)
+
+
+@operator("lookup_table", "W Ids -> Out", attrs=_ATTRS, infer=_infer, fresh=True)
+def lookup_table(w: Any, ids: Array, *, padding_idx: int) -> Array:
+    """Return W's rows, shape Ids.shape[:-1] + (width,); rows of padding_idx are zero (-1: there is none)."""
+    flat = ids.reshape(-1)
+    padding = flat == padding_idx if padding_idx != -1 else None
+    if padding is not None and padding.any():
+        out = array_module(flat).zeros((len(flat), *w.shape[1:]), w.dtype)
+        out[~padding] = _rows(w, flat[~padding])
+    else:
+        out = _rows(w, flat)
+    return out.reshape(ids.shape[:-1] + w.shape[1:])
+
+
+@gradient("lookup_table", "W Ids Out@GRAD -> W@GRAD")
+def lookup_table_grad(w: Any, ids: Array, dout: Array, *, is_sparse: bool, padding_idx: int) -> Any:
+    """Return the rows' gradients: SelectedRows, unique and ascending, if is_sparse or W is sparse itself;
+    else dense.
+
+    The dense gradient leaves out padding_idx; the sparse one has it.
+    """
+    xp = array_module(dout)
+    flat = ids.reshape(-1)
+    values = dout.reshape(len(flat), *w.shape[1:])
+    if is_sparse or isinstance(w, SelectedRows):
+        return SelectedRows(*merge_rows(flat, values), w.shape[0], is_merged=True)
+    if padding_idx != -1:
+        kept = flat != padding_idx
+        flat, values = flat[kept], values[kept]
+    rows, summed = merge_rows(flat, values)
+    dense = xp.zeros(w.shape, w.dtype)
+    dense[rows] = summed
+    return dense
+
+
+@operator("lookup_tables_grad", "W Ids* Out@GRAD* -> W@GRAD", shares_lod=False)
+def lookup_tables_grad(w: Any, ids: list[Array], douts: list[Array]) -> SelectedRows:
+    """Return the sum of the sparse gradients of several lookups in one table; compiled plans alone have it."""
+    xp = array_module(douts[0])
+    flat = xp.concatenate([each.reshape(-1) for each in ids])
+    values = xp.concatenate([each.reshape(-1, *w.shape[1:]) for each in douts])
+    return SelectedRows(*merge_rows(flat, values), w.shape[0], is_merged=True)
+
+
+def _rows(w: Any, flat: Array) -> Array:
+    if isinstance(w, SelectedRows):
+        return w.gather(flat)
+    # As unsigned numbers negative ids are huge: one pass finds both kinds of bad ids.
+    if len(flat) and int(flat.view(np.uint64).max()) >= w.shape[0]:
+        at = int((flat.view(np.uint64) >= w.shape[0]).argmax())
+        raise InputError(
+            f"id {int(flat[at])} at position {at} is not in [0, {w.shape[0]}), the rows of the table"
+        )
+    taken: Array = w.take(flat, axis=0)
+    return taken

@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operators that talk to parameter servers: what they exchange goes through the `remote` of the executor.
+
+They are has-effect operators in the order of their block. Their dummy inputs and outputs carry nothing: they only
+say what comes after what.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from paddle.backend import Array
+from paddle.ops.base.errors import OpError
+from paddle.ops.base.registry import operator
+
+_ENDPOINT = "127.0.0.1:6164"
+
+
+class Remote(Protocol):
+    """The parameter servers, as operators of a trainer's program see them."""
+
+    def send(self, names: Sequence[str], values: Sequence[Any], endpoints: Sequence[str]) -> None:
+        """Give each named value to its server. It may leave later, and must not change until the run ends."""
+
+    def finish_sending(self, endpoints: Sequence[str]) -> None:
+        """Say that this step's values were all; wait until the servers have computed it."""
+
+    def receive(self, names: Sequence[str], endpoints: Sequence[str]) -> list[Any]:
+        """Return each named value of its server."""
+
+    def finish_receiving(self, endpoints: Sequence[str]) -> None:
+        """Say that this step's values are all here."""
+
+    def lookup(self, names: Sequence[str], ids: Sequence[Array], endpoints: Sequence[str]) -> list[Any]:
+        """Return rows (n, ...) of each named variable of its server, for ids (n,) int64."""
+
+    def save(self, name: str, paths: Mapping[str, str]) -> None:
+        """Let servers write their rows of a table: endpoint -> path."""
+
+
+def connected(op_type: str, remote: Remote | None) -> Remote:
+    """Return the connection of the executor that runs an operator.
+
+    Raises:
+        OpError: it has none.
+    """
+    if remote is None:
+        raise OpError(f"{op_type} needs parameter servers, and this executor is connected to none")
+    return remote
+
+
+def _nothing(names: Mapping[str, Sequence[str]]) -> list[None]:
+    return [None] * len(names["Out"])
+
+
+@operator(
+    "send",
+    "X* -> Out*",
+    attrs={"trainer_id": 0, "epmap": (_ENDPOINT,), "sections": (), "send_varnames": (), "num": 0},
+    shares_lod=False,
+    has_effect=True,
+)
+def send(
+    x: list[Any],
+    *,
+    epmap: tuple[str, ...],
+    names: Mapping[str, Sequence[str]],
+    remote: Remote | None,
+) -> list[None]:
+    """Send each X to the server in its place of epmap."""
+    connected("send", remote).send(names["X"], x, epmap)
+    return _nothing(names)
+
+
+@operator(
+    "send_barrier",
+    "X*? -> Out*",
+    attrs={"trainer_id": 0, "endpoints": (_ENDPOINT,)},
+    shares_lod=False,
+    has_effect=True,
+)
+def send_barrier(
+    x: list[Any],
+    *,
+    endpoints: tuple[str, ...],
+    names: Mapping[str, Sequence[str]],
+    remote: Remote | None,
+) -> list[None]:
+    """Wait until the servers have computed the step."""
+    connected("send_barrier", remote).finish_sending(endpoints)
+    return _nothing(names)
+
+
+@operator(
+    "recv",
+    "X*? -> Out*",
+    attrs={
+        "epmap": (),
+        "trainer_id": 0,
+        "with_barrier": True,
+        "varnames": (),
+        "recv_varnames": (),
+        "do_not_run": 0,
+    },
+    shares_lod=False,
+    has_effect=True,
+)
+def recv(
+    x: list[Any],
+    *,
+    epmap: tuple[str, ...],
+    varnames: tuple[str, ...],
+    names: Mapping[str, Sequence[str]],
+    remote: Remote | None,
+    xp: Any,
+) -> list[Any]:
+    """Receive each Out from the server in its place of epmap; varnames are what they are called there."""
+    found = connected("recv", remote).receive(varnames or names["Out"], epmap)
+    return [xp.asarray(value) if hasattr(value, "__array__") else value for value in found]
+
+
+@operator(
+    "fetch_barrier",
+    "X*? -> Out*?",
+    attrs={"trainer_id": 0, "endpoints": (_ENDPOINT,)},
+    shares_lod=False,
+    has_effect=True,
+)
+def fetch_barrier(
+    x: list[Any], *, endpoints: tuple[str, ...], names: Mapping[str, Sequence[str]], remote: Remote | None
+) -> list[Any]:
+    """Say that everything was received; X, which was, is handed on.
+
+    Raises:
+        OpError: there are outputs and no X for them.
+    """
+    if len(x) != len(names["Out"]):
+        raise OpError(f"fetch_barrier: {len(names['Out'])} outputs and {len(x)} inputs that they are")
+    connected("fetch_barrier", remote).finish_receiving(endpoints)
+    return x
+
+
+@operator(
+    "prefetch",
+    "X* -> Out*",
+    attrs={"trainer_id": 0, "epmap": (_ENDPOINT,)},
+    shares_lod=False,
+    has_effect=True,
+)
+def prefetch(
+    x: list[Array],
+    *,
+    epmap: tuple[str, ...],
+    names: Mapping[str, Sequence[str]],
+    remote: Remote | None,
+    xp: Any,
+) -> list[Any]:
+    """Get rows of a table: each X (n, 1) int64 goes to the server in its place, which answers to X's name."""
+    ids = [each.reshape(-1) for each in x]
+    found = connected("prefetch", remote).lookup(names["X"], ids, epmap)
+    return [xp.asarray(rows) for rows in found]
+
+
+@operator(
+    "checkpoint_notify",
+    "->",
+    attrs={"epmap": (_ENDPOINT,), "dir": str, "lookup_table": str, "trainer_id": 0},
+    has_effect=True,
+)
+def checkpoint_notify(
+    *, epmap: tuple[str, ...], dir: str, lookup_table: str, remote: Remote | None
+) -> tuple[()]:
+    """Let server number i write its rows of a table to `<dir>/<lookup_table>_<i>`, on its own machine."""
+    paths = {endpoint: f"{dir}/{lookup_table}_{at}" for at, endpoint in enumerate(epmap)}
+    connected("checkpoint_notify", remote).save(lookup_table, paths)
+    return ()
+
+
+@operator(
+    "listen_and_serv",
+    "X*? ->",
+    attrs={
+        "endpoint": _ENDPOINT,
+        "grad_to_block_id": (),
+        "sync_mode": True,
+        "dc_asgd": False,
+        "optimize_blocks": (),
+        "prefetch_var_name_to_block_id": (),
+        "sparse_grad_to_param": (),
+        "Fanin": 1,
+        "checkpint_block_id": -1,
+    },
+    has_effect=True,
+)
+def listen_and_serv(x: list[Any]) -> tuple[()]:
+    """Serve the blocks of a program; Fluid's executor does that itself.
+
+    Raises:
+        OpError: always.
+    """
+    raise OpError("listen_and_serv is run by Executor.run of paddle.fluid alone")
+
+
+@operator(
+    "gen_nccl_id",
+    "-> NCCLID",
+    attrs={
+        "trainers": (),
+        "trainer_id": int,
+        "nccl_comm_num": 1,
+        "use_hierarchical_allreduce": False,
+        "hierarchical_allreduce_inter_nranks": -1,
+    },
+    has_effect=True,
+)
+def gen_nccl_id() -> None:
+    """Do nothing: trainers meet before their first step in common, and no value of this operator is read."""

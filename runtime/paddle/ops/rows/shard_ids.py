@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""split_ids, merge_ids, merge_selected_rows, get_tensor_from_selected_rows: rows of tables on their way to shards.
+
+An id belongs to shard id mod shards, ids taken as unsigned numbers, so that negative ones are legal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from paddle.backend import Array, array_module
+from paddle.ops.base.errors import InputError
+from paddle.ops.base.lod import lod_of, plain, with_lod
+from paddle.ops.base.registry import Spec, operator
+from paddle.ops.base.selected_rows import SelectedRows
+from paddle.ops.base.shapes import product
+
+_INT64 = np.dtype("int64")
+
+
+@operator("split_ids", "Ids* -> Out*", shares_lod=False)
+def split_ids(ids: list[Any], *, names: Mapping[str, Sequence[str]]) -> list[Any]:
+    """Return for each shard the ids that belong to it, (k, 1), distinct and ascending; k may be 0.
+
+    Of SelectedRows the rows go to their shards, in the order they come, with their numbers and the same height.
+    """
+    shards = len(names["Out"])
+    if isinstance(ids[0], SelectedRows):
+        rows = ids[0]
+        owner = _shard(rows.rows, shards)
+        kept = [owner == shard for shard in range(shards)]
+        return [SelectedRows(rows.rows[each], rows.values[each], rows.height) for each in kept]
+    xp = array_module(ids[0])
+    distinct = xp.unique(xp.concatenate([each.reshape(-1) for each in ids]))
+    owner = _shard(distinct, shards)
+    return [distinct[owner == shard][:, None] for shard in range(shards)]
+
+
+def _infer_merge(ids: list[Spec], rows: list[Spec], x: list[Spec]) -> list[Spec]:
+    return [Spec((*_leading(each.shape), x[0].shape[-1]), x[0].dtype, each.lod_level) for each in ids]
+
+
+@operator("merge_ids", "Ids*+ Rows* X* -> Out*+", infer=_infer_merge)
+def merge_ids(ids: list[Any], rows: list[Array], x: list[Array]) -> list[Any]:
+    """Out[j] has a row for each id of Ids[j], and its sequences, taken from that X whose Rows have the id.
+
+    Raises:
+        InputError: an id is in no Rows, in several, or Rows and X do not fit.
+    """
+    xp = array_module(rows[0])
+    known = xp.concatenate([each.reshape(-1) for each in rows])
+    values = xp.concatenate([each.reshape(-1, each.shape[-1]) for each in x])
+    if len(known) != len(values) or len(xp.unique(known)) != len(known):
+        raise InputError(
+            f"merge_ids: Rows name {len(known)} ids, which must be distinct, X has {len(values)} rows"
+        )
+    order = known.argsort(kind="stable")
+    table = SelectedRows(known[order], values[order], len(known))
+    merged = []
+    for each in ids:
+        flat = plain(each)
+        out = table.gather(flat.reshape(-1)).reshape(*_leading(flat.shape), values.shape[-1])
+        merged.append(with_lod(out, lod_of(each)))
+    return merged
+
+
+def _infer_same(x: Spec) -> Spec:
+    return x
+
+
+@operator("merge_selected_rows", "X -> Out", infer=_infer_same)
+def merge_selected_rows(x: SelectedRows) -> SelectedRows:
+    """Return distinct ascending rows; values of equal rows are added up."""
+    return x.merged()
+
+
+@operator("get_tensor_from_selected_rows", "X -> Out", infer=_infer_same)
+def get_tensor_from_selected_rows(x: SelectedRows) -> Array:
+    """Return the values of the rows held."""
+    return x.values
+
+
+def _leading(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return what the shape of the rows of ids begins with: ids of shape (..., 1) have rows (..., width)."""
+    return shape[:-1] if shape[-1] == 1 else (product(shape),)
+
+
+def _shard(ids: Array, shards: int) -> Array:
+    return ids.astype(_INT64, copy=False).view(np.uint64) % np.uint64(shards)

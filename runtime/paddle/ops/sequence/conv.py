@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""sequence_conv: rows beside their neighbours in the sequence, times a matrix; sequence_context: not multiplied."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from paddle.backend import Array, array_module
+from paddle.ops.base.errors import AttrError, ShapeError
+from paddle.ops.base.lod import LoDArray, Offsets, sequences
+from paddle.ops.base.registry import Spec, gradient, operator
+from paddle.ops.base.segments import at, lengths, positions, scatter_sum
+from paddle.ops.base.shapes import agree
+
+_ATTRS = {"paddingTrainable": False, "contextLength": int, "contextStart": 0, "contextStride": 1}
+
+
+def _infer(x: Spec, padding: Spec | None, filters: Spec, *, contextLength: int, contextStride: int) -> Spec:
+    _check(contextLength, contextStride)
+    if len(x.shape) != 2 or not agree(filters.shape[0], contextLength * x.shape[1]):
+        raise ShapeError(
+            f"expected X (rows, D) and Filter (contextLength * D, filters), got {x.shape} and {filters.shape}"
+        )
+    return Spec((x.shape[0], filters.shape[1]), x.dtype, max(x.lod_level, 1))
+
+
+@operator("sequence_conv", "X+ PaddingData? Filter -> Out+", attrs=_ATTRS, infer=_infer)
+def sequence_conv(
+    x: Any, padding: Array | None, filters: Array, *, contextLength: int, contextStart: int
+) -> LoDArray:
+    """Row t of Out = rows t + contextStart, ..., contextLength of them, side by side, times Filter.
+
+    What lies before or behind the sequence is zero, or the rows of PaddingData if there are: first those for
+    what lies before, then those for what lies behind.
+    """
+    data, offsets = sequences(x, "X")
+    rows = _window(offsets, contextStart, contextLength, padding is not None)
+    return LoDArray(_columns(data, padding, rows) @ filters, x.lod)
+
+
+@gradient("sequence_conv", "X+ PaddingData? Filter Out@GRAD -> X@GRAD PaddingData@GRAD? Filter@GRAD")
+def sequence_conv_grad(
+    x: Any, padding: Array | None, filters: Array, dout: Array, *, contextLength: int, contextStart: int
+) -> tuple[Array, Array | None, Array]:
+    """Gradients of the matrix product, those of the columns added up where they came from."""
+    data, offsets = sequences(x, "X")
+    rows = _window(offsets, contextStart, contextLength, padding is not None)
+    dfilters = _columns(data, padding, rows).T @ dout
+    return *_brought_back(dout @ filters.T, rows, data, padding), dfilters
+
+
+def _infer_context(x: Spec, padding: Spec | None, *, contextLength: int, contextStride: int) -> Spec:
+    _check(contextLength, contextStride)
+    return Spec((x.shape[0], contextLength * x.shape[1]), x.dtype, max(x.lod_level, 1))
+
+
+@operator("sequence_context", "X+ PaddingData? -> Out+", attrs=_ATTRS, infer=_infer_context)
+def sequence_context(x: Any, padding: Array | None, *, contextLength: int, contextStart: int) -> LoDArray:
+    """Row t of Out = rows t + contextStart, ..., contextLength of them, side by side; see sequence_conv."""
+    data, offsets = sequences(x, "X")
+    rows = _window(offsets, contextStart, contextLength, padding is not None)
+    return LoDArray(_columns(data, padding, rows), x.lod)
+
+
+@gradient("sequence_context", "X+ PaddingData? Out@GRAD -> X@GRAD PaddingData@GRAD?")
+def sequence_context_grad(
+    x: Any, padding: Array | None, dout: Array, *, contextLength: int, contextStart: int
+) -> tuple[Array, Array | None]:
+    """Each part's gradient goes back to the row it was."""
+    data, offsets = sequences(x, "X")
+    rows = _window(offsets, contextStart, contextLength, padding is not None)
+    return _brought_back(dout, rows, data, padding)
+
+
+def _brought_back(
+    columns: Array, rows: Offsets, data: Array, padding: Array | None
+) -> tuple[Array, Array | None]:
+    parts = columns.reshape(-1, data.shape[1])
+    padded = 1 if padding is None else len(padding)
+    table = scatter_sum(parts, at(rows.reshape(-1), parts), len(data) + padded)
+    return table[: len(data)], None if padding is None else table[len(data) :]
+
+
+def _check(length: int, stride: int) -> None:
+    if stride != 1 or length < 1:
+        raise AttrError(f"expected contextStride 1 and contextLength over 0, got {stride} and {length}")
+
+
+def _window(offsets: Offsets, start: int, length: int, is_padded: bool) -> Offsets:
+    """Return (rows, length) row numbers in the table of X's rows followed by those of the padding."""
+    place = positions(offsets)[:, None] + np.arange(start, start + length)
+    count = np.repeat(lengths(offsets), lengths(offsets))[:, None]
+    first = np.repeat(offsets[:-1], lengths(offsets))[:, None]
+    before = max(0, -start)
+    outside = np.where(place < 0, place + before, before + place - count) if is_padded else 0
+    return np.where((place >= 0) & (place < count), first + place, offsets[-1] + outside)
+
+
+def _columns(data: Array, padding: Array | None, rows: Offsets) -> Array:
+    xp = array_module(data)
+    outside = xp.zeros((1, data.shape[1]), data.dtype) if padding is None else padding
+    table = xp.concatenate([data, outside])
+    return table[at(rows, data)].reshape(len(rows), rows.shape[1] * data.shape[1])

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""sequence_pad, sequence_unpad, sequence_mask: sequences as one box of equal lengths, and back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from paddle.backend import Array, array_module, from_host, to_host
+from paddle.ops.base.dtypes import VarType
+from paddle.ops.base.errors import InputError
+from paddle.ops.base.lod import LoDArray, ends_of, sequences
+from paddle.ops.base.registry import Spec, gradient, operator
+from paddle.ops.base.segments import at, lengths, owners, positions
+
+_INT64 = np.dtype("int64")
+
+
+def _infer_pad(x: Spec, pad_value: Spec, *, padded_length: int) -> tuple[Spec, Spec]:
+    return Spec((-1, padded_length, *x.shape[1:]), x.dtype), Spec((-1, 1), _INT64)
+
+
+@operator("sequence_pad", "X+ PadValue -> Out Length", attrs={"padded_length": -1}, infer=_infer_pad)
+def sequence_pad(x: Any, pad_value: Array, *, padded_length: int) -> tuple[Array, Array]:
+    """Return (n, length, ...) with PadValue behind each sequence, and the (n, 1) int64 lengths.
+
+    Length is that of the longest sequence if padded_length is -1.
+    """
+    data, offsets = sequences(x, "X")
+    counts = lengths(offsets)
+    longest = int(counts.max(initial=0))
+    if 0 <= padded_length < longest:
+        raise InputError(f"padded_length {padded_length} is less than {longest}, the longest sequence")
+    xp = array_module(data)
+    box = xp.empty(
+        (len(counts), longest if padded_length < 0 else padded_length, *data.shape[1:]), data.dtype
+    )
+    box[...] = pad_value if pad_value.size > 1 else pad_value.reshape(())
+    box[at(owners(offsets), data), at(positions(offsets), data)] = data
+    return box, from_host(counts[:, None], data)
+
+
+@gradient("sequence_pad", "X+ Out@GRAD -> X@GRAD")
+def sequence_pad_grad(x: Any, dout: Array) -> Array:
+    """Take the rows' gradients out of the box."""
+    _, offsets = sequences(x, "X")
+    dx: Array = dout[at(owners(offsets), dout), at(positions(offsets), dout)]
+    return dx
+
+
+def _infer_unpad(x: Spec, length: Spec) -> Spec:
+    return Spec((-1, *x.shape[2:]), x.dtype, 1)
+
+
+@operator("sequence_unpad", "X Length -> Out+", infer=_infer_unpad)
+def sequence_unpad(x: Array, length: Array) -> LoDArray:
+    """Out = the first Length[i] of the steps X[i], for each i; one level of LoD."""
+    offsets = _offsets(x, length)
+    return LoDArray(x[at(owners(offsets), x), at(positions(offsets), x)], (offsets,))
+
+
+@gradient("sequence_unpad", "X Length Out@GRAD -> X@GRAD")
+def sequence_unpad_grad(x: Array, length: Array, dout: Array) -> Array:
+    """Put the gradients into the box, zeros elsewhere."""
+    offsets = _offsets(x, length)
+    dx: Array = array_module(x).zeros_like(x)
+    dx[at(owners(offsets), x), at(positions(offsets), x)] = dout
+    return dx
+
+
+def _infer_mask(x: Spec, maxlen_tensor: Spec | None, *, maxlen: int, out_dtype: VarType) -> Spec:
+    return Spec((*x.shape, maxlen if maxlen > 0 else -1), out_dtype.numpy)
+
+
+@operator(
+    "sequence_mask",
+    "X MaxLenTensor? -> Y",
+    attrs={"maxlen": -1, "out_dtype": VarType.INT64},
+    infer=_infer_mask,
+    shares_lod=False,
+)
+def sequence_mask(x: Array, maxlen_tensor: Array | None, *, maxlen: int, out_dtype: VarType) -> Array:
+    """Y[..., j] = 1 where j < X[...], for j below maxlen, or below the greatest X if it is -1."""
+    xp = array_module(x)
+    if maxlen_tensor is not None:
+        maxlen = int(maxlen_tensor.reshape(-1)[0])
+    width = maxlen if maxlen >= 0 else int(x.max()) if x.size else 0
+    mask: Array = (xp.arange(width) < x[..., None]).astype(out_dtype.numpy)
+    return mask
+
+
+def _offsets(x: Array, length: Array) -> Any:
+    counts = to_host(length).reshape(-1).astype(_INT64)
+    if len(counts) != len(x) or (counts < 0).any() or counts.max(initial=0) > x.shape[1]:
+        raise InputError(
+            f"expected {len(x)} lengths from 0 to {x.shape[1]} for X {x.shape}, got {counts.tolist()}"
+        )
+    return ends_of(counts)

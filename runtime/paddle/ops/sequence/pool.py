@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""sequence_pool: each sequence as one row, its sum, average, sum over the root of its length, greatest, first, last."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from paddle.backend import Array, array_module
+from paddle.ops.base.errors import AttrError
+from paddle.ops.base.lod import LoDArray, Offsets, sequences, with_lod
+from paddle.ops.base.registry import Spec, gradient, operator
+from paddle.ops.base.segments import at, column, lengths, scatter_sum, segment_max, segment_sum, spread
+
+_INT32 = np.dtype("int32")
+
+
+def _infer(x: Spec, *, pooltype: str) -> tuple[Spec, Spec]:
+    if pooltype.upper() not in (*_POOLS, "MAX"):
+        raise AttrError(f"pooltype: expected one of {', '.join((*_POOLS, 'MAX'))}, got {pooltype!r}")
+    shape = (-1, *x.shape[1:])
+    return Spec(shape, x.dtype, max(x.lod_level - 1, 0)), Spec(shape, _INT32)
+
+
+@operator(
+    "sequence_pool",
+    "X+ -> Out+ MaxIndex~",
+    attrs={"is_test": False, "pooltype": "AVERAGE", "pad_value": 0.0},
+    infer=_infer,
+)
+def sequence_pool(x: Any, *, pooltype: str, pad_value: float) -> tuple[Any, Array | None]:
+    """Return (n, ...), pad_value for a sequence without rows, and the rows of the greatest values (MAX only).
+
+    The last level of LoD goes; one before it stays.
+    """
+    data, offsets = sequences(x, "X")
+    index = None
+    if pooltype.upper() == "MAX":
+        out = segment_max(data, offsets, pad_value)
+        index = _first_equal(data, out, offsets)
+    else:
+        out = _POOLS[pooltype.upper()](data, offsets)
+        empty = np.flatnonzero(lengths(offsets) == 0)
+        if len(empty):
+            out[at(empty, out)] = pad_value
+    return with_lod(out, x.lod[:-1]), index
+
+
+@gradient("sequence_pool", "X+ MaxIndex Out@GRAD -> X@GRAD")
+def sequence_pool_grad(x: LoDArray, index: Array | None, dout: Array, *, pooltype: str) -> Array:
+    """Each row gets its share; of the greatest, first and last only that row."""
+    data, offsets = sequences(x, "X")
+    kind = pooltype.upper()
+    if kind in _WEIGHTS:
+        return spread(dout * _WEIGHTS[kind](offsets, dout), offsets)
+    dx: Array = array_module(data).zeros_like(data)
+    filled = np.flatnonzero(lengths(offsets))
+    if kind == "MAX" and index is not None:
+        flat = scatter_sum(dout[at(filled, dout)].reshape(-1), _flat(index[at(filled, dout)]), data.size)
+        return flat.reshape(data.shape)
+    rows = offsets[:-1] if kind == "FIRST" else offsets[1:] - 1
+    dx[at(rows[filled], dx)] = dout[at(filled, dout)]
+    return dx
+
+
+def _first_equal(data: Array, greatest: Array, offsets: Offsets) -> Array:
+    """Return (n, ...) int32 row numbers of the first row that holds the greatest value, -1 if there is none."""
+    xp = array_module(data)
+    rows = xp.arange(len(data)).reshape(-1, *(1,) * (data.ndim - 1))
+    equal = data == spread(greatest, offsets)
+    # The greatest of the negated numbers is the first row.
+    return -segment_max(xp.where(equal, -rows, -len(data)), offsets, 1).astype(_INT32)
+
+
+def _flat(index: Array) -> Array:
+    """Return the places in the raveled data: the index has rows only, its own place says the column."""
+    xp = array_module(index)
+    width = int(np.prod(index.shape[1:], dtype=np.int64))
+    return (index.reshape(len(index), width).astype(xp.int64) * width + xp.arange(width)).reshape(-1)
+
+
+def _counts(offsets: Offsets) -> Offsets:
+    return np.maximum(lengths(offsets), 1)
+
+
+def _rows(data: Array, rows: Offsets) -> Array:
+    """Return rows of the data; what stands for a sequence without rows is any row, or zeros."""
+    if not len(data):
+        return array_module(data).zeros((len(rows), *data.shape[1:]), data.dtype)
+    return data[at(rows.clip(0, len(data) - 1), data)]
+
+
+_WEIGHTS: dict[str, Callable[[Offsets, Array], Any]] = {
+    "SUM": lambda offsets, like: 1,
+    "AVERAGE": lambda offsets, like: 1 / column(_counts(offsets), like),
+    "SQRT": lambda offsets, like: 1 / column(np.sqrt(_counts(offsets)), like),
+}
+_POOLS: dict[str, Callable[[Array, Offsets], Array]] = {
+    "SUM": segment_sum,
+    "AVERAGE": lambda x, offsets: segment_sum(x, offsets) / column(_counts(offsets), x),
+    "SQRT": lambda x, offsets: segment_sum(x, offsets) / column(np.sqrt(_counts(offsets)), x),
+    "FIRST": lambda x, offsets: _rows(x, offsets[:-1]),
+    "LAST": lambda x, offsets: _rows(x, offsets[1:] - 1),
+}

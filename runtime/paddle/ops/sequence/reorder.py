@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""sequence_reverse, sequence_slice, sequence_erase: the rows of each sequence turned round, or some of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from paddle.backend import Array, array_module, to_host
+from paddle.ops.base.errors import InputError
+from paddle.ops.base.lod import LoDArray, Offsets, ends_of, sequences
+from paddle.ops.base.registry import Spec, gradient, operator
+from paddle.ops.base.segments import at, lengths, ranges, reverse
+
+
+def _infer_reverse(x: Spec) -> Spec:
+    return x
+
+
+@operator("sequence_reverse", "X+ -> Y+", infer=_infer_reverse)
+def sequence_reverse(x: Any) -> LoDArray:
+    """Turn each sequence round."""
+    data, offsets = sequences(x, "X")
+    return LoDArray(data[at(reverse(offsets), data)], x.lod)
+
+
+@gradient("sequence_reverse", "X+ Y@GRAD -> X@GRAD")
+def sequence_reverse_grad(x: Any, dy: Array) -> Array:
+    """Turn the gradients round."""
+    turned: Array = dy[at(reverse(sequences(x, "X")[1]), dy)]
+    return turned
+
+
+def _infer_slice(x: Spec, offset: Spec, length: Spec) -> Spec:
+    return x._replace(shape=(-1, *x.shape[1:]))
+
+
+@operator("sequence_slice", "X+ Offset Length -> Out+", infer=_infer_slice)
+def sequence_slice(x: Any, offset: Array, length: Array) -> LoDArray:
+    """Sequence i of Out = Length[i] rows of sequence i from its row Offset[i] on.
+
+    Raises:
+        InputError: a slice reaches out of its sequence.
+    """
+    data, _ = sequences(x, "X")
+    rows, counts = _slices(x, offset, length)
+    return LoDArray(data[at(rows, data)], (*x.lod[:-1], ends_of(counts)))
+
+
+@gradient("sequence_slice", "X+ Offset Length Out@GRAD -> X@GRAD")
+def sequence_slice_grad(x: Any, offset: Array, length: Array, dout: Array) -> Array:
+    """Put the gradients where the rows came from; zeros elsewhere."""
+    rows, _ = _slices(x, offset, length)
+    dx: Array = array_module(x.data).zeros_like(x.data)
+    dx[at(rows, dx)] = dout
+    return dx
+
+
+def _infer_erase(x: Spec) -> Spec:
+    return x._replace(shape=(-1, *x.shape[1:]))
+
+
+@operator("sequence_erase", "X+ -> Out+", attrs={"tokens": tuple}, infer=_infer_erase)
+def sequence_erase(x: Any, *, tokens: tuple[int, ...]) -> LoDArray:
+    """Leave out the rows whose number is one of the tokens."""
+    data, offsets = sequences(x, "X")
+    kept = ~np.isin(to_host(data).reshape(len(data)), tokens)
+    before = np.concatenate([[0], kept.cumsum()])
+    return LoDArray(data[at(np.flatnonzero(kept), data)], (*x.lod[:-1], before[offsets]))
+
+
+def _slices(x: Any, offset: Array, length: Array) -> tuple[Offsets, Offsets]:
+    offsets = sequences(x, "X")[1]
+    starts = to_host(offset).reshape(-1).astype(np.int64)
+    counts = to_host(length).reshape(-1).astype(np.int64)
+    if len(starts) != len(offsets) - 1 or len(counts) != len(starts):
+        raise InputError(
+            f"expected an Offset and a Length for each of {len(offsets) - 1} sequences, got {len(starts)} and "
+            f"{len(counts)}"
+        )
+    wrong = (starts < 0) | (counts < 0) | (starts + counts > lengths(offsets))
+    if wrong.any():
+        bad = int(wrong.argmax())
+        raise InputError(
+            f"sequence {bad} has {lengths(offsets)[bad]} rows: {counts[bad]} from row {starts[bad]} on are not in it"
+        )
+    return ranges(offsets[:-1] + starts, counts), counts

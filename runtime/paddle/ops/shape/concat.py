@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""concat, split and stack: joining arrays along an axis and taking them apart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+
+from paddle.backend import Array, array_module
+from paddle.ops.base.errors import AttrError, ShapeError
+from paddle.ops.base.registry import Spec, gradient, operator
+from paddle.ops.base.shapes import axis_of, same
+
+
+def _infer_concat(x: list[Spec], *, axis: int) -> Spec:
+    at = axis_of(axis, len(x[0].shape))
+    shape = list(x[0].shape)
+    for spec in x[1:]:
+        if len(spec.shape) != len(shape):
+            raise ShapeError(f"inputs must have the same rank, got {x[0].shape} and {spec.shape}")
+        joined = -1 if -1 in (shape[at], spec.shape[at]) else shape[at] + spec.shape[at]
+        rest = [*spec.shape[:at], shape[at], *spec.shape[at + 1 :]]
+        shape = list(same(shape, rest, f"inputs, except along axis {axis},"))
+        shape[at] = joined
+    return x[0]._replace(shape=tuple(shape), lod_level=max(spec.lod_level for spec in x))
+
+
+@operator("concat", "X* -> Out", attrs={"axis": 0}, infer=_infer_concat, fresh=True)
+def concat(x: list[Array], *, axis: int) -> Array:
+    """Join along an axis."""
+    joined: Array = array_module(x[0]).concatenate(x, axis)
+    return joined
+
+
+@gradient("concat", "X* Out@GRAD -> X@GRAD*")
+def concat_grad(x: list[Array], dout: Array, *, axis: int) -> list[Array]:
+    """Views of dOut."""
+    return _cut(dout, [each.shape[axis] for each in x], axis)
+
+
+def _infer_split(x: Spec, *, sections: tuple[int, ...], num: int, axis: int) -> list[Spec]:
+    at = axis_of(axis, len(x.shape))
+    sizes = _sizes(x.shape[at], sections, num)
+    return [x._replace(shape=(*x.shape[:at], size, *x.shape[at + 1 :])) for size in sizes]
+
+
+@operator("split", "X -> Out*", attrs={"sections": (), "num": 0, "axis": 0}, infer=_infer_split)
+def split(x: Array, *, sections: tuple[int, ...], num: int, axis: int) -> list[Array]:
+    """Views of X: `num` equal parts, or parts of the given sizes."""
+    return _cut(x, _sizes(x.shape[axis], sections, num), axis)
+
+
+@gradient("split", "Out@GRAD* -> X@GRAD")
+def split_grad(dout: list[Array], *, axis: int) -> Array:
+    """Join the parts' gradients."""
+    return concat(dout, axis=axis)
+
+
+def _infer_stack(x: list[Spec], *, axis: int) -> Spec:
+    shape = x[0].shape
+    for spec in x[1:]:
+        shape = same(shape, spec.shape, "inputs of a stack")
+    at = axis_of(axis, len(shape) + 1)
+    return Spec((*shape[:at], len(x), *shape[at:]), x[0].dtype)
+
+
+@operator("stack", "X* -> Y", attrs={"axis": 0}, infer=_infer_stack)
+def stack(x: list[Array], *, axis: int) -> Array:
+    """Join along a new axis."""
+    stacked: Array = array_module(x[0]).stack(x, axis)
+    return stacked
+
+
+@gradient("stack", "Y@GRAD -> X@GRAD*")
+def stack_grad(dout: Array, *, axis: int) -> list[Array]:
+    """Views of dOut."""
+    moved = array_module(dout).moveaxis(dout, axis, 0)
+    return [moved[index] for index in range(len(moved))]
+
+
+def _sizes(total: int, sections: tuple[int, ...], num: int) -> tuple[int, ...]:
+    if sections:
+        if total >= 0 and sum(sections) != total:
+            raise AttrError(f"sections {sections} add up to {sum(sections)}, the axis has {total}")
+        return sections
+    if num <= 0 or total % num:
+        raise AttrError(
+            f"an axis of size {total} cannot be split into {num} equal parts: set sections or num"
+        )
+    return (total // num if total >= 0 else -1,) * num
+
+
+def _cut(x: Array, sizes: Sequence[int], axis: int) -> list[Array]:
+    before = (slice(None),) * (axis % x.ndim)
+    ends = accumulate(sizes)
+    return [x[(*before, slice(end - size, end))] for size, end in zip(sizes, ends, strict=True)]

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gather and scatter: rows of X by number, and rows put into X by number."""
+
+from __future__ import annotations
+
+from paddle.backend import Array, array_module
+from paddle.ops.base.errors import InputError, ShapeError
+from paddle.ops.base.registry import Spec, gradient, operator
+from paddle.ops.base.selected_rows import merge_rows
+from paddle.ops.base.shapes import product, same
+
+
+def _infer_gather(x: Spec, index: Spec) -> Spec:
+    _check_index(index)
+    return x._replace(shape=(product(index.shape), *x.shape[1:]))
+
+
+@operator("gather", "X Index -> Out", infer=_infer_gather)
+def gather(x: Array, index: Array) -> Array:
+    """Out[i] = X[Index[i]]."""
+    return x.take(_rows(index, len(x)), axis=0)
+
+
+@gradient("gather", "X Index Out@GRAD -> X@GRAD")
+def gather_grad(x: Array, index: Array, dout: Array) -> Array:
+    """dX[j] = sum of dOut[i] with Index[i] = j."""
+    dx = array_module(x).zeros(x.shape, x.dtype)
+    rows, summed = merge_rows(_rows(index, len(x)), dout)
+    dx[rows] = summed
+    return dx
+
+
+def _infer_scatter(x: Spec, ids: Spec, updates: Spec) -> Spec:
+    _check_index(ids)
+    same((product(ids.shape), *x.shape[1:]), updates.shape, "Updates and the rows of X")
+    return x
+
+
+@operator("scatter", "X Ids Updates -> Out", attrs={"overwrite": True}, infer=_infer_scatter)
+def scatter(x: Array, ids: Array, updates: Array, *, overwrite: bool) -> Array:
+    """Out = X with row Ids[i] set to Updates[i], or to the sum of its updates if not overwrite."""
+    rows = _rows(ids, len(x))
+    out = x.copy()
+    if overwrite:
+        out[rows] = updates
+    else:
+        merged, summed = merge_rows(rows, updates)
+        out[merged] = summed
+    return out
+
+
+@gradient("scatter", "Ids Out@GRAD -> X@GRAD Updates@GRAD")
+def scatter_grad(ids: Array, dout: Array) -> tuple[Array, Array]:
+    """dX = dOut without the rows that were set; dUpdates = those rows."""
+    rows = ids.reshape(-1)
+    dx = dout.copy()
+    dx[rows] = 0
+    return dx, dout.take(rows, axis=0)
+
+
+def _check_index(index: Spec) -> None:
+    if (
+        index.dtype.kind not in "iu"
+        or len(index.shape) > 2
+        or (len(index.shape) == 2 and index.shape[1] != 1)
+    ):
+        raise ShapeError(f"expected row numbers (n,) or (n, 1), got {index.shape} {index.dtype}")
+
+
+def _rows(index: Array, height: int) -> Array:
+    rows = index.reshape(-1)
+    if len(rows) and not (int(rows.min()) >= 0 and int(rows.max()) < height):
+        raise InputError(f"expected row numbers in [0, {height}), got {int(rows.min())}..{int(rows.max())}")
+    return rows

@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""reshape, squeeze, unsqueeze and flatten: the same elements in another shape, as views.
+
+The forms whose names end in 2 also put out XShape, an empty array (0, *X.shape) that is all their gradient needs.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from paddle.backend import Array, array_module
+from paddle.ops.base.errors import AttrError, ShapeError
+from paddle.ops.base.registry import Spec, gradient, operator
+from paddle.ops.base.shapes import product
+
+Shape: TypeAlias = tuple[int, ...]
+
+
+def reshaped(x: Shape, shape: Shape) -> Shape:
+    """Return the shape with 0 replaced by the input's size and -1 by what is left; -1 stays if that is unknown."""
+    sizes = [x[at] if size == 0 and at < len(x) else size for at, size in enumerate(shape)]
+    if list(shape).count(-1) > 1:
+        raise AttrError(f"shape {shape}: only one size may be -1")
+    if -1 not in shape:
+        if product(x) >= 0 and product(sizes) >= 0 and product(x) != product(sizes):
+            raise ShapeError(f"X {x} has {product(x)} elements, shape {shape} asks for {product(sizes)}")
+        return tuple(sizes)
+    at = shape.index(-1)
+    rest = product(sizes[:at] + sizes[at + 1 :])
+    if product(x) < 0 or rest <= 0:
+        return tuple(sizes)
+    if product(x) % rest:
+        raise ShapeError(f"X {x} has {product(x)} elements, which shape {shape} cannot divide")
+    return (*sizes[:at], product(x) // rest, *sizes[at + 1 :])
+
+
+def squeezed(x: Shape, axes: Shape) -> Shape:
+    """Return the shape without the given axes of size 1, or without all of them if none is given."""
+    if not axes:
+        return tuple(size for size in x if size != 1)
+    gone = {axis % len(x) for axis in axes}
+    if any(x[axis] not in (1, -1) for axis in gone):
+        raise ShapeError(f"axes {axes} of {x} must have size 1 to be squeezed")
+    return tuple(size for axis, size in enumerate(x) if axis not in gone)
+
+
+def unsqueezed(x: Shape, axes: Shape) -> Shape:
+    """Return the shape with a 1 put in at each of the axes, one after the other."""
+    sizes = list(x)
+    for axis in axes:
+        if not -len(sizes) - 1 <= axis <= len(sizes):
+            raise AttrError(f"axis {axis} cannot be put into a shape of {len(sizes)} dimensions")
+        sizes.insert(axis if axis >= 0 else axis + len(sizes) + 1, 1)
+    return tuple(sizes)
+
+
+def flattened(x: Shape, axis: int) -> Shape:
+    """Return the shape of the matrix whose rows are the first `axis` dimensions."""
+    if not 0 <= axis <= len(x):
+        raise AttrError(f"axis {axis} does not split a shape of {len(x)} dimensions")
+    return product(x[:axis]), product(x[axis:])
+
+
+def _xshape(x: Array) -> Array:
+    return array_module(x).empty((0, *x.shape), x.dtype)
+
+
+def _xshape_spec(x: Spec) -> Spec:
+    return Spec((0, *x.shape), x.dtype)
+
+
+def _infer_reshape(x: Spec, *, shape: Shape) -> Spec:
+    return x._replace(shape=reshaped(x.shape, shape))
+
+
+def _infer_reshape2(x: Spec, *, shape: Shape) -> tuple[Spec, Spec]:
+    return _infer_reshape(x, shape=shape), _xshape_spec(x)
+
+
+@operator("reshape", "X -> Out", attrs={"shape": tuple}, infer=_infer_reshape)
+def reshape(x: Array, *, shape: Shape) -> Array:
+    """Return X in the shape that `reshaped` gives."""
+    return x.reshape(reshaped(x.shape, shape))
+
+
+@operator("reshape2", "X -> Out XShape~", attrs={"shape": tuple}, infer=_infer_reshape2)
+def reshape2(x: Array, *, shape: Shape) -> tuple[Array, Array]:
+    """Return what `reshape` does, and XShape."""
+    return reshape(x, shape=shape), _xshape(x)
+
+
+def _infer_squeeze(x: Spec, *, axes: Shape) -> Spec:
+    return x._replace(shape=squeezed(x.shape, axes))
+
+
+def _infer_squeeze2(x: Spec, *, axes: Shape) -> tuple[Spec, Spec]:
+    return _infer_squeeze(x, axes=axes), _xshape_spec(x)
+
+
+@operator("squeeze", "X -> Out", attrs={"axes": ()}, infer=_infer_squeeze)
+def squeeze(x: Array, *, axes: Shape) -> Array:
+    """Return X in the shape that `squeezed` gives."""
+    return x.reshape(squeezed(x.shape, axes))
+
+
+@operator("squeeze2", "X -> Out XShape~", attrs={"axes": ()}, infer=_infer_squeeze2)
+def squeeze2(x: Array, *, axes: Shape) -> tuple[Array, Array]:
+    """Return what `squeeze` does, and XShape."""
+    return squeeze(x, axes=axes), _xshape(x)
+
+
+def _infer_unsqueeze(x: Spec, *, axes: Shape) -> Spec:
+    return x._replace(shape=unsqueezed(x.shape, axes))
+
+
+def _infer_unsqueeze2(x: Spec, *, axes: Shape) -> tuple[Spec, Spec]:
+    return _infer_unsqueeze(x, axes=axes), _xshape_spec(x)
+
+
+@operator("unsqueeze", "X -> Out", attrs={"axes": tuple}, infer=_infer_unsqueeze)
+def unsqueeze(x: Array, *, axes: Shape) -> Array:
+    """Return X in the shape that `unsqueezed` gives."""
+    return x.reshape(unsqueezed(x.shape, axes))
+
+
+@operator("unsqueeze2", "X -> Out XShape~", attrs={"axes": tuple}, infer=_infer_unsqueeze2)
+def unsqueeze2(x: Array, *, axes: Shape) -> tuple[Array, Array]:
+    """Return what `unsqueeze` does, and XShape."""
+    return unsqueeze(x, axes=axes), _xshape(x)
+
+
+def _infer_flatten(x: Spec, *, axis: int) -> Spec:
+    return x._replace(shape=flattened(x.shape, axis))
+
+
+def _infer_flatten2(x: Spec, *, axis: int) -> tuple[Spec, Spec]:
+    return _infer_flatten(x, axis=axis), _xshape_spec(x)
+
+
+@operator("flatten", "X -> Out", attrs={"axis": 1}, infer=_infer_flatten)
+def flatten(x: Array, *, axis: int) -> Array:
+    """Return X in the shape that `flattened` gives."""
+    return x.reshape(flattened(x.shape, axis))
+
+
+@operator("flatten2", "X -> Out XShape~", attrs={"axis": 1}, infer=_infer_flatten2)
+def flatten2(x: Array, *, axis: int) -> tuple[Array, Array]:
+    """Return what `flatten` does, and XShape."""
+    return flatten(x, axis=axis), _xshape(x)
+
+
+@gradient("reshape", "X Out@GRAD -> X@GRAD")
+@gradient("squeeze", "X Out@GRAD -> X@GRAD")
+@gradient("unsqueeze", "X Out@GRAD -> X@GRAD")
+@gradient("flatten", "X Out@GRAD -> X@GRAD")
+def shape_grad(x: Array, dout: Array) -> Array:
+    """dX = dOut in X's shape."""
+    return dout.reshape(x.shape)
+
+
+@gradient("reshape2", "XShape Out@GRAD -> X@GRAD")
+@gradient("squeeze2", "XShape Out@GRAD -> X@GRAD")
+@gradient("unsqueeze2", "XShape Out@GRAD -> X@GRAD")
+@gradient("flatten2", "XShape Out@GRAD -> X@GRAD")
+def shape2_grad(xshape: Array, dout: Array) -> Array:
+    """dX = dOut in X's shape."""
+    return dout.reshape(xshape.shape[1:])

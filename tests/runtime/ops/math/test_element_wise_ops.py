@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What operators on single elements, reductions and products compute, against plain numpy or worked by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from paddle.ops.base.errors import OpError
+from tests.runtime.ops.run_op import run_op
+
+_RNG = np.random.default_rng(11)
+_X = _RNG.standard_normal((3, 4))
+_IMAGES = np.random.default_rng(12).standard_normal((2, 4, 6, 5))
+
+
+def _softmax(x: Any) -> Any:
+    e = np.exp(x - x.max(axis=-1, keepdims=True))
+    return e / e.sum(axis=-1, keepdims=True)
+
+
+@pytest.mark.parametrize(
+    ("op_type", "attrs", "expected"),
+    [
+        ("sigmoid", {}, 1 / (1 + np.exp(-_X))),
+        ("relu", {}, np.maximum(_X, 0)),
+        ("stanh", {}, 1.7159 * np.tanh(2 / 3 * _X)),
+        ("soft_relu", {}, np.log(1 + np.exp(_X))),
+        ("brelu", {}, _X.clip(0, 24)),
+        ("leaky_relu", {}, np.where(_X > 0, _X, 0.02 * _X)),
+        ("elu", {"alpha": 2.0}, np.where(_X > 0, _X, 2 * (np.exp(_X) - 1))),
+        ("softsign", {}, _X / (1 + np.abs(_X))),
+        ("relu6", {"threshold": 0.5}, _X.clip(0, 0.5)),
+        ("pow", {"factor": 3.0}, _X**3),
+        ("hard_sigmoid", {}, (0.2 * _X + 0.5).clip(0, 1)),
+        ("swish", {}, _X / (1 + np.exp(-_X))),
+        ("softmax", {}, _softmax(_X)),
+        ("scale", {"scale": 2.0, "bias": 1.0}, 2 * _X + 1),
+        ("scale", {"scale": 2.0, "bias": 1.0, "bias_after_scale": False}, 2 * (_X + 1)),
+        ("mean", {}, [_X.mean()]),
+        ("reduce_sum", {}, _X.sum(axis=0)),
+        ("reduce_mean", {"dim": [1], "keep_dim": True}, _X.mean(axis=1, keepdims=True)),
+        ("reduce_max", {"reduce_all": True}, [_X.max()]),
+        ("reduce_prod", {"dim": [-1]}, _X.prod(axis=1)),
+        ("arg_max", {}, _X.argmax(axis=1)),
+        ("arg_min", {"axis": 0}, _X.argmin(axis=0)),
+        ("logical_not", {}, np.zeros((3, 4), bool)),
+        ("fill_zeros_like", {}, np.zeros((3, 4))),
+    ],
+)
+def test_functions_of_one_value(op_type: str, attrs: dict[str, Any], expected: Any) -> None:
+    np.testing.assert_allclose(run_op(op_type, {"X": _X}, attrs)[0], expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("op_type", "values", "expected"),
+    [
+        ("round", [-2.5, -0.4, 0.5, 1.5, 2.4], [-3, 0, 1, 2, 2]),
+        ("floor", [-1.5, 1.5], [-2, 1]),
+        ("ceil", [-1.5, 1.5], [-1, 2]),
+        ("sign", [-2.0, 0.0, 3.0], [-1, 0, 1]),
+        ("logsigmoid", [0.0, -800.0], [-np.log(2), -800]),
+        ("softplus", [0.0, 800.0], [np.log(2), 800]),
+        ("reciprocal", [4.0], [0.25]),
+    ],
+)
+def test_functions_worked_by_hand(op_type: str, values: list[float], expected: list[float]) -> None:
+    np.testing.assert_allclose(run_op(op_type, {"X": np.array(values)})[0], expected, atol=1e-15)
+
+
+def test_softmax_of_logits_far_apart_has_no_zero_and_no_overflow() -> None:
+    (out,) = run_op("softmax", {"X": np.array([[0.0, -1e4, 1e4]], "float32")})
+    assert out.min() == pytest.approx(np.exp(-64.0), rel=1e-5)
+    (cost,) = run_op("cross_entropy", {"X": out, "Label": np.array([[1]])})
+    np.testing.assert_allclose(cost, [[64.0]], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("axis", "y"), [(-1, (4,)), (1, (4,)), (0, (3, 1)), (0, (3,)), (-1, (1,)), (-1, (3, 4)), (-1, (3, 1))]
+)
+def test_elementwise_spreads_y_over_a_run_of_x(axis: int, y: tuple[int, ...]) -> None:
+    value = _RNG.standard_normal(y)
+    spread = value.reshape(3, 1) if y[0] == 3 and y != (3, 4) else value
+    np.testing.assert_allclose(
+        run_op("elementwise_sub", {"X": _X, "Y": value}, {"axis": axis})[0], _X - spread
+    )
+
+
+def test_a_bias_per_channel_spreads_over_images() -> None:
+    bias = np.arange(4.0)
+    (out,) = run_op("elementwise_add", {"X": _IMAGES, "Y": bias}, {"axis": 1})
+    np.testing.assert_allclose(out, _IMAGES + bias[:, None, None])
+
+
+def test_whole_numbers_divide_towards_zero() -> None:
+    (out,) = run_op("elementwise_div", {"X": np.array([7, -7]), "Y": np.array([2, 2])})
+    assert out.tolist() == [3, -3]
+    assert out.dtype == np.int64
+
+
+def test_x_is_never_spread_over_y() -> None:
+    with pytest.raises(OpError, match=r"Y \(3, 4\) does not fit X \(4,\)"):
+        run_op("elementwise_add", {"X": np.zeros(4), "Y": _X})
+
+
+def test_matmul_takes_batches_matrices_and_vectors() -> None:
+    a, b = _RNG.standard_normal((2, 3, 4)), _RNG.standard_normal((2, 5, 4))
+    out = run_op("matmul", {"X": a, "Y": b}, {"transpose_Y": True, "alpha": 2.0})[0]
+    np.testing.assert_allclose(out, 2 * a @ b.swapaxes(1, 2))
+    np.testing.assert_allclose(run_op("matmul", {"X": a, "Y": b[0, 0]})[0], a @ b[0, 0])
+    np.testing.assert_allclose(run_op("matmul", {"X": b[0, 0], "Y": b[0, 1]})[0], [b[0, 0] @ b[0, 1]])
