@@ -3,14 +3,14 @@
 
 from __future__ import annotations
 
-import ast
+import graphlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
+from tests.floors import FLOORS, ROOT, UPWARD, dotted, graph, imports, room_of, rooms, sources
 
 # module prefix -> the only files that may import it
 SOLE_IMPORTERS = {
@@ -70,26 +70,15 @@ FORBIDDEN = {
 }
 
 
-def imports(path: Path) -> Iterator[str]:
+def imported(path: Path) -> Iterator[str]:
     """Dotted names a module imports, relative ones made absolute."""
-    relative_to = ROOT / "runtime" if path.is_relative_to(ROOT / "runtime") else ROOT
-    package = path.relative_to(relative_to).parent.parts
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            base = ".".join(package[: len(package) - node.level + 1]) + "." if node.level else ""
-            module = (base + (node.module or "")).rstrip(".")
-            yield module
-            yield from (f"{module}.{alias.name}" for alias in node.names)
+    for module, member in imports(path):
+        yield module
+        yield f"{module}.{member}"
 
 
 def within(name: str, prefix: str) -> bool:
     return name == prefix or name.startswith(prefix + ".")
-
-
-def sources(folder: str) -> list[Path]:
-    return sorted((ROOT / folder).rglob("*.py"))
 
 
 @pytest.mark.parametrize("library", SOLE_IMPORTERS)
@@ -97,7 +86,7 @@ def test_a_library_with_a_sole_importer_is_imported_nowhere_else(library: str) -
     users = {
         path.relative_to(ROOT).as_posix()
         for path in sources("launcher") + sources("runtime")
-        if any(within(name, library) for name in imports(path))
+        if any(within(name, library) for name in imported(path))
     }
     assert users <= SOLE_IMPORTERS[library]
 
@@ -107,7 +96,7 @@ def test_a_folder_imports_nothing_that_lies_above_it(folder: str) -> None:
     wrong = [
         f"{path.relative_to(ROOT)} imports {name}"
         for path in sources(folder)
-        for name in imports(path)
+        for name in imported(path)
         if any(within(name, prefix) for prefix in FORBIDDEN[folder])
     ]
     assert wrong == []
@@ -117,16 +106,49 @@ def test_the_agent_imports_the_standard_library_alone() -> None:
     foreign = {
         name
         for path in sources("runtime/agent")
-        for name in imports(path)
+        for name in imported(path)
         if name.split(".")[0] not in sys.stdlib_module_names | {"agent"}
     }
     assert foreign == set()
 
 
-def test_nobody_imports_the_command_line() -> None:
-    users = [
-        path.name
-        for path in sources("launcher")
-        if any(within(n, "launcher.cli.main") for n in imports(path))
-    ]
-    assert users == []
+@pytest.mark.parametrize("package", FLOORS)
+def test_every_module_of_a_package_is_on_a_floor_and_every_floor_has_modules(package: str) -> None:
+    top = ROOT / package
+    inside = {path.parent.name for path in top.glob("*/__init__.py")}
+    alone = {path.stem for path in top.glob("*.py")} - {"__init__"}
+    named = set(rooms(package))
+    assert named - {"."} <= inside | alone
+    assert inside | (set() if "." in named else alone) <= named
+
+
+@pytest.mark.parametrize("package", FLOORS)
+def test_imports_go_down_only_those_in_functions_and_for_types_too(package: str) -> None:
+    floors = rooms(package)
+    top = dotted(ROOT / package)
+    wrong = []
+    for module, others in graph(package).items():
+        for other in sorted(others - {top}):
+            ours, theirs = room_of(package, module), room_of(package, other)
+            if ours != theirs and floors[ours] <= floors[theirs] and (module, other) not in UPWARD:
+                wrong.append(f"{module} (floor {floors[ours]}) imports {other} (floor {floors[theirs]})")
+    assert wrong == []
+
+
+@pytest.mark.parametrize("package", FLOORS)
+def test_no_imports_go_round_in_a_circle(package: str) -> None:
+    straight = {
+        module: {other for other in others if (module, other) not in UPWARD}
+        for module, others in graph(package).items()
+    }
+    try:
+        graphlib.TopologicalSorter(straight).prepare()
+    except graphlib.CycleError as error:
+        pytest.fail(" imports ".join(reversed(error.args[1])))
+
+
+def test_an_import_that_may_go_up_is_still_there() -> None:
+    there = {
+        (module, other) for package in FLOORS for module, others in graph(package).items() for other in others
+    }
+    assert set(UPWARD) <= there

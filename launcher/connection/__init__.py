@@ -1,2 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Connections to agents: frames to and from one agent, whatever carries them; above `plan`."""
+"""Connections to agents: frames to and from one agent, whatever carries them; above `plan`.
+
+`shell` alone writes shell text; `bootstrap` is the agent's source on its way; `reactor` has the few
+threads of all links.
+"""

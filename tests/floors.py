@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The floors of every package, in one table, and the source read for the tests that hold it."""
+
+from __future__ import annotations
+
+import ast
+import functools
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+FLOORS: Mapping[str, tuple[str, ...]] = {
+    "launcher": (
+        "errors",
+        "system text",
+        "config",
+        "plan",
+        "connection",
+        "ssh",
+        "files",
+        "nodes",
+        "screen",
+        "control",
+        "job",
+        "cli",
+    ),
+}
+"""Package -> its floors, lowest first. A floor names folders and modules of the package, which do not import each
+other; "." stands for all modules directly in the package that no floor names. Imports go down only."""
+
+UPWARD: Mapping[tuple[str, str], str] = {}
+"""(module that imports, module imported), dotted -> why this one import may go up, across, or round in a circle."""
+
+SIZES: Mapping[str, str] = {}
+"""Folder -> why it holds fewer than 5 modules, or more than 25."""
+
+
+def sources(folder: str) -> list[Path]:
+    """All modules below a folder of the repository."""
+    return sorted((ROOT / folder).rglob("*.py"))
+
+
+@functools.cache
+def tree(path: Path) -> ast.Module:
+    """The syntax tree of a module."""
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def dotted(path: Path) -> str:
+    """The name that a file or folder is imported by."""
+    runtime = ROOT / "runtime"
+    parts = path.relative_to(runtime if path.is_relative_to(runtime) else ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imports(path: Path) -> Iterator[tuple[str, str]]:
+    """What a module imports, at its top, in functions and for types alone: (module, name in it or "")."""
+    name = dotted(path)
+    package = name.split(".") if path.name == "__init__.py" else name.split(".")[:-1]
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, "") for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            module = ".".join([*base, *filter(None, [node.module])])
+            yield from ((module, alias.name) for alias in node.names)
+
+
+@functools.cache
+def graph(package: str) -> Mapping[str, frozenset[str]]:
+    """Module of a package -> the modules of the same package that it imports."""
+    paths = {dotted(path): path for path in sources(package)}
+    return {
+        name: frozenset(
+            found
+            for module, member in imports(path)
+            for found in (f"{module}.{member}" if f"{module}.{member}" in paths else module,)
+            if found in paths and found != name
+        )
+        for name, path in paths.items()
+    }
+
+
+def rooms(package: str) -> Mapping[str, int]:
+    """Room of a package -> the floor it is on; 0 is the lowest."""
+    return {room: number for number, floor in enumerate(FLOORS[package]) for room in floor.split()}
+
+
+def room_of(package: str, module: str) -> str:
+    """The room that a module of a package lies in."""
+    first = module.removeprefix(dotted(ROOT / package)).strip(".").partition(".")[0]
+    return first if first in rooms(package) else "."
+
+
+def folders(package: str) -> list[Path]:
+    """The folders of a package, lowest floor first, each before those in it."""
+    top = ROOT / package
+    return [
+        path.parent
+        for room in rooms(package)
+        if room != "." and (top / room).is_dir()
+        for path in sorted((top / room).rglob("__init__.py"), key=lambda path: path.parent.parts)
+    ]
