@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 def agent_protocol() -> ModuleType:
     """The agent's twin, loaded by path: on nodes it is imported from memory, never from a directory."""
-    path = ROOT / "runtime" / "agent" / "protocol.py"
+    path = ROOT / "runtime" / "agent" / "link" / "protocol.py"
     spec = importlib.util.spec_from_file_location("agent_protocol_twin", path)
     assert spec is not None
     assert spec.loader is not None

@@ -120,7 +120,7 @@ def test_a_node_that_talks_nonsense_ends_the_job_as_lost(conf: Path, tmp_path: P
     for name in ("launcher", "runtime"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "paddle.py", tmp_path)
-    agent = tmp_path / "runtime" / "agent" / "processes.py"
+    agent = tmp_path / "runtime" / "agent" / "processes" / "processes.py"
     honest = agent.read_text()
     agent.write_text(honest.replace('"started", proc=name', '"started", proc=7'))
     assert agent.read_text() != honest

@@ -33,11 +33,12 @@ FLAGS = ("-X", "utf8", "-I", "-S")
 
 # What an agent needs to say its first word.
 FIRST = (
-    "agent",
+    "agent.__init__",
     "agent.bootstrap",
     "agent.greeting",
-    "agent.identity",
-    "agent.opening",
+    "agent.link.__init__",
+    "agent.link.identity",
+    "agent.link.opening",
 )
 LOADER = "agent.bootstrap"
 NONCE_BYTES = 16
@@ -132,8 +133,8 @@ def packed_agent(agent_dir: Path = AGENT_DIR, folder: Path | None = None) -> Pac
 
 def _load_or_pack(agent_dir: Path, folder: Path | None) -> PackedAgent:
     sources = {
-        "agent" if path.stem == "__init__" else f"agent.{path.stem}": path.read_bytes()
-        for path in sorted(agent_dir.glob("*.py"))
+        ".".join(("agent", *path.relative_to(agent_dir).with_suffix("").parts)): path.read_bytes()
+        for path in sorted(agent_dir.rglob("*.py"))
     }
     if folder is None:
         return _pack(sources)

@@ -20,7 +20,8 @@ class MemoryImporter:
 
     Args:
         magic: of the interpreter that the code is for.
-        modules: name -> (source, code) of those that an agent's first word needs.
+        modules: name -> (source, code) of those that an agent's first word needs; a package is called by the name of
+            its file, `agent.link.__init__`.
     """
 
     def __init__(self, magic: bytes, modules: "dict[str, tuple[bytes, bytes]]") -> None:
@@ -38,16 +39,15 @@ class MemoryImporter:
         """Part of importlib's protocol."""
         if fullname != "agent" and not fullname.startswith("agent."):
             return None
-        if fullname not in self._modules and not self._unpack(fullname):
-            return None
-        return ModuleSpec(fullname, self, origin="<sent>", is_package=fullname == "agent")
+        name = self._sent_as(fullname) or self._unpack(fullname)
+        return ModuleSpec(fullname, self, origin="<sent>", is_package=name != fullname) if name else None
 
     def create_module(self, spec: object) -> None:
         """Part of importlib's protocol."""
 
     def exec_module(self, module: object) -> None:
         """Part of importlib's protocol."""
-        name = module.__name__  # type: ignore[attr-defined,unused-ignore]
+        name = self._sent_as(module.__name__)  # type: ignore[attr-defined,unused-ignore]
         source, code = self._modules[name]
         if code and self._code_fits:
             body = marshal.loads(code)  # noqa: S302 - it comes with the command that runs us
@@ -57,13 +57,19 @@ class MemoryImporter:
 
     def get_source(self, fullname: str) -> str:
         """Part of importlib's protocol."""
-        return self._modules[fullname][0].decode()
+        return self._modules[self._sent_as(fullname)][0].decode()
 
-    def _unpack(self, fullname: str) -> bool:
+    def _sent_as(self, fullname: str) -> str:
+        for name in (fullname, fullname + ".__init__"):
+            if name in self._modules:
+                return name
+        return ""
+
+    def _unpack(self, fullname: str) -> str:
         rest, self._rest = self._rest, b""
         if rest:
             self._modules.update(marshal.loads(zlib.decompress(rest)))  # noqa: S302 - as above
-        return fullname in self._modules
+        return self._sent_as(fullname)
 
 
 def boot(magic: bytes, first: "dict[str, tuple[bytes, bytes]]", nonce: str) -> None:

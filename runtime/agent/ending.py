@@ -11,10 +11,11 @@ import signal
 import time
 from typing import Callable, List, Optional
 
-from agent import family, registry
-from agent.family import Found
-from agent.loop import Loop
-from agent.stopper import Scope, Stop
+from agent import registry
+from agent.link.loop import Loop
+from agent.processes import process_tree
+from agent.processes.process_tree import Found
+from agent.processes.stopper import Scope, Stop
 
 AGENT_S = 12.0  # what an agent may take to stop its job and leave
 LOOK_S = 0.1
@@ -54,8 +55,8 @@ class End:
             self._told.append("its agent is gone")
             return
         try:
-            family.send(agent, signal.SIGTERM)
-            family.send(agent, signal.SIGCONT)  # a stopped agent handles TERM once it goes on
+            process_tree.send(agent, signal.SIGTERM)
+            process_tree.send(agent, signal.SIGCONT)  # a stopped agent handles TERM once it goes on
         except PermissionError:
             self._told.append("its agent (pid %d) belongs to another user" % agent.pid)
             return
@@ -80,5 +81,5 @@ class End:
 
 
 def _lives(agent: Found) -> bool:
-    now = family.look(agent.pid)
+    now = process_tree.look(agent.pid)
     return now is not None and now.start == agent.start and now.state not in ("Z", "X")

@@ -8,8 +8,8 @@ it wants more than to greet.
 import os
 import select
 
-from agent.identity import describe_node
-from agent.opening import body_start, frame, frame_size, marker
+from agent.link.identity import describe_node
+from agent.link.opening import body_start, frame, frame_size, marker
 
 TYPE_CHECKING = False  # of `typing`, which takes time to import
 if TYPE_CHECKING:

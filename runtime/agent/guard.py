@@ -13,8 +13,8 @@ import signal
 import sys
 import time
 
+from agent.processes.subreaper import become_subreaper, end_with_parent
 from agent.sign_of_life import LOOK_S, Vigil
-from agent.subreaper import become_subreaper, end_with_parent
 
 CLEAN_S = 5.0
 FAREWELL_S = 15.0  # how long the agent proper may take to stop a job when its guard is gone
@@ -184,16 +184,16 @@ def _marks(pipe: int) -> "dict[str, str]":
 
 
 def _clean(marks: "dict[str, str]") -> None:
-    from agent import family  # there is time now
+    from agent.processes import process_tree  # there is time now
 
     deadline = time.monotonic() + CLEAN_S
     while time.monotonic() < deadline:
-        found = family.members(marks, os.getpid())
+        found = process_tree.members(marks, os.getpid())
         if not found:
             return
         for process in found:
             try:
-                family.send(process, signal.SIGKILL)
+                process_tree.send(process, signal.SIGKILL)
             except PermissionError:
                 continue
         signal.sigtimedwait([signal.SIGCHLD], POLL_S)
@@ -201,9 +201,9 @@ def _clean(marks: "dict[str, str]") -> None:
 
 
 def _forget_state(marks: "dict[str, str]") -> None:
-    from agent import kept_state  # there is time now
+    from agent.processes import pserver_state  # there is time now
 
-    kept_state.remove(marks)
+    pserver_state.remove(marks)
 
 
 def _reap() -> None:

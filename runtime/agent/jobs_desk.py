@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Optional
 
-from agent import family, registry
+from agent import registry
 from agent.ending import End
-from agent.family import Found
-from agent.fields import job_id, seconds, text, whole
-from agent.loop import Loop
-from agent.outbox import Outbox
-from agent.protocol import Fields
+from agent.link.fields import job_id, seconds, text, whole
+from agent.link.loop import Loop
+from agent.link.outbox import Outbox
+from agent.link.protocol import Fields
+from agent.processes import process_tree
+from agent.processes.process_tree import Found
 from agent.registry import Registry
 
 
@@ -61,7 +62,7 @@ class JobsDesk:
         name = job_id(fields, "job_id")
 
         def done(told: List[str], left: List[Found]) -> None:
-            named = [[one.pid, family.command(one.pid)] for one in left]
+            named = [[one.pid, process_tree.command(one.pid)] for one in left]
             self._outbox.send("job_ended", job_id=name, told=told, left=named)
 
         End(self._loop, self._root(), name, seconds(fields, "grace_s", 2.0), done)

@@ -14,7 +14,8 @@ import socket
 import time
 from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
-from agent import disk, family
+from agent.files import disk
+from agent.processes import process_tree
 
 FOLDER = "/.paddle/jobs"
 RECORD_LIMIT = 1 << 16
@@ -44,7 +45,7 @@ class Registry:
         self._path = self._folder + "/" + name
         self._notice = notice
         self._told = False
-        me = family.look(os.getpid())
+        me = process_tree.look(os.getpid())
         self._record: Fields = {
             "job_id": marks[JOB_MARK],
             "node_id": int(marks.get("PADDLE_NODE_ID", 0)),
@@ -102,7 +103,7 @@ class Known(NamedTuple):
     """
 
     record: Fields
-    agent: Optional[family.Found]
+    agent: Optional[process_tree.Found]
 
 
 def known(root_dir: str, job_id: Optional[str] = None) -> List[Known]:
@@ -123,10 +124,10 @@ def known(root_dir: str, job_id: Optional[str] = None) -> List[Known]:
 def describe(root_dir: str) -> List[Fields]:
     """The jobs of this node for `jobs_found`: records, and processes that carry a job's id without a record."""
     marked: Dict[str, List[List[Any]]] = {}
-    for one in family.snapshot().values():
+    for one in process_tree.snapshot().values():
         name = job_of(one.pid)
         if name and one.state not in ("Z", "X"):
-            marked.setdefault(name, []).append([one.pid, family.command(one.pid)])
+            marked.setdefault(name, []).append([one.pid, process_tree.command(one.pid)])
     found = []
     for known_job in known(root_dir)[:LISTED]:
         record = known_job.record
@@ -212,12 +213,12 @@ def _is_here(record: Fields) -> bool:
     return record.get("hostname") == socket.gethostname()
 
 
-def _living(record: Fields) -> Optional[family.Found]:
+def _living(record: Fields) -> Optional[process_tree.Found]:
     agent = record["agent"]
     pid = agent.get("pid")
     if not isinstance(pid, int) or pid <= 1 or agent.get("boot_id") != boot_id():
         return None
-    found = family.look(pid)
+    found = process_tree.look(pid)
     return (
         found if found is not None and found.start == agent.get("start") and found.state not in "ZX" else None
     )

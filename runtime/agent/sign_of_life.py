@@ -11,7 +11,7 @@ import contextlib
 import os
 import struct
 
-from agent.loop import Loop
+from agent.link.loop import Loop
 
 BEAT_S = 1.0
 LOOK_S = 1.0

@@ -13,20 +13,20 @@ import signal
 import time
 from typing import Any, Callable, Dict, List, Optional
 
-from agent import family
-from agent.family import Found
-from agent.fields import job_id, relative_path, seconds, text, texts, whole
+from agent.files.tailer import Tailer
+from agent.files.trees import Trees
 from agent.jobs_desk import JobsDesk
-from agent.loop import Loop, Timer
-from agent.outbox import Outbox
-from agent.probe import Probe
-from agent.processes import Processes
-from agent.protocol import Decoder, Fields, Message, ProtocolError
-from agent.reach import Reach
+from agent.link.fields import job_id, relative_path, seconds, text, texts, whole
+from agent.link.loop import Loop, Timer
+from agent.link.outbox import Outbox
+from agent.link.protocol import Decoder, Fields, Message, ProtocolError
+from agent.node.probe import Probe
+from agent.node.reach import Reach
+from agent.processes import process_tree
+from agent.processes.process_tree import Found
+from agent.processes.processes import Processes
+from agent.processes.stopper import Scope, Stop
 from agent.sign_of_life import SignOfLife
-from agent.stopper import Scope, Stop
-from agent.tailer import Tailer
-from agent.trees import Trees
 
 FIRST_LEASE_S = 30.0  # until `hello` says
 ALONE_GRACE_S = 1.0  # what processes get after TERM when the launcher is gone
@@ -209,7 +209,7 @@ class Supervisor:
     def _stop(self, procs: Optional[List[str]], grace_s: float, then: Callable[[], None]) -> None:
         def done(left: List[Found], killed: int) -> None:
             self._loop.reap()  # so that `exited` comes before `stopped`
-            named = [[one.pid, family.command(one.pid)] for one in left]
+            named = [[one.pid, process_tree.command(one.pid)] for one in left]
             self._outbox.send("stopped", procs=procs, left=named, killed=killed)
             then()
 

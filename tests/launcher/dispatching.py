@@ -10,7 +10,7 @@ from typing import Any
 
 from launcher.files.dispatch import WORKSPACE, Dispatch, DispatchState
 from launcher.files.package import Package
-from tests.runtime.agent.node import Node
+from tests.runtime.agent.driven_node import Node
 
 ENDED = (DispatchState.DONE, DispatchState.FAILED)
 RUNTIME_DIR = Path(__file__).resolve().parent.parent.parent / "runtime"

@@ -14,7 +14,7 @@ from launcher.files.dispatch import RUNTIME, Dispatch, DispatchState
 from launcher.files.package import Entry, Package, runtime_package
 from launcher.system.digests import DIGEST_SIZE
 from tests.launcher.dispatching import RUNTIME_DIR, greeted, run
-from tests.runtime.agent.node import Node
+from tests.runtime.agent.driven_node import Node
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import pytest
 from launcher.files.dispatch import RUNTIME, WORKSPACE, Dispatch, DispatchState
 from launcher.files.package import workspace_package
 from tests.launcher.dispatching import ENDED, greeted, to_workspace, tree
-from tests.runtime.agent.node import Node
+from tests.runtime.agent.driven_node import Node
 
 
 def test_a_workspace_arrives_byte_for_byte(make_node: Callable[..., Node], root: Path) -> None:

@@ -15,7 +15,7 @@ from launcher.connection.send_queue import Frame
 from launcher.files.dispatch import WORKSPACE, Dispatch, DispatchState
 from launcher.files.package import workspace_package
 from tests.launcher.dispatching import greeted, run, to_workspace
-from tests.runtime.agent.node import Node
+from tests.runtime.agent.driven_node import Node
 
 
 @pytest.fixture

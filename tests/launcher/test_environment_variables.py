@@ -124,7 +124,7 @@ def test_whatever_a_plan_sets_is_refused_or_may_be_replaced(configured: Resolve,
 
 
 def test_whatever_is_added_to_a_process_later_is_refused_and_in_the_dry_run() -> None:
-    sources = [ROOT / "launcher/job/starter.py", *(ROOT / "runtime/agent").glob("*.py")]
+    sources = [ROOT / "launcher/job/starter.py", *(ROOT / "runtime/agent").rglob("*.py")]
     named = {name for path in sources for name in re.findall(r'"(PADDLE_[A-Z_]+)"', path.read_text())}
     named |= {name for path in sources for name in re.findall(r"\b(PADDLE_[A-Z_]+)=", path.read_text())}
     assert len(named) > 4

@@ -18,7 +18,7 @@ from launcher.connection.local import LocalStream
 from launcher.connection.reactor import Wires
 from launcher.connection.send_queue import Frame
 from launcher.errors import ConnectError
-from tests.runtime.agent.node import Node, eventually
+from tests.runtime.agent.driven_node import Node, eventually
 
 
 def link_to(script: str, nonce: str = "n") -> tuple[Link, queue.SimpleQueue[Any]]:

@@ -2,17 +2,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 
 import pytest
 
-from launcher.files import relay_certificate
-from launcher.files.relay_certificate import Certificate
-from tests.runtime.agent import relay_nodes
-from tests.runtime.agent.node import Node
-from tests.runtime.agent.own_nodes import MakeNode, nodes_below
-from tests.runtime.agent.relay_nodes import Address, Liar
+from tests.runtime.agent.driven_node import Node
+from tests.runtime.agent.own_nodes import nodes_below
 
 
 @pytest.fixture
@@ -29,36 +24,6 @@ def node(make_node: Callable[..., Node]) -> Node:
     made.greet()
     made.adopt()
     return made
-
-
-@pytest.fixture(scope="module")
-def certificate() -> Certificate:
-    return relay_certificate.make()
-
-
-@pytest.fixture
-def make_chain(make_node: MakeNode, certificate: Certificate) -> Callable[..., list[Node]]:
-    """Starts nodes that lack some files, the first of them the head; each but the head asks those before it."""
-    return partial(relay_nodes.make, make_node, certificate)
-
-
-@pytest.fixture
-def lone(make_node: MakeNode, certificate: Certificate) -> tuple[Node, Address]:
-    """A node that lacks BIG, and where it listens."""
-    return relay_nodes.lone(make_node, certificate)
-
-
-@pytest.fixture
-def make_liar(certificate: Certificate) -> Iterator[Callable[[bytes], Liar]]:
-    liars: list[Liar] = []
-
-    def make(says: bytes) -> Liar:
-        liars.append(Liar(certificate, says))
-        return liars[-1]
-
-    yield make
-    for liar in liars:
-        liar.close()
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from tests.beside import Place
-from tests.runtime.agent.node import Node, eventually, kill_all, marked, unmarked
+from tests.runtime.agent.driven_node import Node, eventually, kill_all, marked, unmarked
 
 MakeNode = Callable[..., Node]
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from tests.runtime.agent.node import Node, eventually, lives
+from tests.runtime.agent.driven_node import Node, eventually, lives
 
 READY = "print('ready', flush=True)"
 DEAF = f"import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); {READY}; time.sleep(600)"

@@ -1,0 +1,268 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sends the files of the collected directories as they grow.
+
+A log that was renamed is known by its inode and the digests of what was sent: `moved` tells the new name, and
+sending goes on where it was. Any other file that is replaced, shrinks, or is rewritten in place is sent again from
+its start (`reset`). A symlink to a file inside the job directory is sent under the link's name, and the file it
+points to is then not sent twice. Never more than WINDOW bytes travel unacknowledged. What went away before it
+was sent is counted and told.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections import deque
+from typing import Deque, Dict, List, Optional
+
+from agent.files.renames import in_order
+from agent.files.sent_files import Tailed, identity, listing
+from agent.link.loop import Loop, Timer
+from agent.link.outbox import Outbox
+from agent.link.protocol import encode
+
+CHUNK = 1 << 16
+WINDOW = 2 << 20  # as much as SSH lets travel
+SCAN_S = 0.25
+IDLE_SCAN_S = 1.0
+SCAN_SHARE = 10  # a scan may take one tenth of the time
+POKE_S = 0.03
+TELL_S = 10.0
+LOG_DIR = "log"
+
+
+class Tailer:
+    """Watches the collected directories of one job directory.
+
+    Args:
+        outbox: asks for chunks, and takes what has to be told.
+    """
+
+    def __init__(self, loop: Loop, job_dir: str, outbox: Outbox) -> None:
+        self._loop = loop
+        self._job_dir = os.path.realpath(job_dir)
+        self._outbox = outbox
+        self._lost: Dict[str, int] = {}
+        self._lost_told_at = 0.0
+        self._dirs: List[str] = []
+        self._files: Dict[str, Tailed] = {}
+        self._queue: Deque[str] = deque()
+        self._queued: Dict[str, None] = {}
+        self._unacked = 0
+        self._wait_s = SCAN_S
+        self._timer: Optional[Timer] = None
+        self._poke_timer: Optional[Timer] = None
+        self._poked: Dict[str, None] = {}
+        self._links: Dict[str, None] = {}
+
+    def watch(self, dirs: List[str]) -> None:
+        """Begin; files that are there already count as known and are sent only once they change."""
+        self._dirs = dirs
+        for path, status in listing(self._job_dir, self._dirs):
+            tailed = Tailed(status)
+            tailed.offset = status.st_size
+            self._files[path] = tailed
+        self._timer = self._loop.after(SCAN_S, self._scan_again)
+
+    def poke(self, path: str) -> None:
+        """Say that a file was written just now; spares it the wait for the next scan."""
+        self._poked[path] = None
+        if self._poke_timer is None:
+            self._poke_timer = self._loop.after(POKE_S, self._look_at_poked)
+
+    def acked(self, count: int) -> None:
+        """The launcher has stored so many bytes."""
+        self._unacked = max(0, self._unacked - count)
+        self._outbox.pump()
+
+    def settled(self) -> bool:
+        """Look now; True when everything was sent."""
+        self.scan()
+        self._outbox.pump()
+        self._tell_lost(now=True)
+        return not self._queued
+
+    def next_chunk(self) -> Optional[bytes]:
+        """The next `file` frame, or None when there is nothing or no credit."""
+        while self._queue and self._unacked + CHUNK <= WINDOW:
+            path = self._queue.popleft()
+            if path not in self._queued:
+                continue  # renamed meanwhile
+            del self._queued[path]
+            frame = self._chunk(path)
+            if frame is not None:
+                return frame
+        return None
+
+    def scan(self) -> bool:
+        """Look at every file; True when something changed."""
+        listed = dict(listing(self._job_dir, self._dirs))
+        self._tell_of_links()
+        self._follow(listed)
+        changed = False
+        for path, status in listed.items():
+            changed = self._compare(path, status) or changed
+        for path in [path for path in self._files if path not in listed]:
+            self._tell_of_log(path, "was removed; what was sent of it stays" + _unsent(self._forget(path)))
+        self._tell_lost()
+        if changed:
+            self._outbox.soon()
+        return changed
+
+    def _tell_of_links(self) -> None:
+        for path in self._dirs:
+            if path not in self._links and os.path.islink(self._absolute(path)):
+                self._links[path] = None
+                self._outbox.notice("%s has become a link; what it leads to is not collected" % path)
+
+    def _follow(self, listed: Dict[str, os.stat_result]) -> None:
+        """Find out which logs were renamed, and pass that on before anything else is sent of them."""
+        places = {identity(status): path for path, status in listed.items() if _is_log(path)}
+        moves = {}
+        for path, tailed in self._files.items():
+            there = listed.get(path)
+            if not _is_log(path) or (there is not None and identity(there) == tailed.identity):
+                continue
+            to = places.get(tailed.identity)
+            if to is not None and self._is_same(to, tailed, listed[to]):
+                moves[path] = to
+        for path, to in in_order(moves):
+            self._move(path, to)
+
+    def _is_same(self, path: str, tailed: Tailed, status: os.stat_result) -> bool:
+        """Whether a file of the same inode is the same file: numbers are given out again."""
+        if status.st_size < max(tailed.size, tailed.offset):
+            return False
+        return tailed.offset == 0 or tailed.is_beginning_of(self._absolute(path)) is True
+
+    def _move(self, path: str, to: str) -> None:
+        if not self._files[path].reset:
+            self._outbox.send("moved", path=path, to=to)  # before any chunk can go out under the new name
+        if to in self._files:
+            self._lost[to] = self._lost.get(to, 0) + self._forget(to)
+        self._files[to] = self._files.pop(path)
+        if path in self._queued:
+            del self._queued[path]
+            self._enqueue(to)
+
+    def _forget(self, path: str) -> int:
+        """Follow a file no longer; returns how many bytes of it were not sent."""
+        tailed = self._files.pop(path)
+        self._queued.pop(path, None)
+        return max(0, tailed.size - tailed.offset)
+
+    def _enqueue(self, path: str) -> None:
+        if path not in self._queued:
+            self._queued[path] = None
+            self._queue.append(path)
+
+    def _tell_lost(self, now: bool = False) -> None:
+        moment = time.monotonic()
+        if not now and self._lost_told_at and moment - self._lost_told_at < TELL_S:
+            return
+        for path, size in self._lost.items():
+            if size:
+                self._lost_told_at = moment
+                self._outbox.notice(
+                    "%s: %d bytes were dropped before they were sent; it grows faster than the link takes"
+                    % (path, size)
+                )
+        self._lost.clear()
+
+    def _scan_again(self) -> None:
+        began = time.monotonic()
+        changed = self.scan()
+        took = time.monotonic() - began
+        self._wait_s = SCAN_S if changed else min(self._wait_s * 2, IDLE_SCAN_S)
+        self._timer = self._loop.after(max(self._wait_s, took * SCAN_SHARE), self._scan_again)
+
+    def _look_at_poked(self) -> None:
+        self._poke_timer = None
+        poked, self._poked = self._poked, {}
+        for path in poked:
+            try:
+                status = os.stat(self._absolute(path), follow_symlinks=False)
+            except OSError:
+                continue
+            tailed = self._files.get(path)
+            if tailed is not None and tailed.identity != identity(status):
+                self.scan()  # it may have got another name
+            elif stat.S_ISREG(status.st_mode):
+                self._compare(path, status)
+        self._outbox.soon()
+
+    def _compare(self, path: str, status: os.stat_result) -> bool:
+        tailed = self._files.get(path)
+        if tailed is None:
+            self._files[path] = Tailed(status)
+        elif tailed.identity != identity(status):
+            rest = _unsent(tailed.size - tailed.offset)
+            tailed.restart(status)
+            self._tell_of_log(path, "was replaced; the new one is sent from its start" + rest)
+        elif status.st_size < tailed.offset:
+            tailed.restart(status)
+            self._tell_of_log(path, "was truncated; it is sent again from its start")
+        elif status.st_mtime_ns != tailed.changed and (
+            tailed.reset or self._was_rewritten(path, tailed, status)
+        ):
+            tailed.restart(status)
+        elif status.st_size == tailed.offset:
+            tailed.changed = status.st_mtime_ns
+            return False
+        tailed = self._files[path]
+        tailed.changed, tailed.size = status.st_mtime_ns, status.st_size
+        self._enqueue(path)
+        return True
+
+    def _was_rewritten(self, path: str, tailed: Tailed, status: os.stat_result) -> bool:
+        if tailed.offset == 0 or (_is_log(path) and status.st_size > tailed.offset and tailed.has_samples):
+            return False  # logs grow; reading them again at each line would cost too much
+        if not _is_log(path) and status.st_size == tailed.offset:
+            return True  # same size, written again: nothing short of reading it all would tell
+        return tailed.is_beginning_of(self._absolute(path)) is False
+
+    def _chunk(self, path: str) -> Optional[bytes]:
+        tailed = self._files.get(path)
+        if tailed is None:
+            return None
+        try:
+            fd = os.open(self._absolute(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError:
+            return None
+        try:
+            status = os.fstat(fd)
+            if identity(status) != tailed.identity or not stat.S_ISREG(status.st_mode):
+                return None  # replaced since: the next scan sees it
+            offset = tailed.offset
+            body = os.pread(fd, CHUNK, offset)
+            end = offset + len(body)
+            tailed.sent(fd, end)
+        except OSError as error:
+            self._outbox.notice("%s cannot be read: %s" % (path, error.strerror))
+            return None
+        finally:
+            os.close(fd)
+        if not body and not tailed.reset:
+            return None
+        fields = {"path": path, "offset": offset, "reset": tailed.reset, "eof": end >= status.st_size}
+        tailed.reset = False
+        self._unacked += len(body)
+        if not fields["eof"]:
+            self._enqueue(path)
+        return encode("file", fields, body)
+
+    def _absolute(self, path: str) -> str:
+        return self._job_dir + "/" + path
+
+    def _tell_of_log(self, path: str, what: str) -> None:
+        if _is_log(path):
+            self._outbox.notice("%s %s" % (path, what))
+
+
+def _is_log(path: str) -> bool:
+    return path.startswith(LOG_DIR + "/")
+
+
+def _unsent(size: int) -> str:
+    return " (%d bytes of it were not sent)" % size if size > 0 else ""

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One tree between its manifest and its commit, and the pieces of files that a `blob` brings for it."""
+
+from __future__ import annotations
+
+from typing import Dict, List, Optional, Set, Tuple
+
+from agent.files.cache import is_digest
+from agent.files.manifest import Entry, File, ManifestError
+from agent.link.fields import text, whole
+from agent.link.protocol import Fields
+
+Piece = Tuple[str, int, memoryview, bool]
+
+
+class Tree:
+    """What is known of one tree.
+
+    Attributes:
+        unpacked: its only file is a bundle that is unpacked to so many bytes; None: it is built of its files.
+        files: sizes by digest; known once the manifest is complete.
+        missing: what other nodes are asked for and has not come.
+        there: the node has it already.
+    """
+
+    def __init__(self, dest: str, unpacked: Optional[int] = None) -> None:
+        self.dest = dest
+        self.unpacked = unpacked
+        self.entries: Dict[str, Entry] = {}
+        self.files: Dict[str, int] = {}
+        self.missing: Set[str] = set()
+        self.failed = False
+        self.there = False
+
+    def size(self) -> int:
+        """Bytes of all files."""
+        if self.unpacked is not None:
+            return self.unpacked
+        return sum(entry.size for entry in self.entries.values() if isinstance(entry, File))
+
+    def bundle(self) -> str:
+        """The digest of its only file.
+
+        Raises:
+            ManifestError: it has others.
+        """
+        digests = [entry.digest for entry in self.entries.values() if isinstance(entry, File)]
+        if len(digests) != 1 or len(self.entries) != 1:
+            raise ManifestError("a bundle is one file, got %d entries" % len(self.entries))
+        return digests[0]
+
+
+def pieces(fields: Fields, body: bytes) -> List[Piece]:
+    """What a `blob` brings: (digest, offset, bytes, last) for each file.
+
+    Raises:
+        ValueError: a field is not what it should be.
+    """
+    view = memoryview(body)
+    if fields.get("files") is None:
+        found = [(text(fields, "digest"), whole(fields, "offset"), view, bool(fields.get("last", True)))]
+    else:
+        found, start = [], 0
+        for item in fields["files"] if isinstance(fields["files"], list) else [None]:
+            if not isinstance(item, list) or len(item) != 2:
+                raise ValueError("%.80r is no [digest, size]" % (item,))
+            digest, size = text({"digest": item[0]}, "digest"), whole({"size": item[1]}, "size")
+            found.append((digest, 0, view[start : start + size], True))
+            start += size
+        if start != len(body):
+            raise ValueError("files of %d bytes in a body of %d" % (start, len(body)))
+    for digest, _, _, _ in found:
+        if not is_digest(digest):
+            raise ValueError("%.80r is no digest" % digest)
+    return found

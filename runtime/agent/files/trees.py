@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Receives trees of files, from the launcher or from other nodes, and has each published at once.
+
+Long work runs in slices of the loop. What fails leaves no files behind except whole ones in the cache, from
+which a later try goes on.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import Any, Callable, Dict, Iterator, List
+
+from agent.files import disk
+from agent.files.arrivals import Arrivals, DigestError
+from agent.files.building import Builder
+from agent.files.cache import STALE_S, Cache
+from agent.files.manifest import File, ManifestError, add, check_tree, parse
+from agent.files.runtimes import Runtimes
+from agent.files.shared_trees import Depot
+from agent.files.tree import Tree
+from agent.files.tree import pieces as tree_pieces
+from agent.link.fields import names_and_texts, relative_path, text, texts, whole
+from agent.link.loop import Loop
+from agent.link.protocol import Fields
+
+LOG_DIR = "log"
+DIGESTS_A_FRAME = 50_000
+STEP = 64  # files that are looked at without a look around
+
+Send = Callable[..., None]
+
+
+class Trees:
+    """All trees of one agent.
+
+    Args:
+        committed: called with the tree's name, its absolute path and the directories to collect.
+
+    Attributes:
+        depot: the same trees for other nodes.
+    """
+
+    def __init__(
+        self, loop: Loop, root_dir: str, send: Send, committed: Callable[[str, str, List[str]], None]
+    ) -> None:
+        self._loop = loop
+        self._root_dir = root_dir
+        self._send = send
+        self._committed = committed
+        self._own = root_dir + "/.paddle"
+        self._building = self._own + "/building"
+        self._cache = Cache(self._own + "/cache")
+        self._arrivals = Arrivals(self._cache)
+        self._builder = Builder(self._building, self._cache)
+        self._runtimes = Runtimes(self._own + "/runtime", self._building)
+        self._trees: Dict[str, Tree] = {}
+        self.depot = Depot(
+            loop,
+            self._cache,
+            self._arrivals,
+            self._trees,
+            send,
+            lacking=self._say_lacking,
+            broken=lambda name, tree, error: self._fail_on_disk(tree, "fetch", name, error),
+        )
+
+    def manifest(self, fields: Fields, body: bytes) -> None:
+        """Take a part of a manifest; after the final one answer what is lacking."""
+        name = text(fields, "tree")
+        tree = self._trees.get(name)
+        if tree is None or fields.get("first", False):
+            unpacked = None if fields.get("unpacked") is None else whole(fields, "unpacked")
+            tree = self._trees[name] = Tree(relative_path(text(fields, "dest")), unpacked)
+        if tree.failed:
+            return
+        try:
+            for path, entry in parse(body).items():
+                add(tree.entries, path, entry)
+            if fields.get("final", True):
+                check_tree(tree.entries)
+                if tree.unpacked is not None:
+                    tree.bundle()
+        except ManifestError as error:
+            self._fail(tree, "manifest", name, "manifest", str(error))
+            return
+        if fields.get("final", True):
+            self._loop.work(self._guarded("manifest", name, tree, self._compare(name, tree)))
+
+    def blob(self, fields: Fields, body: bytes) -> None:
+        """Take a piece of a file, or several small files."""
+        name = text(fields, "tree")
+        found = tree_pieces(fields, body)
+        tree = self._trees.get(name)
+        if tree is None or tree.failed:
+            return  # the rest of a stream whose failure was told
+        try:
+            for digest, offset, data, last in found:
+                self._store(digest, offset, data, last)
+        except DigestError as error:
+            self._fail(tree, "blob", name, "digest", str(error))
+        except OSError as error:
+            self._fail_on_disk(tree, "blob", name, error)
+
+    def commit(self, fields: Fields) -> None:
+        """Build a tree and publish it, or take a directory that is there (`dest`, without a manifest)."""
+        name = text(fields, "tree")
+        tree = self._trees.get(name)
+        files = {relative_path(path): content for path, content in names_and_texts(fields, "files").items()}
+        collect = [relative_path(path) for path in texts(fields, "collect")]
+        if tree is None:
+            tree = Tree(text(fields, "dest"))
+            steps = self._adopt(name, tree, files, collect)
+        elif tree.failed:
+            self._forget(name, tree)
+            return
+        else:
+            steps = self._build(name, tree, files, collect)
+        self._loop.work(self._guarded("commit", name, tree, steps))
+
+    def drop(self) -> None:
+        """Forget what is half done."""
+        self.depot.close()
+        self._arrivals.drop_all()
+        self._builder.drop()
+
+    # Steps
+
+    def _guarded(self, request: str, name: str, tree: Tree, steps: Iterator[None]) -> Iterator[None]:
+        try:
+            yield from steps
+        except OSError as error:
+            self._fail_on_disk(tree, request, name, error)
+        except ManifestError as error:
+            self._fail(tree, request, name, "path", str(error))
+        except ValueError as error:  # a name that no file can have
+            self._fail(tree, request, name, "value", str(error))
+
+    def _prepare(self) -> None:
+        for folder in (self._own, self._building):
+            disk.own_folder(folder)
+        self._cache.prepare()
+
+    def _compare(self, name: str, tree: Tree) -> Iterator[None]:
+        self._prepare()
+        # a runtime is shared; a job's own tree was published before a connection broke
+        if self._runtimes.hold(self._root_dir + "/" + tree.dest):
+            tree.there = True
+            self._say_lacking(name, tree, [])
+            return
+        for path in disk.older_than(self._building, STALE_S):
+            disk.remove_tree(path)
+            yield
+        tree.files = {entry.digest: entry.size for entry in tree.entries.values() if isinstance(entry, File)}
+        self.depot.offered.update(tree.files)
+        lacking = []
+        for count, (digest, size) in enumerate(tree.files.items()):
+            if not self._cache.is_sound(digest, size):
+                yield from self._cache.check(digest, size)
+                if not self._cache.has(digest, size):
+                    lacking.append(digest)
+            if count % STEP == 0:
+                yield
+        need = sum(tree.files[digest] for digest in lacking) + tree.size()
+        free = disk.free_bytes(self._root_dir)
+        if need > free:
+            message = "%s has %d bytes free, %d are needed" % (self._root_dir, free, need)
+            self._fail(tree, "manifest", name, "disk", message, missing_bytes=need - free)
+            return
+        self._say_lacking(name, tree, lacking)
+
+    def _say_lacking(self, name: str, tree: Tree, lacking: List[str]) -> None:
+        common = {"tree": name, "cached_files": len(tree.files) - len(lacking), "have_tree": tree.there}
+        relayed = self.depot.relayed(tree)
+        for start in range(0, max(1, len(lacking)), DIGESTS_A_FRAME):
+            part = lacking[start : start + DIGESTS_A_FRAME]
+            offsets = {digest: self._arrivals.size_of(digest) for digest in part}
+            self._send(
+                "lacking",
+                digests=part,
+                offsets={digest: offset for digest, offset in offsets.items() if offset},
+                relayed=relayed,
+                final=start + DIGESTS_A_FRAME >= len(lacking),
+                **common,
+            )
+
+    def _store(self, digest: str, offset: int, data: memoryview, last: bool) -> None:
+        incoming = self._arrivals.get(digest)
+        if offset == 0:
+            if last:
+                self._arrivals.put(digest, data)
+                return
+            incoming = self._arrivals.begin(digest)
+        if incoming is None:
+            raise DigestError("%s: its first bytes never arrived" % digest)
+        self._arrivals.write(incoming, offset, data)
+        if last:
+            self._arrivals.publish(incoming)
+
+    def _build(self, name: str, tree: Tree, files: Dict[str, str], collect: List[str]) -> Iterator[None]:
+        final = self._root_dir + "/" + tree.dest
+        if not tree.there:
+            if tree.unpacked is None:
+                yield from self._builder.build(final, tree.entries, files, collect)
+            else:
+                yield from self._builder.unpack(final, self._cache.path(tree.bundle()))
+            self._runtimes.hold(final)
+            self._cache.save()
+        self._done(name, final, tree, collect)
+        if not tree.there:
+            yield from self._cache.prune()
+            yield from self._runtimes.prune()
+
+    def _adopt(self, name: str, tree: Tree, files: Dict[str, str], collect: List[str]) -> Iterator[None]:
+        job_dir = os.path.join(self._root_dir, os.path.expanduser(tree.dest))
+        if not tree.dest or not os.path.isdir(job_dir):
+            raise ManifestError("%s is no directory on this node" % job_dir)
+        for folder in collect:
+            disk.ready_folder(job_dir + "/" + folder, empty=folder == LOG_DIR)
+            yield
+        for path, content in files.items():
+            disk.write_text(job_dir + "/" + path, content)
+        self._done(name, job_dir, tree, collect)
+
+    def _done(self, name: str, path: str, tree: Tree, collect: List[str]) -> None:
+        self._forget(name, tree)
+        self._committed(name, path, collect)
+        self._send("committed", tree=name, job_dir=path, files=len(tree.entries), bytes=tree.size())
+
+    def _forget(self, name: str, tree: Tree) -> None:
+        if self._trees.get(name) is tree:
+            del self._trees[name]
+
+    def _fail_on_disk(self, tree: Tree, request: str, name: str, error: OSError) -> None:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            self._fail(tree, request, name, "files", str(error))
+            return
+        self._arrivals.drop_all()
+        free = disk.free_bytes(self._root_dir)
+        lacking = sum(size for digest, size in tree.files.items() if not self._cache.has(digest, size))
+        missing = max(1, lacking + tree.size() - free)
+        text = "%s is full: %d bytes free, %d more are needed" % (self._root_dir, free, missing)
+        self._fail(tree, request, name, "disk", text, missing_bytes=missing)
+
+    def _fail(self, tree: Tree, request: str, name: str, reason: str, detail: str, **more: Any) -> None:
+        tree.failed = True
+        self._arrivals.drop_all()
+        self._arrivals.wake()  # who waits for a file of this tree must look elsewhere
+        self._send("failed", request=request, tree=name, reason=reason, detail=detail, **more)

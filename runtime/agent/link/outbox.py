@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Frames on their way to the launcher: the most urgent first, in bounded memory, without ever blocking.
+
+Control frames always go out. `progress` keeps the newest per process. `line` frames are dropped and counted
+while more than LINES_LIMIT bytes wait: the log file has them, and a frame in their place says how many bytes.
+Sentences for the user are counted instead of sent when they come too fast. File chunks are asked for only when
+the link has room, in turn with lines. The first line after a quiet moment goes out at once; small ones that
+follow wait for up to PACE_S and travel together: a packet costs a launcher of many nodes more than its bytes.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from typing import Any, Callable, Deque, Dict, List, Optional, Tuple
+
+from agent.link.loop import Loop, Timer
+from agent.link.protocol import encode
+
+LINES_LIMIT = 1 << 20  # bytes
+WRITE_SIZE = 1 << 16
+PACE_S = 0.2
+NOTICES = 20  # sentences at once; then one in NOTICE_S
+NOTICE_S = 1.0
+NOTICE_SIZE = 2000  # characters
+
+
+class Outbox:
+    """Owns the descriptor to the launcher."""
+
+    def __init__(self, loop: Loop, fd: int, on_broken: Callable[[], None]) -> None:
+        """Args: on_broken: called once when nobody reads any more."""
+        self.next_chunk: Callable[[], Optional[bytes]] = lambda: None
+        self._loop = loop
+        self._fd = fd
+        self._on_broken = on_broken
+        self._broken = False
+        self._pumping = False
+        self._lines_turn = True
+        self._current = memoryview(b"")
+        self._control: Deque[bytes] = deque()
+        self._progress: Dict[str, Dict[str, Any]] = {}
+        self._lines: Deque[bytes] = deque()
+        self._lines_size = 0
+        self._dropped: Dict[str, Tuple[int, str]] = {}
+        self._data_at = 0.0
+        self._pace: Optional[Timer] = None
+        self._notices = float(NOTICES)
+        self._noticed_at = time.monotonic()
+        self._unnoticed = 0
+
+    def send(self, kind: str, body: bytes = b"", **fields: Any) -> None:
+        """Queue a frame that must arrive, behind lines that wait for company."""
+        if self._pace is not None:
+            self.pump()
+        self._control.append(encode(kind, fields, body))
+        self.pump()
+
+    def notice(self, text: str) -> None:
+        """Queue a sentence for the user, or count it when there were too many."""
+        now = time.monotonic()
+        self._notices = min(NOTICES, self._notices + (now - self._noticed_at) / NOTICE_S)
+        self._noticed_at = now
+        if self._notices < 1:
+            self._unnoticed += 1
+            if self._unnoticed == 1:
+                self._loop.after(NOTICES * NOTICE_S / 2, self._tell_unnoticed)
+            return
+        self._notices -= 1
+        self.send("notice", text=text[:NOTICE_SIZE])
+
+    def _tell_unnoticed(self) -> None:
+        count, self._unnoticed = self._unnoticed, 0
+        if count:
+            self.send("notice", text="%d more remarks came too fast and are left out" % count)
+
+    def progress(self, proc: str, fields: Dict[str, Any]) -> None:
+        """Queue a process's progress; an older one that still waits is replaced."""
+        self._progress[proc] = fields
+        self.pump()
+
+    def line(self, proc: str, body: bytes, log: str, partial: bool, moment: float) -> None:
+        """Queue output for the screen, or count it as not shown.
+
+        Args:
+            moment: the wall clock when it was read, in seconds.
+        """
+        if self._lines_size > LINES_LIMIT or proc in self._dropped:
+            self._dropped[proc] = (self._dropped.get(proc, (0, log))[0] + len(body), log)
+            return
+        self._add_line({"proc": proc, "stream": "out", "partial": partial, "t": moment}, body)
+        self.soon()
+
+    def soon(self) -> None:
+        """Send what waits: at once if nothing was sent for PACE_S or much waits, else when that has passed."""
+        wait_s = self._data_at + PACE_S - time.monotonic()
+        if wait_s <= 0 or self._lines_size >= WRITE_SIZE:
+            self.pump()
+        elif self._pace is None:
+            self._pace = self._loop.after(wait_s, self.pump)
+
+    @property
+    def empty(self) -> bool:
+        """Whether every frame so far was handed to the operating system."""
+        return not (self._current or self._control or self._progress or self._lines)
+
+    def pump(self) -> None:
+        """Write what the link takes now; the loop goes on when it takes more."""
+        if self._pumping or self._broken:
+            return
+        if self._pace is not None:
+            self._pace.cancel()
+            self._pace = None
+        self._pumping = True
+        try:
+            blocked = self._write_all()
+        except OSError:  # EPIPE, ECONNRESET: the launcher is gone
+            self._broken = True
+            self._loop.on_writable(self._fd, None)
+            self._on_broken()
+            return
+        finally:
+            self._pumping = False
+        self._loop.on_writable(self._fd, self.pump if blocked else None)
+
+    def _write_all(self) -> bool:
+        """True when the link is full."""
+        while True:
+            if not self._current:
+                self._current = memoryview(self._gather())
+                if not self._current:
+                    return False
+            try:
+                written = os.write(self._fd, self._current[:WRITE_SIZE])
+            except BlockingIOError:
+                return True
+            self._current = self._current[written:]
+
+    def _gather(self) -> bytes:
+        """The next frame, or several small ones."""
+        parts: List[bytes] = []
+        size = 0
+        while size < WRITE_SIZE:
+            frame = self._choose()
+            if frame is None:
+                break
+            parts.append(frame)
+            size += len(frame)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _choose(self) -> Optional[bytes]:
+        if self._control:
+            return self._control.popleft()
+        if self._progress:
+            proc = next(iter(self._progress))
+            return encode("progress", dict(self._progress.pop(proc), proc=proc))
+        self._lines_turn = not self._lines_turn
+        first, second = self._next_line, self.next_chunk
+        if not self._lines_turn:
+            first, second = second, first
+        frame = first() or second()
+        if frame is not None:
+            self._data_at = time.monotonic()
+        return frame
+
+    def _add_line(self, fields: Dict[str, Any], body: bytes) -> None:
+        frame = encode("line", fields, body)
+        self._lines.append(frame)
+        self._lines_size += len(frame)
+
+    def _next_line(self) -> Optional[bytes]:
+        if not self._lines:
+            return None
+        frame = self._lines.popleft()
+        self._lines_size -= len(frame)
+        if self._dropped and self._lines_size < LINES_LIMIT // 2:
+            dropped, self._dropped = self._dropped, {}
+            for proc, (size, log) in dropped.items():
+                fields = {"proc": proc, "stream": "out", "partial": False, "t": time.time()}
+                self._add_line(dict(fields, unsent=size, log=log), b"")
+        return frame

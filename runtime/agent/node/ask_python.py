@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Asks the job's Python for its version and for modules, by running it once."""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+from agent.files import storage
+from agent.link.loop import Loop
+from agent.node.capture import Capture
+from agent.processes import environment
+
+# Not isolated (-I): a job sees packages of the user's site directory too. What is installed tells its version in the
+# name of a directory beside it, a hundred times faster than an import would; what does not is imported. Words without
+# blanks, so that nothing has to be imported to print them.
+_ASK = """
+import os, sys
+sys.path = [entry for entry in sys.path if entry]
+
+def installed(name):
+    for finder in sys.meta_path:
+        spec = finder.find_spec(name, None)
+        if spec is not None:
+            break
+    else:
+        return ""
+    folder = spec.origin and os.path.dirname(spec.origin)
+    if spec.submodule_search_locations:
+        folder = os.path.dirname(list(spec.submodule_search_locations)[0])
+    for entry in os.listdir(folder) if folder else []:
+        package, dash, rest = entry.partition("-")
+        version, dot, kind = rest.rpartition(".")
+        if package.lower() in (name, "py" + name) and kind in ("dist-info", "egg-info"):
+            return version
+    return None
+
+def version_of(name):
+    try:
+        found = None if name in sys.modules else installed(name)
+        if found is None:
+            __import__(name)
+            found = getattr(sys.modules[name], "__version__", "unknown")
+    except Exception:
+        found = ""
+    return "".join(str(found).split())
+
+print("\\nPYTHON", sys.version.split()[0], *[name + "=" + version_of(name) for name in sys.argv[1:]])
+"""
+
+Done = Callable[[Optional[str], Dict[str, Any], str], None]
+
+
+def ask_python(loop: Loop, python: str, modules: List[str], limit_s: float, done: Done) -> None:
+    """Run it; `done` gets its version, the modules' versions (None: cannot be imported), and what is wrong, or ""."""
+
+    def answered(status: int, output: bytes) -> None:
+        try:
+            version, versions = _read(output.splitlines()[-1].decode())
+            done(version, versions, "")
+        except (ValueError, IndexError):
+            said = output.decode("utf-8", "replace").strip()[-300:]
+            done(None, {}, "%s %s and said %r" % (python, _how(status, limit_s), said))
+
+    env = environment.base(os.environ)
+    try:
+        site = [] if modules else ["-S"]  # where nothing is looked for, its folders need not be
+        Capture(loop, [python, *site, "-c", _ASK, *modules], env, limit_s, answered)
+    except (OSError, ValueError) as error:
+        done(None, {}, "%s cannot be run: %s" % (python, _why(error, python, env["PATH"])))
+
+
+def _read(line: str) -> Tuple[str, Dict[str, Any]]:
+    """The last line that the interpreter printed, as its version and those of the modules."""
+    word, version, *found = line.split(" ")
+    if word != "PYTHON":
+        raise ValueError(line)
+    named = (one.partition("=") for one in found)
+    return version, {name: value or None for name, _, value in named}
+
+
+def _how(status: int, limit_s: float) -> str:
+    """How a process ended, from its wait status."""
+    if os.WIFSIGNALED(status):
+        return "was ended by signal %d (it has %g s)" % (os.WTERMSIG(status), limit_s)
+    return "ended with status %d" % os.WEXITSTATUS(status)
+
+
+def _why(error: Exception, python: str, path: str) -> str:
+    reason = (isinstance(error, OSError) and error.strerror) or str(error)
+    if isinstance(error, OSError) and error.errno == errno.EACCES:
+        from shutil import which  # where it matters alone: it brings the compressors
+
+        program = python if "/" in python else which(python, mode=os.F_OK, path=path) or ""
+        mount = storage.mount_of(os.path.realpath(program)) if program else None
+        if mount is not None and "noexec" in mount.options:
+            point = mount.point
+            return "%s: %s is mounted noexec; remount it with exec, or set PYTHON in conf.py" % (
+                reason,
+                point,
+            )
+    return "%s (PYTHON in conf.py)" % reason

@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Looks at a node before a job changes anything there.
+
+Everything that may take time or hang runs at once, beside the loop, with a deadline of its own; the answer goes out
+when the last of it is in. Leaves nothing behind: a temporary file, and a mark in ROOT_DIR that `close` removes.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from functools import partial
+from typing import Any, Callable, Dict, List, Optional
+
+from agent.files import storage
+from agent.link.fields import number, relative_path, seconds, text_or_none, texts, whole, whole_numbers
+from agent.link.identity import login_address
+from agent.link.loop import Loop
+from agent.link.protocol import Fields
+from agent.node import gpus, limits, network
+from agent.node.addresses import placed
+from agent.node.ask_python import ask_python
+from agent.node.candidates import candidates
+from agent.node.listeners import Listeners
+from agent.node.probe_child import Aside, Check
+
+PYTHON_LIMIT_S = 30.0
+CHECK_S = 6.0  # a check that runs beside the loop
+
+Problems = List[List[str]]
+Done = Callable[[Dict[str, Any]], None]
+
+
+class Probe:
+    """What `probe` asks for; holds the listeners that peers try to reach, and the mark, until `close`."""
+
+    def __init__(self, loop: Loop, root_dir: str, python: str) -> None:
+        self._loop = loop
+        self._root_dir = root_dir
+        self._python = python
+        self._listeners = Listeners(loop)
+        self._mark = ""
+
+    def run(self, fields: Fields, done: Done) -> None:
+        """Carry out a `probe`; `done` gets the fields of `probed`.
+
+        Raises:
+            ValueError: a field is not what it should be.
+        """
+        problems: Problems = []
+        token, node_id = text_or_none(fields, "token"), whole(fields, "node_id") if "node_id" in fields else 0
+        have = placed()
+        chosen = candidates(
+            text_or_none(fields, "address"), text_or_none(fields, "nic"), login_address(), have
+        )
+        ports, modules = whole_numbers(fields, "ports"), texts(fields, "modules")
+        entry = text_or_none(fields, "entry")
+        workspace = _workspace(text_or_none(fields, "workspace"), self._root_dir)
+        need, limit_s = number(fields, "need_bytes", 0), seconds(fields, "limit_s", PYTHON_LIMIT_S)
+        if entry is not None:
+            relative_path(entry)
+        if chosen.problem:
+            problems.append(["nic", chosen.problem])
+        listen_ports = self._listeners.listen(chosen.addresses, problems)
+        address = chosen.addresses[0]
+        found: Dict[str, Any] = {
+            "root_dir": self._root_dir,
+            "nics": network.interfaces(),
+            "networks": [list(one) for one in have if one.address in listen_ports],
+            "login_address": login_address(),
+            "address": address,
+            "listen_port": listen_ports.get(address, 0),
+            "listen_ports": listen_ports,
+            "cpus": len(os.sched_getaffinity(0)),
+            "clock": time.time(),
+        }
+        look = _Look(self._loop, found, problems, done)
+        other_disks = {"home": os.path.expanduser("~"), "/tmp": "/tmp"}  # noqa: S108 - only looked at
+        marked = workspace or self._root_dir
+        look.aside(
+            "root_dir",
+            partial(_root_dir, self._root_dir, marked, token, node_id),
+            self._root_dir_seen(look, need),
+        )
+        for name, path in other_disks.items():
+            look.aside(name, partial(storage.look, path, write=False), look.disk)
+        if workspace:
+            look.aside("workspace", partial(_workspace_problem, workspace, entry), look.trouble)
+        look.aside("machine", limits.look, look.keep)
+        look.aside("ports", partial(_busy_ports, list(listen_ports), ports), look.ports)
+        look.aside("gpus", gpus.ask if fields.get("gpus") else gpus.look, look.gpus)
+        look.begin()
+        begun = time.monotonic()
+
+        def python_answered(version: Optional[str], versions: Dict[str, Any], problem: str) -> None:
+            if problem:
+                problems.append(["python", problem])
+            found.update(python_version=version, modules=versions)
+            look.finish("python", time.monotonic() - begun)
+
+        ask_python(self._loop, self._python, modules, limit_s, python_answered)
+
+    def neighbours(self) -> List[int]:
+        """Ids of the other nodes that have left their marks in our folder; it answered just now, or has no mark."""
+        try:
+            return storage.marks_of_others(self._mark) if self._mark else []
+        except OSError:
+            return []
+
+    def close(self) -> None:
+        """Close the listeners and remove the mark."""
+        self._listeners.close()
+        if self._mark:
+            storage.remove_mark(self._mark)
+            self._mark = ""
+
+    def _root_dir_seen(self, look: "_Look", need: float) -> Callable[[str, Any], None]:
+        def seen(name: str, facts: Any) -> None:
+            problem = facts.pop("write_problem")
+            self._mark = facts.pop("mark")
+            free = facts["free_bytes"]
+            if problem:
+                text = "%s cannot be written: %s (%d bytes free)" % (facts["parent"], problem, free)
+                look.problems.append(["root_dir", text])
+            if free < need:
+                text = "%s has %d bytes free, %d are needed" % (self._root_dir, free, need)
+                look.problems.append(["disk", text])
+            look.found.update(free_bytes=free, writable=problem is None)
+            look.keep(name, facts)
+
+        return seen
+
+
+class _Look:
+    """One probe under way: what is still expected, what is known, how long each part took."""
+
+    def __init__(self, loop: Loop, found: Dict[str, Any], problems: Problems, done: Done) -> None:
+        self.found = found
+        self.problems = problems
+        self._loop = loop
+        self._done = done
+        self._open = ["python"]  # what `finish` will yet be called for
+        self._checks: List[Check] = []
+        self._uses: Dict[str, Callable[[str, Any], None]] = {}
+        self._steps: Dict[str, float] = {}
+        found.update(
+            problems=problems, remarks=[], steps=self._steps, busy_ports=[], busy_at={}, facts={"disks": []}
+        )
+        found.update(free_bytes=0, writable=False)
+
+    def finish(self, name: str, took_s: float) -> None:
+        """One part is in."""
+        self._steps[name] = round(took_s, 4)
+        self._open.remove(name)
+        if not self._open:
+            self._done(self.found)
+
+    def aside(self, name: str, work: Callable[[], Any], use: Callable[[str, Any], None]) -> None:
+        """One part that is to run beside the loop; without an answer it is a remark, of ROOT_DIR a problem."""
+        self._open.append(name)
+        self._checks.append((name, work))
+        self._uses[name] = use
+
+    def begin(self) -> None:
+        """Begin with all of these."""
+        Aside(self._loop, self._checks, CHECK_S, self._answered)
+
+    def _answered(self, name: str, answer: Any, problem: str, took_s: float) -> None:
+        if problem:
+            kind = "problems" if name in ("root_dir", "workspace") else "remarks"
+            where = self.found["root_dir"] + ": " if name == "root_dir" else ""
+            self.found[kind].append([name, where + problem])
+        else:
+            self._uses[name](name, answer)
+        self.finish(name, took_s)
+
+    def keep(self, name: str, facts: Any) -> None:
+        """Hand facts on as they are."""
+        self.found["facts"][name] = facts
+
+    def disk(self, _name: str, facts: Any) -> None:
+        """A disk beside ROOT_DIR's."""
+        self.found["facts"]["disks"].append(facts)
+
+    def ports(self, _name: str, answer: Any) -> None:
+        """{address: [[port, owner]]} and the ports that cannot be had at all."""
+        busy_at, problems = answer
+        self.found.update(busy_at=busy_at, busy_ports=busy_at.get(self.found["address"], []))
+        self.problems += problems
+
+    def gpus(self, _name: str, answer: Any) -> None:
+        """The GPUs."""
+        self.found["gpus"] = answer
+
+    def trouble(self, name: str, problem: Any) -> None:
+        """A problem, or None."""
+        if problem:
+            self.problems.append([name, problem])
+
+
+def _root_dir(root_dir: str, marked: str, token: Optional[str], node_id: int) -> Dict[str, Any]:
+    found = storage.look(root_dir, write=True)
+    found["mark"] = storage.leave_mark(marked, token, node_id) if token else ""
+    return found
+
+
+def _busy_ports(addresses: List[str], ports: List[int]) -> List[Any]:
+    busy: Dict[str, List[List[Any]]] = {}
+    problems: Problems = []
+    for address in addresses:
+        busy[address] = []
+        for port in ports:
+            code = network.bind_problem(address, port) if port <= 65535 else errno.EINVAL
+            if code == errno.EADDRINUSE:
+                busy[address].append([port, network.owner_of(address, port)])
+            elif code == errno.EADDRNOTAVAIL:
+                break  # told once, by the listener
+            elif code is not None:
+                problems.append(["port", "%s:%d cannot be bound: %s" % (address, port, os.strerror(code))])
+    return [busy, problems]
+
+
+def _workspace(workspace: Optional[str], root_dir: str) -> str:
+    return "" if workspace is None else os.path.join(root_dir, os.path.expanduser(workspace))
+
+
+def _workspace_problem(path: str, entry: Optional[str]) -> Optional[str]:
+    if not os.path.isdir(path):
+        return "%s is no directory on this node" % path
+    if not os.access(path, os.W_OK | os.X_OK):
+        return "%s cannot be written by this user" % path
+    if entry is not None and not os.path.isfile(path + "/" + entry):
+        return "%s/%s is not there: trainers run it (--entry names another script)" % (path, entry)
+    return None
