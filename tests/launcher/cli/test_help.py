@@ -15,7 +15,7 @@ from launcher.config.conf_names import CONF_NAMES
 from launcher.config.options import OPTIONS
 from launcher.errors import ExitCode, UsageError
 
-DOCS = Path(__file__).resolve().parents[2] / "docs"
+DOCS = Path(__file__).resolve().parents[3] / "docs"
 TOPICS = sorted(path.stem for path in DOCS.glob("*.md"))
 
 

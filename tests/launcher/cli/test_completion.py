@@ -23,7 +23,7 @@ from launcher.cli.completing import Kind, Offer, offers
 from launcher.config.options import OPTIONS
 from launcher.errors import UsageError
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 PADDLE = shlex.join([sys.executable, str(ROOT / "paddle.py")])
 ZSH = shutil.which("zsh")
 LIMIT_S = 30

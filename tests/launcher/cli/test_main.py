@@ -20,7 +20,7 @@ from launcher.config.conf_names import CONF_NAMES, REQUIRED
 from launcher.config.options import OPTIONS
 from launcher.errors import ExitCode
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 LIMIT_S = 60
 
 Run = Callable[..., "subprocess.CompletedProcess[bytes]"]

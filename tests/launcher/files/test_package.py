@@ -12,7 +12,7 @@ import pytest
 from launcher.errors import WorkspaceError
 from launcher.files.package import Package, runtime_package, shard, workspace_package
 
-RUNTIME = Path(__file__).resolve().parent.parent.parent / "runtime"
+RUNTIME = Path(__file__).resolve().parents[3] / "runtime"
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from launcher.control import known_jobs, status_text
 from launcher.errors import ConfError
 from launcher.system.state_dir import JOB_FILE, STATUS_FILE, StatePlaces, make_job_dir, write_json
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 JOB = "JOB20260101000000-aaaaaa"
 RECORD: dict[str, Any] = {
     "version": 1,

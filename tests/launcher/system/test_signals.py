@@ -14,7 +14,7 @@ import pytest
 
 from tests.cluster.deadline import wait_for
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 LIMIT_S = 30
 TRAIN = """
 import time

@@ -25,7 +25,7 @@ from launcher.plan.environment import ADDED_ON_NODE
 from launcher.plan.machines import Machines
 from launcher.plan.plan_text import describe
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 ADDRESSES = {0: "10.0.0.1", 1: "10.0.0.2"}
 SECRET = "s3cret-value"
 
