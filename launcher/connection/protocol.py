@@ -46,6 +46,7 @@ AGENT_KINDS = frozenset(
         "started",
         "ready",
         "progress",
+        "pushes",
         "line",
         "exited",
         "file",

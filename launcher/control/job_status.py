@@ -14,14 +14,15 @@ from typing import Any
 
 from launcher.connection.link import MessageEvent
 from launcher.nodes.loop import Handlers
+from launcher.nodes.reports import Pushes, read_step
 from launcher.nodes.roster import NodeRecord, ProcessRecord, Roster
+from launcher.plan.plan import Role
 from launcher.screen.screen import Screen
 from launcher.text.wrapping import visible
 
 VERSION = 1
 LINE_KEPT = 300  # characters
 LINE_READ = 2048  # bytes
-_STEPS = ("pass_id", "batch_id", "cost", "samples_per_s")
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class Observer:
         """The same handlers; what they have handled is noted here, and `Ask` is answered."""
         notes = {
             "started": lambda fields, body: {"pid": int(fields["pid"]), "started_at": time.time()},
-            "progress": lambda fields, body: {name: fields[name] for name in _STEPS},
+            "progress": lambda fields, body: read_step(fields)._asdict(),
             "line": lambda fields, body: {"last_line": _last_line(body)},
             "exited": lambda fields, body: {"code": fields["code"], "signal": fields["signal"]},
         }
@@ -86,7 +87,7 @@ class Observer:
 
 def take(job_id: str, screen: Screen, roster: Roster, observer: Observer) -> dict[str, Any]:
     """The state now."""
-    now, clock = time.time(), time.monotonic()
+    now, clock, pushes = time.time(), time.monotonic(), roster.pushes()
     return {
         "version": VERSION,
         "job_id": job_id,
@@ -95,7 +96,8 @@ def take(job_id: str, screen: Screen, roster: Roster, observer: Observer) -> dic
         "exit_code": None,
         "nodes": [_node(record, screen, now - clock) for record in roster.all()],
         "processes": [
-            _process(record, roster, observer.of(name)) for name, record in roster.processes.items()
+            {**_process(record, roster), **_pushes_of(record, pushes), **observer.of(name)}
+            for name, record in roster.processes.items()
         ],
         "failures": [
             {"node": f.node, "process": f.process, "what": f.what, "log": f.log} for f in roster.failures
@@ -129,7 +131,7 @@ def _node(record: NodeRecord, screen: Screen, offset_s: float) -> dict[str, Any]
     }
 
 
-def _process(record: ProcessRecord, roster: Roster, said: Mapping[str, Any]) -> dict[str, Any]:
+def _process(record: ProcessRecord, roster: Roster) -> dict[str, Any]:
     process = record.process
     return {
         "name": process.name,
@@ -139,8 +141,14 @@ def _process(record: ProcessRecord, roster: Roster, said: Mapping[str, Any]) -> 
         "node": roster.nodes[process.node_id].name,
         "state": record.state.value,
         "log": f"log/node_{process.node_id}/{process.log.removeprefix('log/')}",
-        **said,
     }
+
+
+def _pushes_of(record: ProcessRecord, pushes: Mapping[int, Pushes]) -> dict[str, int]:
+    """What became of a trainer's gradients, where it is counted."""
+    process = record.process
+    found = pushes.get(process.rank) if process.role is Role.TRAINER else None
+    return {} if found is None else found._asdict()
 
 
 def _last_line(body: bytes) -> str:

@@ -35,6 +35,7 @@ _LISTS: Mapping[str, Mapping[str, tuple[type, ...]]] = MappingProxyType(
         },
         "processes": {
             **dict.fromkeys(("rank", "node_id", "pid", "pass_id", "batch_id", "code", "signal"), _WHOLE),
+            **dict.fromkeys(("pushed", "discarded"), _WHOLE),
             **dict.fromkeys(("started_at", "cost", "samples_per_s"), _NUMBER),
             **dict.fromkeys(("name", "role", "node", "state", "log", "last_line"), _TEXT),
         },

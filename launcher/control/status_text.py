@@ -52,9 +52,8 @@ def detail(job: KnownJob, now: float) -> list[str]:
             set(),
         )
     if status.get("processes"):
-        head = ("process", "node", "pid", "state", "pass", "batch", "cost", "samples/s")
         processes = _list(status, "processes")
-        lines += table(head, [_process(one) for one in processes], set())
+        lines += _process_table(processes)
         said = [(str(one.get("name")), str(one.get("last_line") or "")) for one in processes]
         lines += [f"  {name} last said: {visible(line)[:_SHOWN_LINE]}" for name, line in said if line]
     failures = _list(status, "failures")
@@ -136,6 +135,14 @@ def _node(fields: Mapping[str, Any], now: float) -> tuple[str, ...]:
     )
 
 
+def _process_table(processes: Sequence[Mapping[str, Any]]) -> list[str]:
+    head = ("process", "node", "pid", "state", "pass", "batch", "cost", "samples/s", "discarded")
+    rows = [_process(one) for one in processes]
+    is_async = any(row[-1] for row in rows)
+    shown = len(head) if is_async else len(head) - 1
+    return table(head[:shown], [row[:shown] for row in rows], set())
+
+
 def _process(fields: Mapping[str, Any]) -> tuple[str, ...]:
     state = str(fields.get("state"))
     if fields.get("signal"):
@@ -151,7 +158,14 @@ def _process(fields: Mapping[str, Any]) -> tuple[str, ...]:
         _word(fields.get("batch_id")),
         _number(fields.get("cost"), ".5g"),
         _number(fields.get("samples_per_s"), ",.0f"),
+        _discarded(fields),
     )
+
+
+def _discarded(fields: Mapping[str, Any]) -> str:
+    """How many of a trainer's gradients came too late, where that is counted."""
+    pushed, discarded = fields.get("pushed"), fields.get("discarded")
+    return "" if pushed is None or discarded is None else f"{discarded} of {pushed}"
 
 
 def _progress_of(status: Mapping[str, Any]) -> str:

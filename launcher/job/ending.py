@@ -14,6 +14,7 @@ from launcher.nodes import incidents
 from launcher.nodes.failure import Failure, Kind
 from launcher.nodes.roster import Roster
 
+_TRAINERS_TOLD = 4
 _TOLD_ON_SCREEN = frozenset((ExitCode.USAGE, ExitCode.PREFLIGHT))  # no job came of it, nothing was collected
 
 
@@ -55,6 +56,21 @@ def warnings(roster: Roster) -> list[str]:
     """Lines for a job that was done without some of those that began it."""
     lost = [incident.text for incident in roster.incidents if incident.kind == incidents.LEFT_OUT]
     return [f"WARNING: {text}" for text in lost]
+
+
+def discards(roster: Roster) -> list[str]:
+    """A line for a job whose parameter servers discarded gradients: of whom how many, the most first."""
+    found = [(count.discarded, count.pushed, trainer) for trainer, count in roster.pushes().items()]
+    found = sorted((one for one in found if one[0]), key=lambda one: (-one[0], one[2]))
+    if not found:
+        return []
+    told, rest = found[:_TRAINERS_TOLD], found[_TRAINERS_TOLD:]
+    parts = [f"trainer {trainer}: {discarded} of {pushed}" for discarded, pushed, trainer in told]
+    parts[0] += " gradients were discarded as too old"
+    if rest:
+        discarded, pushed, _ = map(sum, zip(*rest, strict=True))
+        parts.append(f"{len(rest)} more trainers: {discarded} of {pushed}")
+    return ["; ".join(parts)]
 
 
 def forget_earlier(log_dir: Path) -> None:

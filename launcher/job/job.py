@@ -139,13 +139,14 @@ class Job:
         else:
             lines += ending.warnings(self._roster)
         code = self._weigh(code, undone)
+        discards = ending.discards(self._roster)
         self._console.times(self._clock.times())
         self._console.summary(
             job_id=self._plan.job_id,
             code=code,
             logs=self._collected / "log" if any(r.used for r in self._roster.all()) else None,
             output=self._collected / "output" if self._collector.has_output else None,
-            lines=[*undone.excused, *undone.unclean, *undone.missing, *lines],
+            lines=[*undone.excused, *undone.unclean, *undone.missing, *lines, *discards],
         )
         self._job_log.close()
         self._control.end(code, (*undone.unclean, *undone.missing), lines)

@@ -93,7 +93,7 @@ class Loop:
             return
         try:
             handler(record, event)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
             raise ProtocolError(
                 record.name, f"its {event.kind!r} message cannot be read: {error!r}"
             ) from error

@@ -16,6 +16,7 @@ from launcher.files.dispatch import Dispatch
 from launcher.files.payload import OUTPUT_NODE
 from launcher.nodes.failure import Failure, Kind
 from launcher.nodes.incidents import Incident
+from launcher.nodes.reports import Pushes
 from launcher.plan.answers import Way
 from launcher.plan.plan import Endpoints, Node, Process, Role
 from launcher.system.clock import ClockEstimate
@@ -41,6 +42,7 @@ class ProcessRecord:
         done: it ended well and will not be started again.
         stall: why it does not get on just now, if it does not.
         stacks: where it was when somebody asked.
+        pushes: what became of gradients on a pserver in asynchronous training, by trainer.
     """
 
     process: Process
@@ -51,6 +53,7 @@ class ProcessRecord:
     done: bool = False
     stall: Stall | None = None
     stacks: str = ""
+    pushes: Mapping[int, Pushes] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -191,6 +194,15 @@ class Roster:
     def pservers(self) -> list[ProcessRecord]:
         """Pservers by rank."""
         return [record for record in self.processes.values() if record.process.role is Role.PSERVER]
+
+    def pushes(self) -> dict[int, Pushes]:
+        """What became of trainers' gradients, summed over pservers; empty but in asynchronous training."""
+        found: dict[int, Pushes] = {}
+        for record in self.pservers():
+            for trainer, (pushed, discarded) in record.pushes.items():
+                before = found.get(trainer, Pushes(0, 0))
+                found[trainer] = Pushes(before.pushed + pushed, before.discarded + discarded)
+        return found
 
     def fail_process(self, record: ProcessRecord, what: str, kind: Kind, **known: Any) -> None:
         """Note that a process failed; `known` are further fields of the Failure."""

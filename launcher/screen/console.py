@@ -171,15 +171,13 @@ class Console:
         node_id: int,
         pass_id: int,
         batch_id: int,
-        cost: float,
-        samples_per_s: float,
+        cost: float | None,
+        samples_per_s: float | None,
         *,
         process: str = "",
     ) -> None:
         """How far a trainer is."""
-        self.show(
-            Progressed(node_id, str(process), int(pass_id), int(batch_id), float(cost), float(samples_per_s))
-        )
+        self.show(Progressed(node_id, str(process), pass_id, batch_id, cost, samples_per_s))
 
     def table(self, headers: Sequence[str], rows: Sequence[Sequence[str]], red: AbstractSet[int]) -> None:
         """A table whose rows at the indices in `red` are wrong."""

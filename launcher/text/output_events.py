@@ -86,14 +86,15 @@ class Progressed:
 
     Attributes:
         process: its name, such as "trainer-0".
+        cost, samples_per_s: None where there is no finite number.
     """
 
     node_id: int
     process: str
     pass_id: int
     batch_id: int
-    cost: float
-    samples_per_s: float
+    cost: float | None
+    samples_per_s: float | None
 
 
 @dataclass(frozen=True)

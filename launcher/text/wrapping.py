@@ -60,14 +60,15 @@ def unsent_text(event: Unsent) -> str:
 
 def progress(event: Progressed) -> dict[str, str]:
     """The facts of a node that a step changes."""
+    speed = event.samples_per_s or 0.0
     return {
         "progress": f"pass {event.pass_id} batch {event.batch_id}",
-        "cost": f"{event.cost:.5g}",
-        "speed": f"{event.samples_per_s:,.0f} samples/s",
+        "cost": "" if event.cost is None else f"{event.cost:.5g}",
+        "speed": f"{speed:,.0f} samples/s",
         "process": event.process,
         "pass_id": str(event.pass_id),
         "batch_id": str(event.batch_id),
-        "rate": f"{event.samples_per_s:g}",
+        "rate": f"{speed:g}",
     }
 
 

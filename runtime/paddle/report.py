@@ -12,13 +12,14 @@ import os
 import select
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from paddle.env import JobEnvironment
 
 _MIN_INTERVAL_S = 0.25
 _READY_TIMEOUT_S = 5.0
 _ALIVE_S = 1.0
+_MAX_TRAINERS = 1000  # in one line, which no reader need take if it is longer than 64 KiB
 _ALIVE = b'{"event": "alive"}\n'
 
 
@@ -31,6 +32,7 @@ class Reporter:
         self._descriptor = descriptor
         self._pending: bytes | None = None
         self._next_at = 0.0
+        self._told_pushes: dict[int, tuple[int, int, int]] = {}
         if descriptor is None:
             return
         try:
@@ -75,6 +77,22 @@ class Reporter:
             self._pending = _line(event)
             if time.monotonic() >= self._next_at:
                 self._write_pending(0.0)
+
+    def pushes(self, counts: Iterable[tuple[int, int, int]], *, is_last: bool = False) -> None:
+        """Say what became of gradients in asynchronous training, as far as it was not said before.
+
+        Args:
+            counts: (trainer, how many of its gradients came, how many of those were discarded as too old).
+            is_last: wait up to 5 s for room in the pipe; else what does not go in is said with a later call.
+        """
+        with self._lock:
+            news = [each for each in counts if self._told_pushes.get(each[0]) != each]
+            for start in range(0, len(news), _MAX_TRAINERS):
+                part = news[start : start + _MAX_TRAINERS]
+                line = _line({"event": "pushes", "trainers": part})
+                if not self._write(line, _READY_TIMEOUT_S if is_last else 0.0):
+                    return
+                self._told_pushes.update({each[0]: each for each in part})
 
     def flush(self) -> None:
         """Write the newest progress if it is not out yet; waits up to 5 s for room in the pipe."""

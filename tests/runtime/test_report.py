@@ -99,6 +99,48 @@ def test_at_most_four_lines_a_second_are_written(pipe: Pipe) -> None:
     assert len(pipe.events()) <= elapsed / 0.25 + 1
 
 
+def told_pushes(pipe: Pipe) -> list[list[int]]:
+    events = pipe.events()
+    assert all(event.keys() == {"event", "trainers"} for event in events)
+    assert {event["event"] for event in events} <= {"pushes"}
+    return [count for event in events for count in event["trainers"]]
+
+
+def test_of_counts_of_pushes_only_what_changed_is_told(pipe: Pipe) -> None:
+    reporter = Reporter(pipe.theirs)
+    reporter.pushes([])
+    assert pipe.events() == []
+    reporter.pushes([(0, 5, 0), (1, 4, 2)])
+    assert pipe.events() == [{"event": "pushes", "trainers": [[0, 5, 0], [1, 4, 2]]}]
+    reporter.pushes([(0, 5, 0), (1, 5, 3)])
+    assert told_pushes(pipe) == [[1, 5, 3]]
+    reporter.pushes([(0, 5, 0), (1, 5, 3)], is_last=True)
+    assert pipe.events() == []
+
+
+def test_counts_of_many_trainers_go_in_lines_that_every_reader_takes(pipe: Pipe) -> None:
+    fcntl.fcntl(pipe.theirs, fcntl.F_SETPIPE_SZ, 1 << 20)
+    counts = [(trainer, 10**15, 10**14) for trainer in range(65535 - 4000, 65535)]
+    Reporter(pipe.theirs).pushes(counts)
+    text = os.read(pipe.ours, 1 << 20)
+    assert all(len(line) < 1 << 16 for line in text.splitlines())
+    rows = [tuple(row) for line in text.splitlines() for row in json.loads(line)["trainers"]]
+    assert rows == counts
+
+
+def test_counts_that_find_a_full_pipe_are_told_later(pipe: Pipe) -> None:
+    size = fcntl.fcntl(pipe.theirs, fcntl.F_GETPIPE_SZ)
+    reporter = Reporter(pipe.theirs)
+    os.write(pipe.theirs, b"x" * (size - 1) + b"\n")
+    begin = time.monotonic()
+    reporter.pushes([(0, 5, 1)])
+    assert time.monotonic() - begin < 2.0
+    assert os.read(pipe.ours, size).endswith(b"x\n")
+    assert pipe.events() == []
+    reporter.pushes([(0, 5, 1)])
+    assert told_pushes(pipe) == [[0, 5, 1]]
+
+
 @pytest.mark.parametrize("cost", [math.nan, math.inf, -math.inf])
 def test_a_cost_that_is_not_finite_is_still_json(pipe: Pipe, cost: float) -> None:
     tell(Reporter(pipe.theirs), 1, cost)

@@ -9,6 +9,7 @@ from launcher.errors import ConnectError, DispatchError
 from launcher.job.context import Situation
 from launcher.job.handlers.dispatch import DispatchReactions
 from launcher.nodes.failure import Kind, describe_exit
+from launcher.nodes.reports import read_pushes, read_step
 from launcher.nodes.roster import NodeRecord, ProcessRecord, ProcessState
 from launcher.plan.plan import Endpoints, Role
 
@@ -66,17 +67,17 @@ class ProcessReactions:
 
     def progress(self, record: NodeRecord, event: MessageEvent) -> None:
         """A trainer made a step."""
-        fields = event.fields
-        name = self._roster.known(fields["proc"])
+        name = self._roster.known(event.fields["proc"])
+        step = read_step(event.fields)
         self._situation.clock.note_first_step()
-        self._situation.console.progress(
-            record.node.node_id,
-            fields["pass_id"],
-            fields["batch_id"],
-            fields["cost"],
-            fields["samples_per_s"],
-            process=name,
-        )
+        self._situation.console.progress(record.node.node_id, *step, process=name)
+
+    def pushes(self, record: NodeRecord, event: MessageEvent) -> None:
+        """A pserver in asynchronous training told what became of gradients; from others it means nothing."""
+        process = self._roster.processes.get(self._roster.known(event.fields["proc"]))
+        pushes = read_pushes(event.fields, len(self._situation.plan.trainer_nodes))
+        if process is not None and process.process.role is Role.PSERVER:
+            process.pushes = pushes
 
     def exited(self, record: NodeRecord, event: MessageEvent) -> None:
         """The process is gone; only with 0 it may end by itself, a trainer or a Fluid script that served."""

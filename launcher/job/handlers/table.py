@@ -49,6 +49,7 @@ def handlers(
             "started": processes.started,
             "ready": processes.ready,
             "progress": processes.progress,
+            "pushes": processes.pushes,
             "exited": processes.exited,
             "stalled": stalls.stalled,
             "recovered": stalls.recovered,

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Frames on their way to the launcher: the most urgent first, in bounded memory, without ever blocking.
 
-Control frames always go out. `progress` keeps the newest per process. `line` frames are dropped and counted
-while more than LINES_LIMIT bytes wait: the log file has them, and a frame in their place says how many bytes.
+Control frames always go out. `progress` and `pushes` keep the newest per process. `line` frames are dropped and
+counted while more than LINES_LIMIT bytes wait: the log file has them, and a frame in their place says how many bytes.
 Sentences for the user are counted instead of sent when they come too fast. File chunks are asked for only when
 the link has room, in turn with lines. The first line after a quiet moment goes out at once; small ones that
 follow wait for up to PACE_S and travel together: a packet costs a launcher of many nodes more than its bytes.
@@ -16,7 +16,7 @@ from collections import deque
 from typing import Any, Callable, Deque, Dict, List, Optional, Tuple
 
 from agent.link.loop import Loop, Timer
-from agent.link.protocol import encode
+from agent.link.protocol import Fields, encode
 
 LINES_LIMIT = 1 << 20  # bytes
 WRITE_SIZE = 1 << 16
@@ -40,7 +40,7 @@ class Outbox:
         self._lines_turn = True
         self._current = memoryview(b"")
         self._control: Deque[bytes] = deque()
-        self._progress: Dict[str, Dict[str, Any]] = {}
+        self._newest: Dict[Tuple[str, str], Fields] = {}
         self._lines: Deque[bytes] = deque()
         self._lines_size = 0
         self._dropped: Dict[str, Tuple[int, str]] = {}
@@ -75,9 +75,9 @@ class Outbox:
         if count:
             self.send("notice", text="%d more remarks came too fast and are left out" % count)
 
-    def progress(self, proc: str, fields: Dict[str, Any]) -> None:
-        """Queue a process's progress; an older one that still waits is replaced."""
-        self._progress[proc] = fields
+    def newest(self, kind: str, proc: str, fields: Fields) -> None:
+        """Queue what a process tells again and again; an older frame of its kind that still waits is replaced."""
+        self._newest[kind, proc] = fields
         self.pump()
 
     def line(self, proc: str, body: bytes, log: str, partial: bool, moment: float) -> None:
@@ -103,7 +103,7 @@ class Outbox:
     @property
     def empty(self) -> bool:
         """Whether every frame so far was handed to the operating system."""
-        return not (self._current or self._control or self._progress or self._lines)
+        return not (self._current or self._control or self._newest or self._lines)
 
     def pump(self) -> None:
         """Write what the link takes now; the loop goes on when it takes more."""
@@ -152,9 +152,9 @@ class Outbox:
     def _choose(self) -> Optional[bytes]:
         if self._control:
             return self._control.popleft()
-        if self._progress:
-            proc = next(iter(self._progress))
-            return encode("progress", dict(self._progress.pop(proc), proc=proc))
+        if self._newest:
+            kind, proc = next(iter(self._newest))
+            return encode(kind, dict(self._newest.pop((kind, proc)), proc=proc))
         self._lines_turn = not self._lines_turn
         first, second = self._next_line, self.next_chunk
         if not self._lines_turn:

@@ -45,6 +45,7 @@ AGENT_KINDS = frozenset(
         "started",
         "ready",
         "progress",
+        "pushes",
         "line",
         "exited",
         "file",

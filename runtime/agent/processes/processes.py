@@ -134,7 +134,7 @@ class Processes:
             self._loop,
             fd,
             ready=lambda fields: self._outbox.send("ready", **dict(fields, proc=name)),
-            progress=lambda fields: self._outbox.progress(name, fields),
+            newest=lambda kind, fields: self._outbox.newest(kind, name, fields),
             pulse=pulse,
             tell=lambda sentence: self._outbox.notice("%s: %s" % (name, sentence)),
         )

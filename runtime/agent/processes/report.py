@@ -1,19 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the JSON lines a process reports: `ready`, `progress`, `alive`, nothing else, nothing unbounded."""
+"""Reads the JSON lines a process reports: `ready`, `progress`, `pushes`, `alive`, nothing else, nothing unbounded.
+
+A line counts if every field is what it should be; any other is told once and ignored. So the launcher gets no
+value that it cannot show or add up.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import sys
 import time
-from typing import Any, Callable, Dict, Optional
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
+from agent.link.fields import whole, whole_numbers
 from agent.link.loop import Loop, Timer
+from agent.link.protocol import Fields
 from agent.processes.stall_detector import Pulse
 
 LINE_LIMIT = 1 << 16
-PROGRESS_S = 0.25
-_NUMBERS = ("pass_id", "batch_id", "step", "cost", "samples", "samples_per_s")
+NEWEST_S = 0.25
+MAX_TRAINERS = 65535  # as `paddle pserver` takes
+MAX_COUNT = 1 << 53  # what every reader of JSON can hold
+MAX_ENDPOINTS = 4096
 
 
 class Report:
@@ -21,7 +30,7 @@ class Report:
 
     Args:
         ready: called with the fields of `ready`.
-        progress: called with the newest fields of `progress`, at most 4 times a second.
+        newest: called with a kind, `progress` or `pushes`, and its newest fields, at most 4 times a second each.
         pulse: learns of signs of life and steps.
         tell: called once, with a sentence, when the process writes something else.
     """
@@ -30,26 +39,27 @@ class Report:
         self,
         loop: Loop,
         fd: int,
-        ready: Callable[[Dict[str, Any]], None],
-        progress: Callable[[Dict[str, Any]], None],
+        ready: Callable[[Fields], None],
+        newest: Callable[[str, Fields], None],
         pulse: Pulse,
         tell: Callable[[str], None],
     ) -> None:
         self._loop = loop
         self._fd = fd
         self._ready = ready
-        self._progress = progress
+        self._tell_newest = newest
         self._pulse = pulse
         self._tell: Optional[Callable[[str], None]] = tell
         self._buffer = b""
-        self._newest: Optional[Dict[str, Any]] = None
+        self._newest: Dict[str, Fields] = {}
+        self._counts: Dict[int, List[int]] = {}
         self._timer: Optional[Timer] = None
         self._open = True
         os.set_blocking(fd, False)
         loop.on_readable(fd, self._read)
 
     def drain(self) -> None:
-        """Take what is there now and pass on a progress that waits for its turn."""
+        """Take what is there now and pass on what waits for its turn."""
         for _ in range(16):
             if not self._open or not self._read():
                 break
@@ -82,40 +92,36 @@ class Report:
 
     def _take(self, line: bytes) -> None:
         try:
-            event = json.loads(line.decode())
-        except (ValueError, RecursionError):
-            self._junk(repr(line[:80]))
+            kind, fields = _read(line)
+        except (ValueError, RecursionError) as error:
+            self._junk("%r: %s" % (line[:80], error))
             return
-        kind = event.get("event") if isinstance(event, dict) else None
-        if (
-            kind == "ready"
-            and _texts(event.get("endpoints", []))
-            and _texts(event.get("sparse_endpoints", []))
-        ):
-            self._ready({name: event.get(name, []) for name in ("endpoints", "sparse_endpoints")})
+        if kind == "ready":
+            self._ready(fields)
         elif kind == "alive":
             self._pulse.beat(time.monotonic())
         elif kind == "progress":
             self._pulse.step(time.monotonic())
-            self._newest = {
-                name: event[name] for name in _NUMBERS if isinstance(event.get(name), (int, float))
-            }
-            if self._timer is None:
-                self._pass_on()
-                self._timer = self._loop.after(PROGRESS_S, self._again)
+            self._wait_turn(kind, fields)
         else:
-            self._junk(repr(line[:80]))
+            self._counts.update((count[0], count) for count in fields["trainers"])
+            self._wait_turn(kind, {"trainers": [self._counts[trainer] for trainer in sorted(self._counts)]})
+
+    def _wait_turn(self, kind: str, fields: Fields) -> None:
+        self._newest[kind] = fields
+        if self._timer is None:
+            self._again()
 
     def _again(self) -> None:
         self._timer = None
-        if self._newest is not None:
+        if self._newest:
             self._pass_on()
-            self._timer = self._loop.after(PROGRESS_S, self._again)
+            self._timer = self._loop.after(NEWEST_S, self._again)
 
     def _pass_on(self) -> None:
-        if self._newest is not None:
-            newest, self._newest = self._newest, None
-            self._progress(newest)
+        newest, self._newest = self._newest, {}
+        for kind, fields in newest.items():
+            self._tell_newest(kind, fields)
 
     def _junk(self, what: str) -> None:
         if self._tell is not None:
@@ -123,5 +129,56 @@ class Report:
             self._tell = None
 
 
-def _texts(value: Any) -> bool:
-    return isinstance(value, list) and len(value) <= 4096 and all(isinstance(item, str) for item in value)
+def _read(line: bytes) -> Tuple[str, Fields]:
+    """Return the kind and the fields of a line.
+
+    Raises:
+        ValueError, RecursionError: it is not a report.
+    """
+    event = json.loads(line.decode())
+    kind = event.get("event") if isinstance(event, dict) else None
+    if kind == "ready":
+        return kind, {name: _endpoints(event, name) for name in ("endpoints", "sparse_endpoints")}
+    if kind == "progress":
+        fields: Fields = {name: whole(event, name) for name in ("pass_id", "batch_id", "step", "samples")}
+        fields.update((name, _real_or_none(event, name)) for name in ("cost", "samples_per_s"))
+        return kind, fields
+    if kind == "pushes":
+        return kind, {"trainers": _counts_of_trainers(event.get("trainers"))}
+    if kind == "alive":
+        return kind, {}
+    raise ValueError("no report")
+
+
+def _endpoints(event: Fields, name: str) -> List[str]:
+    value = event.get(name, [])
+    if not isinstance(value, list) or len(value) > MAX_ENDPOINTS:
+        raise ValueError("%s must be a list of at most %d texts" % (name, MAX_ENDPOINTS))
+    if not all(isinstance(item, str) for item in value):
+        raise ValueError("%s must be texts" % name)
+    return value
+
+
+def _real_or_none(event: Fields, name: str) -> Optional[float]:
+    """A finite number; None where it is null: JSON has no NaN."""
+    value = event.get(name, "")
+    if value is None:
+        return None
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not is_number or not abs(value) <= sys.float_info.max:
+        raise ValueError("%s must be a finite number or null, got %.80r" % (name, value))
+    return float(value)
+
+
+def _counts_of_trainers(value: Any) -> List[List[int]]:
+    """Lists of a trainer, how many of its gradients came, and how many of those were discarded."""
+    if not isinstance(value, list):
+        raise ValueError("trainers must be a list")
+    return [_count(item) for item in value]
+
+
+def _count(value: Any) -> List[int]:
+    count = whole_numbers({"trainers": value}, "trainers")
+    if len(count) != 3 or count[0] >= MAX_TRAINERS or not count[2] <= count[1] <= MAX_COUNT:
+        raise ValueError("expected [trainer, pushed, discarded], got %.80r" % (value,))
+    return count

@@ -23,7 +23,7 @@ from paddle.pserver.service import Desk, Service
 from paddle.pserver.session import Session, Sessions
 from paddle.pserver.session_facts import sessions_from_json, sessions_to_json
 from paddle.pserver.store import Store
-from paddle.pserver.sync import Waiting
+from paddle.pserver.sync import PushCount, Waiting
 from paddle.pserver.training import Training
 
 _log = logging.getLogger(__name__)
@@ -103,6 +103,10 @@ class Engine:
     def is_quiet(self) -> bool:
         """Whether `facts` and the store together are the whole state."""
         return self._service.is_quiet
+
+    def push_counts(self) -> tuple[PushCount, ...]:
+        """Return what became of every trainer's gradients; empty where none is ever too old."""
+        return self._service.push_counts()
 
     def facts(self) -> dict[str, Any]:
         """Return who did what so far, as JSON."""

@@ -20,6 +20,7 @@ from paddle.pserver.message import DamagedError, Frame, Message, Verb, error_mes
 from paddle.pserver.reading import READER, peer_name
 from paddle.pserver.stream_door import StreamDoor
 from paddle.pserver.stream_port import StreamPort
+from paddle.pserver.sync import PushCount
 from paddle.pserver.transport import Router
 
 _log = logging.getLogger(__name__)
@@ -31,7 +32,11 @@ _MAX_PEERS = 256
 
 
 class Port:
-    """One engine on one socket; everything but `stop` belongs to the thread that calls `serve`."""
+    """One engine on one socket; everything but `stop` belongs to the thread that calls `serve`.
+
+    Attributes:
+        push_counts: the engine's as they were less than two seconds ago; any thread may read them.
+    """
 
     def __init__(
         self,
@@ -41,6 +46,7 @@ class Port:
         streams: StreamDoor | None = None,
     ) -> None:
         self._router, self._engine = router, engine
+        self.push_counts: tuple[PushCount, ...] = ()
         self._streams: StreamPort | None = None
         if streams is not None:
             self._streams = StreamPort(streams, router.bells, self._handle, engine.lose)
@@ -69,10 +75,12 @@ class Port:
                     next_tick = time.monotonic() + _TICK_S
                     self._deliver(self._engine.tick())
                     self._tell_strangers()
+                    self.push_counts = self._engine.push_counts()
                     for entrance in (self._local, self._streams):
                         if entrance is not None:
                             entrance.tick()
         finally:
+            self.push_counts = self._engine.push_counts()
             if self._streams is not None:
                 self._streams.close()
             if self._local is not None:

@@ -29,7 +29,7 @@ from paddle.pserver.named_values import (
 from paddle.pserver.served import Served
 from paddle.pserver.service import Desk
 from paddle.pserver.store import Store
-from paddle.pserver.sync import Barrier, Waiting
+from paddle.pserver.sync import Barrier, PushCount, Waiting
 from paddle.pserver.value_parts import pack, wishes_of
 
 _log = logging.getLogger(__name__)
@@ -128,6 +128,10 @@ class ProgramService:
         barrier = self._all_sent
         missing = barrier.missing(self._desk.left)
         return [Waiting("for gradients", barrier, missing)] if barrier.arrived else []
+
+    def push_counts(self) -> tuple[PushCount, ...]:
+        """See `Service.push_counts`: every gradient is applied."""
+        return ()
 
     def facts(self) -> dict[str, Any]:
         """See `Service.facts`."""

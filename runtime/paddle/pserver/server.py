@@ -13,6 +13,7 @@ import secrets
 import signal
 import threading
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import FrameType
@@ -32,6 +33,7 @@ from paddle.pserver.port import Port
 from paddle.pserver.revival import Identity, Revival
 from paddle.pserver.safekeeping import Safety
 from paddle.pserver.stream_door import open_stream_door
+from paddle.pserver.sync import PushCount
 from paddle.pserver.transport import Router
 from paddle.report import Reporter
 
@@ -40,6 +42,7 @@ _log = logging.getLogger(__name__)
 _PING_TIMEOUT_S = 10.0
 _JOIN_S = 5.0
 _MAX_IO_THREADS = 4
+_REPORT_EVERY_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +176,17 @@ class Server:
         finally:
             links.close()
 
+    @property
+    def push_counts(self) -> list[PushCount]:
+        """What became of every trainer's gradients, summed over the ports; empty in synchronous training."""
+        pushed: Counter[int] = Counter()
+        discarded: Counter[int] = Counter()
+        for port in self._ports:
+            for each in port.push_counts:
+                pushed[each.trainer] += each.pushed
+                discarded[each.trainer] += each.discarded
+        return [PushCount(trainer, n, discarded[trainer]) for trainer, n in sorted(pushed.items())]
+
     def close(self) -> None:
         """Stop serving; waits for all threads, at most 5 s each."""
         for port in self._ports:
@@ -260,13 +274,16 @@ def run(arguments: Sequence[str], environment: JobEnvironment) -> int:
         signal.signal(which, on_signal)
     try:
         server.ping()
-        Reporter.from_environment(environment).ready(server.endpoints, server.sparse_endpoints)
+        reporter = Reporter.from_environment(environment)
+        reporter.ready(server.endpoints, server.sparse_endpoints)
         for number in range(len(server.endpoints) + len(server.sparse_endpoints)):
             _log.info("Waiting parameterServer[%d]", number)
-        server.stopped.wait()
+        while not server.stopped.wait(_REPORT_EVERY_S):
+            reporter.pushes(server.push_counts)
         _log.info("stopping")
     finally:
         server.close()
+    reporter.pushes(server.push_counts, is_last=True)
     if revival is not None and server.is_over:
         revival.clear()
     return 1 if server.failed else 0

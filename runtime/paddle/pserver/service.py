@@ -16,7 +16,7 @@ from paddle.pserver.message import Message, Verb
 from paddle.pserver.options import EngineOptions
 from paddle.pserver.readers import Shown
 from paddle.pserver.store import Store
-from paddle.pserver.sync import Waiting
+from paddle.pserver.sync import PushCount, Waiting
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +89,9 @@ class Service(Protocol):
 
     def waiting(self) -> list[Waiting]:
         """Return the barriers at which somebody waits, and for whom."""
+
+    def push_counts(self) -> tuple[PushCount, ...]:
+        """Return what became of every trainer's gradients; empty where none is ever too old."""
 
     def facts(self) -> dict[str, Any]:
         """Return where trainers are, as JSON."""

@@ -76,6 +76,14 @@ class Waiting(NamedTuple):
         return [trainer for trainer, _ in (self.take or self.barrier.take)()]
 
 
+class PushCount(NamedTuple):
+    """How many gradients of a trainer one server has seen, and how many of them it discarded as too old."""
+
+    trainer: int
+    pushed: int
+    discarded: int
+
+
 class LagGate:
     """Asynchronous training: which gradients are too old to be applied.
 
@@ -88,10 +96,12 @@ class LagGate:
         self.threshold = max(int(num_trainers * ratio), 2)
         self._steps = 0
         self._last_steps: Counter[int] = Counter()
+        self._pushed: Counter[int] = Counter()
+        self._too_old: Counter[int] = Counter()
         self.reset_counts()
 
     def reset_counts(self) -> None:
-        """Start the statistics again; what is accepted does not change."""
+        """Start the statistics again; what is accepted does not change, nor do the `counts` of the whole job."""
         self.total = 0
         self.distances: Counter[int] = Counter()
         self.discarded: Counter[int] = Counter()
@@ -101,21 +111,29 @@ class LagGate:
         self._steps += 1
         distance = self._steps - self._last_steps[trainer]
         self._last_steps[trainer] = self._steps
+        self._pushed[trainer] += 1
         self.total += 1
         self.distances[distance] += 1
         accepted = distance < self.threshold
         if not accepted:
             self.discarded[trainer] += 1
+            self._too_old[trainer] += 1
         return accepted
 
+    def counts(self) -> tuple[PushCount, ...]:
+        """Return what became of every trainer's gradients since the job began, in the order of trainer ids."""
+        return tuple(PushCount(each, n, self._too_old[each]) for each, n in sorted(self._pushed.items()))
+
     def facts(self) -> list[list[int]]:
-        """Return what decides about the next gradients: steps so far, then (trainer, its last step) of each."""
-        return [[self._steps], *([trainer, step] for trainer, step in sorted(self._last_steps.items()))]
+        """Return what outlives the process: steps so far, then (trainer, its last step, pushed, discarded) of each."""
+        return [[self._steps], *([each, self._last_steps[each], *n] for each, *n in self.counts())]
 
     def take_up(self, facts: list[list[int]]) -> None:
         """Go on where the gate was that gave these `facts`."""
-        (self._steps,), *last = facts
-        self._last_steps = Counter({each[0]: each[1] for each in last})
+        (self._steps,), *each = facts
+        self._last_steps = Counter({trainer: step for trainer, step, _, _ in each})
+        self._pushed = Counter({trainer: pushed for trainer, _, pushed, _ in each})
+        self._too_old = Counter({trainer: discarded for trainer, _, _, discarded in each})
 
     def describe(self) -> str:
         """Return the statistics since the last reset in one line."""

@@ -21,7 +21,7 @@ from paddle.pserver.pushes import Pushes, RefusedPush
 from paddle.pserver.readers import Shown
 from paddle.pserver.service import Desk
 from paddle.pserver.store import Store
-from paddle.pserver.sync import Barrier, Waiting
+from paddle.pserver.sync import Barrier, PushCount, Waiting
 from paddle.pserver.values import answer_to_push, part_of_table, part_of_values, rows_of_tables, values_of
 
 _log = logging.getLogger(__name__)
@@ -62,6 +62,10 @@ class Training:
     def is_quiet(self) -> bool:
         """Whether `facts` and the store together are the whole state: values are there, no gradient waits."""
         return self._model.is_ready and not self._pushes.arrived.arrived
+
+    def push_counts(self) -> tuple[PushCount, ...]:
+        """See `Service.push_counts`."""
+        return self._model.lag.counts() if self._model.lag is not None else ()
 
     def facts(self) -> dict[str, Any]:
         """Return where trainers are, as JSON."""

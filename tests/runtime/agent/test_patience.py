@@ -35,7 +35,8 @@ mute()
 STEPS = """
 import os, time
 fd = int(os.environ['PADDLE_REPORT_FD'])
-os.write(fd, b'{"event": "progress", "step": 1}\\n')
+numbers = b'"pass_id": 0, "batch_id": 0, "step": 1, "cost": 1, "samples": 1, "samples_per_s": 1'
+os.write(fd, b'{"event": "progress", ' + numbers + b'}\\n')
 def stuck_in_the_second_step(): time.sleep(60)
 stuck_in_the_second_step()
 """

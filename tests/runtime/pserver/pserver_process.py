@@ -85,6 +85,13 @@ class PserverProcess:
         found: dict[str, Any] = json.loads(line) if line else {}
         return found
 
+    def reports(self) -> list[dict[str, Any]]:
+        """What the process has reported since it was ready, or since the last call."""
+        data = b""
+        while select.select([self._report], [], [], 0)[0] and (part := os.read(self._report, 65536)):
+            data += part
+        return [json.loads(line) for line in data.splitlines()]
+
     def end(self, number: signal.Signals = signal.SIGTERM) -> tuple[int, str]:
         """Send a signal; return exit code and output."""
         self.process.send_signal(number)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import random
 
 import pytest
@@ -95,6 +96,20 @@ def test_statistics_start_again_and_the_rule_goes_on() -> None:
     gate.reset_counts()
     assert "discarded 0 of 0" in gate.describe()
     assert [gate.accept(trainer) for trainer in (0, 0, 1)] == [True, True, False]
+
+
+def test_counts_of_the_whole_job_outlive_the_statistics_and_the_process() -> None:
+    gate = LagGate(3, 1.5)
+    for trainer in (0, 0, 2, 0, 0, 0, 2):
+        gate.accept(trainer)
+    gate.reset_counts()
+    assert gate.counts() == ((0, 5, 0), (2, 2, 1))
+    again = LagGate(3, 1.5)
+    again.take_up(json.loads(json.dumps(gate.facts())))
+    assert again.counts() == gate.counts()
+    pushes = (2, 0, 0, 1, 0, 2)
+    assert [gate.accept(each) for each in pushes] == [again.accept(each) for each in pushes]
+    assert again.counts() == gate.counts()
 
 
 @pytest.mark.parametrize(("wanted", "used"), [(0.5, 1.5), (1.0, 1.5), (1.01, 1.01), (4.0, 4.0)])

@@ -171,46 +171,6 @@ def test_the_same_name_cannot_run_twice_at_a_time(node: Node) -> None:
     assert "running already" in node.expect("failed", request="start").fields["detail"]
 
 
-def test_ready_and_progress_are_passed_on(node: Node) -> None:
-    node.python(
-        "import json, os; report = os.fdopen(int(os.environ['PADDLE_REPORT_FD']), 'w');"
-        "print(json.dumps({'event': 'ready', 'endpoints': ['10.0.0.1:7164'], 'sparse_endpoints': []}), file=report);"
-        "print(json.dumps({'event': 'progress', 'step': 8, 'cost': 5.1, 'secret': 'x'}), file=report, flush=True)"
-    )
-    assert node.expect("ready").fields["endpoints"] == ["10.0.0.1:7164"]
-    assert node.expect("progress").fields == {"proc": "trainer-0", "step": 8, "cost": 5.1}
-
-
-def test_progress_is_told_at_most_four_times_a_second_and_the_last_one_always(node: Node) -> None:
-    node.python(
-        "import json, os, time; fd = int(os.environ['PADDLE_REPORT_FD'])\n"
-        "for step in range(100):\n"
-        "    os.write(fd, json.dumps({'event': 'progress', 'step': step}).encode() + b'\\n')\n"
-        "    time.sleep(0.01)\n"
-    )
-    node.expect("exited", code=0)
-    steps = [event.fields["step"] for event in node.messages("progress")]
-    assert steps[-1] == 99
-    assert len(steps) <= 12  # a second on an idle machine, more on a busy one
-
-
-@pytest.mark.parametrize(
-    "junk", ["no json", "[" * 50_000, '{"event": "ready", "endpoints": "x"}', "\udcff", "x" * 500_000]
-)
-def test_junk_on_the_report_pipe_is_told_once_and_ignored(node: Node, junk: str) -> None:
-    (node.root / "job" / "junk").write_bytes(junk.encode("utf-8", "surrogateescape"))
-    node.python(
-        "import os; fd = int(os.environ['PADDLE_REPORT_FD']); junk = open('junk', 'rb').read()\n"
-        "for _ in range(3):\n"
-        "    for start in range(0, len(junk), 4096): os.write(fd, junk[start:start + 4096])\n"
-        "    os.write(fd, b'\\n')\n"
-        'os.write(fd, b\'{"event": "progress", "step": 1}\\n\')\n'
-    )
-    node.expect("progress", step=1)
-    node.expect("exited", code=0)
-    assert len([event for event in node.messages("notice") if "report pipe" in event.fields["text"]]) == 1
-
-
 def test_an_orphan_of_a_process_does_not_delay_its_exit_and_is_still_heard(node: Node) -> None:
     (node.root / "job" / "go").unlink(missing_ok=True)
     node.start(["sh", "-c", "(while [ ! -e go ]; do sleep 0.05; done; echo late) & echo early"])

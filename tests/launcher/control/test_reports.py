@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What processes report of themselves, from their agents' messages to `status` and the last screen."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launcher.control import job_status, known_jobs, status_file
+from launcher.control.job_status import Observer
+from launcher.control.status_text import as_json, detail
+from launcher.errors import ProtocolError
+from launcher.job import ending
+from launcher.job.starter import Starter
+from launcher.screen.screen import Screen
+from launcher.system.state_dir import StatePlaces
+from tests.launcher.control.test_control_state import put, record
+from tests.launcher.control_jobs import Bench
+from tests.launcher.staged_job import JOB, StagedJob
+
+LARGE = 1 << 53
+NONSENSE = """
+import os
+step = '{"event": "progress", "pass_id": 0, "batch_id": 0, "step": 1, "cost": 1.5, "samples": 1, "samples_per_s": 1}'
+for line in (
+    step.replace('"pass_id": 0', '"pass_id": 1e999'),
+    step.replace('"pass_id": 0, ', ''),
+    step.replace('1.5', 'null'),
+    step.replace('1.5', 'NaN'),
+    '{"event": "pushes", "trainers": [[70, 1, 0]]}',
+    '{"event": "pushes", "trainers": [[0, 1, 2]]}',
+):
+    os.write(int(os.environ["PADDLE_REPORT_FD"]), (line + chr(10)).encode())
+"""
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Iterator[StagedJob]:
+    """A pserver and a trainer on each of three nodes."""
+    job = StagedJob(tmp_path, "HOSTS = ['a', 'b', 'c']\n")
+    starter = Starter(job.situation, "key")
+    job.situation.clock.enter("run")
+    starter.start(starter.pservers())
+    for node_id, agent in enumerate(job.agents):
+        agent.say(
+            "ready", proc=f"pserver-{node_id}", endpoints=[f"10.0.0.{node_id + 1}:7164"], sparse_endpoints=[]
+        )
+    job.settle()
+    starter.start(starter.trainers(job.situation.plan))
+    job.settle()
+    yield job
+    job.console.close()
+
+
+def tell(job: StagedJob, node_id: int, *trainers: object, proc: str = "") -> None:
+    job.agents[node_id].say("pushes", proc=proc or f"pserver-{node_id}", trainers=list(trainers))
+    job.settle()
+
+
+def status(job: StagedJob) -> dict[str, Any]:
+    """What status.json says after a way through the file."""
+    taken = job_status.take(JOB, Screen(), job.roster, Observer())
+    return status_file.read(json.loads(json.dumps(taken)))
+
+
+def told(job: StagedJob) -> dict[str, tuple[object, object]]:
+    """Pushed and discarded of all processes that have them."""
+    return {
+        one["name"]: (one["pushed"], one["discarded"]) for one in status(job)["processes"] if "pushed" in one
+    }
+
+
+def test_what_pservers_count_is_summed_by_trainer(job: StagedJob) -> None:
+    tell(job, 0, [0, 10, 0], [2, 4, 3])
+    tell(job, 1, [0, 10, 1], [2, 5, 3])
+    assert told(job) == {"trainer-0": (20, 1), "trainer-2": (9, 6)}
+
+
+def test_the_newest_counts_of_a_pserver_replace_its_older_ones(job: StagedJob) -> None:
+    for count in (3, 7):
+        tell(job, 0, [0, 10 * count, count])
+    assert told(job) == {"trainer-0": (70, 7)}
+
+
+def test_synchronous_training_shows_no_counts(job: StagedJob) -> None:
+    assert told(job) == {}
+    assert ending.discards(job.roster) == []
+
+
+def test_counts_of_trainers_that_the_job_does_not_have_or_from_others_than_pservers_mean_nothing(
+    job: StagedJob,
+) -> None:
+    tell(job, 0, [3, 10, 1], [1, 8, 0])
+    tell(job, 0, [0, 10, 1], proc="trainer-0")
+    assert told(job) == {"trainer-1": (8, 0)}
+
+
+@pytest.mark.parametrize(
+    "trainers",
+    [
+        None,
+        7,
+        [7],
+        [[0, 1]],
+        [[0, 1, 0, 0]],
+        [[0, 1, 2]],
+        [[-1, 1, 0]],
+        [["0", 1, 0]],
+        [[0, 1.0, 0]],
+        [[0, True, 0]],
+        [[0, LARGE + 1, 0]],
+        [[[], 1, 0]],
+    ],
+    ids=repr,
+)
+def test_counts_that_are_something_else_are_an_error_of_their_node(job: StagedJob, trainers: object) -> None:
+    job.agents[1].say("pushes", proc="pserver-1", trainers=trainers)
+    with pytest.raises(ProtocolError, match="b: its 'pushes' message cannot be read"):
+        job.settle()
+    assert told(job) == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("pass_id", float("inf")),
+        ("batch_id", None),
+        ("pass_id", LARGE + 1),
+        ("cost", float("nan")),
+        ("cost", 10**400),
+        ("cost", "1.5"),
+        ("samples_per_s", float("inf")),
+    ],
+)
+def test_a_step_that_is_something_else_is_an_error_of_its_node(
+    job: StagedJob, name: str, value: object
+) -> None:
+    step = {"pass_id": 0, "batch_id": 0, "cost": 1.0, "samples_per_s": 1.0}
+    job.agents[1].say("progress", proc="trainer-1", **{**step, name: value})
+    with pytest.raises(ProtocolError, match="b: its 'progress' message cannot be read"):
+        job.settle()
+
+
+def test_a_step_without_a_cost_is_shown_without_one(job: StagedJob) -> None:
+    job.agents[1].say("progress", proc="trainer-1", pass_id=2, batch_id=3, cost=None, samples_per_s=None)
+    job.settle()
+
+
+def test_a_job_whose_process_reports_nonsense_is_done(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    (tmp_path / "ws" / "train.py").write_text(NONSENSE)
+    try:
+        done = bench.run("-p", "ws", "--conf=conf.py", "--mode=collective")
+    finally:
+        bench.close()
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "ignored on the report pipe" in done.stdout
+
+
+def test_the_last_screen_says_of_whom_how_many_gradients_were_discarded(job: StagedJob) -> None:
+    tell(job, 0, [0, 400, 0], [2, 200, 60])
+    tell(job, 1, [2, 200, 60])
+    assert ending.discards(job.roster) == ["trainer 2: 120 of 400 gradients were discarded as too old"]
+    tell(job, 2, [0, 410, 3])
+    assert ending.discards(job.roster) == [
+        "trainer 2: 120 of 400 gradients were discarded as too old; trainer 0: 3 of 810"
+    ]
+
+
+def test_the_last_screen_names_the_few_who_lost_most(tmp_path: Path) -> None:
+    hosts = [f"h{number}" for number in range(7)]
+    job = StagedJob(tmp_path, f"HOSTS = {hosts}\n")
+    starter = Starter(job.situation, "key")
+    starter.start(starter.pservers())
+    job.settle()
+    tell(job, 0, *([trainer, 100, 10 + trainer] for trainer in range(7)))
+    (line,) = ending.discards(job.roster)
+    job.console.close()
+    assert line.startswith("trainer 6: 16 of 100 gradients were discarded as too old; trainer 5: 15 of 100; ")
+    assert line.endswith("; trainer 3: 13 of 100; 3 more trainers: 33 of 300")
+
+
+def test_status_shows_what_was_discarded_and_json_has_both_numbers(job: StagedJob, tmp_path: Path) -> None:
+    tell(job, 0, [0, 1200, 0], [2, 400, 120])
+    where = StatePlaces(tmp_path / "jobs", tmp_path / "short")
+    directory = put(where, record(JOB), **job_status.take(JOB, Screen(), job.roster, Observer()))
+    found = known_jobs.read(directory)
+    assert found is not None
+    head, *lines = [
+        line for line in detail(found, 0.0) if line.startswith(("  process", "  pserver", "  trainer"))
+    ]
+    assert head.endswith("discarded")
+    assert {line.split()[0]: line[head.index("discarded") :].strip() for line in lines} == {
+        **{f"pserver-{number}": "" for number in range(3)},
+        "trainer-0": "0 of 1200",
+        "trainer-1": "",
+        "trainer-2": "120 of 400",
+    }
+    shown = {one["name"]: one for one in as_json(found)["status"]["processes"]}
+    assert (shown["trainer-2"]["pushed"], shown["trainer-2"]["discarded"]) == (400, 120)
+
+
+def test_status_of_synchronous_training_has_no_such_column(job: StagedJob, tmp_path: Path) -> None:
+    where = StatePlaces(tmp_path / "jobs", tmp_path / "short")
+    directory = put(where, record(JOB), **job_status.take(JOB, Screen(), job.roster, Observer()))
+    found = known_jobs.read(directory)
+    assert found is not None
+    assert "discarded" not in "\n".join(detail(found, 0.0))
