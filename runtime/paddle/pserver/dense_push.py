@@ -78,11 +78,13 @@ class DensePush:
         self._homes: dict[int, Array] = {}
         self.count = inspection.add(index)
 
-    def transfer(self, head: Message, rows: Sequence[Section], kind: type[Transfer] = Transfer) -> Transfer:
-        """Return the request: a message with all, or one that chunks follow, of the given kind."""
+    def transfer(self, head: Message, rows: Sequence[Section], *, wants_values: bool) -> Transfer:
+        """Return the request: a message with all, or one that chunks follow."""
         if self.count > 1:
             head = head._replace(extra=self.count, sections=tuple(rows))
-            return kind(head, self.count, self._chunk, self._deliver, self._place)
+            return Transfer(
+                head, self.count, self._chunk, self._deliver, self._place, wants_values=wants_values
+            )
         slab = self._chunk(0) if self.count else Section("", np.zeros(0, np.float32))
         return Transfer(head._replace(sections=(slab, *rows)))
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from paddle.errors import PaddleError
 from paddle.pserver.configuration import Configuration
 from paddle.pserver.keeping import NOBODY, Keeper
-from paddle.pserver.message import Message, Section, Verb, error_message
+from paddle.pserver.message import IDLE, Message, Section, Verb, error_message
 from paddle.pserver.options import EngineOptions
 from paddle.pserver.readers import Readers
 from paddle.pserver.reading import READER
@@ -111,7 +111,7 @@ class Engine:
     def facts(self) -> dict[str, Any]:
         """Return who did what so far, as JSON."""
         return {
-            "sessions": sessions_to_json(self._sessions, self._service.reads),
+            "sessions": sessions_to_json(self._sessions, self._is_to_come),
             "training": self._service.facts(),
         }
 
@@ -197,17 +197,25 @@ class Engine:
             self._out.append(Reply(address, reply))
 
     def _on_status(self, address: bytes, message: Message) -> None:
-        """Tell a trainer that hears nothing what keeps it; make up for a request or a reply that got lost."""
+        """Tell a trainer that hears nothing what keeps it; make up for a request or a reply that got lost.
+
+        `value` is 0, or 1 and the number of a chunk that the trainer has sent and that was not answered.
+        """
         session = self._sessions.find(message)
-        is_open = message.request == session.last and session.reply is None
-        if message.request > session.last or (is_open and self._service.is_cut(session.trainer)):
+        trainer, is_open = session.trainer, message.request == session.last and session.reply is None
+        if message.request > session.last or (is_open and self._service.is_cut(trainer)):
             self._send(address, message, Message(Verb.REPEAT))
+        elif message.value:
+            if is_open and self._service.lacks(trainer, message.value - 1):
+                self._send(address, message, Message(Verb.REPEAT, value=message.value))
         elif session.reply is not None:
             self._out.append(Reply(address, session.reply))
         else:
             waiting = self._service.waiting()
             text = self._describe(waiting[0]) if waiting else "nobody waits"
-            self._send(address, message, Message(Verb.WAITING, sections=(Section.text("", text),)))
+            waits = any(trainer in each.barrier.arrived and {*each.missing} - {trainer} for each in waiting)
+            told = Message(Verb.WAITING, value=0 if waits else IDLE, sections=(Section.text("", text),))
+            self._send(address, message, told)
 
     def _on_chunk(self, message: Message) -> None:
         """Take part of the push that is under way; one of another request, or of a refused one, is too late."""
@@ -215,12 +223,14 @@ class Engine:
         is_refused = session.reply is not None and session.reply.verb is not Verb.OK
         if message.request != session.last or session.verb is not self._service.chunked or is_refused:
             return
+        is_partial = self._service.is_partial(session.trainer)
         try:
-            if self._service.take_chunk(session.trainer, message):
-                self._keeper.record(message)
+            for each in self._service.take_chunk(session.trainer, message):
+                self._keeper.record(each)
         except PaddleError as error:
             self._answer(session, error_message(str(error)))
-            self._keeper.record(message)  # it took the push back, and must do so in the next process
+            if not is_partial:
+                self._keeper.record(message)  # it took the push back, and must do so in the next process
 
     def _once(self, address: bytes, message: Message) -> None:
         """Carry out a request that was not seen before; send the reply of the last one again."""
@@ -241,12 +251,17 @@ class Engine:
             else:
                 self._service.handle(session.trainer, message)
             catches_up = message.verb is Verb.PULL_TABLE and not message.value
-            if catches_up or message.verb not in self._service.reads:
+            is_read = message.verb in self._service.reads and not catches_up
+            if not is_read and not self._service.is_partial(session.trainer):
                 self._keeper.record(message)
         except PaddleError as error:
             self._answer(session, error_message(str(error)))
             if gave_up:
                 self._keeper.record(message)
+
+    def _is_to_come(self, session: Session) -> bool:
+        """Whether the next process may carry out a session's newest request as if it had not come."""
+        return session.verb in self._service.reads or self._service.is_partial(session.trainer)
 
     def _on_leave(self, session: Session) -> None:
         self._answer(session, Message(Verb.OK))

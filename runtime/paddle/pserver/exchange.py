@@ -1,38 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """A client's requests: one to each of several servers, sent together, all replies awaited together.
 
-Every wait is bounded: a server that is silent for `timeout_s` is lost. One that waits for other trainers is
-asked now and then, and may take `wait_s`, as long as it says so. A request is numbered, so that sending it again
-after a broken connection does no harm.
+Every wait is bounded: see `conversation`. A request is numbered, so that sending it again after a broken connection
+does no harm.
 """
 
 from __future__ import annotations
 
-import logging
 import math
 import secrets
 import time
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
-from paddle.errors import ConfigError, PserverError, PserverLost, WaitTimeout, WireError
-from paddle.pserver.message import STRANGE, Message, Verb
+from paddle.errors import ConfigError, PserverError
+from paddle.pserver.conversation import Conversation, Incoming, Outgoing, Patience
+from paddle.pserver.message import Message, Verb
 from paddle.pserver.transfer import Lane, Transfer
 from paddle.pserver.within_node import SharedSlabs
-
-_log = logging.getLogger(__name__)
-
-_ASK_AFTER_S = 5.0
-_TELL_EVERY_S = 30.0
-_MAX_REPEATS = 20
-_REFUSALS: Mapping[Verb, type[PserverError]] = {Verb.ERROR: PserverError, Verb.STATE_LOST: PserverLost}
-
-
-class Incoming(NamedTuple):
-    """What `Network.receive` found: a message of a server, or None when a request must be sent to it again."""
-
-    server: int
-    message: Message | None
 
 
 class Network(Protocol):
@@ -116,11 +101,14 @@ class Exchange:
         try:
             for index, transfer in transfers.items():
                 self._network.expect(index, Lane(transfer, self._own(index, transfer.head)))
-                self._send(index, transfer.begin())
-            replies = self._collect(dict(transfers))
+                self._send(Outgoing(index, each) for each in transfer.begin())
+            replies = self._converse(transfers)
         except ConfigError:
             # Of what cannot be sent no server has the whole: the next push to it takes back what there is.
             self._broken = ""
+            raise
+        except PserverError as error:
+            self._broken = str(error)
             raise
         finally:
             for index in transfers:
@@ -141,88 +129,28 @@ class Exchange:
         self._broken, self._timeout_s, self.wait_s = "", timeout_s, math.inf
         self.run(dict.fromkeys(range(len(self._stamps)), Message(Verb.LEAVE)))
 
-    def _send(self, index: int, messages: Iterable[Message]) -> None:
-        for message in messages:
-            self._network.send(index, self._own(index, message))
-
-    def _collect(self, pending: dict[int, Transfer]) -> dict[int, Message]:
-        replies: dict[int, Message] = {}
+    def _converse(self, transfers: Mapping[int, Transfer]) -> dict[int, Message]:
+        """Wait for all replies."""
         now = time.monotonic()
-        heard, asked = dict.fromkeys(pending, now), dict.fromkeys(pending, now)
-        told_at = now
-        ends_at, told = now + self.wait_s, ""
-        ask_after_s = min(_ASK_AFTER_S, self.wait_s / 2, self._timeout_s / 3)
-        while pending:
-            if now >= ends_at:
-                raise WaitTimeout(
-                    f"gave up after {self.wait_s:g} s: {told or 'the pservers have not said what they wait for'}"
-                )
-            incoming = self._network.receive(min(min(ask_after_s, self._timeout_s) / 4, ends_at - now))
+        own = self._own(0, Message(Verb.STATUS))
+        patience = Patience(self._timeout_s, self.wait_s)
+        conversation = Conversation(transfers, own, self._network.endpoints, patience, now)
+        while not conversation.is_over:
+            conversation.check_end(now)
+            incoming = self._network.receive(conversation.rest_s(now))
             now = time.monotonic()
             if incoming is None:
-                for index, waiting in pending.items():
-                    if waiting.has_moved:
-                        heard[index], waiting.has_moved = now, False
-                    self._check_silence(index, now - heard[index])
-                    if now - asked[index] > ask_after_s and self._stamps[index]:
-                        asked[index] = now
-                        self._send(index, [Message(Verb.STATUS)])
-                continue
-            index, message = incoming
-            transfer = pending.get(index)
-            if transfer is None:
-                continue
-            if (
-                message is not None
-                and message.verb is Verb.REPEAT
-                and message.request not in (0, self._request)
-            ):
-                continue
-            if message is None or message.verb is Verb.REPEAT:
-                transfer.repeats += 1
-                if transfer.repeats > _MAX_REPEATS:
-                    endpoint = self._network.endpoints[index]
-                    raise WireError(
-                        f"pserver {endpoint}: {_MAX_REPEATS} messages in a row were lost", endpoint
-                    )
-                self._send(index, transfer.again() if message is None else transfer.repeat(message.value))
-            elif (message.session, message.request) == (self._session, self._request):
-                heard[index] = now
-                if message.verb is not Verb.WAITING:
-                    if message.verb is not Verb.VALUES:
-                        self._accept(index, message)
-                    self._send(index, transfer.take(message))
-                    if transfer.is_over:
-                        replies[index] = self._reply(transfer)
-                        del pending[index]
-                    continue
-                told = f"pserver {self._network.endpoints[index]}: {message.section('').as_text()}"
-                if now - told_at > _TELL_EVERY_S:
-                    told_at = now
-                    _log.warning("%s", told)
-        return replies
+                self._send(
+                    conversation.look(now, self._network.hint, lambda index: bool(self._stamps[index]))
+                )
+            else:
+                self._send(conversation.hear(incoming, now))
+        return conversation.replies
+
+    def _send(self, messages: Iterable[Outgoing]) -> None:
+        for index, message in messages:
+            self._network.send(index, self._own(index, message))
 
     def _own(self, index: int, message: Message) -> Message:
         """Return a message with the numbers of this session and request."""
         return message.numbered(self._trainer, self._session, self._request, self._stamps[index])
-
-    def _accept(self, index: int, reply: Message) -> None:
-        if reply.verb not in _REFUSALS:
-            return
-        endpoint = self._network.endpoints[index]
-        if reply.value == STRANGE and len(self._stamps) == 1:
-            self._broken = ""
-            raise ConfigError(reply.section("").as_text())
-        self._broken = f"pserver {endpoint}: {reply.section('').as_text()}"
-        raise _REFUSALS[reply.verb](self._broken, endpoint)
-
-    @staticmethod
-    def _reply(transfer: Transfer) -> Message:
-        assert transfer.reply is not None  # it is over
-        return transfer.reply
-
-    def _check_silence(self, index: int, silent_s: float) -> None:
-        if silent_s > self._timeout_s:
-            endpoint = self._network.endpoints[index]
-            hint = self._network.hint(index)
-            raise PserverLost(f"pserver {endpoint} did not answer for {silent_s:.0f} s; {hint}", endpoint)

@@ -12,8 +12,8 @@ import threading
 from collections.abc import Mapping, Sequence
 
 from paddle.errors import PserverLost
+from paddle.pserver.conversation import Incoming
 from paddle.pserver.engine import Engine, Reply
-from paddle.pserver.exchange import Incoming
 from paddle.pserver.message import Message, decode, encode
 from paddle.pserver.transfer import Lane
 

@@ -15,8 +15,8 @@ from paddle.errors import WireError
 from paddle.pserver import arrival
 from paddle.pserver.arithmetic import Findings
 from paddle.pserver.chunk_wire import read_message
+from paddle.pserver.conversation import Incoming
 from paddle.pserver.doorbells import LINGER_MS, Doorbells
-from paddle.pserver.exchange import Incoming
 from paddle.pserver.heap import keep_message_memory
 from paddle.pserver.keys import WireKeys
 from paddle.pserver.link import RENEW_S, Link

@@ -177,6 +177,9 @@ class Message(NamedTuple):
         raise WireError(f"{self.verb.name} message without a section named {name!r}")
 
 
+IDLE = 1
+"""`value` of a WAITING: nothing but this trainer itself keeps its request."""
+
 STRANGE = 1
 """`value` of an ERROR: a gradient is NaN or infinite, and the trainer may go on if it asked nobody else."""
 

@@ -94,7 +94,7 @@ class ProgramService:
             raise WireError(f"{message.verb.name} is no request to a server of programs")
         self._handlers[message.verb](trainer, message)
 
-    def take_chunk(self, trainer: int, message: Message) -> bool:
+    def take_chunk(self, trainer: int, message: Message) -> Sequence[Message]:
         """See `Service.take_chunk`; there are none."""
         raise WireError("CHUNK is no request to a server of programs")
 
@@ -104,6 +104,14 @@ class ProgramService:
 
     def give_up(self, trainer: int) -> bool:
         """See `Service.give_up`: requests are whole here."""
+        return False
+
+    def is_partial(self, trainer: int) -> bool:
+        """See `Service.is_partial`: requests are whole here."""
+        return False
+
+    def lacks(self, trainer: int, index: int) -> bool:
+        """See `Service.lacks`; nothing comes in parts."""
         return False
 
     def is_cut(self, trainer: int) -> bool:

@@ -13,7 +13,6 @@ from paddle.pserver.gradient import NO_VALUES
 from paddle.pserver.layout import Array, Layout
 from paddle.pserver.local_wire import IN_PLACE
 from paddle.pserver.message import Message, Section, Verb
-from paddle.pserver.quiet_push import QuietTransfer
 from paddle.pserver.tables import reply_array
 from paddle.pserver.transfer import Transfer
 from paddle.pserver.whole_slabs import WholeSlabs
@@ -43,7 +42,6 @@ class PushPull:
         views = self._layout.views(out)
         flat, rows = self._sorted(grads)
         head = Message(Verb.PUSH_PULL, value=num_samples + NO_VALUES if is_quiet else num_samples)
-        kind = QuietTransfer if is_quiet else Transfer
         transfers: dict[int, Transfer] = {}
         pushes: dict[int, tuple[DensePush, list[Section]]] = {}
         inspection = Inspection(self._layout, flat)
@@ -58,7 +56,7 @@ class PushPull:
         if transfers or any(push.count <= 1 for push, _ in pushes.values()):
             inspection.finish()  # what goes out in one message cannot be taken back
         for i, (push, theirs) in pushes.items():
-            transfers[i] = push.transfer(head, theirs, kind)
+            transfers[i] = push.transfer(head, theirs, wants_values=not is_quiet)
         for i, reply in self._carry(transfers, inspection, views).items():
             if i in in_place and reply.extra >= IN_PLACE:
                 self._node.scatter(i, self._node.take(i, reply), views)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gradients on their way through one server: collected chunk by chunk, computed as soon as all trainers' are there.
+"""Synchronous pushes on their way through one server: collected by chunks, computed as soon as all trainers' are there.
 
 Nothing that is computed counts before a whole batch is: a push that is withdrawn takes the batch back to where it
 was, and the others' chunks that were used up are asked for again.
@@ -94,6 +94,16 @@ class Pushes:
             self._compute(store, index)
         return True
 
+    def lacks(self, trainer: int, index: int) -> bool:
+        """Whether a chunk of a trainer's push did not come; if it was used, the trainer is told so once more."""
+        gradient = self.arrived.get(trainer)
+        if gradient is None or gradient.slab is not None or index >= len(gradient.chunks):
+            return False
+        if trainer in self._members and self._used[index]:
+            self._tell_values(trainer, index, self._ready[index] if gradient.wants_values else None)
+            return False
+        return gradient.chunks[index] is None
+
     def is_cut(self, trainer: int) -> bool:
         """Whether a trainer was told to repeat its push and does not: chunks are missing that it would have sent."""
         gradient = self.arrived.get(trainer)
@@ -137,29 +147,7 @@ class Pushes:
             if not self.arrived.is_open(excused):
                 return []
             self._begin(store, self.arrived.items())
-        return self._finish(store, keep=False)
-
-    def advance_alone(self, store: Store, trainer: int) -> bool:
-        """Apply one trainer's push, whatever others do, if it is whole; return whether it was.
-
-        Raises:
-            RefusedPush: it must be refused.
-        """
-        gradient = self.arrived.get(trainer)
-        if gradient is None or gradient.lacking:
-            return False
-        self._begin(store, [(trainer, gradient)])
-        return bool(self._finish(store, keep=True))
-
-    def drop(self, store: Store, trainer: int) -> bool:
-        """Let one trainer's push be if it is whole, and give it the present values; return whether it was."""
-        gradient = self.arrived.get(trainer)
-        if gradient is None or gradient.lacking:
-            return False
-        self.arrived.withdraw(trainer)
-        if gradient.wants_values:
-            self._given[trainer] = _sections(store, store.dense())
-        return True
+        return self._finish(store)
 
     def take(self) -> list[tuple[int, Gradient]]:
         """Return all pushes and forget them."""
@@ -211,15 +199,14 @@ class Pushes:
                 gradient.chunks[index] = None
                 self._tell_values(trainer, index, section if gradient.wants_values else None)
 
-    def _finish(self, store: Store, keep: bool) -> list[tuple[int, Gradient]]:
+    def _finish(self, store: Store) -> list[tuple[int, Gradient]]:
         if self._computed < len(self._used):
             return []
         members, self._members = list(self._members.items()), {}
         store.commit([gradient.rows for _, gradient in members])
         in_chunks = [trainer for trainer, each in members if each.slab is None and each.wants_values]
         if in_chunks:
-            is_ready = not keep and store.is_plain
-            given = self._ready if is_ready else _sections(store, store.dense() if keep else store.slab)
+            given = self._ready if store.is_plain else _sections(store, store.slab)
             self._given.update(dict.fromkeys(in_chunks, given))
         for trainer, _ in members:
             self.arrived.withdraw(trainer)

@@ -6,7 +6,7 @@ The engine knows trainers and carries out each request once; its service knows w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -68,8 +68,11 @@ class Service(Protocol):
             PaddleError: it is refused; nothing was changed.
         """
 
-    def take_chunk(self, trainer: int, message: Message) -> bool:
-        """Take part of a trainer's request, or give it part of the answer; return whether it was new.
+    def take_chunk(self, trainer: int, message: Message) -> Sequence[Message]:
+        """Take part of a trainer's request, or give it part of the answer.
+
+        Returns:
+            What another process must carry out to be where this one is then; nothing if it is there already.
 
         Raises:
             PaddleError: the whole request is refused; nothing was changed.
@@ -77,6 +80,12 @@ class Service(Protocol):
 
     def give_up(self, trainer: int) -> bool:
         """Forget what a trainer began to send and does not end: it asks for something else. Tell if there was any."""
+
+    def is_partial(self, trainer: int) -> bool:
+        """Whether a trainer's newest request has begun, and is no part of the state before it is whole."""
+
+    def lacks(self, trainer: int, index: int) -> bool:
+        """Whether part `index` of a trainer's newest request did not come; if its answer is due it is given again."""
 
     def is_cut(self, trainer: int) -> bool:
         """Whether a trainer must repeat its request from the beginning, and seems not to have heard of it."""

@@ -6,7 +6,7 @@ A reply that carries parameters is not kept but made again: those who wait for i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Set
+from collections.abc import Callable
 from typing import Any
 
 from paddle.pserver.local_wire import IN_PLACE
@@ -14,9 +14,10 @@ from paddle.pserver.message import Message, Section, Verb
 from paddle.pserver.session import Session, Sessions
 
 
-def sessions_to_json(sessions: Sessions, reads: Set[Verb]) -> dict[str, Any]:
-    """Return all sessions and who left; requests in `reads` may be carried out again."""
-    return {"left": sorted(sessions.left), "all": [_to_json(session, reads) for session in sessions.all()]}
+def sessions_to_json(sessions: Sessions, is_to_come: Callable[[Session], bool]) -> dict[str, Any]:
+    """Return all sessions and who left; `is_to_come`: whether a newest request may be carried out once more."""
+    every = [_to_json(session, is_to_come(session)) for session in sessions.all()]
+    return {"left": sorted(sessions.left), "all": every}
 
 
 def sessions_from_json(
@@ -46,14 +47,12 @@ def sessions_from_json(
         sessions.take_up(session)
 
 
-def _to_json(session: Session, reads: Set[Verb]) -> dict[str, Any]:
-    # a read is carried out again when it is asked for again
-    is_read = session.verb in reads
-    reply = None if is_read or session.reply is None else _reply_to_json(session.reply)
+def _to_json(session: Session, is_to_come: bool) -> dict[str, Any]:
+    reply = None if is_to_come or session.reply is None else _reply_to_json(session.reply)
     return {
         "trainer": session.trainer,
         "id": session.id,
-        "last": session.last - is_read,
+        "last": session.last - is_to_come,
         "verb": int(session.verb),
         "reply": reply,
     }

@@ -133,6 +133,10 @@ class Store:
         """Return a copy of at most `count` elements of the dense blocks from `start` on."""
         return self._slabs.now[start : start + count].copy()
 
+    def dense_chunk(self, index: int) -> Slab:
+        """Return a copy of a chunk of the dense blocks."""
+        return self._slabs.now[chunk_span(index, self._slabs.now.size)].copy()
+
     @property
     def num_chunks(self) -> int:
         """Number of chunks of the slab."""
@@ -217,6 +221,18 @@ class Store:
             self._look("gradient", Section("", slab), 0)
         except PserverError as error:
             raise StrangeGradient(str(error), number) from None
+
+    def apply(self, gradient: Gradient) -> None:
+        """Do a whole step with one gradient, which is here as a whole and checked.
+
+        Raises:
+            ConfigError, PserverError: see `begin` and `commit`; nothing was changed.
+        """
+        self.begin(gradient.num_samples)
+        for index, chunk in enumerate(gradient.chunks):
+            assert chunk is not None
+            self.add(index, [chunk])
+        self.commit([gradient.rows])
 
     def commit(self, rows: Sequence[Mapping[str, RowGradient]]) -> None:
         """End the step: all chunks were added, `rows` are the gradients of sparse parameters in the same order.

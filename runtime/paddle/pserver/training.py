@@ -9,10 +9,11 @@ is too old. Replies that are due go to the desk, at once or when the last traine
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from paddle.errors import PaddleError, PserverError, WireError
+from paddle.pserver.async_pushes import AsyncPush, AsyncPushes
 from paddle.pserver.configuration import Configuration
 from paddle.pserver.gradient import Gradient, read_gradient
 from paddle.pserver.message import STRANGE, Message, Verb, error_message
@@ -21,7 +22,7 @@ from paddle.pserver.pushes import Pushes, RefusedPush
 from paddle.pserver.readers import Shown
 from paddle.pserver.service import Desk
 from paddle.pserver.store import Store
-from paddle.pserver.sync import Barrier, PushCount, Waiting
+from paddle.pserver.sync import Barrier, LagGate, PushCount, Waiting
 from paddle.pserver.values import answer_to_push, part_of_table, part_of_values, rows_of_tables, values_of
 
 _log = logging.getLogger(__name__)
@@ -41,7 +42,7 @@ class Training:
         self._in_pass: set[int] = set()
         trainers = desk.options.num_trainers
         self._start: Barrier[None] = Barrier(trainers)
-        self._pushes = Pushes(trainers, desk.tell)
+        self._pushes, self._async_pushes = Pushes(trainers, desk.tell), AsyncPushes(desk.tell)
         self._finish: Barrier[None] = Barrier(trainers)
         self._handlers: dict[Verb, Callable[[int, Message], None]] = {
             **self._model.handlers,
@@ -111,21 +112,37 @@ class Training:
             raise WireError(f"{message.verb.name} is not a request")
         self._handlers[message.verb](trainer, message)
 
-    def take_chunk(self, trainer: int, message: Message) -> bool:
+    def take_chunk(self, trainer: int, message: Message) -> Sequence[Message]:
         """See `Service.take_chunk`."""
         store = self._model.ready()
+        if self._model.lag is not None:
+            whole = self._async_pushes.put(store, trainer, message)
+            if whole is None:
+                return ()
+            self._use(store, self._model.lag, trainer, whole)
+            return whole.messages
         try:
             is_new = self._pushes.put(store, trainer, message)
         except PaddleError:
             self._pushes.withdraw(trainer)
             raise
         if is_new and not self._pushes.is_halfway:
-            self._use(store, trainer)
-        return is_new
+            self._advance()
+        return (message,) if is_new else ()
 
     def give_up(self, trainer: int) -> bool:
         """See `Service.give_up`."""
+        self._async_pushes.withdraw(trainer)  # of which nobody knew
         return self._pushes.give_up(trainer)
+
+    def is_partial(self, trainer: int) -> bool:
+        """See `Service.is_partial`."""
+        return trainer in self._async_pushes
+
+    def lacks(self, trainer: int, index: int) -> bool:
+        """See `Service.lacks`."""
+        pushes = self._pushes if self._model.lag is None else self._async_pushes
+        return pushes.lacks(trainer, index)
 
     def is_cut(self, trainer: int) -> bool:
         """See `Service.is_cut`."""
@@ -135,6 +152,7 @@ class Training:
         """See `Service.forget`."""
         self._in_pass.discard(trainer)
         self._pushes.withdraw(trainer)
+        self._async_pushes.withdraw(trainer)
         self._model.forget(trainer)
         for barrier in (self._start, self._finish):
             barrier.withdraw(trainer)
@@ -144,6 +162,7 @@ class Training:
         self._in_pass.discard(trainer)
         if trainer in self._pushes.lacking:
             self._pushes.withdraw(trainer)
+        self._async_pushes.withdraw(trainer)
         self._model.leave(trainer)
         self._advance()
         if len(self._left) == self._options.num_trainers:
@@ -201,27 +220,25 @@ class Training:
         store.check(gradient)
         if gradient.slab is None and message.extra != store.num_chunks:
             raise WireError(f"a push of {message.extra} chunks, expected {store.num_chunks}")
-        self._pushes.arrive(trainer, gradient)
-        self._use(store, trainer)
-
-    def _use(self, store: Store, trainer: int) -> None:
-        """Go on after something of a trainer's push has come."""
-        lag = self._model.lag
-        if lag is None:
+        if self._model.lag is None:
+            self._pushes.arrive(trainer, gradient)
             self._advance()
             return
-        gradient = self._pushes.arrived.get(trainer)
-        if gradient is None or gradient.lacking:
-            return
+        whole = self._async_pushes.begin(trainer, message, gradient)
+        if whole is not None:
+            self._use(store, self._model.lag, trainer, whole)
+
+    def _use(self, store: Store, lag: LagGate, trainer: int, push: AsyncPush) -> None:
+        """Apply an asynchronous push, or drop it for its age; answer it."""
         try:
             if lag.accept(trainer):
-                self._pushes.advance_alone(store, trainer)
-            else:
-                self._pushes.drop(store, trainer)
-        finally:
-            self._pushes.withdraw(trainer)
+                store.apply(push.gradient)
+        except PaddleError as error:
+            # answered here: that it was counted is part of the state
+            self._answer(trainer, error_message(str(error)))
+            return
         self._log_statistics(store)
-        self._answer(trainer, answer_to_push(store, gradient))
+        self._answer(trainer, answer_to_push(store, push.gradient))
 
     def _advance(self) -> None:
         """Open every barrier that nobody is missing from any more."""

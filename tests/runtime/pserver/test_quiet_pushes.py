@@ -16,7 +16,7 @@ from paddle.optim.spec import OptimizerSpec
 from paddle.pserver import Client as NeutralClient
 from paddle.pserver.chunks import CHUNK
 from paddle.pserver.client import Client
-from paddle.pserver.exchange import Incoming
+from paddle.pserver.conversation import Incoming
 from paddle.pserver.keys import WireKeys
 from paddle.pserver.links import Links
 from paddle.pserver.message import Verb

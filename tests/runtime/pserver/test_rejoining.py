@@ -10,7 +10,7 @@ import pytest
 
 from paddle.errors import PserverLost
 from paddle.pserver.client import Client
-from paddle.pserver.exchange import Incoming
+from paddle.pserver.conversation import Incoming
 from paddle.pserver.inproc import InprocLinks
 from paddle.pserver.message import Message, Verb
 from paddle.pserver.transfer import Lane
