@@ -143,7 +143,7 @@ class Conversation:
         Args:
             now: monotonic seconds.
             hint: says what may be the matter with a server.
-            knows: whether a server said hello already; else there is nothing to ask it.
+            knows: whether a server said hello already; else it is told hello once more.
 
         Raises:
             PserverLost: a server is silent.
@@ -158,9 +158,9 @@ class Conversation:
                 raise PserverLost(
                     f"pserver {endpoint} did not answer for {silent_s:.0f} s; {hint(server)}", endpoint
                 )
-            if now - peer.asked_at > self._patience.ask_after_s and knows(server):
+            if now - peer.asked_at > self._patience.ask_after_s:
                 peer.asked_at = now
-                for each in peer.transfer.inquire():
+                for each in peer.transfer.inquire() if knows(server) else peer.transfer.again():
                     yield Outgoing(server, each)
 
     def check_end(self, now: float) -> None:

@@ -20,7 +20,7 @@ from paddle.pserver.options import EngineOptions
 from paddle.pserver.readers import Readers
 from paddle.pserver.reading import READER
 from paddle.pserver.service import Desk, Service
-from paddle.pserver.session import Session, Sessions
+from paddle.pserver.session import TAKES_OVER, Session, Sessions
 from paddle.pserver.session_facts import sessions_from_json, sessions_to_json
 from paddle.pserver.store import Store
 from paddle.pserver.sync import PushCount, Waiting
@@ -179,7 +179,7 @@ class Engine:
         elif verb is Verb.STATUS:
             self._on_status(address, message)
         elif verb is Verb.CHUNK:
-            self._on_chunk(message)
+            self._on_chunk(address, message)
         else:
             self._once(address, message)
 
@@ -189,7 +189,8 @@ class Engine:
             self._service.forget(session.trainer)
             _log.info("worker started, peer = trainer %d", session.trainer)
         self._send(address, message, Message(Verb.OK, value=self._service.version))
-        self._keeper.record(message)
+        # It was let in, since the process before it was away: the next process of this server does not know that.
+        self._keeper.record(message._replace(extra=TAKES_OVER))
 
     def _on_reader(self, address: bytes, message: Message) -> None:
         reply = self._readers.handle(address, message)
@@ -202,12 +203,13 @@ class Engine:
         `value` is 0, or 1 and the number of a chunk that the trainer has sent and that was not answered.
         """
         session = self._sessions.find(message)
+        session.note_heard(address)
         trainer, is_open = session.trainer, message.request == session.last and session.reply is None
-        if message.request > session.last or (is_open and self._service.is_cut(trainer)):
-            self._send(address, message, Message(Verb.REPEAT))
-        elif message.value:
+        if message.value:
             if is_open and self._service.lacks(trainer, message.value - 1):
                 self._send(address, message, Message(Verb.REPEAT, value=message.value))
+        elif message.request > session.last or (is_open and self._service.is_cut(trainer)):
+            self._send(address, message, Message(Verb.REPEAT))
         elif session.reply is not None:
             self._out.append(Reply(address, session.reply))
         else:
@@ -217,9 +219,10 @@ class Engine:
             told = Message(Verb.WAITING, value=0 if waits else IDLE, sections=(Section.text("", text),))
             self._send(address, message, told)
 
-    def _on_chunk(self, message: Message) -> None:
+    def _on_chunk(self, address: bytes, message: Message) -> None:
         """Take part of the push that is under way; one of another request, or of a refused one, is too late."""
         session = self._sessions.find(message)
+        session.note_heard(address)
         is_refused = session.reply is not None and session.reply.verb is not Verb.OK
         if message.request != session.last or session.verb is not self._service.chunked or is_refused:
             return

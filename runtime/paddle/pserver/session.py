@@ -38,6 +38,11 @@ class Session:
     lost_at: float | None = None
     verb: Verb = Verb.HELLO
 
+    def note_heard(self, address: bytes) -> None:
+        """Note where something came from: if the connection before broke, this is the one that holds."""
+        if self.lost_at is not None and address != self.address:
+            self.address, self.lost_at = address, None
+
 
 class Sessions:
     """At most one session for each trainer id."""
@@ -87,7 +92,13 @@ class Sessions:
             PserverError: it has none, or a newer process took the trainer id over.
         """
         session = self._by_trainer.get(message.trainer)
-        if session is None or session.id != message.session or message.trainer in self.left:
+        is_own = session is not None and session.id == message.session
+        # The request that it left with may come again: its answer may have got lost.
+        if (
+            session is None
+            or not is_own
+            or (message.trainer in self.left and message.request != session.last)
+        ):
             raise PserverError(f"trainer {message.trainer} has no session here: it must connect first")
         return session
 
