@@ -248,6 +248,7 @@ class History:
         self.is_async = choices.random() < 0.6
         self.is_lossy = choices.random() < 0.4  # messages may be lost, doubled and swapped without a cut
         self.faults = choices.choice((0, 1, 3, 8))
+        self.is_whole = not self.faults
         size = choices.choice(_SIZES) * SMALL_CHUNK + choices.choice((0, 0, 1, -1))
         clip = choices.choice((0.0, 1e9))  # whoever clips keeps state, in which nothing is ever clipped here
         num_servers = choices.choice((1, 1, 2))
@@ -349,6 +350,8 @@ class History:
 
     def _let_time_pass(self) -> None:
         """Nothing is on its way: somebody must ask, or wake up."""
+        if self.is_whole:
+            raise WentWrong(f"nothing got lost, and nothing is on its way: {self._describe()}")
         self.now += 6.0
         for server in self.servers:
             self._deliver(server.index, server.engine.tick())
