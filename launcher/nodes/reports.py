@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What processes report of themselves, typed: how far a trainer is, what became of gradients on a pserver.
+"""What processes report of themselves, typed: where a pserver answers, how far a trainer is, what became of gradients.
 
 An agent passes it on. It is not trusted: a field that is not what it should be is an error of that node.
 """
@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
+
+from launcher.plan.environment import Endpoints
 
 _LARGEST = 1 << 53
 
@@ -27,6 +29,15 @@ class Pushes(NamedTuple):
 
     pushed: int
     discarded: int
+
+
+def read_ready(fields: Mapping[str, Any]) -> Endpoints:
+    """The fields of `ready`.
+
+    Raises:
+        ValueError, KeyError: one is not what it should be.
+    """
+    return Endpoints(_texts(fields["endpoints"]), _texts(fields["sparse_endpoints"]))
 
 
 def read_step(fields: Mapping[str, Any]) -> Step:
@@ -56,6 +67,12 @@ def read_pushes(fields: Mapping[str, Any], num_trainers: int) -> dict[int, Pushe
         if _count(trainer) < num_trainers:
             found[trainer] = Pushes(pushed, discarded)
     return found
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        raise ValueError(f"expected a list of texts, got {value!r:.80}")
+    return tuple(value)
 
 
 def _count(value: object) -> int:

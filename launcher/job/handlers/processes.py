@@ -9,9 +9,9 @@ from launcher.errors import ConnectError, DispatchError
 from launcher.job.context import Situation
 from launcher.job.handlers.dispatch import DispatchReactions
 from launcher.nodes.failure import Kind, describe_exit
-from launcher.nodes.reports import read_pushes, read_step
+from launcher.nodes.reports import read_pushes, read_ready, read_step
 from launcher.nodes.roster import NodeRecord, ProcessRecord, ProcessState
-from launcher.plan.plan import Endpoints, Role
+from launcher.plan.plan import Role
 
 _TOO_EARLY = (
     "ended with exit code 0 and never answered as a pserver; "
@@ -60,10 +60,10 @@ class ProcessReactions:
 
     def ready(self, record: NodeRecord, event: MessageEvent) -> None:
         """A pserver answered on all its ports."""
-        process = self._roster.processes[event.fields["proc"]]
-        process.endpoints = Endpoints(
-            tuple(event.fields["endpoints"]), tuple(event.fields["sparse_endpoints"])
-        )
+        process = self._roster.processes.get(self._roster.known(event.fields["proc"]))
+        endpoints = read_ready(event.fields)
+        if process is not None:  # else the job goes on without it
+            process.endpoints = endpoints
 
     def progress(self, record: NodeRecord, event: MessageEvent) -> None:
         """A trainer made a step."""

@@ -145,6 +145,25 @@ def test_a_step_that_is_something_else_is_an_error_of_its_node(
         job.settle()
 
 
+@pytest.mark.parametrize("endpoints", ["10.0.0.1:7164", [7164], None])
+def test_endpoints_that_are_something_else_are_an_error_of_their_node(
+    job: StagedJob, endpoints: object
+) -> None:
+    job.agents[1].say("ready", proc="pserver-1", endpoints=endpoints, sparse_endpoints=[])
+    with pytest.raises(ProtocolError, match="b: its 'ready' message cannot be read"):
+        job.settle()
+
+
+def test_late_news_of_a_process_that_the_job_goes_on_without_means_nothing(job: StagedJob) -> None:
+    del job.roster.processes["trainer-2"]
+    step = {"pass_id": 0, "batch_id": 0, "cost": 1.0, "samples_per_s": 1.0}
+    job.agents[2].say("ready", proc="trainer-2", endpoints=[], sparse_endpoints=[])
+    job.agents[2].say("pushes", proc="trainer-2", trainers=[])
+    job.agents[2].say("progress", proc="trainer-2", **step)
+    job.settle()
+    assert not job.roster.failures
+
+
 def test_a_step_without_a_cost_is_shown_without_one(job: StagedJob) -> None:
     job.agents[1].say("progress", proc="trainer-1", pass_id=2, batch_id=3, cost=None, samples_per_s=None)
     job.settle()
