@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from paddle.collective.averages import Averages
     from paddle.collective.connecting import connect, connect_group
     from paddle.collective.errors import CollectiveError, PeerDiffers, PeerLate, PeerLost
     from paddle.collective.group import Group
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 _HOMES = MappingProxyType(
     {
+        "Averages": "paddle.collective.averages",
         "CollectiveError": "paddle.collective.errors",
         "Group": "paddle.collective.group",
         "Membership": "paddle.collective.membership",
@@ -35,6 +37,7 @@ _HOMES = MappingProxyType(
 )
 
 __all__ = [
+    "Averages",
     "CollectiveError",
     "Group",
     "Membership",

@@ -67,6 +67,37 @@ class Group(Ranks):
         except CollectiveError as error:
             raise self.fail(error) from None
 
+    @property
+    def called(self) -> int:
+        """The highest round that a rank has called for."""
+        return self._watch.called
+
+    @property
+    def timeout_s(self) -> float:
+        """How long ranks wait for each other."""
+        return self._watch.timeout_s
+
+    def call(self, number: int) -> None:
+        """Call all ranks for a round, so that they come to its first operation; rounds count from 1."""
+        self._check()
+        self._watch.call(number)
+
+    def await_call(self, number: int, bell: int) -> None:
+        """Wait until a rank calls for this round, or until a descriptor of this rank's can be read.
+
+        Raises:
+            CollectiveError: a rank failed, was lost, or has left.
+        """
+        self._check()
+        try:
+            self._watch.await_call(number, bell)
+        except CollectiveError as error:
+            raise self.fail(error) from None
+
+    def name(self, rank: int) -> str:
+        """Return a rank's name for people."""
+        return self._watch.name(rank)
+
     def fail(self, error: CollectiveError) -> CollectiveError:
         """See `Ranks`."""
         if self._failed is None:
@@ -80,11 +111,14 @@ class Group(Ranks):
         """See `Ranks`."""
         self._finalizer()
 
-    def _run(self, kind: Kind, pieces: Pieces, root: int) -> None:
+    def _check(self) -> None:
         if self._failed is not None:
             raise self._failed
         if not self._finalizer.alive:
             raise CollectiveError("this group is closed", self.rank)
+
+    def _run(self, kind: Kind, pieces: Pieces, root: int) -> None:
+        self._check()
         if self.size > 1:
             task = Task(self._watch.number, kind, dtype_code(pieces.dtype), pieces.nbytes, root)
             self._watch.begin(task.number)

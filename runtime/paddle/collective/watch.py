@@ -31,22 +31,25 @@ class Watch:
     Attributes:
         left: ranks that left in peace, and how many operations each had done.
         number: the operation that this rank is at.
+        timeout_s: how long ranks wait for each other.
+        called: the highest round that a rank has called for; see `await_call`.
     """
 
     def __init__(
         self, rank: int, links: Mapping[int, Stream], endpoints: Sequence[str], timeout_s: float
     ) -> None:
-        self.rank, self._endpoints, self._timeout_s = rank, endpoints, timeout_s
+        self.rank, self._endpoints, self.timeout_s = rank, endpoints, timeout_s
         self._links = dict(links)
         self.left: dict[int, int] = {}
-        self.number = 0
+        self.number = self.called = 0
+        self._idle = False
         self._waiting: set[int] = set()
         self._deadline = 0.0
 
     def begin(self, number: int) -> None:
         """Give the next operation all the time there is."""
         self.number = number
-        self._deadline = time.monotonic() + self._timeout_s
+        self._deadline = time.monotonic() + self.timeout_s
 
     def wait(self, descriptors: Sequence[tuple[int, int]], waits_for: Sequence[int]) -> None:
         """Wait until one of (descriptor, events) is ready.
@@ -67,13 +70,31 @@ class Watch:
         ready = poll.poll(max(left_s, 0) * 1000)
         if not ready:
             raise self._overdue()
-        self._deadline = time.monotonic() + self._timeout_s  # it goes on: large arrays may take their time
+        self._deadline = time.monotonic() + self.timeout_s  # it goes on: large arrays may take their time
         for descriptor, _ in ready:
             if descriptor in links:
                 self._hear(links[descriptor])
         for rank, done in self.left.items():
             if done <= self.number:
                 self._unequal(rank)
+
+    def call(self, number: int) -> None:
+        """Call all ranks for a round; nothing happens where somebody did."""
+        if number > self.called:
+            self.called = number
+            self._send({"news": "call", "rank": self.rank, "number": number}, self._links)
+
+    def await_call(self, number: int, bell: int) -> None:
+        """Wait until a rank calls for this round, or a descriptor can be read: one of them always comes to an end.
+
+        Raises:
+            CollectiveError: a rank failed, was lost, or has left.
+        """
+        self._idle = True
+        try:
+            self._hear_until_called(number, bell)
+        finally:
+            self._idle = False
 
     def listen(self) -> None:
         """Take the news that are there; does not wait.
@@ -115,6 +136,22 @@ class Watch:
         """Return a rank's name for people."""
         return f"rank {rank} ({self._endpoints[rank]})"
 
+    def _hear_until_called(self, number: int, bell: int) -> None:
+        while True:
+            links = {stream.fileno(): rank for rank, stream in self._links.items()}
+            poll = select.poll()
+            for descriptor in (bell, *links):
+                poll.register(descriptor, select.POLLIN)
+            # News are taken also where nothing is waited for, lest they pile up.
+            ready = [descriptor for descriptor, _ in poll.poll(0 if self.called >= number else None)]
+            for descriptor in ready:
+                if descriptor in links:
+                    self._hear(links[descriptor])
+            for rank in self.left:
+                self._unequal(rank)
+            if bell in ready or not ready:
+                return
+
     def _hear(self, rank: int) -> None:
         stream = self._links[rank]
         try:
@@ -129,7 +166,8 @@ class Watch:
             return
         news, about = str(note.get("news")), int(note.get("rank") or 0)
         if news == "where":
-            self._send({"news": "waiting", "rank": self.rank}, self._links)
+            if not self._idle:  # who has nothing to do is waited for
+                self._send({"news": "waiting", "rank": self.rank}, self._links)
         elif news == "waiting":
             self._waiting.add(rank)
         elif news == "overdue":
@@ -139,10 +177,15 @@ class Watch:
 
     def _told(self, rank: int, note: dict[str, Any], news: str, about: int) -> None:
         """Take what is of interest to all."""
+        if news == "call" and int(note.get("number", 0)) <= self.called:
+            return
         if self.rank == 0:
             self._send(note, {each: link for each, link in self._links.items() if each != rank})
         if news == "left":
             self.left[about] = int(note.get("done", 0))
+            return
+        if news == "call":
+            self.called = int(note["number"])
             return
         whose = None if note.get("rank") is None else about
         raise _KINDS.get(news, PeerLost)(str(note.get("why")), whose)
@@ -180,7 +223,7 @@ class Watch:
     def _late(self, rank: int | None) -> PeerLate:
         name = self.name(rank) if rank is not None else "other ranks, and all wait for each other"
         return PeerLate(
-            f"operation {self.number}: waited {self._timeout_s:g} s for {name}; is it busy, frozen, or out of "
+            f"operation {self.number}: waited {self.timeout_s:g} s for {name}; is it busy, frozen, or out of "
             "batches? PADDLE_COLLECTIVE_TIMEOUT_S says how long to wait",
             rank,
         )

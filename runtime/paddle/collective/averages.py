@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Averages: every rank trains on its own arrays, which are drawn to the average of all ranks while it goes on.
+
+Every `k_steps` steps a rank posts its progress, and a thread exchanges it. Asynchronous ranks (the default) take
+the average in when it has come, at the end of a later step: they wait for no other rank's steps, only for an
+exchange that takes longer than `k_steps` steps. Ranks with `waits` stop at each average until all have come there
+(local SGD).
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import weakref
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+from paddle.backend import Array
+from paddle.collective.errors import CollectiveError
+from paddle.collective.group import Group
+from paddle.collective.rounds import Rounds, Stance
+from paddle.errors import ConfigError
+
+_JOIN_S = 10.0
+
+
+class Averages:
+    """One rank's part of it; all ranks make theirs at once. One thread at a time.
+
+    A process that ends takes part until all have ended, so that ranks may have different numbers of batches. One
+    that ends with an exception tells all others.
+    """
+
+    def __init__(
+        self,
+        group: Group,
+        arrays: Sequence[Array],
+        states: Sequence[Array] = (),
+        *,
+        k_steps: int = 1,
+        waits: bool = False,
+    ) -> None:
+        """Give all ranks rank 0's arrays, and start.
+
+        Args:
+            group: of nobody else's use from now on; closed with this.
+            arrays: of floating numbers; changed in place by all methods. Lengths and dtypes are the same on all ranks.
+            states: floating numbers that `settle` alone replaces by their means.
+            k_steps: steps between averages, 1 or more.
+            waits: for all ranks at each average.
+
+        Raises:
+            ConfigError: k_steps is less than 1, or an array is not of floating numbers.
+            CollectiveError: a rank is lost, differs or is late.
+        """
+        if k_steps < 1:
+            raise ConfigError(f"k_steps: expected 1 or more steps between averages, got {k_steps}")
+        self._k_steps, self._waits = k_steps, waits
+        self._last = _Last(list(arrays))
+        self._rounds = Rounds(group, arrays, states, waits)
+        self._rank = group.rank
+        thread = threading.Thread(target=self._rounds.serve, name="averages", daemon=True)
+        thread.start()
+        self._finalizer = weakref.finalize(self, _end, self._rounds, thread, self._last, group.rank)
+
+    def step(self, arrays: Sequence[Array]) -> None:
+        """Note that a step has changed the arrays, and take in what has come.
+
+        Raises:
+            CollectiveError: a rank is lost, differs or is late; from then on in every call.
+        """
+        self._check()
+        self._last.arrays = list(arrays)
+        self._last.steps += 1
+        if self._last.steps < self._k_steps:
+            self._rounds.take(arrays)
+            return
+        self._rounds.post(arrays, Stance.TRAINING)
+        self._last.steps = 0
+        if self._waits:
+            self._rounds.await_base()
+            self._rounds.put_base(arrays)
+
+    def settle(self, arrays: Sequence[Array], states: Sequence[Array] = ()) -> None:
+        """Wait until all ranks call this or have ended; then all have the same bits, and may go on.
+
+        Raises:
+            CollectiveError: see `step`.
+        """
+        self._check()
+        self._last.arrays = list(arrays)
+        self._rounds.settle(arrays, states, self._last.steps > 0)
+        self._last.steps = 0
+
+    def close(self) -> None:
+        """Train no more: take part until all ranks have closed or ended.
+
+        Raises:
+            CollectiveError: see `step`.
+        """
+        self._finalizer()
+
+    def fail(self, error: BaseException) -> None:
+        """End all ranks because this one cannot go on."""
+        self._last.failure = error
+        self._finalizer()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.close()
+        else:
+            self.fail(error)
+
+    def _check(self) -> None:
+        if not self._finalizer.alive:
+            raise CollectiveError("these averages are closed", self._rank)
+
+
+class _Last:
+    """What is left to post when a rank ends.
+
+    Attributes:
+        arrays: of the last step.
+        steps: since progress was posted.
+        failure: why the rank cannot go on.
+    """
+
+    def __init__(self, arrays: list[Array]) -> None:
+        self.arrays, self.steps = arrays, 0
+        self.failure: BaseException | None = None
+
+
+def _end(rounds: Rounds, thread: threading.Thread, last: _Last, rank: int) -> None:
+    # Where the interpreter ends with an exception, it has just shown it.
+    failure = last.failure or getattr(sys, "last_value", None)
+    try:
+        if rounds.error is None and failure is None:
+            rounds.leave(last.arrays, last.steps > 0)
+    except BaseException as error:
+        failure = failure or error
+        raise
+    finally:
+        if rounds.error is None and failure is not None:
+            rounds.give_up(CollectiveError(f"rank {rank} has failed: {failure!r}", rank))
+        thread.join(_JOIN_S)
+        rounds.close()
