@@ -17,6 +17,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from enum import IntEnum
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +31,7 @@ _PART = 1 << 20  # elements that are summed at once: what a round needs beside t
 _STANCE, _GIVES = 0, 1
 _ENDING_S = 10.0  # for the thread to say why it ends
 
-Flat = npt.NDArray[np.generic]
+Flat = npt.NDArray[Any]
 
 
 class Stance(IntEnum):
@@ -71,7 +72,7 @@ class Rounds:
             ConfigError: an array is not of floating numbers.
         """
         self._group, self._waits = group, waits
-        by_dtype: dict[np.dtype[np.generic], list[int]] = {}
+        by_dtype: dict[np.dtype[Any], list[int]] = {}
         for number, array in enumerate(arrays):
             if array.dtype.kind != "f":
                 raise ConfigError(f"averages: expected floating numbers, got an array of {array.dtype}")

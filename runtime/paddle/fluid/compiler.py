@@ -13,7 +13,7 @@ from paddle.fluid.executor import Executor, given
 from paddle.fluid.feeds import entering
 from paddle.fluid.places import CPUPlace, Place, cpu_places, cuda_places
 from paddle.fluid.program import Program
-from paddle.fluid.scope import Scope
+from paddle.fluid.scope import Scope, global_scope
 from paddle.fluid.strategies import BuildStrategy, ExecutionStrategy
 from paddle.graph.block import Name
 
@@ -70,11 +70,33 @@ class CompiledProgram:
         """Run once; `Executor.run` calls this."""
         if self._settings is None:
             return executor.run(self._program, feed, list(fetch_list), scope=scope, return_numpy=return_numpy)
+        return run_parallel(self._over(executor), self._program, feed, fetch_list, scope, return_numpy)
+
+    def average(self, executor: Executor, scope: Scope | None = None) -> None:
+        """Wait until all trainers call this or have ended; then all have the same parameters, and may go on.
+
+        Trainers that average parameters (`sync_mode=False`, or `k_steps` above 1) call it before they save a model;
+        where gradients are summed, nothing happens.
+
+        Args:
+            executor: that runs the program.
+            scope: None is the global one.
+
+        Raises:
+            CollectiveError: a trainer is lost, differs or is late.
+            FluidError: with_data_parallel was not called.
+        """
+        if self._settings is None:
+            raise FluidError("average: call with_data_parallel first, with num_trainers and trainer_id")
+        self._over(executor).average(scope or global_scope())
+
+    def _over(self, executor: Executor) -> DataParallel:
         if self._parallel is None:
+            assert self._settings is not None
             loss_name, strategy, places = self._settings
             chosen = places or _places_like(executor.place)
             self._parallel = DataParallel(self._program, chosen, strategy, loss_name, executor.remote)
-        return run_parallel(self._parallel, self._program, feed, fetch_list, scope, return_numpy)
+        return self._parallel
 
 
 def run_parallel(

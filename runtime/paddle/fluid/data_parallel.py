@@ -6,8 +6,8 @@ summed in the order of the places, so that runs are reproducible; since the loss
 is the mean. What a pass itself writes, such as the moving means of batch norm, is kept a place; the scope has
 those of place 0.
 
-Several trainers sum their gradients too, while the pass that computes them goes on where there is one place. They
-begin with the values of trainer 0.
+Several trainers sum their gradients too, while the pass that computes them goes on where there is one place; or each
+updates its own parameters, and these are averaged. They begin with the values of trainer 0.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ from paddle.fluid.buckets import Bucket, bucketed
 from paddle.fluid.errors import FluidError
 from paddle.fluid.feed_split import joined, split_feed
 from paddle.fluid.gradient_exchange import GradientExchange
+from paddle.fluid.local_steps import LocalSteps
 from paddle.fluid.operator import Operator, OpRole
 from paddle.fluid.places import CUDAPlace, Place
 from paddle.fluid.posting import posting
 from paddle.fluid.program import Program
-from paddle.fluid.ranks import agree_on, begin_equal, check_ranks, group_of
+from paddle.fluid.ranks import agree_on, begin_equal, check_ranks, group_of, local_steps
 from paddle.fluid.remote.switchboard import Switchboard
 from paddle.fluid.scope import Scope
 from paddle.fluid.strategies import BuildStrategy, GradientScaleStrategy
@@ -76,6 +77,7 @@ class DataParallel:
             )
         self._places = list(places)
         self._exchange: GradientExchange | None = None
+        self._local: LocalSteps | None = None
         self._met: Scope | None = None
         self._buckets: list[Bucket] = []
         self._remote = remote or Switchboard()
@@ -113,6 +115,18 @@ class DataParallel:
         with self._remote.connected(self._source):
             return self._step(parts, fetches, scope)
 
+    def average(self, scope: Scope) -> None:
+        """Wait until all trainers call this or have ended; then all have the same parameters, and may go on.
+
+        Trainers that sum gradients have them anyway: nothing happens.
+
+        Raises:
+            CollectiveError: a trainer is lost, differs or is late.
+        """
+        self._meet(scope)
+        if self._local is not None:
+            self._local.average(scope)
+
     def _step(self, parts: Sequence[Mapping[str, Any]], fetches: Sequence[str], scope: Scope) -> list[Any]:
         early = [name for name in fetches if name in self._computed or name not in self._updated]
         late = [name for name in fetches if name not in early]
@@ -131,11 +145,17 @@ class DataParallel:
             fed = {name + _REDUCED: value for name, value in self._over_trainers(sums).items()}
             late_values = self._executors[0].run(self._updates, fed, late, scope)
             values.update(zip(late, late_values, strict=True))
+            if self._local is not None:
+                self._local.step(scope)
         return [values[name] for name in fetches]
 
     def _meet(self, scope: Scope) -> None:
         """Connect with the other trainers before the first step in a scope."""
         if self._strategy.num_trainers == 1 or not self._grads or scope is self._met:
+            return
+        if self._source._averaging is not None:
+            self._local = local_steps(self._source, self._strategy, scope)
+            self._met = scope
             return
         group = group_of(self._source, self._strategy, scope, self._places[0].device())
         agree_on(self._source, group)
@@ -159,7 +179,8 @@ class DataParallel:
 
     def _compile(self) -> None:
         self._version = self._source.version
-        ranks = self._strategy.num_trainers * self.device_count
+        summing = self._strategy.num_trainers if self._source._averaging is None else 1
+        ranks = summing * self.device_count
         self._pass, self._updates = self._source.clone(), self._source.clone()
         ops = [op for op in self._source.global_block().ops if isinstance(op, Operator)]
         updates = [op for op in ops if op.role in _UPDATING]
@@ -172,7 +193,7 @@ class DataParallel:
         self._kept = [name for name in sorted(self._computed) if self._is_kept(name)]
         self._met = None
         self._buckets = bucketed(passes, set(self._grads), self._sizes())
-        self._posts = self._strategy.num_trainers > 1 and self.device_count == 1 and bool(self._grads)
+        self._posts = summing > 1 and self.device_count == 1 and bool(self._grads)
         self._pass.global_block().ops = self._posted([self._scaled(op, ranks) for op in passes])
         # Under another name, since decay may write the gradient, and what is fed is not computed.
         block = self._updates.global_block()

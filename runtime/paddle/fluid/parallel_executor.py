@@ -83,5 +83,16 @@ class ParallelExecutor:
         scope = self._scope or global_scope()
         return run_parallel(self._parallel, self._program, feeding, fetch_list, scope, return_numpy)
 
+    def average(self) -> None:
+        """Wait until all trainers call this or have ended; then all have the same parameters, and may go on.
+
+        Trainers that average parameters (`sync_mode=False`, or `k_steps` above 1) call it before they save a model;
+        where gradients are summed, nothing happens.
+
+        Raises:
+            CollectiveError: a trainer is lost, differs or is late.
+        """
+        self._parallel.average(self._scope or global_scope())
+
     def drop_local_exe_scopes(self) -> None:
         """Do nothing: a run leaves nothing behind."""

@@ -21,6 +21,7 @@ _DISTRIBUTED = (
     "_endpoints",
     "_ps_endpoint",
     "_trainers_endpoints",
+    "_averaging",
     "_distributed_lookup_table",
     "_connection",
     "_nccl_comm_num",
@@ -45,6 +46,7 @@ class Program(graph.Program):
         self._endpoints: list[str] = []
         self._ps_endpoint: str | None = None
         self._trainers_endpoints: list[str] = []
+        self._averaging: object = None
         self._distributed_lookup_table: str | None = None
         self._connection: object = None
         self._nccl_comm_num = 1

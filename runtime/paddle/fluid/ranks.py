@@ -16,11 +16,12 @@ from paddle.collective.nccl import NcclRanks
 from paddle.collective.ranks import Ranks
 from paddle.env import JobEnvironment
 from paddle.fluid.errors import FluidError, RunError
+from paddle.fluid.local_steps import LocalSteps
 from paddle.fluid.program import Program
 from paddle.fluid.scope import Scope
 from paddle.fluid.strategies import BuildStrategy
 
-_KEPT = "@TRAINERS@"
+_KEPT, _AVERAGED = "@TRAINERS@", "@AVERAGES@"
 
 
 def check_ranks(program: Program, strategy: BuildStrategy) -> None:
@@ -54,14 +55,15 @@ def group_of(program: Program, strategy: BuildStrategy, scope: Scope, device: De
 
     Raises:
         CollectiveError: not all trainers came.
+        FluidError: the scope's trainers average parameters for another program.
     """
     if scope.has(_KEPT):
         group: Ranks = scope.get(_KEPT)
         if isinstance(group, Ranks):
             return group
-    membership = collective.Membership.of_environment(
-        rank=strategy.trainer_id, endpoints=_endpoints(program, strategy)
-    )
+    if scope.has(_AVERAGED):
+        raise _two_ways()
+    membership = _membership(program, strategy)
     if device.is_gpu and strategy.num_trainers > 1:
         group = NcclRanks(collective.connect_group(membership), device, membership.timeout_s)
     else:
@@ -70,12 +72,42 @@ def group_of(program: Program, strategy: BuildStrategy, scope: Scope, device: De
     return group
 
 
+def local_steps(program: Program, strategy: BuildStrategy, scope: Scope) -> LocalSteps:
+    """Return what averages a program's parameters in a scope; the first time all trainers meet.
+
+    Raises:
+        CollectiveError: not all trainers came, or one has another program.
+        FluidError: the scope is another program's.
+        RunError: trainers should go through MPI.
+    """
+    if scope.has(_AVERAGED):
+        steps: LocalSteps = scope.get(_AVERAGED)
+        if steps.program is not program:
+            raise _two_ways()
+        return steps
+    if scope.has(_KEPT):
+        raise _two_ways()
+    membership = _membership(program, strategy)
+    if membership.way == "mpi":
+        raise RunError(
+            "trainers that average parameters go through TCP and shared memory, and PADDLE_COLLECTIVE_WAY is 'mpi': "
+            "leave it out, or train with sync_mode=True and k_steps=1"
+        )
+    group = collective.connect_group(membership)
+    agree_on(program, group)
+    begin_equal(program, group, scope)
+    steps = LocalSteps(program, group, scope)
+    scope.set(_AVERAGED, steps)
+    return steps
+
+
 def agree_on(program: Program, group: Ranks) -> None:
     """Check that all ranks train the same program.
 
     Raises:
         PeerDiffers: one does not.
     """
+    group.agree("sync_mode or k_steps", str(program._averaging))
     block = program.global_block()
     lines = [op.describe() for op in block.ops if op.type != "gen_nccl_id"]
     kept = [each for each in block.vars.values() if each.persistable]
@@ -100,6 +132,19 @@ def begin_equal(program: Program, group: Ranks, scope: Scope) -> None:
             held: Array = scope.get(name)
             if held is not value:
                 held[...] = from_host(to_host(value), held)
+
+
+def _two_ways() -> FluidError:
+    return FluidError(
+        "two programs train in this scope, and the trainers of one average its parameters: run each in a scope of its "
+        "own (fluid.scope_guard), or transpile with sync_mode=True and k_steps=1"
+    )
+
+
+def _membership(program: Program, strategy: BuildStrategy) -> collective.Membership:
+    return collective.Membership.of_environment(
+        rank=strategy.trainer_id, endpoints=_endpoints(program, strategy)
+    )
 
 
 def _moved(value: Array, device: Device) -> Array:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -117,7 +117,11 @@ def test_ranks_that_wait_give_the_same_bits_again() -> None:
 
 def test_states_are_replaced_by_their_means_over_ranks_that_settle() -> None:
     def run(me: Membership) -> list[float]:
-        mine, states = arrays(0), [np.array([me.rank], np.float64), np.array([2.0 * me.rank], np.float32)]
+        mine = arrays(0)
+        states: list[npt.NDArray[Any]] = [
+            np.array([me.rank], np.float64),
+            np.array([2 * me.rank], np.float32),
+        ]
         with Averages(connect_group(me), mine, states) as averages:
             if me.rank != 3:  # one leaves without a word
                 averages.settle(mine, states)

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs of trainers that train without servers (mode nccl2).
 
-The main program stays as it is: what runs it sums gradients over trainers. The startup program gets the meeting.
+The main program stays as it is: what runs it sums gradients over trainers, or averages parameters. The startup program
+gets the meeting.
 """
 
 from __future__ import annotations
 
+from paddle.fluid.averaging import Averaging
 from paddle.fluid.errors import FluidError
 from paddle.fluid.program import Program
 from paddle.fluid.transpiler.configuration import DistributeTranspilerConfig
@@ -19,6 +21,7 @@ def transpile_collective(
     trainers: int | str,
     startup: Program,
     current_endpoint: str,
+    sync_mode: bool,
 ) -> None:
     """Note the trainers on a program, and add their meeting to its startup program.
 
@@ -41,6 +44,10 @@ def transpile_collective(
         )
     _check_groups(config, len(endpoints))
     program._trainers_endpoints = endpoints
+    program._averaging = None
+    if not sync_mode or config.k_steps > 1:
+        _check_tables(program)
+        program._averaging = Averaging(config.k_steps, sync_mode)
     program._nccl_comm_num = config.nccl_comm_num
     program._use_hierarchical_allreduce = config.use_hierarchical_allreduce
     block = startup.global_block()
@@ -58,6 +65,16 @@ def transpile_collective(
             "hierarchical_allreduce_inter_nranks": config.hierarchical_allreduce_inter_nranks,
         },
     )
+
+
+def _check_tables(program: Program) -> None:
+    for block in program.blocks:
+        for op in block.ops:
+            if op.attrs.get("is_distributed"):
+                raise FluidError(
+                    f"embedding {op.inputs['W'][0]!r} is_distributed, and trainers that average parameters hold all of "
+                    "them: take mode='pserver', or is_distributed=False"
+                )
 
 
 def _check_groups(config: DistributeTranspilerConfig, count: int) -> None:

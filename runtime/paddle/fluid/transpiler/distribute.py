@@ -59,7 +59,7 @@ class DistributeTranspiler:
             program: None is the default one; after `minimize`.
             pservers: "ip:port,ip:port" of all servers.
             trainers: how many; in nccl2 mode "ip:port,ip:port" of all.
-            sync_mode: servers wait for all trainers in every step.
+            sync_mode: servers, or in nccl2 mode trainers, wait for all trainers in every step.
             startup_program: None is the default one.
             current_endpoint: of this process.
             slice_var_up: the older place of the setting of that name.
@@ -71,11 +71,14 @@ class DistributeTranspiler:
         program = program or default_main_program()
         startup = startup_program or default_startup_program()
         if self.config.mode == "nccl2":
-            transpile_collective(self.config, trainer_id, program, trainers, startup, current_endpoint)
+            self.sync_mode = sync_mode and self.config.sync_mode is not False
+            transpile_collective(
+                self.config, trainer_id, program, trainers, startup, current_endpoint, self.sync_mode
+            )
             return
         if not isinstance(trainers, int):
             raise FluidError(f"trainers: expected a number in pserver mode, got {trainers!r}")
-        self.sync_mode = sync_mode and self.config.sync_mode
+        self.sync_mode = sync_mode and self.config.sync_mode is not False
         if self.config.enable_dc_asgd and self.sync_mode:
             raise FluidError("enable_dc_asgd corrects asynchronous training: pass sync_mode=False")
         self.trainer_id, self.trainers = trainer_id, trainers
@@ -188,6 +191,17 @@ class DistributeTranspiler:
             raise FluidError(f"split_method: expected a subclass of PSDispatcher, got {method!r}")
         if config.mode not in ("pserver", "nccl2"):
             raise FluidError(f"mode: expected 'pserver' or 'nccl2', got {config.mode!r}")
+        if config.k_steps < 1:
+            raise FluidError(f"k_steps: expected 1 or more steps between averages, got {config.k_steps}")
+        if config.k_steps > 1 and config.mode == "pserver":
+            raise FluidError(
+                f"k_steps is {config.k_steps}, and there is no average of trainers with parameter servers: take "
+                "mode='nccl2', or leave k_steps out"
+            )
+        if config.enable_dc_asgd and config.mode == "nccl2":
+            raise FluidError(
+                "enable_dc_asgd is the servers' correction, and mode 'nccl2' has none: leave it out"
+            )
         if config.runtime_split_send_recv:
             raise FluidError("runtime_split_send_recv is not supported: gradients are split by operators")
 
