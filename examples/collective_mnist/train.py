@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # ruff: noqa: T201  a script talks to its user
-"""Recognizes handwritten digits: a Fluid program whose processes sum their gradients, without pservers."""
+"""Recognizes handwritten digits: a Fluid program on several processes without pservers."""
 
 import argparse
 import itertools
@@ -57,6 +57,8 @@ def main():
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--passes", type=int, default=3)
     arguments.add_argument("--batches", type=int, default=0, help="of a pass, at most; 0: all")
+    arguments.add_argument("--asynchronous", action="store_true", help="wait for no other process's steps")
+    arguments.add_argument("--k_steps", type=int, default=1, help="steps between averages of parameters")
     options = arguments.parse_args()
 
     inputs, cost, accuracy = network()
@@ -65,6 +67,7 @@ def main():
     if TRAINERS > 1:
         config = fluid.DistributeTranspilerConfig()
         config.mode = "nccl2"
+        config.sync_mode, config.k_steps = not options.asynchronous, options.k_steps
         fluid.DistributeTranspiler(config=config).transpile(
             TRAINER_ID,
             trainers=os.environ["PADDLE_TRAINER_ENDPOINTS"],
@@ -82,6 +85,7 @@ def main():
             (value,) = executor.run(parallel, feeder.feed(batch), [cost])
             if batch_id % 100 == 0:
                 print(f"Pass {number}, Batch {batch_id}, Cost {value.item():f}")
+        parallel.average(executor)  # where parameters are averaged, all have the same from here on
         if TRAINER_ID == 0:
             test_cost, right = measured(executor, test_program, feeder, [cost, accuracy])
             print(f"Pass {number}, Test cost {test_cost:f}, Test accuracy {right:.4f}")

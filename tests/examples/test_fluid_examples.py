@@ -56,10 +56,11 @@ def test_word2vec_learns_from_two_trainers_and_brings_home_what_the_pserver_has(
     assert any(sums_of_squares[-2073 * 32 * 4 :])  # the servers alone have counted them
 
 
-def test_two_processes_that_sum_their_gradients_read_most_digits(tmp_path: Path) -> None:
+@pytest.mark.parametrize("flags", [(), ("--asynchronous", "--k_steps=2")])
+def test_two_processes_without_servers_read_most_digits(tmp_path: Path, flags: tuple[str, ...]) -> None:
     script = copied("collective_mnist", tmp_path) / "train.py"
     launch = ("-m", "paddle.distributed.launch", "--gpus=2")
-    run(tmp_path, *launch, script, "--passes=1", "--batches=60")
+    run(tmp_path, *launch, script, "--passes=1", "--batches=60", *flags)
     (accuracy,) = re.findall(r"Test accuracy ([\d.]+)", (tmp_path / "mylog" / "workerlog.0").read_text())
     assert float(accuracy) > 0.8
     assert (tmp_path / "output" / "parameters").is_dir()

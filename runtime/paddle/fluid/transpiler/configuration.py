@@ -22,12 +22,12 @@ class DistributeTranspilerConfig:
         wait_port: wait for the others to be there.
         runtime_split_send_recv: not supported: gradients are split by operators.
         sync_mode: None or True leaves it to `transpile`; False makes it asynchronous.
-        k_steps: mode nccl2: steps between averages of the trainers' parameters. Synchronous trainers wait for each
-            other there (local SGD), or with 1 sum gradients; asynchronous ones never wait for another's steps.
         nccl_comm_num: connections between ranks.
         use_hierarchical_allreduce: reduce in groups first.
         hierarchical_allreduce_inter_nranks: ranks of a group.
         hierarchical_allreduce_exter_nranks: number of groups.
+        k_steps: mode nccl2: steps between averages of the trainers' parameters. Synchronous trainers wait for each
+            other there (local SGD), or with 1 sum gradients; asynchronous ones never wait for another's steps.
     """
 
     slice_var_up: bool = True
@@ -39,8 +39,8 @@ class DistributeTranspilerConfig:
     wait_port: bool = True
     runtime_split_send_recv: bool = False
     sync_mode: bool = True
-    k_steps: int = 1
     nccl_comm_num: int = 1
     use_hierarchical_allreduce: bool = False
     hierarchical_allreduce_inter_nranks: int = 0
     hierarchical_allreduce_exter_nranks: int = 0
+    k_steps: int = 1
