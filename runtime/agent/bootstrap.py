@@ -12,7 +12,13 @@ import zlib
 
 START_FAILED = 70  # also how every failed agent ends: the command line must not take it for a Python too old
 
-ModuleSpec = type(sys.__spec__)  # type: ignore[name-defined,unused-ignore]
+TYPE_CHECKING = False  # of `typing`, which takes time to import
+if TYPE_CHECKING:
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+    from typing import Any
+else:
+    ModuleSpec = type(sys.__spec__)
 
 
 class MemoryImporter:
@@ -40,14 +46,17 @@ class MemoryImporter:
         if fullname != "agent" and not fullname.startswith("agent."):
             return None
         name = self._sent_as(fullname) or self._unpack(fullname)
-        return ModuleSpec(fullname, self, origin="<sent>", is_package=name != fullname) if name else None
+        if not name:
+            return None
+        loader: "Any" = self  # not derived from importlib.abc.Loader, which takes time to import
+        return ModuleSpec(fullname, loader, origin="<sent>", is_package=name != fullname)
 
     def create_module(self, spec: object) -> None:
         """Part of importlib's protocol."""
 
-    def exec_module(self, module: object) -> None:
+    def exec_module(self, module: "ModuleType") -> None:
         """Part of importlib's protocol."""
-        name = self._sent_as(module.__name__)  # type: ignore[attr-defined,unused-ignore]
+        name = self._sent_as(module.__name__)
         source, code = self._modules[name]
         if code and self._code_fits:
             body = marshal.loads(code)  # noqa: S302 - it comes with the command that runs us
@@ -76,7 +85,7 @@ def boot(magic: bytes, first: "dict[str, tuple[bytes, bytes]]", nonce: str) -> N
     """Import the agent from memory and run it until the launcher lets it go."""
     gc.disable()  # until the agent proper has imported all: what is imported is no garbage
     importer = MemoryImporter(magic, first)
-    sys.meta_path.insert(0, importer)  # type: ignore[arg-type,unused-ignore]
+    sys.meta_path.insert(0, importer)
     try:
         from agent.greeting import greet
 

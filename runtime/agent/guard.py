@@ -10,6 +10,7 @@ by their group for one, leaves it alive, and it inherits all that they started.
 import os
 import select
 import signal
+import stat
 import sys
 import time
 
@@ -21,6 +22,8 @@ FAREWELL_S = 15.0  # how long the agent proper may take to stop a job when its g
 POLL_S = 0.05
 STOPPED_S = 5.0  # how long somebody may stop the supervisor
 FAILED = 70  # not 1, which is what a Python that cannot start ends with
+STATE_DIR = "/dev/shm"  # noqa: S108 - memory, and what is taken from it is the user's own
+STATE_PREFIX = "paddle-"
 
 
 def guard(received: bytes) -> int:
@@ -156,7 +159,7 @@ def _wait(pid: int, vigil: "Vigil | None") -> "int | None":
         if vigil and not ended:
             began = time.monotonic()
             signal.sigtimedwait([signal.SIGCHLD], LOOK_S)
-            if vigil.is_over(time.monotonic() - began):
+            if vigil.note_wait(time.monotonic() - began):
                 return None
             continue
         if ended != pid:
@@ -201,9 +204,19 @@ def _clean(marks: "dict[str, str]") -> None:
 
 
 def _forget_state(marks: "dict[str, str]") -> None:
-    from agent.processes import pserver_state  # there is time now
+    """Remove what the job's parameter servers kept in this node's memory for a next process: the job is over here."""
+    job_id, node_id = marks.get("PADDLE_JOB_ID"), marks.get("PADDLE_NODE_ID")
+    if not job_id or not node_id or "/" in job_id + node_id:
+        return
+    path = os.path.join(STATE_DIR, "%s%s-%s" % (STATE_PREFIX, job_id, node_id))
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return
+    if stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid():
+        from agent.files import disk  # there is time now
 
-    pserver_state.remove(marks)
+        disk.remove_tree(path)
 
 
 def _reap() -> None:

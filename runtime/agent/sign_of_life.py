@@ -59,8 +59,8 @@ class Vigil:
         self._quiet_s = 0.0
         os.set_blocking(pipe, False)
 
-    def is_over(self, waited_s: float) -> bool:
-        """Whether the agent proper has been silent for too long, after one more wait of about LOOK_S."""
+    def note_wait(self, waited_s: float) -> bool:
+        """Count one more wait of about LOOK_S; True once the agent proper has been silent for too long."""
         self._quiet_s += min(waited_s, 2 * LOOK_S)
         with contextlib.suppress(BlockingIOError):
             said = os.read(self._pipe, 512 * _PATIENCE.size)

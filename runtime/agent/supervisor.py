@@ -11,7 +11,7 @@ import gc
 import os
 import signal
 import time
-from typing import Any, Callable, Dict, List, Optional
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional
 
 from agent.files.tailer import Tailer
 from agent.files.trees import Trees
@@ -27,6 +27,9 @@ from agent.processes.process_tree import Found
 from agent.processes.processes import Processes
 from agent.processes.stopper import Scope, Stop
 from agent.sign_of_life import SignOfLife
+
+if TYPE_CHECKING:
+    from agent.relay.relay import Relay
 
 FIRST_LEASE_S = 30.0  # until `hello` says
 ALONE_GRACE_S = 1.0  # what processes get after TERM when the launcher is gone
@@ -65,6 +68,7 @@ class Supervisor:
         self._marks: Dict[str, str] = {}
         self._processes = Processes(self._loop, self._outbox, self._marks, self._logged)
         self._trees: Optional[Trees] = None
+        self._relay: Optional[Relay] = None
         self._tailer: Optional[Tailer] = None
         self._probe: Optional[Probe] = None
         self._job_dir = ""
@@ -81,8 +85,8 @@ class Supervisor:
             "manifest": lambda fields, body: self._need_trees().manifest(fields, body),
             "blob": lambda fields, body: self._need_trees().blob(fields, body),
             "commit": lambda fields, body: self._need_trees().commit(fields),
-            "relay": lambda fields, body: self._need_trees().depot.relay(fields),
-            "fetch": lambda fields, body: self._need_trees().depot.fetch(fields),
+            "relay": self._on_relay,
+            "fetch": self._on_fetch,
             "start": self._on_start,
             "stop": self._on_stop,
             "stacks": lambda fields, body: self._processes.ask_stacks(fields),
@@ -107,6 +111,7 @@ class Supervisor:
         self._loop.run()
         self._sign_of_life.end()
         self._desk.close()
+        self._close_relay()
         if self._trees is not None:
             self._trees.drop()
         if self._probe is not None:
@@ -184,6 +189,33 @@ class Supervisor:
 
     def _on_ping(self, fields: Fields, _body: bytes) -> None:
         self._outbox.send("pong", seq=whole(fields, "seq"), clock=time.time())
+
+    def _on_relay(self, fields: Fields, _body: bytes) -> None:
+        """Open the way to other nodes, or close it."""
+        trees = self._need_trees()
+        self._close_relay()
+        if not fields.get("open", True):
+            return
+        try:
+            from agent.relay.relay import Relay  # with TLS, which many jobs can do without
+
+            relay = Relay(self._loop, trees.shared, self._outbox.send)
+            relay.open(fields)
+        except (ImportError, OSError, ValueError) as error:  # the launcher finds another way
+            self._outbox.send("relaying", address="", port=0, problem=str(error))
+            return
+        self._relay = relay
+
+    def _on_fetch(self, fields: Fields, _body: bytes) -> None:
+        trees = self._need_trees()
+        if self._relay is None:
+            raise ValueError("relay comes first")
+        self._relay.fetch(fields, trees.shared.request(texts(fields, "trees")))
+
+    def _close_relay(self) -> None:
+        if self._relay is not None:
+            self._relay.close()
+            self._relay = None
 
     def _on_start(self, fields: Fields, _body: bytes) -> None:
         if not self._job_dir:

@@ -1,19 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds a tree from cached files aside, and publishes it by one rename."""
+"""Builds a tree from cached files aside, and publishes it by one rename.
+
+Files are copied by reflink where that works, holes as holes. A bundle, hundreds of small files that travel, are kept
+and are checked as one, is unpacked instead; it is, compressed by zlib:
+
+    length of the manifest (8 bytes, the most significant first) | manifest | contents of its files, in its order
+"""
 
 from __future__ import annotations
 
 import errno
 import os
+import zlib
 from functools import partial
 from typing import Callable, Dict, Iterator, List, Set
 
 from agent.files import disk
 from agent.files.cache import Cache
-from agent.files.copying import SMALL, copy, copy_small
 from agent.files.digests import digest_of
-from agent.files.manifest import Entry, File, Folder, Symlink
-from agent.files.unpacking import unpack
+from agent.files.manifest import Entry, File, Folder, Symlink, check_tree, parse
+
+COPY_SIZE = 8 << 20
+SMALL = 1 << 20  # bytes that are copied in one step
+_LENGTH = 8
 
 
 class Builder:
@@ -56,7 +65,7 @@ class Builder:
             OSError: the disk is full, for one; nothing is left.
             ValueError: it is no bundle.
         """
-        yield from self._publish(final, partial(unpack, bundle))
+        yield from self._publish(final, partial(_unpack, bundle))
 
     def _publish(self, final: str, fill: Callable[[str], Iterator[None]]) -> Iterator[None]:
         parent, base = os.path.split(final)
@@ -112,9 +121,9 @@ class Builder:
         fd = os.open(target, flags, entry.mode)
         try:
             if entry.size <= SMALL:
-                copy_small(self._cache.path(entry.digest), fd, entry.size)
+                _copy_small(self._cache.path(entry.digest), fd, entry.size)
             else:
-                yield from copy(self._cache.path(entry.digest), fd)
+                yield from _copy(self._cache.path(entry.digest), fd)
             if entry.mode & self._kept != entry.mode:
                 os.fchmod(fd, entry.mode)
         finally:
@@ -134,3 +143,98 @@ def _set_modes(aside: str, entries: Dict[str, Entry]) -> None:
     for path, entry in sorted(entries.items(), reverse=True):
         if isinstance(entry, Folder):
             os.chmod(aside + "/" + path, entry.mode)
+
+
+def _copy_small(source: str, target: int, size: int) -> None:
+    """Copy a file of `size` bytes, SMALL at most, into a new descriptor."""
+    fd = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        start = 0
+        while start < size:
+            start += _copy_piece(fd, target, start, size - start)
+    finally:
+        os.close(fd)
+
+
+def _copy(source: str, target: int) -> Iterator[None]:
+    """Copy a file into a new descriptor, a step at a time: holes as holes, by reflink where that works."""
+    fd = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        size = os.fstat(fd).st_size
+        os.ftruncate(target, size)
+        for start, end in _data(fd, size):
+            while start < end:
+                start += _copy_piece(fd, target, start, min(COPY_SIZE, end - start))
+                yield
+    finally:
+        os.close(fd)
+
+
+def _data(fd: int, size: int) -> Iterator[tuple[int, int]]:
+    """Where a file has data, as start and end."""
+    offset = 0
+    while offset < size:
+        try:
+            start = os.lseek(fd, offset, os.SEEK_DATA)
+            offset = os.lseek(fd, start, os.SEEK_HOLE)
+        except OSError as error:
+            if error.errno == errno.ENXIO:  # only a hole is left
+                return
+            start, offset = offset, size  # a file system that knows no holes
+        yield start, offset
+
+
+def _copy_piece(source: int, target: int, offset: int, size: int) -> int:
+    try:
+        copied = os.copy_file_range(source, target, size, offset, offset)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+            raise
+        copied = 0
+    if copied == 0:  # an old kernel, or two file systems
+        data = os.pread(source, size, offset)
+        if not data:
+            raise OSError(errno.EIO, "a cached file became shorter while it was copied")
+        disk.write_at(target, data, offset)
+        copied = len(data)
+    return copied
+
+
+def _unpack(bundle: str, folder: str) -> Iterator[None]:
+    """Write the files of a bundle below an empty directory, a step at a time.
+
+    Raises:
+        OSError: the disk is full, for one.
+        ValueError: it is no bundle.
+    """
+    with open(bundle, "rb", buffering=0) as packed:
+        try:
+            data = memoryview(zlib.decompress(packed.read()))
+        except zlib.error as error:
+            raise ValueError("a bundle cannot be unpacked: %s" % error) from error
+    start = _LENGTH + int.from_bytes(data[:_LENGTH], "big")
+    entries = parse(bytes(data[_LENGTH:start]))
+    check_tree(entries)
+    made = {""}
+    for path, entry in entries.items():
+        if isinstance(entry, Symlink):
+            raise ValueError("a bundle has no links, got %r" % path)
+        parent = path.rpartition("/")[0] if isinstance(entry, File) else path
+        if parent not in made:
+            os.makedirs(folder + "/" + parent, exist_ok=True)
+            made.add(parent)
+        if isinstance(entry, File):
+            end = start + entry.size
+            _write(folder + "/" + path, entry.mode, data[start:end])
+            start = end
+            yield
+    if start != len(data):
+        raise ValueError("a bundle has %d bytes, its manifest says %d" % (len(data), start))
+
+
+def _write(path: str, mode: int, content: memoryview) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
+    try:
+        disk.write_at(fd, content, 0)
+    finally:
+        os.close(fd)

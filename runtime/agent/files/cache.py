@@ -67,8 +67,8 @@ class Cache:
         except OSError:
             return False
 
-    def is_sound(self, digest: str, size: int) -> bool:
-        """Whether it is there and was verified; counts as used now."""
+    def use(self, digest: str, size: int) -> bool:
+        """Count it as used now; False unless it is there and was verified."""
         path = self.path(digest)
         try:
             status = os.stat(path, follow_symlinks=False)

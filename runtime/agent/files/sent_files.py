@@ -12,7 +12,7 @@ from agent.files.digests import blake2b
 SAMPLE = 4 << 10
 
 
-def identity(status: os.stat_result) -> Tuple[int, int]:
+def inode(status: os.stat_result) -> Tuple[int, int]:
     """What a file keeps when it is renamed."""
     return status.st_dev, status.st_ino
 
@@ -32,7 +32,7 @@ class Tailed:
 
     def restart(self, status: os.stat_result) -> None:
         """Send it from its start."""
-        self.identity = identity(status)
+        self.inode = inode(status)
         self.changed = status.st_mtime_ns
         self.size = status.st_size
         self.offset = 0

@@ -3,21 +3,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Callable, Dict, List, Optional
+from typing import Callable, Dict, List, Optional
 
 from agent.files.arrivals import Arrivals
 from agent.files.cache import Cache
 from agent.files.tree import Tree
-from agent.link.fields import texts
-from agent.link.loop import Loop
-from agent.link.protocol import Fields
-
-if TYPE_CHECKING:
-    from agent.relay.relay import Relay
 
 
-class Depot:
-    """Opens the relay, and stands between it and the trees.
+class SharedTrees:
+    """What the relay asks about the trees, and tells them.
 
     Args:
         trees: those that are between manifest and commit, by name; their owner changes them.
@@ -25,50 +19,31 @@ class Depot:
         broken: called with a tree whose files cannot be written.
 
     Attributes:
+        arrivals: files on their way, from whomever.
         offered: sizes of every file of the job's manifests.
+        given: sizes of the files that other nodes gave, as long as a relay is open.
     """
 
     def __init__(
         self,
-        loop: Loop,
         cache: Cache,
         arrivals: Arrivals,
         trees: Dict[str, Tree],
-        send: Callable[..., None],
         lacking: Callable[[str, Tree, List[str]], None],
         broken: Callable[[str, Tree, OSError], None],
     ) -> None:
+        self.arrivals = arrivals
         self.offered: Dict[str, int] = {}
-        self._loop = loop
+        self.given: Dict[str, int] = {}
         self._cache = cache
-        self._arrivals = arrivals
         self._trees = trees
-        self._send = send
         self._lacking = lacking
         self._broken = broken
-        self._relay: Optional[Relay] = None
 
-    def relay(self, fields: Fields) -> None:
-        """Open the way to other nodes, or close it."""
-        self.close()
-        if not fields.get("open", True):
-            return
-        try:
-            from agent.relay.relay import Relay  # with TLS, which many jobs can do without
-
-            relay = Relay(self._loop, self._arrivals, self, self._send)
-            relay.open(fields)
-        except (ImportError, OSError, ValueError) as error:  # the launcher finds another way
-            self._send("relaying", address="", port=0, problem=str(error))
-            return
-        self._relay = relay
-
-    def fetch(self, fields: Fields) -> None:
-        """Get what some trees lack from other nodes."""
-        if self._relay is None:
-            raise ValueError("relay comes first")
+    def request(self, names: List[str]) -> Dict[str, int]:
+        """Count on other nodes for what these trees lack; returns its sizes by digest, in the order of need."""
         wanted: Dict[str, int] = {}
-        for name in texts(fields, "trees"):
+        for name in names:
             tree = self._trees.get(name)
             if tree is None or tree.failed:
                 continue
@@ -77,19 +52,11 @@ class Depot:
             wanted.update((digest, tree.files[digest]) for digest in lacking)
             if not lacking:
                 self._lacking(name, tree, [])
-        self._relay.fetch(fields, wanted)
-
-    def close(self) -> None:
-        """End every connection."""
-        if self._relay is not None:
-            self._relay.close()
-            self._relay = None
+        return wanted
 
     def relayed(self, tree: Tree) -> int:
         """Bytes of a tree that other nodes gave."""
-        return self._relay.received(tree.files) if self._relay is not None else 0
-
-    # What the relay asks and tells
+        return sum(self.given.get(digest, 0) for digest in tree.files)
 
     def size_of(self, digest: str) -> Optional[int]:
         """Bytes of a file that this job was offered, or None."""
@@ -104,8 +71,9 @@ class Depot:
         """Whether a file that is not here will yet come."""
         return any(digest in tree.files for tree in self._trees.values() if not tree.failed)
 
-    def arrived(self, digest: str) -> None:
+    def arrived(self, digest: str, size: int) -> None:
         """Another node gave a file."""
+        self.given[digest] = size
         for name, tree in list(self._trees.items()):
             if digest in tree.missing:
                 tree.missing.discard(digest)

@@ -14,10 +14,9 @@ import os
 import stat
 import time
 from collections import deque
-from typing import Deque, Dict, List, Optional
+from typing import Deque, Dict, List, Optional, Tuple
 
-from agent.files.renames import in_order
-from agent.files.sent_files import Tailed, identity, listing
+from agent.files.sent_files import Tailed, inode, listing
 from agent.link.loop import Loop, Timer
 from agent.link.outbox import Outbox
 from agent.link.protocol import encode
@@ -118,16 +117,16 @@ class Tailer:
 
     def _follow(self, listed: Dict[str, os.stat_result]) -> None:
         """Find out which logs were renamed, and pass that on before anything else is sent of them."""
-        places = {identity(status): path for path, status in listed.items() if _is_log(path)}
+        places = {inode(status): path for path, status in listed.items() if _is_log(path)}
         moves = {}
         for path, tailed in self._files.items():
             there = listed.get(path)
-            if not _is_log(path) or (there is not None and identity(there) == tailed.identity):
+            if not _is_log(path) or (there is not None and inode(there) == tailed.inode):
                 continue
-            to = places.get(tailed.identity)
+            to = places.get(tailed.inode)
             if to is not None and self._is_same(to, tailed, listed[to]):
                 moves[path] = to
-        for path, to in in_order(moves):
+        for path, to in _in_order(moves):
             self._move(path, to)
 
     def _is_same(self, path: str, tailed: Tailed, status: os.stat_result) -> bool:
@@ -186,7 +185,7 @@ class Tailer:
             except OSError:
                 continue
             tailed = self._files.get(path)
-            if tailed is not None and tailed.identity != identity(status):
+            if tailed is not None and tailed.inode != inode(status):
                 self.scan()  # it may have got another name
             elif stat.S_ISREG(status.st_mode):
                 self._compare(path, status)
@@ -196,7 +195,7 @@ class Tailer:
         tailed = self._files.get(path)
         if tailed is None:
             self._files[path] = Tailed(status)
-        elif tailed.identity != identity(status):
+        elif tailed.inode != inode(status):
             rest = _unsent(tailed.size - tailed.offset)
             tailed.restart(status)
             self._tell_of_log(path, "was replaced; the new one is sent from its start" + rest)
@@ -232,7 +231,7 @@ class Tailer:
             return None
         try:
             status = os.fstat(fd)
-            if identity(status) != tailed.identity or not stat.S_ISREG(status.st_mode):
+            if inode(status) != tailed.inode or not stat.S_ISREG(status.st_mode):
                 return None  # replaced since: the next scan sees it
             offset = tailed.offset
             body = os.pread(fd, CHUNK, offset)
@@ -266,3 +265,16 @@ def _is_log(path: str) -> bool:
 
 def _unsent(size: int) -> str:
     return " (%d bytes of it were not sent)" % size if size > 0 else ""
+
+
+def _in_order(moves: Dict[str, str]) -> List[Tuple[str, str]]:
+    """Renames (from, to), the end of each chain first; files that changed places among each other are left out."""
+    rest = dict(moves)
+    ordered = []
+    while rest:
+        free = [path for path, to in rest.items() if to not in rest]
+        if not free:
+            break
+        for path in free:
+            ordered.append((path, rest.pop(path)))
+    return ordered

@@ -7,17 +7,18 @@ which a later try goes on.
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import fcntl
 import os
 from typing import Any, Callable, Dict, Iterator, List
 
 from agent.files import disk
 from agent.files.arrivals import Arrivals, DigestError
 from agent.files.building import Builder
-from agent.files.cache import STALE_S, Cache
+from agent.files.cache import STALE_S, UNUSED_S, Cache
 from agent.files.manifest import File, ManifestError, add, check_tree, parse
-from agent.files.runtimes import Runtimes
-from agent.files.shared_trees import Depot
+from agent.files.shared_trees import SharedTrees
 from agent.files.tree import Tree
 from agent.files.tree import pieces as tree_pieces
 from agent.link.fields import names_and_texts, relative_path, text, texts, whole
@@ -38,7 +39,7 @@ class Trees:
         committed: called with the tree's name, its absolute path and the directories to collect.
 
     Attributes:
-        depot: the same trees for other nodes.
+        shared: the same trees for other nodes.
     """
 
     def __init__(
@@ -55,12 +56,10 @@ class Trees:
         self._builder = Builder(self._building, self._cache)
         self._runtimes = Runtimes(self._own + "/runtime", self._building)
         self._trees: Dict[str, Tree] = {}
-        self.depot = Depot(
-            loop,
+        self.shared = SharedTrees(
             self._cache,
             self._arrivals,
             self._trees,
-            send,
             lacking=self._say_lacking,
             broken=lambda name, tree, error: self._fail_on_disk(tree, "fetch", name, error),
         )
@@ -120,7 +119,6 @@ class Trees:
 
     def drop(self) -> None:
         """Forget what is half done."""
-        self.depot.close()
         self._arrivals.drop_all()
         self._builder.drop()
 
@@ -152,10 +150,10 @@ class Trees:
             disk.remove_tree(path)
             yield
         tree.files = {entry.digest: entry.size for entry in tree.entries.values() if isinstance(entry, File)}
-        self.depot.offered.update(tree.files)
+        self.shared.offered.update(tree.files)
         lacking = []
         for count, (digest, size) in enumerate(tree.files.items()):
-            if not self._cache.is_sound(digest, size):
+            if not self._cache.use(digest, size):
                 yield from self._cache.check(digest, size)
                 if not self._cache.has(digest, size):
                     lacking.append(digest)
@@ -171,7 +169,7 @@ class Trees:
 
     def _say_lacking(self, name: str, tree: Tree, lacking: List[str]) -> None:
         common = {"tree": name, "cached_files": len(tree.files) - len(lacking), "have_tree": tree.there}
-        relayed = self.depot.relayed(tree)
+        relayed = self.shared.relayed(tree)
         for start in range(0, max(1, len(lacking)), DIGESTS_A_FRAME):
             part = lacking[start : start + DIGESTS_A_FRAME]
             offsets = {digest: self._arrivals.size_of(digest) for digest in part}
@@ -247,3 +245,52 @@ class Trees:
         self._arrivals.drop_all()
         self._arrivals.wake()  # who waits for a file of this tree must look elsewhere
         self._send("failed", request=request, tree=name, reason=reason, detail=detail, **more)
+
+
+class Runtimes:
+    """The runtimes below one folder.
+
+    Args:
+        building: where a tree is moved before it is removed, so that nobody sees half of one.
+    """
+
+    def __init__(self, folder: str, building: str) -> None:
+        self._folder = folder
+        self._building = building
+        self._held: Dict[str, int] = {}
+
+    def hold(self, path: str) -> bool:
+        """Use a runtime from now on; False when it is not there, or is just being removed."""
+        if os.path.dirname(path) != self._folder or path in self._held:
+            return os.path.isdir(path)
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            os.utime(fd)
+            if not os.path.samestat(os.fstat(fd), os.stat(path)):
+                raise FileNotFoundError(path)
+        except OSError:  # somebody removes it
+            os.close(fd)
+            return False
+        self._held[path] = fd
+        return True
+
+    def prune(self) -> Iterator[None]:
+        """Remove, one at a time, the runtimes that no agent uses and none has used for UNUSED_S."""
+        with contextlib.suppress(OSError):  # what cannot be removed is in nobody's way
+            for path in disk.older_than(self._folder, UNUSED_S):
+                self._remove(path)
+                yield
+
+    def _remove(self, path: str) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            aside = "%s/%s.%s" % (self._building, os.path.basename(path), os.urandom(8).hex())
+            os.rename(path, aside)
+            disk.remove_tree(aside)
+        finally:
+            os.close(fd)

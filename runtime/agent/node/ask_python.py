@@ -5,12 +5,15 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from agent.files import storage
 from agent.link.loop import Loop
-from agent.node.capture import Capture
 from agent.processes import environment
+from agent.processes.spawn import spawn
+
+OUTPUT_LIMIT = 1 << 18
 
 # Not isolated (-I): a job sees packages of the user's site directory too. What is installed tells its version in the
 # name of a directory beside it, a hundred times faster than an import would; what does not is imported. Words without
@@ -66,7 +69,7 @@ def ask_python(loop: Loop, python: str, modules: List[str], limit_s: float, done
     env = environment.base(os.environ)
     try:
         site = [] if modules else ["-S"]  # where nothing is looked for, its folders need not be
-        Capture(loop, [python, *site, "-c", _ASK, *modules], env, limit_s, answered)
+        _Capture(loop, [python, *site, "-c", _ASK, *modules], env, limit_s, answered)
     except (OSError, ValueError) as error:
         done(None, {}, "%s cannot be run: %s" % (python, _why(error, python, env["PATH"])))
 
@@ -101,3 +104,51 @@ def _why(error: Exception, python: str, path: str) -> str:
                 point,
             )
     return "%s (PYTHON in conf.py)" % reason
+
+
+class _Capture:
+    """One short command under way, in bounded time and memory.
+
+    Args:
+        done: called once with the wait status and the output, as far as it fits in OUTPUT_LIMIT.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        argv: List[str],
+        env: Dict[str, str],
+        timeout_s: float,
+        done: Callable[[int, bytes], None],
+    ) -> None:
+        self._loop = loop
+        self._done = done
+        self._output = b""
+        self._fd, write = os.pipe()
+        try:
+            pid = spawn(argv, env, "/", write)
+        except (OSError, ValueError):
+            os.close(self._fd)
+            raise
+        finally:
+            os.close(write)
+        os.set_blocking(self._fd, False)
+        loop.on_readable(self._fd, self._read)
+        self._timer = loop.after(timeout_s, lambda: os.kill(pid, signal.SIGKILL))
+        loop.on_exit(pid, self._ended)
+
+    def _read(self) -> None:
+        try:
+            data = os.read(self._fd, OUTPUT_LIMIT)
+        except BlockingIOError:
+            return
+        if not data:
+            self._loop.on_readable(self._fd, None)
+        self._output = (self._output + data)[-OUTPUT_LIMIT:]
+
+    def _ended(self, status: int) -> None:
+        self._timer.cancel()
+        self._read()
+        self._loop.on_readable(self._fd, None)
+        os.close(self._fd)
+        self._done(status, self._output)

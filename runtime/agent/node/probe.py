@@ -22,8 +22,8 @@ from agent.node import gpus, limits, network
 from agent.node.addresses import placed
 from agent.node.ask_python import ask_python
 from agent.node.candidates import candidates
-from agent.node.listeners import Listeners
-from agent.node.probe_child import Aside, Check
+from agent.node.probe_child import Check, ProbeChild
+from agent.node.reach import Listeners
 
 PYTHON_LIMIT_S = 30.0
 CHECK_S = 6.0  # a check that runs beside the loop
@@ -78,18 +78,18 @@ class Probe:
         look = _Look(self._loop, found, problems, done)
         other_disks = {"home": os.path.expanduser("~"), "/tmp": "/tmp"}  # noqa: S108 - only looked at
         marked = workspace or self._root_dir
-        look.aside(
+        look.beside(
             "root_dir",
             partial(_root_dir, self._root_dir, marked, token, node_id),
             self._root_dir_seen(look, need),
         )
         for name, path in other_disks.items():
-            look.aside(name, partial(storage.look, path, write=False), look.disk)
+            look.beside(name, partial(storage.look, path, write=False), look.disk)
         if workspace:
-            look.aside("workspace", partial(_workspace_problem, workspace, entry), look.trouble)
-        look.aside("machine", limits.look, look.keep)
-        look.aside("ports", partial(_busy_ports, list(listen_ports), ports), look.ports)
-        look.aside("gpus", gpus.ask if fields.get("gpus") else gpus.look, look.gpus)
+            look.beside("workspace", partial(_workspace_problem, workspace, entry), look.trouble)
+        look.beside("machine", limits.look, look.keep)
+        look.beside("ports", partial(_busy_ports, list(listen_ports), ports), look.ports)
+        look.beside("gpus", gpus.ask if fields.get("gpus") else gpus.look, look.gpus)
         look.begin()
         begun = time.monotonic()
 
@@ -156,7 +156,7 @@ class _Look:
         if not self._open:
             self._done(self.found)
 
-    def aside(self, name: str, work: Callable[[], Any], use: Callable[[str, Any], None]) -> None:
+    def beside(self, name: str, work: Callable[[], Any], use: Callable[[str, Any], None]) -> None:
         """One part that is to run beside the loop; without an answer it is a remark, of ROOT_DIR a problem."""
         self._open.append(name)
         self._checks.append((name, work))
@@ -164,7 +164,7 @@ class _Look:
 
     def begin(self) -> None:
         """Begin with all of these."""
-        Aside(self._loop, self._checks, CHECK_S, self._answered)
+        ProbeChild(self._loop, self._checks, CHECK_S, self._answered)
 
     def _answered(self, name: str, answer: Any, problem: str, took_s: float) -> None:
         if problem:

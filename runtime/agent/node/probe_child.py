@@ -25,7 +25,7 @@ Check = Tuple[str, Callable[[], Any]]
 Done = Callable[[str, Any, str, float], None]
 
 
-class Aside:
+class ProbeChild:
     """Checks under way.
 
     Args:
@@ -93,7 +93,7 @@ class Aside:
         """Leave what is under way to this child, and the rest to another."""
         rest, self._checks = self._checks[1:], self._checks[:1]
         if rest:
-            Aside(self._loop, rest, self._timeout_s, self._done)
+            ProbeChild(self._loop, rest, self._timeout_s, self._done)
 
     def _give_up(self) -> None:
         with contextlib.suppress(ProcessLookupError):

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tries the ways to other nodes: a TCP connection to each of their listeners, all at once, each timed."""
+"""The ways between nodes before a job: listeners that other nodes try, and tries of theirs.
+
+One listener an address, since nothing here listens on all of them. A try is a TCP connection; all run at once, each
+is timed.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +11,54 @@ import errno
 import os
 import socket
 import time
+from functools import partial
 from typing import Any, Callable, Dict, List, Tuple
 
 from agent.link.inet import family_of, usual
 from agent.link.loop import Loop
 
 REACH_S = 2.0
+BACKLOG = 1024
 
 Way = Tuple[int, str, int]
+
+
+class Listeners:
+    """Accepts and closes whatever comes, until `close`."""
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+        self._open: List[socket.socket] = []
+
+    def listen(self, addresses: List[str], problems: List[List[str]]) -> Dict[str, int]:
+        """Listen on a free port of each address; the ports by address. One that cannot be had is a problem."""
+        self.close()
+        found = {}
+        for address in addresses:
+            try:
+                listener = socket.socket(family_of(address), socket.SOCK_STREAM)
+            except OSError as error:
+                problems.append(["address", "%s cannot be used: %s" % (address, error.strerror)])
+                continue
+            try:
+                listener.bind((address, 0))
+                listener.listen(BACKLOG)
+            except OSError as error:
+                listener.close()
+                problems.append(["address", "%s cannot be bound: %s" % (address, error.strerror)])
+                continue
+            listener.setblocking(False)
+            self._open.append(listener)
+            self._loop.on_readable(listener.fileno(), partial(_accept, listener))
+            found[address] = int(listener.getsockname()[1])
+        return found
+
+    def close(self) -> None:
+        """Close all of them."""
+        for listener in self._open:
+            self._loop.on_readable(listener.fileno(), None)
+            listener.close()
+        self._open.clear()
 
 
 class Reach:
@@ -101,3 +145,10 @@ def _ways(value: Any) -> List[Way]:
         except (TypeError, ValueError, OverflowError) as error:
             raise ValueError("%.80r is no [node_id, address, port]: %s" % (item, error)) from error
     return found
+
+
+def _accept(listener: socket.socket) -> None:
+    try:
+        listener.accept()[0].close()
+    except OSError:
+        return  # the peer was content already

@@ -11,7 +11,7 @@ from agent.link.outbox import Outbox
 from agent.processes import process_tree
 from agent.processes.memory_kills import MemoryKills
 from agent.processes.stacks import Stacks, is_traced
-from agent.processes.stall_detector import Pulse, Stall
+from agent.processes.stall_detector import Stall, StallDetector
 from agent.processes.tapped_log import TappedLog
 
 LOOK_S = 1.0
@@ -21,10 +21,10 @@ LATE_S = 1.0  # a look that is later than this: the machine stood still, or some
 class Patient:
     """One process as it is looked after."""
 
-    def __init__(self, pid: int, log: TappedLog, pulse: Pulse) -> None:
+    def __init__(self, pid: int, log: TappedLog, detector: StallDetector) -> None:
         self.pid = pid
         self.log = log
-        self.pulse = pulse
+        self.detector = detector
 
 
 class Health:
@@ -67,7 +67,7 @@ class Health:
         self.kills.sample()
         for name, patient in self._patients().items():
             if late_s > LATE_S:
-                patient.pulse.forgive(late_s)
+                patient.detector.forgive(late_s)
             self._judge(name, patient, now)
         self._due = now + LOOK_S
         self._loop.after(LOOK_S, self._look)
@@ -76,7 +76,7 @@ class Health:
         found = process_tree.look(patient.pid)
         if found is None:
             return
-        stall = patient.pulse.judge(now, found.state, is_traced(patient.pid))
+        stall = patient.detector.judge(now, found.state, is_traced(patient.pid))
         if stall is not None and name not in self._stalled:
             self._stalled.add(name)
             self._tell(name, patient, stall)

@@ -18,7 +18,7 @@ from agent.processes.output import Output
 from agent.processes.report import Report
 from agent.processes.spawn import START_LIMIT_S, spawn
 from agent.processes.stacks import SIGNAL, SIGNAL_VARIABLE
-from agent.processes.stall_detector import Limits, Pulse
+from agent.processes.stall_detector import Limits, StallDetector
 from agent.processes.stopper import PROC_MARK
 from agent.processes.tapped_log import TappedLog
 
@@ -112,9 +112,9 @@ class Processes:
             log,
             lambda body, partial, moment: self._outbox.line(name, body, log_name, partial, moment),
         )
-        pulse = Pulse(limits, time.monotonic())
-        report = self._listen(name, report_read, pulse)
-        self._running[name] = Running(output, report, Patient(pid, log, pulse))
+        detector = StallDetector(limits, time.monotonic())
+        report = self._listen(name, report_read, detector)
+        self._running[name] = Running(output, report, Patient(pid, log, detector))
         for known in self._sessions.values():
             known.discard(pid)  # a number is given away only once nobody is left in the session it named
         self._sessions.setdefault(name, set()).add(pid)
@@ -129,13 +129,13 @@ class Processes:
             if name in self._running:
                 self._health.ask_stacks(name)
 
-    def _listen(self, name: str, fd: int, pulse: Pulse) -> Report:
+    def _listen(self, name: str, fd: int, detector: StallDetector) -> Report:
         return Report(
             self._loop,
             fd,
             ready=lambda fields: self._outbox.send("ready", **dict(fields, proc=name)),
             newest=lambda kind, fields: self._outbox.newest(kind, name, fields),
-            pulse=pulse,
+            detector=detector,
             tell=lambda sentence: self._outbox.notice("%s: %s" % (name, sentence)),
         )
 

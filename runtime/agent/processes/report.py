@@ -16,7 +16,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 from agent.link.fields import whole, whole_numbers
 from agent.link.loop import Loop, Timer
 from agent.link.protocol import Fields
-from agent.processes.stall_detector import Pulse
+from agent.processes.stall_detector import StallDetector
 
 LINE_LIMIT = 1 << 16
 NEWEST_S = 0.25
@@ -31,7 +31,7 @@ class Report:
     Args:
         ready: called with the fields of `ready`.
         newest: called with a kind, `progress` or `pushes`, and its newest fields, at most 4 times a second each.
-        pulse: learns of signs of life and steps.
+        detector: learns of signs of life and steps.
         tell: called once, with a sentence, when the process writes something else.
     """
 
@@ -41,14 +41,14 @@ class Report:
         fd: int,
         ready: Callable[[Fields], None],
         newest: Callable[[str, Fields], None],
-        pulse: Pulse,
+        detector: StallDetector,
         tell: Callable[[str], None],
     ) -> None:
         self._loop = loop
         self._fd = fd
         self._ready = ready
         self._tell_newest = newest
-        self._pulse = pulse
+        self._detector = detector
         self._tell: Optional[Callable[[str], None]] = tell
         self._buffer = b""
         self._newest: Dict[str, Fields] = {}
@@ -99,9 +99,9 @@ class Report:
         if kind == "ready":
             self._ready(fields)
         elif kind == "alive":
-            self._pulse.beat(time.monotonic())
+            self._detector.beat(time.monotonic())
         elif kind == "progress":
-            self._pulse.step(time.monotonic())
+            self._detector.step(time.monotonic())
             self._wait_turn(kind, fields)
         else:
             self._counts.update((count[0], count) for count in fields["trainers"])

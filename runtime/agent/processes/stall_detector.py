@@ -30,7 +30,7 @@ class Stall(NamedTuple):
     what: str
 
 
-class Pulse:
+class StallDetector:
     """What is known of one process's life.
 
     Args:

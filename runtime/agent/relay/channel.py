@@ -63,7 +63,6 @@ class Channel:
         self._unsent = memoryview(b"")
         self._wants_room = False
         self._came = 0
-        self._is_paused = False
         self._is_resting = False
         self._connecting = not is_server
         self._deadline = loop.after(
@@ -87,11 +86,6 @@ class Channel:
         if wanted != self._wants_room:
             self._wants_room = wanted
             self._watch()
-
-    def pause(self, paused: bool) -> None:
-        """Whether the peer has to wait with what it says."""
-        self._is_paused = paused
-        self._listen()
 
     def close(self) -> None:
         """End the connection without a word."""
@@ -135,8 +129,7 @@ class Channel:
 
     def _listen(self) -> None:
         if self.is_open and not self._connecting:
-            waits = self._is_paused or self._is_resting
-            self._loop.on_readable(self._fd, None if waits else self._readable)
+            self._loop.on_readable(self._fd, None if self._is_resting else self._readable)
 
     def _advance(self) -> None:
         """Go on with what has come."""

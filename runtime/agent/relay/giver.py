@@ -10,9 +10,10 @@ from __future__ import annotations
 import os
 import socket
 from collections import deque
-from typing import Callable, Deque, List, Optional, Protocol
+from typing import Callable, Deque, List, Optional
 
-from agent.files.arrivals import Arrivals, Incoming
+from agent.files.arrivals import Incoming
+from agent.files.shared_trees import SharedTrees
 from agent.link.loop import Loop, Timer
 from agent.relay.channel import Channel
 from agent.relay.tls import Identity
@@ -21,19 +22,6 @@ from agent.relay.wire import AGAIN, CHUNK, DATA, MISSING, WAIT, Want, WantReader
 WAIT_S = 1.0
 LEAST = 1 << 17  # bytes of a file that is still arriving that are worth a word
 PENDING_LIMIT = 1 << 14  # wants; an honest peer asks for far fewer ahead
-
-
-class Shelf(Protocol):
-    """What a giver asks about the files of its job."""
-
-    def size_of(self, digest: str) -> Optional[int]:
-        """Bytes of a file of this job, or None."""
-
-    def path_of(self, digest: str) -> Optional[str]:
-        """Where a file of this job lies whole, or None."""
-
-    def expects(self, digest: str) -> bool:
-        """Whether a file that is not here will yet come."""
 
 
 class Giver:
@@ -48,14 +36,12 @@ class Giver:
         loop: Loop,
         peer: socket.socket,
         identity: Identity,
-        arrivals: Arrivals,
-        shelf: Shelf,
+        trees: SharedTrees,
         ended: "Callable[[Giver, str], None]",
     ) -> None:
         self.given = 0
         self._loop = loop
-        self._arrivals = arrivals
-        self._shelf = shelf
+        self._trees = trees
         self._ended = ended
         self._reader = WantReader()
         self._pending: Deque[Want] = deque()
@@ -126,7 +112,7 @@ class Giver:
         if self._open is None:
             self._open = self._look(digest, offset)
             if self._open is None:
-                if self._shelf.expects(digest):
+                if self._trees.expects(digest):
                     return b"", b""
                 self._pending.popleft()
                 return b"", word(MISSING)
@@ -149,14 +135,14 @@ class Giver:
         return data, b""
 
     def _look(self, digest: str, offset: int) -> "Optional[_Open]":
-        size = self._shelf.size_of(digest)
+        size = self._trees.size_of(digest)
         if size is None or offset > size:
             return None
-        path = self._shelf.path_of(digest)
+        path = self._trees.path_of(digest)
         try:
             if path is not None:
                 return _Open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), size, None)
-            incoming = self._arrivals.get(digest)
+            incoming = self._trees.arrivals.get(digest)
             return None if incoming is None else _Open(incoming.reader(), size, incoming)
         except OSError:
             return None
@@ -169,7 +155,7 @@ class Giver:
     def _wait(self) -> None:
         """Nothing is here yet: say so now and then, and go on once there is more."""
         self._channel.want_room(False)
-        self._arrivals.follow(self._pending[0][0], self._go_on)
+        self._trees.arrivals.follow(self._pending[0][0], self._go_on)
         self._quiet()
         self._timer = self._loop.after(WAIT_S, self._say_wait)
 

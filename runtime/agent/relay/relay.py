@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import errno
 import socket
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Set
+from typing import Any, Callable, Dict, List, Optional, Set
 
-from agent.files.arrivals import Arrivals
+from agent.files.shared_trees import SharedTrees
 from agent.link.fields import text
 from agent.link.inet import family_of, usual
 from agent.link.loop import Loop
@@ -19,9 +19,6 @@ from agent.link.protocol import Fields
 from agent.relay.giver import Giver
 from agent.relay.taker import Source, Taker
 from agent.relay.tls import Identity, identity
-
-if TYPE_CHECKING:
-    from agent.files.shared_trees import Depot
 
 CONNECTIONS = 64
 BACKLOG = 128
@@ -33,10 +30,9 @@ SHORT_S = 0.5  # until it is worth to try again
 class Relay:
     """All connections to and from other nodes."""
 
-    def __init__(self, loop: Loop, arrivals: Arrivals, depot: Depot, send: Callable[..., None]) -> None:
+    def __init__(self, loop: Loop, trees: SharedTrees, send: Callable[..., None]) -> None:
         self._loop = loop
-        self._arrivals = arrivals
-        self._depot = depot
+        self._trees = trees
         self._send = send
         self._identity: Optional[Identity] = None
         self._listener: Optional[socket.socket] = None
@@ -80,20 +76,15 @@ class Relay:
         self._taker = Taker(
             self._loop,
             self._identity,
-            self._arrivals,
+            self._trees.arrivals,
             sources,
             wanted,
-            arrived=self._depot.arrived,
-            broken=self._depot.not_stored,
+            arrived=self._trees.arrived,
+            broken=self._trees.not_stored,
             left=self._left,
-            ended=self._depot.fetched,
+            ended=self._trees.fetched,
         )
         self._taker.start()
-
-    def received(self, digests: Dict[str, int]) -> int:
-        """Bytes that other nodes gave of these files."""
-        taken = {} if self._taker is None else self._taker.received
-        return sum(taken.get(digest, 0) for digest in digests)
 
     def close(self) -> None:
         """End every connection and the listener."""
@@ -107,6 +98,7 @@ class Relay:
         if self._taker is not None:
             self._taker.close()
         self._identity = None
+        self._trees.given.clear()
 
     def _left(self, what: str) -> None:
         self._send("notice", text="went on without a relay: %s" % what)
@@ -128,7 +120,7 @@ class Relay:
         peer.setblocking(False)
         if len(self._givers) >= CONNECTIONS:
             self._make_room()
-        giver = Giver(self._loop, peer, self._identity, self._arrivals, self._depot, self._ended)
+        giver = Giver(self._loop, peer, self._identity, self._trees, self._ended)
         self._givers[giver] = str(where[0])
 
     def _make_room(self) -> None:

@@ -31,13 +31,10 @@ class Taker:
     Args:
         sources: (address, port), the best first.
         wanted: sizes by digest, in the order in which they are asked for.
-        arrived: called with each digest whose file is in the cache now.
+        arrived: called with digest and size of each file that is in the cache now.
         broken: called once when a file cannot be written; nothing follows.
         left: called when a source is given up, with a sentence.
         ended: called once, when there is nothing more to get.
-
-    Attributes:
-        received: bytes of whole files by digest.
     """
 
     def __init__(
@@ -48,12 +45,11 @@ class Taker:
         sources: List[Source],
         wanted: Dict[str, int],
         *,
-        arrived: Callable[[str], None],
+        arrived: Callable[[str, int], None],
         broken: Callable[[OSError], None],
         left: Callable[[str], None],
         ended: Callable[[], None],
     ) -> None:
-        self.received: Dict[str, int] = {}
         self._loop = loop
         self._identity = identity
         self._arrivals = arrivals
@@ -209,8 +205,7 @@ class Taker:
     def _finished(self, digest: str, size: int) -> None:
         self._incoming = None
         self._clean = True
-        self.received[digest] = size
-        self._arrived(digest)
+        self._arrived(digest, size)
 
     def _advance(self) -> None:
         """A file is done with; ask for more, or end."""
