@@ -25,6 +25,7 @@ FLOORS: Mapping[str, tuple[str, ...]] = {
         "job",
         "cli",
     ),
+    "runtime/agent": ("link", "files processes", "relay node", "."),
 }
 """Package -> its floors, lowest first. A floor names folders and modules of the package, which do not import each
 other; "." stands for all modules directly in the package that no floor names. Imports go down only."""

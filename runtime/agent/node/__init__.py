@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The node itself, as the agent finds it, and the ways to other nodes; on `link`, `files` and `processes`."""
+"""The node itself, as it is before a job, and the ways from it to others; above `files` and `processes`."""

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The processes of a job on this node: started, listened to, watched and stopped; on `link` and `files`."""
+"""The processes of a job on this node, from start to stop; above `link`, beside `files`."""

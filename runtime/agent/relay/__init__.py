@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files on their way between the nodes of one job; on `link` and `files`."""
+"""The relay: files on their way between the nodes of one job; above `files`, beside `node`."""
