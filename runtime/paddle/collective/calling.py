@@ -12,9 +12,10 @@ import time
 from collections.abc import Iterator
 
 from paddle.collective.errors import CollectiveError, PeerLate
-from paddle.collective.membership import Membership, address_of
+from paddle.collective.membership import Membership
 from paddle.collective.sealing import Side, secured
 from paddle.collective.stream import Stream
+from paddle.endpoints import address_of
 from paddle.errors import ConfigError, PortBusy, WireError
 
 _log = logging.getLogger(__name__)

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
+from paddle.endpoints import check_endpoints
 from paddle.env import JobEnvironment
 from paddle.errors import ConfigError
-from paddle.flags import MAX_PORT
 
 _log = logging.getLogger(__name__)
 
@@ -20,7 +20,6 @@ TIMEOUT_S = 300.0
 _LONGEST_S = 2_000_000.0  # poll takes milliseconds as an int of 32 bits
 _TIMEOUT_NAME = "PADDLE_COLLECTIVE_TIMEOUT_S"
 _WAY_NAME = "PADDLE_COLLECTIVE_WAY"
-_PORT_DIGITS = 5
 WAYS = ("auto", "tcp", "mpi")
 
 
@@ -71,10 +70,7 @@ class Membership:
         Raises:
             ConfigError: it does not fit together.
         """
-        if len(set(endpoints)) != len(endpoints):
-            raise ConfigError(f"trainers: an endpoint is there twice: {', '.join(endpoints)}")
-        for endpoint in endpoints:
-            address_of(endpoint)
+        check_endpoints(endpoints, "trainers: endpoint")
         if not 0 <= rank < len(endpoints):
             raise ConfigError(f"rank: expected 0 to {len(endpoints) - 1}, got {rank}")
         if wire == "curve" and job_key is None:
@@ -121,24 +117,6 @@ class Membership:
             timeout_s=_seconds(env.get(_TIMEOUT_NAME, "")),
             way=env.get(_WAY_NAME, "") or "auto",
         )
-
-
-def address_of(endpoint: str) -> tuple[str, int]:
-    """Return host and port of "ip:port" or "[v6]:port".
-
-    Raises:
-        ConfigError: it is something else.
-    """
-    host, _, port = endpoint.rpartition(":")
-    if not host or not port.isascii() or not port.isdigit() or len(port) > _PORT_DIGITS:
-        raise ConfigError(f"endpoint: expected 'ip:port', got {endpoint!r}")
-    if not 0 < int(port) <= MAX_PORT:
-        raise ConfigError(f"endpoint {endpoint!r}: expected a port from 1 to {MAX_PORT}")
-    try:
-        host.encode("idna")  # what looking it up does first, and no OSError comes of
-    except UnicodeError as error:
-        raise ConfigError(f"endpoint {endpoint!r}: {host!r} is no name of a host: {error}") from None
-    return host.removeprefix("[").removesuffix("]"), int(port)
 
 
 def _rank(job: JobEnvironment, endpoints: tuple[str, ...]) -> int:

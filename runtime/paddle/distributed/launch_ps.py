@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from paddle.distributed import environments, front, nodes, ports, script
 from paddle.distributed.nodes import Nodes, endpoint
 from paddle.distributed.worker import Worker
+from paddle.endpoints import address_of
 from paddle.errors import ConfigError
 
 PORT = 6170
@@ -106,10 +107,7 @@ def _endpoints(given: argparse.Namespace, where: Nodes) -> list[tuple[str, int]]
 
 
 def _endpoint(text: str) -> tuple[str, int]:
-    address, _, port = text.rpartition(":")
-    if not address or not ports.is_port(port):
-        raise ConfigError(f"--endpoints: expected ip:port,ip:port with ports from 1 to 65535, got {text!r}")
-    return address.strip("[]"), int(port)
+    return address_of(text, "--endpoints:")
 
 
 def _flags() -> argparse.ArgumentParser:

@@ -39,11 +39,6 @@ def choose(address: str, first: int, count: int, *, flag: str, movable: bool) ->
     )
 
 
-def is_port(text: str) -> bool:
-    """Whether this is the number of a port."""
-    return text.isascii() and text.isdigit() and len(text) <= len(str(_HIGHEST)) and 0 < int(text) <= _HIGHEST
-
-
 def is_taken(address: str, port: int) -> bool:
     """Whether somebody listens there; no for an address that is not this machine's, of which nothing is known."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET

@@ -11,6 +11,7 @@ import struct
 from collections.abc import Sequence
 from pathlib import Path
 
+from paddle.endpoints import endpoint_of
 from paddle.errors import ConfigError
 
 _log = logging.getLogger(__name__)
@@ -38,25 +39,7 @@ def bind_addresses(bind: str, nics: str, pod_ip: str) -> tuple[str, ...]:
 def published(address: str, port: int) -> str:
     """Return the "ip:port" under which others reach a server bound to `address`."""
     host = _own_address() if address == ALL else address
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def endpoints_of(
-    pservers: str, port: int, ports_num: int, ports_num_for_sparse: int
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return dense and sparse endpoints as the original flags name them: hosts in order, then ports.
-
-    Args:
-        pservers: comma separated addresses; each serves the same ports.
-        port: first port; the sparse ones follow the dense ones.
-        ports_num: dense ports.
-        ports_num_for_sparse: sparse ports.
-    """
-    hosts = [host.strip() for host in pservers.split(",") if host.strip()]
-    dense = tuple(published(host, port + j) for host in hosts for j in range(ports_num))
-    first = port + ports_num
-    sparse = tuple(published(host, first + j) for host in hosts for j in range(ports_num_for_sparse))
-    return dense, sparse
+    return endpoint_of(host, port)
 
 
 def owner_of(endpoint: str) -> str:

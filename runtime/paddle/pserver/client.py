@@ -26,6 +26,7 @@ from paddle.pserver.keys import WireKeys
 from paddle.pserver.layout import Array, Layout
 from paddle.pserver.links import Links
 from paddle.pserver.message import Message, Verb
+from paddle.pserver.port_range import PortRange
 from paddle.pserver.push_pull import PushPull
 from paddle.pserver.rejoining import rejoin
 from paddle.pserver.resumption import Position, read_positions
@@ -92,8 +93,11 @@ class Client:
         takes_over: bool = False,
         patience_s: float = 0.0,
         within_node: bool = True,
+        ports: tuple[int, int] | None = None,
     ) -> Self:
         """Connect to all servers; they may still be starting.
+
+        Whoever does not answer is looked at meanwhile, and what is found told as a warning; see `reaching`.
 
         Args:
             endpoints: "ip:port" of each server for dense parameters; every trainer gives the same list.
@@ -106,11 +110,12 @@ class Client:
             takes_over: see `__init__`.
             within_node: whether to share memory with servers of this node; False: everything is sent.
             patience_s: how long a server may be gone, since somebody starts it again where it was.
+            ports: the dense and the sparse ports that each server must have been started with; None: any.
 
         Raises:
-            ConfigError: an argument is wrong.
+            ConfigError: an argument is wrong, or a server has other ports.
             PserverLost: a server did not answer in time.
-            PserverError: a server refused us.
+            PserverError: a server refused us, or something else listens where it should.
         """
         keys = WireKeys.asked(wire, job_key)
         if not endpoints:
@@ -120,7 +125,14 @@ class Client:
         for index, endpoint in enumerate([*endpoints, *sparse_endpoints]):
             _log.info("pserver %d %s", index, endpoint)
         return cls(
-            Links([*endpoints, *sparse_endpoints], keys, min(patience_s, timeout_s), within_node),
+            Links(
+                [*endpoints, *sparse_endpoints],
+                keys,
+                min(patience_s, timeout_s),
+                within_node,
+                timeout_s,
+                None if ports is None else PortRange(*ports),
+            ),
             len(sparse_endpoints),
             trainer_id=trainer_id,
             num_trainers=num_trainers,

@@ -17,6 +17,7 @@ from paddle.pserver.configuration import Configuration
 from paddle.pserver.keeping import NOBODY, Keeper
 from paddle.pserver.message import IDLE, Message, Section, Verb, error_message
 from paddle.pserver.options import EngineOptions
+from paddle.pserver.port_range import ports_section
 from paddle.pserver.readers import Readers
 from paddle.pserver.reading import READER
 from paddle.pserver.service import Desk, Service
@@ -64,6 +65,7 @@ class Engine:
             serve: makes what trainers' requests are for.
         """
         self._timeout_s = options.barrier_timeout_s
+        self._ports = () if options.ports is None else (ports_section(*options.ports),)
         self._stamp, self._clock = stamp, clock
         self._sessions = Sessions(options.num_trainers)
         self._keeper = keeper
@@ -188,7 +190,7 @@ class Engine:
         if is_new:
             self._service.forget(session.trainer)
             _log.info("worker started, peer = trainer %d", session.trainer)
-        self._send(address, message, Message(Verb.OK, value=self._service.version))
+        self._send(address, message, Message(Verb.OK, value=self._service.version, sections=self._ports))
         # It was let in, since the process before it was away: the next process of this server does not know that.
         self._keeper.record(message._replace(extra=TAKES_OVER))
 

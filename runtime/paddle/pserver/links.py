@@ -11,7 +11,8 @@ from collections.abc import Sequence
 
 import zmq
 
-from paddle.errors import WireError
+from paddle.endpoints import check_endpoints
+from paddle.errors import ConfigError, WireError
 from paddle.pserver import arrival
 from paddle.pserver.arithmetic import Findings
 from paddle.pserver.chunk_wire import read_message
@@ -22,6 +23,8 @@ from paddle.pserver.keys import WireKeys
 from paddle.pserver.link import RENEW_S, Link
 from paddle.pserver.local_link import LocalLink
 from paddle.pserver.message import DamagedError, Frame, Message, Verb, peek
+from paddle.pserver.port_range import PortRange
+from paddle.pserver.reaching import Reaching
 from paddle.pserver.stream_link import StreamLink
 from paddle.pserver.stream_wire import ON_STREAM
 from paddle.pserver.transfer import Lane
@@ -42,6 +45,8 @@ class Links:
         keys: WireKeys | None,
         patience_s: float = 0.0,
         within_node: bool = True,
+        first_answer_s: float | None = None,
+        ports: PortRange | None = None,
     ) -> None:
         """Begin to connect to each "ip:port"; nobody need listen there yet.
 
@@ -50,10 +55,14 @@ class Links:
             keys: None: the wire is plain.
             patience_s: how long a server that was there may be gone before it is lost.
             within_node: whether memory may be shared with servers of this node.
+            first_answer_s: how long the client waits for each server's first answer; meanwhile `receive` tells what is
+                the matter. None: nobody is to be told.
+            ports: what the user says that each server has, if that is to be compared.
 
         Raises:
-            WireError: an endpoint cannot be read.
+            ConfigError: an endpoint cannot be read, or is there twice.
         """
+        check_endpoints(endpoints, "pserver endpoint")
         self.endpoints = tuple(endpoints)
         self._keys, self._within_node = keys, within_node
         self._local: dict[int, LocalLink] = {}
@@ -61,6 +70,7 @@ class Links:
         self._lanes: dict[int, Lane] = {}
         self._interrupted: set[int] = set()  # what was on a stream when it ended must be sent again
         self._is_walled = False
+        self._reaching: Reaching | None = None
         keep_message_memory()
         # Encryption is most of the work of an I/O thread: one for each server, as far as there are cores for both ends.
         cores = len(os.sched_getaffinity(0))
@@ -73,9 +83,17 @@ class Links:
                 self._links.append(Link(self._context, self._bells, endpoint, keys, patience_s))
         except zmq.ZMQError as error:
             self.close()
-            raise WireError(
-                f"pserver endpoint {endpoint!r}: {error.strerror}; expected ip:port", endpoint
+            raise ConfigError(
+                f"pserver endpoint {endpoint!r}: {error.strerror}; expected 'ip:port'"
             ) from error
+        if first_answer_s is not None:
+            self._reaching = Reaching(
+                self.endpoints,
+                [link.liveness for link in self._links],
+                is_encrypted=keys is not None,
+                timeout_s=first_answer_s,
+                ports=ports,
+            )
 
     def send(self, index: int, message: Message) -> None:
         """Queue a message; its arrays must not change before the reply is there.
@@ -178,12 +196,15 @@ class Links:
 
         Raises:
             PserverLost: a server's connection broke and did not come back; `endpoint` says whose.
-            WireError: a server refused our key, or speaks another wire version.
+            WireError: a server refused our key, or speaks another wire version, or is no server.
+            ConfigError: a server has other ports than the user says.
         """
         deadline = time.monotonic() + timeout_s
         # A broken link is looked at again soon; whole ones wake us by themselves.
         any_down = any(link.needs_care for link in self._links)
         while True:
+            if self._reaching is not None:
+                self._reaching.go_on()
             if self._interrupted:
                 return Incoming(self._interrupted.pop(), None)
             if any_down or self._bells.has_news:
@@ -193,7 +214,8 @@ class Links:
             rest_s = deadline - time.monotonic()
             if rest_s <= 0:
                 return None
-            self._bells.wait(min(rest_s, RENEW_S) if any_down else rest_s)
+            is_short = any_down or self._reaching is not None
+            self._bells.wait(min(rest_s, RENEW_S) if is_short else rest_s)
 
     def _look(self) -> Incoming | None:
         for index, link in enumerate(self._links):
@@ -205,8 +227,17 @@ class Links:
                 return incoming
             frames = link.take()
             if frames is not None:
-                return Incoming(index, self._read(frames))
+                message = self._read(frames)
+                if self._reaching is not None and message is not None:
+                    self._meet(self._reaching, index, message)
+                return Incoming(index, message)
         return None
+
+    def _meet(self, reaching: Reaching, index: int, message: Message) -> None:
+        reaching.met(index, message)
+        if reaching.is_over:
+            reaching.close()
+            self._reaching = None
 
     def _read(self, frames: Sequence[Frame], found: Findings | None = None) -> Message | None:
         try:
@@ -265,10 +296,12 @@ class Links:
 
     def hint(self, index: int) -> str:
         """Return what may be the matter with a server that does not answer."""
-        return self._links[index].liveness.hint
+        return "does it run?" if self._reaching is None else self._reaching.hint(index)
 
     def close(self) -> None:
         """Close all connections; messages on their way get half a second."""
+        if self._reaching is not None:
+            self._reaching.close()
         for index in list(self._local):
             self._detach(index)
         for index in list(self._streams):

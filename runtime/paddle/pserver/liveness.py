@@ -21,7 +21,12 @@ _PROBE_S = 0.5
 
 
 class Liveness:
-    """The connection to one endpoint."""
+    """The connection to one endpoint.
+
+    Attributes:
+        was_up: whether there ever was one.
+        broken_off: how often one ended, before it was made or after.
+    """
 
     def __init__(self, endpoint: str, patience_s: float = 0.0) -> None:
         """Begin.
@@ -31,8 +36,8 @@ class Liveness:
             patience_s: how long it may be gone, since somebody starts it again where it was.
         """
         self._endpoint, self._patience_s = endpoint, patience_s
-        self._was_up = False
-        self._broken_off = 0
+        self.was_up = False
+        self.broken_off = 0
         self._down_since: float | None = None
 
     @property
@@ -45,20 +50,13 @@ class Liveness:
         came_back = self.is_down
         if came_back and self._patience_s:
             _log.warning("pserver %s is back", self._endpoint)
-        self._was_up, self._down_since = True, None
+        self.was_up, self._down_since = True, None
         return came_back
-
-    @property
-    def hint(self) -> str:
-        """Say why a server that does not answer may not, or nothing."""
-        if self._was_up or not self._broken_off:
-            return "does it run?"
-        return "it breaks connections off while they are made: its PADDLE_JOB_KEY or --wire may differ"
 
     def went_down(self) -> None:
         """Note that the connection broke, or that an attempt to make one was broken off."""
-        self._broken_off += 1
-        if self._was_up and self._down_since is None:
+        self.broken_off += 1
+        if self.was_up and self._down_since is None:
             self._down_since = time.monotonic()
             if self._patience_s:
                 _log.warning("pserver %s is away; waiting up to %.0f s", self._endpoint, self._patience_s)

@@ -12,9 +12,9 @@ import secrets
 import socket
 import threading
 
+from paddle.endpoints import address_of
 from paddle.env import JobEnvironment
 from paddle.errors import ConfigError, PaddleError, PortBusy, PserverError
-from paddle.flags import MAX_PORT
 from paddle.pserver.address import owner_of, published
 from paddle.pserver.engine import Engine
 from paddle.pserver.keeping import NOBODY
@@ -31,7 +31,6 @@ from paddle.pserver.transport import Router
 _log = logging.getLogger(__name__)
 
 _JOIN_S = 30.0
-_PORT_DIGITS = 5
 
 
 class ProgramServer:
@@ -153,12 +152,9 @@ class ProgramServer:
 
 
 def _parse(endpoint: str) -> tuple[str, int]:
-    host, _, digits = endpoint.rpartition(":")
-    is_number = digits.isascii() and digits.isdigit() and len(digits) <= _PORT_DIGITS
-    if not host or not is_number or int(digits) > MAX_PORT:
-        raise ConfigError(f"endpoint {endpoint[:100]!r}: expected host:port, such as 192.168.1.1:6170")
+    host, port = address_of(endpoint, first_port=0)
     try:
         # ZeroMQ binds to addresses alone.
-        return str(socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)[0][4][0]), int(digits)
+        return str(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0]), port
     except (OSError, UnicodeError) as error:
         raise ConfigError(f"endpoint {endpoint!r}: {host!r} cannot be resolved: {error}") from None

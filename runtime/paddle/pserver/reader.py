@@ -100,6 +100,7 @@ class Reader:
             keys,
             min(patience_s, timeout_s),
             within_node=False,
+            first_answer_s=timeout_s,
         )
         return cls(links, timeout_s=timeout_s, wait_s=wait_s)
 

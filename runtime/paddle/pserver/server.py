@@ -89,6 +89,7 @@ class ServerOptions:
                 lag_ratio_min=float(flags["async_lagged_ratio_min"]),
                 lag_ratio_default=float(flags["async_lagged_ratio_default"]),
                 log_period=numbers["log_period_server"],
+                ports=(numbers["ports_num"], numbers["ports_num_for_sparse"]),
             ),
             state_dir=str(flags["state_dir"]),
             safety=Safety.read(flags, environment.job_id),

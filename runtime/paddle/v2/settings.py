@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from paddle.endpoints import endpoint_of, host_of
 from paddle.env import JobEnvironment
 from paddle.errors import FlagError
 from paddle.flags import INIT_FLAGS, Value, read_flags
@@ -22,7 +23,8 @@ _WHERE = ("port", "ports_num", "ports_num_for_sparse", "pservers")
 class Settings:
     """The resolved arguments of ``init``.
 
-    ``num_trainers`` is the flag num_gradient_servers. Endpoints are "ip:port", node-major, then port.
+    ``num_trainers`` is the flag num_gradient_servers. Endpoints are "ip:port", node-major, then port. ``ports`` are
+    the dense and sparse ports that each server must have; None where the launcher said which there really are.
     """
 
     use_gpu: bool
@@ -33,6 +35,7 @@ class Settings:
     num_trainers: int
     endpoints: tuple[str, ...]
     sparse_endpoints: tuple[str, ...]
+    ports: tuple[int, int] | None
     log_period: int
     environment: JobEnvironment
 
@@ -61,7 +64,7 @@ def resolve(given: Mapping[str, object], environment: JobEnvironment) -> Setting
         )
     published = environment.endpoints and all(flags[name] == from_env[name] for name in _WHERE)
     port, ports, sparse = (int(flags[name]) for name in ("port", "ports_num", "ports_num_for_sparse"))
-    hosts = [host.strip() for host in str(flags["pservers"]).split(",") if host.strip()]
+    hosts = _hosts(str(flags["pservers"]), port)
     return Settings(
         use_gpu=bool(flags["use_gpu"]),
         gpu_id=int(flags["gpu_id"]),
@@ -73,6 +76,7 @@ def resolve(given: Mapping[str, object], environment: JobEnvironment) -> Setting
         sparse_endpoints=environment.sparse_endpoints
         if published
         else _endpoints(hosts, port + ports, sparse),
+        ports=None if published else (ports, sparse),
         log_period=int(flags["log_period"]),
         environment=environment,
     )
@@ -113,8 +117,16 @@ def _read_environment(environment: JobEnvironment) -> dict[str, Value]:
 
 
 def _endpoints(hosts: list[str], port: int, count: int) -> tuple[str, ...]:
-    return tuple(
-        f"[{host}]:{port + offset}" if ":" in host else f"{host}:{port + offset}"
-        for host in hosts
-        for offset in range(count)
-    )
+    return tuple(endpoint_of(host, port + offset) for host in hosts for offset in range(count))
+
+
+def _hosts(text: str, port: int) -> list[str]:
+    given = [each.strip() for each in text.split(",") if each.strip()]
+    ports = f"port=..., the same for all servers (now {port})"
+    hosts = [host_of(each, "flag --pservers:", ports=ports) for each in given]
+    twice = [host for host in hosts if hosts.count(host) > 1]
+    if twice:
+        raise FlagError(
+            f"flag --pservers: {twice[0]!r} is there twice; several ports of one server are said as ports_num"
+        )
+    return hosts

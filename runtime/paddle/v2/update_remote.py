@@ -50,6 +50,7 @@ class RemoteUpdater:
             wire=settings.environment.wire or ("curve" if key else "plain"),
             takes_over=settings.environment.restart_count > 0,
             patience_s=settings.environment.pserver_patience_s,
+            ports=settings.ports,
         )
         try:
             specs = [parameter_spec(config, sparse=config.sparse_remote_update) for config in trained]

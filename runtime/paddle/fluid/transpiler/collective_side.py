@@ -7,6 +7,7 @@ gets the meeting.
 
 from __future__ import annotations
 
+from paddle.endpoints import check_endpoints
 from paddle.fluid.averaging import Averaging
 from paddle.fluid.errors import FluidError
 from paddle.fluid.program import Program
@@ -31,8 +32,7 @@ def transpile_collective(
     if not isinstance(trainers, str):
         raise FluidError(f"trainers: expected 'ip:port,ip:port' in nccl2 mode, got {trainers!r}")
     endpoints = [each.strip() for each in trainers.split(",") if each.strip()]
-    if len(set(endpoints)) != len(endpoints):
-        raise FluidError(f"trainers: an endpoint is there twice: {trainers}")
+    check_endpoints(endpoints, "trainers: endpoint")
     if not 0 <= trainer_id < len(endpoints):
         raise FluidError(f"trainer_id: expected 0 to {len(endpoints) - 1}, got {trainer_id}")
     if current_endpoint not in endpoints:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from paddle.endpoints import check_endpoints
 from paddle.fluid.defaults import default_main_program, default_startup_program
 from paddle.fluid.errors import FluidError
 from paddle.fluid.program import Program
@@ -83,6 +84,7 @@ class DistributeTranspiler:
             raise FluidError("enable_dc_asgd corrects asynchronous training: pass sync_mode=False")
         self.trainer_id, self.trainers = trainer_id, trainers
         self.pserver_endpoints = [each.strip() for each in pservers.split(",") if each.strip()]
+        check_endpoints(self.pserver_endpoints, "pservers: endpoint")
         self._program, self._startup = program, startup
         self._origin, self._origin_startup = program.clone(), startup.clone()
         block = self._origin.global_block()

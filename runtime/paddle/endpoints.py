@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Grammar of what users write where something listens: "ip:port", "[v6]:port", or a host alone.
+
+What cannot be an address is told here, before anybody waits for an answer from it. Nothing is looked up.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable, Sequence
+
+from paddle.errors import ConfigError
+from paddle.flags import MAX_PORT
+
+_PORT_DIGITS = 5
+_SHOWN = 100  # characters of what somebody wrote
+
+
+def address_of(endpoint: str, what: str = "endpoint", *, first_port: int = 1) -> tuple[str, int]:
+    """Return host and port of "ip:port" or "[v6]:port".
+
+    Args:
+        endpoint: what the user wrote.
+        what: what it is, for errors.
+        first_port: 0 where a server may take any port that is free.
+
+    Raises:
+        ConfigError: it is something else.
+    """
+    shown = f"{what} {endpoint[:_SHOWN]!r}"
+    host, colon, port = endpoint.rpartition(":")
+    if "://" in endpoint:
+        raise ConfigError(f"{shown}: expected 'ip:port' alone, without {endpoint.partition('://')[0]}://")
+    if _is_v6(endpoint) or not colon or not host:
+        raise ConfigError(
+            f"{shown}: expected 'ip:port', such as 192.168.1.1:6170 or [fe80::1]:6170; it names no "
+            f"{'host' if colon and not host else 'port'}"
+        )
+    if not port.isascii() or not port.isdigit() or len(port) > _PORT_DIGITS:
+        raise ConfigError(f"{shown}: expected 'ip:port', and {port[:_SHOWN]!r} is no port")
+    if not first_port <= int(port) <= MAX_PORT:
+        raise ConfigError(f"{shown}: expected a port from {first_port} to {MAX_PORT}")
+    return _host(host, shown), int(port)
+
+
+def host_of(text: str, what: str, *, ports: str) -> str:
+    """Return a host that stands alone, without brackets.
+
+    Args:
+        text: what the user wrote.
+        what: what it is, for errors.
+        ports: where ports are said instead, for errors.
+
+    Raises:
+        ConfigError: it is none, or has a port in it.
+    """
+    shown = f"{what} {text[:_SHOWN]!r}"
+    if _is_v6(text):
+        return text
+    host, colon, port = text.rpartition(":")
+    if text.endswith("]") or not colon or "://" in text:
+        return _host(text, shown)
+    raise ConfigError(
+        f"{shown}: expected an address without a port; write {host or 'the address'} here, and say the port "
+        f"{port} as {ports}"
+    )
+
+
+def endpoint_of(host: str, port: int) -> str:
+    """Return "ip:port", with brackets around an IPv6 address."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def check_endpoints(endpoints: Sequence[str], what: str) -> None:
+    """Check that each is an endpoint, and none is there twice.
+
+    Raises:
+        ConfigError: one is not.
+    """
+    found = [address_of(endpoint, what) for endpoint in endpoints]
+    if len(set(found)) < len(found):
+        twice = next(endpoint for endpoint, one in zip(endpoints, found, strict=True) if found.count(one) > 1)
+        raise ConfigError(f"{what} {twice!r} is there twice: {', '.join(endpoints)}")
+
+
+def listed(endpoints: Iterable[str], most: int = 4) -> str:
+    """Return endpoints as text; of many the first and how many more there are."""
+    every = list(endpoints)
+    more = len(every) - most
+    return ", ".join(every) if more <= 0 else f"{', '.join(every[:most])} and {more} more"
+
+
+def _host(text: str, shown: str) -> str:
+    """Return a name or an address without brackets."""
+    if text.startswith("[") or text.endswith("]") or ":" in text:
+        bare = text.removeprefix("[").removesuffix("]")
+        if text != f"[{bare}]" or not _is_v6(bare):
+            raise ConfigError(f"{shown}: expected an IPv6 address in brackets, such as [fe80::1]")
+        return bare
+    if not text or any(letter.isspace() or letter in "/@," for letter in text):
+        raise ConfigError(f"{shown}: {text[:_SHOWN]!r} is no name of a host")
+    try:
+        text.encode("idna")  # what looking it up does first, and no OSError comes of
+    except UnicodeError as error:
+        raise ConfigError(f"{shown}: {text[:_SHOWN]!r} is no name of a host: {error}") from None
+    if not set(text) - set("0123456789."):
+        try:
+            ipaddress.IPv4Address(text)
+        except ValueError as error:
+            raise ConfigError(f"{shown}: no IPv4 address such as 192.168.1.1: {error}") from None
+    return text
+
+
+def _is_v6(text: str) -> bool:
+    try:
+        ipaddress.IPv6Address(text)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""When to tell somebody who waits: soon for the first time, and then at intervals that grow."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+FIRST_S = 1.5
+_FACTOR = 2.0
+
+
+class Telling:
+    """The moments of one wait."""
+
+    def __init__(self, patience_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        """Begin to wait.
+
+        Args:
+            patience_s: how long the wait may take; of a short one a quarter passes before anything is told.
+            clock: monotonic seconds.
+        """
+        self._clock, self._patience_s = clock, patience_s
+        self._begun = clock()
+        self._next_s = min(FIRST_S, patience_s / 4)
+
+    @property
+    def waited_s(self) -> float:
+        """How long the wait took so far."""
+        return self._clock() - self._begun
+
+    @property
+    def left_s(self) -> float:
+        """How long it may still take."""
+        return max(self._patience_s - self.waited_s, 0.0)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it is time to tell; True once for each moment."""
+        if self.waited_s < self._next_s:
+            return False
+        self._next_s = _FACTOR * max(self._next_s, self.waited_s)
+        return True
+
+    def __str__(self) -> str:
+        """Return how long it took and may still take, for messages."""
+        return f"waited {self.waited_s:.0f} s, {self.left_s:.0f} s more at most"
