@@ -29,8 +29,7 @@ def address_of(endpoint: str, what: str = "endpoint", *, first_port: int = 1) ->
     """
     shown = f"{what} {endpoint[:_SHOWN]!r}"
     host, colon, port = endpoint.rpartition(":")
-    if "://" in endpoint:
-        raise ConfigError(f"{shown}: expected 'ip:port' alone, without {endpoint.partition('://')[0]}://")
+    _check_scheme(endpoint, shown)
     if _is_v6(endpoint) or not colon or not host:
         raise ConfigError(
             f"{shown}: expected 'ip:port', such as 192.168.1.1:6170 or [fe80::1]:6170; it names no "
@@ -55,10 +54,11 @@ def host_of(text: str, what: str, *, ports: str) -> str:
         ConfigError: it is none, or has a port in it.
     """
     shown = f"{what} {text[:_SHOWN]!r}"
+    _check_scheme(text, shown)
     if _is_v6(text):
         return text
     host, colon, port = text.rpartition(":")
-    if text.endswith("]") or not colon or "://" in text:
+    if text.endswith("]") or not colon:
         return _host(text, shown)
     raise ConfigError(
         f"{shown}: expected an address without a port; write {host or 'the address'} here, and say the port "
@@ -88,6 +88,12 @@ def listed(endpoints: Iterable[str], most: int = 4) -> str:
     every = list(endpoints)
     more = len(every) - most
     return ", ".join(every) if more <= 0 else f"{', '.join(every[:most])} and {more} more"
+
+
+def _check_scheme(text: str, shown: str) -> None:
+    scheme, found, _ = text.partition("://")
+    if found:
+        raise ConfigError(f"{shown}: expected an address alone, without {scheme[:_SHOWN]}://")
 
 
 def _host(text: str, shown: str) -> str:

@@ -35,6 +35,11 @@ class Telling:
         return max(self._patience_s - self.waited_s, 0.0)
 
     @property
+    def due_in_s(self) -> float:
+        """How long it is until the next moment to tell."""
+        return max(self._next_s - self.waited_s, 0.0)
+
+    @property
     def is_due(self) -> bool:
         """Whether it is time to tell; True once for each moment."""
         if self.waited_s < self._next_s:

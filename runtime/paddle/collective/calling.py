@@ -9,7 +9,7 @@ import random
 import select
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from paddle.collective.errors import CollectiveError, PeerLate
 from paddle.collective.membership import Membership
@@ -17,6 +17,7 @@ from paddle.collective.sealing import Side, secured
 from paddle.collective.stream import Stream
 from paddle.endpoints import address_of
 from paddle.errors import ConfigError, PortBusy, WireError
+from paddle.telling import Telling
 
 _log = logging.getLogger(__name__)
 
@@ -51,7 +52,7 @@ def listen(me: Membership) -> socket.socket:
 
 
 def call(me: Membership, rank: int, deadline: float) -> Stream:
-    """Return a connection with a rank that listens, or will.
+    """Return a connection with a rank that listens, or will; why it does not come about is told meanwhile.
 
     Raises:
         PeerLate: it did not answer before the deadline.
@@ -59,6 +60,7 @@ def call(me: Membership, rank: int, deadline: float) -> Stream:
     """
     endpoint = me.endpoints[rank]
     pause_s, why = _FIRST_PAUSE_S, ""
+    telling = Telling(deadline - time.monotonic())
     while (left_s := deadline - time.monotonic()) > 0:
         try:
             sock = socket.create_connection(address_of(endpoint), timeout=min(left_s, _CALL_S))
@@ -66,22 +68,35 @@ def call(me: Membership, rank: int, deadline: float) -> Stream:
         except WireError as error:
             raise CollectiveError(f"rank {rank} at {endpoint}: {error}", rank) from None
         except OSError as error:  # it is not there yet
-            why = str(error)
+            why = (error.strerror or str(error)).lower()
+            if telling.is_due:
+                _log.warning(
+                    "rank %d waits for rank %d at %s: %s (%s)", me.rank, rank, endpoint, why, telling
+                )
         time.sleep(min(pause_s * random.uniform(0.5, 1.0), max(left_s, 0)))  # noqa: S311 - jitter
         pause_s = min(2 * pause_s, _LAST_PAUSE_S)
     raise PeerLate(f"rank {rank} at {endpoint} did not answer within {me.timeout_s:g} s: {why}", rank)
 
 
-def callers(me: Membership, listener: socket.socket, deadline: float) -> Iterator[Stream]:
+def callers(
+    me: Membership, listener: socket.socket, deadline: float, absent: Callable[[], str]
+) -> Iterator[Stream]:
     """Yield a connection with each one that calls, until the deadline.
 
     Whoever is no rank of this job is sent away, with a warning in the log.
+
+    Args:
+        absent: says who has not called, which is told now and then.
     """
     poll = select.poll()
     poll.register(listener, select.POLLIN)
+    telling = Telling(deadline - time.monotonic())
     while (left_s := deadline - time.monotonic()) > 0:
-        if not poll.poll(left_s * 1000):
-            return
+        if not poll.poll(min(left_s, telling.due_in_s) * 1000):
+            if telling.is_due:
+                endpoint = me.endpoints[me.rank]
+                _log.warning("rank %d at %s waits for %s (%s)", me.rank, endpoint, absent(), telling)
+            continue
         try:
             sock, address = listener.accept()
         except (BlockingIOError, ConnectionError):

@@ -55,12 +55,13 @@ def _receive_all(me: Membership, deadline: float) -> Met:
     nodes = {0: _node(me)}
     try:
         with listen(me) as listener:
-            calls = callers(me, listener, deadline)
+            calls = callers(me, listener, deadline, lambda: _absent(me, links))
             while len(links) < me.size - 1:
                 stream = next(calls, None)
                 if stream is None:
                     raise PeerLate(
-                        _absent(me, links), next(rank for rank in range(1, me.size) if rank not in links)
+                        f"{_absent(me, links)} did not come within {me.timeout_s:g} s",
+                        next(rank for rank in range(1, me.size) if rank not in links),
                     )
                 _welcome(me, stream, links, nodes)
         session = secrets.token_bytes(16)
@@ -125,8 +126,7 @@ def _tell(links: dict[int, Stream], note: dict[str, Any]) -> None:
 
 
 def _absent(me: Membership, links: dict[int, Stream]) -> str:
-    missing = [f"rank {rank} ({me.endpoints[rank]})" for rank in range(1, me.size) if rank not in links]
-    return f"{', '.join(missing)} did not come within {me.timeout_s:g} s"
+    return ", ".join(f"rank {rank} ({me.endpoints[rank]})" for rank in range(1, me.size) if rank not in links)
 
 
 def _digest(me: Membership) -> str:

@@ -71,12 +71,11 @@ def _take_call(
     streams: dict[int, Stream],
     deadline: float,
 ) -> None:
-    stream = next(callers(me, listener, deadline), None)
+    absent = min(lower - streams.keys())
+    named = f"rank {absent} ({me.endpoints[absent]})"
+    stream = next(callers(me, listener, deadline, lambda: named), None)
     if stream is None:
-        absent = min(lower - streams.keys())
-        raise PeerLate(
-            f"rank {absent} ({me.endpoints[absent]}) did not connect within {me.timeout_s:g} s", absent
-        )
+        raise PeerLate(f"{named} did not connect within {me.timeout_s:g} s", absent)
     try:
         hello = stream.take_note(time.monotonic() + _HELLO_S)
     except (OSError, WireError):

@@ -82,10 +82,11 @@ def _prove(stream: Stream, side: Side, secret: bytes | None, sealed: bool, deadl
     ours = secrets.token_bytes(_NONCE)
     kind = b"K" if secret else b"-"
     stream.send_all(_GREETING + kind + ours, deadline)
-    answer = stream.take_all(len(_GREETING) + 1 + _NONCE, deadline)
-    if not answer.startswith(_GREETING):
-        raise WireError("the other end is no rank of a collective job")
-    if answer[len(_GREETING) : len(_GREETING) + 1] != kind:
+    greeting = stream.take_all(len(_GREETING), deadline)
+    if greeting != _GREETING:
+        raise WireError(f"the other end is no rank of a collective job; it says {bytes(greeting)!r}")
+    answer = stream.take_all(1 + _NONCE, deadline)
+    if answer[:1] != kind:
         raise WireError(f"one end has a PADDLE_JOB_KEY and the other has none; {_ADVICE}")
     if secret is None:
         return

@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 
-from paddle.distributed import devices, environments, front, nodes, ports, script
+from paddle.distributed import devices, environments, front, misplaced, nodes, ports, script
 from paddle.distributed.nodes import Nodes
 from paddle.distributed.worker import Worker
 from paddle.errors import ConfigError
@@ -20,16 +20,20 @@ from paddle.errors import ConfigError
 PORT = 6170
 LOG_DIR = "./mylog"
 _USAGE = 2
+_MODULE = "paddle.distributed.launch"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Start the processes and wait for them; return the exit code, 2 if nothing was started."""
-    given = _flags().parse_args(arguments)
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    given = script.parse(_flags(), words)
     try:
         workers = plan(given, os.environ)
     except ConfigError as error:
         front.say(str(error))
         return _USAGE
+    if warning := misplaced.told(_MODULE, given, words):
+        front.say(f"WARNING: {warning}")
     return front.run(workers)
 
 
@@ -86,7 +90,7 @@ def _describe(
 
 
 def _flags() -> argparse.ArgumentParser:
-    flags = script.parser("paddle.distributed.launch", "Starts one process of a script for each device.")
+    flags = script.parser(_MODULE, "Starts one process of a script for each device.")
     flags.add_argument(
         "--gpus", type=int, metavar="N", help="processes on this node (its GPUs; CPU_NUM, or 1)"
     )

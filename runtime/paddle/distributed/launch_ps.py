@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 
-from paddle.distributed import environments, front, nodes, ports, script
+from paddle.distributed import environments, front, misplaced, nodes, ports, script
 from paddle.distributed.nodes import Nodes, endpoint
 from paddle.distributed.worker import Worker
 from paddle.endpoints import address_of
@@ -21,16 +21,20 @@ PORT = 6170
 COUNT = 2
 LOG_DIR = "logs"
 _USAGE = 2
+_MODULE = "paddle.distributed.launch_ps"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Start the processes and wait for them; return the exit code, 2 if nothing was started."""
-    given = _flags().parse_args(arguments)
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    given = script.parse(_flags(), words)
     try:
         workers = plan(given, os.environ)
     except ConfigError as error:
         front.say(str(error))
         return _USAGE
+    if warning := misplaced.told(_MODULE, given, words):
+        front.say(f"WARNING: {warning}")
     return front.run(workers)
 
 
@@ -111,9 +115,7 @@ def _endpoint(text: str) -> tuple[str, int]:
 
 
 def _flags() -> argparse.ArgumentParser:
-    flags = script.parser(
-        "paddle.distributed.launch_ps", "Starts pservers and trainers of a script on this node."
-    )
+    flags = script.parser(_MODULE, "Starts pservers and trainers of a script on this node.")
     flags.add_argument("--server_num", type=int, metavar="N", help=f"pservers on this node ({COUNT})")
     flags.add_argument(
         "--worker_num", type=int, default=COUNT, metavar="N", help=f"trainers on this node ({COUNT})"

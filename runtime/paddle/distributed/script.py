@@ -37,6 +37,23 @@ def add_common(flags: argparse.ArgumentParser, log_dir: str | None) -> None:
     flags.add_argument("training_script_args", nargs=argparse.REMAINDER, help="its own arguments")
 
 
+def parse(flags: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Namespace:
+    """Read a command line; what comes after the script stays as it was written.
+
+    Some versions of argparse take a `--` out of the script's arguments.
+    """
+    given = flags.parse_args(words)
+    left: Sequence[str] = given.training_script_args
+    for at, word in enumerate(words):
+        after = list(words[at + 1 :])
+        if word == given.training_script and [each for each in after if each != "--"] == [
+            each for each in left if each != "--"
+        ]:
+            given.training_script_args = after
+            break
+    return given
+
+
 def argv(given: argparse.Namespace) -> tuple[str, ...]:
     """The command of every process.
 

@@ -121,12 +121,6 @@ def _endpoints(hosts: list[str], port: int, count: int) -> tuple[str, ...]:
 
 
 def _hosts(text: str, port: int) -> list[str]:
-    given = [each.strip() for each in text.split(",") if each.strip()]
     ports = f"port=..., the same for all servers (now {port})"
-    hosts = [host_of(each, "flag --pservers:", ports=ports) for each in given]
-    twice = [host for host in hosts if hosts.count(host) > 1]
-    if twice:
-        raise FlagError(
-            f"flag --pservers: {twice[0]!r} is there twice; several ports of one server are said as ports_num"
-        )
-    return hosts
+    given = [each.strip() for each in text.split(",") if each.strip()]
+    return [host_of(each, "flag --pservers:", ports=ports) for each in given]

@@ -159,6 +159,51 @@ def test_ranks_that_do_not_come_to_the_meeting_are_named() -> None:
     assert isinstance(failure(lambda: connect(members(2, timeout_s=0.2)[1])), PeerLate)
 
 
+def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
+    found = (each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING)
+    return [text for text in found if " waits for " in text]
+
+
+def test_both_sides_of_a_meeting_that_does_not_come_about_say_so_meanwhile(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    everyone = members(2, timeout_s=1.0)
+    for me in everyone:
+        assert isinstance(failure(partial(connect, me)), PeerLate)
+    first, second = (me.endpoints[me.rank] for me in everyone)
+    told = warnings_of(caplog)
+    assert told[0].startswith(f"rank 0 at {first} waits for rank 1 ({second}) (waited ")
+    assert told[-1].startswith(f"rank 1 waits for rank 0 at {first}: connection refused (waited ")
+    assert len(told) > 2, "told once, and not again"
+
+
+def test_a_name_that_nobody_knows_is_told_by_who_calls_it(caplog: pytest.LogCaptureFixture) -> None:
+    everyone = ("no-such-host.invalid:6170", *endpoints(1))
+    error = failure(lambda: connect(Membership.of(1, everyone, job_key=KEY, timeout_s=1.0)))
+    assert isinstance(error, PeerLate)
+    assert "name" in str(error)
+    assert "rank 1 waits for rank 0 at no-such-host.invalid:6170: " in warnings_of(caplog)[0]
+
+
+@pytest.mark.parametrize("wire", ["curve", "plain"])
+def test_something_else_at_the_place_of_a_rank_is_an_error_at_once(wire: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+
+        def speak() -> None:
+            with other.accept()[0] as guest:
+                guest.sendall(b"SSH-2.0-OpenSSH_9.6 Ubuntu\r\n")
+                guest.recv(1)
+
+        thread = threading.Thread(target=speak)
+        thread.start()
+        everyone = (f"127.0.0.1:{other.getsockname()[1]}", *endpoints(1))
+        error = failure(lambda: connect(Membership.of(1, everyone, job_key=KEY, wire=wire)))
+        thread.join()
+    assert not isinstance(error, PeerLate)
+    assert f"rank 0 at {everyone[0]}: " in str(error)
+    assert ("no rank of a collective job; it says b'SSH-2.0" in str(error)) == (wire == "plain")
+
+
 @pytest.mark.parametrize("wire", ["curve", "plain"])
 def test_a_process_without_the_jobs_key_is_refused(wire: str, caplog: pytest.LogCaptureFixture) -> None:
     everyone = members(2, timeout_s=1.0, wire=wire)

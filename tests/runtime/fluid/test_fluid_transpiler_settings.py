@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import paddle.fluid as fluid
-from paddle.errors import PserverLost
+from paddle.errors import ConfigError, PserverLost
 from paddle.fluid.transpiler import PSDispatcher
 from tests.runtime.fluid.transpiled_net import EPS, SERVERS, net, server_blocks, transpiled, types
 
@@ -72,6 +72,30 @@ def test_a_trainer_whose_servers_never_come_says_so(monkeypatch: pytest.MonkeyPa
     t.transpile(0, pservers="127.0.0.1:1", trainers=2)
     with pytest.raises(PserverLost, match=r"127\.0\.0\.1:1 did not answer.*does it run"):
         fluid.Executor(fluid.CPUPlace()).run(fluid.default_startup_program())
+
+
+@pytest.mark.parametrize(
+    ("pservers", "why"),
+    [
+        ("10.0.0.1", "'10.0.0.1': .* names no port"),
+        ("10.0.0.1:6174,10.0.0.2", "'10.0.0.2': .* names no port"),
+        ("10.0.0.1:6174,10.0.0.1:6174", "there twice"),
+        ("10.0.0.1:66666", "a port from 1 to 65535"),
+    ],
+)
+def test_servers_that_cannot_be_are_told_by_transpile(pservers: str, why: str) -> None:
+    net()
+    with pytest.raises(ConfigError, match=f"pservers: endpoint .*{why}"):
+        fluid.DistributeTranspiler().transpile(0, pservers=pservers, trainers=2)
+
+
+def test_trainers_that_cannot_be_are_told_by_transpile() -> None:
+    config = fluid.DistributeTranspilerConfig()
+    config.mode = "nccl2"
+    with pytest.raises(ConfigError, match=r"trainers: endpoint '10\.0\.0\.2': .* names no port"):
+        fluid.DistributeTranspiler(config).transpile(
+            0, trainers="10.0.0.1:6170,10.0.0.2", current_endpoint="10.0.0.1:6170"
+        )
 
 
 def test_rows_of_a_sparse_table_are_fetched_in_one_place_and_the_table_is_not_received() -> None:

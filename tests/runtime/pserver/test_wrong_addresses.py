@@ -12,6 +12,7 @@ import re
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -192,7 +193,7 @@ def test_another_wire_or_key_is_an_error_before_the_deadline(what: str) -> None:
     theirs, ours, why = KEYS[what]
     with PserverProcess("--port=0", key=theirs) as server:
         for connect in CLIENTS.values():
-            error = failure(lambda connect=connect: connect(*server.endpoints, timeout_s=LONG_S, key=ours))
+            error = failure(partial(connect, *server.endpoints, timeout_s=LONG_S, key=ours))
             assert isinstance(error, WireError)
             assert error.endpoint == server.endpoints[0]
             assert why in str(error)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from paddle.env import JobEnvironment
-from paddle.errors import FlagError
+from paddle.errors import ConfigError, FlagError
 from paddle.v2.settings import resolve
 
 LAUNCHED = {
@@ -47,6 +47,30 @@ def test_endpoints_are_hosts_times_ports_and_sparse_ports_follow() -> None:
     found = settings({}, pservers="10.0.0.1, fe80::1", port=7164, ports_num=2, ports_num_for_sparse=1)
     assert found.endpoints == ("10.0.0.1:7164", "10.0.0.1:7165", "[fe80::1]:7164", "[fe80::1]:7165")
     assert found.sparse_endpoints == ("10.0.0.1:7166", "[fe80::1]:7166")
+
+
+@pytest.mark.parametrize(
+    ("pservers", "why"),
+    [
+        ("10.0.0.1:7164", "write 10.0.0.1 here, and say the port 7164 as port=..., the same for all servers"),
+        ("10.0.0.2, 10.0.0.1:7165", "'10.0.0.1:7165'.* the port 7165 as port="),
+        ("[fe80::1]:7164", "without a port"),
+        ("10.0.0.300", "no IPv4 address"),
+        ("http://ps", "without http://"),
+        ("my ps", "no name of a host"),
+    ],
+)
+def test_what_is_no_address_of_a_server_is_told_by_init(pservers: str, why: str) -> None:
+    with pytest.raises(ConfigError, match=rf"flag --pservers: .*{why}"):
+        settings({}, pservers=pservers)
+    with pytest.raises(ConfigError, match=rf"flag --pservers: .*{why}"):
+        settings({"PADDLE_INIT_PSERVERS": pservers})
+
+
+def test_how_many_ports_servers_must_have_is_known_unless_the_launcher_says_where_they_are() -> None:
+    assert settings({}, ports_num=2, ports_num_for_sparse=1).ports == (2, 1)
+    assert settings(LAUNCHED).ports is None
+    assert settings({**LAUNCHED, "PADDLE_INIT_PSERVERS": "127.0.0.1,127.0.0.1"}).ports is None
 
 
 def test_false_as_text_is_false() -> None:
