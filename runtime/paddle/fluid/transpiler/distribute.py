@@ -183,7 +183,9 @@ class DistributeTranspiler:
             startup_program: has no meaning.
         """
         server = pserver_program or self.get_pserver_program(endpoint)
-        return server_startup(self._origin_startup, server, self._placed, endpoint, self.table_name)
+        return server_startup(
+            self._origin_startup, server, self._placed, self._updates, endpoint, self.table_name
+        )
 
     def _check(self, config: DistributeTranspilerConfig) -> None:
         if config.min_block_size < 8192:

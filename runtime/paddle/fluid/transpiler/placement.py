@@ -24,12 +24,21 @@ class PlacedSlice:
         grad: name of its gradient on the server, where trainers' gradients meet.
         sent: name of this trainer's gradient.
         endpoint: the server.
+        alone: whether the server has no other slice of this parameter.
     """
 
     param: Slice
     grad: str
     sent: str
     endpoint: str
+    alone: bool = True
+
+    def own(self, name: str) -> str:
+        """Return what a variable that this slice's update writes is called on the server.
+
+        It keeps its name, as in the original, unless the same update of another slice writes it there too.
+        """
+        return name if self.alone else f"{name}.block{self.param.index}"
 
 
 @dataclass(frozen=True)
@@ -53,6 +62,23 @@ def params_and_grads(ops: Sequence[Operator]) -> dict[str, str]:
         if op.role_vars:
             pairs.setdefault(op.role_vars[0], op.role_vars[1])
     return pairs
+
+
+def slices_at(placed: Sequence[Placed], endpoint: str) -> list[tuple[Placed, PlacedSlice]]:
+    """Return the slices on a server, each beside its parameter, in the order of names, then of rows."""
+    return [
+        (each, one)
+        for each in sorted(placed, key=lambda one: one.param)
+        for one in each.slices
+        if one.endpoint == endpoint
+    ]
+
+
+def written_by(updates: Sequence[Operator], placed: Placed) -> list[str]:
+    """Return what the update of a parameter writes besides the parameter and its gradient."""
+    own = (op for op in updates if op.role_vars and op.role_vars[0] == placed.param)
+    names = dict.fromkeys(name for op in own for name in op.output_names)
+    return [name for name in names if name not in (placed.param, placed.grad)]
 
 
 def place(
@@ -94,7 +120,7 @@ def place(
         sent = [_Named(grad + suffix) for grad in grads]
         endpoints = dispatcher.dispatch(sent)
         members = tuple(
-            PlacedSlice(each, grad, own.name, endpoint)
+            PlacedSlice(each, grad, own.name, endpoint, endpoints.count(endpoint) == 1)
             for each, grad, own, endpoint in zip(cut, grads, sent, endpoints, strict=True)
         )
         placed.append(Placed(name, pairs[name], members))

@@ -7,6 +7,7 @@ Variables that the trainer's program keeps at a parameter's size are made at the
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from paddle.fluid.block import Block
@@ -15,7 +16,7 @@ from paddle.fluid.operator import Operator, OpRole
 from paddle.fluid.program import Program
 from paddle.fluid.transpiler import compensation
 from paddle.fluid.transpiler.growing import GrowingTable, serve_table
-from paddle.fluid.transpiler.placement import Placed, PlacedSlice
+from paddle.fluid.transpiler.placement import Placed, PlacedSlice, slices_at, written_by
 from paddle.fluid.var_type import VarType
 from paddle.graph.operator import EMPTY
 
@@ -63,13 +64,13 @@ def server_program(
     program = Program()
     program.random_seed = origin.program.random_seed
     block = program.global_block()
-    mine = _local(placed, endpoint)
+    mine = slices_at(placed, endpoint)
     merging = sync and trainers > 1
     inputs: list[str] = []
-    for param, one in mine.items():
-        block.create_var(one.param.name, one.param.shape, origin.var(param).dtype, persistable=True)
-        kind = VarType.SELECTED_ROWS if origin.is_sparse(_raw(placed, param)) else VarType.LOD_TENSOR
-        dtype = origin.var(param).dtype
+    for each, one in mine:
+        dtype = origin.var(each.param).dtype
+        block.create_var(one.param.name, one.param.shape, dtype, persistable=True)
+        kind = VarType.SELECTED_ROWS if origin.is_sparse(each.grad) else VarType.LOD_TENSOR
         block.create_var(one.grad, one.param.shape, dtype, persistable=True, type=kind)
         senders = [f"{one.grad}.trainer_{at}" for at in range(trainers)] if merging else [one.grad]
         for name in senders if merging else ():
@@ -82,17 +83,19 @@ def server_program(
         blocks.append(_rate_block(program, origin, rates))
     parent = program.num_blocks - 1
     grad_to_block = []
-    for param, one in mine.items():
+    for each, one in mine:
         inner = program._create_block(parent)
         blocks.append(inner)
         if merging:
             _merge(inner, one, trainers)
-        own = [op for op in updates if op.role_vars and op.role_vars[0] == param]
-        raw, grad = _raw(placed, param), one.grad
-        if compensated and not origin.is_sparse(raw):
+        grad = one.grad
+        if compensated and not origin.is_sparse(each.grad):
             grad = compensation.compensate(inner, one.param.name, grad, trainers)
-        for op in own:
-            _append_update(inner, origin, op, {param: one.param.name, raw: grad}, one)
+        names = {name: one.own(name) for name in written_by(updates, each)}
+        names |= {each.param: one.param.name, each.grad: grad}
+        for op in updates:
+            if op.role_vars and op.role_vars[0] == each.param:
+                _append_update(inner, origin, op, names, one)
         grad_to_block.append(f"{one.grad}:{inner.idx}")
     lookups: tuple[str, ...] = ()
     saving = -1
@@ -128,7 +131,12 @@ def server_program(
 
 
 def server_startup(
-    startup: Program, server: Program, placed: Sequence[Placed], endpoint: str, table: str | None = None
+    startup: Program,
+    server: Program,
+    placed: Sequence[Placed],
+    updates: Sequence[Operator],
+    endpoint: str,
+    table: str | None = None,
 ) -> Program:
     """Return the program that gives a server's variables their first values.
 
@@ -136,6 +144,7 @@ def server_startup(
         startup: the startup program for one machine, as it was before transpiling.
         server: the server's main program.
         placed: all parameters.
+        updates: operators of all updates.
         endpoint: of the server.
         table: the distributed embedding, which begins without rows.
     """
@@ -146,47 +155,53 @@ def server_startup(
     for variable in known.vars.values():
         if variable.persistable:
             block._clone_variable(variable)
-    local = {param: one.param.name for param, one in _local(placed, endpoint).items()}
-    for op in startup.global_block().ops:
-        written = [local.get(name, name) for name in op.output_names]
-        if table in written or not all(known.has_var(name) for name in written):
+    slices = []
+    for each, one in slices_at(placed, endpoint):
+        own = {name: one.own(name) for name in written_by(updates, each)}
+        slices.append((one, {**own, each.param: one.param.name}))
+    origin = startup.global_block()
+    for op in origin.ops:
+        if table in op.output_names:
             continue
-        attrs: dict[str, object] = dict(op.attrs)
-        if op.type in _SHAPED_INITIALISERS:
-            attrs["shape"] = known.var(written[0]).shape
-        outputs = {slot: [local.get(n, n) for n in names] for slot, names in op.outputs.items()}
-        block.append_op(op.type, {slot: list(names) for slot, names in op.inputs.items()}, outputs, attrs)
+        mine = [(one, names) for one, names in slices if not names.keys().isdisjoint(op.output_names)]
+        for one, names in mine or [(None, {})]:
+            if all(known.has_var(names.get(name, name)) for name in op.output_names):
+                _append_first_value(block, origin, op, names, one)
     compensation.begin(block, known)
     if table is not None:
         block.append_op("fake_init", {}, {"Out": table}, {"shape": known.var(table).shape})
     return program
 
 
+def _append_first_value(
+    block: Block, origin: Block, op: Operator, names: Mapping[str, str], one: PlacedSlice | None
+) -> None:
+    """Append what gives variables their first values; `names` says what is called how for a slice."""
+    attrs: dict[str, object] = dict(op.attrs)
+    outputs = _renamed(op.outputs, names)
+    cut: dict[str, str] = {}
+    if op.type in _SHAPED_INITIALISERS:
+        attrs["shape"] = block.var(names.get(op.output_names[0], op.output_names[0])).shape
+    else:  # it gives the whole: what is a slice here is taken from that
+        for name in op.output_names:
+            here = names.get(name, name)
+            if one is not None and block.var(here).shape != origin.var(name).shape:
+                whole = origin.var(name)
+                cut[here] = block.create_var(f"{here}@WHOLE", whole.shape, whole.dtype).name
+    outputs = {slot: [cut.get(name, name) for name in members] for slot, members in outputs.items()}
+    block.append_op(op.type, {slot: list(members) for slot, members in op.inputs.items()}, outputs, attrs)
+    for here, whole_name in cut.items():
+        assert one is not None
+        first, height = one.param.first_row, one.param.shape[0]
+        rows = {"axes": (0,), "starts": (first,), "ends": (first + height,)}
+        view = block.create_var(f"{here}@ROWS", one.param.shape, block.var(here).dtype)
+        block.append_op("slice", {"Input": whole_name}, {"Out": view}, rows)
+        block.append_op("assign", {"X": view}, {"Out": here})
+
+
 def sliced_states(op: Operator) -> frozenset[str]:
     """Return what an update keeps that is cut like its parameter."""
     return frozenset(name for slot in _SLICED_SLOTS.get(op.type, ()) for name in op.inputs.get(slot, ()))
-
-
-def _local(placed: Sequence[Placed], endpoint: str) -> dict[str, PlacedSlice]:
-    """Return parameter -> its slice on a server, in the order of names.
-
-    Raises:
-        FluidError: a server would have two slices of one parameter.
-    """
-    mine: dict[str, PlacedSlice] = {}
-    for each in sorted(placed, key=lambda one: one.param):
-        here = [one for one in each.slices if one.endpoint == endpoint]
-        if len(here) > 1:
-            raise FluidError(
-                f"{endpoint} would have {len(here)} slices of {each.param!r}: a server can have one"
-            )
-        if here:
-            mine[each.param] = here[0]
-    return mine
-
-
-def _raw(placed: Sequence[Placed], param: str) -> str:
-    return next(each.grad for each in placed if each.param == param)
 
 
 def _merge(block: Block, one: PlacedSlice, trainers: int) -> None:
@@ -204,7 +219,7 @@ def _append_update(
     is_update = "Param" in op.inputs
     if is_update and op.type not in _SLICED_SLOTS:
         raise FluidError(f"optimizer {op.type!r} is not supported for distributed training")
-    _declare(block, origin, op, names, sliced_states(op), one.param.shape)
+    _declare(block, origin, op, sliced_states(op), one.param.shape, names)
     block.append_op(op.type, _renamed(op.inputs, names), _renamed(op.outputs, names), dict(op.attrs))
 
 
@@ -212,28 +227,31 @@ def _declare(
     block: Block,
     origin: Block,
     op: Operator,
-    names: Mapping[str, str],
-    sliced: Collection[str],
-    shape: tuple[int, ...],
+    sliced: Collection[str] = (),
+    shape: tuple[int, ...] = (),
+    names: Mapping[str, str] = MappingProxyType({}),
+    inner: Collection[str] = (),
 ) -> None:
+    """Add what an operator reads and writes to block 0, unless it is there or belongs to the operator's own block."""
     outer = block.program.global_block()
     assert isinstance(outer, Block)
     for name in (*op.input_names, *op.output_names):
-        if name in names or outer.has_var(name):
+        here = names.get(name, name)
+        if name in inner or outer.has_var(here):
             continue
         variable = origin.reach(name)
         kind = getattr(variable, "type", VarType.LOD_TENSOR)
         if not variable.persistable:  # a temporary: the operator that writes it says its size
-            outer.create_var(name, None, variable.dtype, persistable=True, type=kind)
+            outer.create_var(here, None, variable.dtype, persistable=True, type=kind)
         else:
             size = shape if name in sliced else variable.shape
-            outer.create_var(name, size, variable.dtype, persistable=True, type=kind)
+            outer.create_var(here, size, variable.dtype, persistable=True, type=kind)
 
 
 def _rate_block(program: Program, origin: Block, rates: Sequence[Operator]) -> Block:
     block = program._create_block(0)
     for op in rates:
-        _declare(block, origin, op, {}, set(), ())
+        _declare(block, origin, op)
         attrs: dict[str, Any] = dict(op.attrs)
         if "sub_block" in attrs:
             attrs["sub_block"] = _copied_body(program, block, origin, attrs["sub_block"])
@@ -248,7 +266,7 @@ def _copied_body(program: Program, parent: Block, origin: Block, idx: int) -> in
         body._clone_variable(variable, force_persistable=False)
     for op in source.ops:
         assert isinstance(op, Operator)
-        _declare(body, source, op, dict.fromkeys(source.vars, ""), set(), ())  # type: ignore[arg-type]
+        _declare(body, source, op, inner=source.vars)  # type: ignore[arg-type]
         body.append_op(op.type, _renamed(op.inputs, {}), _renamed(op.outputs, {}), dict(op.attrs))
     program.current_block_idx = parent.idx
     return body.idx

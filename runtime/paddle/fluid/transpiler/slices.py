@@ -35,6 +35,11 @@ class Slice:
     offset: int
 
     @property
+    def first_row(self) -> int:
+        """Rows before it."""
+        return self.offset // prod(self.shape[1:])
+
+    @property
     def name(self) -> str:
         """`<origin>.block<index>`, or the variable's own name if it is whole."""
         return f"{self.origin}.block{self.index}" if self.count > 1 else self.origin

@@ -35,7 +35,6 @@ def overview_of(
         endpoints: of all servers.
     """
     overview = VarsDistributed()
-    # A slice of an optimizer's state has the name of the whole, on each server.
     servers = {endpoint: Program().global_block() for endpoint in endpoints}
 
     def note(whole: Variable, name: str, kind: str, one: PlacedSlice | None, endpoint: str) -> None:
@@ -52,7 +51,7 @@ def overview_of(
         for one in each.slices:
             note(origin.var(each.param), one.param.name, kind, one, one.endpoint)
             for name, is_sliced in states.items():
-                note(origin.var(name), name, STATE, one if is_sliced else None, one.endpoint)
+                note(origin.var(name), one.own(name), STATE, one if is_sliced else None, one.endpoint)
     for name in dict.fromkeys(name for op in rates for name in op.output_names):
         variable = origin.find(name)
         if isinstance(variable, Variable) and variable.persistable:
