@@ -135,9 +135,13 @@ def _fetched(program: Program, parts: list[VarDistributed]) -> Any:
 
 def _load_slices(folder: Path, parts: list[VarDistributed]) -> None:
     values = {}
-    for part in parts:
+    wholes: dict[str, Any] = {}
+    for part in sorted(parts, key=lambda each: each.origin.name):
         assert isinstance(part.origin, Variable)
-        whole = to_host(variable_files.read_value(folder / part.origin.name, part.origin))
+        if part.origin.name not in wholes:  # slices of one variable follow each other, and need one reading
+            read = to_host(variable_files.read_value(folder / part.origin.name, part.origin))
+            wholes = {part.origin.name: read}
+        whole = wholes[part.origin.name]
         size = int(np.prod(part.slice.shape))
         flat = whole.reshape(-1)[part.offset : part.offset + size]
         if len(flat) != size:

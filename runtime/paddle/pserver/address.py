@@ -11,7 +11,7 @@ import struct
 from collections.abc import Sequence
 from pathlib import Path
 
-from paddle.endpoints import endpoint_of
+from paddle.endpoints import address_of, endpoint_of
 from paddle.errors import ConfigError
 
 _log = logging.getLogger(__name__)
@@ -40,6 +40,20 @@ def published(address: str, port: int) -> str:
     """Return the "ip:port" under which others reach a server bound to `address`."""
     host = _own_address() if address == ALL else address
     return endpoint_of(host, port)
+
+
+def host_and_port(endpoint: str) -> tuple[str, int]:
+    """Return the address and the port of "host:port", whose host may be a name.
+
+    Raises:
+        ConfigError: it cannot be read, or the name is unknown.
+    """
+    host, port = address_of(endpoint, first_port=0)
+    try:
+        # ZeroMQ binds to addresses alone.
+        return str(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0]), port
+    except (OSError, UnicodeError) as error:
+        raise ConfigError(f"endpoint {endpoint!r}: {host!r} cannot be resolved: {error}") from None
 
 
 def owner_of(endpoint: str) -> str:

@@ -13,27 +13,25 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Self
 
-from paddle.errors import ConfigError, PserverError
+from paddle.errors import PserverError
 from paddle.pserver.exchange import Exchange, Network
 from paddle.pserver.keys import WireKeys
 from paddle.pserver.links import Links
-from paddle.pserver.message import MAX_FRAME_BYTES, Message, Verb
+from paddle.pserver.message import Message, Verb
 from paddle.pserver.named_values import (
     Ids,
     Value,
     from_sections,
     names_section,
     to_sections,
-    value_bytes,
 )
 from paddle.pserver.program_service import ALL, MORE
 from paddle.pserver.session import TAKES_OVER
-from paddle.pserver.value_parts import Gathering, wish
+from paddle.pserver.value_parts import Gathering, parcels, wish
 
 _log = logging.getLogger(__name__)
 
 _LEAVE_S = 2.0
-_PARCEL_VALUES = 1000  # a message has a bounded number of sections
 Named = Mapping[str, Value]
 
 
@@ -58,7 +56,7 @@ class ProgramClient:
             num_trainers: in the job; 0: as many as the servers say.
             timeout_s: how long a server may be silent.
             takes_over: the trainer's earlier process is known to be dead, even if servers did not notice.
-            parcel_bytes: how much of a step goes in one message, unless one variable is larger.
+            parcel_bytes: how much of a step goes in one message, unless one row of a variable is larger.
 
         Raises:
             PserverLost: a server did not answer within `timeout_s`.
@@ -118,24 +116,23 @@ class ProgramClient:
         Raises:
             PserverLost: a server is gone.
             PserverError: a server refused, or gave up waiting for a trainer.
+            ConfigError: a gradient cannot travel.
         """
         servers = sorted({*gradients, *wanted})
-        parcels = {index: _parcels(gradients.get(index, {}), self._parcel_bytes) for index in servers}
-        for turn in range(max((len(each) for each in parcels.values()), default=0) - 1):
+        messages = {index: parcels(gradients.get(index, {}), self._parcel_bytes) for index in servers}
+        for turn in range(max((len(each) for each in messages.values()), default=0) - 1):
             self._exchange.run(
                 {
-                    index: Message(Verb.STEP, value=MORE, sections=tuple(to_sections(each[turn])))
-                    for index, each in parcels.items()
+                    index: Message(Verb.STEP, value=MORE, sections=tuple(each[turn]))
+                    for index, each in messages.items()
                     if turn < len(each) - 1
                 }
             )
         found = {index: Gathering(wanted.get(index, ())) for index in servers}
         replies = self._exchange.run(
             {
-                index: Message(
-                    Verb.STEP, value=ALL, sections=(wish(found[index].missing), *to_sections(each[-1]))
-                )
-                for index, each in parcels.items()
+                index: Message(Verb.STEP, value=ALL, sections=(wish(found[index].missing), *each[-1]))
+                for index, each in messages.items()
             }
         )
         return self._gathered(found, replies)
@@ -194,26 +191,3 @@ class ProgramClient:
             replies = self._exchange.run(
                 {index: Message(Verb.FETCH, sections=(wish(names),)) for index, names in asking.items()}
             )
-
-
-def _parcels(values: Named, limit: int) -> list[dict[str, Value]]:
-    """Return the values in parts of at most `limit` bytes, or one variable; at least one part.
-
-    Raises:
-        ConfigError: a variable is too large for a message.
-    """
-    parts: list[dict[str, Value]] = [{}]
-    filled = 0
-    for name, value in values.items():
-        size = value_bytes(value)
-        if size > MAX_FRAME_BYTES:
-            raise ConfigError(
-                f"variable {name!r} has {size} bytes for one server, and a message takes {MAX_FRAME_BYTES}: use more "
-                "servers, which get smaller slices"
-            )
-        if parts[-1] and (filled + size > limit or len(parts[-1]) >= _PARCEL_VALUES):
-            parts.append({})
-            filled = 0
-        parts[-1][name] = value
-        filled += size
-    return parts

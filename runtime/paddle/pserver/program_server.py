@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import logging
 import secrets
-import socket
 import threading
 
-from paddle.endpoints import address_of
 from paddle.env import JobEnvironment
 from paddle.errors import ConfigError, PaddleError, PortBusy, PserverError
-from paddle.pserver.address import owner_of, published
+from paddle.pserver.address import host_and_port, owner_of, published
 from paddle.pserver.engine import Engine
 from paddle.pserver.keeping import NOBODY
 from paddle.pserver.keys import Context, WireKeys
@@ -61,7 +59,7 @@ class ProgramServer:
             ConfigError: the endpoint cannot be read, or is not of this machine.
             PserverError: what an earlier process left is not what is needed.
         """
-        host, port = _parse(endpoint)
+        host, port = host_and_port(endpoint)
         environment = environment or JobEnvironment()
         self._revival = Revival.of(environment.pserver_state_dir, environment, port)
         earlier = None if self._revival is None else self._revival.read()
@@ -149,12 +147,3 @@ class ProgramServer:
         except Exception as error:  # noqa: BLE001 - whatever it is, `wait` must hear of it
             self._fault = error
             self._over.set()
-
-
-def _parse(endpoint: str) -> tuple[str, int]:
-    host, port = address_of(endpoint, first_port=0)
-    try:
-        # ZeroMQ binds to addresses alone.
-        return str(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0]), port
-    except (OSError, UnicodeError) as error:
-        raise ConfigError(f"endpoint {endpoint!r}: {host!r} cannot be resolved: {error}") from None

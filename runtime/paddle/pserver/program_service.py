@@ -30,7 +30,7 @@ from paddle.pserver.served import Served
 from paddle.pserver.service import Desk
 from paddle.pserver.store import Store
 from paddle.pserver.sync import Barrier, PushCount, Waiting
-from paddle.pserver.value_parts import pack, wishes_of
+from paddle.pserver.value_parts import Arriving, pack, wishes_of
 
 _log = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ class ProgramService:
         """
         self._answer_bytes = answer_bytes
         self._desk, self._program, self._is_sync, self._on_over = desk, program, is_sync, on_over
-        self._sent: dict[int, dict[str, Value]] = {}
+        self._sent: dict[int, Arriving] = {}
         self._wishes: dict[int, Sequence[_Wish]] = {}  # of the newest answer with values
         self._all_sent: Barrier[Sequence[_Wish]] = Barrier(desk.options.num_trainers)
         self._handlers: dict[Verb, Callable[[int, Message], None]] = {
@@ -168,14 +168,14 @@ class ProgramService:
         return Message(Verb.OK, value=self.version, sections=tuple(map(_copied, packed)))
 
     def _on_step(self, trainer: int, message: Message) -> None:
-        values = from_sections(message.sections)
-        for name, value in values.items():
-            self._program.check(name, value)
-        pending = self._sent.setdefault(trainer, {})
-        pending.update(values)
+        pending = self._sent.get(trainer) or Arriving()
+        pending.take(message.sections, self._program.check)
+        self._sent[trainer] = pending
         if message.value == MORE:
             self._desk.answer(trainer, Message(Verb.OK, value=self.version))
             return
+        if pending.unfinished:
+            raise WireError(f"the step ends in the middle of {pending.unfinished!r}")
         wanted = wishes_of(message.sections)
         if self._is_sync:
             self._all_sent.arrive(trainer, wanted)
@@ -183,7 +183,7 @@ class ProgramService:
             return
         del self._sent[trainer]
         try:
-            self._program.apply(trainer, pending)
+            self._program.apply(trainer, pending.values)
         except PaddleError as error:
             # answered here: what it did is done again by whoever repeats this server's requests
             self._desk.answer(trainer, error_message(str(error)))
@@ -196,7 +196,9 @@ class ProgramService:
         if not self._all_sent.is_open(self._desk.left):
             return
         members = self._all_sent.take()
-        gradients = {name: value for trainer, _ in members for name, value in self._sent[trainer].items()}
+        gradients = {
+            name: value for trainer, _ in members for name, value in self._sent[trainer].values.items()
+        }
         self._sent.clear()
         try:
             self._program.step(gradients)

@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values that are too large for one answer: a server gives what fits, and is asked for the rest.
+"""Values that are too large for one message, which travel row range by row range in both directions.
 
-Names are asked for with the row to begin with; an answer that does not have all rows of a value says which it has.
+A server gives what fits, and is asked for the rest: names are asked for with the row to begin with, and an answer that
+does not have all rows of a value says which it has. A trainer sends the parts of a gradient one after the other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from paddle.errors import WireError
-from paddle.pserver.message import Section
+from paddle.errors import ConfigError, WireError
+from paddle.pserver.message import MAX_FRAME_BYTES, Section
 from paddle.pserver.named_values import (
     Array,
     Rows,
@@ -20,9 +21,11 @@ from paddle.pserver.named_values import (
     names_of,
     names_section,
     to_sections,
+    value_bytes,
 )
 
 _PART = "~"
+_MESSAGE_VALUES = 1000  # of a trainer's message: likewise
 _MAX_NAMES = 1000  # of an answer: a message has a bounded number of sections
 _MAX_DIGITS = 18  # of a row: it travels back as int64
 
@@ -70,6 +73,147 @@ def pack(wishes: Sequence[tuple[str, int]], value_of: Callable[[str], Value], li
         sections += to_sections({name: part})
         limit -= part.nbytes
     return sections
+
+
+def parcels(values: Mapping[str, Value], limit: int) -> list[list[Section]]:
+    """Return values as the sections of messages of about `limit` bytes each; at least one message.
+
+    Raises:
+        ConfigError: a variable cannot travel; the message says why.
+    """
+    messages: list[list[Section]] = [[]]
+    room, names = limit, 0
+    for name, value in values.items():
+        for sections, size in _cut(name, value, limit):
+            if messages[-1] and (size > room or names >= _MESSAGE_VALUES):
+                messages.append([])
+                room, names = limit, 0
+            messages[-1] += sections
+            room, names = room - size, names + 1
+    return messages
+
+
+def _cut(name: str, value: Value, limit: int) -> Iterator[tuple[list[Section], int]]:
+    """Yield a value as sections beside their bytes: whole, or in ranges of rows of at most `limit` bytes or one row.
+
+    Raises:
+        ConfigError: a row is larger than a message.
+    """
+    nbytes = value_bytes(value)
+    held = _held(value)
+    total = len(held) if held.ndim else 0
+    if nbytes <= limit or total <= 1:
+        _require_message(name, nbytes)
+        yield to_sections({name: value}), nbytes
+        return
+    width = nbytes // total
+    _require_message(name, width)
+    rows = max(limit // width, 1)
+    for start in range(0, total, rows):
+        end = start + rows
+        part: Value = held[start:end]
+        if isinstance(value, Rows):
+            part = Rows(value.ids[start:end], held[start:end], value.height)
+        yield [Section(_PART + name, np.array([start, total])), *to_sections({name: part})], value_bytes(part)
+
+
+def _require_message(name: str, nbytes: int) -> None:
+    if nbytes > MAX_FRAME_BYTES:
+        raise ConfigError(
+            f"variable {name!r}: a row has {nbytes} bytes, and a message takes {MAX_FRAME_BYTES}; give it more rows"
+        )
+
+
+class Arriving:
+    """What a trainer sent of a step so far.
+
+    Attributes:
+        values: by name; those that come in parts only once all of them are here.
+    """
+
+    def __init__(self) -> None:
+        self.values: dict[str, Value] = {}
+        self._parts: dict[str, _Parts] = {}
+
+    @property
+    def unfinished(self) -> str:
+        """Name of a value that is not all here, or nothing."""
+        return next(iter(self._parts), "")
+
+    def take(self, sections: Sequence[Section], check: Callable[[str, Value], None]) -> None:
+        """Take a message; one that is refused changes nothing.
+
+        Args:
+            sections: of the message.
+            check: refuses a value that is not expected here; of one that comes in parts it sees the shape and dtype.
+
+        Raises:
+            WireError: a part does not follow the one before it.
+            PaddleError: `check` refused a value.
+        """
+        spans = {each.name[1:]: each.array for each in sections if each.name[:1] == _PART}
+        values = from_sections(sections)
+        for name, value in values.items():
+            if name in spans:
+                self._check_part(name, value, spans[name], check)
+            else:
+                check(name, value)
+        for name, value in values.items():
+            if name not in spans:
+                self.values[name] = value
+                continue
+            parts = self._parts.get(name) or self._parts.setdefault(name, _Parts(int(spans[name][1]), value))
+            parts.add(value)
+            if parts.rows == parts.total:
+                self.values[name] = self._parts.pop(name).whole()
+
+    def _check_part(self, name: str, part: Value, span: Array, check: Callable[[str, Value], None]) -> None:
+        if span.shape != (2,) or span.dtype != np.int64 or not _held(part).ndim:
+            raise WireError(f"a part of {name!r} that cannot be read")
+        start, total = map(int, span)
+        before = self._parts.get(name)
+        due = 0 if before is None else before.rows
+        count = len(_held(part))
+        is_same = before is None or before.is_like(part, total)
+        if name in self.values or start != due or not 0 < count <= total - due or not is_same:
+            raise WireError(
+                f"rows {start} to {start + count} of {total} of {name!r}, expected them from {due} on"
+            )
+        # Of a dense value only its whole is what is expected here.
+        check(name, part if isinstance(part, Rows) else np.broadcast_to(part[:1], (total, *part.shape[1:])))
+
+
+class _Parts:
+    """A value of `total` rows that comes in ranges of them, the first of which has come."""
+
+    def __init__(self, total: int, first: Value) -> None:
+        self.total, self.rows = total, 0
+        self._height = first.height if isinstance(first, Rows) else None
+        self._ranges: list[Rows] = []
+        self._dense = np.empty(
+            (0 if isinstance(first, Rows) else total, *_held(first).shape[1:]), _held(first).dtype
+        )
+
+    def is_like(self, part: Value, total: int) -> bool:
+        return total == self.total and self._height == (part.height if isinstance(part, Rows) else None)
+
+    def add(self, part: Value) -> None:
+        end = self.rows + len(_held(part))
+        if isinstance(part, Rows):
+            self._ranges.append(part)
+        else:
+            self._dense[self.rows : end] = part
+        self.rows = end
+
+    def whole(self) -> Value:
+        if self._height is None:
+            return self._dense
+        ids = np.concatenate([each.ids for each in self._ranges])
+        return Rows(ids, np.concatenate([each.values for each in self._ranges]), self._height)
+
+
+def _held(value: Value) -> Array:
+    return value.values if isinstance(value, Rows) else value
 
 
 class Gathering:

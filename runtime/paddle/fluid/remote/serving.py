@@ -20,6 +20,7 @@ from paddle.backend import Device
 from paddle.env import JobEnvironment
 from paddle.fluid.program import Program
 from paddle.fluid.remote.distribution import SERVING
+from paddle.fluid.remote.promise import PROMISES
 from paddle.fluid.remote.save_place import places_of_strangers
 from paddle.fluid.remote.settings import deadline_s, wire_keys
 from paddle.fluid.scope import Scope
@@ -63,6 +64,7 @@ def serve(program: Program, operator: Operator, scope: Scope, device: Device) ->
         is_sync=is_sync,
         environment=JobEnvironment.read(),
     )
+    PROMISES.keep()
     try:
         with _told(server.endpoint, asked=endpoint), _signals(server.stop) as came:
             _log.info("serving %d trainers at %s", trainers, server.endpoint)

@@ -9,6 +9,7 @@ from paddle.fluid.errors import FluidError
 from paddle.fluid.program import Program
 from paddle.fluid.remote.connection import Connection
 from paddle.fluid.remote.distribution import Distribution
+from paddle.fluid.remote.promise import PROMISES
 from paddle.fluid.transpiler import growing, trainer_side
 from paddle.fluid.transpiler.collective_side import transpile_collective
 from paddle.fluid.transpiler.configuration import DistributeTranspilerConfig
@@ -149,6 +150,7 @@ class DistributeTranspiler:
             FluidError: there is no such server.
         """
         self._check_endpoint(endpoint)
+        PROMISES.make(endpoint, self, self.trainers)
         program = server_program(
             self._origin.global_block(),
             endpoint,
@@ -227,13 +229,18 @@ class DistributeTranspiler:
             for one in placed.slices:
                 self.param_grad_ep_mapping[one.endpoint]["params"].append(one.param.name)
                 self.param_grad_ep_mapping[one.endpoint]["grads"].append(one.sent)
+        updating = [
+            each
+            for each in self.pserver_endpoints
+            if self._table is not None or self.param_grad_ep_mapping[each]["params"]
+        ]
         self.vars_overview = overview_of(
             self._origin.global_block(),
             self._placed,
             self._prefetched,
             self._updates,
             self._rates,
-            self.pserver_endpoints,
+            updating,
         )
         program._parameters_on_pservers = self.vars_overview
 

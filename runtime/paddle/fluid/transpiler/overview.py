@@ -48,7 +48,7 @@ class VarsDistributed:
         return next((each for each in self.distributed_vars if each.slice.name == var_name), None)
 
     def get_distributed_var_by_origin_and_ep(self, origin: str, endpoint: str) -> VarDistributed | None:
-        """Return the slice of a variable on a server."""
+        """Return the slice of a variable on a server; the first one where it has several."""
         found = (e for e in self.distributed_vars if e.origin.name == origin and e.endpoint == endpoint)
         return next(found, None)
 

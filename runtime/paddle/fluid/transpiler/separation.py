@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which updates can be parted: over servers, and over the slices of a parameter."""
+"""Which updates can be parted: over servers, and over the slices of a parameter.
+
+What no server could do is refused in every process, by `transpile`: a server that fails leaves trainers waiting.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from paddle.fluid.block import Block
 from paddle.fluid.errors import FluidError
@@ -11,6 +14,19 @@ from paddle.fluid.operator import Operator
 
 # What these compute of a whole gradient or parameter is another number for a slice of it.
 _WHOLE = ("clip_by_norm", "lars_momentum")
+
+# Update -> its slots that have the parameter's shape.
+SLICED_SLOTS: Mapping[str, tuple[str, ...]] = {
+    "sgd": (),
+    "adam": ("Moment1", "Moment2"),
+    "adagrad": ("Moment",),
+    "adamax": ("Moment", "InfNorm"),
+    "momentum": ("Velocity",),
+    "lars_momentum": ("Velocity",),
+    "rmsprop": ("Moment", "MeanSquare", "MeanGrad"),
+    "decayed_adagrad": ("Moment",),
+    "ftrl": ("SquaredAccumulator", "LinearAccumulator"),
+}
 
 
 def whole_params(updates: Sequence[Operator]) -> frozenset[str]:
@@ -21,7 +37,7 @@ def whole_params(updates: Sequence[Operator]) -> frozenset[str]:
 def check_apart(
     block: Block, params: Collection[str], updates: Sequence[Operator], rates: Sequence[Operator]
 ) -> None:
-    """Refuse updates that need something of another parameter, which may lie on another server.
+    """Refuse updates that servers do not know, or that need something of another parameter, which may lie elsewhere.
 
     Raises:
         FluidError: there is such an update.
@@ -31,6 +47,8 @@ def check_apart(
         own = [op for op in updates if op.role_vars and op.role_vars[0] == param]
         known = {param, *(op.role_vars[1] for op in own), *common}
         for op in own:
+            if "Param" in op.inputs and op.type not in SLICED_SLOTS:
+                raise FluidError(f"optimizer {op.type!r} is not supported for distributed training")
             for name in op.input_names:
                 variable = block.find(name)
                 if name not in known and variable is not None and not variable.persistable:
@@ -39,3 +57,8 @@ def check_apart(
                         "may lie on other servers: clip by value or by norm instead of by global norm"
                     )
             known.update(op.output_names)
+
+
+def sliced_states(op: Operator) -> frozenset[str]:
+    """Return what an update keeps that is cut like its parameter."""
+    return frozenset(name for slot in SLICED_SLOTS.get(op.type, ()) for name in op.inputs.get(slot, ()))

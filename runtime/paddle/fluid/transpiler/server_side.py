@@ -11,27 +11,15 @@ from types import MappingProxyType
 from typing import Any
 
 from paddle.fluid.block import Block
-from paddle.fluid.errors import FluidError
 from paddle.fluid.operator import Operator, OpRole
 from paddle.fluid.program import Program
 from paddle.fluid.transpiler import compensation
 from paddle.fluid.transpiler.growing import GrowingTable, serve_table
 from paddle.fluid.transpiler.placement import Placed, PlacedSlice, slices_at, written_by
+from paddle.fluid.transpiler.separation import sliced_states
 from paddle.fluid.var_type import VarType
 from paddle.graph.operator import EMPTY
 
-# Update -> its slots that have the parameter's shape.
-_SLICED_SLOTS: Mapping[str, tuple[str, ...]] = {
-    "sgd": (),
-    "adam": ("Moment1", "Moment2"),
-    "adagrad": ("Moment",),
-    "adamax": ("Moment", "InfNorm"),
-    "momentum": ("Velocity",),
-    "lars_momentum": ("Velocity",),
-    "rmsprop": ("Moment", "MeanSquare", "MeanGrad"),
-    "decayed_adagrad": ("Moment",),
-    "ftrl": ("SquaredAccumulator", "LinearAccumulator"),
-}
 _SHAPED_INITIALISERS = ("gaussian_random", "fill_constant", "uniform_random", "truncated_gaussian_random")
 
 
@@ -199,11 +187,6 @@ def _append_first_value(
         block.append_op("assign", {"X": view}, {"Out": here})
 
 
-def sliced_states(op: Operator) -> frozenset[str]:
-    """Return what an update keeps that is cut like its parameter."""
-    return frozenset(name for slot in _SLICED_SLOTS.get(op.type, ()) for name in op.inputs.get(slot, ()))
-
-
 def _merge(block: Block, one: PlacedSlice, trainers: int) -> None:
     # In the order of trainers, not of arrival: runs are reproducible.
     names = [f"{one.grad}.trainer_{at}" for at in range(trainers)]
@@ -216,9 +199,6 @@ def _append_update(
     block: Block, origin: Block, op: Operator, names: Mapping[str, str], one: PlacedSlice
 ) -> None:
     """Append one operator of an update, with the slice in place of the parameter; `names` says what is called how."""
-    is_update = "Param" in op.inputs
-    if is_update and op.type not in _SLICED_SLOTS:
-        raise FluidError(f"optimizer {op.type!r} is not supported for distributed training")
     _declare(block, origin, op, sliced_states(op), one.param.shape, names)
     block.append_op(op.type, _renamed(op.inputs, names), _renamed(op.outputs, names), dict(op.attrs))
 

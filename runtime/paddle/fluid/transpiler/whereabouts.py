@@ -10,7 +10,7 @@ from paddle.fluid.operator import Operator
 from paddle.fluid.program import Program
 from paddle.fluid.transpiler.overview import VarsDistributed
 from paddle.fluid.transpiler.placement import Placed, PlacedSlice
-from paddle.fluid.transpiler.server_side import sliced_states
+from paddle.fluid.transpiler.separation import sliced_states
 from paddle.fluid.variable import Variable
 
 PARAM, STATE, TABLE = "Param", "Optimizer", "RemotePrefetch"
@@ -31,8 +31,8 @@ def overview_of(
         placed: all parameters.
         tables: those that trainers do not receive.
         updates: operators of all updates; what they keep lies with their parameter's slices.
-        rates: operators of the learning rate's schedule; what they keep lies on every server.
-        endpoints: of all servers.
+        rates: operators of the learning rate's schedule; what they keep lies on every server that updates something.
+        endpoints: of these servers; another one's schedule may stand still, since nobody sends it gradients.
     """
     overview = VarsDistributed()
     servers = {endpoint: Program().global_block() for endpoint in endpoints}

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A server that cannot serve: it tells the trainers that come why, so that none of them waits for it."""
+
+from __future__ import annotations
+
+import time
+
+from paddle.errors import WireError
+from paddle.pserver.address import host_and_port
+from paddle.pserver.keys import Context, WireKeys
+from paddle.pserver.message import Message, error_message
+from paddle.pserver.transport import Router
+
+_STAMP = 1  # of no server: whoever hears it has no session
+
+
+def refuse_trainers(
+    endpoint: str, keys: WireKeys | None, text: str, trainers: int, limit_s: float
+) -> set[int]:
+    """Answer whatever trainers ask with an error, until each of them has heard it or the time is over.
+
+    Args:
+        endpoint: "host:port" of this machine.
+        keys: None: the wire is plain.
+        text: of the error.
+        trainers: how many there are.
+        limit_s: how long to wait for them.
+
+    Returns:
+        ids of the trainers that were told.
+
+    Raises:
+        PortBusy, ConfigError: the endpoint cannot be had.
+    """
+    host, port = host_and_port(endpoint)
+    told: set[int] = set()
+    deadline = time.monotonic() + limit_s
+    context = Context(keys)
+    try:
+        router = Router(context, host, port)
+        try:
+            while len(told) < trainers and (rest_s := deadline - time.monotonic()) > 0:
+                router.wait(rest_s)
+                while (received := router.receive()) is not None:
+                    address, frames = received
+                    try:
+                        asked = router.read(frames)
+                    except WireError:
+                        continue
+                    if router.send(address, _refusal(asked, text)) and asked.trainer < trainers:
+                        told.add(asked.trainer)
+        finally:
+            router.close()
+    finally:
+        context.close()
+    return told
+
+
+def _refusal(asked: Message, text: str) -> Message:
+    return error_message(text).numbered(asked.trainer, asked.session, asked.request, _STAMP)
