@@ -11,6 +11,7 @@ from paddle.pserver.keys import Context, WireKeys
 from paddle.pserver.message import Message, error_message
 from paddle.pserver.transport import Router
 
+_READING_S = 2.0
 _STAMP = 1  # of no server: whoever hears it has no session
 
 
@@ -33,26 +34,34 @@ def refuse_trainers(
         PortBusy, ConfigError: the endpoint cannot be had.
     """
     host, port = host_and_port(endpoint)
-    told: set[int] = set()
-    deadline = time.monotonic() + limit_s
     context = Context(keys)
     try:
         router = Router(context, host, port)
         try:
-            while len(told) < trainers and (rest_s := deadline - time.monotonic()) > 0:
-                router.wait(rest_s)
-                while (received := router.receive()) is not None:
-                    address, frames = received
-                    try:
-                        asked = router.read(frames)
-                    except WireError:
-                        continue
-                    if router.send(address, _refusal(asked, text)) and asked.trainer < trainers:
-                        told.add(asked.trainer)
+            return _refuse(router, text, trainers, time.monotonic() + limit_s)
         finally:
             router.close()
     finally:
         context.close()
+
+
+def _refuse(router: Router, text: str, trainers: int, deadline: float) -> set[int]:
+    told: set[int] = set()
+    listening: set[bytes] = set()
+    while (now := time.monotonic()) < deadline and (len(told) < trainers or listening):
+        router.wait(deadline - now)
+        while (received := router.receive()) is not None:
+            address, frames = received
+            try:
+                asked = router.read(frames)
+            except WireError:
+                continue
+            if asked.trainer < trainers and router.send(address, _refusal(asked, text)):
+                told.add(asked.trainer)
+                listening.add(address)
+                # A trainer whose connection breaks before it looks at what came over it takes us for dead.
+                deadline = min(deadline, time.monotonic() + _READING_S) if len(told) == trainers else deadline
+        listening.difference_update(router.lost())
     return told
 
 

@@ -8,66 +8,10 @@ import os
 import select
 import signal
 import subprocess
-import sys
-from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
-import pytest
 
-from tests.runtime.fluid.transpiled_job import free_endpoints
-
-ROOT = Path(__file__).resolve().parents[3]
-SCRIPT = Path(__file__).with_name("manual_script.py")
-DEADLINE_S = 60
-
-
-class Processes:
-    """Roles of one job; all that still run are killed at its end."""
-
-    def __init__(self, servers: int, trainers: int, **env: str) -> None:
-        self.endpoints = free_endpoints(servers)
-        self.running: list[subprocess.Popen[str]] = []
-        self.env = {
-            "PATH": os.environ["PATH"],
-            "PYTHONPATH": f"{ROOT / 'runtime'}:{ROOT}",
-            "OPENBLAS_NUM_THREADS": "1",
-            "PADDLE_JOB_KEY": "5a" * 32,
-            "PADDLE_PSERVERS_IP_PORT_LIST": ",".join(self.endpoints),
-            "PADDLE_TRAINERS_NUM": str(trainers),
-            **env,
-        }
-
-    def start(
-        self, role: str, number: int, endpoint: str = "", report: int | None = None, **env: str
-    ) -> subprocess.Popen[str]:
-        own = {"TRAINING_ROLE": role, "PADDLE_TRAINER_ID": str(number), "PADDLE_CURRENT_ENDPOINT": endpoint}
-        own |= {} if report is None else {"PADDLE_REPORT_FD": str(report)}
-        process = subprocess.Popen(
-            [sys.executable, str(SCRIPT)],
-            env=self.env | own | env,
-            pass_fds=() if report is None else (report,),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        self.running.append(process)
-        return process
-
-    def end(self) -> None:
-        for process in self.running:
-            if process.poll() is None:
-                process.kill()
-            process.communicate(timeout=DEADLINE_S)
-
-
-@pytest.fixture
-def jobs() -> Iterator[list[Processes]]:
-    made: list[Processes] = []
-    yield made
-    for job in made:
-        job.end()
+from tests.runtime.fluid.role_processes import DEADLINE_S, Processes
 
 
 def alone(steps: int) -> list[float]:

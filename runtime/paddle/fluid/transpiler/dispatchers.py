@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
-import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Protocol
@@ -55,4 +55,9 @@ class HashName(PSDispatcher):
     def dispatch(self, varlist: Sequence[Named]) -> list[str]:
         """See `PSDispatcher`."""
         names = [re.sub(r"@GRAD|\.trainer_\d+$", "", variable.name) for variable in varlist]
-        return [self._eps[zlib.crc32(name.encode()) % len(self._eps)] for name in names]
+        return [self._eps[_hash(name) % len(self._eps)] for name in names]
+
+
+def _hash(name: str) -> int:
+    # No CRC: names that differ in a last digit, as those of slices do, have CRCs of the same parity.
+    return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")
