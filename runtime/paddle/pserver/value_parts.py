@@ -27,6 +27,7 @@ from paddle.pserver.named_values import (
 _PART = "~"
 _MESSAGE_VALUES = 1000  # of a trainer's message: likewise
 _MAX_NAMES = 1000  # of an answer: a message has a bounded number of sections
+_MAX_BYTES = 1 << 60  # of a value: more than any memory, and less than numpy can count
 _MAX_DIGITS = 18  # of a row: it travels back as int64
 
 
@@ -173,8 +174,10 @@ class Arriving:
         start, total = map(int, span)
         before = self._parts.get(name)
         due = 0 if before is None else before.rows
-        count = len(_held(part))
+        count, row_bytes = len(_held(part)), _held(part)[:1].nbytes
         is_same = before is None or before.is_like(part, total)
+        if total * row_bytes > _MAX_BYTES:
+            raise WireError(f"{name!r} would have {total} rows of {row_bytes} bytes")
         if name in self.values or start != due or not 0 < count <= total - due or not is_same:
             raise WireError(
                 f"rows {start} to {start + count} of {total} of {name!r}, expected them from {due} on"

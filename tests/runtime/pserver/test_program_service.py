@@ -13,11 +13,11 @@ import pytest
 from paddle.errors import PserverError
 from paddle.pserver.engine import Engine
 from paddle.pserver.inproc import InprocLinks, InprocServers
-from paddle.pserver.message import Message, Verb
+from paddle.pserver.message import Message, Section, Verb
 from paddle.pserver.named_values import Rows
 from paddle.pserver.options import EngineOptions
 from paddle.pserver.program_client import ProgramClient
-from paddle.pserver.program_service import ALL, ProgramService
+from paddle.pserver.program_service import ALL, MORE, ProgramService
 from tests.cluster.deadline import wait_for
 from tests.runtime.pserver.in_process_job import DEADLINE_S, Clock
 from tests.runtime.pserver.recorded_program import Recorder
@@ -104,6 +104,54 @@ def test_a_large_step_goes_in_several_messages_and_is_one_step() -> None:
     client = job.client(0, parcel_bytes=20)
     client.step({0: {f"g{at}": ones(at) for at in range(4)}}, {})
     assert job.program.steps == [["g0", "g1", "g2", "g3"]]
+    client.close()
+
+
+@pytest.mark.parametrize("sync", [True, False])
+@pytest.mark.parametrize("limit", [1, 4, 11, 12, 13, 24, 1000])
+def test_gradients_that_are_too_large_for_a_message_come_in_parts(sync: bool, limit: int) -> None:
+    job = Job(trainers=1, sync=sync)
+    client = job.client(0, parcel_bytes=limit)
+    rows = Rows(np.array([2, 0, 2]), np.array([[1], [10], [100]], np.float32), 3)
+    none = Rows(np.zeros(0, np.int64), np.zeros((0, 1), np.float32), 3)
+    dense = np.array([1, 2, 3], np.float32)
+    found = client.step({0: {"g": dense, "g2": rows, "g3": none}}, {0: ["w"]})
+    np.testing.assert_array_equal(found[0]["w"], [1 + 10, 2, 3 + 101])
+    assert job.program.steps == [["g", "g2", "g3"]]
+    client.close()
+
+
+GRADIENT = Section("=g", np.ones(2, np.float32))
+WRONG_PARTS = {
+    "begins in the middle": [(1, 3)],
+    "leaves rows out": [(0, 5), (3, 5)],
+    "comes twice": [(0, 5), (0, 5)],
+    "has more rows than the whole": [(0, 4), (2, 3)],
+    "goes on when all is there": [(0, 2), (2, 2)],
+    "is of another whole": [(0, 5), (2, 6)],
+    "ends early": [(0, 5)],
+    "is larger than any memory": [(0, 2**62)],
+}
+
+
+@pytest.mark.parametrize("sync", [True, False])
+@pytest.mark.parametrize("what", WRONG_PARTS)
+def test_a_gradient_whose_parts_make_no_whole_is_refused_and_the_next_step_counts(
+    what: str, sync: bool
+) -> None:
+    job = Job(trainers=1, sync=sync)
+    parts = [(Section("~g", np.array(each)), GRADIENT) for each in WRONG_PARTS[what]]
+    last = len(parts) - 1
+    job.engine.handle(b"0", Message(Verb.HELLO, session=7, value=1))
+    for at, sections in enumerate(parts):
+        message = Message(Verb.STEP, value=ALL if at == last else MORE, sections=sections)
+        (reply,) = job.engine.handle(b"0", message._replace(session=7, request=at + 1, stamp=1))
+        assert reply.message.verb is (Verb.ERROR if at == last else Verb.OK)
+    assert not job.program.steps
+    job.engine.lose(b"0")
+    client = job.client(0)
+    client.step({0: {"g": ones()}}, {})
+    assert job.program.steps == [["g"]]
     client.close()
 
 
