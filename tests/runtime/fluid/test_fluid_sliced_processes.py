@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import paddle.fluid as fluid
+from paddle.fluid.transpiler import HashName
 from tests.runtime.fluid import sliced_script
 from tests.runtime.fluid.role_processes import DEADLINE_S, Processes
 from tests.runtime.fluid.transpiled_job import one_process
@@ -85,7 +86,7 @@ def test_trainers_of_a_server_that_fails_before_it_serves_are_told_why(jobs: lis
 
 def test_hashed_names_give_a_server_both_slices_of_a_parameter_of_this_net() -> None:
     sliced_script.net(256)
-    t = fluid.DistributeTranspiler(fluid.DistributeTranspilerConfig(split_method=sliced_script.HashName))
+    t = fluid.DistributeTranspiler(fluid.DistributeTranspilerConfig(split_method=HashName))
     t.transpile(0, pservers="127.0.0.1:1,127.0.0.1:2", trainers=2)
     first, second = (set(each["params"]) for each in t.param_grad_ep_mapping.values())
     assert {"dense.block0", "dense.block1"} <= first

@@ -20,8 +20,6 @@ from paddle.fluid.transpiler.separation import sliced_states
 from paddle.fluid.var_type import VarType
 from paddle.graph.operator import EMPTY
 
-_SHAPED_INITIALISERS = ("gaussian_random", "fill_constant", "uniform_random", "truncated_gaussian_random")
-
 
 def server_program(
     origin: Block,
@@ -118,75 +116,6 @@ def server_program(
     return program
 
 
-def server_startup(
-    startup: Program,
-    server: Program,
-    placed: Sequence[Placed],
-    updates: Sequence[Operator],
-    endpoint: str,
-    table: str | None = None,
-) -> Program:
-    """Return the program that gives a server's variables their first values.
-
-    Args:
-        startup: the startup program for one machine, as it was before transpiling.
-        server: the server's main program.
-        placed: all parameters.
-        updates: operators of all updates.
-        endpoint: of the server.
-        table: the distributed embedding, which begins without rows.
-    """
-    program = Program()
-    program.random_seed = startup.random_seed
-    block = program.global_block()
-    known = server.global_block()
-    for variable in known.vars.values():
-        if variable.persistable:
-            block._clone_variable(variable)
-    slices = []
-    for each, one in slices_at(placed, endpoint):
-        own = {name: one.own(name) for name in written_by(updates, each)}
-        slices.append((one, {**own, each.param: one.param.name}))
-    origin = startup.global_block()
-    for op in origin.ops:
-        if table in op.output_names:
-            continue
-        mine = [(one, names) for one, names in slices if not names.keys().isdisjoint(op.output_names)]
-        for one, names in mine or [(None, {})]:
-            if all(known.has_var(names.get(name, name)) for name in op.output_names):
-                _append_first_value(block, origin, op, names, one)
-    compensation.begin(block, known)
-    if table is not None:
-        block.append_op("fake_init", {}, {"Out": table}, {"shape": known.var(table).shape})
-    return program
-
-
-def _append_first_value(
-    block: Block, origin: Block, op: Operator, names: Mapping[str, str], one: PlacedSlice | None
-) -> None:
-    """Append what gives variables their first values; `names` says what is called how for a slice."""
-    attrs: dict[str, object] = dict(op.attrs)
-    outputs = _renamed(op.outputs, names)
-    cut: dict[str, str] = {}
-    if op.type in _SHAPED_INITIALISERS:
-        attrs["shape"] = block.var(names.get(op.output_names[0], op.output_names[0])).shape
-    else:  # it gives the whole: what is a slice here is taken from that
-        for name in op.output_names:
-            here = names.get(name, name)
-            if one is not None and block.var(here).shape != origin.var(name).shape:
-                whole = origin.var(name)
-                cut[here] = block.create_var(f"{here}@WHOLE", whole.shape, whole.dtype).name
-    outputs = {slot: [cut.get(name, name) for name in members] for slot, members in outputs.items()}
-    block.append_op(op.type, {slot: list(members) for slot, members in op.inputs.items()}, outputs, attrs)
-    for here, whole_name in cut.items():
-        assert one is not None
-        first, height = one.param.first_row, one.param.shape[0]
-        rows = {"axes": (0,), "starts": (first,), "ends": (first + height,)}
-        view = block.create_var(f"{here}@ROWS", one.param.shape, block.var(here).dtype)
-        block.append_op("slice", {"Input": whole_name}, {"Out": view}, rows)
-        block.append_op("assign", {"X": view}, {"Out": here})
-
-
 def _merge(block: Block, one: PlacedSlice, trainers: int) -> None:
     # In the order of trainers, not of arrival: runs are reproducible.
     names = [f"{one.grad}.trainer_{at}" for at in range(trainers)]
@@ -200,7 +129,7 @@ def _append_update(
 ) -> None:
     """Append one operator of an update, with the slice in place of the parameter; `names` says what is called how."""
     _declare(block, origin, op, sliced_states(op), one.param.shape, names)
-    block.append_op(op.type, _renamed(op.inputs, names), _renamed(op.outputs, names), dict(op.attrs))
+    block.append_op(op.type, renamed(op.inputs, names), renamed(op.outputs, names), dict(op.attrs))
 
 
 def _declare(
@@ -235,7 +164,7 @@ def _rate_block(program: Program, origin: Block, rates: Sequence[Operator]) -> B
         attrs: dict[str, Any] = dict(op.attrs)
         if "sub_block" in attrs:
             attrs["sub_block"] = _copied_body(program, block, origin, attrs["sub_block"])
-        block.append_op(op.type, _renamed(op.inputs, {}), _renamed(op.outputs, {}), attrs)
+        block.append_op(op.type, renamed(op.inputs, {}), renamed(op.outputs, {}), attrs)
     return block
 
 
@@ -247,12 +176,13 @@ def _copied_body(program: Program, parent: Block, origin: Block, idx: int) -> in
     for op in source.ops:
         assert isinstance(op, Operator)
         _declare(body, source, op, inner=source.vars)  # type: ignore[arg-type]
-        body.append_op(op.type, _renamed(op.inputs, {}), _renamed(op.outputs, {}), dict(op.attrs))
+        body.append_op(op.type, renamed(op.inputs, {}), renamed(op.outputs, {}), dict(op.attrs))
     program.current_block_idx = parent.idx
     return body.idx
 
 
-def _renamed(slots: Mapping[str, tuple[str, ...]], names: Mapping[str, str]) -> dict[str, list[str]]:
+def renamed(slots: Mapping[str, tuple[str, ...]], names: Mapping[str, str]) -> dict[str, list[str]]:
+    """Return the slots of an operator, with the names that `names` gives in place of its own."""
     return {
         slot: [name if name == EMPTY else names.get(name, name) for name in members]
         for slot, members in slots.items()
