@@ -14,8 +14,7 @@ from typing import Any
 
 from launcher.config import values
 from launcher.config.arguments import Arguments, Flag
-from launcher.config.conf_file import ConfFile, read_conf
-from launcher.config.conf_names import CONF_NAMES, REQUIRED, ConfName
+from launcher.config.conf_file import CONF_NAMES, REQUIRED, ConfFile, ConfName, read_conf
 from launcher.config.entry import Entry
 from launcher.config.entry import read as read_entry
 from launcher.config.hosts import Host

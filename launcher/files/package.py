@@ -14,7 +14,7 @@ import json
 import os
 import re
 import stat
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -23,7 +23,6 @@ from typing import BinaryIO
 import pathspec
 
 from launcher.errors import WorkspaceError
-from launcher.files.tree_links import link_problem
 from launcher.system.digests import DIGEST_SIZE, Digests
 from launcher.text.wrapping import visible
 
@@ -42,6 +41,8 @@ _SPECIAL = {
     stat.S_IFCHR: "a device",
     stat.S_IFBLK: "a device",
 }
+
+_MAX_LINKS = 40  # as the kernel's
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,3 +265,39 @@ def _entry(
         return None
     problems.append(f"{path} is {_SPECIAL.get(stat.S_IFMT(status.st_mode), 'no regular file')}")
     return None
+
+
+def link_problem(link: str, links: Mapping[str, str], tree: Container[str]) -> str:
+    """What is wrong with a link, or nothing.
+
+    Args:
+        link: its path in the tree.
+        links: path -> target of every link of the tree.
+        tree: paths of everything in the tree.
+    """
+    target = links[link]
+    followed = 0
+    at: list[str] = []
+    todo = link.split("/")[::-1]
+    while todo:
+        part = todo.pop()
+        if part in ("", "."):
+            continue
+        if part == "..":
+            if not at:
+                return f"to {target!r}, outside the workspace"
+            at.pop()
+            continue
+        at.append(part)
+        path = "/".join(at)
+        if path not in tree:
+            return f"to {target!r}, where nothing travels"
+        if path in links:
+            followed += 1
+            if links[path].startswith("/"):
+                return f"to {target!r}, an absolute path"
+            if followed > _MAX_LINKS:
+                return f"to {target!r}, which leads in a circle"
+            at.pop()
+            todo.extend(links[path].split("/")[::-1])
+    return ""

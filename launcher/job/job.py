@@ -13,6 +13,7 @@ import queue
 import secrets
 import shutil
 import socket
+import time
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -20,13 +21,13 @@ from typing import Any
 from launcher.config.settings import Settings
 from launcher.connection.event_queue import Events
 from launcher.control.control import Control
-from launcher.errors import ExitCode, LauncherError
+from launcher.errors import ExitCode, LauncherError, PreflightError
 from launcher.files.collector_thread import Collection
 from launcher.files.payload import Cargo
-from launcher.job import ending
-from launcher.job.arrival import Arrival
-from launcher.job.causes import first_cause
+from launcher.job import failure_report
+from launcher.job.causes import first_cause, judge
 from launcher.job.context import Situation
+from launcher.job.failure_report import report
 from launcher.job.handlers.dispatch import DispatchReactions
 from launcher.job.handlers.nodes import NodeReactions
 from launcher.job.handlers.processes import ProcessReactions
@@ -35,6 +36,9 @@ from launcher.job.handlers.table import handlers
 from launcher.job.recovery import JobFailed
 from launcher.job.shutdown import Shutdown, Undone
 from launcher.job.watch import Watch
+from launcher.nodes import incidents, preflight
+from launcher.nodes.examination import Examination
+from launcher.nodes.failure import Failure, Kind
 from launcher.nodes.loop import Loop
 from launcher.nodes.phases import PhaseClock
 from launcher.nodes.roster import NodeRecord, Roster
@@ -47,6 +51,9 @@ from launcher.ssh.connector import SshEngine, prepare
 from launcher.system import signals
 from launcher.system.descriptors import make_room
 from launcher.system.workspace_lock import claimed
+
+_TRAINERS_TOLD = 4
+_TOLD_ON_SCREEN = frozenset((ExitCode.USAGE, ExitCode.PREFLIGHT))  # no job came of it, nothing was collected
 
 
 def run(settings: Settings, console: Console, first: socket.socket | None = None) -> ExitCode:
@@ -122,7 +129,7 @@ class Job:
         code, lines, has_failed = ExitCode.DONE, list[str](), False
         self._console.nodes({record.node.node_id: record.name for record in self._roster.all()})
         try:
-            Arrival(self._situation, self._loop, self._to_nodes, self._enter).run()
+            self._arrive()
             self._dispatch()
             Watch(self._situation, self._loop, self._key, self._enter).run()
         except Stopped as stop:
@@ -131,15 +138,15 @@ class Job:
         except JobFailed:
             code, has_failed = first_cause(self._roster.failures).exit_code, True
         except LauncherError as error:
-            code, lines = error.exit_code, ending.explain_error(error, self._roster, self._plan.job_id)
+            code, lines = error.exit_code, _explain_error(error, self._roster, self._plan.job_id)
         undone = self._shutdown.run()
         if has_failed:  # the shutdown brings news of who died with it
-            lines = ending.explain(self._roster, self._plan.job_id, code)
+            lines = _explain(self._roster, self._plan.job_id, code)
             lines += pserver_state.resume_hint(self._settings) if code is ExitCode.LOST else []
         else:
-            lines += ending.warnings(self._roster)
+            lines += _warnings(self._roster)
         code = self._weigh(code, undone)
-        discards = ending.discards(self._roster)
+        discards = _discards(self._roster)
         self._console.times(self._clock.times())
         self._console.summary(
             job_id=self._plan.job_id,
@@ -169,13 +176,33 @@ class Job:
         self._clock.enter(phase)
         self._console.phase(phase)
 
+    def _arrive(self) -> None:
+        """Connect and check.
+
+        Raises:
+            PreflightError: a node cannot take part; nothing was copied or started.
+        """
+        connect = self._to_nodes.connect
+        examined = Examination(self._plan, self._roster, self._loop, connect, self._enter).run()
+        verdict = examined.verdict
+        self._console.table(preflight.HEADERS, verdict.rows, verdict.red)
+        if len(examined.replies) > len(verdict.rows):
+            others = len(examined.replies) - len(verdict.red)
+            self._console.note(
+                f"({others} of {len(examined.replies)} nodes are ok; `paddle.py doctor` shows all)"
+            )
+        for remark in verdict.remarks:
+            self._console.note(remark)
+        if verdict.problems:
+            raise PreflightError("preflight\n  " + "\n  ".join(verdict.problems))
+
     def _dispatch(self) -> None:
         self._enter("dispatch")
         for record in self._roster.all():
             self._to_dispatch.offer(record)
         self._loop.until(self._to_dispatch.is_over)
         self._console.note(self._to_dispatch.finish())
-        ending.forget_earlier(self._collected / "log")
+        _forget_earlier(self._collected / "log")
         for earlier in (self._collected / "log").glob("node_*"):  # of a job that may have had more nodes
             if earlier.name.removeprefix("node_").isdigit():
                 _remove(earlier)
@@ -189,3 +216,63 @@ def _remove(earlier: Path) -> None:
             earlier.unlink()
     else:
         shutil.rmtree(earlier, ignore_errors=True)
+
+
+def _explain(roster: Roster, job_id: str, code: ExitCode) -> list[str]:
+    """Lines for a job that failed; writes `failure.json` too. Comes after the shutdown, which has news of its own."""
+    verdict = judge([*roster.failures, *roster.late])
+    log_dir = roster.collected / "log"
+    problem = failure_report.write(
+        log_dir,
+        job_id=job_id,
+        code=code,
+        verdict=verdict,
+        incidents=roster.incidents,
+        stacks={name: record.stacks for name, record in roster.processes.items() if record.stacks},
+    )
+    lines = report(verdict, [incident.text for incident in roster.incidents])
+    return [*lines, f"  {problem}" if problem else f"  for programs: {log_dir / failure_report.NAME}"]
+
+
+def _explain_error(error: LauncherError, roster: Roster, job_id: str) -> list[str]:
+    """Lines for an error of the launcher; `failure.json` only once something was sent to nodes."""
+    lines = f"FIRST ERROR: {error}".splitlines()
+    if error.exit_code in _TOLD_ON_SCREEN:
+        return lines
+    node = str(getattr(error, "node", ""))
+    cause = Failure(Kind.REFUSED, node, "", str(error).removeprefix(f"{node}: "), at=time.time())
+    problem = failure_report.write(
+        roster.collected / "log",
+        job_id=job_id,
+        code=error.exit_code,
+        verdict=judge([cause]),
+        incidents=roster.incidents,
+        stacks={},
+    )
+    return [*lines, f"  {problem}"] if problem else lines
+
+
+def _warnings(roster: Roster) -> list[str]:
+    """Lines for a job that was done without some of those that began it."""
+    lost = [incident.text for incident in roster.incidents if incident.kind == incidents.LEFT_OUT]
+    return [f"WARNING: {text}" for text in lost]
+
+
+def _discards(roster: Roster) -> list[str]:
+    """A line for a job whose parameter servers discarded gradients: of whom how many, the most first."""
+    found = [(count.discarded, count.pushed, trainer) for trainer, count in roster.pushes().items()]
+    found = sorted((one for one in found if one[0]), key=lambda one: (-one[0], one[2]))
+    if not found:
+        return []
+    told, rest = found[:_TRAINERS_TOLD], found[_TRAINERS_TOLD:]
+    parts = [f"trainer {trainer}: {discarded} of {pushed}" for discarded, pushed, trainer in told]
+    parts[0] += " gradients were discarded as too old"
+    if rest:
+        discarded, pushed, _ = map(sum, zip(*rest, strict=True))
+        parts.append(f"{len(rest)} more trainers: {discarded} of {pushed}")
+    return ["; ".join(parts)]
+
+
+def _forget_earlier(log_dir: Path) -> None:
+    """Remove the `failure.json` of an earlier job."""
+    (log_dir / failure_report.NAME).unlink(missing_ok=True)

@@ -11,17 +11,19 @@ from dataclasses import replace
 from launcher.config.options import Mode
 from launcher.job.causes import first_cause
 from launcher.job.context import Situation
-from launcher.job.messenger import send_word_of
 from launcher.job.policy import Policy, Trainer, backoff_s, decide
 from launcher.job.starter import Starter
 from launcher.nodes import incidents
 from launcher.nodes.failure import Failure
 from launcher.nodes.incidents import Incident
 from launcher.nodes.loop import Loop
-from launcher.nodes.roster import ProcessRecord, ProcessState
+from launcher.nodes.roster import ProcessRecord, ProcessState, Roster
 from launcher.plan import pserver_state
+from launcher.plan.plan import Plan, Process
 
 KILL_S = 8.0  # what an agent may take beyond the grace until killed processes are gone
+
+LOG = "log/leave.log"
 
 
 class JobFailed(Exception):
@@ -187,3 +189,14 @@ class Recovery:
 
 def _listed(names: Collection[str]) -> str:
     return ", ".join(name.replace("-", " ", 1) for name in sorted(names))
+
+
+def send_word_of(gone: Process, plan: Plan, roster: Roster, starter: Starter) -> None:
+    """Start the process that leaves in place of a trainer; its end is a message like any other."""
+    if plan.mode is Mode.COLLECTIVE:
+        return
+    node = plan.node(plan.pserver_nodes[0])
+    name = f"leave-{gone.rank}"
+    roster.messengers[name] = f"the pservers could not be told that trainer {gone.rank} is gone"
+    argv = (node.python, "-P", "-m", "paddle", "pserver-leave")
+    starter.send(replace(gone, name=name, node_id=node.node_id, argv=argv, log=LOG, ports=()), {})

@@ -18,10 +18,10 @@ from launcher.nodes.loop import Loop
 from launcher.nodes.needs import needs
 from launcher.nodes.preflight import Demands, Reply, Verdict
 from launcher.nodes.roster import NodeRecord, Roster
-from launcher.plan import addresses, environment_size
+from launcher.plan import addresses
 from launcher.plan.addresses import Choice
 from launcher.plan.answers import Answer, read_probed
-from launcher.plan.plan import Plan
+from launcher.plan.plan import Plan, longest_variable
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ class Examination:
             python=settings.python or "python3",
             use_gpu=settings.use_gpu,
             deployed=settings.workspace is not None,
-            longest_variable=environment_size.longest(self._plan, choice.addresses),
+            longest_variable=longest_variable(self._plan, choice.addresses),
         )
 
     def _replies(self) -> list[Reply]:

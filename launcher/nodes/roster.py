@@ -19,8 +19,7 @@ from launcher.nodes.incidents import Incident
 from launcher.nodes.reports import Pushes
 from launcher.plan.answers import Way
 from launcher.plan.plan import Endpoints, Node, Process, Role
-from launcher.system.clock import ClockEstimate
-from launcher.system.job_time import NodeTime
+from launcher.system.clock import ClockEstimate, NodeTime
 
 
 class ProcessState(Enum):

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 from functools import cached_property
 
+from launcher.config.flags import PSERVER_FLAGS
 from launcher.config.hosts import Host
 from launcher.config.options import Mode
 from launcher.config.settings import Settings
-from launcher.plan import command_lines, environment
+from launcher.plan import environment, pserver_state
 from launcher.plan.environment import Endpoints, endpoint
 from launcher.plan.machines import Machines
 from launcher.plan.pserver_ports import PserverPorts, fluid
@@ -29,6 +30,12 @@ __all__ = ["Endpoints", "Machines", "Node", "Plan", "Process", "Role", "build", 
 
 SERVER_LOG = "log/server.log"
 ENTROPY_BYTES = 3
+
+PORT_TRIES = 64
+# Settled in Settings, or different on every node.
+_DECIDED = frozenset({"port", "ports_num", "ports_num_for_sparse", "nics", "bind"})
+
+_ANY_PORT = 65535
 
 
 class Role(Enum):
@@ -122,7 +129,7 @@ class Plan:
     def service_ports(self) -> ServicePorts:
         """The ports that trainers may listen on."""
         reserved = self.pserver_ports.configured
-        reach = range(reserved.start, reserved.stop + command_lines.PORT_TRIES)
+        reach = range(reserved.start, reserved.stop + PORT_TRIES)
         return ServicePorts(self.job_id, self.seats, reach)
 
     @cached_property
@@ -209,9 +216,7 @@ def pserver_processes(
             role=Role.PSERVER,
             rank=rank,
             node_id=node_id,
-            argv=command_lines.of_pserver(
-                plan.settings, plan.node(node_id).python, plan.job_id, addresses[node_id]
-            ),
+            argv=pserver_argv(plan.settings, plan.node(node_id).python, plan.job_id, addresses[node_id]),
             env={
                 **environment.of_pserver(job, node_id, rank),
                 **threads[node_id],
@@ -246,7 +251,7 @@ def trainer_processes(
             role=Role.TRAINER,
             rank=seat.rank,
             node_id=seat.node_id,
-            argv=command_lines.of_script(plan.settings, plan.node(seat.node_id).python),
+            argv=script_argv(plan.settings, plan.node(seat.node_id).python),
             env={
                 **environment.of_trainer(job, seat),
                 **environment.gpus(plan.settings, machines.gpus.get(seat.node_id, 0), seat),
@@ -291,3 +296,56 @@ def _threads(plan: Plan, addresses: Mapping[int, str], cpus: Mapping[int, int]) 
         node_id: environment.threads(max(1, cpus.get(node_id, 1) // sharing[machine]), plan.settings.threads)
         for node_id, machine in machines.items()
     }
+
+
+def pserver_argv(settings: Settings, python: str, job_id: str, address: str) -> tuple[str, ...]:
+    """The argv of a pserver that listens on `address`.
+
+    In fluid mode the script is its own pserver. Otherwise `-P` keeps the workspace off sys.path: nothing in
+    it can stand in for the runtime.
+    """
+    if settings.mode is Mode.FLUID:
+        return script_argv(settings, python)
+    flags = {
+        "port": str(settings.port),
+        "ports_num": str(settings.ports_num),
+        "ports_num_for_sparse": str(settings.ports_num_for_sparse),
+        "num_gradient_servers": str(settings.num_trainers),
+        "nics": settings.nic,
+        "comment": job_id,
+        "bind": address,
+        "state_dir": pserver_state.STATE_DIR,
+    }
+    if not settings.port_is_explicit:
+        flags["port_tries"] = str(PORT_TRIES)
+    flags |= {name: value for name, value in settings.flags if name in PSERVER_FLAGS - _DECIDED}
+    return (python, "-P", "-m", "paddle", "pserver", *(f"--{name}={value}" for name, value in flags.items()))
+
+
+def script_argv(settings: Settings, python: str) -> tuple[str, ...]:
+    """The argv of a process that runs the entry, the passed-through tokens as they were given."""
+    return (*settings.entry.argv(python), *settings.passthrough)
+
+
+def longest_variable(plan: Plan, addresses: Mapping[int, str]) -> tuple[str, int]:
+    """Name and bytes of the longest "name=value", its end included.
+
+    Args:
+        addresses: node id -> address; nodes without one are counted as if they had the longest that there is.
+    """
+    widest = max(addresses.values(), key=len, default="")
+    known = {node.node_id: addresses.get(node.node_id, widest) for node in plan.nodes}
+    endpoints = planned_endpoints(plan, known)
+    sizes = {
+        "PADDLE_PSERVERS_IP_PORT_LIST": sum(_size(one.dense) for one in endpoints.values()),
+        "PADDLE_PSERVERS_SPARSE_IP_PORT_LIST": sum(_size(one.sparse) for one in endpoints.values()),
+        "PADDLE_TRAINER_ENDPOINTS": _size(
+            endpoint(known[node_id], _ANY_PORT) for node_id in plan.trainer_nodes
+        ),
+    }
+    name = max(sizes, key=lambda one: len(one) + sizes[one])
+    return name, len(name) + 1 + sizes[name]
+
+
+def _size(texts: Iterable[str]) -> int:
+    return sum(len(text) + 1 for text in texts)

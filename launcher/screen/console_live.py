@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from launcher.screen.drawing import PROCESS_STYLE
 from launcher.screen.job_facts import JobFacts
 from launcher.screen.writer import Sink
-from launcher.text.terminal_text import cells, crop, row
+from launcher.text.wrapping import cells, crop, row
 
 FLUSH_S = 0.1
 REDRAW_S = 0.5

@@ -13,7 +13,7 @@ import time
 from collections import deque
 from pathlib import Path
 
-from launcher.system import job_time
+from launcher.system import clock
 from launcher.system.rotated_file import RotatedFile
 from launcher.text import wrapping
 from launcher.text.merged_lines import HOLD_S, MergedLines
@@ -62,7 +62,7 @@ class JobLog:
         """Take one event; never waits. A tap for `Console.watch`."""
         if isinstance(event, NodesNamed | NodeState | Progressed):
             return
-        at, size = job_time.now(), 0
+        at, size = clock.now(), 0
         if isinstance(event, Printed):
             at, size = event.at, len(event.data)
         with self._lock:
@@ -84,7 +84,7 @@ class JobLog:
         while not ended:
             ended = self._closing.wait(TICK_S)
             self._merge(ended)
-            until = float("inf") if ended else job_time.now() - HOLD_S
+            until = float("inf") if ended else clock.now() - HOLD_S
             ready = self._merged.ready(until)
             if ready:
                 file.write(b"".join(self._format(at, source, lines) for at, source, lines in ready))
@@ -102,10 +102,10 @@ class JobLog:
                 who = wrapping.label(event.process, event.node) if isinstance(event, Unsent) else LAUNCHER
                 self._add(at, who, "\n".join(_told(event)).encode("utf-8", "surrogateescape"))
         for key, data in self._open.overdue(everything):
-            self._add(job_time.now(), str(key), data)
+            self._add(clock.now(), str(key), data)
         if left_out:
             text = f"({left_out} lines are left out here: the disk was too slow; the logs of the nodes have them)"
-            self._add(job_time.now(), LAUNCHER, text.encode())
+            self._add(clock.now(), LAUNCHER, text.encode())
 
     def _add(self, at: float, who: str, data: bytes) -> None:
         if data:

@@ -10,15 +10,19 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import shlex
+import socket
+import subprocess
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import paramiko
-from paramiko.ssh_exception import SSHException
+from paramiko.ssh_exception import PasswordRequiredException, SSHException
 
 from launcher.config.hosts import Host
 from launcher.connection.bootstrap import agent_bootstrap
@@ -27,8 +31,6 @@ from launcher.errors import ConnectError
 from launcher.ssh.jump_hosts import Jumps
 from launcher.ssh.known_hosts import HostKeyError, KnownHosts, known_name
 from launcher.ssh.login_errors import BROKEN, Attempt, explain, is_worth_another_try
-from launcher.ssh.private_keys import KeyRing
-from launcher.ssh.proxy_command import ProxySocket
 from launcher.ssh.resolver import open_tcp
 from launcher.ssh.route import Hop, Routes
 from launcher.ssh.stream import SshStream
@@ -38,6 +40,7 @@ RETRY_S = (0.1, 0.4)  # least and most before the second try at a busy server; d
 LONGEST_RETRY_S = 2.0
 STEPS_OF_A_LOGIN = 4  # name, TCP, handshake, authentication
 WINDOW = 1 << 20  # bytes of a node that may wait here unread; as much a round trip is the most that comes
+REAP_S = 1.0  # for a ProxyCommand to end
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -233,3 +236,68 @@ def _close(transport: QuietTransport) -> None:
     # a connection that runs through one that broke has nobody to say goodbye to
     with contextlib.suppress(*BROKEN):
         transport.close()
+
+
+class KeyRing:
+    """Key files by path, as they were when first asked for; any thread may ask."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._loaded: dict[Path, paramiko.PKey | SSHException] = {}
+
+    def keys(self, paths: Sequence[Path]) -> Iterator[paramiko.PKey | SSHException]:
+        """The key of each file, with its certificate if one lies beside it, or why there is none."""
+        for path in paths:
+            with self._lock:  # an RSA key takes long to check: once, not once for each thread that waits
+                if path not in self._loaded:
+                    self._loaded[path] = _load(path)
+            yield self._loaded[path]
+
+
+def _load(path: Path) -> paramiko.PKey | SSHException:
+    try:
+        return paramiko.PKey.from_path(path)
+    except TypeError:  # what the crypto library raises for want of a passphrase
+        return PasswordRequiredException("Private key file is encrypted")
+    except (ValueError, OSError, paramiko.UnknownKeyType) as error:
+        return SSHException(f"{path} is no private key that can be used: {error}")
+    except SSHException as error:
+        return error
+
+
+class ProxySocket(socket.socket):
+    """Our end of a socket pair; the other end is the command's standard input and output.
+
+    Args:
+        command: split into words as a shell would; no shell runs it.
+
+    Raises:
+        OSError: it cannot be started.
+    """
+
+    def __init__(self, command: str) -> None:
+        ours, theirs = socket.socketpair()
+        super().__init__(fileno=ours.detach())
+        words = shlex.split(command)
+        argv = words[1:] if words[:1] == ["exec"] else words
+        try:
+            with theirs:
+                end = theirs.fileno()
+                self._process = subprocess.Popen(
+                    argv, stdin=end, stdout=end, stderr=subprocess.DEVNULL, start_new_session=True
+                )
+        except OSError:
+            super().close()
+            raise
+
+    def close(self) -> None:
+        """End the command and forget it."""
+        super().close()
+        if self._process.poll() is None:
+            self._process.terminate()
+        try:
+            self._process.wait(REAP_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            with contextlib.suppress(subprocess.TimeoutExpired):  # it hangs in the kernel
+                self._process.wait(REAP_S)

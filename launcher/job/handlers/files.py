@@ -11,7 +11,7 @@ from launcher.files.collector_thread import Stored
 from launcher.job.context import Situation
 from launcher.nodes import handshake
 from launcher.nodes.roster import NodeRecord
-from launcher.system import job_time
+from launcher.system import clock
 from launcher.system.rate_limit import Allowance
 
 REMARKS = 50  # of a node at once
@@ -31,9 +31,9 @@ class FileReactions:
     def pong(self, record: NodeRecord, event: MessageEvent) -> None:
         """The node answered: one more look at its clock."""
         handshake.pong(record, event)
-        clock = event.fields.get("clock")
-        if clock is not None:
-            record.node_time.answered(int(event.fields["seq"]), _finite(clock))
+        told = event.fields.get("clock")
+        if told is not None:
+            record.node_time.answered(int(event.fields["seq"]), _finite(told))
 
     def line(self, record: NodeRecord, event: MessageEvent) -> None:
         """Lines of a process, or how many bytes of them did not come."""
@@ -85,7 +85,7 @@ class FileReactions:
 
 def _moment(record: NodeRecord, event: MessageEvent) -> float:
     """When a line was written, on our time line; never in the future."""
-    now = job_time.now()
+    now = clock.now()
     if event.fields.get("t") is None:
         return now
     return min(now, _finite(event.fields["t"]) - record.node_time.offset_s(record.clock_offset_s))

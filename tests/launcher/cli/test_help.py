@@ -11,7 +11,7 @@ import pytest
 from launcher.cli.commands import COMMANDS
 from launcher.cli.commands.help import run
 from launcher.cli.plain_markdown import plain
-from launcher.config.conf_names import CONF_NAMES
+from launcher.config.conf_file import CONF_NAMES
 from launcher.config.options import OPTIONS
 from launcher.errors import ExitCode, UsageError
 

@@ -16,7 +16,7 @@ import pytest
 
 from launcher.cli import main
 from launcher.cli.commands import COMMANDS
-from launcher.config.conf_names import CONF_NAMES, REQUIRED
+from launcher.config.conf_file import CONF_NAMES, REQUIRED
 from launcher.config.options import OPTIONS
 from launcher.errors import ExitCode
 

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from launcher.config.conf_names import CONF_NAMES
+from launcher.config.conf_file import CONF_NAMES
 from launcher.errors import ConfError
 from tests.launcher.configuring import HOSTS, Resolve
 

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from launcher.cli.own_argv import spans
+from launcher.cli.main import spans
 from launcher.config.arguments import parse
 from launcher.config.settings import Settings, resolve
-from launcher.config.variable_names import REPLACEABLE, refusal
+from launcher.config.variables import REPLACEABLE, refusal
 from launcher.errors import ConfError, ExitCode
 from launcher.files.payload import Cargo
 from launcher.plan import plan as planning

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from launcher.errors import ExitCode
-from launcher.job import failure_file
+from launcher.job import failure_report
 from launcher.job.causes import first_cause, judge, last_error
 from launcher.job.failure_report import report
 from launcher.nodes.failure import Failure, Kind, describe_exit
@@ -172,7 +172,7 @@ def test_an_exit_is_told_by_code_or_signal(
 
 def test_failure_json_holds_what_the_screen_says(tmp_path: Path) -> None:
     cause = replace(PSERVER, at=1_700_000_000.0, log="ws/log/node_2/server.log")
-    problem = failure_file.write(
+    problem = failure_report.write(
         tmp_path / "log",
         job_id="JOB1",
         code=ExitCode.LOST,
@@ -202,7 +202,7 @@ def test_failure_json_holds_what_the_screen_says(tmp_path: Path) -> None:
 
 def test_a_log_directory_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "log").write_text("a file")
-    problem = failure_file.write(
+    problem = failure_report.write(
         tmp_path / "log", job_id="J", code=ExitCode.LOST, verdict=judge([NODE]), incidents=[], stacks={}
     )
     assert "failure.json cannot be written" in problem

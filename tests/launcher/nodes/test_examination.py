@@ -13,7 +13,7 @@ import pytest
 from launcher.config import arguments, settings
 from launcher.config.hosts import parse_host
 from launcher.nodes import reachability
-from launcher.plan import addresses, environment_size, plan
+from launcher.plan import addresses, plan
 from launcher.plan.answers import Answer, Placed, Way, read_probed, read_reached
 from launcher.system.clock import PINGS, ClockEstimate
 
@@ -176,7 +176,7 @@ def wide_plan(tmp_path: Path, count: int) -> plan.Plan:
 @pytest.mark.parametrize(("count", "fits"), [(3, True), (1000, True), (5000, False)])
 def test_the_longest_list_of_endpoints_is_measured(tmp_path: Path, count: int, fits: bool) -> None:
     wide = wide_plan(tmp_path, count)
-    name, size = environment_size.longest(wide, {n: f"10.20.{n // 250}.{n % 250}" for n in range(count)})
+    name, size = plan.longest_variable(wide, {n: f"10.20.{n // 250}.{n % 250}" for n in range(count)})
     assert name == "PADDLE_PSERVERS_IP_PORT_LIST"
     assert (size < 128 << 10) is fits
 

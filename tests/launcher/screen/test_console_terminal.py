@@ -16,7 +16,7 @@ from collections.abc import Iterator
 import pytest
 
 from launcher.screen.console import Console
-from launcher.text.terminal_text import cells
+from launcher.text.wrapping import cells
 
 DEADLINE_S = 20.0
 

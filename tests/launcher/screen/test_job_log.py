@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from launcher.screen.job_log import WAITING_LIMIT, JobLog
-from launcher.system import job_time
-from launcher.system.job_time import NodeTime
+from launcher.system import clock
+from launcher.system.clock import NodeTime
 from launcher.system.rotated_file import RotatedFile
 from launcher.text.merged_lines import MergedLines
 from launcher.text.output_events import Event, NodeState, Noted, PhaseEntered, Printed, Unsent
@@ -215,5 +215,5 @@ def test_a_clock_that_is_set_is_noticed_at_the_next_ping() -> None:
 
 
 def test_the_time_line_of_a_job_never_goes_back() -> None:
-    moments = [job_time.now() for _ in range(100)]
+    moments = [clock.now() for _ in range(100)]
     assert moments == sorted(moments)
