@@ -37,6 +37,34 @@ SIZES: Mapping[str, str] = {}
 """Folder -> why it holds fewer than 5 modules, or more than 25."""
 
 
+FRAGMENTS: Mapping[str, str] = {
+    "agent.node.gpus": "what a driver says, and a program that may hang: one thing that is looked for",
+    "launcher.files.relay_certificate": "makes a key: kept apart from those who only plan or send",
+    "launcher.job.handlers.stalls": "a family of handlers: the table beside it names all of them",
+    "launcher.job.handlers.table": "the table of handlers",
+    "launcher.nodes.checks.clocks": "a family of checks: preflight names all of them",
+    "launcher.nodes.checks.disks": "a family of checks: preflight names all of them",
+    "launcher.nodes.checks.routes": "a family of checks: preflight names all of them",
+    "launcher.nodes.reachability": "pure, beside an examination that connects and waits",
+    "launcher.system.rate_limit": "a limit for anybody: nothing in it knows of nodes or lines",
+    "launcher.text.merged_lines": "a merge by time: no file and no thread, which its user has",
+}
+"""Module, dotted -> why it stands alone although only one other imports it and it has fewer than 70 lines."""
+
+NAMESAKES: Mapping[str, Mapping[str, str]] = {}
+"""Package -> public class -> why several modules of the package have one of this name."""
+
+MEMOS: Mapping[str, str] = {
+    "agent.processes.process_tree._is_marked": "keeps what it found out for the next who asks in the same look",
+}
+"""Function whose name is a question, dotted -> why it writes down its answer."""
+
+UNUSED: Mapping[str, str] = {
+    "launcher.ssh.transport.start_handshake": "paramiko calls it: what it does there is left out",
+}
+"""Function or class, dotted -> who uses it although no module of its package names it."""
+
+
 def sources(folder: str) -> list[Path]:
     """All modules below a folder of the repository."""
     return sorted((ROOT / folder).rglob("*.py"))

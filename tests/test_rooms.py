@@ -1,23 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What keeps every folder of the house findable: its size and its sentence."""
+"""What keeps every folder of the house findable: its size, its sentence, its names, and no fragments or dead code."""
 
 from __future__ import annotations
 
 import ast
 import re
+import tomllib
+from collections import Counter, defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.floors import (
     FLOORS,
+    FRAGMENTS,
+    MEMOS,
+    NAMESAKES,
     ROOT,
     SIZES,
+    UNUSED,
+    dotted,
     folders,
+    graph,
+    imports,
+    sources,
     tree,
 )
 
 LEAST, MOST = 5, 25
+FRAGMENT_LINES = 70
+ASKS = re.compile(r"_?(is|has|may)_")
+# package of a dependency -> what it is imported as, where the names differ
+IMPORTED_AS = {"pyzmq": "zmq"}
 ROW = re.compile(r"^\| `([\w/]+)/` \| (.+) \|$", re.MULTILINE)
 
 
@@ -49,5 +64,90 @@ def first_sentence(path: Path) -> str:
     return (ast.get_docstring(tree(path)) or "").partition("\n")[0].rstrip(".")
 
 
+@pytest.mark.parametrize("package", FLOORS)
+def test_a_module_that_one_other_imports_is_no_fragment_of_it(package: str) -> None:
+    importers: defaultdict[str, set[str]] = defaultdict(set)
+    for module, others in graph(package).items():
+        for other in others:
+            importers[other].add(module)
+    fragments = {
+        f"{name} ({lines} lines): only {next(iter(importers[name]))} imports it"
+        for path in sources(package)
+        if path.name != "__init__.py" and len(importers[name := dotted(path)]) == 1
+        if (lines := len(path.read_text(encoding="utf-8").splitlines())) < FRAGMENT_LINES
+        if name not in FRAGMENTS
+    }
+    assert fragments == set()
+
+
+@pytest.mark.parametrize("package", FLOORS)
+def test_no_two_public_classes_of_a_package_share_a_name(package: str) -> None:
+    homes: defaultdict[str, list[str]] = defaultdict(list)
+    for path in sources(package):
+        for node in tree(path).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes[node.name].append(dotted(path))
+    excused = NAMESAKES.get(package, {})
+    assert {name: where for name, where in homes.items() if len(where) > 1 and name not in excused} == {}
+
+
+@pytest.mark.parametrize("package", FLOORS)
+def test_a_question_changes_nothing(package: str) -> None:
+    answers = [
+        f"{path.relative_to(ROOT)}:{target.lineno}: {node.name} assigns {ast.unparse(target)}"
+        for path in sources(package)
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and ASKS.match(node.name)
+        if f"{dotted(path)}.{node.name}" not in MEMOS
+        for target in assigned(node)
+        if isinstance(target, ast.Attribute | ast.Subscript)
+    ]
+    assert answers == []
+
+
+def assigned(node: ast.AST) -> Iterator[ast.expr]:
+    """What is assigned or deleted anywhere in a function."""
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.Assign | ast.Delete):
+            yield from inner.targets
+        elif isinstance(inner, ast.AugAssign | ast.AnnAssign):
+            yield inner.target
+
+
+@pytest.mark.parametrize("package", ["launcher"])  # what user scripts import has other users
+def test_what_a_package_defines_it_uses(package: str) -> None:
+    used: Counter[str] = Counter()
+    for path in [*sources(package), ROOT / "paddle.py"]:
+        for node in ast.walk(tree(path)):
+            if isinstance(node, ast.Name):
+                used[node.id] += 1
+            elif isinstance(node, ast.Attribute):
+                used[node.attr] += 1
+            elif isinstance(node, ast.ImportFrom):
+                used.update(alias.name for alias in node.names)
+    unused = {
+        f"{dotted(path)}.{node.name}"
+        for path in sources(package)
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("__")
+        if not used[node.name]
+    }
+    assert unused - set(UNUSED) == set()
+
+
+def test_every_dependency_is_imported() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    names = {re.split(r"[\s<>=!~\[]", wanted)[0] for wanted in project["dependencies"]}
+    found = {
+        module.partition(".")[0]
+        for path in sources("launcher") + sources("runtime")
+        for module, _ in imports(path)
+    }
+    assert {name for name in names if IMPORTED_AS.get(name, name) not in found} == set()
+
+
 def test_what_is_excused_is_still_there() -> None:
+    modules = {dotted(path) for package in FLOORS for path in sources(package)}
+    assert set(FRAGMENTS) <= modules
     assert all((ROOT / folder).is_dir() for folder in SIZES)
+    assert {name.rpartition(".")[0] for name in (*UNUSED, *MEMOS)} <= modules

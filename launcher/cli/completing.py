@@ -24,7 +24,7 @@ SHELLS = ("bash", "zsh")
 LISTED = 200  # files of a directory
 
 
-class Kind(StrEnum):
+class OfferKind(StrEnum):
     """Who finds the words: this module, or the shell."""
 
     WORDS = "words"
@@ -35,7 +35,7 @@ class Kind(StrEnum):
 class Offer(NamedTuple):
     """What is offered for the last word; words are whole, with a `--option=` that the word begins with."""
 
-    kind: Kind
+    kind: OfferKind
     words: tuple[str, ...] = ()
 
 
@@ -76,16 +76,18 @@ def offers(words: Sequence[str], environ: Mapping[str, str]) -> Offer:
     line = Line(tuple(words[:-1]), words[-1] if words else "", environ)
     command = line.before[0] if line.before else ""
     if "--" in line.before:
-        return Offer(Kind.FILES)
+        return Offer(OfferKind.FILES)
     if command in COMMANDS:
         return _after_command(command, line)
     option, prefix = _open_option(line, {f"--{one.name}": one for one in OPTIONS})
     if option is not None:
         return _matching(_VALUES.get(option.name, _nothing)(line), prefix, line.last)
     if line.last.startswith("-"):
-        return _matching(Offer(Kind.WORDS, tuple(_options(line))), "", line.last)
+        return _matching(Offer(OfferKind.WORDS, tuple(_options(line))), "", line.last)
     return (
-        _matching(Offer(Kind.WORDS, tuple(COMMANDS)), "", line.last) if not line.before else Offer(Kind.FILES)
+        _matching(Offer(OfferKind.WORDS, tuple(COMMANDS)), "", line.last)
+        if not line.before
+        else Offer(OfferKind.FILES)
     )
 
 
@@ -100,7 +102,7 @@ def _after_command(command: str, line: Line) -> Offer:
         words += _topics()
     if command in _OF_A_JOB and not line.last.startswith("-"):
         words = _jobs(line, running=command in _RUNNING_ONLY)
-    return _matching(Offer(Kind.WORDS, tuple(words)), "", line.last)
+    return _matching(Offer(OfferKind.WORDS, tuple(words)), "", line.last)
 
 
 def _open_option(line: Line, known: Mapping[str, Option]) -> tuple[Option | None, str]:
@@ -153,7 +155,7 @@ def _in_package(line: Line, dirs_only: bool) -> Offer:
     written = line.last.partition("=")[2] if line.last.startswith("--") else line.last
     folder = written.rpartition("/")[0]
     if package is None:
-        return Offer(Kind.WORDS)
+        return Offer(OfferKind.WORDS)
     try:
         found = sorted(os.scandir(Path(package).expanduser() / folder), key=lambda entry: entry.name)
         words = [
@@ -162,8 +164,8 @@ def _in_package(line: Line, dirs_only: bool) -> Offer:
             if (entry.is_dir() or not dirs_only) and not entry.name.startswith((".", "__"))
         ]
     except OSError:
-        return Offer(Kind.WORDS)
-    return Offer(Kind.WORDS, tuple(words))
+        return Offer(OfferKind.WORDS)
+    return Offer(OfferKind.WORDS, tuple(words))
 
 
 def _value_of(line: Line, name: str, short: str) -> str | None:
@@ -176,23 +178,23 @@ def _value_of(line: Line, name: str, short: str) -> str | None:
 
 
 def _nothing(line: Line) -> Offer:
-    return Offer(Kind.WORDS)
+    return Offer(OfferKind.WORDS)
 
 
 def _choices(option: Option) -> Offer:
-    return Offer(Kind.WORDS, option.choices)
+    return Offer(OfferKind.WORDS, option.choices)
 
 
 _CHOICES = {option.name: option for option in OPTIONS if option.choices}
 _VALUES: Mapping[str, Callable[[Line], Offer]] = {
-    "job_dispatch_package": lambda line: Offer(Kind.DIRS),
-    "job_workspace": lambda line: Offer(Kind.WORDS, tuple(_jobs(line))),
-    "conf": lambda line: Offer(Kind.FILES),
-    "env_file": lambda line: Offer(Kind.FILES),
+    "job_dispatch_package": lambda line: Offer(OfferKind.DIRS),
+    "job_workspace": lambda line: Offer(OfferKind.WORDS, tuple(_jobs(line))),
+    "conf": lambda line: Offer(OfferKind.FILES),
+    "env_file": lambda line: Offer(OfferKind.FILES),
     "entry": lambda line: _in_package(line, dirs_only=False),
     "shard_dirs": lambda line: _in_package(line, dirs_only=True),
-    "env": lambda line: Offer(Kind.WORDS, tuple(sorted(line.environ))),
-    "mode": lambda line: Offer(Kind.WORDS, tuple(Mode)),
+    "env": lambda line: Offer(OfferKind.WORDS, tuple(sorted(line.environ))),
+    "mode": lambda line: Offer(OfferKind.WORDS, tuple(Mode)),
     "wire": lambda line: _choices(_CHOICES["wire"]),
-    "role": lambda line: Offer(Kind.WORDS, ("pserver", "trainer")),
+    "role": lambda line: Offer(OfferKind.WORDS, ("pserver", "trainer")),
 }

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from launcher.control.control_protocol import MAX_FRAME, VERSION, ControlError, Decoder, Frame, encode
+from launcher.control.control_protocol import MAX_FRAME, VERSION, ControlDecoder, ControlError, Frame, encode
 from launcher.errors import ExitCode, LauncherError
 
 CONNECT_S = 3.0
@@ -70,7 +70,7 @@ class ControlClient:
         self._connection.close()
 
     def _read(self) -> None:
-        decoder = Decoder(MAX_FRAME)
+        decoder = ControlDecoder(MAX_FRAME)
         reason = "it hung up"
         try:
             while data := self._connection.recv(READ_SIZE):

@@ -41,7 +41,7 @@ def encode(kind: str, **fields: Any) -> bytes:
     return _LENGTH.pack(len(line)) + line
 
 
-class Decoder:
+class ControlDecoder:
     """Turns bytes into frames, however they are cut.
 
     Args:

@@ -24,8 +24,8 @@ from launcher.control.control_protocol import (
     MAX_FRAME,
     MAX_REQUEST,
     VERSION,
+    ControlDecoder,
     ControlError,
-    Decoder,
     Frame,
     encode,
 )
@@ -51,7 +51,7 @@ class _Client:
 
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
-        self.decoder = Decoder(MAX_REQUEST)
+        self.decoder = ControlDecoder(MAX_REQUEST)
         self.buffer = bytearray()
         self.position: int | None = None  # in the screen, once it is attached
         self.version = 0

@@ -13,7 +13,7 @@ from typing import Any
 from launcher.config.settings import Settings
 from launcher.control import job_record
 from launcher.control.job_record import JobRecord, Login, NodeEntry
-from launcher.control.one_question import Answer, visit
+from launcher.control.one_question import NodeAnswer, visit
 from launcher.system import process_id
 from launcher.system.process_id import ProcessId
 from launcher.system.state_dir import JOB_FILE, StatePlaces, is_job_id, make_job_dir, write_json
@@ -83,7 +83,7 @@ def nodes_of(settings: Settings) -> tuple[NodeEntry, ...]:
     )
 
 
-def ask(nodes: Sequence[NodeEntry], login: Login) -> tuple[list[NodeJob], list[Answer]]:
+def ask(nodes: Sequence[NodeEntry], login: Login) -> tuple[list[NodeJob], list[NodeAnswer]]:
     """The jobs that nodes know of, and the answers of those that could not be asked."""
     answers = visit(nodes, login, "jobs", "jobs_found", 10.0)
     jobs = [job for answer in answers for job in _jobs(answer)]
@@ -136,7 +136,7 @@ def _record(mine: Sequence[NodeJob], login: Login, conf: str) -> JobRecord:
     )
 
 
-def _jobs(answer: Answer) -> list[NodeJob]:
+def _jobs(answer: NodeAnswer) -> list[NodeJob]:
     found = (answer.fields or {}).get("jobs")
     if not isinstance(found, list):
         return []
@@ -173,7 +173,7 @@ def _job(node: NodeEntry, fields: Any) -> NodeJob | None:
     )
 
 
-def _ending(answer: Answer) -> Ending:
+def _ending(answer: NodeAnswer) -> Ending:
     fields: Mapping[str, Any] = answer.fields or {}
     told = fields.get("told")
     sentences = tuple(visible(str(one)) for one in told) if isinstance(told, list) else ()

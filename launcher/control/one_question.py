@@ -32,7 +32,7 @@ ENDS_S = 3.0  # for all connections together
 
 
 @dataclass(frozen=True)
-class Answer:
+class NodeAnswer:
     """What one node said.
 
     Attributes:
@@ -57,7 +57,7 @@ class _Arrived:
 
 def visit(
     nodes: Sequence[NodeEntry], login: Login, request: str, answer: str, patience_s: float, **fields: Any
-) -> list[Answer]:
+) -> list[NodeAnswer]:
     """Ask every node one thing; blocks until all have answered, failed, or let their time pass.
 
     Args:
@@ -92,11 +92,11 @@ class _Round:
         self._events: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._wires = Wires()
         self._links: dict[int, Link] = {}
-        self._answers: dict[int, Answer] = {}
+        self._answers: dict[int, NodeAnswer] = {}
         self._hostnames: dict[int, str] = {}
         self._room = threading.Semaphore(AT_ONCE)
 
-    def run(self) -> list[Answer]:
+    def run(self) -> list[NodeAnswer]:
         threading.Thread(target=self._log_in, name="visit", daemon=True).start()
         deadline = time.monotonic() + self._limit_s * (1 + len(self._nodes) // AT_ONCE)
         pinged_at = time.monotonic()
@@ -113,7 +113,9 @@ class _Round:
                 link.close()
             self._wires.join(ENDS_S)
         late = f"it did not answer within {self._limit_s:.0f} s"
-        return [self._answers.get(index, Answer(node, None, late)) for index, node in enumerate(self._nodes)]
+        return [
+            self._answers.get(index, NodeAnswer(node, None, late)) for index, node in enumerate(self._nodes)
+        ]
 
     def _log_in(self) -> None:
         for index in range(len(self._nodes)):
@@ -173,7 +175,7 @@ class _Round:
 
     def _note(self, index: int, fields: dict[str, Any] | None, error: str) -> None:
         hostname = self._hostnames.get(index, "")
-        self._answers.setdefault(index, Answer(self._nodes[index], fields, error, hostname))
+        self._answers.setdefault(index, NodeAnswer(self._nodes[index], fields, error, hostname))
 
 
 def _open(node: NodeEntry, login: Login) -> Stream:

@@ -8,7 +8,7 @@ from typing import Any
 
 from launcher.control.known_jobs import KnownJob
 from launcher.control.node_jobs import NodeJob
-from launcher.control.one_question import Answer
+from launcher.control.one_question import NodeAnswer
 from launcher.text.wrapping import table, visible
 
 STALE_S = 15.0
@@ -73,7 +73,7 @@ def as_json(job: KnownJob) -> dict[str, Any]:
     return {**job.record.as_json(), "running": job.running, "state": job.describe(), "status": job.status}
 
 
-def on_nodes(jobs: Sequence[NodeJob], failed: Sequence[Answer], now: float) -> list[str]:
+def on_nodes(jobs: Sequence[NodeJob], failed: Sequence[NodeAnswer], now: float) -> list[str]:
     """What nodes told of their jobs."""
     rows = [
         (

@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from launcher.files.package import Entry
+from launcher.files.package import TreeEntry
 from launcher.system.digests import DIGEST_SIZE
 
 CHUNK = 1 << 20  # bytes of a large file in one frame
@@ -24,7 +24,7 @@ class ChangedError(Exception):
     """A file is not what it was when it was hashed; says which one."""
 
 
-def blobs(entries: Sequence[Entry], offsets: Mapping[str, int]) -> Iterator[Blob]:
+def blobs(entries: Sequence[TreeEntry], offsets: Mapping[str, int]) -> Iterator[Blob]:
     """The frames' fields and bodies.
 
     Args:
@@ -33,7 +33,7 @@ def blobs(entries: Sequence[Entry], offsets: Mapping[str, int]) -> Iterator[Blob
     Raises:
         ChangedError: a file has changed, or cannot be read any more.
     """
-    together: list[tuple[Entry, bytes]] = []
+    together: list[tuple[TreeEntry, bytes]] = []
     size = 0
     for entry in entries:
         try:
@@ -51,12 +51,12 @@ def blobs(entries: Sequence[Entry], offsets: Mapping[str, int]) -> Iterator[Blob
         yield _joined(together)
 
 
-def _joined(files: Sequence[tuple[Entry, bytes]]) -> Blob:
+def _joined(files: Sequence[tuple[TreeEntry, bytes]]) -> Blob:
     fields = {"files": [[entry.digest, len(data)] for entry, data in files]}
     return fields, b"".join(data for _, data in files)
 
 
-def _whole(entry: Entry) -> bytes:
+def _whole(entry: TreeEntry) -> bytes:
     with entry.open() as file:
         data = file.read(entry.size) if entry.size else b""
     if hashlib.blake2b(data, digest_size=DIGEST_SIZE).hexdigest() != entry.digest:
@@ -64,7 +64,7 @@ def _whole(entry: Entry) -> bytes:
     return data
 
 
-def _pieces(entry: Entry, start: int) -> Iterator[Blob]:
+def _pieces(entry: TreeEntry, start: int) -> Iterator[Blob]:
     state = hashlib.blake2b(digest_size=DIGEST_SIZE)
     offset = 0
     with entry.open() as file:
@@ -83,10 +83,10 @@ def _pieces(entry: Entry, start: int) -> Iterator[Blob]:
             offset = end
 
 
-def _start(entry: Entry, said: object) -> int:
+def _start(entry: TreeEntry, said: object) -> int:
     """The offset that a node said, if it makes sense."""
     return said if isinstance(said, int) and 0 <= said < entry.size else 0
 
 
-def _changed(entry: Entry) -> ChangedError:
+def _changed(entry: TreeEntry) -> ChangedError:
     return ChangedError(f"{entry.path} changed while it was sent; let nothing write to it and start again")

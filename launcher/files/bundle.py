@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from launcher.errors import WorkspaceError
-from launcher.files.package import Entry, Package
+from launcher.files.package import Package, TreeEntry
 from launcher.system import file_cache
 from launcher.system.digests import DIGEST_SIZE
 
@@ -56,7 +56,7 @@ def bundle(tree: Package, folder: Path) -> Bundle:
         packed = _pack(tree)
         file_cache.keep(path, packed)
     digest = _digest(packed)
-    return Bundle(tree, Package((Entry(NAME, 0o600, len(packed), digest, content=packed),)))
+    return Bundle(tree, Package((TreeEntry(NAME, 0o600, len(packed), digest, content=packed),)))
 
 
 def _pack(tree: Package) -> bytes:

@@ -46,7 +46,7 @@ _MAX_LINKS = 40  # as the kernel's
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class TreeEntry:
     """One thing in a tree.
 
     Attributes:
@@ -83,15 +83,15 @@ class Entry:
 class Package:
     """A whole tree, in the order of its paths."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[TreeEntry, ...]
 
     @cached_property
-    def files(self) -> tuple[Entry, ...]:
+    def files(self) -> tuple[TreeEntry, ...]:
         """The regular files."""
         return tuple(entry for entry in self.entries if entry.digest)
 
     @cached_property
-    def by_digest(self) -> dict[str, Entry]:
+    def by_digest(self) -> dict[str, TreeEntry]:
         """One file for each digest."""
         return {entry.digest: entry for entry in reversed(self.files)}
 
@@ -162,7 +162,7 @@ def shard(package: Package, shard_dirs: Iterable[str], ranks: Collection[int], t
     if not prefixes:
         return package
 
-    def is_here(entry: Entry) -> bool:
+    def is_here(entry: TreeEntry) -> bool:
         number = _SHARD_NUMBER.search(entry.path.rpartition("/")[2].partition(".")[0])
         if entry.is_dir or number is None or not entry.path.startswith(prefixes):
             return True
@@ -192,7 +192,7 @@ def _package(
     digests: Digests | None = None,
 ) -> Package:
     problems: list[str] = []
-    entries: dict[str, Entry] = {}
+    entries: dict[str, TreeEntry] = {}
     files: dict[str, os.stat_result] = {}
     for path, found in _walk(root, ignored, problems):
         if path in withheld:
@@ -249,17 +249,17 @@ def _walk(
 
 def _entry(
     path: str, found: os.DirEntry[str], files: dict[str, os.stat_result], problems: list[str]
-) -> Entry | None:
+) -> TreeEntry | None:
     try:
         status = found.stat(follow_symlinks=False)
         mode = stat.S_IMODE(status.st_mode) & _PERMISSIONS
         if stat.S_ISLNK(status.st_mode):
-            return Entry(path, target=os.readlink(found.path))
+            return TreeEntry(path, target=os.readlink(found.path))
         if stat.S_ISDIR(status.st_mode):
-            return Entry(path, mode, is_dir=True)
+            return TreeEntry(path, mode, is_dir=True)
         if stat.S_ISREG(status.st_mode):
             files[path] = status
-            return Entry(path, mode, source=found.path)  # its digest comes later, with all others
+            return TreeEntry(path, mode, source=found.path)  # its digest comes later, with all others
     except OSError as error:
         problems.append(f"{path} cannot be read: {error.strerror}")
         return None

@@ -39,7 +39,7 @@ class Member:
 
 
 @dataclass(frozen=True)
-class Way:
+class RelayWay:
     """How one node gets what it lacks.
 
     Attributes:
@@ -55,7 +55,7 @@ class Way:
 Reaches = Callable[[int, int], bool]
 
 
-def ways(members: Sequence[Member], reaches: Reaches) -> list[Way]:
+def ways(members: Sequence[Member], reaches: Reaches) -> list[RelayWay]:
     """Plan for nodes that have answered.
 
     Args:
@@ -84,11 +84,11 @@ def ways(members: Sequence[Member], reaches: Reaches) -> list[Way]:
             order[above].node_id for above in sources if reaches(member.node_id, order[above].node_id)
         )
         direct = frozenset(member.lacking) - shared if reachable else frozenset(member.lacking)
-        found.append(Way(member.node_id, direct, reachable))
+        found.append(RelayWay(member.node_id, direct, reachable))
     return found
 
 
-def late(member: Member, order: Sequence[Member], reaches: Reaches) -> Way:
+def late(member: Member, order: Sequence[Member], reaches: Reaches) -> RelayWay:
     """The way of a node that answers after the others were planned: behind the last of them.
 
     Args:
@@ -102,7 +102,7 @@ def late(member: Member, order: Sequence[Member], reaches: Reaches) -> Way:
     )
     if not sources or _bytes(member, shared) == 0:
         return _direct(member)
-    return Way(member.node_id, frozenset(member.lacking) - shared, sources)
+    return RelayWay(member.node_id, frozenset(member.lacking) - shared, sources)
 
 
 def shape(size: int, nodes: float) -> int:
@@ -137,5 +137,5 @@ def _bytes(member: Member, shared: frozenset[str]) -> int:
     return sum(size for digest, size in member.lacking.items() if digest in shared)
 
 
-def _direct(member: Member) -> Way:
-    return Way(member.node_id, frozenset(member.lacking), ())
+def _direct(member: Member) -> RelayWay:
+    return RelayWay(member.node_id, frozenset(member.lacking), ())

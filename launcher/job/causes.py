@@ -13,7 +13,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from launcher.nodes.failure import Failure, Kind
+from launcher.nodes.failure import Failure, FailureKind
 
 _LAST_LINES = 12
 _LINE_END = 500  # characters of a line that are looked through; hundreds of processes may fail at once
@@ -87,7 +87,7 @@ def judge(failures: Sequence[Failure]) -> Verdict:
 
 def broken_line(failure: Failure) -> str:
     """The last line of a process's last words that tells of a broken connection, or nothing."""
-    if failure.kind is not Kind.EXIT or failure.signal:
+    if failure.kind is not FailureKind.EXIT or failure.signal:
         return ""
     for line in reversed(failure.tail[-_LAST_LINES:]):
         if _BROKEN.search(line[-_LINE_END:]):
@@ -107,15 +107,15 @@ def last_error(failure: Failure) -> str:
 
 
 def _rank(failure: Failure) -> int:
-    if failure.kind is Kind.NODE_LOST:
+    if failure.kind is FailureKind.NODE_LOST:
         return 0
-    if failure.kind is Kind.FROZEN:
+    if failure.kind is FailureKind.FROZEN:
         return 1
-    if failure.role != "trainer" and failure.kind is not Kind.STALLED:
+    if failure.role != "trainer" and failure.kind is not FailureKind.STALLED:
         return 2
-    if failure.kind is Kind.STALLED:
+    if failure.kind is FailureKind.STALLED:
         return 4
-    if failure.kind is Kind.HUNG:
+    if failure.kind is FailureKind.HUNG:
         return 5
     return 6 if broken_line(failure) else 3
 
@@ -126,7 +126,7 @@ def _why_echo(failure: Failure, cause: Failure, failed: frozenset[str]) -> str:
     Args:
         failed: addresses of what failed for reasons of its own.
     """
-    if cause.kind is Kind.NODE_LOST and failure.node_id == cause.node_id and failure.process:
+    if cause.kind is FailureKind.NODE_LOST and failure.node_id == cause.node_id and failure.process:
         return "it ran on the lost node"
     line = broken_line(failure)
     if not line:
@@ -140,7 +140,7 @@ def _why_echo(failure: Failure, cause: Failure, failed: frozenset[str]) -> str:
 
 
 def _has_same_end(failure: Failure, cause: Failure) -> bool:
-    if failure.kind is not Kind.EXIT or (failure.code, failure.signal) != (cause.code, cause.signal):
+    if failure.kind is not FailureKind.EXIT or (failure.code, failure.signal) != (cause.code, cause.signal):
         return False
     error = last_error(cause)
     return bool(error) and last_error(failure) == error

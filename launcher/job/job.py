@@ -38,7 +38,7 @@ from launcher.job.shutdown import Shutdown, Undone
 from launcher.job.watch import Watch
 from launcher.nodes import incidents, preflight
 from launcher.nodes.examination import Examination
-from launcher.nodes.failure import Failure, Kind
+from launcher.nodes.failure import Failure, FailureKind
 from launcher.nodes.loop import Loop
 from launcher.nodes.phases import PhaseClock
 from launcher.nodes.roster import NodeRecord, Roster
@@ -146,14 +146,13 @@ class Job:
         else:
             lines += _warnings(self._roster)
         code = self._weigh(code, undone)
-        discards = _discards(self._roster)
         self._console.times(self._clock.times())
         self._console.summary(
             job_id=self._plan.job_id,
             code=code,
             logs=self._collected / "log" if any(r.used for r in self._roster.all()) else None,
             output=self._collected / "output" if self._collector.has_output else None,
-            lines=[*undone.excused, *undone.unclean, *undone.missing, *lines, *discards],
+            lines=[*undone.excused, *undone.unclean, *undone.missing, *lines, *discards(self._roster)],
         )
         self._job_log.close()
         self._control.end(code, (*undone.unclean, *undone.missing), lines)
@@ -240,7 +239,7 @@ def _explain_error(error: LauncherError, roster: Roster, job_id: str) -> list[st
     if error.exit_code in _TOLD_ON_SCREEN:
         return lines
     node = str(getattr(error, "node", ""))
-    cause = Failure(Kind.REFUSED, node, "", str(error).removeprefix(f"{node}: "), at=time.time())
+    cause = Failure(FailureKind.REFUSED, node, "", str(error).removeprefix(f"{node}: "), at=time.time())
     problem = failure_report.write(
         roster.collected / "log",
         job_id=job_id,
@@ -258,7 +257,7 @@ def _warnings(roster: Roster) -> list[str]:
     return [f"WARNING: {text}" for text in lost]
 
 
-def _discards(roster: Roster) -> list[str]:
+def discards(roster: Roster) -> list[str]:
     """A line for a job whose parameter servers discarded gradients: of whom how many, the most first."""
     found = [(count.discarded, count.pushed, trainer) for trainer, count in roster.pushes().items()]
     found = sorted((one for one in found if one[0]), key=lambda one: (-one[0], one[2]))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from launcher.job.causes import judge
-from launcher.nodes.failure import Failure, Kind
+from launcher.nodes.failure import Failure, FailureKind
 
 LONGEST_BACKOFF_S = 30.0
 JITTER = 0.25
@@ -93,8 +93,8 @@ def decide(
     verdict = judge(failures)
     cause = verdict.cause
     # one that might still recover has failed only if others failed because of it
-    acting = [f for f in failures if f.kind is not Kind.STALLED or f is cause]
-    lost = {failure.node_id for failure in acting if failure.kind is Kind.NODE_LOST}
+    acting = [f for f in failures if f.kind is not FailureKind.STALLED or f is cause]
+    lost = {failure.node_id for failure in acting if failure.kind is FailureKind.NODE_LOST}
     fallen = frozenset(failure.process for failure in acting if failure.role == "pserver")
     if lost & set(pserver_nodes) or (fallen and not policy.pserver_restarts):
         return Decision(PSERVER)
@@ -103,7 +103,7 @@ def decide(
     acting = [failure for failure in acting if failure.role != "pserver"]
     if not acting:
         return Decision(revive=fallen)
-    if any(failure.role != "trainer" and failure.kind is not Kind.NODE_LOST for failure in acting):
+    if any(failure.role != "trainer" and failure.kind is not FailureKind.NODE_LOST for failure in acting):
         return Decision(NOT_A_PROCESS)
     gone = {trainer.name for trainer in trainers if trainer.node_id in lost}
     failed = {failure.process for failure in acting} - gone - {""}

@@ -13,7 +13,7 @@ from typing import Any
 
 from launcher.files import relay_certificate, relay_plan
 from launcher.files.dispatch import Dispatch, DispatchState
-from launcher.files.relay_plan import Member, Way
+from launcher.files.relay_plan import Member, RelayWay
 from launcher.nodes.roster import NodeRecord, Roster
 
 HOLD_S = 3.0  # from the first answer until those that have not answered are planned without
@@ -32,7 +32,7 @@ class RelayRun:
         self._planned: list[Member] | None = None
         self._ports: dict[int, tuple[str, int]] = {}
         self._opening: dict[int, float] = {}
-        self._waiting: dict[int, Way] = {}
+        self._waiting: dict[int, RelayWay] = {}
 
     def takes(self, record: NodeRecord) -> bool:
         """Whether a node's trees wait for a plan before their files are sent."""
@@ -130,7 +130,7 @@ class RelayRun:
         self._follow([relay_plan.late(member, others, self._reaches)])
         self._planned.append(member)
 
-    def _follow(self, found: Sequence[Way]) -> None:
+    def _follow(self, found: Sequence[RelayWay]) -> None:
         for way in found:
             if way.sources:
                 self._waiting[way.node_id] = way

@@ -13,14 +13,14 @@ from launcher.job.causes import broken_line
 from launcher.job.context import Situation
 from launcher.job.recovery import JobFailed, Recovery
 from launcher.job.starter import Starter
-from launcher.nodes.failure import Failure, Kind
+from launcher.nodes.failure import Failure, FailureKind
 from launcher.nodes.loop import ALARM_S, Loop
 from launcher.nodes.roster import NodeRecord, ProcessRecord, ProcessState
 
 SETTLE_S = 0.3  # failures that arrive within this time are weighed together
 ECHO_S = 2.0  # if all of them sound like echoes, for so long the cause may still come
 STACKS_S = 3.0
-_OF_A_HANG = frozenset((Kind.FROZEN, Kind.STALLED, Kind.HUNG))
+_OF_A_HANG = frozenset((FailureKind.FROZEN, FailureKind.STALLED, FailureKind.HUNG))
 
 
 class Watch:
@@ -62,7 +62,7 @@ class Watch:
             for record in records:
                 if record.endpoints is None:
                     what = f"did not answer on its ports within {timeout_s:g} s"
-                    self._roster.fail_process(record, what, Kind.NOT_READY)
+                    self._roster.fail_process(record, what, FailureKind.NOT_READY)
         if self._roster.failures:
             self._settle()
             raise JobFailed
@@ -77,7 +77,7 @@ class Watch:
     def _watch(self) -> None:
         self._enter("run")
         while True:
-            self._loop.until(lambda: self._has_failed() or self._recovery.is_due() or self._is_done())
+            self._loop.until(lambda: self._note_failures() or self._recovery.is_due() or self._is_done())
             if self._roster.failures:
                 self._settle()
                 self._recovery.absorb()
@@ -91,14 +91,15 @@ class Watch:
             record.state is ProcessState.EXITED for record in self._roster.trainers()
         )
 
-    def _has_failed(self) -> bool:
+    def _note_failures(self) -> bool:
+        """Count those that stay frozen as failed; whether anything has."""
         now = time.monotonic()
         for record in self._roster.processes.values():
             stall = record.stall
             if stall is not None and now - stall.since >= self._settings.lease_s:
                 record.stall = None
                 what = f"frozen: {stall.what}, and for {self._settings.lease_s:g} s more"
-                self._roster.fail_process(record, what, Kind.FROZEN, stacks=stall.stacks)
+                self._roster.fail_process(record, what, FailureKind.FROZEN, stacks=stall.stacks)
         return bool(self._roster.failures)
 
     def _settle(self) -> None:
@@ -127,7 +128,7 @@ class Watch:
     def _stalls(self) -> list[Failure]:
         return [
             self._roster.failure_of(
-                record, f"frozen: {record.stall.what}", Kind.STALLED, stacks=record.stall.stacks
+                record, f"frozen: {record.stall.what}", FailureKind.STALLED, stacks=record.stall.stacks
             )
             for record in self._roster.processes.values()
             if record.stall is not None

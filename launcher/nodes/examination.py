@@ -16,7 +16,7 @@ from launcher.nodes import handshake, preflight, reachability
 from launcher.nodes.checks.machines import shared_folders
 from launcher.nodes.loop import Loop
 from launcher.nodes.needs import needs
-from launcher.nodes.preflight import Demands, Reply, Verdict
+from launcher.nodes.preflight import Demands, PreflightVerdict, Reply
 from launcher.nodes.roster import NodeRecord, Roster
 from launcher.plan import addresses
 from launcher.plan.addresses import Choice
@@ -29,7 +29,7 @@ class Examined:
     """What came of it: the answers, the verdict on them, and the addresses."""
 
     replies: tuple[Reply, ...]
-    verdict: Verdict
+    verdict: PreflightVerdict
     choice: Choice
 
 

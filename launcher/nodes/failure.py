@@ -10,7 +10,7 @@ from enum import StrEnum
 from launcher.errors import ExitCode
 
 
-class Kind(StrEnum):
+class FailureKind(StrEnum):
     """What happened; the words of `failure.json`."""
 
     NODE_LOST = "lost node"
@@ -40,7 +40,7 @@ class Failure:
         late: it came after the job was told to stop.
     """
 
-    kind: Kind
+    kind: FailureKind
     node: str
     process: str
     what: str

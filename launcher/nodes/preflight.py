@@ -17,7 +17,7 @@ from launcher.nodes.checks.versions import RUNTIME_MODULES
 from launcher.nodes.findings import Finding, told
 from launcher.text.sizes import duration, megabytes
 
-__all__ = ["HEADERS", "Demands", "Reply", "Verdict", "judge", "megabytes", "needed_modules"]
+__all__ = ["HEADERS", "Demands", "PreflightVerdict", "Reply", "judge", "megabytes", "needed_modules"]
 
 HEADERS = ("node", "login", "python", "modules", "address", "ports", "free", "clock", "result")
 LISTED = 16  # nodes, up to which the table of a job has a row for every one
@@ -34,7 +34,7 @@ _FAMILIES: tuple[Callable[[Sequence[Reply], Demands], Iterable[Finding]], ...] =
 
 
 @dataclass(frozen=True)
-class Verdict:
+class PreflightVerdict:
     """The table, and what is wrong: rows in `red` have a problem.
 
     Attributes:
@@ -54,7 +54,7 @@ def needed_modules(mode: Mode) -> tuple[str, ...]:
     return () if mode is Mode.COLLECTIVE else RUNTIME_MODULES
 
 
-def judge(replies: Sequence[Reply], demands: Demands) -> Verdict:
+def judge(replies: Sequence[Reply], demands: Demands) -> PreflightVerdict:
     """Judge all nodes together."""
     found = tuple(
         dict.fromkeys(
@@ -69,7 +69,7 @@ def judge(replies: Sequence[Reply], demands: Demands) -> Verdict:
             f"{finding.what}: {finding.text}" if finding.what else finding.text
         )
     listed = [r for r in replies if len(replies) <= LISTED or r.name in wrong] or list(replies[:1])
-    return Verdict(
+    return PreflightVerdict(
         rows=tuple(_row(reply, wrong.get(reply.name, ())) for reply in listed),
         red=frozenset(index for index, reply in enumerate(listed) if reply.name in wrong),
         found=found,

@@ -14,7 +14,7 @@ from launcher.connection.link import Link
 from launcher.errors import DispatchError, LauncherError
 from launcher.files.dispatch import Dispatch
 from launcher.files.payload import OUTPUT_NODE
-from launcher.nodes.failure import Failure, Kind
+from launcher.nodes.failure import Failure, FailureKind
 from launcher.nodes.incidents import Incident
 from launcher.nodes.reports import Pushes
 from launcher.plan.answers import Way
@@ -203,12 +203,12 @@ class Roster:
                 found[trainer] = Pushes(before.pushed + pushed, before.discarded + discarded)
         return found
 
-    def fail_process(self, record: ProcessRecord, what: str, kind: Kind, **known: Any) -> None:
+    def fail_process(self, record: ProcessRecord, what: str, kind: FailureKind, **known: Any) -> None:
         """Note that a process failed; `known` are further fields of the Failure."""
         failure = self.failure_of(record, what, kind, **known)
         (self.late if failure.late else self.failures).append(failure)
 
-    def failure_of(self, record: ProcessRecord, what: str, kind: Kind, **known: Any) -> Failure:
+    def failure_of(self, record: ProcessRecord, what: str, kind: FailureKind, **known: Any) -> Failure:
         """A failure of a process, with all that is known of the process itself."""
         process = record.process
         log = self.collected / "log" / f"node_{process.node_id}" / Path(process.log).name
@@ -235,9 +235,9 @@ class Roster:
         here = [one for one in self.processes.values() if one.process.node_id == node_id]
         return node_id != OUTPUT_NODE and bool(here) and all(one.done for one in here)
 
-    def fail_node(self, record: NodeRecord, what: str, kind: Kind = Kind.NODE_LOST) -> None:
+    def fail_node(self, record: NodeRecord, what: str, kind: FailureKind = FailureKind.NODE_LOST) -> None:
         """Note that a node was lost, or failed otherwise; no news of one that was left out or is done."""
-        if record.left_out or (kind is Kind.NODE_LOST and self.is_done_with(record)):
+        if record.left_out or (kind is FailureKind.NODE_LOST and self.is_done_with(record)):
             return
         address = str((record.probed or {}).get("address") or "")
         self.failures.append(

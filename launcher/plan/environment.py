@@ -37,7 +37,7 @@ class Endpoints:
 
 
 @dataclass(frozen=True)
-class JobFacts:
+class SharedFacts:
     """What the environments of one job are made of; what all of them hold is worked out once.
 
     Attributes:
@@ -139,14 +139,14 @@ def endpoint(address: str, port: int) -> str:
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
-def of_pserver(job: JobFacts, node_id: int, rank: int) -> dict[str, str]:
+def of_pserver(job: SharedFacts, node_id: int, rank: int) -> dict[str, str]:
     """A pserver's environment; a script has no flags that would tell it where its state is kept."""
     is_kept_script = job.settings.mode is Mode.FLUID and pserver_state.pserver_restarts(job.settings)
     kept = {"PADDLE_PSERVER_STATE_DIR": pserver_state.state_dir(job.settings)} if is_kept_script else {}
     return {**job.for_all, **kept, **_own(job, node_id, "PSERVER", rank, job.endpoints[node_id].dense[0])}
 
 
-def of_trainer(job: JobFacts, seat: Seat) -> dict[str, str]:
+def of_trainer(job: SharedFacts, seat: Seat) -> dict[str, str]:
     """A trainer's environment; its ranks under every name that scripts look for."""
     rank, local_rank, local_size = str(seat.rank), str(seat.local_rank), str(seat.local_size)
     env = {
@@ -168,7 +168,7 @@ def of_trainer(job: JobFacts, seat: Seat) -> dict[str, str]:
     return env
 
 
-def trainer_ports(job: JobFacts, seat: Seat) -> tuple[int, ...]:
+def trainer_ports(job: SharedFacts, seat: Seat) -> tuple[int, ...]:
     """Ports a trainer may listen on: its endpoint's, and on rank 0 the master port."""
     own = trainer_port(job.service_port, seat)
     return (own, job.service_port) if seat.rank == 0 else (own,)
@@ -198,7 +198,7 @@ def _numbers(numbers: Iterable[int]) -> str:
     return ",".join(str(number) for number in numbers)
 
 
-def _own(job: JobFacts, node_id: int, role: str, rank: int, own_endpoint: str) -> dict[str, str]:
+def _own(job: SharedFacts, node_id: int, role: str, rank: int, own_endpoint: str) -> dict[str, str]:
     return {
         "PADDLE_NODE_ID": str(node_id),
         "TRAINING_ROLE": role,

@@ -276,8 +276,8 @@ def trainer_log(seat: Seat) -> str:
 
 def _job_facts(
     plan: Plan, addresses: Mapping[int, str], endpoints: Mapping[int, Endpoints], machines: Machines
-) -> environment.JobFacts:
-    return environment.JobFacts(
+) -> environment.SharedFacts:
+    return environment.SharedFacts(
         plan.job_id,
         plan.settings,
         addresses,

@@ -2,7 +2,7 @@
 """What a job tells its user, as plain values: each can be drawn by a console of this or of another process.
 
 Every event is frozen and holds only text, numbers, bytes and tuples of them. `to_fields` turns one into a JSON
-object and `from_fields` back. `Backdrop` keeps what somebody who begins to watch in the middle has to know.
+object and `from_fields` back.
 """
 
 from __future__ import annotations
@@ -197,35 +197,3 @@ def _value(declared: object, value: Any) -> Any:
 
 def _frozen(value: Any) -> Any:
     return tuple(map(_frozen, value)) if isinstance(value, list) else value
-
-
-class Backdrop:
-    """The events that describe how things are now: what a newcomer is shown first. Bounded by nodes and processes."""
-
-    def __init__(self) -> None:
-        self._named: NodesNamed | None = None
-        self._phase: PhaseEntered | None = None
-        self._states: dict[int, NodeState] = {}
-        self._progress: dict[str, Progressed] = {}
-        self._end: dict[type[Event], Event] = {}
-
-    def take(self, event: Event) -> None:
-        """Remember an event if it is still true later; a tap for `Console.watch`."""
-        match event:
-            case NodesNamed():
-                self._named = event
-            case PhaseEntered():
-                self._phase = event
-            case NodeState():
-                self._states[event.node_id] = event
-            case Progressed():
-                self._progress[event.process or str(event.node_id)] = event
-            case Timed() | Ended():
-                self._end[type(event)] = event
-            case _:
-                pass
-
-    def events(self) -> tuple[Event, ...]:
-        """What to show first, in order."""
-        first = tuple(event for event in (self._named, self._phase) if event is not None)
-        return (*first, *self._states.values(), *self._progress.values(), *self._end.values())

@@ -8,7 +8,7 @@ from launcher.connection.link import MessageEvent
 from launcher.errors import ConnectError, DispatchError
 from launcher.job.context import Situation
 from launcher.job.handlers.dispatch import DispatchReactions
-from launcher.nodes.failure import Kind, describe_exit
+from launcher.nodes.failure import FailureKind, describe_exit
 from launcher.nodes.reports import read_pushes, read_ready, read_step
 from launcher.nodes.roster import NodeRecord, ProcessRecord, ProcessState
 from launcher.plan.plan import Role
@@ -36,7 +36,9 @@ class ProcessReactions:
         process = self._roster.processes.get(str(fields.get("proc")))
         if process is not None:
             process.state = ProcessState.EXITED
-            self._roster.fail_process(process, f"could not be started: {fields['detail']}", Kind.NOT_STARTED)
+            self._roster.fail_process(
+                process, f"could not be started: {fields['detail']}", FailureKind.NOT_STARTED
+            )
             return
         request, what = fields["request"], str(fields["detail"])
         in_dispatch = self._situation.clock.current == "dispatch"
@@ -49,7 +51,7 @@ class ProcessReactions:
         elif not request:  # it stops its part of the job; what follows from that is no cause
             self._roster.fail_node(record, what)
         else:
-            self._roster.fail_node(record, f"refused {request}: {what}", Kind.REFUSED)
+            self._roster.fail_node(record, f"refused {request}: {what}", FailureKind.REFUSED)
 
     def started(self, record: NodeRecord, event: MessageEvent) -> None:
         """The process is there."""
@@ -86,7 +88,7 @@ class ProcessReactions:
         errand = self._roster.messengers.pop(fields["proc"], None)
         if errand is not None:
             if fields["code"] != 0 and not self._situation.stopping:
-                self._roster.fail_node(record, f"{errand}: {how}", Kind.REFUSED)
+                self._roster.fail_node(record, f"{errand}: {how}", FailureKind.REFUSED)
             return
         process = self._roster.processes.get(self._roster.known(fields["proc"]))
         if process is None:  # the job goes on without it
@@ -107,7 +109,7 @@ class ProcessReactions:
         self._roster.fail_process(
             process,
             how,
-            Kind.EXIT,
+            FailureKind.EXIT,
             tail=tuple(fields["tail"].splitlines()),
             code=fields["code"],
             signal=fields["signal"],

@@ -7,7 +7,7 @@ import time
 
 from launcher.connection.link import MessageEvent
 from launcher.job.context import Situation
-from launcher.nodes.failure import Kind
+from launcher.nodes.failure import FailureKind
 from launcher.nodes.roster import NodeRecord, Stall
 
 NO_STEP = "no step"
@@ -28,9 +28,9 @@ class StallReactions:
             return
         what, stacks = str(fields["what"]), str(fields["stacks"])
         process.stacks = stacks
-        name = self._roster.failure_of(process, what, Kind.STALLED).name()
+        name = self._roster.failure_of(process, what, FailureKind.STALLED).name()
         if fields["cause"] == NO_STEP:
-            self._roster.fail_process(process, f"hung: {what}", Kind.HUNG, stacks=stacks)
+            self._roster.fail_process(process, f"hung: {what}", FailureKind.HUNG, stacks=stacks)
             return
         process.stall = Stall(what, stacks, time.monotonic())
         self._situation.console.note(
@@ -44,7 +44,7 @@ class StallReactions:
         if process is None or process.stall is None:
             return
         process.stall = None
-        name = self._roster.failure_of(process, "", Kind.STALLED).name()
+        name = self._roster.failure_of(process, "", FailureKind.STALLED).name()
         self._situation.console.note(f"{name} goes on")
         self._situation.node_state(record, "running")
 

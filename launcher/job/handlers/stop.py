@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from launcher.connection.link import MessageEvent
 from launcher.job.context import Situation
-from launcher.nodes.failure import Kind
+from launcher.nodes.failure import FailureKind
 from launcher.nodes.roster import NodeRecord
 from launcher.system.signals import SignalEvent
 
@@ -38,7 +38,9 @@ class StopReactions:
         if event.fields.get("procs") is not None:
             record.parting = max(0, record.parting - 1)
             for pid, command in event.fields["left"]:
-                self._situation.roster.fail_node(record, f"pid {pid} {command} cannot be ended", Kind.REFUSED)
+                self._situation.roster.fail_node(
+                    record, f"pid {pid} {command} cannot be ended", FailureKind.REFUSED
+                )
             return
         record.stopped = True
         record.left = tuple((int(pid), str(command)) for pid, command in event.fields["left"])

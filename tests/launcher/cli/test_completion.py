@@ -19,7 +19,7 @@ import pytest
 
 from launcher.cli.commands import COMMANDS
 from launcher.cli.commands.completion import run
-from launcher.cli.completing import Kind, Offer, offers
+from launcher.cli.completing import Offer, OfferKind, offers
 from launcher.config.options import OPTIONS
 from launcher.errors import UsageError
 
@@ -42,7 +42,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def words(*line: str, environ: Mapping[str, str] | None = None) -> tuple[str, ...]:
     offer = offers(line, os.environ if environ is None else environ)
-    assert offer.kind is Kind.WORDS
+    assert offer.kind is OfferKind.WORDS
     return offer.words
 
 
@@ -87,16 +87,16 @@ def test_a_value_is_offered_where_it_is_known(here: Path, line: list[str], expec
 @pytest.mark.parametrize(
     ("line", "kind"),
     [
-        (["--conf="], Kind.FILES),
-        (["--conf", ""], Kind.FILES),
-        (["--env_file="], Kind.FILES),
-        (["-p", ""], Kind.DIRS),
-        (["--job_dispatch_package="], Kind.DIRS),
-        (["-p", "ws", "--", ""], Kind.FILES),
-        (["status", "--conf="], Kind.FILES),
+        (["--conf="], OfferKind.FILES),
+        (["--conf", ""], OfferKind.FILES),
+        (["--env_file="], OfferKind.FILES),
+        (["-p", ""], OfferKind.DIRS),
+        (["--job_dispatch_package="], OfferKind.DIRS),
+        (["-p", "ws", "--", ""], OfferKind.FILES),
+        (["status", "--conf="], OfferKind.FILES),
     ],
 )
-def test_files_are_left_to_the_shell(here: Path, line: list[str], kind: Kind) -> None:
+def test_files_are_left_to_the_shell(here: Path, line: list[str], kind: OfferKind) -> None:
     assert offers(line, {}) == Offer(kind)
 
 

@@ -15,7 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from launcher.control.control_client import ControlClient, ControlLost, Gone, connect
-from launcher.control.control_protocol import MAX_FRAME, MAX_REQUEST, ControlError, Decoder, Frame, encode
+from launcher.control.control_protocol import (
+    MAX_FRAME,
+    MAX_REQUEST,
+    ControlDecoder,
+    ControlError,
+    Frame,
+    encode,
+)
 from launcher.control.control_server import ControlServer
 from launcher.screen.screen import KEPT, Screen
 from launcher.text.output_events import NodeState, Noted, PhaseEntered, Printed
@@ -218,7 +225,7 @@ def test_nonsense_ends_its_own_connection_and_nothing_else(job: Job, data: bytes
 @given(st.binary(max_size=200))
 def test_random_bytes_are_frames_or_errors(data: bytes) -> None:
     try:
-        Decoder(MAX_REQUEST).feed(data)
+        ControlDecoder(MAX_REQUEST).feed(data)
     except ControlError:
         return
 
@@ -226,7 +233,7 @@ def test_random_bytes_are_frames_or_errors(data: bytes) -> None:
 @given(st.lists(st.integers(min_value=1, max_value=30)))
 def test_frames_arrive_however_they_are_cut(cuts: list[int]) -> None:
     data = encode("attach", lines=3) + encode("stop", by="\udcff€")
-    decoder = Decoder(MAX_REQUEST)
+    decoder = ControlDecoder(MAX_REQUEST)
     frames = []
     for cut in cuts:
         frames += decoder.feed(data[:cut])

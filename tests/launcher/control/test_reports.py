@@ -14,7 +14,7 @@ from launcher.control import job_status, known_jobs, status_file
 from launcher.control.job_status import Observer
 from launcher.control.status_text import as_json, detail
 from launcher.errors import ProtocolError
-from launcher.job import ending
+from launcher.job.job import discards
 from launcher.job.starter import Starter
 from launcher.screen.screen import Screen
 from launcher.system.state_dir import StatePlaces
@@ -88,7 +88,7 @@ def test_the_newest_counts_of_a_pserver_replace_its_older_ones(job: StagedJob) -
 
 def test_synchronous_training_shows_no_counts(job: StagedJob) -> None:
     assert told(job) == {}
-    assert ending.discards(job.roster) == []
+    assert discards(job.roster) == []
 
 
 def test_counts_of_trainers_that_the_job_does_not_have_or_from_others_than_pservers_mean_nothing(
@@ -183,9 +183,9 @@ def test_a_job_whose_process_reports_nonsense_is_done(tmp_path: Path) -> None:
 def test_the_last_screen_says_of_whom_how_many_gradients_were_discarded(job: StagedJob) -> None:
     tell(job, 0, [0, 400, 0], [2, 200, 60])
     tell(job, 1, [2, 200, 60])
-    assert ending.discards(job.roster) == ["trainer 2: 120 of 400 gradients were discarded as too old"]
+    assert discards(job.roster) == ["trainer 2: 120 of 400 gradients were discarded as too old"]
     tell(job, 2, [0, 410, 3])
-    assert ending.discards(job.roster) == [
+    assert discards(job.roster) == [
         "trainer 2: 120 of 400 gradients were discarded as too old; trainer 0: 3 of 810"
     ]
 
@@ -197,7 +197,7 @@ def test_the_last_screen_names_the_few_who_lost_most(tmp_path: Path) -> None:
     starter.start(starter.pservers())
     job.settle()
     tell(job, 0, *([trainer, 100, 10 + trainer] for trainer in range(7)))
-    (line,) = ending.discards(job.roster)
+    (line,) = discards(job.roster)
     job.console.close()
     assert line.startswith("trainer 6: 16 of 100 gradients were discarded as too old; trainer 5: 15 of 100; ")
     assert line.endswith("; trainer 3: 13 of 100; 3 more trainers: 33 of 300")

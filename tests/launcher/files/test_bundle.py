@@ -11,7 +11,7 @@ import pytest
 from launcher.errors import WorkspaceError
 from launcher.files.bundle import bundle
 from launcher.files.dispatch import RUNTIME, Dispatch, DispatchState
-from launcher.files.package import Entry, Package, runtime_package
+from launcher.files.package import Package, TreeEntry, runtime_package
 from launcher.system.digests import DIGEST_SIZE
 from tests.launcher.dispatching import RUNTIME_DIR, greeted, run
 from tests.runtime.agent.driven_node import Node
@@ -104,7 +104,7 @@ def test_the_runtime_is_published_once_and_found_again(
 def test_a_bundle_that_is_none_is_told_and_leaves_nothing(make_node: Callable[..., Node]) -> None:
     content = b"no bundle"
     digest = hashlib.blake2b(content, digest_size=DIGEST_SIZE).hexdigest()
-    package = Package((Entry("bundle", 0o600, len(content), digest, content=content),))
+    package = Package((TreeEntry("bundle", 0o600, len(content), digest, content=content),))
     node = greeted(make_node)
     failed = run(
         node, Dispatch(node.link, package, tree=RUNTIME, dest=".paddle/runtime/x", unpacked_bytes=100)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from launcher.files.relay_plan import LEAST_BYTES, Member, Way, late, ways
+from launcher.files.relay_plan import LEAST_BYTES, Member, RelayWay, late, ways
 
 BIG = {"big": LEAST_BYTES}
 EVERYBODY = frozenset(BIG)
@@ -23,7 +23,7 @@ def lacking(node_id: int, files: dict[str, int] | None = None) -> Member:
 def test_few_bytes_go_to_every_node_directly() -> None:
     small = {"small": LEAST_BYTES // 10}
     found = ways([lacking(index, small) for index in range(5)], reaches_all)
-    assert found == [Way(index, frozenset(small), ()) for index in range(5)]
+    assert found == [RelayWay(index, frozenset(small), ()) for index in range(5)]
 
 
 def test_of_many_bytes_one_copy_leaves_and_goes_down_a_chain() -> None:
@@ -43,11 +43,11 @@ def test_a_node_that_has_all_gives_before_one_that_gets_it() -> None:
 def test_who_reaches_no_source_is_served_directly() -> None:
     found = ways([lacking(index) for index in range(4)], lambda node, _other: node != 2)
     by_id = {way.node_id: way for way in found}
-    assert by_id[2] == Way(2, frozenset(BIG), ())
+    assert by_id[2] == RelayWay(2, frozenset(BIG), ())
     assert by_id[3].sources
 
 
 def test_who_comes_late_asks_the_last_of_the_others() -> None:
     order = [lacking(index) for index in range(3)]
-    assert late(lacking(9), order, reaches_all) == Way(9, frozenset(), (2, 1, 0))
-    assert late(lacking(9), [], reaches_all) == Way(9, frozenset(BIG), ())
+    assert late(lacking(9), order, reaches_all) == RelayWay(9, frozenset(), (2, 1, 0))
+    assert late(lacking(9), [], reaches_all) == RelayWay(9, frozenset(BIG), ())

@@ -13,31 +13,35 @@ from launcher.errors import ExitCode
 from launcher.job import failure_report
 from launcher.job.causes import first_cause, judge, last_error
 from launcher.job.failure_report import report
-from launcher.nodes.failure import Failure, Kind, describe_exit
+from launcher.nodes.failure import Failure, FailureKind, describe_exit
 from launcher.nodes.incidents import RESTART, Incident
 
 
 def trainer(rank: int, what: str = "exit code 1", *tail: str, late: bool = False) -> Failure:
     return Failure(
-        Kind.EXIT, f"node-{'abc'[rank % 3]}", f"trainer-{rank}", what, tail, f"ws/log/node_{rank}/train.log",
+        FailureKind.EXIT, f"node-{'abc'[rank % 3]}", f"trainer-{rank}", what, tail, f"ws/log/node_{rank}/train.log",
         node_id=rank % 3, code=1, addresses=frozenset({f"10.0.0.{rank % 3 + 5}"}), late=late,
     )  # fmt: skip
 
 
-NODE = Failure(Kind.NODE_LOST, "node-b", "", "no word for 10 s", node_id=1, addresses=frozenset({"10.0.0.6"}))
+NODE = Failure(
+    FailureKind.NODE_LOST, "node-b", "", "no word for 10 s", node_id=1, addresses=frozenset({"10.0.0.6"})
+)
 PSERVER = Failure(
-    Kind.EXIT, "node-c", "pserver-2", "signal 9 (SIGKILL)", ("bye",), node_id=2, signal=9,
+    FailureKind.EXIT, "node-c", "pserver-2", "signal 9 (SIGKILL)", ("bye",), node_id=2, signal=9,
     addresses=frozenset({"10.0.0.7"}),
 )  # fmt: skip
-FROZEN = replace(PSERVER, kind=Kind.FROZEN, what="frozen: state T", signal=None, stacks="pid 7: state T")
-STALLED = replace(FROZEN, kind=Kind.STALLED)
+FROZEN = replace(
+    PSERVER, kind=FailureKind.FROZEN, what="frozen: state T", signal=None, stacks="pid 7: state T"
+)
+STALLED = replace(FROZEN, kind=FailureKind.STALLED)
 ERROR = trainer(0, "exit code 1", "Traceback (most recent call last):", '  File "x"', "ValueError: no")
 LATER = trainer(1, "exit code 3", "last words")
 ECHO = trainer(
     1, "exit code 1", "Traceback (most recent call last):", "PserverLost: 10.0.0.7:7164 did not answer"
 )
 RESET = trainer(0, "exit code 1", "ConnectionResetError: [Errno 104] Connection reset by peer")
-HUNG = replace(trainer(1, "hung: no step for 600 s"), kind=Kind.HUNG, code=None)
+HUNG = replace(trainer(1, "hung: no step for 600 s"), kind=FailureKind.HUNG, code=None)
 
 # (what failed, in order of arrival; the cause; the exit code)
 HISTORIES = [

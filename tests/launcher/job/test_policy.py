@@ -15,17 +15,17 @@ from launcher.job.policy import (
     backoff_s,
     decide,
 )
-from launcher.nodes.failure import Failure, Kind
+from launcher.nodes.failure import Failure, FailureKind
 
 PSERVER_NODES = (9,)
 
 
 def exit_of(name: str, *tail: str) -> Failure:
-    return Failure(Kind.EXIT, "n", name, "exit code 1", tail, node_id=0, code=1)
+    return Failure(FailureKind.EXIT, "n", name, "exit code 1", tail, node_id=0, code=1)
 
 
 def lost(node_id: int) -> Failure:
-    return Failure(Kind.NODE_LOST, f"n{node_id}", "", "no word", node_id=node_id)
+    return Failure(FailureKind.NODE_LOST, f"n{node_id}", "", "no word", node_id=node_id)
 
 
 def crew(*restarts: int) -> list[Trainer]:
@@ -127,7 +127,7 @@ def test_a_trainer_that_fails_beside_a_pserver_ends_the_job_unless_it_may_be_sta
 
 
 def test_one_that_might_recover_counts_only_when_others_died_of_it() -> None:
-    stalled = Failure(Kind.STALLED, "n", "trainer-0", "frozen", node_id=0)
+    stalled = Failure(FailureKind.STALLED, "n", "trainer-0", "frozen", node_id=0)
     assert decide(ALONE, crew(0, 0), (), [exit_of("trainer-1"), stalled]).restart == names(1)
     assert decide(ALONE, crew(0, 0), (), [exit_of("trainer-1", RESET), stalled]).restart == names(0, 1)
 

@@ -16,7 +16,6 @@ from launcher.screen.console import Console
 from launcher.text import wrapping
 from launcher.text.output_events import (
     KINDS,
-    Backdrop,
     Ended,
     Event,
     Failed,
@@ -155,21 +154,6 @@ def test_another_console_that_shows_the_watched_events_shows_the_same() -> None:
     first = plain(act)
     assert tuple(watched) == EVENTS
     assert [*plain(show_all), "unwatched"] == first
-
-
-def test_a_newcomer_learns_how_things_are() -> None:
-    backdrop = Backdrop()
-    for event in (*EVENTS, NodeState(0, "lost"), NodeState(1, "stopped")):
-        backdrop.take(event)
-    assert backdrop.events() == (
-        EVENTS[0],
-        EVENTS[1],
-        NodeState(1, "stopped"),
-        NodeState(0, "lost"),
-        EVENTS[5],
-        EVENTS[9],
-        EVENTS[10],
-    )
 
 
 @pytest.mark.parametrize("code", ExitCode)
