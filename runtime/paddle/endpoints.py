@@ -71,13 +71,13 @@ def endpoint_of(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def check_endpoints(endpoints: Sequence[str], what: str) -> None:
-    """Check that each is an endpoint, and none is there twice.
+def check_endpoints(endpoints: Sequence[str], what: str, *, first_port: int = 1) -> None:
+    """Check that each is an endpoint, and none is there twice; arguments as in `address_of`.
 
     Raises:
         ConfigError: one is not.
     """
-    found = [address_of(endpoint, what) for endpoint in endpoints]
+    found = [address_of(endpoint, what, first_port=first_port) for endpoint in endpoints]
     if len(set(found)) < len(found):
         twice = next(endpoint for endpoint, one in zip(endpoints, found, strict=True) if found.count(one) > 1)
         raise ConfigError(f"{what} {twice!r} is there twice: {', '.join(endpoints)}")

@@ -86,7 +86,7 @@ class DistributeTranspiler:
             raise FluidError("enable_dc_asgd corrects asynchronous training: pass sync_mode=False")
         self.trainer_id, self.trainers = trainer_id, trainers
         self.pserver_endpoints = [each.strip() for each in pservers.split(",") if each.strip()]
-        check_endpoints(self.pserver_endpoints, "pservers: endpoint")
+        check_endpoints(self.pserver_endpoints, "pservers: endpoint", first_port=0)
         self._program, self._startup = program, startup
         self._origin, self._origin_startup = program.clone(), startup.clone()
         block = self._origin.global_block()
