@@ -14,10 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
+from paddle.endpoints import check_endpoints
 from paddle.errors import ConfigError
 from paddle.flags import parse_bool
 
 GLOG_MAX_LOG_SIZE = 1800  # glog's own default, megabytes
+_SERVERS, _SPARSE_SERVERS = "PADDLE_PSERVERS_IP_PORT_LIST", "PADDLE_PSERVERS_SPARSE_IP_PORT_LIST"
 _INIT_PREFIX = "PADDLE_INIT_"
 
 
@@ -90,8 +92,8 @@ class JobEnvironment:
             pserver_patience_s=_number(env, "PADDLE_PSERVER_PATIENCE_S") or 0,
             pserver_state_dir=env.get("PADDLE_PSERVER_STATE_DIR", ""),
             trainer_endpoints=_list(env, "PADDLE_TRAINER_ENDPOINTS"),
-            endpoints=_list(env, "PADDLE_PSERVERS_IP_PORT_LIST"),
-            sparse_endpoints=_list(env, "PADDLE_PSERVERS_SPARSE_IP_PORT_LIST"),
+            endpoints=_list(env, _SERVERS),
+            sparse_endpoints=_list(env, _SPARSE_SERVERS),
             init_flags=MappingProxyType(
                 {
                     name.removeprefix(_INIT_PREFIX).lower(): text
@@ -104,6 +106,15 @@ class JobEnvironment:
             glog_log_dir=Path(log_dir) if log_dir else None,
             glog_max_log_size=max(1, _number(env, "GLOG_max_log_size") or GLOG_MAX_LOG_SIZE),
         )
+
+    def check_servers(self) -> None:
+        """Check the endpoints of servers, before anybody connects to them.
+
+        Raises:
+            ConfigError: one is none; the message names the variable.
+        """
+        check_endpoints(self.endpoints, f"environment variable {_SERVERS}: endpoint")
+        check_endpoints(self.sparse_endpoints, f"environment variable {_SPARSE_SERVERS}: endpoint")
 
 
 def _number(env: Mapping[str, str], name: str) -> int | None:

@@ -109,6 +109,8 @@ class Membership:
         everyone = tuple(endpoints) or job.trainer_endpoints
         if not everyone:
             raise ConfigError("PADDLE_TRAINER_ENDPOINTS is not set: there are no other ranks to meet")
+        if not endpoints:
+            check_endpoints(everyone, "environment variable PADDLE_TRAINER_ENDPOINTS: endpoint")
         return cls.of(
             _rank(job, everyone) if rank is None else rank,
             everyone,

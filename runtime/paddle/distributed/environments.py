@@ -10,7 +10,8 @@ import os
 import secrets
 from collections.abc import Mapping, Sequence
 
-from paddle.distributed.nodes import Nodes, endpoint
+from paddle.distributed.nodes import Nodes
+from paddle.endpoints import endpoint_of
 
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 _NOT_HANDED_ON = ("PADDLE_REPORT_FD", "PADDLE_STACKS_SIGNAL")  # between an agent and this process alone
@@ -35,7 +36,7 @@ def shared(environ: Mapping[str, str], nodes: Nodes, processes: int) -> dict[str
 def of_trainers(nodes: Nodes, devices: Sequence[str], first_port: int) -> list[dict[str, str]]:
     """What tells each process of `launch` on this node who it is; ranks are node-major."""
     count = len(devices)
-    endpoints = [endpoint(ip, first_port + at) for ip in nodes.addresses for at in range(count)]
+    endpoints = [endpoint_of(ip, first_port + at) for ip in nodes.addresses for at in range(count)]
     first = nodes.index * count
     return [
         {
@@ -62,7 +63,7 @@ def of_pserver_job(endpoints: Sequence[tuple[str, int]], trainers: int) -> dict[
     ports = [str(port) for _, port in endpoints]
     addresses = ",".join(address for address, _ in endpoints)
     env = {
-        "PADDLE_PSERVERS_IP_PORT_LIST": ",".join(endpoint(*one) for one in endpoints),
+        "PADDLE_PSERVERS_IP_PORT_LIST": ",".join(endpoint_of(*one) for one in endpoints),
         "PADDLE_PSERVERS": addresses,
         "PADDLE_PSERVER_IPS": addresses,
         "PADDLE_PORT": ",".join(ports),
@@ -74,7 +75,7 @@ def of_pserver_job(endpoints: Sequence[tuple[str, int]], trainers: int) -> dict[
 
 def of_pserver(rank: int, own: tuple[str, int]) -> dict[str, str]:
     """What tells a pserver who it is."""
-    text = endpoint(*own)
+    text = endpoint_of(*own)
     return {
         "TRAINING_ROLE": "PSERVER",
         "PADDLE_TRAINING_ROLE": "PSERVER",

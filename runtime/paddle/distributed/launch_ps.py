@@ -12,9 +12,9 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from paddle.distributed import environments, front, misplaced, nodes, ports, script
-from paddle.distributed.nodes import Nodes, endpoint
+from paddle.distributed.nodes import Nodes
 from paddle.distributed.worker import Worker
-from paddle.endpoints import address_of
+from paddle.endpoints import address_of, endpoint_of
 from paddle.errors import ConfigError
 
 PORT = 6170
@@ -97,7 +97,7 @@ def _endpoints(given: argparse.Namespace, where: Nodes) -> list[tuple[str, int]]
             raise ConfigError(f"--endpoints: one is there twice: {given.endpoints}")
         for address, port in found:
             if address == where.own and ports.is_taken(address, port):
-                raise ConfigError(f"--endpoints: {endpoint(address, port)} is in use")
+                raise ConfigError(f"--endpoints: {endpoint_of(address, port)} is in use")
         return found
     count = given.server_num or COUNT
     first = ports.choose(

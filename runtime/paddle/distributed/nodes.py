@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from paddle.endpoints import host_of
 from paddle.errors import ConfigError
 
 ALONE = "127.0.0.1"
@@ -30,11 +31,6 @@ class Nodes:
         return self.addresses[self.index]
 
 
-def endpoint(address: str, port: int) -> str:
-    """`ip:port`, with brackets around an IPv6 address."""
-    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
-
-
 def resolve(cluster_node_ips: str | None, node_ip: str | None, environ: Mapping[str, str]) -> Nodes:
     """Put together what flags and environment say.
 
@@ -50,6 +46,9 @@ def resolve(cluster_node_ips: str | None, node_ip: str | None, environ: Mapping[
         where, text = "PADDLE_TRAINERS", given
     own = _bare(node_ip or environ.get("POD_IP", ""))
     addresses = tuple(map(_bare, text.split(","))) if text is not None else (own or ALONE,)
+    for address in filter(None, addresses):
+        said = where if text is not None else "--node_ip (POD_IP)"
+        host_of(address, f"{said}:", ports="--started_port (launch_ps: --start_port)")
     if not all(addresses) or len(set(addresses)) < len(addresses):
         raise ConfigError(f"{where}: expected different addresses such as 10.0.0.1,10.0.0.2, got {text!r}")
     _check_count(addresses, environ)

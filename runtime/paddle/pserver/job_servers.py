@@ -36,9 +36,10 @@ class JobServers:
             job: the environment.
 
         Raises:
-            ConfigError: nobody says where servers are.
+            ConfigError: nobody says where servers are, or the environment names what is no endpoint.
         """
         if endpoints is None:
+            job.check_servers()
             endpoints = job.endpoints
             sparse_endpoints = job.sparse_endpoints if sparse_endpoints is None else sparse_endpoints
         if not endpoints:

@@ -63,6 +63,8 @@ def resolve(given: Mapping[str, object], environment: JobEnvironment) -> Setting
             "trainers minus 1"
         )
     published = environment.endpoints and all(flags[name] == from_env[name] for name in _WHERE)
+    if published:
+        environment.check_servers()
     port, ports, sparse = (int(flags[name]) for name in ("port", "ports_num", "ports_num_for_sparse"))
     hosts = _hosts(str(flags["pservers"]), port)
     return Settings(

@@ -22,6 +22,16 @@ def test_brackets_of_ipv6_are_not_part_of_an_address() -> None:
     assert nodes.resolve("[fd00::1], fd00::2", "[fd00::2]", {}) == nodes.Nodes(("fd00::1", "fd00::2"), 1)
 
 
+@pytest.mark.parametrize("name", ["--cluster_node_ips", "PADDLE_TRAINERS", "POD_IP"])
+def test_a_node_with_a_port_in_its_address_is_told(name: str) -> None:
+    given = "10.0.0.1:6170" if name == "POD_IP" else "10.0.0.1:6170,10.0.0.2"
+    flag = given if name == "--cluster_node_ips" else None
+    with pytest.raises(
+        ConfigError, match=rf"{name}.*write 10\.0\.0\.1 here, and say the port 6170 as --start"
+    ):
+        nodes.resolve(flag, None, {} if flag else {name: given})
+
+
 @pytest.mark.parametrize("given", ["127.0.0.1:65536", "127.0.0.1:0", "10.0.0.1:6170,10.0.0.1:6170"])
 def test_endpoints_that_cannot_be_are_refused(
     given: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

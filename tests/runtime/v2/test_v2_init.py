@@ -67,6 +67,13 @@ def test_what_is_no_address_of_a_server_is_told_by_init(pservers: str, why: str)
         settings({"PADDLE_INIT_PSERVERS": pservers})
 
 
+def test_what_the_environment_names_as_a_server_and_is_none_is_told_by_init() -> None:
+    with pytest.raises(
+        ConfigError, match=r"PADDLE_PSERVERS_IP_PORT_LIST: endpoint '10\.0\.0\.1': .* no port"
+    ):
+        settings({**LAUNCHED, "PADDLE_PSERVERS_IP_PORT_LIST": "10.0.0.1"})
+
+
 def test_how_many_ports_servers_must_have_is_known_unless_the_launcher_says_where_they_are() -> None:
     assert settings({}, ports_num=2, ports_num_for_sparse=1).ports == (2, 1)
     assert settings(LAUNCHED).ports is None
