@@ -1,134 +1,159 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Convolution as matrix products over columns: forward, gradient of the images and gradient of the filters.
+"""conv2d, depthwise_conv2d, conv3d and their transposes over images (N, C, H, W) and volumes (N, C, D, H, W).
 
-Each image's windows become the columns of a matrix (C/groups kh kw, places); a few images at a time, so that their
-columns stay in the cache. Filters are (F, C/groups, kh, kw).
+A convolution is a cross-correlation, as is usual: kernels are not turned round. The kernels know no number of sides;
+each operator's shape rule does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 
-from paddle.backend import Array, array_module
-from paddle.ops.conv.window import Pair, Window, padded, shifted, unpadded, views
+from paddle.backend import Array
+from paddle.ops.base.errors import AttrError, ShapeError
+from paddle.ops.base.registry import Spec, gradient, operator
+from paddle.ops.conv.im2col import convolve, filter_gradient, image_gradient
+from paddle.ops.conv.window import Sizes, window_of
 
-# A second-level cache holds this many bytes of columns next to the filters; measured on x86 servers.
-_CHUNK_BYTES = 1 << 20
-_THIN = 32
-
-
-def convolve(x: Array, filters: Array, window: Window, groups: int) -> Array:
-    """Return (N, F, places down, places across)."""
-    count = filters.shape[0]
-    places = window.places(x.shape[2:])
-    if _few(places, groups):
-        return _convolve_few(x, filters, window, places)
-    matrix = filters.reshape(groups, count // groups, -1)
-    out = array_module(x).empty((len(x), groups, count // groups, places[0] * places[1]), x.dtype)
-    for part, columns in _columns(x, window, places, groups):
-        array_module(x).matmul(matrix, columns, out=out[part])
-    return out.reshape(len(x), count, *places)
+_SIDES = {2: "H, W", 3: "D, H, W"}
+_GRADIENT = "Input Filter Output@GRAD -> Input@GRAD Filter@GRAD"
 
 
-def filter_gradient(x: Array, dout: Array, filters: Array, window: Window, groups: int) -> Array:
-    """Return the gradient of the filters, their shape."""
-    xp = array_module(x)
-    places = dout.shape[2:]
-    if _few(places, groups):
-        by_filter = dout.swapaxes(0, 1).reshape(filters.shape[0], -1)
-        return (by_filter @ _rows(x, window, places)).reshape(filters.shape)
-    total = xp.zeros((groups, filters.shape[0] // groups, filters[0].size), filters.dtype)
-    rows = _grouped(dout, groups)
-    for part, columns in _columns(x, window, places, groups):
-        product = xp.matmul(rows[part], columns.swapaxes(-1, -2))
-        total += product[0] if len(product) == 1 else product.sum(axis=0)
-    return total.reshape(filters.shape)
+def _attrs(sides: int) -> dict[str, object]:
+    return {"strides": (1,) * sides, "paddings": (0,) * sides, "groups": 1, "dilations": (1,) * sides}
 
 
-def image_gradient(filters: Array, dout: Array, size: Pair, window: Window, groups: int) -> Array:
-    """Return the gradient of the images, (N, C, *size)."""
-    if _better_turned(filters, dout, size, window):
-        return _turned_convolution(filters, dout, window, groups)
-    xp = array_module(dout)
-    images, count = dout.shape[:2]
-    channels = filters.shape[1] * groups
-    places = dout.shape[2:]
-    matrix = filters.reshape(groups, count // groups, -1).swapaxes(-1, -2)
-    rows = _grouped(dout, groups)
-    room = padded(xp.broadcast_to(dout.dtype.type(0), (1, 1, *size)), window, places).shape[2:]
-    full = xp.zeros((images, channels, *room), dout.dtype)
-    chunk = _chunk(
-        channels * window.kernel[0] * window.kernel[1] * places[0] * places[1] * dout.dtype.itemsize
-    )
-    for first in range(0, images, chunk):
-        part = slice(first, first + chunk)
-        columns = xp.matmul(matrix, rows[part]).reshape(-1, channels, *window.kernel, *places)
-        for (i, j), distance in window.offsets():
-            target = shifted(full[part], window, places, distance)
-            target += columns[:, :, i, j]
-    return unpadded(full, window, *size)
+def _shape_rule(sides: int) -> Callable[..., Spec]:
+    def infer(
+        x: Spec, filters: Spec, *, strides: Sizes, paddings: Sizes, groups: int, dilations: Sizes
+    ) -> Spec:
+        _check_images(x, filters, sides)
+        count, per_group = filters.shape[:2]
+        if x.shape[1] != per_group * groups or count % groups:
+            raise ShapeError(
+                f"Input {x.shape} has {x.shape[1]} channels, which does not fit Filter {filters.shape}: with {groups} "
+                f"groups it takes {per_group * groups}, and {count} filters must divide into the groups"
+            )
+        window = window_of(filters.shape[2:], strides, paddings, dilations)
+        return Spec((x.shape[0], count, *window.places(x.shape[2:])), x.dtype)
+
+    return infer
 
 
-def _columns(x: Array, window: Window, places: Pair, groups: int) -> Iterator[tuple[slice, Array]]:
-    """Yield (slice of the images, their columns (m, groups, C/groups kh kw, places)); the array is used again."""
-    if window == Window((1, 1), (1, 1), (0, 0), window.dilations):
-        yield slice(None), _grouped(x, groups)
-        return
-    xp = array_module(x)
-    source = views(padded(x, window, places), window, places)
-    chunk = min(_chunk(source[:1].nbytes), len(x))
-    buffer = xp.empty((chunk, *source.shape[1:]), x.dtype)
-    for first in range(0, len(x), max(chunk, 1)):
-        part = source[first : first + chunk]
-        filled = buffer[: len(part)]
-        xp.copyto(filled, part)
-        yield slice(first, first + chunk), filled.reshape(len(part), groups, -1, places[0] * places[1])
+@operator("conv2d", "Input Filter -> Output", attrs=_attrs(2), infer=_shape_rule(2))
+@operator("depthwise_conv2d", "Input Filter -> Output", attrs=_attrs(2), infer=_shape_rule(2))
+@operator("conv3d", "Input Filter -> Output", attrs=_attrs(3), infer=_shape_rule(3))
+def conv(
+    x: Array, filters: Array, *, strides: Sizes, paddings: Sizes, groups: int, dilations: Sizes
+) -> Array:
+    """Return (N, F, *places), a place H' = (H + 2 padding - dilation (kh - 1) - 1) // stride + 1.
 
-
-def _few(places: Pair, groups: int) -> bool:
-    """Whether an image has so few places that products per image are too thin for BLAS to be fast."""
-    return groups == 1 and places[0] * places[1] < _THIN
-
-
-def _rows(x: Array, window: Window, places: Pair) -> Array:
-    """Return the windows of all images as rows, (N places, C kh kw)."""
-    source = views(padded(x, window, places), window, places)
-    return source.transpose(0, 4, 5, 1, 2, 3).reshape(
-        len(x) * places[0] * places[1], x.shape[1] * window.kernel[0] * window.kernel[1]
-    )
-
-
-def _convolve_few(x: Array, filters: Array, window: Window, places: Pair) -> Array:
-    matrix = filters.reshape(len(filters), filters[0].size)
-    product = (_rows(x, window, places) @ matrix.T).reshape(len(x), *places, len(filters))
-    return array_module(x).ascontiguousarray(product.transpose(0, 3, 1, 2))
-
-
-def _grouped(x: Array, groups: int) -> Array:
-    """Return images as (N, groups, channels / groups, places)."""
-    return x.reshape(len(x), groups, x.shape[1] // groups, x.shape[2] * x.shape[3])
-
-
-def _chunk(bytes_per_image: int) -> int:
-    return max(1, _CHUNK_BYTES // max(bytes_per_image, 1))
-
-
-def _better_turned(filters: Array, dout: Array, size: Pair, window: Window) -> bool:
-    """Whether convolving dOut with turned filters costs less than adding columns back into images.
-
-    It is as many products only where dOut is no larger than the images; then copying columns beats adding them.
+    Filters are (F, C/groups, *kernel).
     """
-    if window.strides != (1, 1) or any(
-        pad > reach - 1 for pad, reach in zip(window.paddings, window.extent, strict=True)
-    ):
-        return False
-    enlarged = dout.shape[1] * size[0] * size[1]
-    return filters.shape[1] >= 32 and bool(enlarged <= filters.shape[1] * dout.shape[2] * dout.shape[3])
+    return convolve(x, filters, window_of(filters.shape[2:], strides, paddings, dilations), groups)
 
 
-def _turned_convolution(filters: Array, dout: Array, window: Window, groups: int) -> Array:
-    count, per_group = filters.shape[:2]
-    split = filters.reshape(groups, count // groups, per_group, *window.kernel)[..., ::-1, ::-1]
-    turned = split.swapaxes(1, 2).reshape(groups * per_group, count // groups, *window.kernel)
-    down, across = (reach - 1 - pad for reach, pad in zip(window.extent, window.paddings, strict=True))
-    return convolve(dout, turned, Window(window.kernel, (1, 1), (down, across), window.dilations), groups)
+@gradient("conv2d", _GRADIENT)
+@gradient("depthwise_conv2d", _GRADIENT)
+@gradient("conv3d", _GRADIENT)
+def conv_grad(
+    x: Array,
+    filters: Array,
+    dout: Array,
+    *,
+    strides: Sizes,
+    paddings: Sizes,
+    groups: int,
+    dilations: Sizes,
+    needs: frozenset[str],
+) -> tuple[Array | None, Array | None]:
+    """Gradients of the images and of the filters."""
+    window = window_of(filters.shape[2:], strides, paddings, dilations)
+    dx = image_gradient(filters, dout, x.shape[2:], window, groups) if "Input@GRAD" in needs else None
+    return dx, filter_gradient(x, dout, filters, window, groups) if "Filter@GRAD" in needs else None
+
+
+def _transposed_shape_rule(sides: int) -> Callable[..., Spec]:
+    def infer(
+        x: Spec,
+        filters: Spec,
+        *,
+        output_size: Sizes,
+        strides: Sizes,
+        paddings: Sizes,
+        groups: int,
+        dilations: Sizes,
+    ) -> Spec:
+        _check_images(x, filters, sides)
+        if x.shape[1] != filters.shape[0] or filters.shape[0] % groups:
+            raise ShapeError(
+                f"Input {x.shape} has {x.shape[1]} channels, which does not fit Filter {filters.shape}: it takes "
+                f"{filters.shape[0]}, and they must divide into {groups} groups"
+            )
+        window = window_of(filters.shape[2:], strides, paddings, dilations)
+        size = output_size or window.grown(x.shape[2:])
+        if output_size and -1 not in x.shape[2:] and window.places(size) != x.shape[2:]:
+            raise AttrError(
+                f"output_size {output_size} does not give an image of {x.shape[2:]} under {window}"
+            )
+        return Spec((x.shape[0], filters.shape[1] * groups, *size), x.dtype)
+
+    return infer
+
+
+@operator(
+    "conv2d_transpose",
+    "Input Filter -> Output",
+    attrs={"output_size": (), **_attrs(2)},
+    infer=_transposed_shape_rule(2),
+)
+@operator(
+    "conv3d_transpose",
+    "Input Filter -> Output",
+    attrs={"output_size": (), **_attrs(3)},
+    infer=_transposed_shape_rule(3),
+)
+def conv_transpose(
+    x: Array,
+    filters: Array,
+    *,
+    output_size: Sizes,
+    strides: Sizes,
+    paddings: Sizes,
+    groups: int,
+    dilations: Sizes,
+) -> Array:
+    """Return images (N, F, *sizes), H' = (H - 1) stride - 2 padding + dilation (kh - 1) + 1.
+
+    Filters are (C, F/groups, *kernel). A convolution with them makes images like the input of what comes out.
+    """
+    window = window_of(filters.shape[2:], strides, paddings, dilations)
+    return image_gradient(filters, x, output_size or window.grown(x.shape[2:]), window, groups)
+
+
+@gradient("conv2d_transpose", _GRADIENT)
+@gradient("conv3d_transpose", _GRADIENT)
+def conv_transpose_grad(
+    x: Array,
+    filters: Array,
+    dout: Array,
+    *,
+    strides: Sizes,
+    paddings: Sizes,
+    groups: int,
+    dilations: Sizes,
+    needs: frozenset[str],
+) -> tuple[Array | None, Array | None]:
+    """The images' gradient is a convolution of dOut."""
+    window = window_of(filters.shape[2:], strides, paddings, dilations)
+    dx = convolve(dout, filters, window, groups) if "Input@GRAD" in needs else None
+    return dx, filter_gradient(dout, x, filters, window, groups) if "Filter@GRAD" in needs else None
+
+
+def _check_images(x: Spec, filters: Spec, sides: int) -> None:
+    if len(x.shape) != 2 + sides or len(filters.shape) != 2 + sides or x.dtype != filters.dtype:
+        kernel = ", ".join(f"k{side.lower()}" for side in _SIDES[sides].split(", "))
+        raise ShapeError(
+            f"expected Input (N, C, {_SIDES[sides]}) and Filter (F, C, {kernel}) of one dtype, got {x.shape} "
+            f"{x.dtype} and {filters.shape} {filters.dtype}"
+        )

@@ -1,61 +1,75 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Windows that slide over images (N, C, H, W): sizes, views and the way back."""
+"""Windows that slide over images (N, C, H, W) or volumes (N, C, D, H, W): sizes, views and the way back."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from itertools import product
 
 from paddle.backend import Array, array_module
 from paddle.ops.base.errors import AttrError, ShapeError
 
-Pair = tuple[int, int]
+Sizes = tuple[int, ...]
+"""A number for each side of an image (vertical, horizontal) or volume (depth, vertical, horizontal)."""
+
+_EACH = (slice(None), slice(None))  # every image, every channel
 
 
 @dataclass(frozen=True)
 class Window:
-    """Size of a kernel and how it moves; all pairs are (vertical, horizontal)."""
+    """Size of a kernel and how it moves, one number a side each."""
 
-    kernel: Pair
-    strides: Pair
-    paddings: Pair
-    dilations: Pair = (1, 1)
+    kernel: Sizes
+    strides: Sizes
+    paddings: Sizes
+    dilations: Sizes
 
     def __post_init__(self) -> None:
-        pairs = (self.kernel, self.strides, self.paddings, self.dilations)
-        if any(len(pair) != 2 for pair in pairs) or min(self.kernel + self.strides + self.dilations) < 1:
-            raise AttrError(f"a window needs positive (vertical, horizontal) pairs, got {self}")
+        rank = len(self.kernel)
+        others = (self.strides, self.paddings, self.dilations)
+        if (
+            not rank
+            or any(len(each) != rank for each in others)
+            or min(self.kernel + self.strides + self.dilations) < 1
+        ):
+            raise AttrError(f"a window needs positive numbers, as many each, got {self}")
         if min(self.paddings) < 0:
             raise AttrError(f"paddings must not be negative, got {self.paddings}")
 
-    @property
-    def extent(self) -> Pair:
+    @cached_property
+    def extent(self) -> Sizes:
         """How many rows and columns a dilated kernel reaches over."""
-        return (
-            self.dilations[0] * (self.kernel[0] - 1) + 1,
-            self.dilations[1] * (self.kernel[1] - 1) + 1,
+        return tuple(
+            dilation * (size - 1) + 1 for dilation, size in zip(self.dilations, self.kernel, strict=True)
         )
 
-    def places(self, size: tuple[int, ...], ceil_mode: bool = False) -> Pair:
-        """Return how many windows fit below and beside each other; -1 where the image's size is unknown.
+    def places(self, size: Sizes, ceil_mode: bool = False) -> Sizes:
+        """Return how many windows fit along each side; -1 where the size is unknown.
 
         Args:
-            size: (height, width) of the image.
+            size: (height, width) of the image, or (depth, height, width).
             ceil_mode: count a last window that reaches over the edge.
 
         Raises:
+            AttrError: the window has another number of sides.
             ShapeError: not one fits.
         """
-        down, across = (
+        if len(size) != len(self.kernel):
+            raise AttrError(f"expected a window of {len(size)} numbers over {size}, got {self}")
+        return tuple(
             self._along(axis, each, ceil_mode) if each >= 0 else -1 for axis, each in enumerate(size)
         )
-        return down, across
 
-    def offsets(self) -> Iterator[tuple[Pair, Pair]]:
-        """Yield (place in the kernel, distance from the window's corner) for each cell of the kernel."""
-        for i in range(self.kernel[0]):
-            for j in range(self.kernel[1]):
-                yield (i, j), (i * self.dilations[0], j * self.dilations[1])
+    def grown(self, places: Sizes) -> Sizes:
+        """Return the smallest image that has so many places; -1 where their number is unknown."""
+        return tuple(
+            (count - 1) * stride - 2 * pad + reach if count >= 0 else -1
+            for count, stride, pad, reach in zip(
+                places, self.strides, self.paddings, self.extent, strict=True
+            )
+        )
 
     def _along(self, axis: int, size: int, ceil_mode: bool) -> int:
         room = size + 2 * self.paddings[axis] - self.extent[axis]
@@ -64,49 +78,70 @@ class Window:
         return (room + (self.strides[axis] - 1 if ceil_mode else 0)) // self.strides[axis] + 1
 
 
-def padded(x: Array, window: Window, places: Pair, value: float = 0.0) -> Array:
-    """Return the images with the window's padding around them, and as much after them as its last place needs."""
-    _, _, height, width = x.shape
-    top, left = window.paddings
-    full_height = max((places[0] - 1) * window.strides[0] + window.extent[0], top + height)
-    full_width = max((places[1] - 1) * window.strides[1] + window.extent[1], left + width)
-    if (full_height, full_width) == (height, width):
+@lru_cache(maxsize=256)
+def window_of(kernel: Sizes, strides: Sizes, paddings: Sizes, dilations: Sizes) -> Window:
+    """Return the window; the same one for the same numbers, since every step of a program asks again."""
+    return Window(kernel, strides, paddings, dilations)
+
+
+def padded_size(size: Sizes, window: Window, places: Sizes) -> Sizes:
+    """Return the size of an image with its padding, and as much after it as its last place needs."""
+    sides = zip(size, places, window.strides, window.paddings, window.extent, strict=True)
+    return tuple(max((count - 1) * stride + reach, pad + each) for each, count, stride, pad, reach in sides)
+
+
+def padded(x: Array, window: Window, places: Sizes, value: float = 0.0) -> Array:
+    """Return the images with `value` around them, as far as `padded_size` says."""
+    full_size = padded_size(x.shape[2:], window, places)
+    if full_size == x.shape[2:]:
         return x
-    full = array_module(x).full((*x.shape[:2], full_height, full_width), value, x.dtype)
-    full[:, :, top : top + height, left : left + width] = x
+    full = array_module(x).full((*x.shape[:2], *full_size), value, x.dtype)
+    full[_inner(window, x.shape[2:])] = x
     return full
 
 
-def views(full: Array, window: Window, places: Pair) -> Array:
-    """Return a read-only view (N, C, kernel height, kernel width, places down, places across) of padded images."""
-    images, channels, down, across = full.strides
+def views(full: Array, window: Window, places: Sizes) -> Array:
+    """Return a read-only view (N, C, *kernel, *places) of padded images.
+
+    Element [n, c, i.., p..] is full[n, c, i · dilation + p · stride, ..]: cells overlap in memory.
+    """
+    images, channels, *steps = full.strides
     return array_module(full).lib.stride_tricks.as_strided(
         full,
         shape=(*full.shape[:2], *window.kernel, *places),
         strides=(
             images,
             channels,
-            down * window.dilations[0],
-            across * window.dilations[1],
-            down * window.strides[0],
-            across * window.strides[1],
+            *(step * dilation for step, dilation in zip(steps, window.dilations, strict=True)),
+            *(step * stride for step, stride in zip(steps, window.strides, strict=True)),
         ),
     )
 
 
-def shifted(full: Array, window: Window, places: Pair, distance: Pair) -> Array:
-    """Return a view (N, C, places down, places across) of the cell at a distance from each window's corner."""
-    (down, across), (step_down, step_across) = distance, window.strides
-    return full[
-        :,
-        :,
-        down : down + (places[0] - 1) * step_down + 1 : step_down,
-        across : across + (places[1] - 1) * step_across + 1 : step_across,
-    ]
+def cells(full: Array, window: Window, places: Sizes) -> Iterator[tuple[Sizes, Array]]:
+    """Yield (cell of the kernel, view (N, C, *places) of what it lies over at each place) of padded images."""
+    for cell, part in _parts(window, places):
+        yield cell, full[part]
 
 
-def unpadded(full: Array, window: Window, height: int, width: int) -> Array:
-    """Return the images without their padding, contiguous."""
-    top, left = window.paddings
-    inner = full[:, :, top : top + height, left : left + width]
+def unpadded(full: Array, window: Window, size: Sizes) -> Array:
+    """Return the images of a size without their padding, contiguous."""
+    inner = full[_inner(window, size)]
     return inner if inner.shape == full.shape else array_module(full).ascontiguousarray(inner)
+
+
+def _inner(window: Window, size: Sizes) -> tuple[slice, ...]:
+    sides = zip(window.paddings, size, strict=True)
+    return (*_EACH, *(slice(pad, pad + each) for pad, each in sides))
+
+
+@lru_cache(maxsize=256)
+def _parts(window: Window, places: Sizes) -> tuple[tuple[Sizes, tuple[slice, ...]], ...]:
+    """Return (cell of the kernel, part of the padded images that it lies over) for each cell."""
+    found = []
+    for cell in product(*map(range, window.kernel)):
+        sides = zip(cell, window.dilations, places, window.strides, strict=True)
+        starts = [(at * dilation, count, step) for at, dilation, count, step in sides]
+        slices = (slice(start, start + (count - 1) * step + 1, step) for start, count, step in starts)
+        found.append((cell, (*_EACH, *slices)))
+    return tuple(found)
