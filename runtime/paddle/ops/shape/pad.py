@@ -1,107 +1,94 @@
 # SPDX-License-Identifier: Apache-2.0
-"""pad, crop and slice: more of X around it, or less of it."""
+"""pad and pad2d: more of X around it, of one value, mirrored, or as its edge is."""
 
 from __future__ import annotations
 
 from paddle.backend import Array, array_module
 from paddle.ops.base.errors import AttrError, ShapeError
 from paddle.ops.base.registry import Spec, gradient, operator
-from paddle.ops.base.shapes import axis_of
+from paddle.ops.shape.spread_matrix import Matrix, applied, padding, taken_back
 
 Sizes = tuple[int, ...]
+_MODES = ("constant", "reflect", "edge")
 
 
 def _infer_pad(x: Spec, *, paddings: Sizes) -> Spec:
     if len(paddings) != 2 * len(x.shape) or any(size < 0 for size in paddings):
         raise AttrError(f"paddings: expected (before, after) for each size of X {x.shape}, got {paddings}")
-    ends = zip(x.shape, paddings[::2], paddings[1::2], strict=True)
-    return x._replace(shape=tuple(-1 if size < 0 else before + size + after for size, before, after in ends))
+    return _grown(x, paddings)
 
 
 @operator("pad", "X -> Out", attrs={"paddings": tuple, "pad_value": 0.0}, infer=_infer_pad)
 def pad(x: Array, *, paddings: Sizes, pad_value: float) -> Array:
     """Return X with paddings[2i] values before and paddings[2i + 1] after it along dimension i."""
-    widths = tuple(zip(paddings[::2], paddings[1::2], strict=True))
-    return array_module(x).pad(x, widths, constant_values=pad_value)
+    return array_module(x).pad(x, _pairs(paddings), constant_values=pad_value)
 
 
 @gradient("pad", "Out@GRAD -> X@GRAD")
 def pad_grad(dout: Array, *, paddings: Sizes) -> Array:
     """The inner part of dOut."""
-    ends = zip(dout.shape, paddings[::2], paddings[1::2], strict=True)
-    return dout[tuple(slice(before, size - after) for size, before, after in ends)]
+    ends = zip(dout.shape, _pairs(paddings), strict=True)
+    return dout[tuple(slice(before, size - after) for size, (before, after) in ends)]
 
 
-def _infer_crop(x: Spec, y: Spec | None, *, offsets: Sizes, shape: Sizes) -> Spec:
-    wanted = y.shape if y is not None else shape
-    if len(wanted) != len(x.shape) or len(offsets) != len(x.shape):
+def _infer_pad2d(x: Spec, *, paddings: Sizes, mode: str, data_format: str) -> Spec:
+    if len(x.shape) != 4 or data_format not in ("NCHW", "NHWC"):
+        raise ShapeError(f"expected X (N, C, H, W) or (N, H, W, C), got {x.shape} as {data_format}")
+    if len(paddings) != 4 or min(paddings) < 0 or mode not in _MODES:
         raise AttrError(
-            f"crop: X {x.shape} needs offsets and a shape of as many sizes, got {offsets} and {wanted}"
+            f"expected paddings (top, bottom, left, right) and one of {_MODES}, got {paddings} {mode!r}"
         )
-    for size, offset, part in zip(x.shape, offsets, wanted, strict=True):
-        if offset < 0 or (size >= 0 and part >= 0 and offset + part > size):
-            raise ShapeError(f"crop: {wanted} at {offsets} is not inside of X {x.shape}")
-    return x._replace(shape=tuple(wanted))
-
-
-@operator("crop", "X Y? -> Out", attrs={"offsets": tuple, "shape": ()}, infer=_infer_crop)
-def crop(x: Array, y: Array | None, *, offsets: Sizes, shape: Sizes) -> Array:
-    """Return the part of X at the offsets, of Y's shape or of the given one (-1: all that is left)."""
-    return x[_window(x.shape, offsets, y.shape if y is not None else shape)]
-
-
-@gradient("crop", "X Y? Out@GRAD -> X@GRAD")
-def crop_grad(x: Array, y: Array | None, dout: Array, *, offsets: Sizes, shape: Sizes) -> Array:
-    """dOut with zeros around it."""
-    dx = array_module(x).zeros(x.shape, x.dtype)
-    dx[_window(x.shape, offsets, dout.shape)] = dout
-    return dx
-
-
-def _infer_slice(x: Spec, *, axes: Sizes, starts: Sizes, ends: Sizes, decrease_axis: Sizes) -> Spec:
-    if not len(axes) == len(starts) == len(ends):
-        raise AttrError(f"axes, starts and ends must be as many, got {axes}, {starts}, {ends}")
-    sizes = list(x.shape)
-    for axis, start, end in zip(axes, starts, ends, strict=True):
-        at = axis_of(axis, len(sizes))
-        sizes[at] = -1 if sizes[at] < 0 else len(range(*slice(start, end).indices(sizes[at])))
-    return x._replace(shape=_decreased(tuple(sizes), decrease_axis))
+    return _grown(x, _of_all(paddings, data_format))
 
 
 @operator(
-    "slice",
-    "Input -> Out",
-    attrs={"axes": tuple, "starts": tuple, "ends": tuple, "decrease_axis": ()},
-    infer=_infer_slice,
+    "pad2d",
+    "X -> Out",
+    attrs={"paddings": (0, 0, 0, 0), "mode": "constant", "pad_value": 0.0, "data_format": "NCHW"},
+    infer=_infer_pad2d,
 )
-def slice_(x: Array, *, axes: Sizes, starts: Sizes, ends: Sizes, decrease_axis: Sizes) -> Array:
-    """Return starts[i]:ends[i] of axis axes[i], negative numbers counted from the end, as a view."""
-    part = x[_slices(x.ndim, axes, starts, ends)]
-    return part.reshape(_decreased(part.shape, decrease_axis)) if decrease_axis else part
+def pad2d(x: Array, *, paddings: Sizes, mode: str, pad_value: float, data_format: str) -> Array:
+    """Return images with rows above and below, columns left and right: of one value, mirrored, or those of the edge."""
+    if mode == "constant":
+        return pad(x, paddings=_of_all(paddings, data_format), pad_value=pad_value)
+    images = _channels_first(x, data_format)
+    return _restored(applied(images, *_matrices(images.shape, paddings, mode)), data_format)
 
 
-@gradient("slice", "Input Out@GRAD -> Input@GRAD")
-def slice_grad(x: Array, dout: Array, *, axes: Sizes, starts: Sizes, ends: Sizes) -> Array:
-    """dOut with zeros around it."""
-    dx = array_module(x).zeros(x.shape, x.dtype)
-    part = dx[_slices(x.ndim, axes, starts, ends)]
-    part[...] = dout.reshape(part.shape)
-    return dx
+@gradient("pad2d", "X Out@GRAD -> X@GRAD")
+def pad2d_grad(x: Array, dout: Array, *, paddings: Sizes, mode: str, data_format: str) -> Array:
+    """dOut, with what went to the border brought back to where it came from."""
+    if mode == "constant":
+        return pad_grad(dout, paddings=_of_all(paddings, data_format))
+    images = _channels_first(x, data_format)
+    matrices = _matrices(images.shape, paddings, mode)
+    return _restored(taken_back(_channels_first(dout, data_format), *matrices), data_format)
 
 
-def _window(x: Sizes, offsets: Sizes, shape: Sizes) -> tuple[slice, ...]:
-    parts = zip(x, offsets, shape, strict=True)
-    return tuple(slice(offset, size if part < 0 else offset + part) for size, offset, part in parts)
+def _pairs(paddings: Sizes) -> tuple[Sizes, ...]:
+    return tuple(zip(paddings[::2], paddings[1::2], strict=True))
 
 
-def _slices(rank: int, axes: Sizes, starts: Sizes, ends: Sizes) -> tuple[slice, ...]:
-    slices = [slice(None)] * rank
-    for axis, start, end in zip(axes, starts, ends, strict=True):
-        slices[axis] = slice(start, end)
-    return tuple(slices)
+def _grown(x: Spec, paddings: Sizes) -> Spec:
+    ends = zip(x.shape, _pairs(paddings), strict=True)
+    return x._replace(
+        shape=tuple(-1 if size < 0 else before + size + after for size, (before, after) in ends)
+    )
 
 
-def _decreased(shape: Sizes, decrease_axis: Sizes) -> Sizes:
-    if not decrease_axis:
-        return shape
-    return tuple(size for axis, size in enumerate(shape) if axis not in decrease_axis) or (1,)
+def _of_all(paddings: Sizes, data_format: str) -> Sizes:
+    """Return the paddings of all four dimensions, as `pad` takes them, from those of the sides."""
+    return (0, 0, 0, 0, *paddings) if data_format == "NCHW" else (0, 0, *paddings, 0, 0)
+
+
+def _matrices(images: Sizes, paddings: Sizes, mode: str) -> tuple[Matrix, Matrix]:
+    top, bottom, left, right = paddings
+    return padding(images[2], top, bottom, mode), padding(images[3], left, right, mode)
+
+
+def _channels_first(x: Array, data_format: str) -> Array:
+    return x if data_format == "NCHW" else array_module(x).moveaxis(x, 3, 1)
+
+
+def _restored(x: Array, data_format: str) -> Array:
+    return x if data_format == "NCHW" else array_module(x).moveaxis(x, 1, 3)

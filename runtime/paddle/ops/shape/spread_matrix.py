@@ -28,12 +28,9 @@ def taken_back(dout: Array, rows: Matrix, columns: Matrix) -> Array:
 
 
 def padding(size: int, before: int, after: int, mode: str) -> Matrix:
-    """Return (before + size + after, size): constant pads with nothing, reflect and edge with what is there."""
+    """Return (before + size + after, size): what is around is the mirrored ("reflect") or the outermost ("edge")."""
     places = np.arange(size)
-    if mode == "constant":
-        numbers = np.pad(places, (before, after), constant_values=-1)
-    else:
-        numbers = np.pad(places, (before, after), mode="reflect" if mode == "reflect" else "edge")
+    numbers = np.pad(places, (before, after), mode="reflect" if mode == "reflect" else "edge")
     return np.asarray(numbers[:, None] == places, np.float64)
 
 
