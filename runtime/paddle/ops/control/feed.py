@@ -1,12 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""feed and fetch: say in program files what is fed and fetched, and in which order.
-
-Programs are fed and fetched by name; these operators stand in files and are taken out when one is read.
-"""
+"""feed and fetch: say in program files what is fed and fetched, and in which order; read: a reader's next batch."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 from paddle.ops.base.registry import operator
 
@@ -21,3 +18,20 @@ def feed(x: Any) -> Any:
 def fetch(x: Any) -> Any:
     """Return X."""
     return x
+
+
+class BatchSource(Protocol):
+    """What a reader's variable holds."""
+
+    def read(self) -> list[Any]:
+        """Return the values of the next batch, arrays or `LoDArray`s; wait for it.
+
+        Raises:
+            EndOfData: there is none.
+        """
+
+
+@operator("read", "Reader -> Out*+", has_effect=True)
+def read(reader: BatchSource) -> list[Any]:
+    """Return the values of the next batch."""
+    return reader.read()

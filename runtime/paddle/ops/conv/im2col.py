@@ -126,7 +126,7 @@ def _better_turned(filters: Array, dout: Array, size: Sizes, window: Window) -> 
     ):
         return False
     enlarged = dout.shape[1] * prod(size)
-    return filters.shape[1] >= 32 and enlarged <= filters.shape[1] * prod(dout.shape[2:])
+    return filters.shape[1] >= 32 and bool(enlarged <= filters.shape[1] * prod(dout.shape[2:]))
 
 
 def _turned_convolution(filters: Array, dout: Array, window: Window, groups: int) -> Array:

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""cross_entropy of probabilities: -ln p[label], or -sum of label ln p; ln is kept within 1e20."""
+"""cross_entropy of probabilities: -ln p[label], or -sum of label ln p; ln is kept within 1e20.
+
+cross_entropy2 is that of classes and keeps what its gradient needs: the probabilities at the labels.
+"""
 
 from __future__ import annotations
 
@@ -54,3 +57,31 @@ def cross_entropy_grad(x: Array, label: Array, dy: Array, *, soft_label: bool, i
 def _bounded_log(p: Array) -> Array:
     logs: Array = array_module(p).log(p)
     return logs.clip(-_GREATEST, _GREATEST)
+
+
+def _infer_kept(x: Spec, label: Spec) -> tuple[Spec, Spec, Spec]:
+    labels.check(x, label, soft_label=False)
+    costs = x._replace(shape=(*x.shape[:-1], 1))
+    return costs, Spec((0, *x.shape), x.dtype), costs._replace(lod_level=0)
+
+
+@operator(
+    "cross_entropy2",
+    "X Label -> Y XShape~ MatchX~",
+    attrs={"ignore_index": -100},
+    infer=_infer_kept,
+)
+def cross_entropy2(x: Array, label: Array, *, ignore_index: int) -> tuple[Array, Array, Array]:
+    """Return one cost a row (..., 1), an empty array that knows X's shape, and the probabilities at the labels."""
+    cost = cross_entropy(x, label, soft_label=False, ignore_index=ignore_index)
+    rows, classes, _ = labels.picked(label, x.shape[-1], ignore_index)
+    matched = x.reshape(-1, x.shape[-1])[rows, classes].reshape(cost.shape)
+    return cost, array_module(x).zeros((0, *x.shape), x.dtype), matched
+
+
+@gradient("cross_entropy2", "Label MatchX XShape Y@GRAD -> X@GRAD")
+def cross_entropy2_grad(label: Array, matched: Array, shape: Array, dy: Array, *, ignore_index: int) -> Array:
+    """dX = -dY / X at the label, 0 elsewhere."""
+    xp = array_module(dy)
+    spread = xp.broadcast_to(matched, shape.shape[1:])
+    return cross_entropy_grad(spread, label, dy, soft_label=False, ignore_index=ignore_index)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""elementwise_add, sub, mul, div, max, min, pow: X op Y, with Y spread over X at `axis`."""
+"""elementwise_add, sub, mul, div, max, min, pow, mod, floordiv: X op Y, with Y spread over X at `axis`."""
 
 from __future__ import annotations
 
@@ -130,3 +130,22 @@ def _chosen(
 ) -> tuple[Array, Array | None]:
     dx: Any = dout * takes_x
     return dx, summed_like(dout - dx, y, axis) if "Y@GRAD" in needs else None
+
+
+def _infer_whole(x: Spec, y: Spec, *, axis: int) -> Spec:
+    check(x.shape, y.shape, axis)
+    if x.dtype != y.dtype:
+        raise ShapeError(f"X is {x.dtype}, Y is {y.dtype}: cast one of them")
+    return x
+
+
+@operator("elementwise_mod", "X Y -> Out", attrs={"axis": -1}, infer=_infer_whole)
+def elementwise_mod(x: Array, y: Array, *, axis: int) -> Array:
+    """Out = what is left of X over Y, with the sign of Y."""
+    return x % aligned(x, y, axis)
+
+
+@operator("elementwise_floordiv", "X Y -> Out", attrs={"axis": -1}, infer=_infer_whole)
+def elementwise_floordiv(x: Array, y: Array, *, axis: int) -> Array:
+    """Out = X over Y, rounded down."""
+    return x // aligned(x, y, axis)

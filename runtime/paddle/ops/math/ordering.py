@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""cumsum, argsort and reverse: running sums along an axis, its order, and the other way round."""
+"""cumsum, argsort, reverse along an axis; top_k, arg_max, arg_min: where its greatest are, of equal ones the first."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from paddle.backend import Array, array_module
+from paddle.ops.base.errors import AttrError
 from paddle.ops.base.registry import Spec, gradient, operator
 from paddle.ops.base.shapes import axis_of
 
@@ -63,3 +64,54 @@ def reverse(x: Array, *, axis: tuple[int, ...]) -> Array:
 def reverse_grad(dout: Array, *, axis: tuple[int, ...]) -> Array:
     """Turn dOut round."""
     return array_module(dout).flip(dout, axis)
+
+
+def _infer_top_k(x: Spec, *, k: int) -> tuple[Spec, Spec]:
+    if not x.shape or k < 1 or 0 <= x.shape[-1] < k:
+        raise AttrError(f"k: expected 1 to {x.shape[-1:] or 0}, the last size of X, got {k}")
+    out = x._replace(shape=(*x.shape[:-1], k))
+    return out, out._replace(dtype=_INT64)
+
+
+@operator("top_k", "X -> Out Indices", attrs={"k": 1}, infer=_infer_top_k)
+def top_k(x: Array, *, k: int) -> tuple[Array, Array]:
+    """Return the k greatest values of each row, descending, and their int64 places."""
+    xp = array_module(x)
+    rows = x.reshape(-1, x.shape[-1])
+    places = rows.argmax(axis=1)[:, None] if k == 1 and x.size else _chosen(rows, k)
+    values = xp.take_along_axis(rows, places, axis=1)
+    if k > 1:
+        order = (-values).argsort(axis=1, kind="stable")
+        places = xp.take_along_axis(places, order, axis=1)
+        values = xp.take_along_axis(values, order, axis=1)
+    shape = (*x.shape[:-1], k)
+    return values.reshape(shape), places.astype(_INT64, copy=False).reshape(shape)
+
+
+def _infer_arg(x: Spec, *, axis: int) -> Spec:
+    at = axis_of(axis, len(x.shape))
+    return Spec((x.shape[:at] + x.shape[at + 1 :]) or (1,), _INT64)
+
+
+@operator("arg_max", "X -> Out", attrs={"axis": -1}, infer=_infer_arg)
+def arg_max(x: Array, *, axis: int) -> Array:
+    """Return where the greatest value along the axis is."""
+    return x.argmax(axis=axis).reshape((x.shape[: axis % x.ndim] + x.shape[axis % x.ndim + 1 :]) or (1,))
+
+
+@operator("arg_min", "X -> Out", attrs={"axis": -1}, infer=_infer_arg)
+def arg_min(x: Array, *, axis: int) -> Array:
+    """Return where the smallest value along the axis is."""
+    return (-x).argmax(axis=axis).reshape((x.shape[: axis % x.ndim] + x.shape[axis % x.ndim + 1 :]) or (1,))
+
+
+def _chosen(rows: Array, k: int) -> Array:
+    """Return the places of the k greatest values of each row, ascending; of equal values the first ones."""
+    xp = array_module(rows)
+    least = xp.partition(rows, rows.shape[1] - k, axis=1)[:, rows.shape[1] - k, None]
+    greater, equal = rows > least, rows == least
+    room = k - greater.sum(axis=1, keepdims=True)
+    mask = greater | (equal & (xp.cumsum(equal, axis=1) <= room))
+    if int(mask.sum()) != len(rows) * k:  # a row with nan, which has no order
+        return xp.sort((-rows).argsort(axis=1, kind="stable")[:, :k], axis=1)
+    return xp.nonzero(mask)[1].reshape(len(rows), k)

@@ -1,26 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""reduce_sum, mean, max, min, prod: over some dimensions, or over all of them to shape (1,)."""
+"""reduce_sum, mean, max, min, prod, all, any: over some dimensions, or all to shape (1,); mean: over all."""
 
 from __future__ import annotations
 
 from math import prod
 
+import numpy as np
+
 from paddle.backend import Array, array_module
+from paddle.ops.base.errors import ShapeError
 from paddle.ops.base.registry import Spec, gradient, operator
 from paddle.ops.base.shapes import axis_of
 
-ATTRS = {"dim": (0,), "keep_dim": False, "reduce_all": False}
+_ATTRS = {"dim": (0,), "keep_dim": False, "reduce_all": False}
 
 
 def _infer(x: Spec, *, dim: tuple[int, ...], keep_dim: bool, reduce_all: bool) -> Spec:
-    return Spec(reduced_shape(x.shape, dim, keep_dim, reduce_all), x.dtype)
+    return Spec(_reduced_shape(x.shape, dim, keep_dim, reduce_all), x.dtype)
 
 
-@operator("reduce_sum", "X -> Out", attrs=ATTRS, infer=_infer)
+@operator("reduce_sum", "X -> Out", attrs=_ATTRS, infer=_infer)
 def reduce_sum(x: Array, *, dim: tuple[int, ...], keep_dim: bool, reduce_all: bool) -> Array:
     """Out = sum of X."""
-    shape = reduced_shape(x.shape, dim, keep_dim, reduce_all)
-    return x.sum(axis=axes_of(x.ndim, dim, reduce_all), dtype=x.dtype).reshape(shape)
+    shape = _reduced_shape(x.shape, dim, keep_dim, reduce_all)
+    return x.sum(axis=_axes_of(x.ndim, dim, reduce_all), dtype=x.dtype).reshape(shape)
 
 
 @gradient("reduce_sum", "X Out@GRAD -> X@GRAD")
@@ -29,7 +32,7 @@ def reduce_sum_grad(x: Array, dout: Array, *, dim: tuple[int, ...], reduce_all: 
     return _spread(dout, x, dim, reduce_all)
 
 
-@operator("reduce_mean", "X -> Out", attrs=ATTRS, infer=_infer)
+@operator("reduce_mean", "X -> Out", attrs=_ATTRS, infer=_infer)
 def reduce_mean(x: Array, *, dim: tuple[int, ...], keep_dim: bool, reduce_all: bool) -> Array:
     """Out = mean of X."""
     total = reduce_sum(x, dim=dim, keep_dim=keep_dim, reduce_all=reduce_all)
@@ -42,18 +45,18 @@ def reduce_mean_grad(x: Array, dout: Array, *, dim: tuple[int, ...], reduce_all:
     return _spread(dout / x.dtype.type(_count(x, dim, reduce_all)), x, dim, reduce_all)
 
 
-@operator("reduce_max", "X -> Out", attrs=ATTRS, infer=_infer)
+@operator("reduce_max", "X -> Out", attrs=_ATTRS, infer=_infer)
 def reduce_max(x: Array, *, dim: tuple[int, ...], keep_dim: bool, reduce_all: bool) -> Array:
     """Out = the greatest of X."""
-    shape = reduced_shape(x.shape, dim, keep_dim, reduce_all)
-    return x.max(axis=axes_of(x.ndim, dim, reduce_all)).reshape(shape)
+    shape = _reduced_shape(x.shape, dim, keep_dim, reduce_all)
+    return x.max(axis=_axes_of(x.ndim, dim, reduce_all)).reshape(shape)
 
 
-@operator("reduce_min", "X -> Out", attrs=ATTRS, infer=_infer)
+@operator("reduce_min", "X -> Out", attrs=_ATTRS, infer=_infer)
 def reduce_min(x: Array, *, dim: tuple[int, ...], keep_dim: bool, reduce_all: bool) -> Array:
     """Out = the smallest of X."""
-    shape = reduced_shape(x.shape, dim, keep_dim, reduce_all)
-    return x.min(axis=axes_of(x.ndim, dim, reduce_all)).reshape(shape)
+    shape = _reduced_shape(x.shape, dim, keep_dim, reduce_all)
+    return x.min(axis=_axes_of(x.ndim, dim, reduce_all)).reshape(shape)
 
 
 @gradient("reduce_max", "X Out Out@GRAD -> X@GRAD")
@@ -65,11 +68,11 @@ def reduce_extreme_grad(
     return _spread(dout, x, dim, reduce_all) * (x == _spread(out, x, dim, reduce_all))
 
 
-@operator("reduce_prod", "X -> Out", attrs=ATTRS, infer=_infer)
+@operator("reduce_prod", "X -> Out", attrs=_ATTRS, infer=_infer)
 def reduce_prod(x: Array, *, dim: tuple[int, ...], keep_dim: bool, reduce_all: bool) -> Array:
     """Out = product of X."""
-    shape = reduced_shape(x.shape, dim, keep_dim, reduce_all)
-    return x.prod(axis=axes_of(x.ndim, dim, reduce_all), dtype=x.dtype).reshape(shape)
+    shape = _reduced_shape(x.shape, dim, keep_dim, reduce_all)
+    return x.prod(axis=_axes_of(x.ndim, dim, reduce_all), dtype=x.dtype).reshape(shape)
 
 
 @gradient("reduce_prod", "X Out Out@GRAD -> X@GRAD")
@@ -78,26 +81,64 @@ def reduce_prod_grad(x: Array, out: Array, dout: Array, *, dim: tuple[int, ...],
     return _spread(dout * out, x, dim, reduce_all) / x
 
 
-def axes_of(rank: int, dim: tuple[int, ...], reduce_all: bool) -> tuple[int, ...]:
+def _axes_of(rank: int, dim: tuple[int, ...], reduce_all: bool) -> tuple[int, ...]:
     """Return the axes that go, ascending."""
     return tuple(range(rank)) if reduce_all else tuple(sorted({axis_of(axis, rank) for axis in dim}))
 
 
-def reduced_shape(
+def _reduced_shape(
     shape: tuple[int, ...], dim: tuple[int, ...], keep_dim: bool, reduce_all: bool
 ) -> tuple[int, ...]:
     """Return what is left of a shape; (1,) if nothing is."""
-    axes = axes_of(len(shape), dim, reduce_all)
+    axes = _axes_of(len(shape), dim, reduce_all)
     if keep_dim:
         return tuple(1 if axis in axes else size for axis, size in enumerate(shape))
     return tuple(size for axis, size in enumerate(shape) if axis not in axes) or (1,)
 
 
 def _count(x: Array, dim: tuple[int, ...], reduce_all: bool) -> int:
-    return prod(x.shape[axis] for axis in axes_of(x.ndim, dim, reduce_all))
+    return prod(x.shape[axis] for axis in _axes_of(x.ndim, dim, reduce_all))
 
 
 def _spread(reduced: Array, x: Array, dim: tuple[int, ...], reduce_all: bool) -> Array:
-    shape = reduced_shape(x.shape, dim, True, reduce_all)
+    shape = _reduced_shape(x.shape, dim, True, reduce_all)
     spread: Array = array_module(x).broadcast_to(reduced.reshape(shape), x.shape)
+    return spread
+
+
+def _infer_logic(x: Spec, *, dim: tuple[int, ...], keep_dim: bool, reduce_all: bool) -> Spec:
+    if x.dtype != np.bool_:
+        raise ShapeError(f"expected booleans, got {x.dtype}: compare first")
+    return Spec(_reduced_shape(x.shape, dim, keep_dim, reduce_all), x.dtype)
+
+
+@operator("reduce_all", "X -> Out", attrs=_ATTRS, infer=_infer_logic)
+def reduce_all_(x: Array, *, dim: tuple[int, ...], keep_dim: bool, reduce_all: bool) -> Array:
+    """Out = whether all of X hold."""
+    shape = _reduced_shape(x.shape, dim, keep_dim, reduce_all)
+    return x.all(axis=_axes_of(x.ndim, dim, reduce_all)).reshape(shape)
+
+
+@operator("reduce_any", "X -> Out", attrs=_ATTRS, infer=_infer_logic)
+def reduce_any(x: Array, *, dim: tuple[int, ...], keep_dim: bool, reduce_all: bool) -> Array:
+    """Out = whether any of X holds."""
+    shape = _reduced_shape(x.shape, dim, keep_dim, reduce_all)
+    return x.any(axis=_axes_of(x.ndim, dim, reduce_all)).reshape(shape)
+
+
+def _infer_mean(x: Spec) -> Spec:
+    return Spec((1,), x.dtype)
+
+
+@operator("mean", "X -> Out", infer=_infer_mean)
+def mean(x: Array) -> Array:
+    """Return the mean; 0 for no elements, so that an empty batch costs nothing."""
+    total = x.sum().reshape(1)
+    return total / x.dtype.type(x.size) if x.size else total
+
+
+@gradient("mean", "X Out@GRAD -> X@GRAD")
+def mean_grad(x: Array, dout: Array) -> Array:
+    """dX = dOut / size."""
+    spread: Array = array_module(x).broadcast_to(dout / x.dtype.type(max(x.size, 1)), x.shape)
     return spread

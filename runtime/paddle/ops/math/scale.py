@@ -1,13 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""scale: Out = scale X + bias, or scale (X + bias)."""
+"""scale: Out = scale X + bias, or scale (X + bias); increment: X + step; add_scaled: X + scale Y.
+
+Compiled plans alone have add_scaled, as decay adds a parameter to its gradient.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from paddle.backend import Array
-from paddle.ops.base.registry import GRAD, GradOp, Spec, gradient_maker, operator
+from paddle.ops.base.compiled import kernels_for, read_only
+from paddle.ops.base.registry import GRAD, NO_SLOTS, GradOp, Spec, gradient_maker, operator
 from paddle.ops.base.selected_rows import SelectedRows
 
 
@@ -41,3 +47,31 @@ def _scale_grad(
             {"scale": attrs["scale"]},
         )
     ]
+
+
+@operator("increment", "X -> Out", attrs={"step": 1.0}, infer=_infer)
+def increment(x: Array, *, step: float) -> Array:
+    """Add a number, in X's dtype."""
+    return x + x.dtype.type(step)
+
+
+def _infer_add_scaled(x: Spec, y: Spec) -> Spec:
+    return y
+
+
+@operator("add_scaled", "X Y -> Out", attrs={"scale": float}, infer=_infer_add_scaled, fresh=True)
+def add_scaled(x: Any, y: Array, *, scale: float, spent: frozenset[str] = NO_SLOTS) -> Array:
+    """Return an array of Y's shape; X may be selected rows."""
+    factor = y.dtype.type(scale)
+    if isinstance(x, SelectedRows):
+        merged, total = x.merged(), y * factor
+        total[merged.rows] += merged.values
+        return total
+    kernels = kernels_for(x.size, x, y) if x.shape == y.shape else None
+    if kernels is None:
+        total = y * factor
+        total += x
+        return total
+    out = x if "X" in spent else np.empty_like(x)
+    kernels.add_scaled(read_only(x.reshape(-1)), read_only(y.reshape(-1)), factor, out.reshape(-1))
+    return out

@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gru: GRU over sequences whose rows were projected to the gates already."""
+"""gru: GRU over sequences whose rows were projected to the gates already; gru_unit: one _step of it.
+
+Columns of the gates are update, reset, candidate.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from paddle.backend import Array, array_module
 from paddle.ops.base.errors import ShapeError
@@ -12,9 +16,86 @@ from paddle.ops.base.registry import Spec, gradient, operator
 from paddle.ops.base.shapes import agree
 from paddle.ops.base.time_steps import TimeSteps
 from paddle.ops.recurrent import gate_activation as gates_of
-from paddle.ops.recurrent.gru_cell import Cell, step, step_back
+from paddle.ops.recurrent.gate_activation import Activation
 
 _ATTRS = {"activation": "tanh", "gate_activation": "sigmoid", "is_reverse": False, "origin_mode": False}
+
+
+@dataclass(frozen=True)
+class _Cell:
+    """What a _step needs besides its state.
+
+    Attributes:
+        weight: (D, 3D) whose memory holds a (D, 2D) matrix for update and reset, then a (D, D) one for the
+            candidate.
+        gate: activation of update and reset.
+        candidate: activation of the candidate.
+        origin_mode: h = u h' + (1 - u) candidate; otherwise h = (1 - u) h' + u candidate.
+    """
+
+    weight: Array
+    gate: Activation
+    candidate: Activation
+    origin_mode: bool
+
+    @property
+    def width(self) -> int:
+        """D."""
+        return len(self.weight)
+
+    @property
+    def for_gates(self) -> Array:
+        """(D, 2D)."""
+        return self.weight.reshape(-1)[: 2 * self.width**2].reshape(self.width, 2 * self.width)
+
+    @property
+    def for_candidate(self) -> Array:
+        """(D, D)."""
+        return self.weight.reshape(-1)[2 * self.width**2 :].reshape(self.width, self.width)
+
+    def joined(self, for_gates: Array, for_candidate: Array) -> Array:
+        """Return the gradients of both matrices as one of the weight."""
+        whole: Array = array_module(for_gates).concatenate([for_gates.reshape(-1), for_candidate.reshape(-1)])
+        return whole.reshape(self.weight.shape)
+
+
+class _Back(NamedTuple):
+    """Gradients of the gates before activation (k, 3D), and of the state before (k, D)."""
+
+    gates: Array
+    before: Array
+
+
+def _step(g: Array, before: Array, cell: _Cell) -> tuple[Array, Array]:
+    """Return (reset state, state after), (k, D) each; `g` (k, 3D) comes with the inputs and leaves activated."""
+    d = cell.width
+    g[:, : 2 * d] += before @ cell.for_gates
+    g[:, : 2 * d] = cell.gate.function(g[:, : 2 * d])
+    reset = g[:, d : 2 * d] * before
+    g[:, 2 * d :] += reset @ cell.for_candidate
+    g[:, 2 * d :] = cell.candidate.function(g[:, 2 * d :])
+    update, candidate = g[:, :d], g[:, 2 * d :]
+    if cell.origin_mode:
+        return reset, candidate + update * (before - candidate)
+    return reset, before + update * (candidate - before)
+
+
+def _step_back(g: Array, before: Array, dafter: Array, cell: _Cell) -> _Back:
+    """Return the gradients of a _step; `g` is activated."""
+    xp, d = array_module(g), cell.width
+    update, candidate = g[:, :d], g[:, 2 * d :]
+    if cell.origin_mode:
+        dupdate, dcandidate, dbefore = dafter * (before - candidate), dafter * (1 - update), dafter * update
+    else:
+        dupdate, dcandidate, dbefore = dafter * (candidate - before), dafter * update, dafter * (1 - update)
+    dg = xp.empty_like(g)
+    dg[:, 2 * d :] = dcandidate * cell.candidate.slope(candidate)
+    through = dg[:, 2 * d :] @ cell.for_candidate.T
+    dg[:, :d], dg[:, d : 2 * d] = dupdate, through * before
+    dg[:, : 2 * d] *= cell.gate.slope(g[:, : 2 * d])
+    dbefore += through * g[:, d : 2 * d]
+    dbefore += dg[:, : 2 * d] @ cell.for_gates.T
+    return _Back(dg, dbefore)
 
 
 def _infer(x: Spec, h0: Spec | None, weight: Spec, bias: Spec | None) -> tuple[Spec, Spec, Spec, Spec]:
@@ -57,7 +138,7 @@ def gru(
     state = steps.first(h0, cell.width, data)
     for rows in steps:
         g = gates[rows]
-        resets[rows], state = step(g, state[: len(g)], cell)
+        resets[rows], state = _step(g, state[: len(g)], cell)
         hiddens[rows] = state
     return gates, resets, hiddens, LoDArray(steps.by_sequence(hiddens), x.lod)
 
@@ -91,7 +172,7 @@ def gru_grad(
     dgates, dnext = array_module(data).empty_like(gates), array_module(data).zeros_like(first)
     for rows in reversed(steps):
         count = rows.stop - rows.start
-        back = step_back(gates[rows], before[rows], dstates[rows] + dnext[:count], cell)
+        back = _step_back(gates[rows], before[rows], dstates[rows] + dnext[:count], cell)
         dgates[rows], dnext[:count] = back.gates, back.before
     dweight = cell.joined(before.T @ dgates[:, : 2 * d], resets.T @ dgates[:, 2 * d :])
     return (
@@ -102,5 +183,64 @@ def gru_grad(
     )
 
 
-def _cell(weight: Array, gate: str, candidate: str, origin_mode: bool) -> Cell:
-    return Cell(weight, gates_of.activation(gate), gates_of.activation(candidate), origin_mode)
+def _cell(weight: Array, gate: str | int, candidate: str | int, origin_mode: bool) -> _Cell:
+    return _Cell(weight, gates_of.activation(gate), gates_of.activation(candidate), origin_mode)
+
+
+def _infer_unit(x: Spec, before: Spec, weight: Spec, bias: Spec | None) -> tuple[Spec, Spec, Spec]:
+    width = weight.shape[0]
+    fits = weight.shape[1] == 3 * width and len(x.shape) == len(before.shape) == 2
+    if not fits or not agree(x.shape[1], 3 * width) or not agree(before.shape[1], width):
+        raise ShapeError(
+            f"expected Input (rows, 3D), HiddenPrev (rows, D) and Weight (D, 3D), got {x.shape}, {before.shape} "
+            f"and {weight.shape}"
+        )
+    return x, before, before
+
+
+@operator(
+    "gru_unit",
+    "Input HiddenPrev Weight Bias? -> Gate~ ResetHiddenPrev~ Hidden",
+    attrs={"activation": 2, "gate_activation": 1, "origin_mode": False},
+    infer=_infer_unit,
+)
+def gru_unit(
+    x: Array,
+    before: Array,
+    weight: Array,
+    bias: Array | None,
+    *,
+    activation: int,
+    gate_activation: int,
+    origin_mode: bool,
+) -> tuple[Array, Array, Array]:
+    """Return the gates after activation (rows, 3D), the reset state and the new one (rows, D)."""
+    gates = x.copy() if bias is None else x + bias
+    reset, after = _step(gates, before, _cell(weight, gate_activation, activation, origin_mode))
+    return gates, reset, after
+
+
+@gradient(
+    "gru_unit",
+    "Input HiddenPrev Weight Bias? Gate ResetHiddenPrev Hidden@GRAD -> "
+    "Input@GRAD HiddenPrev@GRAD Weight@GRAD Bias@GRAD?",
+)
+def gru_unit_grad(
+    x: Array,
+    before: Array,
+    weight: Array,
+    bias: Array | None,
+    gates: Array,
+    reset: Array,
+    dafter: Array,
+    *,
+    activation: int,
+    gate_activation: int,
+    origin_mode: bool,
+) -> tuple[Array, Array, Array, Array | None]:
+    """Back through the _step."""
+    cell = _cell(weight, gate_activation, activation, origin_mode)
+    d = cell.width
+    back = _step_back(gates, before, dafter, cell)
+    dweight = cell.joined(before.T @ back.gates[:, : 2 * d], reset.T @ back.gates[:, 2 * d :])
+    return back.gates, back.before, dweight, None if bias is None else back.gates.sum(axis=0, keepdims=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""sequence_conv: rows beside their neighbours in the sequence, times a matrix; sequence_context: not multiplied."""
+"""sequence_conv: rows with their neighbours, times a matrix; sequence_context: not multiplied; row_conv: by number."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from paddle.ops.base.errors import AttrError, ShapeError
 from paddle.ops.base.lod import LoDArray, Offsets, sequences
 from paddle.ops.base.registry import Spec, gradient, operator
 from paddle.ops.base.segments import at, lengths, positions, scatter_sum
-from paddle.ops.base.shapes import agree
+from paddle.ops.base.shapes import agree, same
 
 _ATTRS = {"paddingTrainable": False, "contextLength": int, "contextStart": 0, "contextStride": 1}
 
@@ -103,3 +103,37 @@ def _columns(data: Array, padding: Array | None, rows: Offsets) -> Array:
     outside = xp.zeros((1, data.shape[1]), data.dtype) if padding is None else padding
     table = xp.concatenate([data, outside])
     return table[at(rows, data)].reshape(len(rows), rows.shape[1] * data.shape[1])
+
+
+def _infer_row_conv(x: Spec, filters: Spec) -> Spec:
+    same(x.shape[1:], filters.shape[1:], "X and Filter, but for the rows,")
+    return x
+
+
+@operator("row_conv", "X+ Filter -> Out+", infer=_infer_row_conv)
+def row_conv(x: Any, filters: Array) -> LoDArray:
+    """Out[t] = sum over j of Filter[j] X[t + j], as far as the sequence goes."""
+    data, offsets = sequences(x, "X")
+    out = array_module(data).zeros_like(data)
+    for ahead, (here, there) in enumerate(_pairs(offsets, len(filters), data)):
+        out[here] += filters[ahead] * data[there]
+    return LoDArray(out, x.lod)
+
+
+@gradient("row_conv", "X+ Filter Out@GRAD -> X@GRAD Filter@GRAD")
+def row_conv_grad(x: Any, filters: Array, dout: Array) -> tuple[Array, Array]:
+    """dX[t + j] = sum of Filter[j] dOut[t]; dFilter[j] = sum of X[t + j] dOut[t]."""
+    data, offsets = sequences(x, "X")
+    xp = array_module(data)
+    dx, dfilters = xp.zeros_like(data), xp.zeros_like(filters)
+    for ahead, (here, there) in enumerate(_pairs(offsets, len(filters), data)):
+        dx[there] += filters[ahead] * dout[here]
+        dfilters[ahead] = (data[there] * dout[here]).sum(axis=0)
+    return dx, dfilters
+
+
+def _pairs(offsets: Offsets, width: int, like: Array) -> list[tuple[Array, Array]]:
+    """Return for each j which rows have one j rows further on in their sequence, and which that is."""
+    left = np.repeat(lengths(offsets), lengths(offsets)) - positions(offsets)
+    rows = [np.flatnonzero(left > ahead) for ahead in range(width)]
+    return [(at(here, like), at(here + ahead, like)) for ahead, here in enumerate(rows)]

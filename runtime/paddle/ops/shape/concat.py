@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""concat, split and stack: joining arrays along an axis and taking them apart."""
+"""concat, split, stack and unstack: joining arrays along an axis and taking them apart."""
 
 from __future__ import annotations
 
@@ -94,3 +94,24 @@ def _cut(x: Array, sizes: Sequence[int], axis: int) -> list[Array]:
     before = (slice(None),) * (axis % x.ndim)
     ends = accumulate(sizes)
     return [x[(*before, slice(end - size, end))] for size, end in zip(sizes, ends, strict=True)]
+
+
+def _infer(x: Spec, *, axis: int, num: int) -> list[Spec]:
+    at = axis_of(axis, len(x.shape))
+    size = num or x.shape[at]
+    if size < 0 or x.shape[at] not in (-1, size):
+        raise AttrError(f"num: expected {x.shape[at]}, the size of axis {axis} of X {x.shape}, got {num}")
+    return [x._replace(shape=(*x.shape[:at], *x.shape[at + 1 :]), lod_level=0)] * size
+
+
+@operator("unstack", "X -> Y*", attrs={"axis": 0, "num": 0}, infer=_infer, shares_lod=False)
+def unstack(x: Array, *, axis: int) -> list[Array]:
+    """Return views of X."""
+    return list(array_module(x).moveaxis(x, axis, 0))
+
+
+@gradient("unstack", "Y@GRAD* -> X@GRAD")
+def unstack_grad(dy: list[Array], *, axis: int) -> Array:
+    """Put the parts' gradients together again."""
+    stacked: Array = array_module(dy[0]).stack(dy, axis)
+    return stacked

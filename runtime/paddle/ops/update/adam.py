@@ -11,8 +11,7 @@ from paddle.backend import Array, array_module
 from paddle.ops.base.compiled import kernels_for, read_only
 from paddle.ops.base.registry import Spec, operator
 from paddle.ops.base.selected_rows import SelectedRows
-from paddle.ops.update.grads import dense, merged, scalar
-from paddle.ops.update.steps import take_step
+from paddle.ops.update.steps import dense, merged, scalar, take_step
 from paddle.optim.rules.fluid_adam import FluidAdam
 
 

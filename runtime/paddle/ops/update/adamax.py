@@ -7,8 +7,7 @@ from typing import Any
 
 from paddle.backend import Array
 from paddle.ops.base.registry import Spec, operator
-from paddle.ops.update.grads import dense, scalar
-from paddle.ops.update.steps import take_step
+from paddle.ops.update.steps import dense, scalar, take_step
 from paddle.optim.rules.fluid_adamax import FluidAdamax
 
 

@@ -10,8 +10,7 @@ import numpy as np
 from paddle.backend import Array
 from paddle.ops.base.compiled import kernels_for, read_only
 from paddle.ops.base.registry import Spec, operator
-from paddle.ops.update.grads import dense, scalar
-from paddle.ops.update.steps import take_step
+from paddle.ops.update.steps import dense, scalar, take_step
 from paddle.optim.rules.fluid_momentum import FluidMomentum
 from paddle.optim.rules.lars_momentum import LarsMomentum
 

@@ -8,8 +8,7 @@ from typing import Any
 from paddle.backend import Array
 from paddle.ops.base.registry import Spec, operator
 from paddle.ops.base.selected_rows import SelectedRows
-from paddle.ops.update.grads import dense, merged, scalar
-from paddle.ops.update.steps import take_step
+from paddle.ops.update.steps import dense, merged, scalar, take_step
 from paddle.optim.rules.sgd import SGD
 
 _RULE = SGD()

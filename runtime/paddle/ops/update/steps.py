@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One step of an update rule of `optim`, in place, a piece of a large parameter at a time."""
+"""One step of an update rule of `optim`, in place, and what operators do with gradient and rate before it."""
 
 from __future__ import annotations
 
@@ -9,12 +9,41 @@ from typing import Any
 import numpy as np
 
 from paddle.backend import Array
+from paddle.ops.base.errors import ShapeError
+from paddle.ops.base.selected_rows import SelectedRows
 from paddle.optim.rules.rule import Rule, Step
 
 # So many elements at a time, that a rule's intermediate results stay in the processor's cache.
 _SLICE = 1 << 14
 # Past all corrections of averages: operators that have such corrections come with them in the rate.
 _LATE = 1 << 30
+
+
+def dense(grad: Any, param: Array) -> Array:
+    """Return a gradient as an array; rows that selected rows lack are 0.
+
+    Raises:
+        ShapeError: it does not fit the parameter.
+    """
+    if grad.shape != param.shape:
+        raise ShapeError(f"the gradient {grad.shape} does not fit the parameter {param.shape}")
+    return grad.to_dense() if isinstance(grad, SelectedRows) else grad
+
+
+def merged(grad: SelectedRows, param: Array) -> SelectedRows:
+    """Return a sparse gradient with each row once.
+
+    Raises:
+        ShapeError: it does not fit the parameter.
+    """
+    if grad.shape != param.shape:
+        raise ShapeError(f"the sparse gradient {grad.shape} does not fit the parameter {param.shape}")
+    return grad.merged()
+
+
+def scalar(value: Array) -> Any:
+    """Return the number in an array of one; on a GPU the array itself, which needs no wait."""
+    return value.item() if isinstance(value, np.ndarray) else value.reshape(())
 
 
 def take_step(rule: Rule, w: Array, g: Array, state: Mapping[str, Array], eta: Any) -> None:

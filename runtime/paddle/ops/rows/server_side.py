@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""lookup_sparse_table, save: what a server's program says of a table that grows; Fluid's server carries them out."""
+"""What a Fluid server's program has besides updates: lookup_sparse_table and save for tables, ref_by_trainer_id."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from paddle.backend import Array
-from paddle.ops.base.errors import OpError
+from paddle.ops.base.errors import InputError, OpError
 from paddle.ops.base.registry import Spec, operator
 
 
@@ -51,3 +51,16 @@ def save(x: Any) -> tuple[()]:
         OpError: always.
     """
     raise OpError("save is run by servers of paddle.fluid alone: call fluid.io.save_vars")
+
+
+def _infer_ref(x: list[Spec], trainer_id: Spec) -> Spec:
+    return x[0]
+
+
+@operator("ref_by_trainer_id", "X* TrainerId -> Out", infer=_infer_ref, shares_lod=False)
+def ref_by_trainer_id(x: list[Array], trainer_id: Array) -> Array:
+    """Return X[TrainerId]; the id is (1,) int64."""
+    at = int(trainer_id.reshape(-1)[0])
+    if not 0 <= at < len(x):
+        raise InputError(f"trainer {at} of {len(x)}")
+    return x[at]

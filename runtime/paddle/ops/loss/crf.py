@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""linear_chain_crf: the negative log likelihood of the tags of each sequence."""
+"""linear_chain_crf: the negative log likelihood of each sequence's tags; crf_decoding: its best tags (Viterbi).
+
+Transition is (tags + 2, tags): row 0 scores the first tag, row 1 the last one, the others tag to tag. The lattice of
+all sequences is gone through one step at a time, rows in order of time.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,8 @@ from paddle.ops.base.registry import Spec, gradient, operator
 from paddle.ops.base.segments import at, scatter_sum
 from paddle.ops.base.shapes import agree
 from paddle.ops.base.time_steps import TimeSteps
-from paddle.ops.loss.crf_lattice import backward_scores, forward_scores, last_rows, logsumexp
+
+_INT64 = np.dtype("int64")
 
 
 def _infer(emission: Spec, transition: Spec, label: Spec) -> tuple[Spec, Spec, Spec, Spec]:
@@ -43,9 +48,9 @@ def linear_chain_crf(
     data, offsets = sequences(emission, "Emission")
     steps, xp = TimeSteps.of(offsets), array_module(data)
     ordered, tags = steps.by_time(data), steps.by_time(_tags(label, data))
-    alpha = forward_scores(ordered, transition, steps)
-    ends = at(last_rows(steps), data)
-    total = logsumexp(alpha[ends] + transition[1], 1)
+    alpha = _forward_scores(ordered, transition, steps)
+    ends = at(_last_rows(steps), data)
+    total = _logsumexp(alpha[ends] + transition[1], 1)
     score = _scatter(ordered[xp.arange(len(tags)), tags] + _into(transition, tags, steps), steps)
     cost = xp.zeros((len(offsets) - 1, 1), data.dtype)
     cost[at(steps.order[: len(total)], data), 0] = total - score - transition[1][tags[ends]]
@@ -63,11 +68,11 @@ def linear_chain_crf_grad(
     data, offsets = sequences(emission, "Emission")
     steps, xp = TimeSteps.of(offsets), array_module(data)
     ordered, tags = steps.by_time(data), steps.by_time(_tags(label, data))
-    beta = backward_scores(ordered, transition, steps)
-    ends = last_rows(steps)
+    beta = _backward_scores(ordered, transition, steps)
+    ends = _last_rows(steps)
     owner = steps.order[_sequence(steps)]
     weight = dcost.reshape(-1)[at(owner, dcost)][:, None]
-    total = logsumexp(alpha[at(ends, alpha)] + transition[1], 1)[at(_sequence(steps), alpha)][:, None]
+    total = _logsumexp(alpha[at(ends, alpha)] + transition[1], 1)[at(_sequence(steps), alpha)][:, None]
     taken = weight * xp.exp(alpha + beta - total)
     count = int(steps.bounds[1]) if len(steps.bounds) > 1 else 0
     dtransition = xp.zeros_like(transition)
@@ -127,9 +132,83 @@ def _counted(tags: Array, weight: Array, steps: TimeSteps, rows: int, width: int
     """Return how often the labels take each entry of Transition, weighed."""
     xp = array_module(tags)
     count = int(steps.bounds[1]) if len(steps.bounds) > 1 else 0
-    ends = at(last_rows(steps), tags)
+    ends = at(_last_rows(steps), tags)
     inner = tags[at(_previous(steps), tags)]
     row = xp.concatenate([xp.zeros(count, np.int64), xp.ones(count, np.int64), inner + 2])
     column = xp.concatenate([tags[:count], tags[ends], tags[count:]])
     parts = xp.concatenate([weight[:count], weight[ends], weight[count:]])
     return scatter_sum(parts, row * width + column, rows * width).reshape(rows, width)
+
+
+def _infer_decoding(emission: Spec, transition: Spec, label: Spec | None) -> Spec:
+    return Spec((emission.shape[0], 1), _INT64, max(emission.lod_level, 1))
+
+
+@operator("crf_decoding", "Emission+ Transition Label? -> ViterbiPath+", infer=_infer_decoding)
+def crf_decoding(emission: LoDArray, transition: Array, label: Array | None) -> LoDArray:
+    """Return (rows, 1) int64 tags; with Label 1 where the tag is the label and 0 elsewhere."""
+    data, offsets = sequences(emission, "Emission")
+    xp, steps = array_module(data), TimeSteps.of(offsets)
+    ordered = steps.by_time(data)
+    came_from, best = xp.zeros(ordered.shape, _INT64), xp.empty_like(ordered)
+    before = None
+    for rows in steps:
+        if before is None:
+            before = best[rows] = ordered[rows] + transition[0]
+            continue
+        ways = before[: rows.stop - rows.start, :, None] + transition[2:]
+        came_from[rows] = ways.argmax(axis=1)
+        before = best[rows] = ordered[rows] + ways.max(axis=1)
+    path = steps.by_sequence(_followed(best, came_from, transition, steps))[:, None]
+    return LoDArray(path if label is None else (path == label.reshape(-1, 1)).astype(_INT64), emission.lod)
+
+
+def _followed(best: Array, came_from: Array, transition: Array, steps: TimeSteps) -> Array:
+    """Return the tags in order of time, found from the last row of each sequence to its first."""
+    path = array_module(best).zeros(len(best), _INT64)
+    ends = at(_last_rows(steps), path)
+    path[ends] = (best[ends] + transition[1]).argmax(axis=1)
+    listed = list(steps)
+    for rows, after in zip(listed[-2::-1], listed[:0:-1], strict=True):
+        count = after.stop - after.start
+        tags = came_from[after][array_module(path).arange(count), path[after]]
+        path[rows.start : rows.start + count] = tags
+    return path
+
+
+def _logsumexp(x: Array, axis: int) -> Array:
+    """Return ln of the sum of e^x along an axis."""
+    xp = array_module(x)
+    top = x.max(axis=axis, keepdims=True)
+    return xp.log(xp.exp(x - top).sum(axis=axis)) + top.squeeze(axis)
+
+
+def _last_rows(steps: TimeSteps) -> Array:
+    """Return for each sequence that has rows, longest first, its last row in order of time."""
+    counts = np.diff(steps.bounds)
+    filled = int(counts[0]) if len(counts) else 0
+    last = np.searchsorted(-counts, -np.arange(1, filled + 1), side="right") - 1
+    return steps.bounds[last] + np.arange(filled)
+
+
+def _forward_scores(emission: Array, transition: Array, steps: TimeSteps) -> Array:
+    """Return (rows, tags) ln of the weight of all ways that end in a tag at a row."""
+    alpha = array_module(emission).empty_like(emission)
+    before = None
+    for rows in steps:
+        count = rows.stop - rows.start
+        into = transition[0] if before is None else _logsumexp(before[:count, :, None] + transition[2:], 1)
+        before = alpha[rows] = emission[rows] + into
+    return alpha
+
+
+def _backward_scores(emission: Array, transition: Array, steps: TimeSteps) -> Array:
+    """Return (rows, tags) ln of the weight of all ways from a tag at a row to the end, without that row's emission."""
+    beta = array_module(emission).empty_like(emission)
+    beta[at(_last_rows(steps), beta)] = transition[1]
+    listed = list(steps)
+    for rows, after in zip(listed[-2::-1], listed[:0:-1], strict=True):
+        count = after.stop - after.start
+        onward = (emission[after] + beta[after])[:, None, :] + transition[2:]
+        beta[rows.start : rows.start + count] = _logsumexp(onward, 2)
+    return beta
