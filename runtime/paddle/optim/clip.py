@@ -15,8 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from paddle.errors import ConfigError
-from paddle.optim.norm import l2_norm
-from paddle.optim.rules.rule import Array
+from paddle.optim.rules.rule import Array, l2_norm
 from paddle.optim.spec import RowGradient
 
 Gradient: TypeAlias = Any

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The learning rate over the course of training, as a function of samples processed (n) and pass (p).
+"""The learning rate over the course of training, as a function of samples, passes or updates.
 
-Fluid's schedules, functions of updates, are in `schedule.by_updates`. Some rules keep the base rate and ignore
-schedules (AdaGrad, Adamax); that is said by the rule, not here.
+Formulas are in `schedule`. Some rules keep the base rate and ignore schedules (AdaGrad, Adamax): the rule says so.
 """
 
 from __future__ import annotations
@@ -10,17 +9,13 @@ from __future__ import annotations
 import logging
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
-from typing import TypeAlias
 
 from paddle.errors import ConfigError
+from paddle.optim.schedule.by_samples import FORMULAS, Formula, check_arguments, read_segments
 from paddle.optim.schedule.by_updates import STEP_SCHEDULES, read_step_schedule
 from paddle.optim.spec import OptimizerSpec
 
 _log = logging.getLogger(__name__)
-
-_Formula: TypeAlias = Callable[[float, float, float, int], float]
 
 
 class LearningRate:
@@ -38,10 +33,10 @@ class LearningRate:
             if optimizer.schedule in STEP_SCHEDULES
             else None
         )
-        self._formula = _FORMULAS.get(optimizer.schedule)
-        _check_arguments(optimizer)
+        self._formula = FORMULAS.get(optimizer.schedule)
+        check_arguments(optimizer.schedule, optimizer.decay_a, optimizer.decay_b)
         by_segments = self._formula is None and self._step_rate is None
-        self._segments = _read_segments(optimizer.schedule_args) if by_segments else ([], [])
+        self._segments = read_segments(optimizer.schedule_args) if by_segments else ([], [])
         self._segment: int | None = None
 
     def at(self, num_samples: int, pass_id: int, num_updates: int | None = None) -> float:
@@ -74,7 +69,7 @@ class LearningRate:
         self._segment = segment
         return rate
 
-    def _computed(self, formula: _Formula, num_samples: int) -> float:
+    def _computed(self, formula: Formula, num_samples: int) -> float:
         spec = self._spec
         try:
             rate = formula(spec.learning_rate, spec.decay_a, spec.decay_b, num_samples)
@@ -91,74 +86,3 @@ class LearningRate:
                 f"after {after}"
             )
         return rate
-
-
-def _check_arguments(optimizer: OptimizerSpec) -> None:
-    """Refuse arguments for which a formula divides by zero or leaves the real numbers."""
-    schedule, a, b = optimizer.schedule, optimizer.decay_a, optimizer.decay_b
-    if schedule in ("exp", "discexp") and b == 0:
-        raise ConfigError(f"learning_rate_decay_b: schedule {schedule} divides by it, got 0")
-    if schedule in ("caffe_poly", "exp", "discexp") and a <= 0:
-        raise ConfigError(f"learning_rate_decay_a: schedule {schedule} expects more than 0, got {a:g}")
-    if schedule == "poly" and a < 0:
-        raise ConfigError(f"learning_rate_decay_a: schedule poly expects 0 or more, got {a:g}")
-    if schedule == "caffe_poly" and b < 0:
-        raise ConfigError(f"learning_rate_decay_b: schedule caffe_poly expects 0 or more, got {b:g}")
-    if schedule == "linear" and b < 0:
-        raise ConfigError(f"learning_rate_decay_b: schedule linear ends at it, expected 0 or more, got {b:g}")
-
-
-def _constant(lr: float, a: float, b: float, n: int) -> float:
-    return lr
-
-
-def _poly(lr: float, a: float, b: float, n: int) -> float:
-    return float(lr * (1.0 + a * n) ** -b)
-
-
-def _caffe_poly(lr: float, a: float, b: float, n: int) -> float:
-    return float(lr * (1.0 - n / a) ** b) if n <= a else 0.0
-
-
-def _exp(lr: float, a: float, b: float, n: int) -> float:
-    return float(lr * a ** (n / b))
-
-
-def _discexp(lr: float, a: float, b: float, n: int) -> float:
-    return float(lr * a ** math.floor(n / b))
-
-
-def _linear(lr: float, a: float, b: float, n: int) -> float:
-    return max(lr - a * n, b)
-
-
-_FORMULAS: Mapping[str, _Formula] = MappingProxyType(
-    {
-        "constant": _constant,
-        "poly": _poly,
-        "caffe_poly": _caffe_poly,
-        "exp": _exp,
-        "discexp": _discexp,
-        "linear": _linear,
-    }
-)
-
-
-def _read_segments(text: str) -> tuple[list[int], list[float]]:
-    """Read `s0:r0,s1:r1,...`: factor r_i holds up to and including position s_i, the last one ever after."""
-    bounds: list[int] = []
-    factors: list[float] = []
-    for part in text.split(","):
-        bound, _, factor = part.partition(":")
-        try:
-            bounds.append(int(bound))
-            factors.append(float(factor))
-        except ValueError:
-            raise ConfigError(
-                f"learning_rate_args: expected '<position>:<factor>,...', got {part!r} in {text!r}"
-            ) from None
-    if not all(0 <= factor < math.inf for factor in factors):
-        raise ConfigError(f"learning_rate_args: expected finite factors of 0 or more, got {text!r}")
-    if bounds != sorted(bounds):
-        raise ConfigError(f"learning_rate_args: expected ascending positions, got {text!r}")
-    return bounds, factors

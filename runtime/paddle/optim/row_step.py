@@ -11,10 +11,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from paddle.optim.decay import decay
 from paddle.optim.rules.rule import Array, State, Step
-from paddle.optim.rules.table import rate_of, rule_of
-from paddle.optim.spec import OptimizerSpec, ParameterSpec
+from paddle.optim.spec import OptimizerSpec, ParameterSpec, rate_of, rule_of
+from paddle.optim.weight_decay import decay
 
 
 class Since(NamedTuple):

@@ -8,75 +8,25 @@ what `to_json` gives: a field too many, too few or of another type is an error t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from types import MappingProxyType
-from typing import Any, NamedTuple, Self, TypeAlias
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from paddle.errors import ConfigError
+from paddle.optim.rules.rule import Rule
+from paddle.optim.rules.table import HYPER_RANGES, RULES
+from paddle.optim.schedule.by_samples import SAMPLE_SCHEDULES
 from paddle.optim.schedule.by_updates import STEP_SCHEDULES
 
-RULE_DEFAULTS: Mapping[str, Mapping[str, float]] = MappingProxyType(
-    {
-        "momentum": {},
-        "sparse_momentum": {},
-        "adagrad": {"epsilon": 1e-6},
-        "decayed_adagrad": {"rho": 0.95, "epsilon": 1e-6},
-        "adadelta": {"rho": 0.95, "epsilon": 1e-6},
-        "rmsprop": {"rho": 0.95, "epsilon": 1e-6},
-        "adam": {"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8},
-        "adamax": {"beta1": 0.9, "beta2": 0.999},
-        "sgd": {},
-        "fluid_momentum": {"momentum": 0.9, "nesterov": 0.0},
-        "lars_momentum": {"momentum": 0.9, "lars_coeff": 1e-3, "lars_weight_decay": 5e-4},
-        "fluid_adagrad": {"epsilon": 1e-6, "initial_accumulator_value": 0.0},
-        "fluid_decayed_adagrad": {"decay": 0.95, "epsilon": 1e-6},
-        "fluid_adadelta": {"rho": 0.95, "epsilon": 1e-6},
-        "fluid_rmsprop": {"rho": 0.95, "epsilon": 1e-6, "momentum": 0.0, "centered": 0.0},
-        "fluid_adam": {"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8},
-        "lazy_adam": {"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8},
-        "fluid_adamax": {"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8},
-        "ftrl": {"l1": 0.0, "l2": 0.0, "lr_power": -0.5},
-        "lamb": {"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-6, "weight_decay": 0.01},
-    }
-)
-"""Update rules and their own hyperparameters: those of v2, whose momentum belongs to the parameters, then Fluid's."""
-
-_Range: TypeAlias = tuple[str, Callable[[float], bool]]
-_NOT_NEGATIVE: _Range = ("0 or more", lambda value: value >= 0)
-_BELOW_1: _Range = ("0 or more and less than 1", lambda value: 0 <= value < 1)
-_SWITCH: _Range = ("0 or 1", lambda value: value in (0, 1))
-
-_HYPER_RANGES: Mapping[str, _Range] = MappingProxyType(
-    {
-        "beta1": _BELOW_1,
-        "beta2": _BELOW_1,
-        "rho": _BELOW_1,
-        "decay": _BELOW_1,
-        "epsilon": ("more than 0", lambda value: value > 0),
-        "lars_coeff": ("more than 0", lambda value: value > 0),
-        "lr_power": ("0 or less", lambda value: value <= 0),
-        "nesterov": _SWITCH,
-        "centered": _SWITCH,
-        "momentum": _NOT_NEGATIVE,
-        "lars_weight_decay": _NOT_NEGATIVE,
-        "weight_decay": _NOT_NEGATIVE,
-        "initial_accumulator_value": _NOT_NEGATIVE,
-        "l1": _NOT_NEGATIVE,
-        "l2": _NOT_NEGATIVE,
-    }
-)
 _MAX_DISCARD_RATIO = 1e6
 # Offsets in bytes must fit into 64 bits, whatever an element takes.
 _MAX_SIZE = 1 << 60
 
-SCHEDULES = (
-    *("constant", "poly", "caffe_poly", "exp", "discexp", "linear", "manual", "pass_manual"),
-    *STEP_SCHEDULES,
-)
+SCHEDULES = (*SAMPLE_SCHEDULES, *STEP_SCHEDULES)
 
 
 class RowGradient(NamedTuple):
@@ -96,7 +46,7 @@ class OptimizerSpec:
     """An update rule, its learning rate and schedule, and whether servers apply gradients on arrival.
 
     Attributes:
-        rule: a key of `RULE_DEFAULTS`.
+        rule: a name in `rules.table.RULES`.
         hyper: the rule's own hyperparameters; missing ones get their defaults here.
         schedule: one of `SCHEDULES`; decay_a, decay_b and schedule_args are its arguments.
         discard_ratio: asynchronous only: how many times the number of trainers a gradient may lag.
@@ -113,14 +63,12 @@ class OptimizerSpec:
     discard_ratio: float = 1.5
 
     def __post_init__(self) -> None:
-        _require(
-            self.rule in RULE_DEFAULTS, "optimizer rule", f"one of {', '.join(RULE_DEFAULTS)}", self.rule
-        )
-        defaults = RULE_DEFAULTS[self.rule]
+        _require(self.rule in RULES, "optimizer rule", f"one of {', '.join(RULES)}", self.rule)
+        defaults: Mapping[str, float] = RULES[self.rule].defaults
         for name, value in self.hyper.items():
             _require(name in defaults, f"hyperparameter of {self.rule}", f"one of {sorted(defaults)}", name)
             _require(_is_finite(value), f"{self.rule} {name}", "a finite number", value)
-            expected, holds = _HYPER_RANGES[name]
+            expected, holds = HYPER_RANGES[name]
             _require(holds(value), f"{self.rule} {name}", expected, value)
         hyper = {**defaults, **{name: float(value) for name, value in self.hyper.items()}}
         object.__setattr__(self, "hyper", MappingProxyType(hyper))
@@ -230,6 +178,17 @@ class ParameterSpec:
         content = _exact_fields(cls, data)
         _require(isinstance(content["shape"], list), "shape", "a list", content["shape"])
         return cls(**content)
+
+
+def rule_of(optimizer: OptimizerSpec) -> Rule:
+    """Return the rule of an optimizer with its hyperparameters."""
+    rule: Rule = RULES[optimizer.rule](**optimizer.hyper)
+    return rule
+
+
+def rate_of(rule: Rule, optimizer: OptimizerSpec, parameter: ParameterSpec, learning_rate: float) -> float:
+    """Return η of one parameter: `learning_rate`, or the base rate if the rule ignores schedules."""
+    return (learning_rate if rule.follows_schedule else optimizer.learning_rate) * parameter.learning_rate
 
 
 def _exact_fields(cls: type[Any], data: object) -> dict[str, Any]:

@@ -18,8 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paddle.errors import ConfigError, PserverError
-from paddle.optim.rules.table import rule_of
-from paddle.optim.spec import OptimizerSpec, ParameterSpec, RowGradient
+from paddle.optim.spec import OptimizerSpec, ParameterSpec, RowGradient, rule_of
 from paddle.pserver.configuration import Configuration, configure_message
 from paddle.pserver.exchange import Exchange, Network
 from paddle.pserver.keys import WireKeys

@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from paddle.errors import ConfigError, PserverError
-from paddle.optim.rules.table import rule_of
-from paddle.optim.spec import OptimizerSpec, ParameterSpec
+from paddle.optim.spec import OptimizerSpec, ParameterSpec, rule_of
 from paddle.pserver.message import Message, Section, Verb
 from paddle.pserver.placement import ServerShare, place
 from paddle.pserver.sparse.spec import TableSpec

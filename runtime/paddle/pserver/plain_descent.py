@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from paddle.optim.rules.table import rate_of, rule_of
-from paddle.optim.spec import OptimizerSpec, ParameterSpec
+from paddle.optim.spec import OptimizerSpec, ParameterSpec, rate_of, rule_of
 from paddle.pserver.placement import DenseShare
 
 _RULES = ("momentum", "sgd")

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from paddle.errors import PserverError
-from paddle.optim.rules.table import rule_of
+from paddle.optim.spec import rule_of
 from paddle.pserver.configuration import Configuration
 from paddle.pserver.layout import Layout
 from paddle.pserver.message import Message

@@ -3,14 +3,10 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 
-from paddle.errors import ConfigError
 from paddle.optim.model_average import ModelAverage
-from paddle.optim.moving_average import MovingAverage
 
 
 def walk(length: int, seed: int = 0) -> np.ndarray:
@@ -30,7 +26,7 @@ def windowed(values: np.ndarray, rate: float, smallest: int, largest: float) -> 
     return np.mean(kept, axis=0), len(kept)
 
 
-def mean_of(average: ModelAverage | MovingAverage) -> np.ndarray:
+def mean_of(average: ModelAverage) -> np.ndarray:
     out = np.empty(3, np.float32)
     average.mean("w", out)
     return out
@@ -75,32 +71,7 @@ def test_sums_over_many_updates_keep_their_digits() -> None:
 
 def test_adding_leaves_the_values_alone() -> None:
     value = np.ones(3, np.float32)
-    for average in (ModelAverage(0.5, 3), MovingAverage(0.5)):
-        for _ in range(9):
-            average.add({"w": value})
-    assert value.tolist() == [1, 1, 1]
-
-
-@pytest.mark.parametrize("ramps", [False, True])
-def test_a_moving_average_follows_its_formula(ramps: bool) -> None:
-    decay, values = 0.97, walk(200)
-    average = MovingAverage(decay, ramps=ramps)
-    for value in values:
+    average = ModelAverage(0.5, 3)
+    for _ in range(9):
         average.add({"w": value})
-    a, start = np.zeros(3), 1.0
-    for t, value in enumerate(values.astype(np.float64)):
-        d = min(decay, (1 + t) / (10 + t)) if ramps else decay
-        a, start = d * a + (1 - d) * value, start * d
-    np.testing.assert_allclose(mean_of(average), a / (1 - start), rtol=1e-4)
-
-
-def test_a_moving_average_of_one_value_is_that_value() -> None:
-    average = MovingAverage(0.999)
-    average.add({"w": np.array([1.5, -2.0, 0.0], np.float32)})
-    np.testing.assert_allclose(mean_of(average), [1.5, -2.0, 0.0], rtol=1e-4)
-
-
-@pytest.mark.parametrize("decay", [1.0, -0.1, math.nan])
-def test_a_decay_out_of_range_is_named(decay: float) -> None:
-    with pytest.raises(ConfigError, match="moving average: decay: expected 0 or more"):
-        MovingAverage(decay)
+    assert value.tolist() == [1, 1, 1]

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from paddle.errors import ConfigError
+from paddle.optim.rules.table import RULES
 from paddle.optim.sparse import SparseUpdater
-from paddle.optim.spec import RULE_DEFAULTS, OptimizerSpec, ParameterSpec, RowGradient
+from paddle.optim.spec import OptimizerSpec, ParameterSpec, RowGradient
 
 HEIGHT, WIDTH, BATCHES, RATE = 9, 3, 80, 0.05
 ROW_RULES = ["sgd", "fluid_adagrad", "lazy_adam"]
@@ -25,7 +26,7 @@ def batches() -> list[RowGradient]:
 
 def by_hand(rule: str, table: np.ndarray, l2: float) -> np.ndarray:
     """Row after row in double precision; t counts all batches, whoever is touched."""
-    h = RULE_DEFAULTS[rule]
+    h = RULES[rule].defaults
     w = table.astype(np.float64)
     for row in range(HEIGHT):
         m = v = np.zeros(WIDTH)

@@ -14,8 +14,9 @@ import pytest
 
 from paddle.errors import ConfigError
 from paddle.optim.learning_rate import LearningRate
+from paddle.optim.rules.table import RULES
 from paddle.optim.schedule.by_updates import STEP_SCHEDULES
-from paddle.optim.spec import RULE_DEFAULTS, SCHEDULES, OptimizerSpec, ParameterSpec
+from paddle.optim.spec import SCHEDULES, OptimizerSpec, ParameterSpec
 
 OPTIMIZER = OptimizerSpec("adam", {"beta1": 0.8}, 0.1, "poly", 1e-3, 0.5, is_async=True, discard_ratio=2.0)
 PARAMETER = ParameterSpec("fc.w", (3, 4), 2.0, l1=0.1, l2=1e-4, clip=25.0, sparse=True)
@@ -181,10 +182,10 @@ def test_every_schedule_gives_a_rate_at_the_start(schedule: str) -> None:
 
 def test_the_manual_names_every_rule_hyperparameter_and_schedule() -> None:
     text = (Path(__file__).parents[3] / "docs" / "update-rules.md").read_text(encoding="utf-8")
-    names = {*RULE_DEFAULTS, *SCHEDULES, *(name for hyper in RULE_DEFAULTS.values() for name in hyper)}
+    names = {*RULES, *SCHEDULES, *(name for hyper in RULES.values() for name in hyper.defaults)}
     assert [name for name in sorted(names) if not re.search(rf"\b{name}\b", text)] == []
 
 
-@pytest.mark.parametrize("rule", RULE_DEFAULTS)
+@pytest.mark.parametrize("rule", RULES)
 def test_every_rule_can_be_named_alone(rule: str) -> None:
     assert OptimizerSpec(rule).rule == rule

@@ -11,7 +11,8 @@ import pytest
 
 from paddle.optim.dense import DenseUpdater
 from paddle.optim.learning_rate import LearningRate
-from paddle.optim.spec import RULE_DEFAULTS, OptimizerSpec
+from paddle.optim.rules.table import RULES
+from paddle.optim.spec import OptimizerSpec
 from paddle.pserver.client import Client
 from tests.runtime.pserver.in_process_job import SGD, InProcessJob
 from tests.runtime.pserver.synchronous_trainers import MODEL, STEPS, train
@@ -31,7 +32,7 @@ def train_alone(optimizer: OptimizerSpec, num_trainers: int) -> dict[str, np.nda
 
 
 @pytest.mark.parametrize("num_trainers", [1, 2, 3])
-@pytest.mark.parametrize("rule", RULE_DEFAULTS)
+@pytest.mark.parametrize("rule", RULES)
 def test_trainers_together_equal_one_process_on_the_joined_batches(rule: str, num_trainers: int) -> None:
     optimizer = OptimizerSpec(rule, learning_rate=0.01, schedule="poly", decay_a=0.01, decay_b=0.5)
     found = InProcessJob(num_trainers, num_dense=3).run(lambda c, t: train(c, t, optimizer))

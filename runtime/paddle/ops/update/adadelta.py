@@ -8,7 +8,7 @@ from typing import Any
 from paddle.backend import Array
 from paddle.ops.base.registry import Spec, operator
 from paddle.ops.update.steps import dense, take_step
-from paddle.optim.rules.fluid_adadelta import FluidAdadelta
+from paddle.optim.rules.adadelta import FluidAdadelta
 
 
 def _infer(param: Spec, grad: Spec, grads: Spec, updates: Spec) -> tuple[Spec, Spec, Spec]:

@@ -12,8 +12,8 @@ from paddle.ops.base.compiled import kernels_for, read_only
 from paddle.ops.base.registry import Spec, operator
 from paddle.ops.base.selected_rows import SelectedRows
 from paddle.ops.update.steps import dense, merged, scalar, take_step
-from paddle.optim.rules.fluid_adagrad import FluidAdagrad
-from paddle.optim.rules.fluid_decayed_adagrad import FluidDecayedAdagrad
+from paddle.optim.rules.adagrad import FluidAdagrad
+from paddle.optim.rules.decayed_adagrad import FluidDecayedAdagrad
 
 _SLOTS = "Param Grad Moment LearningRate -> ParamOut MomentOut"
 _IN_PLACE = {"ParamOut": "Param", "MomentOut": "Moment"}

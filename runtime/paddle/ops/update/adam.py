@@ -12,7 +12,7 @@ from paddle.ops.base.compiled import kernels_for, read_only
 from paddle.ops.base.registry import Spec, operator
 from paddle.ops.base.selected_rows import SelectedRows
 from paddle.ops.update.steps import dense, merged, scalar, take_step
-from paddle.optim.rules.fluid_adam import FluidAdam
+from paddle.optim.rules.adam import FluidAdam
 
 
 def _infer(param: Spec, grad: Spec, rate: Spec, m: Spec, v: Spec, b1: Spec, b2: Spec) -> tuple[Spec, ...]:

@@ -8,7 +8,7 @@ from typing import Any
 from paddle.backend import Array
 from paddle.ops.base.registry import Spec, operator
 from paddle.ops.update.steps import dense, scalar, take_step
-from paddle.optim.rules.fluid_adamax import FluidAdamax
+from paddle.optim.rules.adamax import FluidAdamax
 
 
 def _infer(param: Spec, grad: Spec, rate: Spec, m: Spec, n: Spec, b1: Spec) -> tuple[Spec, Spec, Spec]:

@@ -11,8 +11,8 @@ from paddle.backend import Array
 from paddle.ops.base.compiled import kernels_for, read_only
 from paddle.ops.base.registry import Spec, operator
 from paddle.ops.update.steps import dense, scalar, take_step
-from paddle.optim.rules.fluid_momentum import FluidMomentum
 from paddle.optim.rules.lars_momentum import LarsMomentum
+from paddle.optim.rules.momentum import FluidMomentum
 
 _SLOTS = "Param Grad Velocity LearningRate -> ParamOut VelocityOut"
 _IN_PLACE = {"ParamOut": "Param", "VelocityOut": "Velocity"}

@@ -8,7 +8,7 @@ from typing import Any
 from paddle.backend import Array
 from paddle.ops.base.registry import Spec, operator
 from paddle.ops.update.steps import dense, scalar, take_step
-from paddle.optim.rules.fluid_rmsprop import FluidRMSProp
+from paddle.optim.rules.rmsprop import FluidRMSProp
 
 
 def _infer(

@@ -12,12 +12,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from paddle.optim.rules.rule import Array, Rule, State, Step
+from paddle.optim.rules.rule import Array, Hyper, Rule, State, Step, hyper
 
 
 class Adam(Rule):
     """Keeps decayed averages of gradients and of their squares."""
 
+    defaults: ClassVar[Hyper] = hyper(beta1=0.9, beta2=0.999, epsilon=1e-8)
     follows_schedule: ClassVar[bool] = True
     handles_rows: ClassVar[bool] = False
 
@@ -37,3 +38,19 @@ class Adam(Rule):
         v *= self.beta2
         v += (1.0 - self.beta2) * (g * g)
         w -= alpha * m / (np.sqrt(v) + self.epsilon)
+
+
+class FluidAdam(Adam):
+    """Adam as Fluid uses it: the formula of `adam`, with L1 and L2 as terms of the gradient.
+
+    On rows Fluid moves all of them in every batch, which sparse parameters here cannot; its lazy mode, which moves the
+    touched rows alone, is `LazyAdam`. The correction by t counts all batches in either.
+    """
+
+    penalises_gradient: ClassVar[bool] = True
+
+
+class LazyAdam(FluidAdam):
+    """Leaves m and v of rows without a gradient as they are; the same as Adam on dense parameters."""
+
+    handles_rows: ClassVar[bool] = True

@@ -10,12 +10,23 @@ from typing import ClassVar
 
 import numpy as np
 
-from paddle.optim.rules.rule import Array, Rule, State, Step, decayed_average, descend, with_momentum
+from paddle.optim.rules.rule import (
+    Array,
+    Hyper,
+    Rule,
+    State,
+    Step,
+    decayed_average,
+    descend,
+    hyper,
+    with_momentum,
+)
 
 
 class DecayedAdagrad(Rule):
     """Keeps a decayed average of squared gradients."""
 
+    defaults: ClassVar[Hyper] = hyper(rho=0.95, epsilon=1e-6)
     follows_schedule: ClassVar[bool] = True
     handles_rows: ClassVar[bool] = True
 
@@ -33,3 +44,29 @@ class DecayedAdagrad(Rule):
         r: Array = 1.0 / np.sqrt(G + self.epsilon)
         descend(w, g, r, state, step)
         return r
+
+
+class FluidDecayedAdagrad(Rule):
+    """Fluid's AdaGrad that forgets: G = ρG + (1 − ρ)g²;  w −= η g/(√G + ε); ρ is its `decay`.
+
+    v2's gives the first g² weight 1 and has ε inside the root.
+    """
+
+    defaults: ClassVar[Hyper] = hyper(decay=0.95, epsilon=1e-6)
+    follows_schedule: ClassVar[bool] = True
+    handles_rows: ClassVar[bool] = False
+    penalises_gradient: ClassVar[bool] = True
+
+    def __init__(self, decay: float, epsilon: float) -> None:
+        self.rho, self.epsilon = decay, epsilon
+
+    def states(self, mu: float) -> tuple[str, ...]:
+        """See `Rule.states`."""
+        return ("G",)
+
+    def update(self, w: Array, g: Array, state: State, step: Step) -> None:
+        """See `Rule.update`."""
+        G = state["G"]
+        G *= self.rho
+        G += (1.0 - self.rho) * (g * g)
+        w -= step.eta * g / (np.sqrt(G) + self.epsilon)

@@ -12,12 +12,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from paddle.optim.rules.rule import Array, Rule, State, Step
+from paddle.optim.rules.rule import Array, Hyper, Rule, State, Step, hyper
 
 
 class Ftrl(Rule):
     """Keeps the sum of squared gradients and the sum of gradients less what w has moved."""
 
+    defaults: ClassVar[Hyper] = hyper(l1=0.0, l2=0.0, lr_power=-0.5)
     follows_schedule: ClassVar[bool] = True
     handles_rows: ClassVar[bool] = False
     penalises_gradient: ClassVar[bool] = True

@@ -11,13 +11,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from paddle.optim.norm import l2_norm
-from paddle.optim.rules.rule import Array, Rule, State, Step
+from paddle.optim.rules.rule import Array, Hyper, Rule, State, Step, hyper, l2_norm
 
 
 class Lamb(Rule):
     """Keeps decayed averages of gradients and of their squares."""
 
+    defaults: ClassVar[Hyper] = hyper(beta1=0.9, beta2=0.999, epsilon=1e-6, weight_decay=0.01)
     follows_schedule: ClassVar[bool] = True
     handles_rows: ClassVar[bool] = False
     penalises_gradient: ClassVar[bool] = True

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from paddle.optim.norm import l2_norm
-from paddle.optim.rules.rule import Array, Rule, State, Step
+from paddle.optim.rules.rule import Array, Hyper, Rule, State, Step, hyper, l2_norm
 
 
 class LarsMomentum(Rule):
     """Keeps the velocity."""
 
+    defaults: ClassVar[Hyper] = hyper(momentum=0.9, lars_coeff=1e-3, lars_weight_decay=5e-4)
     follows_schedule: ClassVar[bool] = True
     handles_rows: ClassVar[bool] = False
     penalises_gradient: ClassVar[bool] = True

@@ -11,12 +11,23 @@ from typing import ClassVar
 
 import numpy as np
 
-from paddle.optim.rules.rule import Array, Rule, State, Step, decayed_average, descend, with_momentum
+from paddle.optim.rules.rule import (
+    Array,
+    Hyper,
+    Rule,
+    State,
+    Step,
+    decayed_average,
+    descend,
+    hyper,
+    with_momentum,
+)
 
 
 class RMSProp(Rule):
     """Keeps decayed averages of gradients and of their squares."""
 
+    defaults: ClassVar[Hyper] = hyper(rho=0.95, epsilon=1e-6)
     follows_schedule: ClassVar[bool] = True
     handles_rows: ClassVar[bool] = True
 
@@ -37,3 +48,38 @@ class RMSProp(Rule):
         r: Array = 1.0 / np.sqrt(variance + self.epsilon)
         descend(w, g, r, state, step)
         return r
+
+
+class FluidRMSProp(Rule):
+    """Fluid's RMSProp: G = ρG + (1 − ρ)g²;  m = μm + η g/√(G + ε);  w −= m.
+
+    Centred: F = ρF + (1 − ρ)g, and G − F² in place of G. v2's is always centred and gives the first g² weight 1.
+    """
+
+    defaults: ClassVar[Hyper] = hyper(rho=0.95, epsilon=1e-6, momentum=0.0, centered=0.0)
+    follows_schedule: ClassVar[bool] = True
+    handles_rows: ClassVar[bool] = False
+    penalises_gradient: ClassVar[bool] = True
+
+    def __init__(self, rho: float, epsilon: float, momentum: float, centered: float) -> None:
+        self.rho, self.epsilon, self.mu, self.centered = rho, epsilon, momentum, bool(centered)
+
+    def states(self, mu: float) -> tuple[str, ...]:
+        """See `Rule.states`."""
+        return ("G", "m", "F") if self.centered else ("G", "m")
+
+    def update(self, w: Array, g: Array, state: State, step: Step) -> None:
+        """See `Rule.update`."""
+        G, m = state["G"], state["m"]
+        G *= self.rho
+        G += (1.0 - self.rho) * (g * g)
+        variance = G
+        if self.centered:
+            F = state["F"]
+            F *= self.rho
+            F += (1.0 - self.rho) * g
+            # Rounding makes a variance near 0 negative once gradients are large.
+            variance = np.maximum(G - F * F, np.float32(0.0))
+        m *= self.mu
+        m += step.eta * g / np.sqrt(variance + self.epsilon)
+        w -= m

@@ -11,7 +11,9 @@ factor, ρ and β decay of averages, ε, t the batch counted from 1.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -19,6 +21,13 @@ import numpy.typing as npt
 
 Array: TypeAlias = npt.NDArray[np.float32]
 State: TypeAlias = Mapping[str, Array]
+Hyper: TypeAlias = Mapping[str, float]
+"""A rule's own numbers by name."""
+
+
+def hyper(**numbers: float) -> Hyper:
+    """Return them as a mapping that nobody can change."""
+    return MappingProxyType(numbers)
 
 
 class Step(NamedTuple):
@@ -44,6 +53,8 @@ class Step(NamedTuple):
 class Rule(Protocol):
     """An update rule."""
 
+    defaults: ClassVar[Hyper] = hyper()
+    """Its hyperparameters with their defaults: the keywords of its constructor."""
     follows_schedule: ClassVar[bool]
     """False: the rule always uses the optimizer's base rate."""
     handles_rows: ClassVar[bool]
@@ -86,3 +97,8 @@ def decayed_average(average: Array, sample: Array, rho: float, step: Step) -> No
         return
     average *= np.power(np.float32(rho), step.elapsed)
     average += np.where(step.first, np.float32(1.0), np.float32(1.0 - rho)) * sample
+
+
+def l2_norm(x: Array) -> float:
+    """Return √Σx², summed in float64: squares of float32 overflow from 2·10¹⁹ on."""
+    return math.sqrt(float(np.sum(np.square(x, dtype=np.float64))))

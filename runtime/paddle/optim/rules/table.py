@@ -1,33 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which class carries out which rule name."""
+"""Which class carries out which rule name, and what each hyperparameter may be."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
+from typing import Any, TypeAlias
 
-from paddle.optim.rules.adadelta import Adadelta
-from paddle.optim.rules.adagrad import Adagrad
-from paddle.optim.rules.adam import Adam
-from paddle.optim.rules.adamax import Adamax
-from paddle.optim.rules.decayed_adagrad import DecayedAdagrad
-from paddle.optim.rules.fluid_adadelta import FluidAdadelta
-from paddle.optim.rules.fluid_adagrad import FluidAdagrad
-from paddle.optim.rules.fluid_adam import FluidAdam, LazyAdam
-from paddle.optim.rules.fluid_adamax import FluidAdamax
-from paddle.optim.rules.fluid_decayed_adagrad import FluidDecayedAdagrad
-from paddle.optim.rules.fluid_momentum import FluidMomentum
-from paddle.optim.rules.fluid_rmsprop import FluidRMSProp
+from paddle.optim.rules.adadelta import Adadelta, FluidAdadelta
+from paddle.optim.rules.adagrad import Adagrad, FluidAdagrad
+from paddle.optim.rules.adam import Adam, FluidAdam, LazyAdam
+from paddle.optim.rules.adamax import Adamax, FluidAdamax
+from paddle.optim.rules.decayed_adagrad import DecayedAdagrad, FluidDecayedAdagrad
 from paddle.optim.rules.ftrl import Ftrl
 from paddle.optim.rules.lamb import Lamb
 from paddle.optim.rules.lars_momentum import LarsMomentum
-from paddle.optim.rules.momentum import Momentum
-from paddle.optim.rules.rmsprop import RMSProp
-from paddle.optim.rules.rule import Rule
+from paddle.optim.rules.momentum import FluidMomentum, Momentum
+from paddle.optim.rules.rmsprop import FluidRMSProp, RMSProp
 from paddle.optim.rules.sgd import SGD
-from paddle.optim.spec import OptimizerSpec, ParameterSpec
 
-_RULES: Mapping[str, Callable[..., Rule]] = MappingProxyType(
+RULES: Mapping[str, type[Any]] = MappingProxyType(
     {
         "momentum": Momentum,
         "sparse_momentum": Momentum,  # its rows are another matter: see sparse_momentum
@@ -51,13 +43,30 @@ _RULES: Mapping[str, Callable[..., Rule]] = MappingProxyType(
         "lamb": Lamb,
     }
 )
+"""Classes of `Rule` by name: those of v2, whose momentum belongs to the parameters, then Fluid's."""
 
+_Range: TypeAlias = tuple[str, Callable[[float], bool]]
+_NOT_NEGATIVE: _Range = ("0 or more", lambda value: value >= 0)
+_BELOW_1: _Range = ("0 or more and less than 1", lambda value: 0 <= value < 1)
+_SWITCH: _Range = ("0 or 1", lambda value: value in (0, 1))
 
-def rule_of(optimizer: OptimizerSpec) -> Rule:
-    """Return the rule of an optimizer with its hyperparameters."""
-    return _RULES[optimizer.rule](**optimizer.hyper)
-
-
-def rate_of(rule: Rule, optimizer: OptimizerSpec, parameter: ParameterSpec, learning_rate: float) -> float:
-    """Return η of one parameter: `learning_rate`, or the base rate if the rule ignores schedules."""
-    return (learning_rate if rule.follows_schedule else optimizer.learning_rate) * parameter.learning_rate
+HYPER_RANGES: Mapping[str, _Range] = MappingProxyType(
+    {
+        "beta1": _BELOW_1,
+        "beta2": _BELOW_1,
+        "rho": _BELOW_1,
+        "decay": _BELOW_1,
+        "epsilon": ("more than 0", lambda value: value > 0),
+        "lars_coeff": ("more than 0", lambda value: value > 0),
+        "lr_power": ("0 or less", lambda value: value <= 0),
+        "nesterov": _SWITCH,
+        "centered": _SWITCH,
+        "momentum": _NOT_NEGATIVE,
+        "lars_weight_decay": _NOT_NEGATIVE,
+        "weight_decay": _NOT_NEGATIVE,
+        "initial_accumulator_value": _NOT_NEGATIVE,
+        "l1": _NOT_NEGATIVE,
+        "l2": _NOT_NEGATIVE,
+    }
+)
+"""What a hyperparameter of that name may be, in words and as a test, whichever rule has it."""

@@ -15,13 +15,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from paddle.optim.rules.adagrad import Adagrad
-from paddle.optim.rules.fluid_adagrad import FluidAdagrad
-from paddle.optim.rules.fluid_adam import LazyAdam
+from paddle.optim.rules.adagrad import Adagrad, FluidAdagrad
+from paddle.optim.rules.adam import LazyAdam
 from paddle.optim.rules.momentum import Momentum
 from paddle.optim.rules.sgd import SGD
-from paddle.optim.rules.table import rate_of, rule_of
-from paddle.optim.spec import OptimizerSpec, ParameterSpec
+from paddle.optim.spec import OptimizerSpec, ParameterSpec, rate_of, rule_of
 from paddle.pserver.sparse import formula_kernels as kernels
 
 

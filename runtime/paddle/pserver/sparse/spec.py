@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Self
 
 from paddle.errors import ConfigError
-from paddle.optim.rules.table import rule_of
-from paddle.optim.spec import OptimizerSpec, ParameterSpec
+from paddle.optim.spec import OptimizerSpec, ParameterSpec, rule_of
 from paddle.pserver.sparse.initial import Initial
 from paddle.pserver.sparse.ticks import MAX_AGE
 

@@ -12,9 +12,9 @@ from paddle.ops.base.kernels import adagrad, adagrad_rows, adam, add_segments, m
 from paddle.ops.base.selected_rows import SelectedRows, merge_rows
 from paddle.ops.update import adagrad as update
 from paddle.ops.update.steps import take_step
-from paddle.optim.rules.fluid_adagrad import FluidAdagrad
-from paddle.optim.rules.fluid_adam import FluidAdam
-from paddle.optim.rules.fluid_momentum import FluidMomentum
+from paddle.optim.rules.adagrad import FluidAdagrad
+from paddle.optim.rules.adam import FluidAdam
+from paddle.optim.rules.momentum import FluidMomentum
 from tests.runtime.ops.run_op import run_op
 
 _WIDE = (300, 256)  # large enough for compiled loops

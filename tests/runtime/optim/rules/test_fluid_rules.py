@@ -11,7 +11,8 @@ import pytest
 
 from paddle.errors import ConfigError
 from paddle.optim.dense import DenseUpdater
-from paddle.optim.spec import RULE_DEFAULTS, OptimizerSpec, ParameterSpec
+from paddle.optim.rules.table import RULES
+from paddle.optim.spec import OptimizerSpec, ParameterSpec
 
 STEPS = 120
 SIZE = 37
@@ -163,7 +164,7 @@ def test_a_rule_follows_its_formula_over_many_steps(
 
 
 def test_every_rule_has_a_reference() -> None:
-    assert set(REFERENCES) | V2_RULES == set(RULE_DEFAULTS)
+    assert set(REFERENCES) | V2_RULES == set(RULES)
 
 
 def steps(rule: str, hyper: dict[str, float], rate: float, start: float, *grads: float) -> list[float]:
