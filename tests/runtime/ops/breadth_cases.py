@@ -46,6 +46,14 @@ def _volumes() -> list[Case]:
             {"pooling_type": "avg", "ksize": [1, 1, 1], "global_pooling": True},
         ),
         Case("pool3d", {"X": (0, 1, 3, 3, 4)}, {"pooling_type": "max", **pooled}),
+        *(
+            Case(
+                "pool3d",
+                {"X": Values((2, 1, 3, 5, 4), "apart")},
+                {"ksize": [2, 3, 2], "adaptive": True, "pooling_type": kind},
+            )
+            for kind in ("max", "avg")
+        ),
     ]
 
 

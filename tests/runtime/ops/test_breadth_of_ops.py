@@ -12,6 +12,7 @@ import pytest
 from paddle.graph.errors import ExecutionError
 from paddle.ops.base.errors import OpError
 from paddle.ops.base.lod import LoDArray, offsets_of
+from paddle.ops.base.registry import lookup
 from tests.runtime.ops.run_op import run_op
 
 _RNG = np.random.default_rng(17)
@@ -30,6 +31,36 @@ def test_a_convolution_of_volumes_is_what_its_definition_says(groups: int) -> No
         window = padded[image, first : first + filters.shape[1], i : i + 3 : 2, 2 * j : 2 * j + 2, k : k + 2]
         expected[image, f, i, j, k] = (window * filters[f]).sum()
     np.testing.assert_allclose(out, expected, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("x", "filters"),
+    [
+        ((2, 3, 8, 9), (4, 3, 3, 2)),
+        ((3, 3, 4, 4), (4, 3, 3, 3)),  # few places
+        ((2, 40, 6, 7), (32, 40, 3, 3)),  # many channels: back as a convolution of its own
+        ((2, 3, 6, 7), (4, 3, 1, 1)),
+    ],
+)
+def test_convolving_flat_volumes_is_convolving_images(x: tuple[int, ...], filters: tuple[int, ...]) -> None:
+    images, weights = _RNG.standard_normal(x), _RNG.standard_normal(filters)
+    flat: dict[str, object] = {"strides": (1, 1), "paddings": (1, 0), "groups": 1, "dilations": (1, 1)}
+    deep: dict[str, object] = {
+        "strides": (1, 1, 1),
+        "paddings": (0, 1, 0),
+        "groups": 1,
+        "dilations": (1, 1, 1),
+    }
+    expected = lookup("conv2d").kernel(images, weights, **flat)
+    out = lookup("conv3d").kernel(images[:, :, None], weights[:, :, None], **deep)
+    np.testing.assert_allclose(out[:, :, 0], expected, atol=1e-12)
+    dout, needs = _RNG.standard_normal(expected.shape), frozenset({"Input@GRAD", "Filter@GRAD"})
+    both = lookup("conv2d_grad").kernel(images, weights, dout, needs=needs, **flat)
+    deeper = lookup("conv3d_grad").kernel(
+        images[:, :, None], weights[:, :, None], dout[:, :, None], needs=needs, **deep
+    )
+    for ours, theirs in zip(deeper, both, strict=True):
+        np.testing.assert_allclose(ours[:, :, 0], theirs, atol=1e-11)
 
 
 def test_pooling_of_flat_volumes_is_pooling_of_images() -> None:
@@ -57,6 +88,8 @@ def test_a_transposed_convolution_of_volumes_grows_what_a_convolution_shrinks() 
 def test_cells_lie_evenly_over_an_image_and_overlap(kind: str, expected: list[list[float]]) -> None:
     attrs = {"pooling_type": kind, "ksize": [2, 2], "adaptive": True}
     np.testing.assert_allclose(run_op("pool2d", {"X": _IMAGE}, attrs)[0][0, 0], expected)
+    deep = {**attrs, "ksize": [1, 2, 2]}
+    np.testing.assert_allclose(run_op("pool3d", {"X": _IMAGE[:, :, None]}, deep)[0][0, 0, 0], expected)
 
 
 @pytest.mark.parametrize("mode", ["reflect", "edge"])

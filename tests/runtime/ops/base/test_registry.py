@@ -3,10 +3,15 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-import paddle.ops  # noqa: F401 (fills the table)
+import paddle.ops
 from paddle.backend import Device, DeviceError, array_module, from_host, to_host
 from paddle.ops.base.dtypes import VarType
 from paddle.ops.base.errors import OpError
@@ -31,6 +36,29 @@ def test_every_operator_that_only_computes_and_is_no_gradient_infers_its_outputs
     plain = [op for op in registered() if not op.endswith("_grad") and free.isdisjoint(lookup(op).keywords)]
     without = [op for op in plain if lookup(op).infer is None and not lookup(op).has_effect]
     assert without == []
+
+
+def test_operators_are_found_in_a_zip_file_and_compiled_loops_wait_until_they_are_needed(
+    tmp_path: Path,
+) -> None:
+    archive = shutil.make_archive(
+        str(tmp_path / "runtime"), "zip", Path(paddle.ops.__file__).parents[2], "paddle"
+    )
+    script = (
+        "import sys, paddle.ops; from paddle.ops.base.registry import registered; "
+        "print(paddle.ops.__file__, len(registered()), 'paddle.ops.base.kernels' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", script],
+        env={"PYTHONPATH": archive},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    place, count, compiled = done.stdout.split()
+    assert place.startswith(archive)
+    assert (int(count), compiled) == (len(registered()), "False")
 
 
 def test_a_type_is_registered_once() -> None:
