@@ -8,7 +8,7 @@ import time
 from paddle.errors import WireError
 from paddle.pserver.address import host_and_port
 from paddle.pserver.keys import Context, WireKeys
-from paddle.pserver.message import Message, error_message
+from paddle.pserver.message import Message, Verb, error_message
 from paddle.pserver.transport import Router
 
 _READING_S = 2.0
@@ -56,7 +56,8 @@ def _refuse(router: Router, text: str, trainers: int, deadline: float) -> set[in
                 asked = router.read(frames)
             except WireError:
                 continue
-            if asked.trainer < trainers and router.send(address, _refusal(asked, text)):
+            was_sent = router.send(address, _refusal(asked, text))
+            if was_sent and asked.verb is Verb.HELLO and asked.trainer < trainers:
                 told.add(asked.trainer)
                 listening.add(address)
                 # A trainer whose connection breaks before it looks at what came over it takes us for dead.

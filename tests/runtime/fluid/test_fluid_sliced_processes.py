@@ -77,8 +77,8 @@ def test_trainers_of_a_server_that_fails_before_it_serves_are_told_why(jobs: lis
     errors = [process.communicate(timeout=DEADLINE_S)[1] for process in trainers]
     assert [process.returncode for process in trainers] == [1, 1]
     for error in errors:
-        assert f"PserverError: pserver {second}" in error
-        assert "ended before it served: FileNotFoundError: no first values here" in error
+        why = "it ended before it served: FileNotFoundError: no first values here"
+        assert f"PserverError: pserver {second}: {why}" in error
     bad.communicate(timeout=DEADLINE_S)
     assert bad.returncode == 1
     assert good.poll() is None  # its trainers may come again

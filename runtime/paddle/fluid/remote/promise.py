@@ -46,7 +46,7 @@ class Promises:
         if not isinstance(error, Exception) or len(made) != 1 or JobEnvironment.read().report_fd is not None:
             return
         (endpoint,) = made
-        text = f"pserver {endpoint} ended before it served: {type(error).__name__}: {error}"[:_MAX_TEXT]
+        text = f"it ended before it served: {type(error).__name__}: {error}"[:_MAX_TEXT]
         from paddle.pserver.refusal import refuse_trainers  # heavy: ZeroMQ
 
         trainers = self._trainers[endpoint]
