@@ -163,7 +163,9 @@ class ProgramService:
     def values(self, trainer: int) -> Message:
         """See `Service.values`."""
         packed = pack(
-            self._wishes.get(trainer, ()), partial(self._program.given, trainer), self._answer_bytes
+            self._wishes.get(trainer, ()),
+            lambda name, _: self._program.given(trainer, name),
+            self._answer_bytes,
         )
         return Message(Verb.OK, value=self.version, sections=tuple(map(_copied, packed)))
 
@@ -231,7 +233,7 @@ class ProgramService:
         sections = None if shared is None else shared.get(key)
         if sections is None:
             try:
-                packed = pack(wanted, partial(self._program.value, trainer), self._answer_bytes)
+                packed = pack(wanted, partial(self._value, trainer), self._answer_bytes)
             except PaddleError as error:
                 self._desk.answer(trainer, error_message(str(error)))
                 return
@@ -239,6 +241,12 @@ class ProgramService:
         if shared is not None:
             shared[key] = sections
         self._desk.answer(trainer, Message(Verb.OK, value=self.version, sections=sections))
+
+    def _value(self, trainer: int, name: str, start: int) -> Value:
+        """Return a variable; where it counts what a trainer was given, the rest is of what the first rows were of."""
+        if start and self._program.is_changed_by_answers:
+            return self._program.given(trainer, name)
+        return self._program.value(trainer, name)
 
     def _on_fetch(self, trainer: int, message: Message) -> None:
         self._answer_values(trainer, wishes_of(message.sections))

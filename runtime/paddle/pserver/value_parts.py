@@ -51,19 +51,21 @@ def wishes_of(sections: Iterable[Section]) -> list[tuple[str, int]]:
     return found
 
 
-def pack(wishes: Sequence[tuple[str, int]], value_of: Callable[[str], Value], limit: int) -> list[Section]:
+def pack(
+    wishes: Sequence[tuple[str, int]], value_of: Callable[[str, int], Value], limit: int
+) -> list[Section]:
     """Return sections of about `limit` bytes: values in the order they are asked for, the last perhaps in part.
 
     Args:
         wishes: (name, first row).
-        value_of: gives a value; what is returned shows it, and does not copy it.
+        value_of: gives a value, told from which row on it is wanted; what is returned shows it, and does not copy it.
         limit: of bytes; one row is given whatever it takes.
     """
     sections: list[Section] = []
     for name, start in wishes[:_MAX_NAMES]:
         if limit <= 0 and sections:
             break
-        value = value_of(name)
+        value = value_of(name, start)
         if isinstance(value, Rows) or not value.ndim or not len(value):
             sections += to_sections({name: value})
             continue

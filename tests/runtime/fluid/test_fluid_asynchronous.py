@@ -12,6 +12,11 @@ import paddle.fluid as fluid
 from paddle.backend import Device
 from paddle.fluid.remote.served_program import ServedProgram
 from paddle.fluid.remote.serving import serving_operator
+from paddle.pserver.engine import Engine
+from paddle.pserver.message import Message, Section, Verb
+from paddle.pserver.options import EngineOptions
+from paddle.pserver.program_service import ALL, ProgramService
+from paddle.pserver.value_parts import Gathering, wish
 from tests.runtime.fluid.transpiled_job import Feed, TranspiledJob, built, one_process
 
 COMPENSATED = fluid.DistributeTranspilerConfig(enable_dc_asgd=True)
@@ -73,6 +78,30 @@ def test_a_late_gradient_is_corrected_by_what_changed_since_its_trainer_got_the_
     rate = 0.05 / (1 + 0.5 / 20)
     corrected = second + second * second * after_first
     np.testing.assert_allclose(scope.get("w"), after_first - rate * corrected, rtol=1e-5)
+
+
+def test_a_parameter_that_comes_in_several_answers_is_what_the_trainer_counts_as_given() -> None:
+    server, scope = served(COMPENSATED)
+    engine = Engine(
+        EngineOptions(2), 1, serve=lambda desk: ProgramService(desk, server, is_sync=False, answer_bytes=20)
+    )
+    requests = [0, 0]
+
+    def ask(trainer: int, verb: Verb, *sections: Section, value: int = 0) -> Message:
+        requests[trainer] += 1
+        message = Message(verb, trainer, 7, requests[trainer], 1, value, sections=sections)
+        (reply,) = engine.handle(b"%d" % trainer, message)
+        return reply.message
+
+    for trainer in range(2):
+        assert ask(trainer, Verb.HELLO, value=2).verb is Verb.OK
+    client = Gathering(["w"])
+    while client.missing:
+        client.take(ask(0, Verb.FETCH, wish(client.missing)).sections)
+        ask(1, Verb.STEP, Section("=w@GRAD", np.ones((13, 1), np.float32)), value=ALL)
+    np.testing.assert_array_equal(client.values["w"], np.zeros((13, 1)))
+    np.testing.assert_array_equal(server.given(0, "w"), np.zeros((13, 1)))
+    assert (scope.get("w") < 0).all()
 
 
 def test_the_learning_rate_goes_on_with_every_trainers_batch() -> None:
