@@ -2,7 +2,12 @@
 """LoDArray: sequences of a batch, one after the other in one array, and where each begins.
 
 A kernel gets one in the slots marked `+` in its operator's signature; `graph.lod` says what happens in all others.
-Offsets stay on the host, wherever the rows are.
+Offsets stay on the host, wherever the rows are. Two texts, of two sentences and one, with six words:
+
+    lod[0]   0           2     3        text t: sentences lod[0][t] to lod[0][t + 1]
+    lod[1]   0     2     3     6        sentence s: rows lod[1][s] to lod[1][s + 1]
+    data     a  b  c  d  e  f
+             s = 0 s=1 s = 2
 """
 
 from __future__ import annotations

@@ -32,12 +32,14 @@ def positions(offsets: Offsets) -> Offsets:
 
 def ranges(starts: Offsets, counts: Offsets) -> Offsets:
     """Return starts[0], starts[0] + 1, ... counts[0] numbers, then the same of starts[1], and so on."""
+    # ends − counts is where a range begins in the result: a running number less that, plus where it starts.
     ends = np.cumsum(counts)
     return np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - ends + counts, counts)
 
 
 def reverse(offsets: Offsets) -> Offsets:
     """Return the row numbers that turn each sequence round."""
+    # Place p of a sequence from b to e takes row b + e − 1 − p, p being a row number itself.
     return np.repeat(offsets[:-1] + offsets[1:], lengths(offsets)) - 1 - np.arange(offsets[-1])
 
 
@@ -61,6 +63,7 @@ def segment_sum(x: Array, offsets: Offsets) -> Array:
     """Return the sum of each sequence's rows, (n, ...); zeros for one without rows."""
     xp = array_module(x)
     if xp is not np:
+        # cupy has no reduceat: a sum is the difference of two running sums, in float64 to keep its digits.
         running = xp.zeros((len(x) + 1, *x.shape[1:]), xp.float64)
         xp.cumsum(x, axis=0, out=running[1:])
         ends = at(offsets, x)
@@ -90,6 +93,7 @@ def scatter_sum(values: Array, rows: Array, count: int) -> Array:
 
 
 def _reduced(function: np.ufunc, x: Array, offsets: Offsets, empty: float) -> Array:
+    # reduceat takes the row at its start for a segment without rows, and fails at a start behind the last row.
     starts = offsets[:-1]
     filled = lengths(offsets) > 0
     if filled.all() and len(starts):

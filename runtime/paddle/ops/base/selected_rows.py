@@ -108,6 +108,7 @@ def _sorted(rows: Array) -> tuple[Array, Array]:
         order = rows.argsort(kind="stable")
         return order, rows[order]
     # Row and place in one number: those are all different, and sorting numbers is faster than finding an order.
+    #     bit  63, 62: 0 | 61 to `bits`: row | below: place
     keys = rows << bits
     keys |= np.arange(len(rows))
     keys.sort()

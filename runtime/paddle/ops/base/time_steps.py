@@ -1,7 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """TimeSteps: rows of sequences put in order of time, so that a recurrent layer takes one step of all of them at once.
 
-The longest sequence comes first; those that still go on at a step are then always the first few.
+The longest sequence comes first; those that still go on at a step are then always the first few. So the state of a
+step is a prefix of the state before, and no step needs a mask. Sequences a, bbb, cc of lengths 1, 3, 2:
+
+    rows of x     0:a0  1:b0  2:b1  3:b2  4:c0  5:c1     offsets  0  1  4  6
+    order         1 (b), 2 (c), 0 (a)
+    by time       b0 c0 a0 | b1 c1 | b2                  rows     1 4 0 | 2 5 | 3
+    bounds        0          3       5    6
 """
 
 from __future__ import annotations
@@ -36,9 +42,11 @@ class TimeSteps:
         counts = lengths(offsets)
         order = np.argsort(-counts, kind="stable")
         longest = int(counts.max(initial=0))
+        # active[t]: how many sequences are longer than t, which are those that have a row at step t.
         active = len(counts) - np.searchsorted(np.sort(counts), np.arange(longest), side="right")
         bounds = np.concatenate([[0], active.cumsum()])
         step = np.repeat(np.arange(longest), active)
+        # The i-th row of a step is of the i-th longest sequence.
         chosen = order[np.arange(bounds[-1]) - np.repeat(bounds[:-1], active)]
         rows = offsets[1:][chosen] - 1 - step if is_reverse else offsets[:-1][chosen] + step
         return TimeSteps(order, rows, bounds)
@@ -78,6 +86,7 @@ class TimeSteps:
         """Return for each row in order of time the state before it: that of the step before, or the first one."""
         count = int(self.bounds[1]) if len(self.bounds) > 1 else 0
         active = np.diff(self.bounds)[1:]
+        # Row i of step t follows row i of step t − 1: its place is that far from where step t − 1 begins.
         previous = np.arange(self.bounds[-1] - count) - np.repeat(self.bounds[1:-1] - count, active)
         previous += np.repeat(self.bounds[:-2], active)
         return array_module(states).concatenate([first[:count], states[at(previous, states)]])

@@ -3,6 +3,11 @@
 labels of a best path.
 
 Graves et al. 2006. All sequences go through time together; sums of chances are kept as logarithms in float64.
+The states of the labels "c a a". A state is come to from itself, from the one before, and from the one before that
+if its label is no blank and another one (1 -> 3, but not 3 -> 5):
+
+    state    0   1   2   3   4   5   6
+    label    -   c   -   a   -   a   -
 """
 
 from __future__ import annotations

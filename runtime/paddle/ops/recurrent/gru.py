@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """gru: GRU over sequences whose rows were projected to the gates already; gru_unit: one _step of it.
 
-Columns of the gates are update, reset, candidate.
+Columns of the gates are update, reset, candidate. The weight's memory is not that of a (D, 3D) matrix, but as the
+original keeps it: 2D² numbers of the matrix for update and reset, then D² of that for the candidate.
 """
 
 from __future__ import annotations

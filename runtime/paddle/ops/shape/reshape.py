@@ -16,7 +16,7 @@ from paddle.ops.base.shapes import product
 Shape: TypeAlias = tuple[int, ...]
 
 
-def reshaped(x: Shape, shape: Shape) -> Shape:
+def _reshaped(x: Shape, shape: Shape) -> Shape:
     """Return the shape with 0 replaced by the input's size and -1 by what is left; -1 stays if that is unknown."""
     sizes = [x[at] if size == 0 and at < len(x) else size for at, size in enumerate(shape)]
     if list(shape).count(-1) > 1:
@@ -34,7 +34,7 @@ def reshaped(x: Shape, shape: Shape) -> Shape:
     return (*sizes[:at], product(x) // rest, *sizes[at + 1 :])
 
 
-def squeezed(x: Shape, axes: Shape) -> Shape:
+def _squeezed(x: Shape, axes: Shape) -> Shape:
     """Return the shape without the given axes of size 1, or without all of them if none is given."""
     if not axes:
         return tuple(size for size in x if size != 1)
@@ -44,7 +44,7 @@ def squeezed(x: Shape, axes: Shape) -> Shape:
     return tuple(size for axis, size in enumerate(x) if axis not in gone)
 
 
-def unsqueezed(x: Shape, axes: Shape) -> Shape:
+def _unsqueezed(x: Shape, axes: Shape) -> Shape:
     """Return the shape with a 1 put in at each of the axes, one after the other."""
     sizes = list(x)
     for axis in axes:
@@ -70,7 +70,7 @@ def _xshape_spec(x: Spec) -> Spec:
 
 
 def _infer_reshape(x: Spec, *, shape: Shape) -> Spec:
-    return x._replace(shape=reshaped(x.shape, shape))
+    return x._replace(shape=_reshaped(x.shape, shape))
 
 
 def _infer_reshape2(x: Spec, *, shape: Shape) -> tuple[Spec, Spec]:
@@ -80,7 +80,7 @@ def _infer_reshape2(x: Spec, *, shape: Shape) -> tuple[Spec, Spec]:
 @operator("reshape", "X -> Out", attrs={"shape": tuple}, infer=_infer_reshape)
 def reshape(x: Array, *, shape: Shape) -> Array:
     """Return X in the shape that `reshaped` gives."""
-    return x.reshape(reshaped(x.shape, shape))
+    return x.reshape(_reshaped(x.shape, shape))
 
 
 @operator("reshape2", "X -> Out XShape~", attrs={"shape": tuple}, infer=_infer_reshape2)
@@ -90,7 +90,7 @@ def reshape2(x: Array, *, shape: Shape) -> tuple[Array, Array]:
 
 
 def _infer_squeeze(x: Spec, *, axes: Shape) -> Spec:
-    return x._replace(shape=squeezed(x.shape, axes))
+    return x._replace(shape=_squeezed(x.shape, axes))
 
 
 def _infer_squeeze2(x: Spec, *, axes: Shape) -> tuple[Spec, Spec]:
@@ -100,7 +100,7 @@ def _infer_squeeze2(x: Spec, *, axes: Shape) -> tuple[Spec, Spec]:
 @operator("squeeze", "X -> Out", attrs={"axes": ()}, infer=_infer_squeeze)
 def squeeze(x: Array, *, axes: Shape) -> Array:
     """Return X in the shape that `squeezed` gives."""
-    return x.reshape(squeezed(x.shape, axes))
+    return x.reshape(_squeezed(x.shape, axes))
 
 
 @operator("squeeze2", "X -> Out XShape~", attrs={"axes": ()}, infer=_infer_squeeze2)
@@ -110,7 +110,7 @@ def squeeze2(x: Array, *, axes: Shape) -> tuple[Array, Array]:
 
 
 def _infer_unsqueeze(x: Spec, *, axes: Shape) -> Spec:
-    return x._replace(shape=unsqueezed(x.shape, axes))
+    return x._replace(shape=_unsqueezed(x.shape, axes))
 
 
 def _infer_unsqueeze2(x: Spec, *, axes: Shape) -> tuple[Spec, Spec]:
@@ -120,7 +120,7 @@ def _infer_unsqueeze2(x: Spec, *, axes: Shape) -> tuple[Spec, Spec]:
 @operator("unsqueeze", "X -> Out", attrs={"axes": tuple}, infer=_infer_unsqueeze)
 def unsqueeze(x: Array, *, axes: Shape) -> Array:
     """Return X in the shape that `unsqueezed` gives."""
-    return x.reshape(unsqueezed(x.shape, axes))
+    return x.reshape(_unsqueezed(x.shape, axes))
 
 
 @operator("unsqueeze2", "X -> Out XShape~", attrs={"axes": tuple}, infer=_infer_unsqueeze2)
