@@ -79,7 +79,7 @@ def _infer_reshape2(x: Spec, *, shape: Shape) -> tuple[Spec, Spec]:
 
 @operator("reshape", "X -> Out", attrs={"shape": tuple}, infer=_infer_reshape)
 def reshape(x: Array, *, shape: Shape) -> Array:
-    """Return X in the shape that `reshaped` gives."""
+    """Return X in the shape that `_reshaped` gives."""
     return x.reshape(_reshaped(x.shape, shape))
 
 
@@ -99,7 +99,7 @@ def _infer_squeeze2(x: Spec, *, axes: Shape) -> tuple[Spec, Spec]:
 
 @operator("squeeze", "X -> Out", attrs={"axes": ()}, infer=_infer_squeeze)
 def squeeze(x: Array, *, axes: Shape) -> Array:
-    """Return X in the shape that `squeezed` gives."""
+    """Return X in the shape that `_squeezed` gives."""
     return x.reshape(_squeezed(x.shape, axes))
 
 
@@ -119,7 +119,7 @@ def _infer_unsqueeze2(x: Spec, *, axes: Shape) -> tuple[Spec, Spec]:
 
 @operator("unsqueeze", "X -> Out", attrs={"axes": tuple}, infer=_infer_unsqueeze)
 def unsqueeze(x: Array, *, axes: Shape) -> Array:
-    """Return X in the shape that `unsqueezed` gives."""
+    """Return X in the shape that `_unsqueezed` gives."""
     return x.reshape(_unsqueezed(x.shape, axes))
 
 
