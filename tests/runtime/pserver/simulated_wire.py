@@ -206,6 +206,15 @@ class Trainer:
         for turn in ([i for i in missing if i], [i for i in missing if not i]):
             if turn:
                 yield {server: Transfer(Message(Verb.READY)) for server in turn}
+        # The process before may have told one server of the end of its pass, and not the next: see `rejoining`.
+        yield self._all(Message(Verb.PULL, extra=1))
+        over = {server: reply.extra for server, reply in self.conversation.replies.items()}
+        behind = [server for server, passes in over.items() if passes < max(over.values())]
+        for verb in (Verb.START_PASS, Verb.FINISH_PASS) if behind else ():
+            yield {server: Transfer(Message(verb)) for server in behind}
+        if max(over.values()):
+            yield self._all(Message(Verb.LEAVE))
+            return
         yield self._all(Message(Verb.START_PASS))
         while self.left:
             push = Push(self.left.pop(0), history.choices.random() < 0.3)
