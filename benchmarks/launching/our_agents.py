@@ -49,7 +49,7 @@ def main(conf: str, workspace: str) -> None:
                 "hello",
                 job_id=planned.job_id,
                 node_id=node.node_id,
-                lease_s=resolved.lease_s,
+                lease_s=resolved.limits.lease_s,
                 root_dir=node.root_dir,
                 python=node.python,
             )

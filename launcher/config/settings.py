@@ -33,8 +33,8 @@ THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
-    """Everything that was configured, typed.
+class ClusterSettings:
+    """The nodes, and what holds on all of them.
 
     Attributes:
         pservers, trainers: node ids in ascending order; a rank is an index into these. No pservers in
@@ -43,23 +43,6 @@ class Settings:
         nic: network interface for the job's traffic, or empty: by route.
         port_is_explicit: --port was given: a busy port is an error then, not a reason to take the next.
         python: as configured; empty for the default of the node's kind.
-        package: directory to dispatch, or None; then `workspace` is a directory that nodes already have:
-            absolute, beginning with ~, or relative to each node's root directory.
-        entry: what trainers run.
-        variables: what the user adds to the environment of every process.
-        env_files: the files they were read from.
-        passthrough: tokens for the trainers' argv, byte for byte.
-        flags: the same tokens read as flags; a later one wins.
-        nproc_per_node: trainers on each trainer node.
-        max_restarts: how often each process may be started again after it failed.
-        min_trainers: how many trainers must remain when nodes are lost; None: all.
-        heartbeat_timeout_s: a process of ours that is silent for so long is taken for frozen.
-        step_timeout_s: a trainer that told of steps and then of none for so long hangs; 0: never.
-        restart_backoff_s: the wait before the first restart; each one after it doubles it.
-        log_limit_mb: a log that grows beyond it is rotated.
-        conf: the conf.py that was read, absolute.
-        state: where jobs keep their state on this machine.
-        threads: thread variables that the user's own environment sets; they hold for every process.
     """
 
     hosts: tuple[Host, ...]
@@ -75,17 +58,71 @@ class Settings:
     ld_library_path: str
     python: str
     wire: Wire
-    ssh_config: Path
-    ssh_known_hosts: Path
-    ssh_identity_files: tuple[Path, ...]
-    ssh_jump: str
-    accept_new_host_keys: bool
-    connect_timeout_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class SshSettings:
+    """How to log in, the same for all nodes.
+
+    Attributes:
+        config: the user's ssh_config; may be missing.
+        known_hosts: new keys go there; may be missing.
+        identity_files: private keys to try before those of the ssh config.
+        jump: `[user@]host[:port][,...]` for every node, or empty: what the ssh config says.
+        connect_timeout_s: for each step of a login.
+        accept_new_host_keys: remember keys of unknown hosts instead of refusing them.
+    """
+
+    config: Path
+    known_hosts: Path
+    identity_files: tuple[Path, ...] = ()
+    jump: str = ""
+    connect_timeout_s: float = 10.0
+    accept_new_host_keys: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What may take how long, and how large a log may get.
+
+    Attributes:
+        lease_s: a node that hears nothing for so long stops its part of the job.
+        heartbeat_timeout_s: a process of ours that is silent for so long is taken for frozen.
+        step_timeout_s: a trainer that told of steps and then of none for so long hangs; 0: never.
+        restart_backoff_s: the wait before the first restart; each one after it doubles it.
+        log_limit_mb: a log that grows beyond it is rotated.
+    """
+
     preflight_timeout_s: float
     ready_timeout_s: float
     stop_grace_s: float
     collect_timeout_s: float
     lease_s: float
+    heartbeat_timeout_s: float
+    step_timeout_s: float
+    restart_backoff_s: float
+    log_limit_mb: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobSettings:
+    """What runs, and what it runs with.
+
+    Attributes:
+        package: directory to dispatch, or None; then `workspace` is a directory that nodes already have:
+            absolute, beginning with ~, or relative to each node's root directory.
+        entry: what trainers run.
+        passthrough: tokens for the trainers' argv, byte for byte.
+        flags: the same tokens read as flags; a later one wins.
+        threads: thread variables that the user's own environment sets; they hold for every process.
+        variables: what the user adds to the environment of every process.
+        env_files: the files they were read from.
+        nproc_per_node: trainers on each trainer node.
+        max_restarts: how often each process may be started again after it failed.
+        min_trainers: how many trainers must remain when nodes are lost; None: all.
+        allow_mismatch: nodes may differ in what their Python is and has.
+    """
+
     mode: Mode
     package: Path | None
     workspace: str | None
@@ -94,17 +131,28 @@ class Settings:
     passthrough: tuple[str, ...]
     flags: tuple[Flag, ...]
     threads: tuple[tuple[str, str], ...]
+    variables: Variables
+    env_files: tuple[Path, ...]
     nproc_per_node: int
     max_restarts: int
     min_trainers: int | None
-    variables: Variables
-    env_files: tuple[Path, ...]
-    detach: bool
-    heartbeat_timeout_s: float
-    step_timeout_s: float
-    restart_backoff_s: float
-    log_limit_mb: int
     allow_mismatch: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Everything that was configured, typed.
+
+    Attributes:
+        conf: the conf.py that was read, absolute.
+        state: where jobs keep their state on this machine.
+    """
+
+    cluster: ClusterSettings
+    ssh: SshSettings
+    limits: Limits
+    job: JobSettings
+    detach: bool
     dry_run: bool
     conf: Path
     state: StatePlaces
@@ -112,7 +160,7 @@ class Settings:
     @property
     def num_trainers(self) -> int:
         """How many trainer processes the job has."""
-        return len(self.trainers) * self.nproc_per_node
+        return len(self.cluster.trainers) * self.job.nproc_per_node
 
 
 class _Problems:
@@ -228,49 +276,57 @@ def _settle(
     roles: Mapping[str, tuple[int, ...]],
 ) -> Settings:
     return Settings(
-        hosts=read["HOSTS"],
-        pservers=() if arguments.mode is Mode.COLLECTIVE else roles["PSERVERS"],
-        trainers=roles["TRAINERS"],
-        root_dir=read["ROOT_DIR"],
-        nic=read["PADDLE_NIC"],
-        port=read["PADDLE_PORT"],
-        port_is_explicit=arguments.flag("port") is not None,
-        ports_num=read["PADDLE_PORTS_NUM"],
-        ports_num_for_sparse=read["PADDLE_PORTS_NUM_FOR_SPARSE"],
-        use_gpu=read["PADDLE_USE_GPU"],
-        ld_library_path=read["LD_LIBRARY_PATH"],
-        python=read["PYTHON"],
-        wire=arguments.wire or read["WIRE"],
-        ssh_config=read["SSH_CONFIG"],
-        ssh_known_hosts=read["SSH_KNOWN_HOSTS"],
-        ssh_identity_files=read["SSH_IDENTITY_FILES"],
-        ssh_jump=read["SSH_JUMP"],
-        accept_new_host_keys=arguments.accept_new_host_keys,
-        connect_timeout_s=read["CONNECT_TIMEOUT_S"],
-        preflight_timeout_s=read["PREFLIGHT_TIMEOUT_S"],
-        ready_timeout_s=read["READY_TIMEOUT_S"],
-        stop_grace_s=read["STOP_GRACE_S"],
-        collect_timeout_s=read["COLLECT_TIMEOUT_S"],
-        lease_s=read["LEASE_S"],
-        mode=arguments.mode,
-        package=Path(arguments.package) if arguments.package else None,
-        workspace=arguments.workspace,
-        entry=read_entry(arguments.entry),
-        shard_dirs=tuple(os.path.normpath(directory) for directory in arguments.shard_dirs),
-        passthrough=arguments.passthrough,
-        flags=arguments.flags,
-        threads=tuple((name, environ[name]) for name in THREAD_VARIABLES if environ.get(name)),
-        nproc_per_node=arguments.nproc_per_node,
-        max_restarts=arguments.max_restarts,
-        min_trainers=arguments.min_trainers,
-        variables=read_variables(arguments, environ),
-        env_files=variable_files(arguments),
+        cluster=ClusterSettings(
+            hosts=read["HOSTS"],
+            pservers=() if arguments.mode is Mode.COLLECTIVE else roles["PSERVERS"],
+            trainers=roles["TRAINERS"],
+            root_dir=read["ROOT_DIR"],
+            nic=read["PADDLE_NIC"],
+            port=read["PADDLE_PORT"],
+            port_is_explicit=arguments.flag("port") is not None,
+            ports_num=read["PADDLE_PORTS_NUM"],
+            ports_num_for_sparse=read["PADDLE_PORTS_NUM_FOR_SPARSE"],
+            use_gpu=read["PADDLE_USE_GPU"],
+            ld_library_path=read["LD_LIBRARY_PATH"],
+            python=read["PYTHON"],
+            wire=arguments.wire or read["WIRE"],
+        ),
+        ssh=SshSettings(
+            config=read["SSH_CONFIG"],
+            known_hosts=read["SSH_KNOWN_HOSTS"],
+            identity_files=read["SSH_IDENTITY_FILES"],
+            jump=read["SSH_JUMP"],
+            connect_timeout_s=read["CONNECT_TIMEOUT_S"],
+            accept_new_host_keys=arguments.accept_new_host_keys,
+        ),
+        limits=Limits(
+            preflight_timeout_s=read["PREFLIGHT_TIMEOUT_S"],
+            ready_timeout_s=read["READY_TIMEOUT_S"],
+            stop_grace_s=read["STOP_GRACE_S"],
+            collect_timeout_s=read["COLLECT_TIMEOUT_S"],
+            lease_s=read["LEASE_S"],
+            heartbeat_timeout_s=read["HEARTBEAT_TIMEOUT_S"],
+            step_timeout_s=read["STEP_TIMEOUT_S"],
+            restart_backoff_s=read["RESTART_BACKOFF_S"],
+            log_limit_mb=read["LOG_LIMIT_MB"],
+        ),
+        job=JobSettings(
+            mode=arguments.mode,
+            package=Path(arguments.package) if arguments.package else None,
+            workspace=arguments.workspace,
+            entry=read_entry(arguments.entry),
+            shard_dirs=tuple(os.path.normpath(directory) for directory in arguments.shard_dirs),
+            passthrough=arguments.passthrough,
+            flags=arguments.flags,
+            threads=tuple((name, environ[name]) for name in THREAD_VARIABLES if environ.get(name)),
+            variables=read_variables(arguments, environ),
+            env_files=variable_files(arguments),
+            nproc_per_node=arguments.nproc_per_node,
+            max_restarts=arguments.max_restarts,
+            min_trainers=arguments.min_trainers,
+            allow_mismatch=arguments.allow_mismatch,
+        ),
         detach=arguments.detach,
-        heartbeat_timeout_s=read["HEARTBEAT_TIMEOUT_S"],
-        step_timeout_s=read["STEP_TIMEOUT_S"],
-        restart_backoff_s=read["RESTART_BACKOFF_S"],
-        log_limit_mb=read["LOG_LIMIT_MB"],
-        allow_mismatch=arguments.allow_mismatch,
         dry_run=arguments.dry_run,
         conf=conf_path(arguments, environ).absolute(),
         state=places(environ),

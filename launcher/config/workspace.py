@@ -25,12 +25,12 @@ def check_workspace(settings: Settings) -> None:
         UsageError: an option cannot mean what it says.
         WorkspaceError: the package is missing or cannot run.
     """
-    for directory in settings.shard_dirs:
+    for directory in settings.job.shard_dirs:
         _check_relative("--shard_dirs", directory)
-    if settings.package is not None:
-        _check_package(settings.package, settings.entry, settings.shard_dirs)
-    elif settings.workspace is not None:
-        _check_remote(settings.workspace)
+    if settings.job.package is not None:
+        _check_package(settings.job.package, settings.job.entry, settings.job.shard_dirs)
+    elif settings.job.workspace is not None:
+        _check_remote(settings.job.workspace)
 
 
 def _check_relative(option: str, text: str) -> None:

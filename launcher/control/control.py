@@ -85,7 +85,7 @@ class Control:
         welcome = {
             "job_id": plan.job_id,
             "launcher": self._record.launcher.as_json(),
-            "lease_s": plan.settings.lease_s,
+            "lease_s": plan.settings.limits.lease_s,
         }
         self._server = ControlServer(
             paths, first, welcome, self._screen, lambda: self._status, self._post_stop

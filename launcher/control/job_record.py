@@ -104,11 +104,11 @@ def of_plan(plan: Plan, collected: Path) -> JobRecord:
         launcher=process_id.own(),
         cwd=os.getcwd(),
         conf=str(settings.conf),
-        source=str(settings.package or settings.workspace or ""),
-        mode=str(settings.mode),
+        source=str(settings.job.package or settings.job.workspace or ""),
+        mode=str(settings.job.mode),
         detached=settings.detach,
         collected=str(collected.absolute()),
-        lease_s=settings.lease_s,
+        lease_s=settings.limits.lease_s,
         nodes=tuple(
             NodeEntry(
                 n.node_id,
@@ -133,11 +133,11 @@ def submitter(collected: Path) -> dict[str, Any]:
 def login_of(settings: Settings) -> Login:
     """How a configuration logs in."""
     return Login(
-        str(settings.ssh_config),
-        str(settings.ssh_known_hosts),
-        tuple(map(str, settings.ssh_identity_files)),
-        settings.ssh_jump,
-        settings.connect_timeout_s,
+        str(settings.ssh.config),
+        str(settings.ssh.known_hosts),
+        tuple(map(str, settings.ssh.identity_files)),
+        settings.ssh.jump,
+        settings.ssh.connect_timeout_s,
     )
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher.config.hosts import parse_host
+from launcher.config.settings import SshSettings
 from launcher.connection import local
 from launcher.connection.link import Link, LinkLost, MessageEvent, Stream
 from launcher.connection.reactor import Wires
@@ -184,7 +185,7 @@ def _open(node: NodeEntry, login: Login) -> Stream:
         return local.connect(node.name)
     from launcher.ssh import login as ssh_login  # brings fabric, which embedded nodes do without
 
-    options = ssh_login.SshOptions(
+    options = SshSettings(
         config=Path(login.config),
         known_hosts=Path(login.known_hosts),
         identity_files=tuple(map(Path, login.identity_files)),

@@ -31,7 +31,7 @@ class Cargo:
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
-        package = plan.settings.package
+        package = plan.settings.job.package
         runtime = runtime_package(RUNTIME_DIR, _digests(RUNTIME_DIR, plan))
         self._runtime = bundle(runtime, plan.settings.state.jobs / MEMORIES)
         self._workspace = (
@@ -86,7 +86,7 @@ class Cargo:
         # scripts choose their shard by trainer rank; a node without a trainer needs none
         trainer_nodes = self._plan.trainer_nodes
         ranks = {rank for rank, node_id in enumerate(trainer_nodes) if node_id == node.node_id}
-        return shard(self._workspace, self._plan.settings.shard_dirs, ranks, len(trainer_nodes))
+        return shard(self._workspace, self._plan.settings.job.shard_dirs, ranks, len(trainer_nodes))
 
 
 def _below(node: Node) -> str:
@@ -100,8 +100,8 @@ def _digests(root: Path, plan: Plan) -> Digests:
 
 def _withheld(plan: Plan) -> frozenset[str]:
     """Files of variables inside the workspace, relative to it: what they hold may be secret, and the nodes get it."""
-    root = plan.settings.package
-    found = [form for path in plan.settings.env_files for form in (path.absolute(), path.resolve())]
+    root = plan.settings.job.package
+    found = [form for path in plan.settings.job.env_files for form in (path.absolute(), path.resolve())]
     roots = [root.absolute(), root.resolve()] if root is not None else []
     return frozenset(
         str(path.relative_to(top)) for path in found for top in roots if path.is_relative_to(top)
@@ -110,8 +110,8 @@ def _withheld(plan: Plan) -> frozenset[str]:
 
 def _checked(package: Package, plan: Plan) -> Package:
     """The package, if what trainers run is in it."""
-    root = plan.settings.package
-    names = files(plan.settings.entry, root) if root is not None else ()
+    root = plan.settings.job.package
+    names = files(plan.settings.job.entry, root) if root is not None else ()
     if names and not {one.path for one in package.entries}.intersection(names):
         raise WorkspaceError(
             f"{names[0]} is not sent to the nodes: .paddleignore names it, "

@@ -85,7 +85,7 @@ def run(settings: Settings, console: Console, first: socket.socket | None = None
 def collected_in(plan: Plan) -> Path:
     """The directory that gets log/ and output/: the workspace, or one named after a job that lies on the nodes."""
     settings = plan.settings
-    return settings.package or Path(Path(settings.workspace or plan.job_id).name)
+    return settings.job.package or Path(Path(settings.job.workspace or plan.job_id).name)
 
 
 class Job:
@@ -109,7 +109,7 @@ class Job:
         self._key = secrets.token_hex(32)
         self._collected = collected_in(plan)
         self._collector = Collection(self._collected, events)
-        self._job_log = JobLog(self._settings.log_limit_mb << 20)
+        self._job_log = JobLog(self._settings.limits.log_limit_mb << 20)
         console.watch(self._job_log.take)
         self._roster = Roster({node.node_id: NodeRecord(node) for node in plan.nodes}, self._collected)
         self._engine = SshEngine(plan, events)
@@ -121,7 +121,7 @@ class Job:
         to_processes = ProcessReactions(self._situation, self._to_dispatch)
         table = handlers(self._situation, self._to_nodes, self._to_dispatch, to_processes)
         table = control.observe(table, self._roster)
-        self._loop = Loop(events, self._roster, self._settings.lease_s, table)
+        self._loop = Loop(events, self._roster, self._settings.limits.lease_s, table)
         self._shutdown = Shutdown(self._situation, self._loop, self._to_nodes, self._enter)
 
     def run(self) -> ExitCode:

@@ -42,9 +42,12 @@ class Recovery:
         self._starter = starter
         self._plan = situation.plan
         self._due: dict[str, float] = {}
-        together = settings.mode is Mode.COLLECTIVE
+        together = settings.job.mode is Mode.COLLECTIVE
         self._policy = Policy(
-            together, settings.max_restarts, settings.min_trainers, pserver_state.pserver_restarts(settings)
+            together,
+            settings.job.max_restarts,
+            settings.job.min_trainers,
+            pserver_state.pserver_restarts(settings),
         )
         self._jitter = random.Random(situation.plan.job_id)  # noqa: S311 - it spreads retries, nothing secret
 
@@ -106,7 +109,7 @@ class Recovery:
 
     def _schedule(self, names: Collection[str], cause: Failure) -> None:
         number = 1 + max(self._roster.processes[name].restarts for name in names)
-        wait_s = backoff_s(self._settings.restart_backoff_s, number, self._jitter.random())
+        wait_s = backoff_s(self._settings.limits.restart_backoff_s, number, self._jitter.random())
         at = time.monotonic() + wait_s
         self._due.update(dict.fromkeys(names, at))
         who = f"all {len(names)} trainers are" if self._policy.together else f"{_listed(names)} is"
@@ -120,7 +123,7 @@ class Recovery:
         number = 1 + max(self._roster.processes[name].restarts for name in names)
         wait_s = 0.0
         if number > 1:
-            wait_s = backoff_s(self._settings.restart_backoff_s, number - 1, self._jitter.random())
+            wait_s = backoff_s(self._settings.limits.restart_backoff_s, number - 1, self._jitter.random())
         self._due.update(dict.fromkeys(names, time.monotonic() + wait_s))
         limit = self._policy.pserver_restarts
         text = (
@@ -161,12 +164,12 @@ class Recovery:
         for node_id, stopping in by_node.items():
             self._roster.nodes[node_id].parting += 1
             self._roster.nodes[node_id].send(
-                "stop", procs=sorted(stopping), grace_s=self._settings.stop_grace_s
+                "stop", procs=sorted(stopping), grace_s=self._settings.limits.stop_grace_s
             )
         parting = [node for node_id in by_node if not (node := self._roster.nodes[node_id]).left_out]
         self._loop.until(
             lambda: all(node.parting == 0 or node.link is None for node in parting),
-            self._settings.stop_grace_s + KILL_S,
+            self._settings.limits.stop_grace_s + KILL_S,
         )
         for record in records:
             record.state = ProcessState.EXITED

@@ -79,20 +79,20 @@ class Shutdown:
     def _stop(self) -> None:
         settings = self._settings
         for record in self._roster.live():
-            record.send("stop", procs=None, grace_s=settings.stop_grace_s)
+            record.send("stop", procs=None, grace_s=settings.limits.stop_grace_s)
         lost = [record for record in self._roster.all() if record.used and record.link is None]
         for record in lost:
             self._nodes.connect(record)
         self._wait(
             lambda: all(r.stopped for r in self._roster.live()) and all(r.stopped or r.error for r in lost),
-            max(settings.stop_grace_s, settings.connect_timeout_s if lost else 0.0) + MARGIN_S,
+            max(settings.limits.stop_grace_s, settings.ssh.connect_timeout_s if lost else 0.0) + MARGIN_S,
             FORCED_STOP_S,
         )
 
     def _collect(self) -> None:
         """Let the nodes send as long as they do; then have them say goodbye."""
         begun = time.monotonic()
-        quiet_s = self._settings.collect_timeout_s
+        quiet_s = self._settings.limits.collect_timeout_s
 
         def all_quiet() -> bool:
             now = time.monotonic()
@@ -106,7 +106,7 @@ class Shutdown:
             record.drop(ConnectError(record.name, "the node agent did not say goodbye"))
 
     def _say_bye(self, drain_s: float) -> None:
-        grace_s = 0.0 if self._situation.forced else self._settings.stop_grace_s
+        grace_s = 0.0 if self._situation.forced else self._settings.limits.stop_grace_s
         for record in self._roster.live():
             record.send("bye", grace_s=grace_s, drain_s=drain_s)
 
@@ -129,7 +129,7 @@ class Shutdown:
         if record.used and not record.stopped:
             lines.append(
                 f"NOT CLEANED: {record.error or record.name + ': it did not answer'}; "
-                f"the node stops the job's processes by itself within {self._settings.lease_s:g} s"
+                f"the node stops the job's processes by itself within {self._settings.limits.lease_s:g} s"
             )
         return lines
 

@@ -60,8 +60,8 @@ class Starter:
         self.send(
             process,
             {"PADDLE_RESTART_COUNT": str(restarts)},
-            heartbeat_timeout_s=self._settings.heartbeat_timeout_s,
-            step_timeout_s=self._settings.step_timeout_s,
+            heartbeat_timeout_s=self._settings.limits.heartbeat_timeout_s,
+            step_timeout_s=self._settings.limits.step_timeout_s,
             banner=banner,
         )
         return record
@@ -80,10 +80,10 @@ class Starter:
             rank=process.rank,
             argv=list(process.argv),
             env={**process.env, **env, "PADDLE_JOB_DIR": job_dir, "PYTHONPATH": python_path},
-            secret_env={**self._settings.variables.revealed(python_path), "PADDLE_JOB_KEY": self._key},
+            secret_env={**self._settings.job.variables.revealed(python_path), "PADDLE_JOB_KEY": self._key},
             cwd=job_dir,
             log=process.log,
-            log_limit=self._settings.log_limit_mb << 20,
+            log_limit=self._settings.limits.log_limit_mb << 20,
             **more,
         )
 

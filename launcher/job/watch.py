@@ -56,7 +56,7 @@ class Watch:
             return
         self._enter("pservers")
         records = self._starter.start(processes)
-        timeout_s = self._settings.ready_timeout_s
+        timeout_s = self._settings.limits.ready_timeout_s
         self._loop.until(lambda: bool(self._roster.failures) or all(r.endpoints for r in records), timeout_s)
         if not self._roster.failures:
             for record in records:
@@ -96,9 +96,9 @@ class Watch:
         now = time.monotonic()
         for record in self._roster.processes.values():
             stall = record.stall
-            if stall is not None and now - stall.since >= self._settings.lease_s:
+            if stall is not None and now - stall.since >= self._settings.limits.lease_s:
                 record.stall = None
-                what = f"frozen: {stall.what}, and for {self._settings.lease_s:g} s more"
+                what = f"frozen: {stall.what}, and for {self._settings.limits.lease_s:g} s more"
                 self._roster.fail_process(record, what, FailureKind.FROZEN, stacks=stall.stacks)
         return bool(self._roster.failures)
 

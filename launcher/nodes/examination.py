@@ -63,12 +63,12 @@ class Examination:
             self._connect(record)
         self._loop.until(
             lambda: all(record.error or record.login_s for record in self._roster.all()),
-            settings.connect_timeout_s + settings.preflight_timeout_s,
+            settings.ssh.connect_timeout_s + settings.limits.preflight_timeout_s,
         )
         self._enter("preflight")
         self._loop.until(
             lambda: all(record.probed is not None for record in self._roster.live()),
-            settings.preflight_timeout_s,
+            settings.limits.preflight_timeout_s,
         )
         self._try_ways()
         choice = self._take_addresses()
@@ -96,13 +96,13 @@ class Examination:
             record.send("reach", peers=peers)
         self._loop.until(
             lambda: all(record.reached is not None or record.link is None for record in asked),
-            self._plan.settings.preflight_timeout_s,
+            self._plan.settings.limits.preflight_timeout_s,
         )
 
     def _take_addresses(self) -> Choice:
         answers = self._answers()
         found = {node_id: self._roster.nodes[node_id].reached or () for node_id in answers}
-        choice = addresses.choose(answers, found, self._plan.settings.nic)
+        choice = addresses.choose(answers, found, self._plan.settings.cluster.nic)
         for node_id, address in choice.addresses.items():
             record = self._roster.nodes[node_id]
             handshake.take_address(record, address, self._plan)
@@ -113,7 +113,7 @@ class Examination:
 
     def _set_folders_apart(self) -> None:
         """Nodes that share ROOT_DIR get a job directory each, below node_<id>/ there; their cache may be one."""
-        if self._plan.settings.workspace is not None:
+        if self._plan.settings.job.workspace is not None:
             return
         for group in shared_folders(list(self._replies())):
             for node_id in group:
@@ -125,12 +125,12 @@ class Examination:
     def _demands(self, choice: Choice) -> Demands:
         settings = self._plan.settings
         return Demands(
-            modules=preflight.needed_modules(settings.mode),
-            port_is_explicit=settings.port_is_explicit,
-            allow_mismatch=settings.allow_mismatch,
-            python=settings.python or "python3",
-            use_gpu=settings.use_gpu,
-            deployed=settings.workspace is not None,
+            modules=preflight.needed_modules(settings.job.mode),
+            port_is_explicit=settings.cluster.port_is_explicit,
+            allow_mismatch=settings.job.allow_mismatch,
+            python=settings.cluster.python or "python3",
+            use_gpu=settings.cluster.use_gpu,
+            deployed=settings.job.workspace is not None,
             longest_variable=longest_variable(self._plan, choice.addresses),
         )
 

@@ -28,7 +28,7 @@ def probe_of(plan: Plan, node: Node, need_bytes: int, gpus: bool = False) -> dic
     is_pserver = node.node_id in plan.pserver_nodes
     is_trainer = node.node_id in plan.trainer_nodes
     return {
-        "nic": settings.nic or None,
+        "nic": settings.cluster.nic or None,
         "address": node.local_address,
         "ports": [
             *(plan.pserver_ports.asked if is_pserver else ()),
@@ -36,12 +36,14 @@ def probe_of(plan: Plan, node: Node, need_bytes: int, gpus: bool = False) -> dic
         ],
         "modules": list(preflight.needed_modules(plan.mode)),
         "need_bytes": need_bytes,
-        "workspace": node.job_dir if settings.workspace is not None else None,
-        "entry": (settings.entry.path or None) if settings.workspace is not None and is_trainer else None,
+        "workspace": node.job_dir if settings.job.workspace is not None else None,
+        "entry": (settings.job.entry.path or None)
+        if settings.job.workspace is not None and is_trainer
+        else None,
         "token": None if node.host.is_local else plan.job_id,
         "node_id": node.node_id,
         "gpus": gpus,
-        "limit_s": max(1.0, settings.preflight_timeout_s - _SPARE_S),
+        "limit_s": max(1.0, settings.limits.preflight_timeout_s - _SPARE_S),
     }
 
 

@@ -58,7 +58,7 @@ class _Visit:
         self._events = Events()
         self._engine = SshEngine(plan, self._events)
         self.roster = Roster({node.node_id: NodeRecord(node) for node in plan.nodes}, Path())
-        self.loop = Loop(self._events, self.roster, plan.settings.lease_s, self._handlers())
+        self.loop = Loop(self._events, self.roster, plan.settings.limits.lease_s, self._handlers())
 
     def connect(self, record: NodeRecord) -> None:
         """Begin to connect to a node."""
@@ -104,7 +104,7 @@ class _Visit:
             "hello",
             job_id=self._plan.job_id,
             node_id=event.node_id,
-            lease_s=self._plan.settings.lease_s,
+            lease_s=self._plan.settings.limits.lease_s,
             root_dir=record.node.root_dir,
             python=record.node.python,
         )
@@ -119,7 +119,7 @@ class _Visit:
             record.drop(ConnectError(record.name, event.reason))
 
     def _lease_over(self, record: NodeRecord) -> None:
-        record.drop(ConnectError(record.name, f"no word for {self._plan.settings.lease_s:g} s"))
+        record.drop(ConnectError(record.name, f"no word for {self._plan.settings.limits.lease_s:g} s"))
 
 
 def _failed(record: NodeRecord, event: MessageEvent) -> None:

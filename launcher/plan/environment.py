@@ -69,19 +69,19 @@ class SharedFacts:
         """What is the same for every process."""
         env: dict[str, str] = {
             "PADDLE_JOB_ID": self.job_id,
-            "PADDLE_WIRE": str(self.settings.wire),
+            "PADDLE_WIRE": str(self.settings.cluster.wire),
             "PADDLE_CLUSTER_TRAIN": "True",
             "PADDLE_TRAINERS_NUM": str(len(self.seats)),
             "PADDLE_TRAINER_ENDPOINTS": ",".join(self.trainer_endpoints),
             "GLOG_logtostderr": "0",
             "GLOG_log_dir": "./log",
-            "GLOG_max_log_size": str(self.settings.log_limit_mb),
+            "GLOG_max_log_size": str(self.settings.limits.log_limit_mb),
             "PYTHONUNBUFFERED": "1",
             "PYTHONFAULTHANDLER": "1",
         }
-        if self.settings.ld_library_path:
-            env["LD_LIBRARY_PATH"] = self.settings.ld_library_path
-        return {**env, **self.fluid_lists} if self.settings.mode is Mode.FLUID else env
+        if self.settings.cluster.ld_library_path:
+            env["LD_LIBRARY_PATH"] = self.settings.cluster.ld_library_path
+        return {**env, **self.fluid_lists} if self.settings.job.mode is Mode.FLUID else env
 
     @cached_property
     def fluid_lists(self) -> Mapping[str, str]:
@@ -111,17 +111,19 @@ class SharedFacts:
     def for_trainers(self) -> Mapping[str, str]:
         """What is the same for every trainer. The plan's own values win over passed-through flags."""
         settings, size = self.settings, str(len(self.seats))
-        env = {f"PADDLE_INIT_{name.upper()}": value for name, value in settings.flags if name in INIT_FLAGS}
+        env = {
+            f"PADDLE_INIT_{name.upper()}": value for name, value in settings.job.flags if name in INIT_FLAGS
+        }
         env.setdefault("PADDLE_INIT_TRAINER_COUNT", "1")
-        env["PADDLE_INIT_USE_GPU"] = str(settings.use_gpu)
+        env["PADDLE_INIT_USE_GPU"] = str(settings.cluster.use_gpu)
         env["PADDLE_INIT_NUM_GRADIENT_SERVERS"] = size
         if self.pserver_nodes:
             env |= self.pserver_lists
             if pserver_state.pserver_restarts(settings):
                 env["PADDLE_PSERVER_PATIENCE_S"] = str(pserver_state.PATIENCE_S)
             env["PADDLE_INIT_PORT"] = str(self._base_port())
-            env["PADDLE_INIT_PORTS_NUM"] = str(settings.ports_num)
-            env["PADDLE_INIT_PORTS_NUM_FOR_SPARSE"] = str(settings.ports_num_for_sparse)
+            env["PADDLE_INIT_PORTS_NUM"] = str(settings.cluster.ports_num)
+            env["PADDLE_INIT_PORTS_NUM_FOR_SPARSE"] = str(settings.cluster.ports_num_for_sparse)
             env["PADDLE_INIT_PSERVERS"] = ",".join(self.addresses[node_id] for node_id in self.pserver_nodes)
         env["OMPI_COMM_WORLD_SIZE"] = env["WORLD_SIZE"] = size
         env["MASTER_ADDR"] = self.addresses[self.seats[0].node_id]
@@ -131,7 +133,7 @@ class SharedFacts:
     def _base_port(self) -> int:
         """The first port of all pservers where they agree; the lists of endpoints hold either way."""
         bases = {int(self.endpoints[node_id].dense[0].rpartition(":")[2]) for node_id in self.pserver_nodes}
-        return bases.pop() if len(bases) == 1 else self.settings.port
+        return bases.pop() if len(bases) == 1 else self.settings.cluster.port
 
 
 def endpoint(address: str, port: int) -> str:
@@ -141,7 +143,7 @@ def endpoint(address: str, port: int) -> str:
 
 def of_pserver(job: SharedFacts, node_id: int, rank: int) -> dict[str, str]:
     """A pserver's environment; a script has no flags that would tell it where its state is kept."""
-    is_kept_script = job.settings.mode is Mode.FLUID and pserver_state.pserver_restarts(job.settings)
+    is_kept_script = job.settings.job.mode is Mode.FLUID and pserver_state.pserver_restarts(job.settings)
     kept = {"PADDLE_PSERVER_STATE_DIR": pserver_state.state_dir(job.settings)} if is_kept_script else {}
     return {**job.for_all, **kept, **_own(job, node_id, "PSERVER", rank, job.endpoints[node_id].dense[0])}
 
@@ -180,11 +182,11 @@ def gpus(settings: Settings, count: int, seat: Seat) -> dict[str, str]:
     It sees its own alone, unless the user lets it see all. In collective mode it sees all: scripts for torchrun
     and for Paddle's launch choose the one with their local rank. FLAGS_selected_gpus counts among those that it sees.
     """
-    given = settings.variables
+    given = settings.job.variables
     own = share(count, seat) if seat.slots > 1 else range(0)
     if not own or (given.rules_gpus and not given.all_gpus):
         return {}
-    if given.all_gpus or settings.mode is Mode.COLLECTIVE:
+    if given.all_gpus or settings.job.mode is Mode.COLLECTIVE:
         return {"FLAGS_selected_gpus": _numbers(own)}
     return {"CUDA_VISIBLE_DEVICES": _numbers(own), "FLAGS_selected_gpus": _numbers(range(len(own)))}
 

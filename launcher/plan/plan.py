@@ -110,7 +110,7 @@ class Plan:
     @property
     def mode(self) -> Mode:
         """What the job consists of."""
-        return self.settings.mode
+        return self.settings.job.mode
 
     def node(self, node_id: int) -> Node:
         """The node with this id."""
@@ -123,7 +123,7 @@ class Plan:
     @cached_property
     def seats(self) -> tuple[Seat, ...]:
         """The trainers' places, by rank."""
-        return seats(self.trainer_nodes, one_machine=self.settings.hosts[0].is_local)
+        return seats(self.trainer_nodes, one_machine=self.settings.cluster.hosts[0].is_local)
 
     @cached_property
     def service_ports(self) -> ServicePorts:
@@ -137,9 +137,9 @@ class Plan:
         """The ports that pservers may listen on."""
         settings = self.settings
         if self.mode is Mode.FLUID:
-            return fluid(settings.port, is_explicit=settings.port_is_explicit)
-        count = settings.ports_num + settings.ports_num_for_sparse
-        return PserverPorts(range(settings.port, settings.port + count), range(0))
+            return fluid(settings.cluster.port, is_explicit=settings.cluster.port_is_explicit)
+        count = settings.cluster.ports_num + settings.cluster.ports_num_for_sparse
+        return PserverPorts(range(settings.cluster.port, settings.cluster.port + count), range(0))
 
 
 def new_job_id(now: datetime, entropy: bytes) -> str:
@@ -153,21 +153,23 @@ def new_job_id(now: datetime, entropy: bytes) -> str:
 
 def build(settings: Settings, job_id: str) -> Plan:
     """The plan of one job."""
-    used = sorted({*settings.pservers, *settings.trainers})
+    used = sorted({*settings.cluster.pservers, *settings.cluster.trainers})
     nodes = tuple(_node(settings, job_id, node_id) for node_id in used)
-    trainer_nodes = tuple(node_id for node_id in settings.trainers for _ in range(settings.nproc_per_node))
-    return Plan(job_id, settings, nodes, settings.pservers, trainer_nodes)
+    trainer_nodes = tuple(
+        node_id for node_id in settings.cluster.trainers for _ in range(settings.job.nproc_per_node)
+    )
+    return Plan(job_id, settings, nodes, settings.cluster.pservers, trainer_nodes)
 
 
 def _node(settings: Settings, job_id: str, node_id: int) -> Node:
-    host = settings.hosts[node_id]
-    root_dir = settings.root_dir
+    host = settings.cluster.hosts[node_id]
+    root_dir = settings.cluster.root_dir
     if host.is_local:
         root_dir = f"{root_dir.rstrip('/')}/node_{node_id}"
-    job_dir = settings.workspace if settings.workspace is not None else job_id
+    job_dir = settings.job.workspace if settings.job.workspace is not None else job_id
     if not job_dir.startswith(("/", "~")):
         job_dir = f"{root_dir.rstrip('/')}/{job_dir}"
-    python = settings.python or (sys.executable if host.is_local else "python3")
+    python = settings.cluster.python or (sys.executable if host.is_local else "python3")
     return Node(node_id, host, root_dir, job_dir, python, f"127.0.0.{2 + node_id}" if host.is_local else None)
 
 
@@ -187,7 +189,7 @@ def planned_endpoints(
     configured = plan.pserver_ports.configured
     first = configured.start if first_port is None else first_port
     ports = range(first, first + len(configured))
-    dense = 1 if plan.mode is Mode.FLUID else plan.settings.ports_num
+    dense = 1 if plan.mode is Mode.FLUID else plan.settings.cluster.ports_num
     return {
         node_id: Endpoints(
             tuple(endpoint(addresses[node_id], port) for port in ports[:dense]),
@@ -293,7 +295,9 @@ def _threads(plan: Plan, addresses: Mapping[int, str], cpus: Mapping[int, int]) 
     machines = {n.node_id: "" if n.host.is_local else addresses[n.node_id] for n in plan.nodes}
     sharing = Counter(machines[node_id] for node_id in (*plan.pserver_nodes, *plan.trainer_nodes))
     return {
-        node_id: environment.threads(max(1, cpus.get(node_id, 1) // sharing[machine]), plan.settings.threads)
+        node_id: environment.threads(
+            max(1, cpus.get(node_id, 1) // sharing[machine]), plan.settings.job.threads
+        )
         for node_id, machine in machines.items()
     }
 
@@ -304,27 +308,27 @@ def pserver_argv(settings: Settings, python: str, job_id: str, address: str) -> 
     In fluid mode the script is its own pserver. Otherwise `-P` keeps the workspace off sys.path: nothing in
     it can stand in for the runtime.
     """
-    if settings.mode is Mode.FLUID:
+    if settings.job.mode is Mode.FLUID:
         return script_argv(settings, python)
     flags = {
-        "port": str(settings.port),
-        "ports_num": str(settings.ports_num),
-        "ports_num_for_sparse": str(settings.ports_num_for_sparse),
+        "port": str(settings.cluster.port),
+        "ports_num": str(settings.cluster.ports_num),
+        "ports_num_for_sparse": str(settings.cluster.ports_num_for_sparse),
         "num_gradient_servers": str(settings.num_trainers),
-        "nics": settings.nic,
+        "nics": settings.cluster.nic,
         "comment": job_id,
         "bind": address,
         "state_dir": pserver_state.STATE_DIR,
     }
-    if not settings.port_is_explicit:
+    if not settings.cluster.port_is_explicit:
         flags["port_tries"] = str(PORT_TRIES)
-    flags |= {name: value for name, value in settings.flags if name in PSERVER_FLAGS - _DECIDED}
+    flags |= {name: value for name, value in settings.job.flags if name in PSERVER_FLAGS - _DECIDED}
     return (python, "-P", "-m", "paddle", "pserver", *(f"--{name}={value}" for name, value in flags.items()))
 
 
 def script_argv(settings: Settings, python: str) -> tuple[str, ...]:
     """The argv of a process that runs the entry, the passed-through tokens as they were given."""
-    return (*settings.entry.argv(python), *settings.passthrough)
+    return (*settings.job.entry.argv(python), *settings.job.passthrough)
 
 
 def longest_variable(plan: Plan, addresses: Mapping[int, str]) -> tuple[str, int]:

@@ -43,10 +43,10 @@ def describe(plan: Plan) -> str:
 
 def _head(plan: Plan) -> Iterator[str]:
     settings = plan.settings
-    yield f"job {plan.job_id}, mode {plan.mode}, wire {settings.wire}"
-    if settings.package is not None:
-        yield f"dispatch {settings.package}" + (
-            f", by shard: {', '.join(settings.shard_dirs)}" if settings.shard_dirs else ""
+    yield f"job {plan.job_id}, mode {plan.mode}, wire {settings.cluster.wire}"
+    if settings.job.package is not None:
+        yield f"dispatch {settings.job.package}" + (
+            f", by shard: {', '.join(settings.job.shard_dirs)}" if settings.job.shard_dirs else ""
         )
     else:
         yield "nothing is dispatched: the workspace is on the nodes"
@@ -101,7 +101,7 @@ def _environment(
 ) -> tuple[dict[str, str], dict[str, list[str]]]:
     """What all have, and under which other names a column goes; the columns are added."""
     added = {name: _HIDDEN if name == _KEY_NAME else "(on the node)" for name in ADDED_ON_NODE}
-    given = dict.fromkeys(plan.settings.variables.names, _HIDDEN)
+    given = dict.fromkeys(plan.settings.job.variables.names, _HIDDEN)
     shown = [{**process.env, **added, **given} for process in processes]
     same: dict[str, str] = {}
     groups: dict[tuple[str, ...], list[str]] = {}
@@ -143,8 +143,8 @@ def _footnotes(plan: Plan) -> Iterator[str]:
     yield "Addresses, thread counts and GPUs become known when the nodes have answered; a port that is taken moves on."
     if plan.pserver_ports.spare:
         yield "If the pservers' port is taken on a node, all of them get the next one that is free on every node."
-    elif plan.pserver_nodes and not plan.settings.port_is_explicit:
+    elif plan.pserver_nodes and not plan.settings.cluster.port_is_explicit:
         yield "A pserver whose ports are taken moves on to the next ones and tells the trainers."
-    if plan.settings.variables.names:
+    if plan.settings.job.variables.names:
         yield "Your own variables are shown as ***; they reach the processes and nothing else."
     yield "This was a dry run: no connection was made and nothing was written."

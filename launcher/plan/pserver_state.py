@@ -17,20 +17,20 @@ RESTARTS = 3
 
 def state_dir(settings: Settings) -> str:
     """Where pservers keep their state; empty if the user wants none."""
-    return dict(settings.flags).get("state_dir", STATE_DIR)
+    return dict(settings.job.flags).get("state_dir", STATE_DIR)
 
 
 def pserver_restarts(settings: Settings) -> int:
     """How often each pserver may be started again."""
-    if settings.mode is Mode.COLLECTIVE or not state_dir(settings):
+    if settings.job.mode is Mode.COLLECTIVE or not state_dir(settings):
         return 0
-    return max(RESTARTS, settings.max_restarts)
+    return max(RESTARTS, settings.job.max_restarts)
 
 
 def resume_hint(settings: Settings) -> list[str]:
     """What to do after the pservers' state was lost, if there may be a checkpoint."""
-    flags = dict(settings.flags)
-    if settings.mode is not Mode.V2 or not flags.get("checkpoint_dir"):
+    flags = dict(settings.job.flags)
+    if settings.job.mode is not Mode.V2 or not flags.get("checkpoint_dir"):
         return []
     return [
         "  to go on from the last whole checkpoint: give the same command again, with --resume=latest "

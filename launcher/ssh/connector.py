@@ -111,17 +111,7 @@ class SshEngine:
     def _new_logins(self) -> Any:
         from launcher.ssh import login  # brings the SSH library, which embedded nodes do not need
 
-        settings = self._plan.settings
-        return login.Logins(
-            login.SshOptions(
-                config=settings.ssh_config,
-                known_hosts=settings.ssh_known_hosts,
-                identity_files=settings.ssh_identity_files,
-                jump=settings.ssh_jump,
-                connect_timeout_s=settings.connect_timeout_s,
-                accept_new_host_keys=settings.accept_new_host_keys,
-            )
-        )
+        return login.Logins(self._plan.settings.ssh)
 
 
 def prepare(plan: Plan) -> None:

@@ -16,7 +16,6 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ import paramiko
 from paramiko.ssh_exception import PasswordRequiredException, SSHException
 
 from launcher.config.hosts import Host
+from launcher.config.settings import SshSettings
 from launcher.connection.bootstrap import agent_bootstrap
 from launcher.connection.shell import agent_command
 from launcher.errors import ConnectError
@@ -43,28 +43,7 @@ WINDOW = 1 << 20  # bytes of a node that may wait here unread; as much a round t
 REAP_S = 1.0  # for a ProxyCommand to end
 
 
-@dataclass(frozen=True, kw_only=True)
-class SshOptions:
-    """How to log in, the same for all nodes.
-
-    Attributes:
-        config: the user's ssh_config; may be missing.
-        known_hosts: new keys go there; may be missing.
-        identity_files: private keys to try before those of the ssh config.
-        jump: `[user@]host[:port][,...]` for every node, or empty: what the ssh config says.
-        connect_timeout_s: for each step of a login.
-        accept_new_host_keys: remember keys of unknown hosts instead of refusing them.
-    """
-
-    config: Path
-    known_hosts: Path
-    identity_files: tuple[Path, ...] = ()
-    jump: str = ""
-    connect_timeout_s: float = 10.0
-    accept_new_host_keys: bool = False
-
-
-def connect(host: Host, options: SshOptions, python: str) -> SshStream:
+def connect(host: Host, options: SshSettings, python: str) -> SshStream:
     """Log in to a single node; see `Logins.connect`."""
     return Logins(options).connect(host, python)
 
@@ -72,7 +51,7 @@ def connect(host: Host, options: SshOptions, python: str) -> SshStream:
 class Logins:
     """All logins of a job: what they have in common is read, decrypted and opened once; any thread may log in."""
 
-    def __init__(self, options: SshOptions) -> None:
+    def __init__(self, options: SshSettings) -> None:
         self._options = options
         self._routes = Routes(options.config, options.known_hosts, options.identity_files, options.jump)
         self._keys = KeyRing()

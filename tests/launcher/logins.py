@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from launcher.config.hosts import parse_host
+from launcher.config.settings import SshSettings
 from launcher.connection.link import Link, MessageEvent
 from launcher.errors import ConnectError
 from launcher.ssh import login
@@ -36,7 +37,7 @@ class Client:
         given = {"connect_timeout_s": TIMEOUT_S, "identity_files": (), **options}
         return login.connect(
             parse_host(host),
-            login.SshOptions(config=self.config, known_hosts=self.known_hosts, **given),
+            SshSettings(config=self.config, known_hosts=self.known_hosts, **given),
             sys.executable,
         )
 

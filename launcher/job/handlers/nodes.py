@@ -46,13 +46,15 @@ class NodeReactions:
             "hello",
             job_id=self._plan.job_id,
             node_id=record.node.node_id,
-            lease_s=self._settings.lease_s,
+            lease_s=self._settings.limits.lease_s,
             root_dir=record.node.root_dir,
             python=record.node.python,
             submitter=submitter(self._roster.collected),
         )
         if situation.stopping:
-            record.send("stop", procs=None, grace_s=0.0 if situation.forced else self._settings.stop_grace_s)
+            record.send(
+                "stop", procs=None, grace_s=0.0 if situation.forced else self._settings.limits.stop_grace_s
+            )
         elif record.probed is None:
             need = situation.cargo.bytes_for(record.node)
             record.send("probe", **handshake.probe_of(self._plan, record.node, need))
@@ -103,7 +105,7 @@ class NodeReactions:
     def silent(self, record: NodeRecord) -> None:
         """No word for ALARM_S: tell it."""
         self._console.note(
-            f"{record.name}: no word for {ALARM_S:.0f} s; lost after {self._settings.lease_s:g} s"
+            f"{record.name}: no word for {ALARM_S:.0f} s; lost after {self._settings.limits.lease_s:g} s"
         )
         self._situation.node_state(record, "silent")
 
@@ -114,7 +116,7 @@ class NodeReactions:
 
     def lease_over(self, record: NodeRecord) -> None:
         """No word for a whole lease: the node is lost, and stops its processes by itself."""
-        reason = f"no word for {self._settings.lease_s:g} s"
+        reason = f"no word for {self._settings.limits.lease_s:g} s"
         if not record.login_s:
             reason += (
                 " after the login: no node agent started; see what ~/.bashrc does there without a terminal"

@@ -99,7 +99,7 @@ class ProcessReactions:
             return
         if is_trainer and fields["code"] == 0:
             # in collective mode all are started again together, if one is
-            process.done = self._situation.settings.mode is not Mode.COLLECTIVE
+            process.done = self._situation.settings.job.mode is not Mode.COLLECTIVE
             return
         if self._is_fluid_pserver(process) and fields["code"] == 0:
             if process.endpoints is not None:  # it ends when all trainers have left it
@@ -117,4 +117,4 @@ class ProcessReactions:
         )
 
     def _is_fluid_pserver(self, record: ProcessRecord) -> bool:
-        return self._situation.settings.mode is Mode.FLUID and record.process.role is Role.PSERVER
+        return self._situation.settings.job.mode is Mode.FLUID and record.process.role is Role.PSERVER

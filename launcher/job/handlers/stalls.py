@@ -34,7 +34,7 @@ class StallReactions:
             return
         process.stall = Stall(what, stacks, time.monotonic())
         self._situation.console.note(
-            f"{name} is frozen: {what}; given up in {self._situation.settings.lease_s:g} s"
+            f"{name} is frozen: {what}; given up in {self._situation.settings.limits.lease_s:g} s"
         )
         self._situation.node_state(record, "frozen")
 

@@ -17,17 +17,22 @@ from tests.launcher.configuring import HOSTS, Resolve
 
 def test_defaults_are_the_originals(configured: Resolve) -> None:
     got = configured(HOSTS)
-    assert [host.text for host in got.hosts] == ["root@a", "b:2222", "c"]
-    assert (got.port, got.ports_num, got.ports_num_for_sparse, got.use_gpu) == (7164, 1, 1, False)
-    assert not got.port_is_explicit
-    assert (got.pservers, got.trainers) == ((0, 1, 2), (0, 1, 2))
-    assert got.wire is Wire.CURVE
-    assert got.lease_s == 30.0
+    assert [host.text for host in got.cluster.hosts] == ["root@a", "b:2222", "c"]
+    assert (
+        got.cluster.port,
+        got.cluster.ports_num,
+        got.cluster.ports_num_for_sparse,
+        got.cluster.use_gpu,
+    ) == (7164, 1, 1, False)
+    assert not got.cluster.port_is_explicit
+    assert (got.cluster.pservers, got.cluster.trainers) == ((0, 1, 2), (0, 1, 2))
+    assert got.cluster.wire is Wire.CURVE
+    assert got.limits.lease_s == 30.0
 
 
 def test_the_repository_has_three_embedded_nodes() -> None:
     got = resolve(parse(["-p", "ws"]), {})
-    assert [host.is_local for host in got.hosts] == [True, True, True]
+    assert [host.is_local for host in got.cluster.hosts] == [True, True, True]
     assert DEFAULT_CONF.name == "conf.py"
 
 
@@ -40,24 +45,29 @@ HOSTS += ["last"]
 ROOT_DIR = os.path.join("/data", "jobs") + "/"
 """
     got = configured(text)
-    assert [host.text for host in got.hosts] == [
+    assert [host.text for host in got.cluster.hosts] == [
         "root@10.1.9.1",
         "root@10.1.9.2",
         "root@10.1.9.3",
         "extra",
         "last",
     ]
-    assert got.root_dir == "/data/jobs"
+    assert got.cluster.root_dir == "/data/jobs"
 
 
 def test_the_environment_overrides_conf_and_the_command_line_both(configured: Resolve) -> None:
     text = HOSTS + "PADDLE_PORT = 7000\nPADDLE_NIC = 'eth0'\nPADDLE_USE_GPU = 'False'\nPADDLE_PORTS_NUM = 2"
     environ = {"PADDLE_PORT": "8000", "PADDLE_NIC": "eth1", "PADDLE_USE_GPU": "yes"}
     got = configured(text, "-p", "ws", "--port=9000", **environ)
-    assert (got.port, got.nic, got.use_gpu, got.ports_num) == (9000, "eth1", True, 2)
-    assert got.port_is_explicit
-    assert got.passthrough == ("--port=9000",)
-    assert not configured(text, **environ).port_is_explicit
+    assert (got.cluster.port, got.cluster.nic, got.cluster.use_gpu, got.cluster.ports_num) == (
+        9000,
+        "eth1",
+        True,
+        2,
+    )
+    assert got.cluster.port_is_explicit
+    assert got.job.passthrough == ("--port=9000",)
+    assert not configured(text, **environ).cluster.port_is_explicit
 
 
 def test_other_variables_of_the_environment_change_nothing(configured: Resolve) -> None:
@@ -68,11 +78,11 @@ def test_other_variables_of_the_environment_change_nothing(configured: Resolve) 
 def test_a_conf_file_may_be_named_by_the_environment(tmp_path: Path) -> None:
     conf = tmp_path / "mine.py"
     conf.write_text("HOSTS = ['m']")
-    assert resolve(parse(["-p", "ws"]), {"PADDLE_CLUSTER_CONF": str(conf)}).hosts[0].name == "m"
+    assert resolve(parse(["-p", "ws"]), {"PADDLE_CLUSTER_CONF": str(conf)}).cluster.hosts[0].name == "m"
 
 
 def test_thread_variables_of_the_user_are_kept(configured: Resolve) -> None:
-    assert configured(HOSTS, OMP_NUM_THREADS="3").threads == (("OMP_NUM_THREADS", "3"),)
+    assert configured(HOSTS, OMP_NUM_THREADS="3").job.threads == (("OMP_NUM_THREADS", "3"),)
 
 
 def test_a_missing_conf_is_an_error_and_never_a_local_run(tmp_path: Path) -> None:
@@ -87,11 +97,11 @@ def test_a_directory_is_no_conf(tmp_path: Path) -> None:
 
 def test_roles_by_text_and_index_keep_the_order_of_hosts(configured: Resolve) -> None:
     got = configured(HOSTS + "PSERVERS = [2, 'root@a']\nTRAINERS = ('c', 1)")
-    assert (got.pservers, got.trainers) == ((0, 2), (1, 2))
+    assert (got.cluster.pservers, got.cluster.trainers) == ((0, 2), (1, 2))
 
 
 def test_collective_mode_has_no_pservers(configured: Resolve) -> None:
-    assert configured(HOSTS, "-p", "ws", "--mode=collective").pservers == ()
+    assert configured(HOSTS, "-p", "ws", "--mode=collective").cluster.pservers == ()
 
 
 def test_local_nodes_cannot_share_one_workspace(
@@ -99,8 +109,8 @@ def test_local_nodes_cannot_share_one_workspace(
 ) -> None:
     (line,) = problems("HOSTS = ['local', 'local']", "-j", "/data/ws")
     assert "--job_workspace=JOB" in line
-    assert configured("HOSTS = ['local', 'local']", "-j", "JOB1").workspace == "JOB1"
-    assert configured("HOSTS = ['local']", "-j", "/data/ws").workspace == "/data/ws"
+    assert configured("HOSTS = ['local', 'local']", "-j", "JOB1").job.workspace == "JOB1"
+    assert configured("HOSTS = ['local']", "-j", "/data/ws").job.workspace == "/data/ws"
 
 
 def test_files_of_this_machine_may_lie_below_home(
@@ -109,15 +119,15 @@ def test_files_of_this_machine_may_lie_below_home(
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "id").touch()
     got = configured(HOSTS + "SSH_IDENTITY_FILES = ['~/id']")
-    assert got.ssh_identity_files == (tmp_path / "id",)
-    assert got.ssh_known_hosts == tmp_path / ".ssh" / "known_hosts"
+    assert got.ssh.identity_files == (tmp_path / "id",)
+    assert got.ssh.known_hosts == tmp_path / ".ssh" / "known_hosts"
 
 
 def test_more_trainers_than_there_are_cannot_be_the_least(
     configured: Resolve, problems: Callable[..., list[str]]
 ) -> None:
     arguments = ("-p", "ws", "--nproc_per_node=2")
-    assert configured(HOSTS, *arguments, "--min_trainers=6").min_trainers == 6
+    assert configured(HOSTS, *arguments, "--min_trainers=6").job.min_trainers == 6
     assert problems(HOSTS, *arguments, "--min_trainers=7") == [
         "--min_trainers: expected at most 6, as many trainers as the job has, got 7"
     ]

@@ -59,12 +59,12 @@ def test_the_last_source_wins(configured: Resolve) -> None:
     Path("one.env").write_text("B=one\nC=one\nD=one\n")
     Path("two.env").write_text("C=two\nD=two\n")
     argv = ["--env", "D=first", "--env_file=one.env", "--env=D=last", "--env_file=two.env", "--env", "E"]
-    variables = configured(*argv, E="mine", F="not asked for").variables
+    variables = configured(*argv, E="mine", F="not asked for").job.variables
     assert variables.revealed("/runtime") == {"A": "ws", "B": "one", "C": "two", "D": "last", "E": "mine"}
 
 
 def test_a_value_keeps_everything_after_the_first_sign(configured: Resolve) -> None:
-    variables = configured("--env", "A=b=c d$(id)\n", "--env=B=").variables
+    variables = configured("--env", "A=b=c d$(id)\n", "--env=B=").job.variables
     assert variables.revealed("/runtime") == {"A": "b=c d$(id)\n", "B": ""}
 
 
@@ -133,8 +133,8 @@ def test_whatever_is_added_to_a_process_later_is_refused_and_in_the_dry_run() ->
 
 
 def test_a_python_path_of_the_user_comes_after_the_runtime(configured: Resolve) -> None:
-    assert configured("--env=PYTHONPATH=/a:/b").variables.revealed("/rt") == {"PYTHONPATH": "/rt:/a:/b"}
-    assert configured("--env=PYTHONPATH=").variables.revealed("/rt") == {"PYTHONPATH": "/rt"}
+    assert configured("--env=PYTHONPATH=/a:/b").job.variables.revealed("/rt") == {"PYTHONPATH": "/rt:/a:/b"}
+    assert configured("--env=PYTHONPATH=").job.variables.revealed("/rt") == {"PYTHONPATH": "/rt"}
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_a_user_who_rules_the_gpus_is_left_to_it(
     first, second, *_ = planning.trainer_processes(plan, ADDRESSES, {}, Machines(gpus={0: 4, 1: 4}))
     assert "CUDA_VISIBLE_DEVICES" not in first.env
     assert [process.env.get("FLAGS_selected_gpus") for process in (first, second)] == planned
-    assert settings.variables.revealed("/rt") == sent
+    assert settings.job.variables.revealed("/rt") == sent
 
 
 def test_no_value_is_in_what_is_shown_or_can_be_written_down(configured: Resolve) -> None:
@@ -158,10 +158,10 @@ def test_no_value_is_in_what_is_shown_or_can_be_written_down(configured: Resolve
     text = describe(plan)
     assert "TOKEN=***" in text
     assert "OTHER=***" in text
-    for shown in (text, repr(settings), repr(plan), str(settings.variables), f"{settings.variables}"):
+    for shown in (text, repr(settings), repr(plan), str(settings.job.variables), f"{settings.job.variables}"):
         assert SECRET not in shown
     with pytest.raises(TypeError):
-        json.dumps(dataclasses.asdict(settings)["variables"])
+        json.dumps(dataclasses.asdict(settings)["job"]["variables"])
 
 
 def test_files_of_variables_do_not_travel(configured: Resolve) -> None:
@@ -178,7 +178,7 @@ def test_files_of_variables_do_not_travel(configured: Resolve) -> None:
 def test_a_directory_called_env_is_no_file_of_variables(configured: Resolve) -> None:
     Path("ws/.env").mkdir()
     Path("ws/.env/pyvenv.cfg").touch()
-    assert configured().variables.names == ()
+    assert configured().job.variables.names == ()
 
 
 def test_values_are_found_on_a_command_line() -> None:

@@ -168,9 +168,8 @@ def wide_plan(tmp_path: Path, count: int) -> plan.Plan:
     resolved = settings.resolve(given, {})
     hosts = tuple(parse_host(f"n{n}") for n in range(count))
     ids = tuple(range(count))
-    return plan.build(
-        replace(resolved, hosts=hosts, pservers=ids, trainers=ids, ports_num=2), "JOB20261121000000-abcdef"
-    )
+    cluster = replace(resolved.cluster, hosts=hosts, pservers=ids, trainers=ids, ports_num=2)
+    return plan.build(replace(resolved, cluster=cluster), "JOB20261121000000-abcdef")
 
 
 @pytest.mark.parametrize(("count", "fits"), [(3, True), (1000, True), (5000, False)])
