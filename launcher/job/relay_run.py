@@ -149,7 +149,7 @@ class RelayRun:
         record.send(
             "relay",
             open=True,
-            address=(record.probed or {}).get("address"),
+            address=(record.probed.address or None) if record.probed else None,
             certificate=self._certificate.certificate,
             key=self._certificate.key,
         )

@@ -11,6 +11,7 @@ from launcher.job.context import Situation
 from launcher.nodes.roster import ProcessRecord
 from launcher.plan import machines
 from launcher.plan import plan as planning
+from launcher.plan.answers import Answer
 from launcher.plan.plan import Plan, Process
 
 HOOKS = "paddle/hooks"  # of the runtime; first on PYTHONPATH
@@ -88,11 +89,10 @@ class Starter:
         )
 
     def _addresses(self) -> dict[int, str]:
-        return {r.node.node_id: str((r.probed or {})["address"]) for r in self._roster.all()}
+        return {node_id: answer.address for node_id, answer in self._answers().items()}
 
     def _machines(self) -> machines.Machines:
-        return machines.read(
-            self._plan.service_ports,
-            self._plan.pserver_ports,
-            {r.node.node_id: r.probed or {} for r in self._roster.all()},
-        )
+        return machines.read(self._plan.service_ports, self._plan.pserver_ports, self._answers())
+
+    def _answers(self) -> dict[int, Answer]:
+        return {r.node.node_id: r.probed or Answer() for r in self._roster.all()}

@@ -41,8 +41,8 @@ def _node(reply: Reply, findings: tuple[Finding, ...]) -> dict[str, Any]:
     if not reply.error:
         node["clock"] = {"offset_s": reply.clock_offset_s, "error_s": reply.clock_error_s}
         answer = dataclasses.asdict(reply.answer)
-        answer.pop("problems")
-        answer.pop("remarks")
+        for name in ("problems", "remarks", "cpus", "busy_spare", "busy_service"):
+            answer.pop(name)
         answer["placed"] = [one._asdict() for one in reply.answer.placed]
         answer["busy_ports"] = [one._asdict() for one in reply.answer.busy_ports]
         answer["busy_at"] = {

@@ -20,7 +20,7 @@ from launcher.nodes.preflight import Demands, PreflightVerdict, Reply
 from launcher.nodes.roster import NodeRecord, Roster
 from launcher.plan import addresses
 from launcher.plan.addresses import Choice
-from launcher.plan.answers import Answer, read_probed
+from launcher.plan.answers import Answer
 from launcher.plan.plan import Plan, longest_variable
 
 
@@ -78,9 +78,7 @@ class Examination:
 
     def _answers(self) -> dict[int, Answer]:
         return {
-            record.node.node_id: read_probed(record.probed)
-            for record in self._roster.live()
-            if record.probed is not None
+            record.node.node_id: record.probed for record in self._roster.live() if record.probed is not None
         }
 
     def _try_ways(self) -> None:
@@ -140,7 +138,7 @@ class Examination:
             Reply(
                 name=record.name,
                 error=_error(record),
-                probed=record.probed or {},
+                answer=record.probed or Answer(),
                 node_id=record.node.node_id,
                 ways=record.reached or (),
                 neighbours=record.neighbours,

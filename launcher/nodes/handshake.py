@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import replace
 from typing import Any
 
 from launcher.connection.link import MessageEvent
@@ -67,9 +68,9 @@ def pong(record: NodeRecord, event: MessageEvent) -> None:
 
 
 def probed(record: NodeRecord, event: MessageEvent, plan: Plan) -> None:
-    """What preflight will judge; it is read once here, so that a node that talks nonsense is named for it."""
-    read_probed(event.fields)
-    record.probed = machines.set_ports_apart(event.fields, plan.pserver_ports)
+    """What preflight will judge; it is read once, here, so that a node that talks nonsense is named for it."""
+    answer = read_probed(event.fields)
+    record.probed = machines.set_ports_apart(answer, answer.busy_ports, plan.pserver_ports)
 
 
 def reached(record: NodeRecord, event: MessageEvent) -> None:
@@ -80,18 +81,15 @@ def reached(record: NodeRecord, event: MessageEvent) -> None:
 
 def take_address(record: NodeRecord, address: str, plan: Plan) -> None:
     """The job's traffic goes there: the busy ports that count are that address's, and cores those that are allowed."""
-    if record.probed is None:
+    answer = record.probed
+    if answer is None:
         return
-    answer = read_probed(record.probed)
     busy = answer.busy_at.get(address)
     if busy is not None:
-        record.probed = machines.set_ports_apart(
-            {**record.probed, "busy_ports": [list(one) for one in busy]}, plan.pserver_ports
-        )
+        answer = machines.set_ports_apart(answer, busy, plan.pserver_ports)
     allowed = answer.machine.group.get("cores")
-    cpus = int(record.probed.get("cpus") or 1)
-    cpus = min(cpus, max(1, math.ceil(allowed))) if allowed else cpus
-    record.probed = {**record.probed, "address": address, "cpus": cpus}
+    cpus = min(answer.cpus, max(1, math.ceil(allowed))) if allowed else answer.cpus
+    record.probed = replace(answer, address=address, cpus=cpus)
 
 
 def _ping(record: NodeRecord) -> None:

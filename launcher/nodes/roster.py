@@ -17,7 +17,7 @@ from launcher.files.payload import OUTPUT_NODE
 from launcher.nodes.failure import Failure, FailureKind
 from launcher.nodes.incidents import Incident
 from launcher.nodes.reports import Pushes
-from launcher.plan.answers import Way
+from launcher.plan.answers import Answer, Way
 from launcher.plan.plan import Endpoints, Node, Process, Role
 from launcher.system.clock import ClockEstimate, NodeTime
 
@@ -80,6 +80,7 @@ class NodeRecord:
         login_s: seconds to the agent's first word; 0 until then.
         hostname: what the node calls itself.
         node_time: how its clock compares with ours, kept up to date.
+        probed: what it answered to `probe`; its address is the job's once that is chosen.
         reached: what came of its tries to reach other nodes.
         neighbours: ids of nodes whose marks lie in its ROOT_DIR.
         used: a process was started there, so something may need cleaning.
@@ -105,7 +106,7 @@ class NodeRecord:
     hostname: str = ""
     clock_offset_s: float = 0.0
     node_time: NodeTime = field(default_factory=NodeTime)
-    probed: Mapping[str, Any] | None = None
+    probed: Answer | None = None
     reached: tuple[Way, ...] | None = None
     neighbours: tuple[int, ...] = ()
     clock: ClockEstimate = field(default_factory=ClockEstimate)
@@ -239,7 +240,7 @@ class Roster:
         """Note that a node was lost, or failed otherwise; no news of one that was left out or is done."""
         if record.left_out or (kind is FailureKind.NODE_LOST and self.is_done_with(record)):
             return
-        address = str((record.probed or {}).get("address") or "")
+        address = record.probed.address if record.probed else ""
         self.failures.append(
             Failure(
                 kind,

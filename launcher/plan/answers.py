@@ -86,7 +86,9 @@ class Answer:
         modules: version by module, None: it cannot be imported.
         placed: addresses that may carry the job's traffic, the likeliest first.
         listen_ports: address -> port of a listener that peers may try.
-        busy_ports: on `address`; `busy_at`: by each address that the job may get.
+        cpus: cores that the job may use.
+        busy_ports: on `address`; `busy_at`: by each address that the job may get. Once set apart, those
+            configured for pservers alone; `busy_spare`: their spare ones; `busy_service`: the trainers'.
         root: ROOT_DIR's disk; `disks`: others that were looked at.
         steps: seconds by check.
     """
@@ -100,7 +102,10 @@ class Answer:
     login_address: str = ""
     placed: tuple[Placed, ...] = ()
     listen_ports: Mapping[str, int] = field(default_factory=dict)
+    cpus: int = 1
     busy_ports: tuple[Busy, ...] = ()
+    busy_spare: tuple[Busy, ...] = ()
+    busy_service: tuple[Busy, ...] = ()
     busy_at: Mapping[str, tuple[Busy, ...]] = field(default_factory=dict)
     problems: tuple[tuple[str, str], ...] = ()
     remarks: tuple[tuple[str, str], ...] = ()
@@ -132,6 +137,7 @@ def read_probed(fields: Mapping[str, Any]) -> Answer:
         login_address=str(fields.get("login_address") or ""),
         placed=tuple(_placed(one) for one in fields.get("networks") or ()),
         listen_ports={_address(name): int(port) for name, port in (fields.get("listen_ports") or {}).items()},
+        cpus=int(fields.get("cpus") or 1),
         busy_ports=tuple(_busy(one) for one in fields.get("busy_ports") or ()),
         busy_at={
             _address(name): tuple(_busy(one) for one in busy)

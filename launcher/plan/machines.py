@@ -3,15 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
+from launcher.plan.answers import Answer, Busy
 from launcher.plan.pserver_ports import PserverPorts
 from launcher.plan.service_ports import ServicePorts
-
-BUSY = "busy_service_ports"
-BUSY_SPARE = "busy_spare_ports"
 
 
 @dataclass(frozen=True)
@@ -31,40 +28,27 @@ class Machines:
     pserver_port: int | None = None
 
 
-def read(
-    ports: ServicePorts, pserver_ports: PserverPorts, probed: Mapping[int, Mapping[str, Any]]
-) -> Machines:
-    """What the answers to `probe` tell, by node id.
+def read(ports: ServicePorts, pserver_ports: PserverPorts, answers: Mapping[int, Answer]) -> Machines:
+    """What the answers to `probe` tell, by node id, their ports set apart.
 
     Raises:
         PreflightError: the ports that the job needs are not free.
     """
-    taken = {
-        node_id: (*(answer.get("busy_ports") or ()), *(answer.get(BUSY_SPARE) or ()))
-        for node_id, answer in probed.items()
-    }
     return Machines(
-        cpus={node_id: int(answer.get("cpus") or 1) for node_id, answer in probed.items()},
-        gpus={node_id: _gpus(answer) for node_id, answer in probed.items()},
-        service_port=ports.choose({node_id: answer.get(BUSY) or () for node_id, answer in probed.items()}),
-        pserver_port=pserver_ports.choose(taken),
+        cpus={node_id: answer.cpus for node_id, answer in answers.items()},
+        gpus={node_id: answer.gpus.count if answer.gpus else 0 for node_id, answer in answers.items()},
+        service_port=ports.choose({node_id: answer.busy_service for node_id, answer in answers.items()}),
+        pserver_port=pserver_ports.choose(
+            {node_id: (*answer.busy_ports, *answer.busy_spare) for node_id, answer in answers.items()}
+        ),
     )
 
 
-def set_ports_apart(answer: Mapping[str, Any], pserver_ports: PserverPorts) -> dict[str, Any]:
-    """An answer to `probe` whose busy ports are the configured ones of pservers alone.
-
-    Their spare ones are under BUSY_SPARE, the trainers' under BUSY.
-    """
-    busy = [(int(port), str(owner)) for port, owner in answer.get("busy_ports") or ()]
-    return {
-        **answer,
-        "busy_ports": [entry for entry in busy if entry[0] in pserver_ports.configured],
-        BUSY_SPARE: [entry for entry in busy if entry[0] in pserver_ports.spare],
-        BUSY: [entry for entry in busy if entry[0] not in pserver_ports.asked],
-    }
-
-
-def _gpus(answer: Mapping[str, Any]) -> int:
-    gpus = answer.get("gpus") or {}
-    return int(gpus.get("count") or 0)
+def set_ports_apart(answer: Answer, busy: Sequence[Busy], pserver_ports: PserverPorts) -> Answer:
+    """An answer to `probe` with these busy ports, each where it belongs."""
+    return replace(
+        answer,
+        busy_ports=tuple(one for one in busy if one.port in pserver_ports.configured),
+        busy_spare=tuple(one for one in busy if one.port in pserver_ports.spare),
+        busy_service=tuple(one for one in busy if one.port not in pserver_ports.asked),
+    )

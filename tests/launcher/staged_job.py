@@ -21,6 +21,7 @@ from launcher.job.handlers.table import handlers
 from launcher.nodes.loop import Loop
 from launcher.nodes.phases import PhaseClock
 from launcher.nodes.roster import NodeRecord, Roster
+from launcher.plan.answers import Answer
 from launcher.plan.plan import Node, build
 from launcher.screen.console import Console
 from launcher.ssh.connector import SshEngine
@@ -82,7 +83,7 @@ class StagedJob:
         for record, agent in zip(self.roster.all(), self.agents, strict=True):
             record.link, record.attempts = cast("Link", agent), 1
             record.hear()
-            record.probed = {"address": f"10.0.0.{agent.node_id + 1}", "cpus": 1}
+            record.probed = Answer(address=f"10.0.0.{agent.node_id + 1}")
             record.trees = {WORKSPACE: "/job", RUNTIME: "/runtime"}
         self.engine = Engine()
         self.shown = io.StringIO()

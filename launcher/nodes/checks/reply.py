@@ -3,13 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any
 
 from launcher.nodes.needs import Need
-from launcher.plan.answers import Answer, Way, read_probed
+from launcher.plan.answers import Answer, Way
 
 
 @dataclass(frozen=True)
@@ -18,7 +15,7 @@ class Reply:
 
     Attributes:
         error: why the node could not be asked, or empty.
-        probed: the fields of its `probed` answer; `answer` reads them.
+        answer: its answer to `probe`.
         ways: what came of trying to reach other nodes.
         neighbours: ids of nodes that write to the same folder.
         clock_offset_s: the node's clock minus ours, right to `clock_error_s`.
@@ -29,7 +26,7 @@ class Reply:
 
     name: str
     error: str = ""
-    probed: Mapping[str, Any] = field(default_factory=dict)
+    answer: Answer = field(default_factory=Answer)
     node_id: int = 0
     ways: tuple[Way, ...] = ()
     neighbours: tuple[int, ...] = ()
@@ -39,11 +36,6 @@ class Reply:
     hostname: str = ""
     is_local: bool = False
     need: Need = field(default_factory=Need)
-
-    @cached_property
-    def answer(self) -> Answer:
-        """The answer to `probe`, typed."""
-        return read_probed(self.probed)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import pytest
 from launcher.errors import PreflightError
 from launcher.job.starter import Starter
 from launcher.nodes.roster import ProcessState
+from launcher.plan.answers import Answer, Busy
 from launcher.plan.machines import Machines, read, set_ports_apart
 from launcher.plan.plan import (
     Plan,
@@ -74,12 +75,13 @@ def test_all_pservers_get_the_first_port_that_is_free_on_each_of_their_nodes(tmp
     plan = plan_of(tmp_path)
     busy = {0: [(7164, "pid 7: old"), (25000, "pid 9: db")], 1: [(7165, "pid 8: web")], 2: []}
     answers = {
-        node_id: set_ports_apart({"busy_ports": ports}, plan.pserver_ports) for node_id, ports in busy.items()
+        node_id: set_ports_apart(Answer(), [Busy(*port) for port in ports], plan.pserver_ports)
+        for node_id, ports in busy.items()
     }
-    assert answers[0]["busy_ports"] == [(7164, "pid 7: old")]  # which preflight tells about
-    assert answers[1]["busy_ports"] == []
+    assert answers[0].busy_ports == ((7164, "pid 7: old"),)  # which preflight tells about
+    assert answers[1].busy_ports == ()
     assert read(plan.service_ports, plan.pserver_ports, answers).pserver_port == 7166
-    everything = {0: {"busy_ports": [(port, "pid 7: old") for port in plan.pserver_ports.asked]}}
+    everything = {0: Answer(busy_ports=tuple(Busy(port, "pid 7: old") for port in plan.pserver_ports.asked))}
     with pytest.raises(
         PreflightError, match=r"node 0: port 7164, meant for the pservers, is in use by pid 7: old"
     ):

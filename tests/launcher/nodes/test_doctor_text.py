@@ -12,7 +12,7 @@ from launcher.nodes import doctor_data, doctor_text
 from launcher.nodes.examination import Examined
 from launcher.nodes.preflight import Demands, Reply, judge
 from launcher.plan.addresses import Choice
-from launcher.plan.answers import Way
+from launcher.plan.answers import Way, read_probed
 
 DEMANDS = Demands(modules=("numpy", "zmq"), port_is_explicit=False, allow_mismatch=False, python="python3")
 
@@ -33,7 +33,7 @@ def node(number: int, *, kernel: str = "6.1.0", **probed: Any) -> Reply:
     }
     return Reply(
         f"node-{number}",
-        probed={**fields, **probed},
+        answer=read_probed({**fields, **probed}),
         node_id=number,
         hostname=f"h{number}",
         login_s=0.2,

@@ -9,7 +9,7 @@ import pytest
 
 from launcher.nodes.needs import Need
 from launcher.nodes.preflight import HEADERS, Demands, Reply, judge
-from launcher.plan.answers import Way
+from launcher.plan.answers import Way, read_probed
 
 DEMANDS = Demands(modules=("numpy", "zmq"), port_is_explicit=False, allow_mismatch=False, python="python3")
 GOOD = {
@@ -25,7 +25,7 @@ GOOD = {
 
 
 def reply(name: str = "node-a", **changes: Any) -> Reply:
-    return Reply(name, probed={**GOOD, **changes})
+    return Reply(name, answer=read_probed({**GOOD, **changes}))
 
 
 def machine(**changes: Any) -> dict[str, Any]:
@@ -103,10 +103,12 @@ def test_many_busy_ports_on_many_nodes_are_one_line() -> None:
 
 def test_a_missing_route_names_the_peer_and_the_direction() -> None:
     replies = [
-        Reply("node-a", probed=GOOD, node_id=0, ways=(Way(1, False, "timed out", "10.0.0.2", 2.0),)),
+        Reply(
+            "node-a", answer=read_probed(GOOD), node_id=0, ways=(Way(1, False, "timed out", "10.0.0.2", 2.0),)
+        ),
         Reply(
             "node-b",
-            probed={**GOOD, "address": "10.0.0.2"},
+            answer=read_probed({**GOOD, "address": "10.0.0.2"}),
             node_id=1,
             ways=(Way(0, True, "", "10.0.0.1", 0.001),),
         ),
@@ -127,7 +129,10 @@ def test_a_node_that_nobody_reaches_is_one_line_and_not_one_a_peer() -> None:
             if peer != node_id
         )
         return Reply(
-            f"node-{node_id}", probed={**GOOD, "address": f"10.0.0.{node_id + 1}"}, node_id=node_id, ways=ways
+            f"node-{node_id}",
+            answer=read_probed({**GOOD, "address": f"10.0.0.{node_id + 1}"}),
+            node_id=node_id,
+            ways=ways,
         )
 
     (problem,) = judge([node(n) for n in range(4)], DEMANDS).problems
@@ -139,8 +144,8 @@ def test_a_node_that_nobody_reaches_is_one_line_and_not_one_a_peer() -> None:
 def test_a_try_at_an_address_that_the_job_does_not_take_counts_for_nothing() -> None:
     ways = (Way(1, False, "timed out", "192.168.0.2", 2.0),)
     replies = [
-        Reply("node-a", probed=GOOD, ways=ways),
-        Reply("node-b", probed={**GOOD, "address": "10.0.0.2"}, node_id=1),
+        Reply("node-a", answer=read_probed(GOOD), ways=ways),
+        Reply("node-b", answer=read_probed({**GOOD, "address": "10.0.0.2"}), node_id=1),
     ]
     assert judge(replies, DEMANDS).problems == ()
 
@@ -151,19 +156,19 @@ def test_a_job_without_the_runtime_needs_no_modules() -> None:
 
 
 def test_a_clock_that_is_off_is_a_remark() -> None:
-    late = Reply("node-a", probed=GOOD, clock_offset_s=-3600.0, clock_error_s=0.001)
+    late = Reply("node-a", answer=read_probed(GOOD), clock_offset_s=-3600.0, clock_error_s=0.001)
     assert judge([late], DEMANDS).problems == ()
     assert "-3600 s" in judge([late], DEMANDS).remarks[0]
 
 
 def test_a_clock_that_may_be_right_is_no_remark() -> None:
-    far = Reply("node-a", probed=GOOD, clock_offset_s=7.0, clock_error_s=4.0)
+    far = Reply("node-a", answer=read_probed(GOOD), clock_offset_s=7.0, clock_error_s=4.0)
     assert judge([far], DEMANDS).remarks == ()
 
 
 def test_a_machine_that_is_listed_under_two_names_is_refused_with_both() -> None:
     def named(name: str, hostname: str, **changes: Any) -> Reply:
-        return Reply(name, probed={**GOOD, **changes}, hostname=hostname)
+        return Reply(name, answer=read_probed({**GOOD, **changes}), hostname=hostname)
 
     verdict = judge([named("node-a", "a"), named("10.0.0.1", "a"), named("node-b", "b")], DEMANDS)
     assert verdict.red == {1}
@@ -174,7 +179,7 @@ def test_a_machine_that_is_listed_under_two_names_is_refused_with_both() -> None
 
 def sharing(*groups: tuple[int, ...]) -> list[Reply]:
     return [
-        Reply(f"node-{n}", probed=GOOD, node_id=n, hostname=f"h{n}", neighbours=group)
+        Reply(f"node-{n}", answer=read_probed(GOOD), node_id=n, hostname=f"h{n}", neighbours=group)
         for n, group in enumerate(groups)
     ]
 
@@ -204,7 +209,9 @@ def test_a_deployed_directory_that_nodes_share_is_refused() -> None:
     ],
 )
 def test_limits_that_the_plan_would_break_are_problems(facts: dict[str, Any], words: str) -> None:
-    tight = Reply("node-a", probed={**GOOD, **facts}, need=Need(processes=2, files=500, threads=32))
+    tight = Reply(
+        "node-a", answer=read_probed({**GOOD, **facts}), need=Need(processes=2, files=500, threads=32)
+    )
     (problem,) = judge([tight], DEMANDS).problems
     assert words in problem
 
@@ -220,7 +227,9 @@ def test_limits_that_the_plan_would_break_are_problems(facts: dict[str, Any], wo
     ],
 )
 def test_what_only_may_hurt_is_a_remark(facts: dict[str, Any], words: str) -> None:
-    tight = Reply("node-a", probed={**GOOD, **facts}, need=Need(processes=2, memory_bytes=512 << 20))
+    tight = Reply(
+        "node-a", answer=read_probed({**GOOD, **facts}), need=Need(processes=2, memory_bytes=512 << 20)
+    )
     verdict = judge([tight], DEMANDS)
     assert verdict.problems == ()
     assert words in verdict.remarks[0]
@@ -228,7 +237,10 @@ def test_what_only_may_hurt_is_a_remark(facts: dict[str, Any], words: str) -> No
 
 def test_root_is_not_bound_by_the_limit_of_threads() -> None:
     free = machine(limits={"nproc": 40}, threads_of_user=39, may_pass_nproc=True)
-    assert judge([Reply("a", probed={**GOOD, **free}, need=Need(threads=32))], DEMANDS).problems == ()
+    assert (
+        judge([Reply("a", answer=read_probed({**GOOD, **free}), need=Need(threads=32))], DEMANDS).problems
+        == ()
+    )
 
 
 def test_a_variable_that_no_process_could_get_is_told_before_any_start() -> None:
