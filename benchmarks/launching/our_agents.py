@@ -22,7 +22,7 @@ import launcher.ssh.login  # noqa: E402, F401
 from launcher.config import arguments, settings  # noqa: E402
 from launcher.connection.link import Link, MessageEvent  # noqa: E402
 from launcher.plan import plan  # noqa: E402
-from launcher.ssh.connector import Connected, SshEngine  # noqa: E402
+from launcher.ssh.connector import Connected, Connector  # noqa: E402
 
 IMPORTED = time.monotonic()
 LIMIT_S = 120.0
@@ -34,17 +34,17 @@ def main(conf: str, workspace: str) -> None:
     resolved = settings.resolve(given, {})
     planned = plan.build(resolved, "JOB20260101000000-bec0de")
     events: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    engine = SshEngine(planned, events)
+    connector = Connector(planned, events)
     begun = time.monotonic()
     for node in planned.nodes:
-        engine.connect(node)
+        connector.connect(node)
     links: list[Link] = []
     greeted: set[int] = set()
     while len(greeted) < len(planned.nodes):
         event = events.get(timeout=LIMIT_S)
         if isinstance(event, Connected):
             node = planned.node(event.node_id)
-            links.append(Link(node.node_id, node.label, event.stream, events, engine.wires))
+            links.append(Link(node.node_id, node.label, event.stream, events, connector.reactor))
             links[-1].send(
                 "hello",
                 job_id=planned.job_id,
@@ -59,7 +59,7 @@ def main(conf: str, workspace: str) -> None:
             raise RuntimeError(f"an agent did not start: {event}")
     ended = time.monotonic()
     print(json.dumps({"import_s": IMPORTED - BEGUN, "start_s": ended - begun}))
-    engine.close()
+    connector.close()
     for link in links:
         link.close()
 

@@ -70,12 +70,12 @@ class Bootstrap:
 
     Attributes:
         nonce: makes its first line one that nothing else says.
-        payload: what goes to its standard input first: one word in letters and digits, so that a login script
+        first_bytes: what goes to its standard input first: one word in letters and digits, so that a login script
             that hands the input to another shell runs none of it.
     """
 
     nonce: str
-    payload: bytes
+    first_bytes: bytes
 
     @property
     def code(self) -> str:
@@ -84,7 +84,7 @@ class Bootstrap:
             oldest=OLDEST_PYTHON,
             oldest_text=".".join(map(str, OLDEST_PYTHON)),
             too_old=TOO_OLD,
-            size=len(self.payload),
+            size=len(self.first_bytes),
             tail=2 * NONCE_BYTES + 1,
             loader=LOADER,
         )

@@ -14,7 +14,7 @@ MOST_EVENTS = 1024
 MOST_BYTES = 8 << 20
 
 
-class Events(queue.SimpleQueue[Any]):
+class EventQueue(queue.SimpleQueue[Any]):
     """Events in the order in which they came; one that came from a node says its `size` in bytes."""
 
     def __init__(self) -> None:
@@ -53,4 +53,4 @@ def is_full(events: queue.SimpleQueue[Any]) -> bool:
     """Whether those who could wait should."""
     if events.qsize() > MOST_EVENTS:
         return True
-    return isinstance(events, Events) and events.waiting_bytes > MOST_BYTES
+    return isinstance(events, EventQueue) and events.waiting_bytes > MOST_BYTES

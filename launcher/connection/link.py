@@ -4,7 +4,7 @@
 Posts `MessageEvent`s and in the end exactly one `LinkLost`. Reading pauses while too many events wait, so that
 a flood stays on the node. Nothing but the agent's first modules is written before it has said `hello`; then comes
 the first frame, its other modules before the second, and so on, single frames before the next of a stream. The
-threads are those of `Wires`, which links share.
+threads are those of `Reactor`, which links share.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from typing import Any, Protocol
 from launcher.connection.bootstrap import Bootstrap
 from launcher.connection.event_queue import is_full
 from launcher.connection.protocol import Decoder, Fields, FrameError
-from launcher.connection.reactor import Next, Wires
-from launcher.connection.send_queue import Frame, Outgoing
+from launcher.connection.reactor import Next, Reactor
+from launcher.connection.send_queue import Frame, SendQueue
 
 START_LIMIT_S = 30.0  # from the login to the agent's first line
 READ_SIZE = 1 << 18
@@ -93,7 +93,7 @@ class Link:
         name: the node in messages.
         stream: from ssh.connect or local.connect; the link owns it from now on.
         events: where events go; other links may post there too.
-        wires: the threads; those of its own when left out.
+        reactor: the threads; those of its own when left out.
     """
 
     def __init__(
@@ -102,25 +102,25 @@ class Link:
         name: str,
         stream: Stream,
         events: queue.SimpleQueue[Any],
-        wires: Wires | None = None,
+        reactor: Reactor | None = None,
     ) -> None:
         self.node_id = node_id
         self.name = name
         self._stream = stream
         self._events = events
-        self._wires = Wires() if wires is None else wires
+        self._reactor = Reactor() if reactor is None else reactor
         self._decoder = Decoder(stream.bootstrap.nonce)
         self._start_by = time.monotonic() + START_LIMIT_S
         self._fault = ""
-        self._outgoing = Outgoing(stream.bootstrap.payload)
+        self._outgoing = SendQueue(stream.bootstrap.first_bytes)
         self._has_greeted = False
         self._closed = False  # by us
         self._is_over = False  # there is nothing more to read
         self._ended = threading.Event()
-        self._writing = self._wires.lanes.lane(self._write_turn)
-        self._shutting = self._wires.lanes.lane(self._shut)
-        self._read_once_more = self._wires.watch(self)
-        self._wires.ask(self._writing)
+        self._writing = self._reactor.workers.task(self._write_turn)
+        self._shutting = self._reactor.workers.task(self._shut)
+        self._read_once_more = self._reactor.watch(self)
+        self._reactor.ask(self._writing)
 
     @property
     def bytes_sent(self) -> int:
@@ -130,7 +130,7 @@ class Link:
     def send(self, kind: str, body: bytes = b"", **fields: Any) -> None:
         """Queue one frame, before those of streams. Never blocks; without effect on a closed link."""
         if self._outgoing.put((kind, fields, body)):
-            self._wires.ask(self._writing)
+            self._reactor.ask(self._writing)
 
     def send_stream(self, frames: Iterable[Frame]) -> None:
         """Queue many frames, made one by one when there is room for them.
@@ -138,7 +138,7 @@ class Link:
         The iterable runs on a thread that writes. An error from it ends the link.
         """
         if self._outgoing.put_stream(frames):
-            self._wires.ask(self._writing)
+            self._reactor.ask(self._writing)
 
     def post(self, kind: str, **fields: Any) -> None:
         """Put an event where the agent's own messages go; for work on a writing thread that fails."""
@@ -148,9 +148,9 @@ class Link:
         """Begin to end the connection, which may take seconds; never blocks. `LinkLost` comes when it has ended."""
         self._closed = True
         self._outgoing.stop()
-        self._wires.ask(self._shutting)
+        self._reactor.ask(self._shutting)
 
-    # What `Wires` asks for
+    # What `Reactor` asks for
 
     def fileno(self) -> int:
         """Readable while there is something to read."""
@@ -188,7 +188,7 @@ class Link:
         if data == b"":
             if not self._is_over:
                 self._is_over = True
-                return Next.LANE  # the node has seconds to say why: others are read meanwhile
+                return Next.TASK  # the node has seconds to say why: others are read meanwhile
             self._tell_end()
             return Next.NOTHING
         return Next.PAUSE if is_full(self._events) else Next.BYTES
@@ -199,7 +199,7 @@ class Link:
             if not self._has_greeted:
                 self._has_greeted = True
                 self._outgoing.greeted(fields.get("magic"))
-                self._wires.ask(self._writing)
+                self._reactor.ask(self._writing)
             self._events.put(MessageEvent(self.node_id, kind, fields, body, max(size, len(body))))
             size = 0
 
@@ -208,7 +208,7 @@ class Link:
         if self._closed and not reason:
             reason = "the link was closed"
         self._outgoing.stop()
-        self._wires.forget(self._stream.fileno())
+        self._reactor.forget(self._stream.fileno())
         ended = self._stream.end()
         if not (self._decoder.started or self._closed):
             reason = reason or "no node agent started"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads from all streams of a job on one thread, and writes to them on a few.
+"""The reactor: reads from all streams of a job on one thread, and writes to them on a few.
 
 The reading thread sleeps until bytes come, and lives as long as there is a stream. What may block (a stream
-that has to answer before it can go on reading, all writing, the end of a stream) is left to lanes.
+that has to answer before it can go on reading, all writing, the end of a stream) is left to worker threads.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Protocol
 
-from launcher.system.worker_threads import Lane, Lanes
+from launcher.system.worker_threads import Task, WorkerThreads
 
 PAUSE_S = 0.02  # between looks whether the events that came were taken
 START_LOOK_S = 0.25
@@ -28,12 +28,12 @@ class Next(Enum):
 
     BYTES = "bytes"  # wake it when more come
     PAUSE = "pause"  # ask `may_go_on` now and then
-    LANE = "lane"  # another turn, on a thread where it may block
+    TASK = "task"  # another turn, on a thread where it may block
     NOTHING = "nothing"
 
 
 class Reader(Protocol):
-    """One end of a stream, as `Wires` sees it."""
+    """One end of a stream, as `Reactor` sees it."""
 
     def fileno(self) -> int:
         """Readable while there is something to read."""
@@ -52,19 +52,19 @@ class Reader(Protocol):
 
 
 class _Watched:
-    """A reader, its descriptor, and its lane."""
+    """A reader, its descriptor, and its task."""
 
-    def __init__(self, reader: Reader, lane: Lane) -> None:
+    def __init__(self, reader: Reader, task: Task) -> None:
         self.reader = reader
         self.fd = reader.fileno()
-        self.lane = lane
+        self.task = task
 
 
-class Wires:
+class Reactor:
     """The threads of any number of streams."""
 
     def __init__(self) -> None:
-        self.lanes = Lanes("wires")
+        self.workers = WorkerThreads("reactor")
         self._lock = threading.Lock()
         self._watched: dict[int, _Watched] = {}
         self._paused: list[_Watched] = []
@@ -92,23 +92,23 @@ class Wires:
             A function that has the reader's turn run once more, on a thread where it may block: to end.
         """
         watched: _Watched
-        watched = _Watched(reader, self.lanes.lane(lambda: self._turn(watched)))
+        watched = _Watched(reader, self.workers.task(lambda: self._turn(watched)))
         with self._lock:
             self._watched[watched.fd] = watched
             if reader.waits_until() is not None:
                 self._due.append(watched)
             self._poll.register(watched.fd, _WATCHED)
             if self._thread is None:
-                self.lanes.recall()
+                self.workers.recall()
                 self._thread = threading.Thread(target=self._run, name="read nodes", daemon=True)
                 self._thread.start()
         self._nudge()
-        return lambda: self.ask(watched.lane)
+        return lambda: self.ask(watched.task)
 
-    def ask(self, lane: Lane) -> None:
-        """Have a turn of a lane run soon."""
-        self.lanes.ask(lane)
-        if self.lanes.threads:
+    def ask(self, task: Task) -> None:
+        """Have a turn of a task run soon."""
+        self.workers.ask(task)
+        if self.workers.threads:
             self._help_soon()
 
     def forget(self, fd: int) -> None:
@@ -127,7 +127,7 @@ class Wires:
         thread = self._thread
         if thread is not None:
             thread.join(timeout_s)
-        self.lanes.join(max(0.0, deadline - time.monotonic()))
+        self.workers.join(max(0.0, deadline - time.monotonic()))
 
     def _run(self) -> None:
         while True:
@@ -144,12 +144,12 @@ class Wires:
             with self._lock:
                 if not self._watched:
                     self._thread = None
-                    self.lanes.dismiss()
+                    self.workers.dismiss()
                     return
 
     def _read(self, watched: _Watched) -> None:
-        if watched.reader.may_block() or not self.lanes.run_here(watched.lane):
-            self.lanes.ask(watched.lane)
+        if watched.reader.may_block() or not self.workers.run_here(watched.task):
+            self.workers.ask(watched.task)
 
     def _turn(self, watched: _Watched) -> bool:
         wanted = watched.reader.read_turn()
@@ -162,7 +162,7 @@ class Wires:
             with self._lock:
                 if self._watched.get(watched.fd) is watched:
                     self._poll.modify(watched.fd, _WATCHED)
-        return wanted is Next.LANE
+        return wanted is Next.TASK
 
     def _look_after_the_paused(self) -> None:
         with self._lock:
@@ -185,13 +185,13 @@ class Wires:
             if until is None or self._watched.get(watched.fd) is not watched:
                 continue
             if now >= until:
-                self.lanes.ask(watched.lane)
+                self.workers.ask(watched.task)
             else:
                 with self._lock:
                     self._due.append(watched)
 
     def _patience_s(self) -> float | None:
-        waits = [self.lanes.help()]
+        waits = [self.workers.help()]
         with self._lock:
             if self._paused:
                 waits.append(PAUSE_S)
@@ -200,7 +200,7 @@ class Wires:
         return min((wait for wait in waits if wait is not None), default=None)
 
     def _help_soon(self) -> None:
-        if self.lanes.help() is not None:
+        if self.workers.help() is not None:
             self._nudge()
 
     def _nudge(self) -> None:

@@ -19,7 +19,7 @@ TOGETHER = 1 << 15  # bytes of small frames that are written at once
 Frame = tuple[str, Fields, bytes]
 
 
-class Outgoing:
+class SendQueue:
     """The frames of one link.
 
     Args:

@@ -20,7 +20,7 @@ from launcher.config.hosts import parse_host
 from launcher.config.settings import SshSettings
 from launcher.connection import local
 from launcher.connection.link import Link, LinkLost, MessageEvent, Stream
-from launcher.connection.reactor import Wires
+from launcher.connection.reactor import Reactor
 from launcher.control.job_record import Login, NodeEntry
 from launcher.errors import ConnectError, LauncherError
 from launcher.system.descriptors import make_room
@@ -91,7 +91,7 @@ class _Round:
         self._answer = answer
         self._limit_s = login.connect_timeout_s + MARGIN_S + patience_s
         self._events: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._wires = Wires()
+        self._reactor = Reactor()
         self._links: dict[int, Link] = {}
         self._answers: dict[int, NodeAnswer] = {}
         self._hostnames: dict[int, str] = {}
@@ -112,7 +112,7 @@ class _Round:
         finally:
             for link in self._links.values():
                 link.close()
-            self._wires.join(ENDS_S)
+            self._reactor.join(ENDS_S)
         late = f"it did not answer within {self._limit_s:.0f} s"
         return [
             self._answers.get(index, NodeAnswer(node, None, late)) for index, node in enumerate(self._nodes)
@@ -149,7 +149,7 @@ class _Round:
             self._note(event.index, None, event.error)
             return
         link = self._links[event.index] = Link(
-            event.index, node.name, event.stream, self._events, self._wires
+            event.index, node.name, event.stream, self._events, self._reactor
         )
         link.send(
             "hello",

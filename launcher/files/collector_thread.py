@@ -35,7 +35,7 @@ class Stored:
     problem: str
 
 
-class Collection:
+class CollectorThread:
     """Files on their way to disk.
 
     Args:

@@ -22,7 +22,7 @@ OUTPUT_NODE = 0
 TREES = frozenset((RUNTIME, WORKSPACE))
 
 
-class Cargo:
+class Payload:
     """The trees of one job.
 
     Raises:

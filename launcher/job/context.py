@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every reaction of a job may use, and whether the job is being stopped. Belongs to the loop's thread."""
+"""What every handler of a job may use, and whether the job is being stopped. Belongs to the loop's thread."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from launcher.config.settings import Settings
-from launcher.files.collector_thread import Collection
-from launcher.files.payload import Cargo
+from launcher.files.collector_thread import CollectorThread
+from launcher.files.payload import Payload
 from launcher.nodes.phases import PhaseClock
 from launcher.nodes.roster import NodeRecord, Roster
 from launcher.plan.plan import Plan
 from launcher.screen.console import Console
-from launcher.ssh.connector import SshEngine
+from launcher.ssh.connector import Connector
 from launcher.system.signals import SignalEvent
 
 
 @dataclass
-class Situation:
-    """One job as its reactions see it.
+class JobContext:
+    """One job as its handlers see it.
 
     Attributes:
         events: the queue of the loop; links post to it.
@@ -29,11 +29,11 @@ class Situation:
     """
 
     plan: Plan
-    cargo: Cargo
+    payload: Payload
     roster: Roster
-    engine: SshEngine
+    connector: Connector
     events: queue.SimpleQueue[Any]
-    collector: Collection
+    collector: CollectorThread
     console: Console
     clock: PhaseClock
     stopping: bool = False

@@ -19,18 +19,18 @@ from pathlib import Path
 from typing import Any
 
 from launcher.config.settings import Settings
-from launcher.connection.event_queue import Events
+from launcher.connection.event_queue import EventQueue
 from launcher.control.control import Control
 from launcher.errors import ExitCode, LauncherError, PreflightError
-from launcher.files.collector_thread import Collection
-from launcher.files.payload import Cargo
+from launcher.files.collector_thread import CollectorThread
+from launcher.files.payload import Payload
 from launcher.job import failure_report
 from launcher.job.causes import first_cause, judge
-from launcher.job.context import Situation
+from launcher.job.context import JobContext
 from launcher.job.failure_report import report
-from launcher.job.handlers.dispatch import DispatchReactions
-from launcher.job.handlers.nodes import NodeReactions
-from launcher.job.handlers.processes import ProcessReactions
+from launcher.job.handlers.dispatch import DispatchHandlers
+from launcher.job.handlers.nodes import NodeHandlers
+from launcher.job.handlers.processes import ProcessHandlers
 from launcher.job.handlers.stop import Stopped
 from launcher.job.handlers.table import handlers
 from launcher.job.recovery import JobFailed
@@ -47,10 +47,10 @@ from launcher.plan import pserver_state
 from launcher.plan.plan import Plan
 from launcher.screen.console import Console
 from launcher.screen.job_log import JobLog
-from launcher.ssh.connector import SshEngine, prepare
+from launcher.ssh.connector import Connector, prepare
 from launcher.system import signals
 from launcher.system.descriptors import make_room
-from launcher.system.workspace_lock import claimed
+from launcher.system.workspace_lock import locked
 
 _TRAINERS_TOLD = 4
 _TOLD_ON_SCREEN = frozenset((ExitCode.USAGE, ExitCode.PREFLIGHT))  # no job came of it, nothing was collected
@@ -71,15 +71,15 @@ def run(settings: Settings, console: Console, first: socket.socket | None = None
     plan = planning.build(settings, planning.new_job_id(datetime.now(), os.urandom(planning.ENTROPY_BYTES)))
     make_room(len(plan.nodes))
     prepare(plan)
-    cargo = Cargo(plan)
-    events = Events()
+    payload = Payload(plan)
+    events = EventQueue()
     collected = collected_in(plan)
     with (
-        claimed(collected, plan.job_id),
+        locked(collected, plan.job_id),
         signals.posted_to(events),
         Control(plan, collected, events, console, first) as control,
     ):
-        return Job(plan, cargo, events, console, clock, control).run()
+        return Job(plan, payload, events, console, clock, control).run()
 
 
 def collected_in(plan: Plan) -> Path:
@@ -94,7 +94,7 @@ class Job:
     def __init__(
         self,
         plan: Plan,
-        cargo: Cargo,
+        payload: Payload,
         events: queue.SimpleQueue[Any],
         console: Console,
         clock: PhaseClock,
@@ -102,27 +102,27 @@ class Job:
     ) -> None:
         self._plan = plan
         self._settings = plan.settings
-        self._cargo = cargo
+        self._payload = payload
         self._console = console
         self._clock = clock
         self._control = control
         self._key = secrets.token_hex(32)
         self._collected = collected_in(plan)
-        self._collector = Collection(self._collected, events)
+        self._collector = CollectorThread(self._collected, events)
         self._job_log = JobLog(self._settings.limits.log_limit_mb << 20)
         console.watch(self._job_log.take)
         self._roster = Roster({node.node_id: NodeRecord(node) for node in plan.nodes}, self._collected)
-        self._engine = SshEngine(plan, events)
-        self._situation = Situation(
-            plan, cargo, self._roster, self._engine, events, self._collector, console, clock
+        self._connector = Connector(plan, events)
+        self._context = JobContext(
+            plan, payload, self._roster, self._connector, events, self._collector, console, clock
         )
-        self._to_dispatch = DispatchReactions(self._situation)
-        self._to_nodes = NodeReactions(self._situation, self._to_dispatch)
-        to_processes = ProcessReactions(self._situation, self._to_dispatch)
-        table = handlers(self._situation, self._to_nodes, self._to_dispatch, to_processes)
+        self._to_dispatch = DispatchHandlers(self._context)
+        self._to_nodes = NodeHandlers(self._context, self._to_dispatch)
+        to_processes = ProcessHandlers(self._context, self._to_dispatch)
+        table = handlers(self._context, self._to_nodes, self._to_dispatch, to_processes)
         table = control.observe(table, self._roster)
         self._loop = Loop(events, self._roster, self._settings.limits.lease_s, table)
-        self._shutdown = Shutdown(self._situation, self._loop, self._to_nodes, self._enter)
+        self._shutdown = Shutdown(self._context, self._loop, self._to_nodes, self._enter)
 
     def run(self) -> ExitCode:
         """Run all phases; every way out goes through the shutdown."""
@@ -131,7 +131,7 @@ class Job:
         try:
             self._arrive()
             self._dispatch()
-            Watch(self._situation, self._loop, self._key, self._enter).run()
+            Watch(self._context, self._loop, self._key, self._enter).run()
         except Stopped as stop:
             code = stop.event.exit_code
             self._console.note(f"stopping: {stop}")
@@ -164,7 +164,7 @@ class Job:
             return code
         if undone.unclean:
             return ExitCode.NOT_CLEAN
-        asked = self._situation.asked_again
+        asked = self._context.asked_again
         if code is ExitCode.DONE and asked is not None:  # the job was done, its results were on their way
             return asked.exit_code
         return ExitCode.NOT_CLEAN if code is ExitCode.DONE and undone.missing else code

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from launcher.config.options import Mode
 from launcher.job.causes import first_cause
-from launcher.job.context import Situation
+from launcher.job.context import JobContext
 from launcher.job.policy import Policy, Trainer, backoff_s, decide
 from launcher.job.starter import Starter
 from launcher.nodes import incidents
@@ -33,14 +33,14 @@ class JobFailed(Exception):
 class Recovery:
     """Carries out a policy on the roster."""
 
-    def __init__(self, situation: Situation, loop: Loop, starter: Starter) -> None:
-        settings = situation.settings
-        self._situation = situation
+    def __init__(self, context: JobContext, loop: Loop, starter: Starter) -> None:
+        settings = context.settings
+        self._context = context
         self._settings = settings
-        self._roster = situation.roster
+        self._roster = context.roster
         self._loop = loop
         self._starter = starter
-        self._plan = situation.plan
+        self._plan = context.plan
         self._due: dict[str, float] = {}
         together = settings.job.mode is Mode.COLLECTIVE
         self._policy = Policy(
@@ -49,7 +49,7 @@ class Recovery:
             settings.job.min_trainers,
             pserver_state.pserver_restarts(settings),
         )
-        self._jitter = random.Random(situation.plan.job_id)  # noqa: S311 - it spreads retries, nothing secret
+        self._jitter = random.Random(context.plan.job_id)  # noqa: S311 - it spreads retries, nothing secret
 
     def is_idle(self) -> bool:
         """Whether no restart is waiting for its time."""
@@ -187,7 +187,7 @@ class Recovery:
             send_word_of(process, self._plan, self._roster, self._starter)
 
     def _note(self, text: str) -> None:
-        self._situation.console.note(text)
+        self._context.console.note(text)
 
 
 def _listed(names: Collection[str]) -> str:

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from launcher.errors import ConnectError, LauncherError
 from launcher.files.dispatch import WORKSPACE
-from launcher.job.context import Situation
-from launcher.job.handlers.nodes import NodeReactions
+from launcher.job.context import JobContext
+from launcher.job.handlers.nodes import NodeHandlers
 from launcher.nodes.loop import Loop
 from launcher.nodes.roster import NodeRecord
 
@@ -49,25 +49,25 @@ class Shutdown:
     """
 
     def __init__(
-        self, situation: Situation, loop: Loop, nodes: NodeReactions, enter: Callable[[str], None]
+        self, context: JobContext, loop: Loop, nodes: NodeHandlers, enter: Callable[[str], None]
     ) -> None:
-        self._situation = situation
-        self._settings = situation.settings
-        self._roster = situation.roster
-        self._collector = situation.collector
+        self._context = context
+        self._settings = context.settings
+        self._roster = context.roster
+        self._collector = context.collector
         self._loop = loop
         self._nodes = nodes
         self._enter = enter
 
     def run(self) -> Undone:
         """Stop everything, collect the rest, close every connection."""
-        self._situation.stopping = True
+        self._context.stopping = True
         self._enter("stop")
         self._stop()
         self._enter("collect")
         self._collect()
-        self._situation.engine.close()
-        self._situation.engine.wires.join(FAREWELL_S if self._situation.forced else ENDS_S)
+        self._context.connector.close()
+        self._context.connector.reactor.join(FAREWELL_S if self._context.forced else ENDS_S)
         records = [record for record in self._roster.all() if not record.left_out]
         left_out = [record for record in self._roster.all() if record.left_out]
         return Undone(
@@ -106,14 +106,14 @@ class Shutdown:
             record.drop(ConnectError(record.name, "the node agent did not say goodbye"))
 
     def _say_bye(self, drain_s: float) -> None:
-        grace_s = 0.0 if self._situation.forced else self._settings.limits.stop_grace_s
+        grace_s = 0.0 if self._context.forced else self._settings.limits.stop_grace_s
         for record in self._roster.live():
             record.send("bye", grace_s=grace_s, drain_s=drain_s)
 
     def _wait(self, done: Callable[[], bool], timeout_s: float, forced_s: float) -> None:
         """Wait for `done` for `timeout_s`, once the user has asked again for `forced_s`."""
-        self._until(lambda: done() or self._situation.forced, timeout_s)
-        if self._situation.forced:
+        self._until(lambda: done() or self._context.forced, timeout_s)
+        if self._context.forced:
             self._until(done, forced_s)
 
     def _until(self, done: Callable[[], bool], timeout_s: float) -> None:
@@ -122,7 +122,7 @@ class Shutdown:
             try:
                 self._loop.until(done, deadline - time.monotonic())
             except LauncherError as error:
-                self._situation.console.note(str(error))
+                self._context.console.note(str(error))
 
     def _unclean(self, record: NodeRecord) -> list[str]:
         lines = [f"NOT CLEANED on {record.name}: pid {pid} {command}" for pid, command in record.left]

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from launcher.files.dispatch import RUNTIME, WORKSPACE
-from launcher.job.context import Situation
+from launcher.job.context import JobContext
 from launcher.nodes.roster import ProcessRecord
 from launcher.plan import machines
 from launcher.plan import plan as planning
@@ -24,10 +24,10 @@ class Starter:
         key: the job's secret.
     """
 
-    def __init__(self, situation: Situation, key: str) -> None:
-        self._settings = situation.settings
-        self._plan = situation.plan
-        self._roster = situation.roster
+    def __init__(self, context: JobContext, key: str) -> None:
+        self._settings = context.settings
+        self._plan = context.plan
+        self._roster = context.roster
         self._key = key
 
     def pservers(self) -> tuple[Process, ...]:

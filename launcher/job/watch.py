@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 
 from launcher.job.causes import broken_line
-from launcher.job.context import Situation
+from launcher.job.context import JobContext
 from launcher.job.recovery import JobFailed, Recovery
 from launcher.job.starter import Starter
 from launcher.nodes.failure import Failure, FailureKind
@@ -31,13 +31,13 @@ class Watch:
         enter: called with the name of each phase.
     """
 
-    def __init__(self, situation: Situation, loop: Loop, key: str, enter: Callable[[str], None]) -> None:
-        self._plan = situation.plan
-        self._settings = situation.settings
-        self._roster = situation.roster
+    def __init__(self, context: JobContext, loop: Loop, key: str, enter: Callable[[str], None]) -> None:
+        self._plan = context.plan
+        self._settings = context.settings
+        self._roster = context.roster
         self._loop = loop
-        self._starter = Starter(situation, key)
-        self._recovery = Recovery(situation, loop, self._starter)
+        self._starter = Starter(context, key)
+        self._recovery = Recovery(context, loop, self._starter)
         self._enter = enter
 
     def run(self) -> None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The one loop that owns a job's state: takes events from the queue, keeps leases alive, notices silence.
 
-Links and the engine post events from their threads; nothing else touches the roster. A handler that raises ends
+Links and the connector post events from their threads; nothing else touches the roster. A handler that raises ends
 the wait: errors travel up to the job, which decides what to stop. What a node says is not trusted: a message
 that a handler cannot read is an error of that node.
 """

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from launcher.connection.event_queue import Events
+from launcher.connection.event_queue import EventQueue
 from launcher.connection.link import Link, LinkLost, MessageEvent
 from launcher.errors import ConnectError, ProtocolError
 from launcher.nodes import handshake
@@ -19,7 +19,7 @@ from launcher.nodes.examination import Examination, Examined
 from launcher.nodes.loop import Handlers, Loop
 from launcher.nodes.roster import NodeRecord, Roster
 from launcher.plan.plan import Plan
-from launcher.ssh.connector import Connected, ConnectFailed, SshEngine
+from launcher.ssh.connector import Connected, ConnectFailed, Connector
 from launcher.system.descriptors import make_room
 
 LEAVE_S = 2.0
@@ -55,26 +55,26 @@ class _Visit:
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
-        self._events = Events()
-        self._engine = SshEngine(plan, self._events)
+        self._events = EventQueue()
+        self._connector = Connector(plan, self._events)
         self.roster = Roster({node.node_id: NodeRecord(node) for node in plan.nodes}, Path())
         self.loop = Loop(self._events, self.roster, plan.settings.limits.lease_s, self._handlers())
 
     def connect(self, record: NodeRecord) -> None:
         """Begin to connect to a node."""
         record.connecting_since = time.monotonic()
-        self._engine.connect(record.node)
+        self._connector.connect(record.node)
 
     def leave(self) -> None:
         """Let the agents go; those that do not say goodbye in time go by themselves when the connection ends."""
-        self._engine.close()
+        self._connector.close()
         for record in self.roster.live():
             record.send("bye", grace_s=0.0, drain_s=0.0)
         with contextlib.suppress(ProtocolError):  # the verdict stands already
             self.loop.until(lambda: not self.roster.live(), LEAVE_S)
         for record in self.roster.live():
             record.drop(None)
-        self._engine.wires.join(LEAVE_S)
+        self._connector.reactor.join(LEAVE_S)
 
     def _handlers(self) -> Handlers:
         return Handlers(
@@ -98,7 +98,7 @@ class _Visit:
 
     def _connected(self, event: Connected) -> None:
         record = self.roster.nodes[event.node_id]
-        record.link = Link(event.node_id, record.name, event.stream, self._events, self._engine.wires)
+        record.link = Link(event.node_id, record.name, event.stream, self._events, self._connector.reactor)
         record.heard_at = time.monotonic()
         record.send(
             "hello",

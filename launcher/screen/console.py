@@ -23,7 +23,7 @@ from typing import TextIO
 from launcher.errors import AnswerLost, ExitCode
 from launcher.screen.console_live import LiveView
 from launcher.screen.drawing import Drawer, View
-from launcher.screen.writer import Outlet, Sink
+from launcher.screen.writer import Sink, Writer
 from launcher.text.output_events import (
     Ended,
     Event,
@@ -107,7 +107,7 @@ class Console:
         self._began = time.time()
         self._taps: tuple[Tap, ...] = ()
         self._drawer = Drawer(self._view, self._on_terminal)
-        self._outlet = Outlet(self._tick, self._note_dropped)
+        self._writer = Writer(self._tick, self._note_dropped)
 
     def watch(self, tap: Tap) -> None:
         """Have every event from now on given to `tap` too, in the caller's thread; it may not wait or raise."""
@@ -124,14 +124,14 @@ class Console:
         draw = functools.partial(self._drawer.take, event)
         match event:
             case NodeState():
-                self._outlet.post_latest(event.node_id, draw)
+                self._writer.post_latest(event.node_id, draw)
             case Progressed():
-                self._outlet.post_latest((event.node_id, event.process), draw)
+                self._writer.post_latest((event.node_id, event.process), draw)
             case Printed():
                 lines = event.data.count(b"\n") + event.partial
-                self._outlet.post(draw, max(1, lines), len(event.data))
+                self._writer.post(draw, max(1, lines), len(event.data))
             case _:
-                self._outlet.post(draw)
+                self._writer.post(draw)
 
     def nodes(self, labels: Mapping[int, str]) -> None:
         """Name the nodes, by id."""
@@ -200,9 +200,9 @@ class Console:
 
     def close(self, timeout_s: float = CLOSE_S) -> None:
         """Write what waits, for at most `timeout_s`, and leave the terminal as it was."""
-        self._outlet.post(self._drawer.finish)
-        self._outlet.post(self._view.finish)
-        self._outlet.close(timeout_s)
+        self._writer.post(self._drawer.finish)
+        self._writer.post(self._view.finish)
+        self._writer.close(timeout_s)
         self._tell_gone()
 
     def _note_dropped(self, count: int) -> None:

@@ -86,7 +86,7 @@ def _write_all(descriptor: int, data: bytes) -> None:
             select.select([], [descriptor], [], TICK_S)
 
 
-class Outlet:
+class Writer:
     """Runs small writing jobs one after the other in its thread.
 
     Args:

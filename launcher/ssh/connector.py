@@ -16,7 +16,7 @@ from typing import Any
 from launcher.connection import local
 from launcher.connection.bootstrap import packed_agent
 from launcher.connection.link import Stream
-from launcher.connection.reactor import Wires
+from launcher.connection.reactor import Reactor
 from launcher.errors import ConnectError, LauncherError
 from launcher.plan.plan import Node, Plan
 from launcher.system.digests import MEMORIES
@@ -40,18 +40,18 @@ class ConnectFailed:
     error: LauncherError
 
 
-class SshEngine:
+class Connector:
     """Opens byte streams to the nodes of a plan.
 
     Args:
         events: gets one event for every attempt.
 
     Attributes:
-        wires: the threads for links over these streams.
+        reactor: the threads for links over these streams.
     """
 
     def __init__(self, plan: Plan, events: queue.SimpleQueue[Any]) -> None:
-        self.wires = Wires()
+        self.reactor = Reactor()
         self._plan = plan
         self._events = events
         self._waiting: queue.SimpleQueue[Node] = queue.SimpleQueue()

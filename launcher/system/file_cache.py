@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one job worked out and the next one may use: files behind their own digests, so that half a file is none.
+"""A cache of what one job worked out and the next may use: files behind their own digests, so that half a file is none.
 
 Nodes run what is kept here, so that only files of this user count.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much of something that others cause is still in order: so many at once, then so many a second."""
+"""A rate limit (token bucket) on what others cause: so many at once, then so many a second."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 
 @dataclass
-class Allowance:
-    """One allowance; what is refused is counted.
+class RateLimit:
+    """One rate limit, a token bucket; what is refused is counted.
 
     Attributes:
         burst: how many at once.

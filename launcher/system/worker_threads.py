@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Work that may block, on a few threads: more of them only while some are stuck, none while there is no work.
+"""Worker threads for what may block: more of them only while some are stuck, none while there is no work.
 
-A lane is one piece of work that never runs twice at the same time and runs again when it was asked for
-meanwhile. A turn of it is short, so that thousands of lanes share few threads.
+A task is one piece of work that never runs twice at the same time and runs again when it was asked for
+meanwhile. A turn of it is short, so that thousands of tasks share few threads.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ STUCK_S = 0.1
 IDLE_S = 1.0
 
 
-class Lane:
-    """One piece of work; its state belongs to `Lanes`."""
+class Task:
+    """One piece of work; its state belongs to `WorkerThreads`."""
 
     def __init__(self, turn: Callable[[], bool]) -> None:
         self.turn = turn
@@ -26,15 +26,15 @@ class Lane:
         self.wanted = False
 
 
-class Lanes:
-    """Threads that take turns at lanes; daemons, gone when idle for IDLE_S, or at once after `dismiss`."""
+class WorkerThreads:
+    """Threads that take turns at tasks; daemons, gone when idle for IDLE_S, or at once after `dismiss`."""
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._lock = threading.Lock()
         self._wake = threading.Condition(self._lock)
         self._none_left = threading.Condition(self._lock)
-        self._waiting: deque[Lane] = deque()
+        self._waiting: deque[Task] = deque()
         self._threads = 0
         self._idle = 0
         self._taken_at = time.monotonic()
@@ -45,30 +45,30 @@ class Lanes:
         """How many there are now."""
         return self._threads
 
-    def lane(self, turn: Callable[[], bool]) -> Lane:
-        """A new lane.
+    def task(self, turn: Callable[[], bool]) -> Task:
+        """A new task.
 
         Args:
             turn: does a bounded part of the work; True when there is more to do. Must not raise.
         """
-        return Lane(turn)
+        return Task(turn)
 
-    def ask(self, lane: Lane) -> None:
-        """Have a turn of a lane run soon; never blocks."""
+    def ask(self, task: Task) -> None:
+        """Have a turn of a task run soon; never blocks."""
         with self._wake:
-            if lane.wanted:
+            if task.wanted:
                 return
-            lane.wanted = True
-            if not lane.busy:
-                self._queue(lane)
+            task.wanted = True
+            if not task.busy:
+                self._queue(task)
 
-    def run_here(self, lane: Lane) -> bool:
+    def run_here(self, task: Task) -> bool:
         """Run a turn on this thread, unless one runs already; whether it ran."""
         with self._wake:
-            if lane.busy or lane.wanted:
+            if task.busy or task.wanted:
                 return False
-            lane.busy = True
-        self._turn(lane)
+            task.busy = True
+        self._turn(task)
         return True
 
     def help(self) -> float | None:
@@ -98,8 +98,8 @@ class Lanes:
             self._may_idle = work
             self._wake.notify_all()
 
-    def _queue(self, lane: Lane) -> None:
-        self._waiting.append(lane)
+    def _queue(self, task: Task) -> None:
+        self._waiting.append(task)
         # one that was woken counts as idle until it runs
         if self._idle < len(self._waiting) and self._threads < USUAL:
             self._start()
@@ -112,10 +112,10 @@ class Lanes:
         threading.Thread(target=self._work, name=self._name, daemon=True).start()
 
     def _work(self) -> None:
-        while (lane := self._next()) is not None:
-            self._turn(lane)
+        while (task := self._next()) is not None:
+            self._turn(task)
 
-    def _next(self) -> Lane | None:
+    def _next(self) -> Task | None:
         with self._wake:
             deadline = time.monotonic() + IDLE_S
             while not self._waiting:
@@ -127,15 +127,15 @@ class Lanes:
                     self._threads -= 1
                     self._none_left.notify_all()
                     return None
-            lane = self._waiting.popleft()
+            task = self._waiting.popleft()
             self._taken_at = time.monotonic()
-            lane.wanted, lane.busy = False, True
-            return lane
+            task.wanted, task.busy = False, True
+            return task
 
-    def _turn(self, lane: Lane) -> None:
-        more = lane.turn()
+    def _turn(self, task: Task) -> None:
+        more = task.turn()
         with self._wake:
-            lane.busy = False
-            if more or lane.wanted:
-                lane.wanted = True
-                self._queue(lane)
+            task.busy = False
+            if more or task.wanted:
+                task.wanted = True
+                self._queue(task)

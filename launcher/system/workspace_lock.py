@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One job at a time collects into a directory: two would mix their logs and overwrite each other's model.
+"""The lock on a workspace: only one job at a time collects into a directory.
 
-The claim is a lock of the operating system, so it ends with the process that holds it, however that ends.
+Two would mix their logs and overwrite each other's model. It is a lock of the operating system, so it ends with the
+process that holds it, however that ends.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ LOCK_FILE = ".lock"
 
 
 @contextlib.contextmanager
-def claimed(directory: Path, job_id: str) -> Iterator[None]:
+def locked(directory: Path, job_id: str) -> Iterator[None]:
     """Hold the directory for this job while the context lasts; a log/ that stays empty is removed again.
 
     Raises:

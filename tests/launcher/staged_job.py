@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A job whose nodes are played: everything of the launcher is real but the engine and the links."""
+"""A job whose nodes are played: everything of the launcher is real but the connector and the links."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any, cast
 
 from launcher.config.arguments import parse
 from launcher.config.settings import resolve
-from launcher.connection.event_queue import Events
+from launcher.connection.event_queue import EventQueue
 from launcher.connection.link import Link, LinkLost, MessageEvent
-from launcher.connection.reactor import Wires
+from launcher.connection.reactor import Reactor
 from launcher.files.dispatch import RUNTIME, WORKSPACE
-from launcher.job.context import Situation
-from launcher.job.handlers.dispatch import DispatchReactions
-from launcher.job.handlers.nodes import NodeReactions
-from launcher.job.handlers.processes import ProcessReactions
+from launcher.job.context import JobContext
+from launcher.job.handlers.dispatch import DispatchHandlers
+from launcher.job.handlers.nodes import NodeHandlers
+from launcher.job.handlers.processes import ProcessHandlers
 from launcher.job.handlers.table import handlers
 from launcher.nodes.loop import Loop
 from launcher.nodes.phases import PhaseClock
@@ -24,7 +24,7 @@ from launcher.nodes.roster import NodeRecord, Roster
 from launcher.plan.answers import Answer
 from launcher.plan.plan import Node, build
 from launcher.screen.console import Console
-from launcher.ssh.connector import SshEngine
+from launcher.ssh.connector import Connector
 
 JOB = "JOB20260102030405-a1b2c3"
 
@@ -34,7 +34,7 @@ class Agent:
 
     bytes_sent = 0
 
-    def __init__(self, node_id: int, events: Events) -> None:
+    def __init__(self, node_id: int, events: EventQueue) -> None:
         self.node_id = node_id
         self.started: list[str] = []
         self.is_mute = False
@@ -61,7 +61,7 @@ class Engine:
 
     def __init__(self) -> None:
         self.asked: list[int] = []
-        self.wires = Wires()
+        self.reactor = Reactor()
 
     def connect(self, node: Node) -> None:
         self.asked.append(node.node_id)
@@ -77,7 +77,7 @@ class StagedJob:
     def __init__(self, directory: Path, conf: str, *arguments: str) -> None:
         (directory / "conf.py").write_text(conf)
         plan = build(resolve(parse([f"--conf={directory / 'conf.py'}", "-p", "ws", *arguments]), {}), JOB)
-        self.events = Events()
+        self.events = EventQueue()
         self.roster = Roster({node.node_id: NodeRecord(node) for node in plan.nodes}, directory)
         self.agents = [Agent(node.node_id, self.events) for node in plan.nodes]
         for record, agent in zip(self.roster.all(), self.agents, strict=True):
@@ -85,24 +85,24 @@ class StagedJob:
             record.hear()
             record.probed = Answer(address=f"10.0.0.{agent.node_id + 1}")
             record.trees = {WORKSPACE: "/job", RUNTIME: "/runtime"}
-        self.engine = Engine()
+        self.connector = Engine()
         self.shown = io.StringIO()
         self.console = Console(self.shown)
         unused = cast("Any", None)
-        self.situation = Situation(
+        self.context = JobContext(
             plan,
             unused,
             self.roster,
-            cast("SshEngine", self.engine),
+            cast("Connector", self.connector),
             self.events,
             unused,
             self.console,
             PhaseClock(),
         )
-        self.dispatch = DispatchReactions(self.situation)
-        nodes = NodeReactions(self.situation, self.dispatch)
-        processes = ProcessReactions(self.situation, self.dispatch)
-        table = handlers(self.situation, nodes, self.dispatch, processes)
+        self.dispatch = DispatchHandlers(self.context)
+        nodes = NodeHandlers(self.context, self.dispatch)
+        processes = ProcessHandlers(self.context, self.dispatch)
+        table = handlers(self.context, nodes, self.dispatch, processes)
         self.loop = Loop(self.events, self.roster, 30.0, table)
 
     def settle(self) -> None:

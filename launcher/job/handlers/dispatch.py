@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the job does when a node answers to the cargo it was offered, and when the cargo cannot get there.
+"""What the job does when a node answers to the payload it was offered, and when the payload cannot get there.
 
 A node that fails does not stop the others: all finish first, so that a second try finds their files in place.
 """
@@ -10,33 +10,33 @@ from launcher.connection.link import MessageEvent
 from launcher.errors import DispatchError
 from launcher.files.dispatch import DispatchState
 from launcher.files.payload import TREES
-from launcher.job.context import Situation
+from launcher.job.context import JobContext
 from launcher.job.relay_run import RelayRun
 from launcher.nodes.roster import NodeRecord
 
 LISTED = 20  # nodes that an error names
 
 
-class DispatchReactions:
+class DispatchHandlers:
     """The trees on their way to the nodes."""
 
-    def __init__(self, situation: Situation) -> None:
-        self._situation = situation
-        self._relays = RelayRun(situation.roster)
+    def __init__(self, context: JobContext) -> None:
+        self._context = context
+        self._relays = RelayRun(context.roster)
 
     def offer(self, record: NodeRecord) -> None:
-        """Begin, or begin again, to bring the cargo to a node."""
+        """Begin, or begin again, to bring the payload to a node."""
         assert record.link is not None
         record.trees.clear()
         self._relays.restart(record)
-        record.dispatches = self._situation.cargo.offer(record.node, record.link, self._relays.takes(record))
-        self._situation.node_state(record, "dispatch")
+        record.dispatches = self._context.payload.offer(record.node, record.link, self._relays.takes(record))
+        self._context.node_state(record, "dispatch")
 
     def answered(self, record: NodeRecord, event: MessageEvent) -> None:
         """A tree is lacking files, is there, or could not be built."""
         dispatch = record.dispatches[event.fields["tree"]]
         dispatch.handle(event)
-        if dispatch.error is not None and not self._situation.stopping:
+        if dispatch.error is not None and not self._context.stopping:
             self.give_up(record, dispatch.error)
         if dispatch.state is DispatchState.DONE:
             record.trees[dispatch.tree] = dispatch.path
@@ -50,8 +50,8 @@ class DispatchReactions:
         """The trees cannot get to a node; the others go on."""
         if record.dispatch_error is None:
             record.dispatch_error = error
-            self._situation.console.note(str(error))
-            self._situation.node_state(record, "failed")
+            self._context.console.note(str(error))
+            self._context.node_state(record, "failed")
         self._relays.leave(record)
 
     def is_over(self) -> bool:
@@ -59,7 +59,7 @@ class DispatchReactions:
         self._relays.advance()
         return all(
             record.dispatch_error is not None or record.trees.keys() == TREES
-            for record in self._situation.roster.all()
+            for record in self._context.roster.all()
         )
 
     def finish(self) -> str:
@@ -69,7 +69,7 @@ class DispatchReactions:
             DispatchError: the trees did not get to some node; names all of these.
         """
         self._relays.close()
-        records = self._situation.roster.all()
+        records = self._context.roster.all()
         errors = [record.dispatch_error for record in records if record.dispatch_error is not None]
         if errors:
             first, *others = errors
@@ -79,7 +79,7 @@ class DispatchReactions:
             raise DispatchError(first.node, "\n  ".join(lines))
         sent = sum(dispatch.bytes_sent for record in records for dispatch in record.dispatches.values())
         relayed_to = self._relays.relayed_to
-        text = f"{self._situation.cargo.describe()}: on {len(records)} nodes, {_amount(sent)} sent"
+        text = f"{self._context.payload.describe()}: on {len(records)} nodes, {_amount(sent)} sent"
         return text + (f", relayed to {relayed_to} nodes" if relayed_to else "")
 
 

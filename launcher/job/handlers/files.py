@@ -8,25 +8,25 @@ import time
 
 from launcher.connection.link import MessageEvent
 from launcher.files.collector_thread import Stored
-from launcher.job.context import Situation
+from launcher.job.context import JobContext
 from launcher.nodes import handshake
 from launcher.nodes.roster import NodeRecord
 from launcher.system import clock
-from launcher.system.rate_limit import Allowance
+from launcher.system.rate_limit import RateLimit
 
 REMARKS = 50  # of a node at once
 REMARKS_A_SECOND = 1.0
 REMARK_SIZE = 4000  # characters
 
 
-class FileReactions:
+class FileHandlers:
     """Logs and output."""
 
-    def __init__(self, situation: Situation) -> None:
-        self._collector = situation.collector
-        self._console = situation.console
-        self._roster = situation.roster
-        self._remarks: dict[int, Allowance] = {}
+    def __init__(self, context: JobContext) -> None:
+        self._collector = context.collector
+        self._console = context.console
+        self._roster = context.roster
+        self._remarks: dict[int, RateLimit] = {}
 
     def pong(self, record: NodeRecord, event: MessageEvent) -> None:
         """The node answered: one more look at its clock."""
@@ -71,14 +71,14 @@ class FileReactions:
 
     def notice(self, record: NodeRecord, event: MessageEvent) -> None:
         """A remark of the node; too many are counted instead of shown."""
-        allowance = self._remarks.setdefault(record.node.node_id, Allowance(REMARKS, REMARKS_A_SECOND))
-        refused = allowance.refused
-        if not allowance.take():
+        limit = self._remarks.setdefault(record.node.node_id, RateLimit(REMARKS, REMARKS_A_SECOND))
+        refused = limit.refused
+        if not limit.take():
             if not refused:
                 self._console.note(f"{record.name}: its remarks come too fast; some are not shown")
             return
         if refused:
-            allowance.refused = 0
+            limit.refused = 0
             self._console.note(f"{record.name}: {refused} remarks were not shown")
         self._console.note(f"{record.name}: {str(event.fields['text'])[:REMARK_SIZE]}")
 

@@ -8,23 +8,23 @@ import time
 from launcher.connection.link import Link, LinkLost, MessageEvent
 from launcher.control.job_record import submitter
 from launcher.errors import ConnectError, DispatchError
-from launcher.job.context import Situation
-from launcher.job.handlers.dispatch import DispatchReactions
+from launcher.job.context import JobContext
+from launcher.job.handlers.dispatch import DispatchHandlers
 from launcher.nodes import handshake
 from launcher.nodes.loop import ALARM_S
 from launcher.nodes.roster import NodeRecord
 from launcher.ssh.connector import Connected, ConnectFailed
 
 
-class NodeReactions:
+class NodeHandlers:
     """Connections and what comes of them."""
 
-    def __init__(self, situation: Situation, dispatch: DispatchReactions) -> None:
-        self._situation = situation
-        self._plan = situation.plan
-        self._settings = situation.settings
-        self._roster = situation.roster
-        self._console = situation.console
+    def __init__(self, context: JobContext, dispatch: DispatchHandlers) -> None:
+        self._context = context
+        self._plan = context.plan
+        self._settings = context.settings
+        self._roster = context.roster
+        self._console = context.console
         self._dispatch = dispatch
 
     def connect(self, record: NodeRecord) -> None:
@@ -32,14 +32,16 @@ class NodeReactions:
         record.error = None
         record.attempts += 1
         record.connecting_since = time.monotonic()
-        self._situation.engine.connect(record.node)
-        self._situation.node_state(record, "connecting")
+        self._context.connector.connect(record.node)
+        self._context.node_state(record, "connecting")
 
     def connected(self, event: Connected) -> None:
         """A byte stream to the agent is there: greet it, and ask what it is or have it clean up."""
-        situation = self._situation
+        context = self._context
         record = self._roster.nodes[event.node_id]
-        record.link = Link(event.node_id, record.name, event.stream, situation.events, situation.engine.wires)
+        record.link = Link(
+            event.node_id, record.name, event.stream, context.events, context.connector.reactor
+        )
         record.heard_at = time.monotonic()
         record.stopped, record.left = False, ()  # that was said by an agent before this one
         record.send(
@@ -51,20 +53,20 @@ class NodeReactions:
             python=record.node.python,
             submitter=submitter(self._roster.collected),
         )
-        if situation.stopping:
+        if context.stopping:
             record.send(
-                "stop", procs=None, grace_s=0.0 if situation.forced else self._settings.limits.stop_grace_s
+                "stop", procs=None, grace_s=0.0 if context.forced else self._settings.limits.stop_grace_s
             )
         elif record.probed is None:
-            need = situation.cargo.bytes_for(record.node)
+            need = context.payload.bytes_for(record.node)
             record.send("probe", **handshake.probe_of(self._plan, record.node, need))
 
     def connect_failed(self, event: ConnectFailed) -> None:
         """There is no way to the node."""
         record = self._roster.nodes[event.node_id]
         record.error = event.error
-        self._situation.node_state(record, "failed")
-        if self._situation.clock.current == "dispatch" and not self._situation.stopping:
+        self._context.node_state(record, "failed")
+        if self._context.clock.current == "dispatch" and not self._context.stopping:
             reason = f"the connection broke, and a second one failed: {event.error}"
             self._dispatch.give_up(record, DispatchError(record.name, reason))
 
@@ -74,10 +76,10 @@ class NodeReactions:
         if record.link is None or (event.link is not None and event.link is not record.link):
             return
         record.drop(ConnectError(record.name, event.reason))
-        if self._situation.stopping:
+        if self._context.stopping:
             return
-        self._situation.node_state(record, "lost")
-        in_dispatch = self._situation.clock.current == "dispatch"
+        self._context.node_state(record, "lost")
+        in_dispatch = self._context.clock.current == "dispatch"
         if in_dispatch and record.attempts == 1:
             self._console.note(f"{record.name}: the connection broke ({event.reason}); connecting once more")
             record.trees.clear()  # nothing starts there before it is offered all again
@@ -89,9 +91,9 @@ class NodeReactions:
             self._lost(record, f"lost: {event.reason}")
 
     def hello(self, record: NodeRecord, event: MessageEvent) -> None:
-        """The agent speaks; after a broken dispatch the cargo is offered again."""
+        """The agent speaks; after a broken dispatch the payload is offered again."""
         handshake.hello(record, event)
-        if not self._situation.stopping and record.probed is not None:
+        if not self._context.stopping and record.probed is not None:
             self._dispatch.offer(record)
 
     def probed(self, record: NodeRecord, event: MessageEvent) -> None:
@@ -107,12 +109,12 @@ class NodeReactions:
         self._console.note(
             f"{record.name}: no word for {ALARM_S:.0f} s; lost after {self._settings.limits.lease_s:g} s"
         )
-        self._situation.node_state(record, "silent")
+        self._context.node_state(record, "silent")
 
     def back(self, record: NodeRecord) -> None:
         """A silent node spoke again."""
         self._console.note(f"{record.name}: is back")
-        self._situation.node_state(record, "running")
+        self._context.node_state(record, "running")
 
     def lease_over(self, record: NodeRecord) -> None:
         """No word for a whole lease: the node is lost, and stops its processes by itself."""
@@ -122,9 +124,9 @@ class NodeReactions:
                 " after the login: no node agent started; see what ~/.bashrc does there without a terminal"
             )
         record.drop(ConnectError(record.name, reason))
-        if self._situation.stopping:
+        if self._context.stopping:
             return
-        if self._situation.clock.current == "dispatch":
+        if self._context.clock.current == "dispatch":
             self._dispatch.give_up(record, DispatchError(record.name, reason))
         else:
             self._lost(record, reason)

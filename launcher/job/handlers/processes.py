@@ -6,8 +6,8 @@ from __future__ import annotations
 from launcher.config.options import Mode
 from launcher.connection.link import MessageEvent
 from launcher.errors import ConnectError, DispatchError
-from launcher.job.context import Situation
-from launcher.job.handlers.dispatch import DispatchReactions
+from launcher.job.context import JobContext
+from launcher.job.handlers.dispatch import DispatchHandlers
 from launcher.nodes.failure import FailureKind, describe_exit
 from launcher.nodes.reports import read_pushes, read_ready, read_step
 from launcher.nodes.roster import NodeRecord, ProcessRecord, ProcessState
@@ -19,12 +19,12 @@ _TOO_EARLY = (
 )
 
 
-class ProcessReactions:
+class ProcessHandlers:
     """The life of the job's processes."""
 
-    def __init__(self, situation: Situation, dispatch: DispatchReactions) -> None:
-        self._situation = situation
-        self._roster = situation.roster
+    def __init__(self, context: JobContext, dispatch: DispatchHandlers) -> None:
+        self._context = context
+        self._roster = context.roster
         self._dispatch = dispatch
 
     def failed(self, record: NodeRecord, event: MessageEvent) -> None:
@@ -41,11 +41,11 @@ class ProcessReactions:
             )
             return
         request, what = fields["request"], str(fields["detail"])
-        in_dispatch = self._situation.clock.current == "dispatch"
+        in_dispatch = self._context.clock.current == "dispatch"
         if record.probed is None:
             record.drop(ConnectError(record.name, f"refused {request}: {what}"))
-        elif self._situation.stopping or (in_dispatch and not request):  # it may be connected to once more
-            self._situation.console.note(f"{record.name}: {what}")
+        elif self._context.stopping or (in_dispatch and not request):  # it may be connected to once more
+            self._context.console.note(f"{record.name}: {what}")
         elif in_dispatch:
             self._dispatch.give_up(record, DispatchError(record.name, f"refused {request}: {what}"))
         elif not request:  # it stops its part of the job; what follows from that is no cause
@@ -58,7 +58,7 @@ class ProcessReactions:
         process = self._roster.processes.get(self._roster.known(event.fields["proc"]))
         if process is not None:  # else a messenger, or one that the job goes on without
             process.state = ProcessState.RUNNING
-            self._situation.node_state(record, "running")
+            self._context.node_state(record, "running")
 
     def ready(self, record: NodeRecord, event: MessageEvent) -> None:
         """A pserver answered on all its ports."""
@@ -71,13 +71,13 @@ class ProcessReactions:
         """A trainer made a step."""
         name = self._roster.known(event.fields["proc"])
         step = read_step(event.fields)
-        self._situation.clock.note_first_step()
-        self._situation.console.progress(record.node.node_id, *step, process=name)
+        self._context.clock.note_first_step()
+        self._context.console.progress(record.node.node_id, *step, process=name)
 
     def pushes(self, record: NodeRecord, event: MessageEvent) -> None:
         """A pserver in asynchronous training told what became of gradients; from others it means nothing."""
         process = self._roster.processes.get(self._roster.known(event.fields["proc"]))
-        pushes = read_pushes(event.fields, len(self._situation.plan.trainer_nodes))
+        pushes = read_pushes(event.fields, len(self._context.plan.trainer_nodes))
         if process is not None and process.process.role is Role.PSERVER:
             process.pushes = pushes
 
@@ -87,7 +87,7 @@ class ProcessReactions:
         how = describe_exit(fields["code"], fields["signal"], str(fields.get("out_of_memory") or ""))
         errand = self._roster.messengers.pop(fields["proc"], None)
         if errand is not None:
-            if fields["code"] != 0 and not self._situation.stopping:
+            if fields["code"] != 0 and not self._context.stopping:
                 self._roster.fail_node(record, f"{errand}: {how}", FailureKind.REFUSED)
             return
         process = self._roster.processes.get(self._roster.known(fields["proc"]))
@@ -99,7 +99,7 @@ class ProcessReactions:
             return
         if is_trainer and fields["code"] == 0:
             # in collective mode all are started again together, if one is
-            process.done = self._situation.settings.job.mode is not Mode.COLLECTIVE
+            process.done = self._context.settings.job.mode is not Mode.COLLECTIVE
             return
         if self._is_fluid_pserver(process) and fields["code"] == 0:
             if process.endpoints is not None:  # it ends when all trainers have left it
@@ -113,8 +113,8 @@ class ProcessReactions:
             tail=tuple(fields["tail"].splitlines()),
             code=fields["code"],
             signal=fields["signal"],
-            late=self._situation.stopping,
+            late=self._context.stopping,
         )
 
     def _is_fluid_pserver(self, record: ProcessRecord) -> bool:
-        return self._situation.settings.job.mode is Mode.FLUID and record.process.role is Role.PSERVER
+        return self._context.settings.job.mode is Mode.FLUID and record.process.role is Role.PSERVER

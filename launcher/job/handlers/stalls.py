@@ -6,25 +6,25 @@ from __future__ import annotations
 import time
 
 from launcher.connection.link import MessageEvent
-from launcher.job.context import Situation
+from launcher.job.context import JobContext
 from launcher.nodes.failure import FailureKind
 from launcher.nodes.roster import NodeRecord, Stall
 
 NO_STEP = "no step"
 
 
-class StallReactions:
+class StallHandlers:
     """Frozen and hung processes."""
 
-    def __init__(self, situation: Situation) -> None:
-        self._situation = situation
-        self._roster = situation.roster
+    def __init__(self, context: JobContext) -> None:
+        self._context = context
+        self._roster = context.roster
 
     def stalled(self, record: NodeRecord, event: MessageEvent) -> None:
         """Tell it; a trainer without a step has had its time already, a frozen process gets a lease."""
         fields = event.fields
         process = self._roster.processes.get(fields["proc"])
-        if process is None or process.ending or self._situation.stopping:
+        if process is None or process.ending or self._context.stopping:
             return
         what, stacks = str(fields["what"]), str(fields["stacks"])
         process.stacks = stacks
@@ -33,10 +33,10 @@ class StallReactions:
             self._roster.fail_process(process, f"hung: {what}", FailureKind.HUNG, stacks=stacks)
             return
         process.stall = Stall(what, stacks, time.monotonic())
-        self._situation.console.note(
-            f"{name} is frozen: {what}; given up in {self._situation.settings.limits.lease_s:g} s"
+        self._context.console.note(
+            f"{name} is frozen: {what}; given up in {self._context.settings.limits.lease_s:g} s"
         )
-        self._situation.node_state(record, "frozen")
+        self._context.node_state(record, "frozen")
 
     def recovered(self, record: NodeRecord, event: MessageEvent) -> None:
         """It goes on."""
@@ -45,8 +45,8 @@ class StallReactions:
             return
         process.stall = None
         name = self._roster.failure_of(process, "", FailureKind.STALLED).name()
-        self._situation.console.note(f"{name} goes on")
-        self._situation.node_state(record, "running")
+        self._context.console.note(f"{name} goes on")
+        self._context.node_state(record, "running")
 
     def stacks(self, record: NodeRecord, event: MessageEvent) -> None:
         """Where a process is, as somebody asked; its log has it too."""

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from launcher.connection.link import MessageEvent
-from launcher.job.context import Situation
+from launcher.job.context import JobContext
 from launcher.nodes.failure import FailureKind
 from launcher.nodes.roster import NodeRecord
 from launcher.system.signals import SignalEvent
@@ -18,19 +18,19 @@ class Stopped(Exception):
         self.event = event
 
 
-class StopReactions:
+class StopHandlers:
     """The end of the job."""
 
-    def __init__(self, situation: Situation) -> None:
-        self._situation = situation
+    def __init__(self, context: JobContext) -> None:
+        self._context = context
 
     def signal(self, event: SignalEvent) -> None:
         """The first request ends the phase; a second one, while all is stopped, kills at once."""
-        situation = self._situation
-        if not situation.stopping:
+        context = self._context
+        if not context.stopping:
             raise Stopped(event)
-        situation.asked_again = situation.asked_again or event
-        for record in situation.roster.live():
+        context.asked_again = context.asked_again or event
+        for record in context.roster.live():
             record.send("stop", procs=None, grace_s=0.0)
 
     def stopped(self, record: NodeRecord, event: MessageEvent) -> None:
@@ -38,13 +38,13 @@ class StopReactions:
         if event.fields.get("procs") is not None:
             record.parting = max(0, record.parting - 1)
             for pid, command in event.fields["left"]:
-                self._situation.roster.fail_node(
+                self._context.roster.fail_node(
                     record, f"pid {pid} {command} cannot be ended", FailureKind.REFUSED
                 )
             return
         record.stopped = True
         record.left = tuple((int(pid), str(command)) for pid, command in event.fields["left"])
-        self._situation.node_state(record, "stopped")
+        self._context.node_state(record, "stopped")
 
     def goodbye(self, record: NodeRecord, event: MessageEvent) -> None:
         """The agent's last frame."""

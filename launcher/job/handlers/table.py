@@ -10,25 +10,25 @@ from __future__ import annotations
 
 from launcher.connection.link import LinkLost
 from launcher.files.collector_thread import Stored
-from launcher.job.context import Situation
-from launcher.job.handlers.dispatch import DispatchReactions
-from launcher.job.handlers.files import FileReactions
-from launcher.job.handlers.nodes import NodeReactions
-from launcher.job.handlers.processes import ProcessReactions
-from launcher.job.handlers.stalls import StallReactions
-from launcher.job.handlers.stop import StopReactions
+from launcher.job.context import JobContext
+from launcher.job.handlers.dispatch import DispatchHandlers
+from launcher.job.handlers.files import FileHandlers
+from launcher.job.handlers.nodes import NodeHandlers
+from launcher.job.handlers.processes import ProcessHandlers
+from launcher.job.handlers.stalls import StallHandlers
+from launcher.job.handlers.stop import StopHandlers
 from launcher.nodes.loop import Handlers
 from launcher.ssh.connector import Connected, ConnectFailed
 from launcher.system.signals import SignalEvent
 
 
 def handlers(
-    situation: Situation, nodes: NodeReactions, dispatch: DispatchReactions, processes: ProcessReactions
+    context: JobContext, nodes: NodeHandlers, dispatch: DispatchHandlers, processes: ProcessHandlers
 ) -> Handlers:
     """Which method handles what."""
-    files = FileReactions(situation)
-    stop = StopReactions(situation)
-    stalls = StallReactions(situation)
+    files = FileHandlers(context)
+    stop = StopHandlers(context)
+    stalls = StallHandlers(context)
     return Handlers(
         events={
             Connected: nodes.connected,

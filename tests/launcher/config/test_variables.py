@@ -19,7 +19,7 @@ from launcher.config.arguments import parse
 from launcher.config.settings import Settings, resolve
 from launcher.config.variables import REPLACEABLE, refusal
 from launcher.errors import ConfError, ExitCode
-from launcher.files.payload import Cargo
+from launcher.files.payload import Payload
 from launcher.plan import plan as planning
 from launcher.plan.environment import ADDED_ON_NODE
 from launcher.plan.machines import Machines
@@ -170,7 +170,7 @@ def test_files_of_variables_do_not_travel(configured: Resolve) -> None:
     Path("ws/deep").mkdir()
     Path("ws/deep/.env").write_text("A=1\n")
     plan = planning.build(configured("--env_file=ws/prod.env"), "JOB1")
-    package = Cargo(plan)._workspace
+    package = Payload(plan)._workspace
     assert package is not None
     assert {entry.path for entry in package.files} == {"train.py", "other.env", "deep/.env"}
 

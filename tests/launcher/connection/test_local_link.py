@@ -15,7 +15,7 @@ from launcher.connection import local
 from launcher.connection.bootstrap import Bootstrap
 from launcher.connection.link import Link, LinkLost
 from launcher.connection.local import LocalStream
-from launcher.connection.reactor import Wires
+from launcher.connection.reactor import Reactor
 from launcher.connection.send_queue import Frame
 from launcher.errors import ConnectError
 from tests.runtime.agent.driven_node import Node, eventually
@@ -161,10 +161,10 @@ def test_a_login_that_talks_without_end_is_given_up(monkeypatch: pytest.MonkeyPa
 
 def test_a_stream_that_ends_slowly_holds_up_no_other() -> None:
     events: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    wires = Wires()
+    reactor = Reactor()
     scripts = ("exec >&-; exec sleep 600", "sleep 0.3; exit 1")
     links = [
-        Link(number, f"n{number}", LocalStream(["sh", "-c", script], Bootstrap("n", b"x\n")), events, wires)
+        Link(number, f"n{number}", LocalStream(["sh", "-c", script], Bootstrap("n", b"x\n")), events, reactor)
         for number, script in enumerate(scripts)
     ]
     assert [events.get(timeout=20).node_id for _ in links] == [1, 0]
@@ -174,16 +174,16 @@ def test_a_stream_that_ends_slowly_holds_up_no_other() -> None:
 
 def test_connections_that_end_slowly_end_together_and_hold_up_nobody() -> None:
     events: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    wires = Wires()
+    reactor = Reactor()
     hung = threading.Event()
-    links = [Link(number, f"n{number}", _Hung(hung), events, wires) for number in range(12)]
+    links = [Link(number, f"n{number}", _Hung(hung), events, reactor) for number in range(12)]
     try:
         for link in links:
             link.close()
         assert events.empty()  # nobody was waited for
     finally:
         hung.set()
-    wires.join(20)
+    reactor.join(20)
     assert sorted(events.get_nowait().node_id for _ in links) == list(range(12))
 
 

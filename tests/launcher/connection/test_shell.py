@@ -35,7 +35,7 @@ def run(
         pytest.skip(f"no {shell} here")
     return subprocess.run(
         [program, *argv[1:]],
-        input=bootstrap.payload,
+        input=bootstrap.first_bytes,
         capture_output=True,
         timeout=30,
         env={"PATH": path, **environ},
@@ -97,7 +97,7 @@ def test_modules_of_the_users_home_are_not_taken_for_the_librarys(tmp_path: Path
     bootstrap = agent_bootstrap()
     done = subprocess.run(
         ["sh", "-c", agent_command(bootstrap, "/no/python")],
-        input=bootstrap.payload,
+        input=bootstrap.first_bytes,
         capture_output=True,
         timeout=30,
         cwd=tmp_path,
@@ -108,10 +108,10 @@ def test_modules_of_the_users_home_are_not_taken_for_the_librarys(tmp_path: Path
 
 def test_a_stream_that_ends_early_starts_nothing() -> None:
     bootstrap = agent_bootstrap()
-    short = Bootstrap(bootstrap.nonce, bootstrap.payload)
+    short = Bootstrap(bootstrap.nonce, bootstrap.first_bytes)
     done = subprocess.run(
         ["sh", "-c", agent_command(short, "/no/python")],
-        input=bootstrap.payload[:1000],
+        input=bootstrap.first_bytes[:1000],
         capture_output=True,
         timeout=30,
     )
@@ -121,7 +121,7 @@ def test_a_stream_that_ends_early_starts_nothing() -> None:
 
 def test_a_login_script_that_hands_the_input_to_another_shell_runs_none_of_it(tmp_path: Path) -> None:
     done = subprocess.run(
-        ["sh"], input=agent_bootstrap().payload, capture_output=True, timeout=30, cwd=tmp_path
+        ["sh"], input=agent_bootstrap().first_bytes, capture_output=True, timeout=30, cwd=tmp_path
     )
     assert done.stdout == b""
     assert done.stderr.count(b"\n") == 1  # one word, and no command of that name

@@ -42,15 +42,15 @@ for line in (
 def job(tmp_path: Path) -> Iterator[StagedJob]:
     """A pserver and a trainer on each of three nodes."""
     job = StagedJob(tmp_path, "HOSTS = ['a', 'b', 'c']\n")
-    starter = Starter(job.situation, "key")
-    job.situation.clock.enter("run")
+    starter = Starter(job.context, "key")
+    job.context.clock.enter("run")
     starter.start(starter.pservers())
     for node_id, agent in enumerate(job.agents):
         agent.say(
             "ready", proc=f"pserver-{node_id}", endpoints=[f"10.0.0.{node_id + 1}:7164"], sparse_endpoints=[]
         )
     job.settle()
-    starter.start(starter.trainers(job.situation.plan))
+    starter.start(starter.trainers(job.context.plan))
     job.settle()
     yield job
     job.console.close()
@@ -193,7 +193,7 @@ def test_the_last_screen_says_of_whom_how_many_gradients_were_discarded(job: Sta
 def test_the_last_screen_names_the_few_who_lost_most(tmp_path: Path) -> None:
     hosts = [f"h{number}" for number in range(7)]
     job = StagedJob(tmp_path, f"HOSTS = {hosts}\n")
-    starter = Starter(job.situation, "key")
+    starter = Starter(job.context, "key")
     starter.start(starter.pservers())
     job.settle()
     tell(job, 0, *([trainer, 100, 10 + trainer] for trainer in range(7)))

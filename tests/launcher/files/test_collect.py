@@ -13,7 +13,7 @@ import pytest
 
 from launcher.errors import ProtocolError
 from launcher.files.collect import MAX_OPEN, Collector
-from launcher.files.collector_thread import ACK_SIZE, Collection, Stored
+from launcher.files.collector_thread import ACK_SIZE, CollectorThread, Stored
 
 
 @pytest.fixture
@@ -159,7 +159,7 @@ def test_a_rename_that_leads_elsewhere_is_refused(collector: Collector, path: st
 
 def test_chunks_are_acknowledged_in_large_pieces_once_they_are_on_disk(tmp_path: Path) -> None:
     events: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    collection = Collection(tmp_path, events)
+    collection = CollectorThread(tmp_path, events)
     for index in range(100):
         collection.store(3, "log/train.log", index * 10_000, index == 0, b"x" * 10_000, True)
     assert collection.close() == []
@@ -176,7 +176,7 @@ def test_a_disk_that_stalls_holds_up_nobody_and_nothing_is_acknowledged(tmp_path
     fifo.parent.mkdir(parents=True)
     os.mkfifo(fifo)
     events: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    collection = Collection(tmp_path, events)
+    collection = CollectorThread(tmp_path, events)
     collection.store(0, "log/train.log", 0, False, b"x" * 2 * ACK_SIZE, True)
     assert any("did not take everything" in sentence for sentence in collection.close(0.2))
     assert events.empty()

@@ -31,7 +31,7 @@ ADDRESSES = {0: "10.0.0.1", 1: "10.0.0.2", 2: "10.0.0.3"}
 def job(tmp_path: Path) -> Iterator[StagedJob]:
     """Pservers on the first two of three nodes; nothing was started."""
     job = StagedJob(tmp_path, CONF, "--mode=fluid")
-    job.situation.clock.enter("run")
+    job.context.clock.enter("run")
     yield job
     job.console.close()
 
@@ -39,7 +39,7 @@ def job(tmp_path: Path) -> Iterator[StagedJob]:
 def plan_of(tmp_path: Path, *arguments: str) -> Plan:
     job = StagedJob(tmp_path, CONF, "--mode=fluid", *arguments)
     job.console.close()
-    return job.situation.plan
+    return job.context.plan
 
 
 def test_both_roles_find_the_pservers_under_the_names_of_every_version(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_the_dry_run_tells_what_happens_to_a_taken_port(tmp_path: Path) -> None:
 
 
 def test_a_pserver_that_served_may_end_by_itself(job: StagedJob) -> None:
-    starter = Starter(job.situation, "key")
+    starter = Starter(job.context, "key")
     starter.start(starter.pservers())
     job.agents[0].say("ready", proc="pserver-0", endpoints=["10.0.0.1:7164"], sparse_endpoints=[])
     job.agents[0].say("exited", proc="pserver-0", code=0, signal=None, tail="")
@@ -117,7 +117,7 @@ def test_a_pserver_that_served_may_end_by_itself(job: StagedJob) -> None:
 
 
 def test_a_pserver_that_served_and_failed_fails_the_job(job: StagedJob) -> None:
-    starter = Starter(job.situation, "key")
+    starter = Starter(job.context, "key")
     starter.start(starter.pservers())
     job.agents[0].say("ready", proc="pserver-0", endpoints=["10.0.0.1:7164"], sparse_endpoints=[])
     job.agents[0].say("exited", proc="pserver-0", code=1, signal=None, tail="no memory")

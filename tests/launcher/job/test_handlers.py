@@ -22,7 +22,7 @@ from tests.launcher.staged_job import Agent, StagedJob
 def job(tmp_path: Path) -> Iterator[StagedJob]:
     """Two nodes at the end of dispatch."""
     job = StagedJob(tmp_path, "HOSTS = ['a', 'b']\n")
-    job.situation.clock.enter("dispatch")
+    job.context.clock.enter("dispatch")
     yield job
     job.console.close()
 
@@ -30,7 +30,7 @@ def job(tmp_path: Path) -> Iterator[StagedJob]:
 def test_dispatch_waits_for_the_second_connection_of_a_node_that_had_everything(job: StagedJob) -> None:
     assert job.dispatch.is_over()
     job.lose(1)
-    assert job.engine.asked == [1]
+    assert job.connector.asked == [1]
     assert not job.dispatch.is_over()
 
 
@@ -45,14 +45,14 @@ def test_a_node_that_cannot_fetch_ends_the_wait_for_its_trees(job: StagedJob) ->
 def test_an_agent_that_gives_up_during_dispatch_may_be_followed_by_another(job: StagedJob) -> None:
     job.agents[1].say("failed", request="", reason="abandoned", detail="the guard was killed")
     job.lose(1)
-    assert job.engine.asked == [1]
+    assert job.connector.asked == [1]
     assert not job.roster.failures
 
 
 def test_news_of_a_connection_that_was_given_up_long_ago_does_not_end_the_next_one(job: StagedJob) -> None:
     before = job.roster.nodes[1].link
-    job.situation.clock.enter("stop")
-    job.situation.stopping = True
+    job.context.clock.enter("stop")
+    job.context.stopping = True
     job.roster.nodes[1].link = now = cast("Link", Agent(1, job.events))
     job.events.put(LinkLost(1, "the node agent does not end", before))
     job.settle()
@@ -72,8 +72,8 @@ def test_what_an_agent_that_gave_up_had_stopped_says_nothing_of_the_next_one(job
 
 
 def test_what_an_agent_cannot_do_while_all_is_stopped_is_no_cause(job: StagedJob) -> None:
-    job.situation.clock.enter("stop")
-    job.situation.stopping = True
+    job.context.clock.enter("stop")
+    job.context.stopping = True
     job.agents[1].say("failed", request="", reason="abandoned", detail="told to end by signal 15")
     job.settle()
     assert not job.roster.failures
@@ -92,12 +92,12 @@ def test_news_of_a_process_that_nobody_asked_for_is_an_error_of_its_node(job: St
 def running(tmp_path: Path) -> Iterator[StagedJob]:
     """A pserver on the first of three nodes, a trainer on each."""
     job = StagedJob(tmp_path, "HOSTS = ['a', 'b', 'c']\nPSERVERS = ['a']\n")
-    starter = Starter(job.situation, "key")
-    job.situation.clock.enter("run")
+    starter = Starter(job.context, "key")
+    job.context.clock.enter("run")
     starter.start(starter.pservers())
     job.agents[0].say("ready", proc="pserver-0", endpoints=["10.0.0.1:7164"], sparse_endpoints=[])
     job.settle()
-    starter.start(starter.trainers(job.situation.plan))
+    starter.start(starter.trainers(job.context.plan))
     job.settle()
     yield job
     job.console.close()

@@ -22,9 +22,9 @@ class Job(StagedJob):
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory, CONF, "--mode=collective", "--min_trainers=1", "--max_restarts=2")
-        starter = Starter(self.situation, "key")
-        self.recovery = Recovery(self.situation, self.loop, starter)
-        starter.start(starter.trainers(self.situation.plan))
+        starter = Starter(self.context, "key")
+        self.recovery = Recovery(self.context, self.loop, starter)
+        starter.start(starter.trainers(self.context.plan))
         self.settle()
 
     def fail_silent(self, node_id: int) -> None:

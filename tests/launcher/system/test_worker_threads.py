@@ -4,7 +4,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from launcher.system.worker_threads import IDLE_S, Lanes
+from launcher.system.worker_threads import IDLE_S, WorkerThreads
 
 
 def noted_by(event: threading.Event) -> Callable[[], bool]:
@@ -16,15 +16,15 @@ def noted_by(event: threading.Event) -> Callable[[], bool]:
 
 
 def test_work_that_blocks_does_not_hold_up_what_was_asked_for_in_the_same_moment() -> None:
-    lanes = Lanes("lanes")
+    workers = WorkerThreads("workers")
     gate, has_run = threading.Event(), threading.Event()
     warm = threading.Event()
-    lanes.ask(lanes.lane(noted_by(warm)))
+    workers.ask(workers.task(noted_by(warm)))
     assert warm.wait(5)  # from now on a thread is idle
-    lanes.ask(lanes.lane(lambda: not gate.wait(20)))
-    lanes.ask(lanes.lane(noted_by(has_run)))
+    workers.ask(workers.task(lambda: not gate.wait(20)))
+    workers.ask(workers.task(noted_by(has_run)))
     try:
         assert has_run.wait(IDLE_S)
     finally:
         gate.set()
-        lanes.dismiss()
+        workers.dismiss()

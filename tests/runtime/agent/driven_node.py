@@ -15,7 +15,7 @@ from typing import Any
 
 from launcher.connection import local
 from launcher.connection.link import Link, LinkLost, MessageEvent
-from launcher.connection.reactor import Wires
+from launcher.connection.reactor import Reactor
 
 PATIENCE_S = 20.0
 ENDS_S = 5.0
@@ -38,8 +38,8 @@ class Node:
         self.acking = True
         self.files: dict[str, bytes] = {}
         self.stream = local.connect("local", python)
-        self.wires = Wires()
-        self.link = Link(node_id, f"node-{node_id}", self.stream, self.events, self.wires)
+        self.reactor = Reactor()
+        self.link = Link(node_id, f"node-{node_id}", self.stream, self.events, self.reactor)
 
     def greet(self, lease_s: float = 30.0) -> dict[str, Any]:
         self.link.send(
@@ -142,7 +142,7 @@ class Node:
 
     def close(self) -> None:
         self.link.close()
-        self.wires.join(ENDS_S)
+        self.reactor.join(ENDS_S)
 
     def _keep(self, event: MessageEvent) -> None:
         fields = event.fields
