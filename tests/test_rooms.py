@@ -59,6 +59,13 @@ def test_the_map_of_the_house_has_a_line_for_every_room(package: str) -> None:
     ]
 
 
+def test_what_the_glossary_names_is_there() -> None:
+    text = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+    named = re.findall(r"`((?:launcher|runtime)/[^`]*)`", text)
+    assert named
+    assert [name for name in named if not (ROOT / name).exists()] == []
+
+
 def first_sentence(path: Path) -> str:
     """What the docstring of a module begins with, without its last stop."""
     return (ast.get_docstring(tree(path)) or "").partition("\n")[0].rstrip(".")
