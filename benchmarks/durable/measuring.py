@@ -6,10 +6,12 @@ from __future__ import annotations
 import argparse
 import re
 import shutil
+import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
@@ -53,9 +55,9 @@ class Serving:
         found = re.findall(r"checkpoint of batch \d+: \d+ bytes in ([\d.]+) s", log.read_text())
         return [float(each) for each in found]
 
-    def has_saved(self) -> bool:
-        """Return whether every port has."""
-        return len(self.saved_s()) >= self._ports
+    def has_saved(self, times: int) -> bool:
+        """Return whether every port has, so many times."""
+        return len(self.saved_s()) >= times * self._ports
 
     def resumed_s(self) -> float:
         """Return how long the port that took longest read and filled in its part of the checkpoint."""
@@ -73,11 +75,64 @@ def timed(work: Callable[[], object], is_over: Callable[[int], bool]) -> Samples
     return Samples(tuple(took))
 
 
-def measure(work: Work, scratch: Path, report: Report) -> None:
-    """Train, write a checkpoint meanwhile, and begin again with it.
+@dataclass(frozen=True)
+class Round:
+    """One checkpoint, and the pushes around it.
+
+    Attributes:
+        before, during, after: seconds of each push; `during`: until the checkpoint is whole.
+    """
+
+    before: Samples
+    during: Samples
+    after: Samples
+
+    @property
+    def quiet_s(self) -> float:
+        """A push beside no checkpoint, on average."""
+        return mean(Samples(self.before.values + self.after.values))
+
+    @property
+    def kept(self) -> float:
+        """The part of its speed that training kept."""
+        return self.quiet_s / mean(self.during)
+
+    @property
+    def lost_s(self) -> float:
+        """How much later the pushes beside the checkpoint were done."""
+        return sum(self.during.values) - len(self.during.values) * self.quiet_s
+
+
+def train(work: Work, serving: Serving, rounds: int) -> tuple[list[Round], bytes]:
+    """Push without a pause, beside checkpoints and between them; return what was `seen` at the last one, too.
 
     Raises:
-        RuntimeError: the checkpoint does not come, or another state comes back.
+        RuntimeError: a checkpoint does not come.
+    """
+    period, found = work.fills + work.quiet, list[Round]()
+    before = timed(lambda: work.push(serving.client), lambda times: times == work.quiet)
+    for number in range(1, rounds + 1):
+        seen = work.seen(serving.client)
+        deadline = time.monotonic() + SAVE_LIMIT_S
+
+        def is_saved(times: int, number: int = number, deadline: float = deadline) -> bool:
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"no checkpoint within {SAVE_LIMIT_S:.0f} s")
+            return serving.has_saved(number)
+
+        during = timed(lambda: work.push(serving.client), is_saved)
+        rest = work.quiet if number == rounds else period - len(during.values) % period
+        after = timed(lambda: work.push(serving.client), lambda times, rest=rest: times == rest)
+        found.append(Round(before, during, after))
+        before = after
+    return found, seen
+
+
+def measure(work: Work, scratch: Path, report: Report, rounds: int) -> None:
+    """Train, write checkpoints meanwhile, and begin again with the last one.
+
+    Raises:
+        RuntimeError: a checkpoint does not come, or another state comes back.
     """
     folder, name = scratch / work.name, work.name
     folder.mkdir()
@@ -85,27 +140,27 @@ def measure(work: Work, scratch: Path, report: Report) -> None:
     with Serving(work, scratch, f"--checkpoint_dir={folder}", f"--checkpoint_period={period}") as serving:
         work.create(serving.client)
         work.fill(serving.client)
-        before = timed(lambda: work.push(serving.client), lambda times: times == work.quiet)
-        deadline = time.monotonic() + SAVE_LIMIT_S
-
-        def is_saved(times: int) -> bool:
-            if time.monotonic() > deadline:
-                raise RuntimeError(f"no checkpoint within {SAVE_LIMIT_S:.0f} s")
-            return serving.has_saved()
-
-        seen = work.seen(serving.client)
-        during = timed(lambda: work.push(serving.client), is_saved)
-        after = timed(lambda: work.push(serving.client), lambda times: times == work.quiet)
-        saved_s = max(serving.saved_s()[: work.ports])
+        found, seen = train(work, serving, rounds)
+        saved_s = statistics.median(serving.saved_s()[: work.ports * rounds])
     newest = max(folder.glob("v*"))
     nbytes = sum(path.stat().st_size for path in newest.rglob("state.bin"))
     report.add(f"{name}_bytes", nbytes / GB, "GB", "the checkpoint")
-    for what, pushes in (("", before), ("_saving", during), ("_after", after)):
-        when = {"": "before", "_saving": "while it was written", "_after": "afterwards"}[what]
+    every = {
+        "": ([each.before for each in found], "before"),
+        "_saving": ([each.during for each in found], "while it was written"),
+        "_after": ([each.after for each in found], "afterwards"),
+    }
+    for what, (pushes, when) in every.items():
+        count = sum(len(each.values) for each in pushes)
+        means = Samples(tuple(map(mean, pushes)))
         report.add(
-            f"{name}_step{what}", mean(pushes), "s", f"a push {when}, on average of {len(pushes.values)}"
+            f"{name}_step{what}", means, "s", f"a push {when}, on average of each checkpoint's; {count}"
         )
-        report.add(f"{name}_longest_step{what}", pushes.high, "s", f"the longest push {when}")
+        longest = Samples(tuple(each.high for each in pushes))
+        report.add(f"{name}_longest_step{what}", longest, "s", f"the longest push {when}")
+    kept, lost = (Samples(tuple(getattr(each, what) for each in found)) for what in ("kept", "lost_s"))
+    report.add(f"{name}_kept", kept, "", "of the speed before and afterwards, until a checkpoint was whole")
+    report.add(f"{name}_lost", lost, "s", "by which the pushes beside a checkpoint took longer")
     report.compare(f"{name}_speed_while_saving", f"{name}_step", f"{name}_step_saving")
     raw = min(nbytes, int(RAW_GB * GB))
     for what, past_cache in (("", True), ("_cached", False)):
@@ -164,6 +219,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.checkpoints")
     parser.add_argument("--gb", type=float, default=8.0, help="state of the table")
     parser.add_argument("--dense_gb", type=float, default=3.6, help="state of dense parameters")
+    parser.add_argument("--rounds", type=int, default=1, help="checkpoints while training goes on")
     parser.add_argument("--dir", type=Path, metavar="DIR", help="on the disk that is to be measured")
     parser.add_argument("--only", default="sparse,dense", metavar="NAMES")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
@@ -173,7 +229,7 @@ def main() -> int:
     makers = {"sparse": lambda: sparse(args.gb), "dense": lambda: dense(args.dense_gb)}
     with tempfile.TemporaryDirectory(prefix="paddle-checkpoints-", dir=args.dir) as scratch:
         for name in args.only.split(","):
-            measure(makers[name](), Path(scratch), report)
+            measure(makers[name](), Path(scratch), report, args.rounds)
     report.show(facts, args.json)
     return 0
 

@@ -6,6 +6,8 @@ A parameter cut into blocks gets the same numbers as the whole, unless its rule 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from paddle.errors import ConfigError
@@ -16,6 +18,8 @@ from paddle.optim.weight_decay import decay, penalised
 
 # So many elements at a time, that a rule's intermediate results stay in the processor's cache.
 _SLICE = 1 << 14
+# So many are announced at a time: whoever copies them then leaves them in a cache.
+_TOLD = 1 << 19
 
 
 class DenseUpdater:
@@ -39,13 +43,20 @@ class DenseUpdater:
         self._state: dict[str, Array] = {}
         self._batches = 0
 
-    def update(self, value: Array, grad: Array, learning_rate: float) -> None:
+    def update(
+        self,
+        value: Array,
+        grad: Array,
+        learning_rate: float,
+        changing: Callable[[int, int], None] | None = None,
+    ) -> None:
         """Take one step: clip the gradient, apply the rule, decay.
 
         Args:
             value: (size,) float32, changed in place.
             grad: (size,) float32, summed over the batch and over trainers; not changed.
             learning_rate: what `LearningRate.at` gave.
+            changing: called before elements `start` to `stop` of the value and of the state change, part after part.
 
         Raises:
             ConfigError: a shape or dtype is not as above.
@@ -57,13 +68,16 @@ class DenseUpdater:
                     f"got {array.shape} {array.dtype}"
                 )
         if not self._batches:
-            names = self._rule.states(self._parameter.momentum)
-            self._state = {name: np.zeros_like(value) for name in names}
+            self._state = {name: np.zeros_like(value) for name in self.kept}
         self._batches += 1
         by_slices = isinstance(value, np.ndarray) and not self._rule.needs_whole
         slice_size = _SLICE if by_slices else max(self._size, 1)
         step = self._step(learning_rate)
+        told = 0
         for start in range(0, self._size, slice_size):
+            if changing is not None and start == told:
+                told = min(start + max(slice_size, _TOLD), self._size)
+                changing(start, told)
             part = slice(start, start + slice_size)
             self._update(
                 value[part], grad[part], {name: array[part] for name, array in self._state.items()}, step
@@ -79,6 +93,11 @@ class DenseUpdater:
         """The arrays (size,) that the rule keeps, by name: not copied, and none before the first step."""
         return self._state if self._batches else {}
 
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """Names of the arrays that are `columns` after the first step."""
+        return self._rule.states(self._parameter.momentum)
+
     def count(self) -> None:
         """Note a step that somebody else took, by a rule that keeps nothing."""
         self._batches += 1
@@ -89,7 +108,7 @@ class DenseUpdater:
         Raises:
             ConfigError: they are not what this rule keeps.
         """
-        expected = set(self._rule.states(self._parameter.momentum)) if batches else set()
+        expected = set(self.kept) if batches else set()
         if set(columns) != expected or any(array.shape != (self._size,) for array in columns.values()):
             raise ConfigError(
                 f"state of parameter {self._parameter.name}: expected {sorted(expected)} of ({self._size},), "

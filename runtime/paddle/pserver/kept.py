@@ -31,6 +31,7 @@ from paddle.pserver.configuration import Configuration
 from paddle.pserver.journal import Journal
 from paddle.pserver.message import Message
 from paddle.pserver.store import Store
+from paddle.pserver.watch import Elements
 
 _log = logging.getLogger(__name__)
 
@@ -146,10 +147,10 @@ class Kept:
         if self._store is not None and self._store.growing and self._series is not None:
             self._series.abandon()
 
-    def dense(self, name: str | None = None) -> None:
+    def dense(self, elements: Elements) -> None:
         """See `Watch.dense`."""
         if self._series is not None:
-            self._series.dense(name)
+            self._series.dense(elements)
 
     def rows(self, name: str, rows: npt.NDArray[np.int64]) -> None:
         """See `Watch.rows`."""

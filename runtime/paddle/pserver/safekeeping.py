@@ -30,6 +30,7 @@ from paddle.pserver.kept import Kept
 from paddle.pserver.local_wire import IN_PLACE
 from paddle.pserver.message import Message, Verb
 from paddle.pserver.store import Store
+from paddle.pserver.watch import Elements
 
 _log = logging.getLogger(__name__)
 
@@ -163,11 +164,11 @@ class Safekeeper:
         if self._periodic is not None:
             self._periodic.close()
 
-    def dense(self, name: str | None = None) -> None:
+    def dense(self, elements: Elements) -> None:
         """See `Watch.dense`."""
         for each in (self._kept, self._periodic):
             if each is not None:
-                each.dense(name)
+                each.dense(elements)
 
     def rows(self, name: str, rows: npt.NDArray[np.int64]) -> None:
         """See `Watch.rows`."""

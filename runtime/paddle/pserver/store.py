@@ -8,7 +8,9 @@ goes back.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,7 +29,7 @@ from paddle.pserver.placement import ServerShare
 from paddle.pserver.slabs import Slabs
 from paddle.pserver.sparse.serving import ServedTable
 from paddle.pserver.table import Table
-from paddle.pserver.watch import UNWATCHED, Watch
+from paddle.pserver.watch import UNWATCHED, Elements, Watch
 
 
 class Store:
@@ -54,6 +56,7 @@ class Store:
         self._updaters = [
             DenseUpdater(optimizer, part.parameter, part.stop - part.start) for part in share.dense
         ]
+        self._starts = [part.start for part in share.dense]
         self._tables = {part.parameter.name: Table(part, optimizer) for part in share.tables}
         self._growing = {part.spec.name: ServedTable(part, optimizer) for part in share.growing}
 
@@ -122,7 +125,7 @@ class Store:
         """
         span = part_span(start, self._slabs.now.size)
         self._check("values", part, start, max(span.stop - start, 0))
-        self._watch.dense()
+        self._tell(span, self.version)
         self._slabs.now[span] = part.array
 
     def dense(self) -> Slab:
@@ -194,6 +197,7 @@ class Store:
         They are views, which stay as they are until the next but one step begins.
         """
         span = chunk_span(index, self._slabs.now.size)
+        self._tell_of_step(span)
         checksum = self._step.add(span, chunks).checksum
         return Section("", self._slabs.later[span], checksum) if self._step.is_plain else None
 
@@ -203,6 +207,7 @@ class Store:
         Raises:
             StrangeGradient: one is NaN or infinite; the message names the parameter.
         """
+        self._tell_of_step(slice(0, self._slabs.now.size))
         if self._step.add_whole(slabs):
             return
         for number, slab in enumerate(slabs):
@@ -244,15 +249,14 @@ class Store:
         for name, growing in self._growing.items():
             growing.reserve([each[name] for each in rows if name in each])
         if self._step.is_plain:
-            self._watch.dense()  # the next step overwrites what held until now
             self._slabs.swap()
             for updater in self._updaters:
                 updater.count()
         else:
             for dense, updater in zip(self.share.dense, self._updaters, strict=True):
                 span = slice(dense.start, dense.stop)
-                self._watch.dense(dense.parameter.name)
-                updater.update(self._slabs.now[span], self._slabs.later[span], rate)
+                changing = partial(self._tell_part, dense.parameter.name, self.version)
+                updater.update(self._slabs.now[span], self._slabs.later[span], rate, changing)
         for name, table in self._row_holders():
             table.update([each[name] for each in rows if name in each], rate)
         self.num_samples += self._step_samples
@@ -269,6 +273,23 @@ class Store:
         self.catch_up()
         self.pass_id += 1
         self.pass_version = self.version
+
+    def _tell_of_step(self, span: slice) -> None:
+        """Tell that a span of the values after the step is computed, if what held before the last step lies there."""
+        if self._step.is_plain:
+            self._tell(span, self.version - 1)
+
+    def _tell(self, span: slice, version: int) -> None:
+        """Tell that a span of all dense blocks will be overwritten where it lies since a version."""
+        first = max(bisect_right(self._starts, span.start) - 1, 0)
+        for part in self.share.dense[first:]:
+            if part.start >= span.stop:
+                break
+            start, stop = max(part.start, span.start), min(part.stop, span.stop)
+            self._tell_part(part.parameter.name, version, start - part.start, stop - part.start)
+
+    def _tell_part(self, name: str, version: int, start: int, stop: int) -> None:
+        self._watch.dense(Elements(name, start, stop, version))
 
     def _row_holders(self) -> list[tuple[str, Table | ServedTable]]:
         return [*self._tables.items(), *self._growing.items()]

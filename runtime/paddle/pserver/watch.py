@@ -3,24 +3,37 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 
+class Elements(NamedTuple):
+    """Elements `start` to `stop` of the blocks of a dense parameter here, with what its rule keeps of them.
+
+    Attributes:
+        version: batches that had been applied when they became what they are.
+    """
+
+    parameter: str
+    start: int
+    stop: int
+    version: int
+
+
 class Watch(Protocol):
     """Is told before something changes, by the thread that changes it."""
 
-    def dense(self, name: str | None = None) -> None:
-        """The blocks of a dense parameter, and what its rule keeps, are about to change; None: of all of them."""
+    def dense(self, elements: Elements) -> None:
+        """Elements are about to be overwritten, in the memory in which they lie since `elements.version`."""
 
     def rows(self, name: str, rows: npt.NDArray[np.int64]) -> None:
         """Rows of a sparse parameter are about to change; `rows` are their positions here, each at most once."""
 
 
 class _Nobody:
-    def dense(self, name: str | None = None) -> None: ...
+    def dense(self, elements: Elements) -> None: ...
 
     def rows(self, name: str, rows: npt.NDArray[np.int64]) -> None: ...
 

@@ -44,26 +44,26 @@ def test_whoever_changes_a_parameter_gives_copies_of_what_is_left_and_waits_for_
     copying = Copying(
         pieces(array),
         lambda piece: given.update({piece.place["at"]: piece.arrays[VALUE].copy()}),
-        has_writer=False,
+        SIZE,
     )
     thread = threading.Thread(target=copying.write, args=(written,))
     thread.start()
     assert written.holds.wait(DEADLINE_S)
 
     def change() -> None:
-        copying.finish("w")
+        copying.finish("w", 0, array.size)
         array[:] = -1
 
     changing = threading.Thread(target=change)
     changing.start()
     while copying.is_waiting:
         assert changing.is_alive()
-    was_over, first = copying.is_over, int(array[0])
+    was_over, first = copying.is_over, int(array[-1])
     written.may_go.set()
     for each in (thread, changing):
         each.join(DEADLINE_S)
         assert not each.is_alive()
-    assert (was_over, first, copying.is_over) == (False, 0, True)
+    assert (was_over, first, copying.is_over) == (False, SIZE * COUNT - 1, True)
     found = {**given, **written.found}
     assert len(found) == len(given) + len(written.found) == COUNT
     assert np.array_equal(np.concatenate([found[at] for at in sorted(found)]), np.arange(SIZE * COUNT))
@@ -72,8 +72,8 @@ def test_whoever_changes_a_parameter_gives_copies_of_what_is_left_and_waits_for_
 def test_a_parameter_that_does_not_change_yet_is_left_to_the_thread() -> None:
     both = [Piece(name, {"at": 0}, {VALUE: np.zeros(SIZE)}) for name in ("v", "w")]
     given: list[str] = []
-    copying = Copying(both, lambda piece: given.append(piece.parameter), has_writer=False)
-    copying.finish("v")
+    copying = Copying(both, lambda piece: given.append(piece.parameter), SIZE)
+    copying.finish("v", 0, SIZE)
     assert given == ["v"]
     assert copying.is_waiting
     written = Written()
@@ -89,52 +89,53 @@ def test_a_part_that_fails_keeps_nobody_from_changing_anything() -> None:
             raise OSError(28, "No space left on device")
 
     given: list[Piece] = []
-    copying = Copying(pieces(np.zeros(3 * SIZE)), given.append, has_writer=False)
+    copying = Copying(pieces(np.zeros(3 * SIZE)), given.append, SIZE)
     with pytest.raises(OSError, match="No space"):
         copying.write(Full())
-    copying.finish()
+    copying.finish("w", 0, 3 * SIZE)
     assert copying.is_over
     assert len(given) == 2
 
 
 def test_without_a_thread_pieces_are_given_one_at_a_time() -> None:
     given: list[int] = []
-    copying = Copying(
-        pieces(np.zeros(3 * SIZE)), lambda piece: given.append(piece.place["at"]), has_writer=False
-    )
+    copying = Copying(pieces(np.zeros(3 * SIZE)), lambda piece: given.append(piece.place["at"]), SIZE)
     copying.advance()
-    assert given == [0]
-    copying.finish()
-    assert given == [0, SIZE, 2 * SIZE]
+    assert given == [2 * SIZE]
+    copying.finish("w", 0, 3 * SIZE)
+    assert given == [2 * SIZE, 0, SIZE]
     assert copying.is_over
 
 
 def test_what_is_given_up_goes_nowhere_any_more() -> None:
     given: list[Piece] = []
-    copying = Copying(pieces(np.zeros(SIZE * COUNT)), given.append, has_writer=False)
+    copying = Copying(pieces(np.zeros(SIZE * COUNT)), given.append, SIZE)
     copying.cancel()
-    copying.finish()
+    copying.finish("w", 0, SIZE * COUNT)
     assert copying.is_over
     assert not given
 
 
-def test_whoever_has_a_writer_at_work_leaves_it_what_it_writes_in_time() -> None:
+def test_only_the_pieces_that_change_are_given_and_the_writer_comes_from_the_other_end() -> None:
     array = np.arange(SIZE * COUNT)
-    written, given = Written(), list[Piece]()
-    copying = Copying(pieces(array), given.append, has_writer=True)
+    written, given = Written(), list[int]()
+    copying = Copying(pieces(array), lambda piece: given.append(piece.place["at"]), SIZE)
     thread = threading.Thread(target=copying.write, args=(written,))
-    written.may_go.set()
     thread.start()
+    assert written.holds.wait(DEADLINE_S)
+    copying.finish("w", 1, SIZE + 1)
+    assert given == [0, SIZE]
+    assert copying.is_waiting
+    written.may_go.set()
     thread.join(DEADLINE_S)
-    copying.finish("w")
+    assert not thread.is_alive()
     assert copying.is_over
-    assert len(written.found) == COUNT
-    assert not given
+    assert [*written.found] == list(range(SIZE * (COUNT - 1), SIZE, -SIZE))
 
 
 def test_a_writer_that_does_nothing_is_not_waited_for() -> None:
     given: list[Piece] = []
-    copying = Copying(pieces(np.zeros(SIZE * COUNT)), given.append, has_writer=True)
-    copying.finish("w")
+    copying = Copying(pieces(np.zeros(SIZE * COUNT)), given.append, SIZE)
+    copying.finish("w", 0, SIZE * COUNT)
     assert copying.is_over
     assert len(given) == COUNT

@@ -1,67 +1,65 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pieces that must be written before their arrays change: from where they lie while there is time, then from copies.
+"""Pieces that must be put aside before their arrays change: written from where they lie in time, or copied.
 
-The thread that writes takes piece after piece; nothing is copied for it. Whoever is about to change an array waits
-while that is quicker than copying would be; then it takes the pieces that are left and gives copies of them away.
+The thread that writes takes piece after piece from the end; nothing is copied for it. Whoever changes arrays does so
+from the beginning, and just before it changes a piece that is left it gives a copy of it away. They meet in between:
+nobody waits for more than the one piece that is being written.
 """
 
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Callable, Iterable
 
-from paddle.pserver.checkpoint.output import ROOM
 from paddle.pserver.checkpoint.part import PartWriter
 from paddle.pserver.checkpoint.piece import Piece
-
-# Of memory that has to be found first: slower than this is slower than copying.
-_WORTH_WAITING_BYTES_S = 1e9
 
 
 class Copying:
     """Pieces on their way into a part. All methods but `write` are the owner's thread's."""
 
-    def __init__(self, pieces: Iterable[Piece], give: Callable[[Piece], None], *, has_writer: bool) -> None:
+    def __init__(self, pieces: Iterable[Piece], give: Callable[[Piece], None], length: int) -> None:
         """Begin.
 
         Args:
-            pieces: with views of the arrays that change; parameters in the order in which those change.
+            pieces: with views of the arrays that change; parameters in the order in which those change, and so the
+                pieces of each.
             give: takes a piece; its arrays hold only during the call.
-            has_writer: whether a thread will `write`.
+            length: elements of each piece, but the last of each parameter.
         """
-        self._is_worth_waiting = has_writer
-        self._left: dict[str, deque[Piece]] = {}
+        self._left: dict[str, dict[int, Piece]] = {}
         for piece in pieces:
-            self._left.setdefault(piece.parameter, deque()).append(piece)
-        self._give = give
+            self._left.setdefault(piece.parameter, {})[piece.place["at"] // length] = piece
+        self._give, self._length = give, length
         self._changed = threading.Condition()
-        self._written: str | None = None  # of what parameter `write` has a piece in hand
+        self._written: tuple[str, int] | None = (
+            None  # what `write` has in hand: of what parameter the how many-th
+        )
 
     @property
     def is_waiting(self) -> bool:
         """Whether there are pieces that nobody has begun with."""
         with self._changed:
-            return any(self._left.values())
+            return bool(self._left)
 
     @property
     def is_over(self) -> bool:
         """Whether nobody needs the arrays any more."""
         with self._changed:
-            return self._written is None and not any(self._left.values())
+            return self._written is None and not self._left
 
     def write(self, writer: PartWriter) -> None:
         """Write all pieces that nobody else takes; in the part's thread."""
         while (nbytes := self._next_bytes()) is not None:
             # Whoever waits for the piece in our hands then waits for memory, not for the disk.
-            writer.make_room(min(nbytes, ROOM))
+            writer.make_room(nbytes)
             with self._changed:
-                piece = self._take(None)
-                self._written = None if piece is None else piece.parameter
-            if piece is None:
+                taken = self._take_last()
+                self._written = None if taken is None else taken[0]
+            if taken is None:
                 return
             try:
-                writer.write(piece)
+                writer.write(taken[1])
             finally:
                 with self._changed:
                     self._written = None
@@ -70,44 +68,45 @@ class Copying:
     def advance(self) -> None:
         """Give one away, if there is one."""
         with self._changed:
-            piece = self._take(None)
-        if piece is not None:
-            self._give(piece)
+            taken = self._take_last()
+        if taken is not None:
+            self._give(taken[1])
 
-    def finish(self, parameter: str | None = None) -> None:
-        """Return once nobody needs one parameter, or all of them: wait for the writer, give away what is left."""
-        self._wait_while_worth_it(parameter)
-        while True:
+    def finish(self, parameter: str, start: int, stop: int) -> None:
+        """Return once nobody needs these elements: give away what is left, wait for what is being written."""
+        for number in range(start // self._length, -(-stop // self._length)):
             with self._changed:
-                piece = self._take(parameter)
-            if piece is None:
-                break
-            self._give(piece)
-        with self._changed:
-            self._changed.wait_for(lambda: self._written is None or parameter not in (None, self._written))
+                piece = self._take(parameter, number)
+                if piece is None:
+                    self._changed.wait_for(lambda at=(parameter, number): self._written != at)
+            if piece is not None:
+                self._give(piece)
 
     def cancel(self) -> None:
         """Give away no more."""
         with self._changed:
             self._left.clear()
-        self.finish()
+            self._changed.wait_for(lambda: self._written is None)
 
-    def _wait_while_worth_it(self, parameter: str | None) -> None:
-        if not self._is_worth_waiting:
-            return
-        with self._changed:
-            names = list(self._left) if parameter is None else [parameter]
-            left = [self._left[name] for name in names if name in self._left]
-            limit_s = sum(piece.nbytes for pieces in left for piece in pieces) / _WORTH_WAITING_BYTES_S
-            # once it has been too slow, it is not asked again
-            self._is_worth_waiting = self._changed.wait_for(lambda: not any(left), limit_s)
+    def _take(self, parameter: str, number: int) -> Piece | None:
+        pieces = self._left.get(parameter)
+        piece = pieces.pop(number, None) if pieces else None
+        if piece is not None and not pieces:
+            del self._left[parameter]
+        return piece
 
-    def _take(self, parameter: str | None) -> Piece | None:
-        for name, pieces in self._left.items():
-            if pieces and parameter in (None, name):
-                return pieces.popleft()
-        return None
+    def _take_last(self) -> tuple[tuple[str, int], Piece] | None:
+        if not self._left:
+            return None
+        parameter = next(reversed(self._left))
+        number = next(reversed(self._left[parameter]))
+        piece = self._take(parameter, number)
+        assert piece is not None
+        return (parameter, number), piece
 
     def _next_bytes(self) -> int | None:
         with self._changed:
-            return next((pieces[0].nbytes for pieces in self._left.values() if pieces), None)
+            if not self._left:
+                return None
+            pieces = self._left[next(reversed(self._left))]
+            return pieces[next(reversed(pieces))].nbytes

@@ -57,11 +57,13 @@ class DiskOutput:
         self._full: queue.SimpleQueue[tuple[Memory, int] | None] = queue.SimpleQueue()
         self._mine = deque(map_block() for _ in range(_BLOCKS))
         self._used = 0  # bytes of the first of our blocks
+        self._filled: deque[tuple[Memory, int]] = deque()  # and neither summed up nor sent yet
         self._thread = threading.Thread(target=self._work, name="checkpoint-disk", daemon=True)
         self._thread.start()
 
     def make_room(self, nbytes: int) -> None:
         """See `Output`."""
+        self._send()
         while len(self._mine) * BLOCK - self._used < nbytes:
             self._mine.append(self._free.get())
         if self._error is not None:
@@ -72,18 +74,20 @@ class DiskOutput:
         rest = np.frombuffer(frame, np.uint8)
         self.nbytes += len(rest)
         while len(rest):
-            self.make_room(1)
+            if not self._mine:
+                self.make_room(1)
             block, used = self._mine[0], self._used
             count = min(len(rest), BLOCK - used)
             np.copyto(block[used : used + count], rest[:count])
             rest, self._used = rest[count:], used + count
             if self._used == BLOCK:
-                self._send()
+                self._turn()
 
     def finish(self) -> None:
         """See `Output`."""
         if self._used:
-            self._send()
+            self._turn()
+        self._send()
         self._end()
         if self._error is not None:
             raise self._error
@@ -95,11 +99,15 @@ class DiskOutput:
         self._end()
         self._file.close()
 
-    def _send(self) -> None:
-        block, count = self._mine.popleft(), self._used
-        self.crc = crc32(block[:count].data, self.crc or 0)
+    def _turn(self) -> None:
+        self._filled.append((self._mine.popleft(), self._used))
         self._used = 0
-        self._full.put((block, count))
+
+    def _send(self) -> None:
+        while self._filled:
+            block, count = self._filled.popleft()
+            self.crc = crc32(block[:count].data, self.crc or 0)
+            self._full.put((block, count))
 
     def _end(self) -> None:
         self._full.put(None)

@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from paddle.pserver.checkpoint.manifest import NAME, DataFile, Manifest
-from paddle.pserver.checkpoint.output import DiskOutput, MemoryOutput, Output
+from paddle.pserver.checkpoint.output import ROOM, DiskOutput, MemoryOutput, Output
 from paddle.pserver.checkpoint.piece import Piece, frames
 
 DATA = "state.bin"
@@ -52,11 +52,12 @@ class PartWriter:
             raise
 
     def make_room(self, nbytes: int) -> None:
-        """See `Output.make_room`."""
-        self._output.make_room(nbytes)
+        """See `Output.make_room`; of more than there can be, as much as there can be."""
+        self._output.make_room(min(nbytes, ROOM))
 
     def write(self, piece: Piece) -> None:
         """Add a piece; its arrays are free again afterwards."""
+        self.make_room(piece.nbytes)
         for frame in frames(piece, self._output.nbytes):
             self._output.write(frame)
 

@@ -11,6 +11,7 @@ import logging
 import shutil
 import time
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,11 @@ import numpy.typing as npt
 from paddle.pserver.checkpoint.crc import prepare
 from paddle.pserver.checkpoint.series import Origin, Series
 from paddle.pserver.checkpoint.sink import ThreadSink
-from paddle.pserver.checkpoint.snapshot import size_of
+from paddle.pserver.checkpoint.snapshot import dense_size_of, size_of
+from paddle.pserver.checkpoint.spare import SpareMemory
 from paddle.pserver.configuration import Configuration
 from paddle.pserver.store import Store
+from paddle.pserver.watch import Elements
 
 _log = logging.getLogger(__name__)
 
@@ -38,12 +41,15 @@ class Periodic:
         self._root, self._period, self._store = root, period, store
         c = configuration
         origin = Origin(job, c.server, c.num_dense + c.num_sparse, c.to_text())
-        self._series = Series(root, origin, store, ThreadSink, keep)
+        self._spare = SpareMemory()
+        self._series = Series(root, origin, store, partial(ThreadSink, spare=self._spare), keep)
         self._begun = self._skipped = store.version
         self._begun_at = 0.0
         self._whole = 0  # version of the newest one
         if store.growing or size_of(store) >= _LARGE_BYTES:
             prepare()
+        if dense_size_of(store) >= _LARGE_BYTES:
+            self._spare.prepare(dense_size_of(store))
 
     @property
     def is_copying(self) -> bool:
@@ -91,9 +97,9 @@ class Periodic:
             )
         return self._series.is_busy
 
-    def dense(self, name: str | None = None) -> None:
+    def dense(self, elements: Elements) -> None:
         """See `Watch.dense`."""
-        self._series.dense(name)
+        self._series.dense(elements)
 
     def rows(self, name: str, rows: npt.NDArray[np.int64]) -> None:
         """See `Watch.rows`."""
@@ -101,6 +107,7 @@ class Periodic:
 
     def close(self) -> None:
         """Give up a checkpoint under way."""
+        self._spare.close()
         self._series.abandon()
 
     def _tell(self, error: OSError) -> None:

@@ -21,6 +21,7 @@ from paddle.pserver.checkpoint.manifest import Manifest
 from paddle.pserver.checkpoint.sink import Sink
 from paddle.pserver.checkpoint.snapshot import Mask, Snapshot
 from paddle.pserver.store import Store
+from paddle.pserver.watch import Elements
 
 _log = logging.getLogger(__name__)
 
@@ -74,10 +75,10 @@ class Series:
         """Whether `advance` has something to do now."""
         return self._snapshot is not None and self._sink is not None and self._sink.backlog < _MAX_BACKLOG
 
-    def dense(self, name: str | None = None) -> None:
+    def dense(self, elements: Elements) -> None:
         """See `Watch.dense`."""
         if self._snapshot is not None:
-            self._snapshot.dense(name)
+            self._snapshot.dense(elements)
 
     def rows(self, name: str, rows: npt.NDArray[np.int64]) -> None:
         """See `Watch.rows`."""

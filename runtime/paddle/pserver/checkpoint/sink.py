@@ -6,21 +6,19 @@ A sink never raises: what the disk refuses is its outcome, for whoever asks at t
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import queue
-import sys
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from paddle.pserver.checkpoint.manifest import DataFile, Manifest
 from paddle.pserver.checkpoint.part import PartWriter
 from paddle.pserver.checkpoint.piece import Piece
-
-_NICE = 10
+from paddle.pserver.checkpoint.spare import SpareMemory
+from paddle.pserver.checkpoint.yielding import give_way
 
 Outcome: TypeAlias = Manifest | OSError | None
 Job: TypeAlias = Callable[[PartWriter], None]
@@ -109,18 +107,25 @@ class DirectSink:
         self._outcome = error
 
 
+class _Finish(NamedTuple):
+    """The last item of a thread's work."""
+
+    manifest: Manifest
+    earlier: Sequence[DataFile]
+
+
 class ThreadSink:
     """Writes, checks and syncs in a thread of its own."""
 
     has_thread = True
 
-    def __init__(self, root: Path, server: int) -> None:
+    def __init__(self, root: Path, server: int, spare: SpareMemory) -> None:
+        """Begin; `spare`: where what is given waits."""
         self.nbytes = 0
+        self._spare = spare
         self._written = 0
         self._outcome: Outcome = None
-        self._work: queue.SimpleQueue[Piece | Job | tuple[Manifest, Sequence[DataFile]] | None] = (
-            queue.SimpleQueue()
-        )
+        self._work: queue.SimpleQueue[Piece | Job | _Finish | None] = queue.SimpleQueue()
         self._thread = threading.Thread(
             target=self._run, args=(root, server), name=f"checkpoint-{server}", daemon=True
         )
@@ -135,7 +140,7 @@ class ThreadSink:
         """See `Sink`."""
         self.nbytes += piece.nbytes
         if self._outcome is None:
-            own = {n: a if a.base is None else a.copy() for n, a in piece.arrays.items()}
+            own = {n: a if a.base is None else self._spare.copy(a) for n, a in piece.arrays.items()}
             self._work.put(Piece(piece.parameter, piece.place, own))
 
     def defer(self, job: Job) -> None:
@@ -145,7 +150,7 @@ class ThreadSink:
 
     def finish(self, manifest: Manifest, earlier: Sequence[DataFile]) -> None:
         """See `Sink`."""
-        self._work.put((manifest, earlier))
+        self._work.put(_Finish(manifest, earlier))
 
     def outcome(self) -> Outcome:
         """See `Sink`."""
@@ -160,25 +165,20 @@ class ThreadSink:
         writer: PartWriter | None = None
         try:
             writer = PartWriter(root, server, durable=True)
+            give_way()
             while (item := self._work.get()) is not None:
                 if isinstance(item, Piece):
                     writer.write(item)
                     self._written += item.nbytes
-                elif callable(item):
-                    item(writer)
-                else:
+                    del item  # or its memory would be ours until something else comes
+                elif isinstance(item, _Finish):
                     self._outcome = writer.publish(*item)
                     return
+                else:
+                    item(writer)
             writer.abandon()
         except (OSError, MemoryError) as error:
             if writer is not None:
                 writer.abandon()
             no_memory = OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
             self._outcome = error if isinstance(error, OSError) else no_memory
-
-
-def give_way() -> None:
-    """Have the system prefer threads that trainers wait for to the calling one, where processors are short."""
-    if sys.platform == "linux":  # where a thread has a priority of its own
-        with contextlib.suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)

@@ -19,8 +19,9 @@ from paddle.optim.dense import DenseUpdater
 from paddle.pserver.checkpoint.copying import Copying
 from paddle.pserver.checkpoint.part import PartWriter
 from paddle.pserver.checkpoint.piece import IDS, VALUE, WAITING, Piece
-from paddle.pserver.checkpoint.sink import Sink, give_way
+from paddle.pserver.checkpoint.sink import Sink
 from paddle.pserver.store import Store
+from paddle.pserver.watch import Elements
 
 if TYPE_CHECKING:  # it brings a compiler, which a server without growing tables does not need
     from paddle.pserver.sparse.snapshot import Snapshot as Rows
@@ -29,7 +30,8 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 Numbers: TypeAlias = dict[str, dict[str, float]]
 
 STORE = ""  # among the numbers; no parameter has this name
-_ELEMENTS = 1 << 20
+_ELEMENTS = 1 << 21
+"""Of a piece: for every piece the writer asks for the interpreter's lock a few times, which trainers wait for too."""
 _ROWS_BYTES = 4 << 20
 
 
@@ -58,7 +60,7 @@ class Snapshot:
         self.version = store.version
         self.numbers = numbers_of(store)
         self._store, self._sink, self._give = store, sink, sink.give
-        self._dense = Copying(_dense_pieces(store), self._give, has_writer=sink.has_thread)
+        self._dense = Copying(_dense_pieces(store), self._give, _ELEMENTS)
         if sink.has_thread and self._dense.is_waiting:
             sink.defer(self._dense.write)
         self._todo = {
@@ -82,9 +84,10 @@ class Snapshot:
         """Whether everything is copied."""
         return self._dense.is_over and not self._cursor and not self._growing
 
-    def dense(self, name: str | None = None) -> None:
+    def dense(self, elements: Elements) -> None:
         """See `Watch.dense`."""
-        self._dense.finish(name)
+        if elements.version >= self.version:  # else they lie elsewhere in the state that is copied
+            self._dense.finish(elements.parameter, elements.start, elements.stop)
 
     def rows(self, name: str, rows: npt.NDArray[np.int64]) -> None:
         """See `Watch.rows`."""
@@ -128,7 +131,6 @@ class Snapshot:
     def _write_rows(self, name: str, growing: Rows, writer: PartWriter) -> None:
         """Write what is listed of a table; in the part's thread."""
         self._is_idle = True
-        give_way()  # unlike for dense parameters: no trainer waits for these rows
         if len(self._floats) < growing.floats_of_block:
             self._floats = np.empty(growing.floats_of_block, np.float32)
         while name in self._growing and (block := growing.take(self._floats)) is not None:
@@ -181,6 +183,12 @@ def size_of(store: Store) -> int:
     dense = sum(updater_bytes(updater) for updater in store.updaters) + store.slab.nbytes
     rows = sum(array.nbytes for t in store.tables.values() for array in t.columns.values())
     return dense + rows + sum(served.table.nbytes for served in store.growing.values())
+
+
+def dense_size_of(store: Store) -> int:
+    """Return how many bytes of arrays a store keeps for dense parameters once it took a step."""
+    parts = zip(store.share.dense, store.updaters, strict=True)
+    return sum((part.stop - part.start) * store.slab.itemsize * (1 + len(each.kept)) for part, each in parts)
 
 
 def updater_bytes(updater: DenseUpdater) -> int:
