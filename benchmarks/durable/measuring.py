@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import operator
 import re
 import shutil
 import statistics
@@ -12,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -122,7 +124,7 @@ def train(work: Work, serving: Serving, rounds: int) -> tuple[list[Round], bytes
 
         during = timed(lambda: work.push(serving.client), is_saved)
         rest = work.quiet if number == rounds else period - len(during.values) % period
-        after = timed(lambda: work.push(serving.client), lambda times, rest=rest: times == rest)
+        after = timed(lambda: work.push(serving.client), partial(operator.eq, rest))
         found.append(Round(before, during, after))
         before = after
     return found, seen

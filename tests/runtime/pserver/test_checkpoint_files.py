@@ -18,7 +18,7 @@ from paddle.pserver.checkpoint.output import ROOM, DiskOutput
 from paddle.pserver.checkpoint.part import DATA
 from paddle.pserver.checkpoint.piece import VALUE, Piece, frames
 from paddle.pserver.checkpoint.reading import Reading
-from paddle.pserver.checkpoint.sink import give_way
+from paddle.pserver.checkpoint.yielding import give_way
 
 RNG = np.random.default_rng(5)
 # Within a block, over the edge of one, larger than one, and small again.

@@ -77,8 +77,8 @@ class Copying:
         for number in range(start // self._length, -(-stop // self._length)):
             with self._changed:
                 piece = self._take(parameter, number)
-                if piece is None:
-                    self._changed.wait_for(lambda at=(parameter, number): self._written != at)
+                while piece is None and self._written == (parameter, number):
+                    self._changed.wait()
             if piece is not None:
                 self._give(piece)
 
