@@ -80,7 +80,7 @@ class Ranks:
         for rank in range(count):
             os.mkfifo(self._folder / f"orders.{rank}")
             os.mkfifo(self._folder / f"answers.{rank}")
-        endpoints = ",".join(_endpoints(count))
+        endpoints = ",".join(free_endpoints(count))
         log = self._stack.enter_context((self._folder / "log").open("wb"))
         # Both ends are opened for reading and writing at first: opening a pipe that nobody has open waits.
         ends = [os.open(self._folder / f"answers.{rank}", os.O_RDWR) for rank in range(count)]
@@ -142,7 +142,8 @@ def installed(python: str, package: str) -> bool:
     return subprocess.run(argv, timeout=_START_S, check=False).returncode == 0
 
 
-def _endpoints(count: int) -> list[str]:
+def free_endpoints(count: int) -> list[str]:
+    """Return "ip:port" of so many free ports of this machine."""
     with contextlib.ExitStack() as stack:
         found = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
         return [f"127.0.0.1:{each.getsockname()[1]}" for each in found]
