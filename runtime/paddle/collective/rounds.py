@@ -4,7 +4,7 @@
 A rank's arrays are the base, plus its progress since it last posted any. Posted progress of all ranks is summed in a
 round and divided by their number: the base moves by that much, with the same bits on all ranks. A rank that has
 posted nothing takes part with nothing, so nobody waits for its steps. For each element, at any time that the lock
-is free: array + moved = base + what was not posted yet.
+is free: array + moved = base + the progress that is not in the base yet.
 
 Whoever has no batches left still takes part: until all have none (they settle), or until all leave.
 """
@@ -239,14 +239,14 @@ class Rounds:
     def _round(self) -> None:
         with self._changed:
             stance, posted = self._stance, self._posted
-            gives = posted and self._gives
         table = np.zeros((self._group.size, 2), np.int64)
-        table[self._group.rank] = stance, gives
+        table[self._group.rank] = stance, posted and self._gives
         self._group.all_reduce(table)
-        if table[:, _GIVES].any():
+        givers = np.flatnonzero(table[:, _GIVES]).tolist()
+        if givers:
             for flat in self._flats:
                 for start in range(0, flat.base.size, _PART):
-                    self._sum(flat, slice(start, start + _PART), gives)
+                    self._sum(flat, slice(start, start + _PART), givers)
         settled = bool((table[:, _STANCE] != Stance.TRAINING).all())
         if settled:
             self._sum_states(stance, int((table[:, _STANCE] == Stance.WAITING).sum()))
@@ -262,9 +262,13 @@ class Rounds:
             self._over = bool((table[:, _STANCE] == Stance.LEAVING).all())
             self._changed.notify_all()
 
-    def _sum(self, flat: _Flat, part: slice, gives: bool) -> None:
+    def _sum(self, flat: _Flat, part: slice, givers: Sequence[int]) -> None:
+        gives = self._group.rank in givers
         work = flat.delta[part].copy() if gives else np.zeros_like(flat.delta[part])
-        self._group.all_reduce(work)
+        if len(givers) == 1:
+            self._group.broadcast(work, givers[0])
+        else:
+            self._group.all_reduce(work)
         work /= self._group.size
         with self._changed:
             flat.base[part] += work

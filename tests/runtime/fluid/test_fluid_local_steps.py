@@ -75,8 +75,15 @@ def results(plan: Plan, **names: str) -> list[dict[str, Any]]:
     return [json.loads(out.splitlines()[-1]) for _, out, _ in ends]
 
 
-@pytest.mark.parametrize("config", [ASYNCHRONOUS, {"sync_mode": False, "k_steps": 3}, LOCAL_SGD])
-@pytest.mark.parametrize("way", ["auto", "tcp"])
+@pytest.mark.parametrize(
+    ("config", "way"),
+    [
+        (ASYNCHRONOUS, "auto"),
+        (ASYNCHRONOUS, "tcp"),
+        ({"sync_mode": False, "k_steps": 3}, "tcp"),
+        (LOCAL_SGD, "auto"),
+    ],
+)
 def test_trainers_with_different_numbers_of_batches_end_with_the_same_bits(
     config: dict[str, Any], way: str
 ) -> None:
@@ -114,10 +121,13 @@ def test_trainers_that_just_end_wait_for_each_other() -> None:
     assert [(code, err) for code, _, err in ends] == [(0, "")] * 3
 
 
-@pytest.mark.parametrize("config", [ASYNCHRONOUS, LOCAL_SGD])
 @pytest.mark.parametrize(
-    ("fall", "words"),
-    [("killed", "PeerLost: rank 1"), ("raises", "rank 1 has failed: ZeroDivisionError('a bad batch')")],
+    ("config", "fall", "words"),
+    [
+        (ASYNCHRONOUS, "killed", "PeerLost: rank 1"),
+        (LOCAL_SGD, "killed", "PeerLost: rank 1"),
+        (ASYNCHRONOUS, "raises", "rank 1 has failed: ZeroDivisionError('a bad batch')"),
+    ],
 )
 def test_a_trainer_that_falls_is_named_by_all_others(config: dict[str, Any], fall: str, words: str) -> None:
     with trainers(Plan(config, (60, 60, 60), falls={"1": (7, fall)})) as started:

@@ -99,6 +99,41 @@ def test_the_manuals_snippet_trains_and_trainers_end_with_the_same_bits() -> Non
     assert len({each.stdout for each in ended}) == 1
 
 
+def test_the_manuals_snippet_averages_parameters_over_different_numbers_of_batches() -> None:
+    script = SNIPPET.replace(
+        "fluid.DistributeTranspilerConfig()", "fluid.DistributeTranspilerConfig(sync_mode=False)"
+    )
+    ended = trainers(["-c", script.replace("print(", "txe.average()\nprint("), "5", "2"], endpoints(2))
+    assert [each.returncode for each in ended] == [0, 0], ended[0].stderr + ended[1].stderr
+    assert len({each.stdout for each in ended}) == 1
+
+
+def test_trainers_with_different_modes_are_told() -> None:
+    script = SNIPPET.replace(
+        "fluid.DistributeTranspilerConfig()", "fluid.DistributeTranspilerConfig(k_steps=2 - trainer_id)"
+    )
+    ended = trainers(["-c", script, "3", "3"], endpoints(2))
+    assert [each.returncode for each in ended] == [1, 1]
+    assert all("rank 1 has another sync_mode or k_steps than rank 0" in each.stderr for each in ended)
+
+
+def test_a_scope_takes_one_program_where_parameters_are_averaged() -> None:
+    again = """
+with fluid.program_guard(fluid.Program(), fluid.Program()):
+    other = fluid.layers.mean(fluid.layers.fc(fluid.layers.data("x", [4]), 1))
+    fluid.optimizer.SGD(0.05).minimize(other)
+    fluid.Executor(fluid.CPUPlace()).run(fluid.default_startup_program())
+    txe = fluid.ParallelExecutor(use_cuda, loss_name=other.name, num_trainers=2, trainer_id=trainer_id)
+    txe.run([other.name], {"x": xs})
+"""
+    script = SNIPPET.replace(
+        "fluid.DistributeTranspilerConfig()", "fluid.DistributeTranspilerConfig(sync_mode=False)"
+    )
+    ended = trainers(["-c", script + again, "1", "1"], endpoints(2))
+    assert [each.returncode for each in ended] == [1, 1]
+    assert all("run each in a scope of its own (fluid.scope_guard)" in each.stderr for each in ended)
+
+
 def test_a_trainer_with_fewer_batches_is_named() -> None:
     ended = trainers(["-c", SNIPPET, "3", "2"], endpoints(2))
     assert [each.returncode for each in ended] == [1, 0]
