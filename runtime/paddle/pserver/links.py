@@ -26,7 +26,7 @@ from paddle.pserver.message import DamagedError, Frame, Message, Verb, peek
 from paddle.pserver.port_range import PortRange
 from paddle.pserver.reaching import Reaching
 from paddle.pserver.stream_link import StreamLink
-from paddle.pserver.stream_wire import ON_STREAM
+from paddle.pserver.stream_wire import ON_STREAM, WORD
 from paddle.pserver.transfer import Lane
 
 _log = logging.getLogger(__name__)
@@ -158,16 +158,13 @@ class Links:
         deadline = time.monotonic() + _INVITED_WITHIN_S
         try:
             link.send(asked)
-            while (frames := link.take()) is None:
+            while (invitation := self._invited(link, asked)) is None:
                 self._bells.wait(deadline - time.monotonic(), link.sockets)
                 if link.watch() or time.monotonic() >= deadline:
                     _log.info(
                         "no stream to pserver %s (it does not answer); on without", self.endpoints[index]
                     )
                     return
-            invitation = self._read(frames)
-            if invitation is None or invitation.request != asked.request:
-                return
             stream = StreamLink(self.endpoints[index], invitation, lambda head: self._place(index, head))
         except (OSError, WireError, zmq.Again) as error:
             self._is_walled = isinstance(error, TimeoutError)
@@ -176,6 +173,19 @@ class Links:
         arrival.prepare(4 * size)
         self._streams[index] = stream
         self._bells.add_descriptor(stream.sock.fileno())
+
+    def _invited(self, link: Link, asked: Message) -> Message | None:
+        """Return the answer to a question for a stream, if it is here.
+
+        The request before has the same number, and where it was asked for twice its reply comes twice.
+        """
+        while (frames := link.take()) is not None:
+            answer = self._read(frames)
+            if answer is None or answer.request != asked.request:
+                continue
+            if answer.verb is not Verb.OK or any(section.name == WORD for section in answer.sections):
+                return answer
+        return None
 
     def _end_stream(self, index: int) -> None:
         stream = self._streams.pop(index, None)

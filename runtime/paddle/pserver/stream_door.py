@@ -15,7 +15,7 @@ import socket
 import numpy as np
 
 from paddle.pserver.message import Frame, Message, Section, Verb
-from paddle.pserver.stream_wire import TOKEN_BYTES, StreamReader, StreamWriter, prepare
+from paddle.pserver.stream_wire import TOKEN_BYTES, WORD, StreamReader, StreamWriter, prepare
 
 _log = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ class StreamDoor:
         if len(self._words) >= _MAX_GUESTS:
             self._words.clear()
         self._words[word] = host
-        section = Section("word", np.frombuffer(word, np.uint8))
+        section = Section(WORD, np.frombuffer(word, np.uint8))
         where = int(self.listener.getsockname()[1])
         return message._replace(verb=Verb.OK, value=where, extra=port, sections=(section,))
 

@@ -8,7 +8,7 @@ import socket
 from paddle.errors import WireError
 from paddle.pserver.arithmetic import Findings
 from paddle.pserver.message import Frame, Message, Verb
-from paddle.pserver.stream_wire import Place, StreamReader, StreamWriter, prepare
+from paddle.pserver.stream_wire import WORD, Place, StreamReader, StreamWriter, prepare
 
 # Where a firewall lets nothing through but the ports it knows, this is what finding out costs, once.
 _CONNECT_S = 1.0
@@ -29,7 +29,7 @@ class StreamLink:
             raise WireError("the pserver offers no stream")
         if str(invitation.extra) != port:
             raise WireError(f"the pserver's own port is {invitation.extra}, we reach it by {port}")
-        word = bytes(invitation.section("word").array)
+        word = bytes(invitation.section(WORD).array)
         self.sock = socket.create_connection((host.strip("[]"), invitation.value), _CONNECT_S)
         try:
             self.sock.sendall(word)

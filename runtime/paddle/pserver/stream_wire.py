@@ -28,6 +28,9 @@ from paddle.pserver.reused_memory import ReusedMemory
 TOKEN_BYTES = 16
 """What a trainer begins a connection with: the word it was given by the server's port."""
 
+WORD = "word"
+"""Section of the answer that has it."""
+
 ON_STREAM = 1
 """`extra` of an ATTACH that asks for a connection of this kind."""
 
