@@ -69,12 +69,14 @@ FRAGMENTS: Mapping[str, str] = {
 NAMESAKES: Mapping[str, Mapping[str, str]] = {}
 """Package -> public class -> why several modules of the package have one of this name."""
 
-MEMOS: Mapping[str, str] = {
-    "agent.processes.process_tree._is_marked": "keeps what it found out for the next who asks in the same look",
-}
+MEMOS: Mapping[str, str] = {}
 """Function whose name is a question, dotted -> why it writes down its answer."""
 
 UNUSED: Mapping[str, str] = {
+    "agent.bootstrap.boot": "the line that the launcher runs on a node calls it",
+    "agent.bootstrap.create_module": "the interpreter asks for it when it imports",
+    "agent.bootstrap.find_spec": "the interpreter asks for it when it imports",
+    "agent.bootstrap.get_source": "the interpreter asks for it when it shows a traceback",
     "launcher.ssh.transport.start_handshake": "paramiko calls it: what it does there is left out",
 }
 """Function or class, dotted -> who uses it although no module of its package names it."""

@@ -121,7 +121,7 @@ def assigned(node: ast.AST) -> Iterator[ast.expr]:
             yield inner.target
 
 
-@pytest.mark.parametrize("package", ["launcher"])  # what user scripts import has other users
+@pytest.mark.parametrize("package", ["launcher", "runtime/agent"])  # what user scripts import has other users
 def test_what_a_package_defines_it_uses(package: str) -> None:
     used: Counter[str] = Counter()
     for path in [*sources(package), ROOT / "paddle.py"]:

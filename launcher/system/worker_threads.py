@@ -109,7 +109,7 @@ class WorkerThreads:
     def _start(self) -> None:
         self._taken_at = time.monotonic()
         self._threads += 1
-        threading.Thread(target=self._work, name=self._name, daemon=True).start()
+        threading.Thread(target=self._work, name=f"worker of {self._name}", daemon=True).start()
 
     def _work(self) -> None:
         while (task := self._next()) is not None:

@@ -80,7 +80,7 @@ def members(
     for one in seen.values():
         if one.pid in excluded or one.state in _ZOMBIE:
             continue
-        if one.pid in below or (marks and _is_marked(one, marks, judged)):
+        if one.pid in below or (marks and _judge_marks(one, marks, judged)):
             found.append(one)
     return found
 
@@ -126,7 +126,7 @@ def send(found: Found, number: int) -> bool:
             os.close(opened)
 
 
-def _is_marked(one: Found, marks: Dict[str, str], judged: Dict[Tuple[int, int], bool]) -> bool:
+def _judge_marks(one: Found, marks: Dict[str, str], judged: Dict[Tuple[int, int], bool]) -> bool:
     identity = (one.pid, one.start)
     if identity not in judged:
         judged[identity] = has_marks(one.pid, marks)

@@ -245,7 +245,7 @@ class DataParallel:
         scopes = self._own_scopes(scope)
         if self.device_count == 1:
             return [self._executors[0].run(self._pass, parts[0], fetches, scope)]
-        with ThreadPoolExecutor(self.device_count) as threads:
+        with ThreadPoolExecutor(self.device_count, thread_name_prefix="places") as threads:
             runs = [
                 threads.submit(executor.run, self._pass, part, fetches, own)
                 for executor, part, own in zip(self._executors, parts, scopes, strict=True)

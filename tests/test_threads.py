@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""docs/threads.md names every thread that the launcher and the runtime start."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+import pytest
+
+from tests.floors import ROOT, sources, tree
+
+# what starts threads -> its argument that names them; a Timer has none, so that nobody can use one unseen
+STARTERS = {
+    "threading.Thread": "name",
+    "threading.Timer": "name",
+    "Thread": "name",
+    "ThreadPoolExecutor": "thread_name_prefix",
+    "futures.ThreadPoolExecutor": "thread_name_prefix",
+}
+
+
+def written(name: ast.expr | None) -> str:
+    """The name of a thread as the page writes it, `*` for what is not the same each time."""
+    if isinstance(name, ast.Constant):
+        return str(name.value)
+    if isinstance(name, ast.JoinedStr):
+        return "".join(str(part.value) if isinstance(part, ast.Constant) else "*" for part in name.values)
+    return ""
+
+
+def started(folder: str) -> list[tuple[str, str]]:
+    """Where a thread is started, and its name."""
+    return [
+        (f"{path.relative_to(ROOT)}:{node.lineno}", written(names.get(STARTERS[ast.unparse(node.func)])))
+        for path in sources(folder)
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in STARTERS
+        for names in [{keyword.arg: keyword.value for keyword in node.keywords}]
+    ]
+
+
+def test_every_thread_is_named_and_has_a_line() -> None:
+    page = (ROOT / "docs" / "threads.md").read_text(encoding="utf-8")
+    lines = re.findall(r"^\| `([^`]+)` \|", page, re.MULTILINE)
+    threads = started("launcher") + started("runtime")
+    assert [where for where, name in threads if not name.strip("*")] == []
+    assert sorted(lines) == sorted({name for _, name in threads})
+
+
+@pytest.mark.parametrize("folder", ["launcher", "runtime"])
+def test_no_class_is_a_thread(folder: str) -> None:
+    """A class has a thread, and starts and joins it: then its name stands where it is started."""
+    assert [
+        f"{path.relative_to(ROOT)}: {node.name}"
+        for path in sources(folder)
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.ClassDef) and any(ast.unparse(base) in STARTERS for base in node.bases)
+    ] == []
+
+
+def test_an_agent_has_no_threads() -> None:
+    """It forks: a lock that another thread held would stay shut in the child."""
+    assert started("runtime/agent") == []
