@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +83,7 @@ class SshSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What may take how long, and how large a log may get.
+    """What may take how long, and how large a log may get: each is a name of conf.py in lower case.
 
     Attributes:
         lease_s: a node that hears nothing for so long stops its part of the job.
@@ -276,21 +276,7 @@ def _settle(
     roles: Mapping[str, tuple[int, ...]],
 ) -> Settings:
     return Settings(
-        cluster=ClusterSettings(
-            hosts=read["HOSTS"],
-            pservers=() if arguments.mode is Mode.COLLECTIVE else roles["PSERVERS"],
-            trainers=roles["TRAINERS"],
-            root_dir=read["ROOT_DIR"],
-            nic=read["PADDLE_NIC"],
-            port=read["PADDLE_PORT"],
-            port_is_explicit=arguments.flag("port") is not None,
-            ports_num=read["PADDLE_PORTS_NUM"],
-            ports_num_for_sparse=read["PADDLE_PORTS_NUM_FOR_SPARSE"],
-            use_gpu=read["PADDLE_USE_GPU"],
-            ld_library_path=read["LD_LIBRARY_PATH"],
-            python=read["PYTHON"],
-            wire=arguments.wire or read["WIRE"],
-        ),
+        cluster=_cluster(arguments, read, roles),
         ssh=SshSettings(
             config=read["SSH_CONFIG"],
             known_hosts=read["SSH_KNOWN_HOSTS"],
@@ -299,35 +285,49 @@ def _settle(
             connect_timeout_s=read["CONNECT_TIMEOUT_S"],
             accept_new_host_keys=arguments.accept_new_host_keys,
         ),
-        limits=Limits(
-            preflight_timeout_s=read["PREFLIGHT_TIMEOUT_S"],
-            ready_timeout_s=read["READY_TIMEOUT_S"],
-            stop_grace_s=read["STOP_GRACE_S"],
-            collect_timeout_s=read["COLLECT_TIMEOUT_S"],
-            lease_s=read["LEASE_S"],
-            heartbeat_timeout_s=read["HEARTBEAT_TIMEOUT_S"],
-            step_timeout_s=read["STEP_TIMEOUT_S"],
-            restart_backoff_s=read["RESTART_BACKOFF_S"],
-            log_limit_mb=read["LOG_LIMIT_MB"],
-        ),
-        job=JobSettings(
-            mode=arguments.mode,
-            package=Path(arguments.package) if arguments.package else None,
-            workspace=arguments.workspace,
-            entry=read_entry(arguments.entry),
-            shard_dirs=tuple(os.path.normpath(directory) for directory in arguments.shard_dirs),
-            passthrough=arguments.passthrough,
-            flags=arguments.flags,
-            threads=tuple((name, environ[name]) for name in THREAD_VARIABLES if environ.get(name)),
-            variables=read_variables(arguments, environ),
-            env_files=variable_files(arguments),
-            nproc_per_node=arguments.nproc_per_node,
-            max_restarts=arguments.max_restarts,
-            min_trainers=arguments.min_trainers,
-            allow_mismatch=arguments.allow_mismatch,
-        ),
+        limits=Limits(**{field.name: read[field.name.upper()] for field in fields(Limits)}),
+        job=_job(arguments, environ),
         detach=arguments.detach,
         dry_run=arguments.dry_run,
         conf=conf_path(arguments, environ).absolute(),
         state=places(environ),
+    )
+
+
+def _cluster(
+    arguments: Arguments, read: Mapping[str, Any], roles: Mapping[str, tuple[int, ...]]
+) -> ClusterSettings:
+    return ClusterSettings(
+        hosts=read["HOSTS"],
+        pservers=() if arguments.mode is Mode.COLLECTIVE else roles["PSERVERS"],
+        trainers=roles["TRAINERS"],
+        root_dir=read["ROOT_DIR"],
+        nic=read["PADDLE_NIC"],
+        port=read["PADDLE_PORT"],
+        port_is_explicit=arguments.flag("port") is not None,
+        ports_num=read["PADDLE_PORTS_NUM"],
+        ports_num_for_sparse=read["PADDLE_PORTS_NUM_FOR_SPARSE"],
+        use_gpu=read["PADDLE_USE_GPU"],
+        ld_library_path=read["LD_LIBRARY_PATH"],
+        python=read["PYTHON"],
+        wire=arguments.wire or read["WIRE"],
+    )
+
+
+def _job(arguments: Arguments, environ: Mapping[str, str]) -> JobSettings:
+    return JobSettings(
+        mode=arguments.mode,
+        package=Path(arguments.package) if arguments.package else None,
+        workspace=arguments.workspace,
+        entry=read_entry(arguments.entry),
+        shard_dirs=tuple(os.path.normpath(directory) for directory in arguments.shard_dirs),
+        passthrough=arguments.passthrough,
+        flags=arguments.flags,
+        threads=tuple((name, environ[name]) for name in THREAD_VARIABLES if environ.get(name)),
+        variables=read_variables(arguments, environ),
+        env_files=variable_files(arguments),
+        nproc_per_node=arguments.nproc_per_node,
+        max_restarts=arguments.max_restarts,
+        min_trainers=arguments.min_trainers,
+        allow_mismatch=arguments.allow_mismatch,
     )

@@ -15,8 +15,7 @@ from typing import Any
 
 from launcher.errors import ExitCode
 from launcher.job.causes import Verdict, last_error
-from launcher.nodes.failure import Failure
-from launcher.nodes.incidents import Incident
+from launcher.nodes.failure import Failure, Incident
 
 SCHEMA_VERSION = 1
 NAME = "failure.json"

@@ -36,9 +36,9 @@ from launcher.job.handlers.table import handlers
 from launcher.job.recovery import JobFailed
 from launcher.job.shutdown import Shutdown, Undone
 from launcher.job.watch import Watch
-from launcher.nodes import incidents, preflight
+from launcher.nodes import preflight
 from launcher.nodes.examination import Examination
-from launcher.nodes.failure import Failure, FailureKind
+from launcher.nodes.failure import LEFT_OUT, Failure, FailureKind
 from launcher.nodes.loop import Loop
 from launcher.nodes.phases import PhaseClock
 from launcher.nodes.roster import NodeRecord, Roster
@@ -253,7 +253,7 @@ def _explain_error(error: LauncherError, roster: Roster, job_id: str) -> list[st
 
 def _warnings(roster: Roster) -> list[str]:
     """Lines for a job that was done without some of those that began it."""
-    lost = [incident.text for incident in roster.incidents if incident.kind == incidents.LEFT_OUT]
+    lost = [incident.text for incident in roster.incidents if incident.kind == LEFT_OUT]
     return [f"WARNING: {text}" for text in lost]
 
 

@@ -13,9 +13,7 @@ from launcher.job.causes import first_cause
 from launcher.job.context import JobContext
 from launcher.job.policy import Policy, Trainer, backoff_s, decide
 from launcher.job.starter import Starter
-from launcher.nodes import incidents
-from launcher.nodes.failure import Failure
-from launcher.nodes.incidents import Incident
+from launcher.nodes.failure import LEFT_OUT, RESTART, Failure, Incident
 from launcher.nodes.loop import Loop
 from launcher.nodes.roster import ProcessRecord, ProcessState, Roster
 from launcher.plan import pserver_state
@@ -115,7 +113,7 @@ class Recovery:
         who = f"all {len(names)} trainers are" if self._policy.together else f"{_listed(names)} is"
         limit = f" of {self._policy.max_restarts}" if self._policy.max_restarts else ""
         text = f"{cause.headline()}; {who} started again in {wait_s:.1f} s (restart {number}{limit})"
-        self._roster.incidents.append(Incident(incidents.RESTART, text))
+        self._roster.incidents.append(Incident(RESTART, text))
         self._note(text)
 
     def _revive(self, names: Collection[str], cause: Failure) -> None:
@@ -130,7 +128,7 @@ class Recovery:
             f"{cause.headline()}; {_listed(names)} is started again with its state in {wait_s:.1f} s "
             f"(restart {number} of {limit})"
         )
-        self._roster.incidents.append(Incident(incidents.RESTART, text))
+        self._roster.incidents.append(Incident(RESTART, text))
         self._note(text)
 
     def _leave_out(self, names: Collection[str], failures: list[Failure]) -> None:
@@ -142,7 +140,7 @@ class Recovery:
             why = by_process.get(name) or nodes[process.node_id]
             who = f"{name.replace('-', ' ', 1)} on {self._roster.nodes[process.node_id].name}"
             text = f"{who} is left out: {why.what}; the job goes on with {remaining} trainers"
-            self._roster.incidents.append(Incident(incidents.LEFT_OUT, text))
+            self._roster.incidents.append(Incident(LEFT_OUT, text))
             self._note(text)
         for node_id in nodes:
             self._roster.nodes[node_id].left_out = True

@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One thing that went wrong in a job, as a value. Which of several was the cause is decided in `causes`."""
+"""One thing that went wrong in a job, as a value, or that it survived. Which was the cause is decided in `causes`."""
 
 from __future__ import annotations
 
 import signal
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from launcher.errors import ExitCode
+
+RESTART = "restart"
+LEFT_OUT = "left out"
 
 
 class FailureKind(StrEnum):
@@ -98,3 +102,17 @@ def describe_exit(code: int | None, signal_number: int | None, out_of_memory: st
     if out_of_memory:
         return f"{text}, while the kernel of that machine killed for lack of memory"
     return text
+
+
+@dataclass(frozen=True)
+class Incident:
+    """One thing that the job went on after.
+
+    Attributes:
+        kind: RESTART or LEFT_OUT.
+        at: seconds since 1970.
+    """
+
+    kind: str
+    text: str
+    at: float = field(default_factory=time.time)

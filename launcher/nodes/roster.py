@@ -14,8 +14,7 @@ from launcher.connection.link import Link
 from launcher.errors import DispatchError, LauncherError
 from launcher.files.dispatch import Dispatch
 from launcher.files.payload import OUTPUT_NODE
-from launcher.nodes.failure import Failure, FailureKind
-from launcher.nodes.incidents import Incident
+from launcher.nodes.failure import Failure, FailureKind, Incident
 from launcher.nodes.reports import Pushes
 from launcher.plan.answers import Answer, Way
 from launcher.plan.plan import Endpoints, Node, Process, Role

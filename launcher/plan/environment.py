@@ -14,8 +14,8 @@ from launcher.config.flags import INIT_FLAGS
 from launcher.config.options import Mode
 from launcher.config.settings import THREAD_VARIABLES, Settings
 from launcher.plan import pserver_state
+from launcher.plan.ports import trainer_port
 from launcher.plan.ranks import Seat, share
-from launcher.plan.service_ports import trainer_port
 
 ADDED_ON_NODE = (
     "PADDLE_JOB_DIR",

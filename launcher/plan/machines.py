@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from launcher.plan.answers import Answer, Busy
-from launcher.plan.pserver_ports import PserverPorts
-from launcher.plan.service_ports import ServicePorts
+from launcher.plan.ports import PserverPorts, ServicePorts
 
 
 @dataclass(frozen=True)

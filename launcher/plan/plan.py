@@ -22,9 +22,8 @@ from launcher.config.settings import Settings
 from launcher.plan import environment, pserver_state
 from launcher.plan.environment import Endpoints, endpoint
 from launcher.plan.machines import Machines
-from launcher.plan.pserver_ports import PserverPorts, fluid
+from launcher.plan.ports import PserverPorts, ServicePorts, fluid_ports
 from launcher.plan.ranks import Seat, seats
-from launcher.plan.service_ports import ServicePorts
 
 __all__ = ["Endpoints", "Machines", "Node", "Plan", "Process", "Role", "build", "endpoint", "new_job_id"]
 
@@ -137,7 +136,7 @@ class Plan:
         """The ports that pservers may listen on."""
         settings = self.settings
         if self.mode is Mode.FLUID:
-            return fluid(settings.cluster.port, is_explicit=settings.cluster.port_is_explicit)
+            return fluid_ports(settings.cluster.port, is_explicit=settings.cluster.port_is_explicit)
         count = settings.cluster.ports_num + settings.cluster.ports_num_for_sparse
         return PserverPorts(range(settings.cluster.port, settings.cluster.port + count), range(0))
 

@@ -13,8 +13,7 @@ from launcher.errors import ExitCode
 from launcher.job import failure_report
 from launcher.job.causes import first_cause, judge, last_error
 from launcher.job.failure_report import report
-from launcher.nodes.failure import Failure, FailureKind, describe_exit
-from launcher.nodes.incidents import RESTART, Incident
+from launcher.nodes.failure import RESTART, Failure, FailureKind, Incident, describe_exit
 
 
 def trainer(rank: int, what: str = "exit code 1", *tail: str, late: bool = False) -> Failure:

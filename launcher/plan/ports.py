@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ports that trainers themselves may listen on: one for MASTER_PORT, then one for each trainer of a machine.
+"""The ports of a job: those that trainers may listen on, and those of parameter servers.
 
-They are a run of adjacent ports, the same on every node. Where it begins follows from the job's id, so that two
-jobs that start together look in different places; every node is asked about a few runs, and the first one that is
-free everywhere is taken.
+Trainers have one for MASTER_PORT, then one for each trainer of a machine. They are a run of adjacent ports, the same on
+every node. Where it begins follows from the job's id, so that two jobs that start together look in different places;
+every node is asked about a few runs, and the first one that is free everywhere is taken.
+
+A `paddle pserver` finds free ports by itself and tells where it is. A Fluid script binds the port that its
+environment names, and every process is told all endpoints before it starts: one port that is free on all of its nodes.
 """
 
 from __future__ import annotations
@@ -21,8 +24,11 @@ FIRST_PORT = 20000
 END_PORT = 32768
 TRIES = 4
 
-Busy = Sequence[tuple[int, str]]
+Taken = Sequence[tuple[int, str]]
 """Ports that are taken, each with its owner."""
+
+SPARES = 15
+_END = 65536
 
 
 @dataclass(frozen=True)
@@ -57,7 +63,7 @@ class ServicePorts:
         """The ports that a node is asked about."""
         return sorted({port for first in self.runs for node, port in self._run(first) if node == node_id})
 
-    def choose(self, busy: Mapping[int, Busy]) -> int:
+    def choose(self, busy: Mapping[int, Taken]) -> int:
         """The first port of a run that is free.
 
         Args:
@@ -86,3 +92,53 @@ class ServicePorts:
 def trainer_port(first: int, seat: Seat) -> int:
     """The port of one trainer in the run that begins with `first`."""
     return first + 1 + seat.slot
+
+
+@dataclass(frozen=True)
+class PserverPorts:
+    """Which ports the pservers of one job may take.
+
+    Attributes:
+        configured: the ports of every pserver, dense ones first.
+        spare: ports that are asked about too; the first one that is free everywhere stands in for a single
+            configured one.
+    """
+
+    configured: range
+    spare: range
+
+    @property
+    def asked(self) -> tuple[int, ...]:
+        """The ports that a pserver's node is asked about."""
+        return (*self.configured, *self.spare)
+
+    def choose(self, busy: Mapping[int, Taken]) -> int:
+        """The first port of every pserver.
+
+        Args:
+            busy: what is taken, by node id; where there are no spare ports it does not matter.
+
+        Raises:
+            PreflightError: none is free on all nodes.
+        """
+        if not self.spare:
+            return self.configured.start
+        taken = {port: (node_id, owner) for node_id, ports in busy.items() for port, owner in ports}
+        free = next((port for port in self.asked if port not in taken), None)
+        if free is not None:
+            return free
+        node_id, owner = taken[self.configured.start]
+        raise PreflightError(
+            f"node {node_id}: port {self.configured.start}, meant for the pservers, is in use by {owner}, and each "
+            f"of the next {len(self.spare)} is in use on a node too; give another one with --port"
+        )
+
+
+def fluid_ports(port: int, *, is_explicit: bool) -> PserverPorts:
+    """The ports of Fluid scripts, which have one each.
+
+    Args:
+        is_explicit: it is to be this port and no other.
+    """
+    after = range(port + 1, port + 1 if is_explicit else min(port + 1 + SPARES, _END))
+    return PserverPorts(range(port, port + 1), after)
