@@ -82,7 +82,7 @@ class Rounds:
         self._changed = threading.Condition()
         self._stance = Stance.TRAINING
         self._number, self._settled, self._progress, self._over = 1, 0, 0, False
-        self._posted = self._gives = self._has_moved = False
+        self._posted = self._gives = self._has_moved = self._untaken = False
         self._table = np.zeros((group.size, 2), np.int64)
         self._giving_up: CollectiveError | None = None
         self.error: BaseException | None = None
@@ -153,7 +153,8 @@ class Rounds:
                 flat.moved[...] = 0
                 for number, view in flat.views(flat.base):
                     arrays[number][...] = from_host(view, arrays[number])
-            self._has_moved = False
+            self._has_moved = self._untaken = False
+            self._changed.notify_all()
 
     def settle(self, arrays: Sequence[Array], states: Sequence[Array], has_progress: bool) -> None:
         """Wait until all ranks wait, or leave; then all have the same arrays, and the means of all states.
@@ -181,7 +182,9 @@ class Rounds:
 
     def give_up(self, error: CollectiveError) -> None:
         """End the group because this rank cannot go on."""
-        self._giving_up = error
+        with self._changed:
+            self._giving_up = error
+            self._changed.notify_all()
         os.eventfd_write(self._bell, 1)
 
     def close(self) -> None:
@@ -222,6 +225,10 @@ class Rounds:
         """Wait for the next round; False: there is none, since all have left."""
         while True:
             with self._changed:
+                # Others may go on at once: the base that all settled on must be taken before it moves again.
+                self._changed.wait_for(
+                    lambda: not self._untaken or self._giving_up is not None, self._group.timeout_s
+                )
                 over, wanted = self._over, self._posted
                 takes_part = wanted or (self._waits and self._stance != Stance.TRAINING)
             if self._giving_up is not None:
@@ -258,6 +265,7 @@ class Rounds:
                 self._posted = False
             if settled:
                 self._settled += 1
+                self._untaken = stance == Stance.WAITING
                 self._stance = Stance.TRAINING if stance == Stance.WAITING else stance
             self._over = bool((table[:, _STANCE] == Stance.LEAVING).all())
             self._changed.notify_all()
