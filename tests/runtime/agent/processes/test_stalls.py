@@ -48,6 +48,7 @@ def test_the_stacks_of_all_threads_of_a_process_and_its_children_come_when_asked
 
 def test_a_process_without_the_hook_is_not_signalled_but_described(node: Node) -> None:
     pid = node.start(["sleep", "60"])
+    eventually(lambda: " (sleep) S " in Path(f"/proc/{pid}/stat").read_text(), "it sleeps")
     node.link.send("stacks", procs=["trainer-0"])
     text = node.expect("stacks").fields["stacks"]
     assert f"pid {pid} sleep 60: state S" in text
