@@ -86,3 +86,17 @@ def test_a_generator_depends_on_every_part_of_its_key() -> None:
     first = [backend.rng(*key).integers(0, 2**62) for key in keys]
     assert len(set(first)) == len(keys)
     assert backend.rng(*keys[0]).integers(0, 2**62) == first[0]
+
+
+def test_rows_of_random_numbers_are_as_many_as_those_of_the_input() -> None:
+    like = np.zeros((500, 2))
+    for op, low, high in (("uniform_random", -1.0, 1.0), ("gaussian_random", -9.0, 9.0)):
+        (out,) = run_op(f"{op}_batch_size_like", {"Input": like}, {"shape": [-1, 3]})
+        assert (out.shape, out.dtype) == ((500, 3), np.float32)
+        assert low <= out.min() < -0.5
+        assert 0.5 < out.max() <= high
+
+
+def test_columns_are_drawn_by_their_chances() -> None:
+    (drawn,) = run_op("sampling_id", {"X": np.tile([0.0, 0.75, 0.25], (2000, 1))})
+    np.testing.assert_allclose(np.bincount(drawn, minlength=3) / 2000, [0, 0.75, 0.25], atol=0.04)

@@ -111,3 +111,9 @@ def test_matmul_takes_batches_matrices_and_vectors() -> None:
     np.testing.assert_allclose(out, 2 * a @ b.swapaxes(1, 2))
     np.testing.assert_allclose(run_op("matmul", {"X": a, "Y": b[0, 0]})[0], a @ b[0, 0])
     np.testing.assert_allclose(run_op("matmul", {"X": b[0, 0], "Y": b[0, 1]})[0], [b[0, 0] @ b[0, 1]])
+
+
+def test_whole_numbers_are_divided_down() -> None:
+    inputs = {"X": np.array([7, -7]), "Y": np.array([2, 2])}
+    assert run_op("elementwise_mod", inputs)[0].tolist() == [1, 1]
+    assert run_op("elementwise_floordiv", inputs)[0].tolist() == [3, -4]

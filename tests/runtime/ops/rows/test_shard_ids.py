@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ids and rows go to their shards and come back."""
+"""Ids and rows go to their shards and come back; ids are hashed."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 
 from paddle.graph import Executor, Program, SelectedRows
 from paddle.graph.errors import ExecutionError
+from tests.runtime.ops.run_op import run_op
 
 
 def _run(op_type: str, inputs: dict[str, list[Any]], outputs: list[str]) -> list[Any]:
@@ -69,3 +70,13 @@ def test_equal_rows_are_added_up_and_values_taken_out() -> None:
     rows = SelectedRows(np.array([5, 2, 5]), np.array([[1.0], [2], [3]]), 9)
     merged, values = Executor().run(program, {"x": rows}, ["merged", "values"])
     assert (merged.rows.tolist(), values[:, 0].tolist()) == ([2, 5], [2, 4])
+
+
+def test_hashes_depend_on_all_ids_of_a_row_and_stay_below_the_size() -> None:
+    ids = np.array([[1, 2], [2, 1], [1, 2]])
+    (out,) = run_op("hash", {"X": ids}, {"num_hash": 4, "mod_by": 1000})
+    assert out.shape == (3, 4, 1)
+    assert (out[0] == out[2]).all()
+    assert (out[0] != out[1]).all()
+    (many,) = run_op("hash", {"X": np.arange(20_000)[:, None]}, {"mod_by": 10})
+    assert np.bincount(many.reshape(-1), minlength=10).min() > 1700

@@ -230,3 +230,10 @@ def test_the_same_program_runs_with_and_without_lod() -> None:
     x, executor = np.ones((3, 2), np.float32), Executor()
     assert isinstance(executor.run(program, {"x": x}, ["y"])[0], np.ndarray)
     assert executor.run(program, {"x": LoDArray(x, offsets_of([[3]]))}, ["y"])[0].lengths() == [[3]]
+
+
+def test_windows_of_an_image_are_rows_of_its_sequence() -> None:
+    x = np.arange(12.0).reshape(1, 1, 3, 4)
+    (out,) = run_op("im2sequence", {"X": x}, {"kernels": [2, 2], "strides": [1, 2]})
+    assert out.data.tolist() == [[0, 1, 4, 5], [2, 3, 6, 7], [4, 5, 8, 9], [6, 7, 10, 11]]
+    assert out.lengths() == [[4]]

@@ -14,6 +14,7 @@ from tests.runtime.ops.run_op import run_op
 
 _X = np.random.default_rng(11).standard_normal((3, 4))
 _IMAGES = np.random.default_rng(12).standard_normal((2, 4, 6, 5))
+_IMAGE = np.arange(12.0).reshape(1, 1, 3, 4)
 
 
 @pytest.mark.parametrize(
@@ -113,3 +114,19 @@ def test_what_does_not_fit_is_refused(
 ) -> None:
     with pytest.raises((OpError, ExecutionError), match=text):
         run_op(op_type, inputs, attrs, parts=3)
+
+
+@pytest.mark.parametrize("mode", ["reflect", "edge"])
+def test_a_border_is_numpys(mode: str) -> None:
+    (out,) = run_op("pad2d", {"X": _IMAGE}, {"paddings": [1, 2, 0, 3], "mode": mode})
+    np.testing.assert_allclose(out, np.pad(_IMAGE, ((0, 0), (0, 0), (1, 2), (0, 3)), mode=mode))  # type: ignore[call-overload]
+
+
+def test_values_are_asked_about() -> None:
+    odd = np.array([1.0, np.inf, np.nan])
+    answers = {
+        op: [bool(run_op(op, {"X": x})[0][0]) for x in (_X, odd)] for op in ("isfinite", "isinf", "isnan")
+    }
+    assert answers == {"isfinite": [True, False], "isinf": [False, True], "isnan": [False, True]}
+    assert run_op("is_empty", {"X": np.zeros((0, 3))})[0].tolist() == [True]
+    assert run_op("shape", {"Input": _X})[0].tolist() == [3, 4]
