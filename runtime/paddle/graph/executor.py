@@ -22,7 +22,7 @@ from paddle.graph.lod import LoDArray
 from paddle.graph.plan import compile_plan
 from paddle.graph.program import Program
 from paddle.graph.scope import Scope
-from paddle.ops.rows.remote import Remote
+from paddle.ops.base.remote import Remote
 
 
 class Executor:

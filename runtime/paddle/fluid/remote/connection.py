@@ -28,7 +28,7 @@ _Names = Mapping[str, Sequence[str]]
 
 
 class Connection:
-    """See `ops.rows.remote.Remote`. One run at a time; `lookup` may be called by several threads of it."""
+    """See `ops.base.remote.Remote`. One run at a time; `lookup` may be called by several threads of it."""
 
     def __init__(self, distribution: Distribution) -> None:
         self.distribution = distribution

@@ -18,7 +18,7 @@ from paddle.graph.errors import ExecutionError
 
 
 class Switchboard:
-    """See `ops.rows.remote.Remote`; belongs to one executor."""
+    """See `ops.base.remote.Remote`; belongs to one executor."""
 
     def __init__(self) -> None:
         self._plans: WeakKeyDictionary[Program, _Plan] = WeakKeyDictionary()

@@ -10,7 +10,8 @@ from paddle.backend import Array, array_module
 from paddle.ops.base.errors import InputError
 from paddle.ops.base.lod import lod_of, plain, with_lod
 from paddle.ops.base.registry import Spec, operator
-from paddle.ops.rows.remote import Remote, connected
+from paddle.ops.base.remote import Remote
+from paddle.ops.rows.send_recv import connected
 
 
 def _infer(ids: list[Spec], w: Spec) -> tuple[list[Spec], Spec]:
