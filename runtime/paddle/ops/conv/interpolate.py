@@ -6,7 +6,7 @@ from __future__ import annotations
 from paddle.backend import Array
 from paddle.ops.base.errors import AttrError, ShapeError
 from paddle.ops.base.registry import Spec, gradient, operator
-from paddle.ops.shape.spread_matrix import Matrix, applied, linear, nearest, taken_back
+from paddle.ops.shape.resampling import Matrix, applied, linear, nearest, taken_back
 
 _ATTRS = {"out_h": 0, "out_w": 0, "align_corners": True, "align_mode": 1}
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gather and scatter: rows of X by number, and rows put into X by number."""
+"""gather, scatter, multiplex: rows of X by number, rows put into X by number, rows chosen from several inputs."""
 
 from __future__ import annotations
 
@@ -72,3 +72,35 @@ def _rows(index: Array, height: int) -> Array:
     if len(rows) and not (int(rows.min()) >= 0 and int(rows.max()) < height):
         raise InputError(f"expected row numbers in [0, {height}), got {int(rows.min())}..{int(rows.max())}")
     return rows
+
+
+def _infer_multiplex(ids: Spec, x: list[Spec]) -> Spec:
+    shape = x[0].shape
+    for each in x[1:]:
+        shape = same(shape, each.shape, "inputs of multiplex")
+    return x[0]._replace(shape=shape)
+
+
+@operator("multiplex", "Ids X* -> Out", infer=_infer_multiplex)
+def multiplex(ids: Array, x: list[Array]) -> Array:
+    """Out[i] = row i of input Ids[i]."""
+    chosen = _chosen(ids, x)
+    xp = array_module(x[0])
+    out: Array = xp.stack(x)[chosen, xp.arange(len(chosen))]
+    return out
+
+
+@gradient("multiplex", "Ids X* Out@GRAD -> X@GRAD*")
+def multiplex_grad(ids: Array, x: list[Array], dout: Array) -> list[Array]:
+    """dOut's rows go to the inputs they were taken from."""
+    chosen = _chosen(ids, x).reshape(-1, *(1,) * (dout.ndim - 1))
+    return [dout * (chosen == number) for number in range(len(x))]
+
+
+def _chosen(ids: Array, x: list[Array]) -> Array:
+    chosen = ids.reshape(-1)
+    if len(chosen) and (int(chosen.min()) < 0 or int(chosen.max()) >= len(x)):
+        raise InputError(
+            f"multiplex: Ids from {int(chosen.min())} to {int(chosen.max())} are not in [0, {len(x)})"
+        )
+    return chosen

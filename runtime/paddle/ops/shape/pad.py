@@ -6,7 +6,7 @@ from __future__ import annotations
 from paddle.backend import Array, array_module
 from paddle.ops.base.errors import AttrError, ShapeError
 from paddle.ops.base.registry import Spec, gradient, operator
-from paddle.ops.shape.spread_matrix import Matrix, applied, padding, taken_back
+from paddle.ops.shape.resampling import Matrix, applied, padding, taken_back
 
 Sizes = tuple[int, ...]
 _MODES = ("constant", "reflect", "edge")

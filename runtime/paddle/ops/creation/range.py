@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""range and linspace: evenly spaced numbers."""
+
+from __future__ import annotations
+
+from paddle.backend import Array, array_module
+from paddle.ops.base.errors import InputError
+from paddle.ops.base.registry import Spec, operator
+
+
+def _infer_range(start: Spec, end: Spec, step: Spec) -> Spec:
+    return Spec((-1,), start.dtype)
+
+
+@operator("range", "Start End Step -> Out", infer=_infer_range, shares_lod=False)
+def range_(start: Array, end: Array, step: Array) -> Array:
+    """Return Start, Start + Step, ... below End."""
+    numbers = [each.reshape(-1)[0].item() for each in (start, end, step)]
+    if not numbers[2]:
+        raise InputError("range: Step must not be 0")
+    found: Array = array_module(start).arange(*numbers, dtype=start.dtype)
+    return found
+
+
+def _infer_linspace(start: Spec, stop: Spec, num: Spec) -> Spec:
+    return Spec((-1,), start.dtype)
+
+
+@operator("linspace", "Start Stop Num -> Out", infer=_infer_linspace, shares_lod=False)
+def linspace(start: Array, stop: Array, num: Array) -> Array:
+    """Return Num numbers from Start to Stop, both among them."""
+    first, last = (each.reshape(-1)[0].item() for each in (start, stop))
+    found: Array = array_module(start).linspace(first, last, int(num.reshape(-1)[0]), dtype=start.dtype)
+    return found
