@@ -62,9 +62,17 @@ FRAGMENTS: Mapping[str, str] = {
     "launcher.nodes.checks.routes": "a family of checks: preflight names all of them",
     "launcher.nodes.reachability": "pure, beside an examination that connects and waits",
     "launcher.system.rate_limit": "a limit for anybody: nothing in it knows of nodes or lines",
+    "paddle.ops.math.sum": "an operator, which the registry finds",
+    "paddle.optim.clip": "user scripts clip gradients by norms before they push them",
+    "paddle.optim.row_step": "parameter servers step the rows of their tables by it too",
     "launcher.text.merged_lines": "a merge by time: no file and no thread, which its user has",
 }
 """Module, dotted -> why it stands alone although only one other imports it and it has fewer than 70 lines."""
+
+ENTRIES: Mapping[str, str] = {
+    "runtime/paddle/optim/rules": "an update rule a module: its table names all of them",
+}
+"""Folder -> the registry whose entries its modules are, so that none of them is a fragment."""
 
 NAMESAKES: Mapping[str, Mapping[str, str]] = {}
 """Package -> public class -> why several modules of the package have one of this name."""

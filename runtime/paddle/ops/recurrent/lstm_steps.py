@@ -65,7 +65,7 @@ class Trace(NamedTuple):
     hidden: Array
 
 
-class Gradients(NamedTuple):
+class StepGradients(NamedTuple):
     """Of the gates before activation (rows in order of time), the weights and the two states at first."""
 
     gates: Array
@@ -121,7 +121,7 @@ def backward(
     weights: Weights,
     acts: Activations,
     steps: TimeSteps,
-) -> Gradients:
+) -> StepGradients:
     """Run all steps back; `dout` and `dcell` are overwritten."""
     xp, d = array_module(dout), weights.width
     gates, (w_input, w_forget, w_output) = trace.gates, weights.peepholes or (None, None, None)
@@ -154,7 +154,7 @@ def backward(
             carried += dg[:, d : 2 * d] * w_input + dg[:, 2 * d : 3 * d] * w_forget
         dcell_next[: len(g)] = carried
         dnext[: len(g)] = dg @ weights.recurrent.T
-    return Gradients(
+    return StepGradients(
         dgates,
         steps.before(trace.out, first_out).T @ dgates,
         _bias_gradient(dgates, cells_before, trace.cell, weights),
