@@ -115,7 +115,10 @@ def _run_job(resolved: settings.Settings) -> ExitCode:
 
 
 def hide_values(options: tuple[str, ...] = ("--env",)) -> None:
-    """Overwrites VALUE in `--env=NAME=VALUE` and `--env NAME=VALUE` with stars."""
+    """Overwrites VALUE in `--env=NAME=VALUE` and `--env NAME=VALUE` with stars, as others see it (`ps`, /proc).
+
+    Linux alone lets a process write there; anywhere else the line stays as it is.
+    """
     try:
         fields = (
             Path("/proc/self/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()

@@ -2,7 +2,7 @@
 """The variables that the user gives to every process: from <package>/.env, --env_file and --env; the last one wins.
 
 Their values may be secret. They leave this module for one place only, the environment of the job's processes;
-everything else sees names.
+everything else sees names. RESERVED has the names that belong to the job, and why nobody else may set them.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ _PLACES = """
     PADDLE_PORT PADDLE_PSERVER_PORT
 """
 _LOGS = "GLOG_logtostderr GLOG_log_dir"
+
 _REASONS = {
     _MARKS: "by it the job's processes are found, told apart and trusted",
     _RANKS: "it follows from PSERVERS, TRAINERS and --nproc_per_node, and a second value would part the trainers",
@@ -47,27 +48,12 @@ _REASONS = {
     "PADDLE_WIRE": "give --wire instead",
     "PADDLE_PYTHON": "set PYTHON in conf.py instead",
 }
+
 RESERVED: Mapping[str, str] = MappingProxyType(
     {name: reason for names, reason in _REASONS.items() for name in names.split()}
 )
 """Name -> why it is the job's."""
-REPLACEABLE = frozenset(
-    (
-        "GLOG_max_log_size",
-        "PYTHONPATH",
-        "PYTHONUNBUFFERED",
-        "PYTHONFAULTHANDLER",
-        "LD_LIBRARY_PATH",
-        "CUDA_VISIBLE_DEVICES",
-        "FLAGS_selected_gpus",
-        "OMP_NUM_THREADS",
-        "PADDLE_PSERVER_PATIENCE_S",
-        "PADDLE_PSERVER_STATE_DIR",
-        "OPENBLAS_NUM_THREADS",
-        "MKL_NUM_THREADS",
-    )
-)
-"""What a plan sets and the user may set instead."""
+
 _INIT = "PADDLE_INIT_"
 
 

@@ -268,7 +268,7 @@ def _entry(
 
 
 def link_problem(link: str, links: Mapping[str, str], tree: Container[str]) -> str:
-    """What is wrong with a link, or nothing.
+    """What is wrong with a link, or nothing; judged on the tree alone, as it will be on a node.
 
     Args:
         link: its path in the tree.

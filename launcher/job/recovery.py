@@ -193,7 +193,11 @@ def _listed(names: Collection[str]) -> str:
 
 
 def send_word_of(gone: Process, plan: Plan, roster: Roster, starter: Starter) -> None:
-    """Start the process that leaves in place of a trainer; its end is a message like any other."""
+    """Tell the pservers that a trainer is gone for good, so that nobody waits for it any more.
+
+    A short-lived process on the first pserver's node does it, with the job's key: it takes the lost trainer's place and
+    leaves at once. Its end is a message like any other.
+    """
     if plan.mode is Mode.COLLECTIVE:
         return
     node = plan.node(plan.pserver_nodes[0])

@@ -14,9 +14,10 @@ from typing import Any
 
 from launcher.nodes import handshake, preflight, reachability
 from launcher.nodes.checks.machines import shared_folders
+from launcher.nodes.checks.reply import Demands, Reply
 from launcher.nodes.loop import Loop
 from launcher.nodes.needs import needs
-from launcher.nodes.preflight import Demands, PreflightVerdict, Reply
+from launcher.nodes.preflight import PreflightVerdict
 from launcher.nodes.roster import NodeRecord, Roster
 from launcher.plan import addresses
 from launcher.plan.addresses import Choice

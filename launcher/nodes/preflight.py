@@ -17,8 +17,6 @@ from launcher.nodes.checks.versions import RUNTIME_MODULES
 from launcher.nodes.findings import Finding, told
 from launcher.text.sizes import duration, megabytes
 
-__all__ = ["HEADERS", "Demands", "PreflightVerdict", "Reply", "judge", "megabytes", "needed_modules"]
-
 HEADERS = ("node", "login", "python", "modules", "address", "ports", "free", "clock", "result")
 LISTED = 16  # nodes, up to which the table of a job has a row for every one
 

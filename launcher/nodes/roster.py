@@ -17,7 +17,8 @@ from launcher.files.payload import OUTPUT_NODE
 from launcher.nodes.failure import Failure, FailureKind, Incident
 from launcher.nodes.reports import Pushes
 from launcher.plan.answers import Answer, Way
-from launcher.plan.plan import Endpoints, Node, Process, Role
+from launcher.plan.environment import Endpoints
+from launcher.plan.plan import Node, Process, Role
 from launcher.system.clock import ClockEstimate, NodeTime
 
 

@@ -2,7 +2,8 @@
 """The plan of a job: which processes run on which node, with which argv, environment, ports and log.
 
 Pure: the same settings and facts give the same plan. What is only known later (a node's address and cores,
-the endpoints that pservers really have) comes in as arguments. No secret is ever part of a plan.
+the endpoints that pservers really have) comes in as arguments. No secret is ever part of a plan, and no shell ever
+sees an argv.
 """
 
 from __future__ import annotations
@@ -24,8 +25,6 @@ from launcher.plan.environment import Endpoints, endpoint
 from launcher.plan.machines import Machines
 from launcher.plan.ports import PserverPorts, ServicePorts, fluid_ports
 from launcher.plan.ranks import Seat, seats
-
-__all__ = ["Endpoints", "Machines", "Node", "Plan", "Process", "Role", "build", "endpoint", "new_job_id"]
 
 SERVER_LOG = "log/server.log"
 ENTROPY_BYTES = 3
@@ -332,6 +331,8 @@ def script_argv(settings: Settings, python: str) -> tuple[str, ...]:
 
 def longest_variable(plan: Plan, addresses: Mapping[int, str]) -> tuple[str, int]:
     """Name and bytes of the longest "name=value", its end included.
+
+    Lists of endpoints grow with the nodes, and Linux bounds a string.
 
     Args:
         addresses: node id -> address; nodes without one are counted as if they had the longest that there is.

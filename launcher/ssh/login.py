@@ -218,7 +218,7 @@ def _close(transport: QuietTransport) -> None:
 
 
 class KeyRing:
-    """Key files by path, as they were when first asked for; any thread may ask."""
+    """The user's private keys, each file read once, however many nodes it opens; any thread may ask."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -245,7 +245,7 @@ def _load(path: Path) -> paramiko.PKey | SSHException:
 
 
 class ProxySocket(socket.socket):
-    """Our end of a socket pair; the other end is the command's standard input and output.
+    """A ProxyCommand as a plain socket: our end of a pair; the other end is the command's standard input and output.
 
     Args:
         command: split into words as a shell would; no shell runs it.

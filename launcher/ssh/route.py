@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The way to a node: the hosts to log in at one after the other, as HOSTS and the user's ssh config say.
 
-The ssh config is read once for all nodes, through fabric.
+The ssh config is read once for all nodes, through fabric, as one text with the files it includes: the SSH library
+knows no Include, and would leave it out without a word.
 """
 
 from __future__ import annotations

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the screen shows, as plain text: bounded lines without control characters, tables, the last lines."""
+"""What the screen shows, as plain text: bounded lines without control characters, tables, the last lines.
+
+On a terminal a text is measured in cells: wide characters take two, combining ones none.
+"""
 
 from __future__ import annotations
 

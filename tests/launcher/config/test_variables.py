@@ -17,7 +17,7 @@ import pytest
 from launcher.cli.main import spans
 from launcher.config.arguments import parse
 from launcher.config.settings import Settings, resolve
-from launcher.config.variables import REPLACEABLE, refusal
+from launcher.config.variables import refusal
 from launcher.errors import ConfError, ExitCode
 from launcher.files.payload import Payload
 from launcher.plan import plan as planning
@@ -25,6 +25,23 @@ from launcher.plan.environment import ADDED_ON_NODE
 from launcher.plan.machines import Machines
 from launcher.plan.plan_text import describe
 
+# What a plan sets and the user may set instead.
+REPLACEABLE = frozenset(
+    (
+        "GLOG_max_log_size",
+        "PYTHONPATH",
+        "PYTHONUNBUFFERED",
+        "PYTHONFAULTHANDLER",
+        "LD_LIBRARY_PATH",
+        "CUDA_VISIBLE_DEVICES",
+        "FLAGS_selected_gpus",
+        "OMP_NUM_THREADS",
+        "PADDLE_PSERVER_PATIENCE_S",
+        "PADDLE_PSERVER_STATE_DIR",
+        "OPENBLAS_NUM_THREADS",
+        "MKL_NUM_THREADS",
+    )
+)
 ROOT = Path(__file__).resolve().parents[3]
 ADDRESSES = {0: "10.0.0.1", 1: "10.0.0.2"}
 SECRET = "s3cret-value"

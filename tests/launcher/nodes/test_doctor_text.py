@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from launcher.nodes import doctor_data, doctor_text
+from launcher.nodes.checks.reply import Demands, Reply
 from launcher.nodes.examination import Examined
-from launcher.nodes.preflight import Demands, Reply, judge
+from launcher.nodes.preflight import judge
 from launcher.plan.addresses import Choice
 from launcher.plan.answers import Way, read_probed
 

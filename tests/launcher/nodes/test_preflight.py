@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from launcher.nodes.checks.reply import Demands, Reply
 from launcher.nodes.needs import Need
-from launcher.nodes.preflight import HEADERS, Demands, Reply, judge
+from launcher.nodes.preflight import HEADERS, judge
 from launcher.plan.answers import Way, read_probed
 
 DEMANDS = Demands(modules=("numpy", "zmq"), port_is_explicit=False, allow_mismatch=False, python="python3")

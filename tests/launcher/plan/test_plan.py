@@ -8,9 +8,9 @@ from datetime import datetime
 
 import pytest
 
+from launcher.plan.environment import Endpoints
+from launcher.plan.machines import Machines
 from launcher.plan.plan import (
-    Endpoints,
-    Machines,
     Role,
     build,
     new_job_id,

@@ -8,8 +8,8 @@ from datetime import datetime
 import pytest
 
 from launcher.errors import PreflightError
+from launcher.plan.machines import Machines
 from launcher.plan.plan import (
-    Machines,
     Plan,
     build,
     new_job_id,
