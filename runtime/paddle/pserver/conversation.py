@@ -21,6 +21,7 @@ _log = logging.getLogger(__name__)
 _ASK_AFTER_S = 5.0
 _TELL_EVERY_S = 30.0
 _MAX_REPEATS = 20
+_LATE_S = 1.0  # beyond what a busy machine makes of a wait
 _REFUSALS: Mapping[Verb, type[PserverError]] = {Verb.ERROR: PserverError, Verb.STATE_LOST: PserverLost}
 
 
@@ -48,6 +49,11 @@ class Patience(NamedTuple):
     def ask_after_s(self) -> float:
         """After what silence a server is asked what keeps it."""
         return min(_ASK_AFTER_S, self.wait_s / 2, self.timeout_s / 3)
+
+    @property
+    def look_every_s(self) -> float:
+        """How often to look at the clock while nothing is heard."""
+        return self.ask_after_s / 4
 
 
 class _Peer:
@@ -92,6 +98,7 @@ class Conversation:
         self._own, self._endpoints, self._patience = own, endpoints, patience
         self._peers = {server: _Peer(transfer, now) for server, transfer in transfers.items()}
         self._ends_at, self._told_at, self._told = now + patience.wait_s, now, ""
+        self._awake_at = now
         self.replies: dict[int, Message] = {}
 
     @property
@@ -101,7 +108,7 @@ class Conversation:
 
     def rest_s(self, now: float) -> float:
         """Return how long to wait for something to hear before `look`."""
-        return min(min(self._patience.ask_after_s, self._patience.timeout_s) / 4, self._ends_at - now)
+        return min(self._patience.look_every_s, self._ends_at - now)
 
     def hear(self, incoming: Incoming, now: float) -> Iterator[Outgoing]:
         """Take a message; what to send next.
@@ -111,6 +118,7 @@ class Conversation:
             ConfigError: the only server refuses a gradient; it changed nothing, and the next request may come.
             WireError: too much was lost, or what came makes no sense.
         """
+        self._wake(now)
         server, message = incoming
         peer = self._peers.get(server)
         if peer is None:
@@ -149,6 +157,7 @@ class Conversation:
             PserverLost: a server is silent.
             PserverError: a server lives, but the request does not get on, and nobody else is to blame.
         """
+        self._wake(now)
         for server, peer in self._peers.items():
             if peer.transfer.has_moved:
                 peer.hears(now)
@@ -170,6 +179,15 @@ class Conversation:
                 f"gave up after {self._patience.wait_s:g} s: "
                 f"{self._told or 'the pservers have not said what they wait for'}"
             )
+
+    def _wake(self, now: float) -> None:
+        """Let no server pay for the time in which this very process was stopped, or its machine asleep."""
+        slept_s, self._awake_at = now - self._awake_at, now
+        if slept_s > 2 * self._patience.look_every_s + _LATE_S:
+            for peer in self._peers.values():
+                peer.heard_at += slept_s
+                if peer.idle_since is not None:
+                    peer.idle_since += slept_s
 
     def _repeat(self, server: int, messages: Callable[[], Iterator[Message]]) -> Iterator[Outgoing]:
         transfer = self._peers[server].transfer

@@ -361,13 +361,16 @@ class History:
         """Nothing is on its way: somebody must ask, or wake up."""
         if self.is_whole:
             raise WentWrong(f"nothing got lost, and nothing is on its way: {self._describe()}")
-        self.now += 6.0
         for server in self.servers:
             self._deliver(server.index, server.engine.tick())
-        for trainer in self.trainers:
-            is_frozen, trainer.is_slow = trainer.is_slow, trainer.is_slow and self.choices.random() < 0.7
-            if not is_frozen:  # who was hears first what came meanwhile
-                trainer.look()
+        frozen = [trainer for trainer in self.trainers if trainer.is_slow]
+        for _ in range(5):
+            self.now += 1.25
+            for trainer in self.trainers:
+                if trainer not in frozen:  # who was hears first what came meanwhile
+                    trainer.look()
+        for trainer in frozen:
+            trainer.is_slow = self.choices.random() < 0.7
 
     def _fault_kinds(self) -> list[Callable[[], None]]:
         trainer = self.choices.choice(self.trainers)
