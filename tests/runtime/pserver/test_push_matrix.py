@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from paddle.errors import ConfigError
-from paddle.optim.spec import RULE_DEFAULTS, OptimizerSpec, RowGradient
+from paddle.optim.rules.table import RULES
+from paddle.optim.spec import OptimizerSpec, RowGradient
 from paddle.pserver.chunks import CHUNK, PART, WINDOW
 from paddle.pserver.client import Client
 from paddle.pserver.configuration import Configuration
@@ -43,7 +44,7 @@ MODES = {"synchronous": BITS, "asynchronous": asynchronous()}
 STEPS = 2
 ROWS = np.array([3, 17, 44])
 # Whatever these two refuse is refused for rows, which this model has too.
-NO_ROWS = {name for name in RULE_DEFAULTS if name in ("adam", "adamax")}
+NO_ROWS = {name for name in RULES if name in ("adam", "adamax")}
 
 
 @pytest.fixture(scope="module")
@@ -175,7 +176,7 @@ def test_a_gradient_that_is_too_old_is_dropped_whole_and_answered(
         in_threads(lambda trainer: clients[trainer].close(), range(3))
 
 
-@pytest.mark.parametrize("rule", sorted(set(RULE_DEFAULTS) - NO_ROWS))
+@pytest.mark.parametrize("rule", sorted(set(RULES) - NO_ROWS))
 @pytest.mark.parametrize("mode", MODES)
 def test_every_rule_gives_the_numbers_of_the_plain_engine(ports: Ports, mode: str, rule: str) -> None:
     size = WINDOW * CHUNK + 1
