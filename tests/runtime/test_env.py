@@ -100,7 +100,7 @@ def test_what_the_launcher_sets_is_read_nowhere_else() -> None:
         "dataset/download.py",
         "distributed/launch.py",
         "distributed/launch_ps.py",
-        "fluid/places.py",
+        "fluid/run/places.py",
         "fluid/remote/settings.py",
         "hooks/sitecustomize.py",
         "kernel_cache.py",

@@ -21,7 +21,6 @@ from paddle.fluid import (
 from paddle.fluid.backward import gradients
 from paddle.fluid.compiler import BuildStrategy, CompiledProgram, ExecutionStrategy
 from paddle.fluid.data_feeder import DataFeeder
-from paddle.fluid.defaults import default_main_program, default_startup_program, program_guard
 from paddle.fluid.executor import Executor
 from paddle.fluid.layers.inputs import sized_data as data
 from paddle.fluid.lod_tensor import (
@@ -30,11 +29,14 @@ from paddle.fluid.lod_tensor import (
     create_lod_tensor,
     create_random_int_lodtensor,
 )
-from paddle.fluid.memory import memory_optimize, release_memory
-from paddle.fluid.name_scopes import name_scope
 from paddle.fluid.parallel_executor import ParallelExecutor
 from paddle.fluid.param_attr import ParamAttr, WeightNormParamAttr
-from paddle.fluid.places import (
+from paddle.fluid.program.defaults import default_main_program, default_startup_program, program_guard
+from paddle.fluid.program.memory import memory_optimize, release_memory
+from paddle.fluid.program.name_scopes import name_scope
+from paddle.fluid.program.program import Program
+from paddle.fluid.reader import DataLoader, PyReader
+from paddle.fluid.run.places import (
     CPUPlace,
     CUDAPinnedPlace,
     CUDAPlace,
@@ -43,9 +45,7 @@ from paddle.fluid.places import (
     cuda_places,
     is_compiled_with_cuda,
 )
-from paddle.fluid.program import Program
-from paddle.fluid.reader import DataLoader, PyReader
-from paddle.fluid.scope import Scope, global_scope, scope_guard
+from paddle.fluid.run.scope import Scope, global_scope, scope_guard
 from paddle.fluid.transpiler import DistributeTranspiler, DistributeTranspilerConfig
 from paddle.graph import unique_name
 from paddle.ops.base.selected_rows import SelectedRows

@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import cast
 
-from paddle.fluid.block import Block
 from paddle.fluid.clip import ErrorClipByValue
 from paddle.fluid.errors import FluidTypeError
-from paddle.fluid.var_type import VarType
-from paddle.fluid.variable import Parameter, Variable
+from paddle.fluid.program.block import Block
+from paddle.fluid.program.var_type import VarType
+from paddle.fluid.program.variable import Parameter, Variable
 from paddle.graph import backward
 from paddle.graph.block import Name
 

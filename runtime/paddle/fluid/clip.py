@@ -10,12 +10,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 
-from paddle.fluid.block import Block
-from paddle.fluid.defaults import default_main_program
 from paddle.fluid.errors import FluidError, FluidTypeError
-from paddle.fluid.program import Program
-from paddle.fluid.var_type import VarType
-from paddle.fluid.variable import Parameter, Variable
+from paddle.fluid.program.block import Block
+from paddle.fluid.program.defaults import default_main_program
+from paddle.fluid.program.program import Program
+from paddle.fluid.program.var_type import VarType
+from paddle.fluid.program.variable import Parameter, Variable
 
 _Pair = tuple[Parameter, Variable]
 

@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from paddle.fluid.data_parallel import DataParallel
 from paddle.fluid.errors import FluidError, FluidTypeError
 from paddle.fluid.executor import Executor, given
-from paddle.fluid.feeds import entering
-from paddle.fluid.places import CPUPlace, Place, cpu_places, cuda_places
-from paddle.fluid.program import Program
-from paddle.fluid.scope import Scope, global_scope
-from paddle.fluid.strategies import BuildStrategy, ExecutionStrategy
+from paddle.fluid.parallel.data_parallel import DataParallel
+from paddle.fluid.parallel.strategies import BuildStrategy, ExecutionStrategy
+from paddle.fluid.program.program import Program
+from paddle.fluid.run.feeds import entering
+from paddle.fluid.run.places import CPUPlace, Place, cpu_places, cuda_places
+from paddle.fluid.run.scope import Scope, global_scope
 from paddle.graph.block import Name
 
 __all__ = ["BuildStrategy", "CompiledProgram", "ExecutionStrategy"]

@@ -2,16 +2,16 @@
 """The names that scripts take from `fluid.core`."""
 
 from paddle.fluid.lod_tensor import LoDTensor, LoDTensorArray
-from paddle.fluid.operator import OpRole
-from paddle.fluid.places import (
+from paddle.fluid.program.operator import OpRole
+from paddle.fluid.program.var_type import VarDesc
+from paddle.fluid.run.places import (
     CPUPlace,
     CUDAPinnedPlace,
     CUDAPlace,
     cuda_device_count,
     is_compiled_with_cuda,
 )
-from paddle.fluid.scope import Scope
-from paddle.fluid.var_type import VarDesc
+from paddle.fluid.run.scope import Scope
 from paddle.ops.base.errors import EndOfData as EOFException
 from paddle.ops.base.selected_rows import SelectedRows
 

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from paddle.fluid.defaults import default_main_program
 from paddle.fluid.errors import FluidError, FluidTypeError
 from paddle.fluid.lod_tensor import LoDTensor
-from paddle.fluid.places import Place, cpu_places
-from paddle.fluid.program import Program
-from paddle.fluid.variable import Variable
+from paddle.fluid.program.defaults import default_main_program
+from paddle.fluid.program.program import Program
+from paddle.fluid.program.variable import Variable
+from paddle.fluid.run.places import Place, cpu_places
 
 _Reader = Callable[[], Iterable[Any]]
 

@@ -15,10 +15,10 @@ from contextlib import contextmanager
 import numpy as np
 import numpy.typing as npt
 
-from paddle.fluid.block import Block
 from paddle.fluid.errors import FluidTypeError
-from paddle.fluid.operator import Operator
-from paddle.fluid.variable import Variable
+from paddle.fluid.program.block import Block
+from paddle.fluid.program.operator import Operator
+from paddle.fluid.program.variable import Variable
 from paddle.ops.base.dtypes import VarType
 
 

@@ -9,16 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from paddle.backend import to_host
-from paddle.fluid.defaults import default_main_program
-from paddle.fluid.distributed_files import load_persistables, save_persistables
 from paddle.fluid.errors import FluidTypeError
 from paddle.fluid.executor import Executor
-from paddle.fluid.inference_model import load_inference_model, save_inference_model
-from paddle.fluid.program import Program
-from paddle.fluid.reader import DataLoader, PyReader
-from paddle.fluid.scope import global_scope
-from paddle.fluid.variable import Parameter
-from paddle.fluid.variable_files import (
+from paddle.fluid.files.distributed_files import load_persistables, save_persistables
+from paddle.fluid.files.inference_model import load_inference_model, save_inference_model
+from paddle.fluid.files.variable_files import (
     is_parameter,
     is_persistable,
     load_params,
@@ -26,6 +21,11 @@ from paddle.fluid.variable_files import (
     save_params,
     save_vars,
 )
+from paddle.fluid.program.defaults import default_main_program
+from paddle.fluid.program.program import Program
+from paddle.fluid.program.variable import Parameter
+from paddle.fluid.reader import DataLoader, PyReader
+from paddle.fluid.run.scope import global_scope
 from paddle.reader import (
     batch,
     buffered,

@@ -10,15 +10,15 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy.typing as npt
 
-from paddle.fluid.block import Block, Names
-from paddle.fluid.defaults import default_main_program, default_startup_program
 from paddle.fluid.errors import FluidTypeError
 from paddle.fluid.initializer import Constant, Initializer, Xavier
-from paddle.fluid.operator import Operator
 from paddle.fluid.param_attr import ParamAttr, ParamAttrLike, WeightNormParamAttr, to_attr
-from paddle.fluid.program import Program
-from paddle.fluid.var_type import VarType
-from paddle.fluid.variable import Parameter, Variable
+from paddle.fluid.program.block import Block, Names
+from paddle.fluid.program.defaults import default_main_program, default_startup_program
+from paddle.fluid.program.operator import Operator
+from paddle.fluid.program.program import Program
+from paddle.fluid.program.var_type import VarType
+from paddle.fluid.program.variable import Parameter, Variable
 from paddle.fluid.weight_norm import weight_normalised
 from paddle.graph import unique_name
 from paddle.ops.base.registry import registered

@@ -9,7 +9,7 @@ from typing import TypeVar
 from paddle.fluid import layers
 from paddle.fluid.errors import FluidError
 from paddle.fluid.param_attr import ParamAttrLike
-from paddle.fluid.variable import Variable
+from paddle.fluid.program.variable import Variable
 
 __all__ = [
     "glu",

@@ -8,13 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 from paddle.fluid.compiler import run_parallel
-from paddle.fluid.data_parallel import DataParallel
-from paddle.fluid.defaults import default_main_program
 from paddle.fluid.errors import FluidError
-from paddle.fluid.places import Place, cpu_places, cuda_places
-from paddle.fluid.program import Program
-from paddle.fluid.scope import Scope, global_scope
-from paddle.fluid.strategies import BuildStrategy, ExecutionStrategy
+from paddle.fluid.parallel.data_parallel import DataParallel
+from paddle.fluid.parallel.strategies import BuildStrategy, ExecutionStrategy
+from paddle.fluid.program.defaults import default_main_program
+from paddle.fluid.program.program import Program
+from paddle.fluid.run.places import Place, cpu_places, cuda_places
+from paddle.fluid.run.scope import Scope, global_scope
 from paddle.graph.block import Name
 
 

@@ -10,8 +10,8 @@ from typing import TypeAlias
 from paddle.fluid.clip import GradientClip
 from paddle.fluid.errors import FluidTypeError
 from paddle.fluid.initializer import Initializer
+from paddle.fluid.program.variable import Variable
 from paddle.fluid.regularizer import Regularizer
-from paddle.fluid.variable import Variable
 
 
 @dataclass

@@ -11,15 +11,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from typing import Any
 
-from paddle.fluid.batch_queue import BatchQueue
 from paddle.fluid.data_feeder import DataFeeder
-from paddle.fluid.defaults import default_main_program
 from paddle.fluid.errors import FluidError, RunError
-from paddle.fluid.feeds import entering
-from paddle.fluid.places import Place
-from paddle.fluid.scope import global_scope
-from paddle.fluid.var_type import VarType
-from paddle.fluid.variable import Variable
+from paddle.fluid.program.defaults import default_main_program
+from paddle.fluid.program.var_type import VarType
+from paddle.fluid.program.variable import Variable
+from paddle.fluid.run.batch_queue import BatchQueue
+from paddle.fluid.run.feeds import entering
+from paddle.fluid.run.places import Place
+from paddle.fluid.run.scope import global_scope
 from paddle.graph import unique_name
 from paddle.reader.minibatch import batch
 from paddle.reader.parallel import buffered

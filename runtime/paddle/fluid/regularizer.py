@@ -9,9 +9,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
-from paddle.fluid.block import Block
-from paddle.fluid.var_type import VarType
-from paddle.fluid.variable import Parameter, Variable
+from paddle.fluid.program.block import Block
+from paddle.fluid.program.var_type import VarType
+from paddle.fluid.program.variable import Parameter, Variable
 
 _Pairs = list[tuple[Parameter, Variable]]
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from paddle.fluid.initializer import Constant
 from paddle.fluid.param_attr import ParamAttr, WeightNormParamAttr
-from paddle.fluid.variable import Parameter, Variable
+from paddle.fluid.program.variable import Parameter, Variable
 
 if TYPE_CHECKING:
     from paddle.fluid.layer_helper import LayerHelper

@@ -8,7 +8,7 @@ from typing import Protocol
 from paddle.fluid.initializer import Constant
 from paddle.fluid.layer_helper import LayerHelper
 from paddle.fluid.param_attr import ParamAttrLike
-from paddle.fluid.variable import Variable
+from paddle.fluid.program.variable import Variable
 
 __all__ = [
     "abs",

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from paddle.fluid.layer_helper import LayerHelper
-from paddle.fluid.variable import Variable
+from paddle.fluid.program.variable import Variable
 
 __all__ = [
     "clip",

@@ -6,8 +6,8 @@ from __future__ import annotations
 import numpy.typing as npt
 
 from paddle.fluid.layer_helper import LayerHelper
-from paddle.fluid.var_type import VarType
-from paddle.fluid.variable import Variable
+from paddle.fluid.program.var_type import VarType
+from paddle.fluid.program.variable import Variable
 
 __all__ = ["array_length", "array_read", "array_write", "create_array"]
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from paddle.fluid.layer_helper import LayerHelper
-from paddle.fluid.variable import Variable
+from paddle.fluid.program.variable import Variable
 
 __all__ = [
     "equal",

@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
-from paddle.fluid import bodies
 from paddle.fluid.errors import FluidError, FluidTypeError
 from paddle.fluid.layer_helper import LayerHelper
-from paddle.fluid.variable import Variable
+from paddle.fluid.program import bodies
+from paddle.fluid.program.variable import Variable
 
 __all__ = ["ConditionalBlock", "IfElse", "Switch", "While"]
 

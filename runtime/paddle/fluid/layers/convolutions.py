@@ -11,7 +11,7 @@ from paddle.fluid.errors import FluidError
 from paddle.fluid.initializer import Normal
 from paddle.fluid.layer_helper import LayerHelper
 from paddle.fluid.param_attr import ParamAttrLike
-from paddle.fluid.variable import Variable
+from paddle.fluid.program.variable import Variable
 
 Size = int | Sequence[int]
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from paddle.fluid.initializer import Constant, Initializer
 from paddle.fluid.layer_helper import LayerHelper
 from paddle.fluid.param_attr import ParamAttr, ParamAttrLike, to_attr
-from paddle.fluid.variable import Parameter, Variable
+from paddle.fluid.program.variable import Parameter, Variable
 from paddle.graph import unique_name
 from paddle.ops.base.dtypes import VarType
 

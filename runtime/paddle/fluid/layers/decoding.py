@@ -8,7 +8,7 @@ from typing import Any
 
 from paddle.fluid.layer_helper import LayerHelper
 from paddle.fluid.layers.sequences import sequence_erase
-from paddle.fluid.variable import Variable
+from paddle.fluid.program.variable import Variable
 
 __all__ = [
     "beam_search",

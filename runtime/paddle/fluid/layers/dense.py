@@ -11,7 +11,7 @@ import numpy as np
 from paddle.fluid.errors import FluidTypeError
 from paddle.fluid.layer_helper import LayerHelper
 from paddle.fluid.param_attr import ParamAttrLike, to_attrs
-from paddle.fluid.variable import Variable
+from paddle.fluid.program.variable import Variable
 
 __all__ = ["fc"]
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import numpy.typing as npt
 
-from paddle.fluid.defaults import default_main_program
-from paddle.fluid.var_type import VarType
-from paddle.fluid.variable import Variable
+from paddle.fluid.program.defaults import default_main_program
+from paddle.fluid.program.var_type import VarType
+from paddle.fluid.program.variable import Variable
 
 __all__ = ["data"]
 

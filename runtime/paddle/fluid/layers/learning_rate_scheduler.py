@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from paddle.fluid.defaults import default_main_program
 from paddle.fluid.errors import FluidError
 from paddle.fluid.layers.activations import ceil, exp, floor
 from paddle.fluid.layers.arithmetic import elementwise_max, elementwise_min
@@ -22,7 +21,8 @@ from paddle.fluid.layers.creation import (
     fill_constant,
 )
 from paddle.fluid.layers.trigonometry import cos
-from paddle.fluid.variable import Variable
+from paddle.fluid.program.defaults import default_main_program
+from paddle.fluid.program.variable import Variable
 
 __all__ = [
     "cosine_decay",

@@ -6,7 +6,7 @@ from __future__ import annotations
 from paddle.fluid.initializer import Constant
 from paddle.fluid.layer_helper import LayerHelper
 from paddle.fluid.param_attr import ParamAttr, ParamAttrLike
-from paddle.fluid.variable import Variable
+from paddle.fluid.program.variable import Variable
 
 __all__ = ["batch_norm", "dropout", "l2_normalize", "lrn"]
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy.typing as npt
 
 from paddle.fluid.layer_helper import LayerHelper
-from paddle.fluid.variable import Variable
+from paddle.fluid.program.variable import Variable
 from paddle.ops.base.dtypes import VarType
 
 __all__ = [

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 import numpy.typing as npt
 
-from paddle.fluid.defaults import default_main_program
 from paddle.fluid.errors import FluidError
-from paddle.fluid.places import Place
+from paddle.fluid.program.defaults import default_main_program
+from paddle.fluid.program.variable import Variable
 from paddle.fluid.reader import PyReader
-from paddle.fluid.variable import Variable
+from paddle.fluid.run.places import Place
 from paddle.graph import unique_name
 
 __all__ = ["create_py_reader_by_data", "double_buffer", "py_reader", "read_file"]

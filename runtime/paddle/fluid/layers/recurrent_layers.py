@@ -12,7 +12,7 @@ from paddle.fluid.layer_helper import LayerHelper
 from paddle.fluid.layers.dense import fc
 from paddle.fluid.layers.shaping import concat
 from paddle.fluid.param_attr import ParamAttrLike
-from paddle.fluid.variable import Variable
+from paddle.fluid.program.variable import Variable
 
 __all__ = ["dynamic_gru", "dynamic_lstm", "dynamic_lstmp", "gru_unit", "lstm_unit"]
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from paddle.fluid.layer_helper import LayerHelper
-from paddle.fluid.variable import Variable
+from paddle.fluid.program.variable import Variable
 
 __all__ = ["reduce_all", "reduce_any", "reduce_max", "reduce_mean", "reduce_min", "reduce_prod", "reduce_sum"]
 

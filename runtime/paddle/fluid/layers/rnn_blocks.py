@@ -8,12 +8,12 @@ from contextlib import contextmanager
 
 import numpy.typing as npt
 
-from paddle.fluid import bodies
-from paddle.fluid.block import Block
 from paddle.fluid.errors import FluidError
 from paddle.fluid.layer_helper import LayerHelper
 from paddle.fluid.layers.creation import fill_constant_batch_size_like
-from paddle.fluid.variable import Variable
+from paddle.fluid.program import bodies
+from paddle.fluid.program.block import Block
+from paddle.fluid.program.variable import Variable
 from paddle.graph import unique_name
 
 __all__ = ["DynamicRNN", "StaticRNN"]

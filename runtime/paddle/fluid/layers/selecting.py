@@ -13,7 +13,7 @@ from paddle.fluid.layers.arithmetic import elementwise_add, elementwise_div, ele
 from paddle.fluid.layers.creation import cast, fill_constant
 from paddle.fluid.layers.reductions import reduce_sum
 from paddle.fluid.param_attr import ParamAttrLike
-from paddle.fluid.variable import Variable
+from paddle.fluid.program.variable import Variable
 from paddle.ops.base.dtypes import VarType
 
 __all__ = [

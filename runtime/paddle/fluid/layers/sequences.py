@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from paddle.fluid.layer_helper import LayerHelper
 from paddle.fluid.param_attr import ParamAttr, ParamAttrLike
-from paddle.fluid.variable import Variable
+from paddle.fluid.program.variable import Variable
 from paddle.ops.base.dtypes import VarType
 
 __all__ = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from paddle.fluid.layer_helper import LayerHelper
 from paddle.fluid.layers.activations import function
-from paddle.fluid.variable import Variable
+from paddle.fluid.program.variable import Variable
 
 __all__ = ["hard_shrink", "selu", "softshrink", "tanh_shrink", "thresholded_relu"]
 

@@ -12,7 +12,7 @@ from paddle.fluid.errors import FluidError
 from paddle.fluid.initializer import NumpyArrayInitializer
 from paddle.fluid.layer_helper import LayerHelper
 from paddle.fluid.param_attr import ParamAttr, ParamAttrLike
-from paddle.fluid.variable import Variable
+from paddle.fluid.program.variable import Variable
 
 __all__ = ["crf_decoding", "hsigmoid", "linear_chain_crf", "nce", "sampled_softmax_with_cross_entropy"]
 

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from paddle.fluid.layer_helper import LayerHelper
 from paddle.fluid.param_attr import ParamAttrLike
-from paddle.fluid.variable import Variable
+from paddle.fluid.program.variable import Variable
 
 __all__ = ["embedding", "one_hot"]
 

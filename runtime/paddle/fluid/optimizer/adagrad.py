@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from paddle.fluid.optimizer.base import Accumulator, Optimizer
+from paddle.fluid.program.variable import Parameter, Variable
 from paddle.fluid.regularizer import Regularizer
-from paddle.fluid.variable import Parameter, Variable
 
 
 class AdagradOptimizer(Optimizer):

@@ -8,8 +8,8 @@ from typing import ClassVar
 
 from paddle.fluid.optimizer.base import Accumulator
 from paddle.fluid.optimizer.betas import BetaOptimizer
+from paddle.fluid.program.variable import Variable
 from paddle.fluid.regularizer import Regularizer
-from paddle.fluid.variable import Variable
 
 
 class AdamaxOptimizer(BetaOptimizer):

@@ -12,17 +12,17 @@ from typing import ClassVar, NamedTuple, cast
 from weakref import WeakKeyDictionary
 
 from paddle.fluid import backward
-from paddle.fluid.block import Block
 from paddle.fluid.clip import append_gradient_clip_ops
-from paddle.fluid.defaults import default_main_program, default_startup_program, program_guard
 from paddle.fluid.errors import FluidError, FluidTypeError
 from paddle.fluid.initializer import Constant
 from paddle.fluid.layer_helper import LayerHelper
-from paddle.fluid.name_scopes import name_scope
-from paddle.fluid.operator import Operator
-from paddle.fluid.program import Program
+from paddle.fluid.program.block import Block
+from paddle.fluid.program.defaults import default_main_program, default_startup_program, program_guard
+from paddle.fluid.program.name_scopes import name_scope
+from paddle.fluid.program.operator import Operator
+from paddle.fluid.program.program import Program
+from paddle.fluid.program.variable import Parameter, Variable
 from paddle.fluid.regularizer import Regularizer, append_regularization_ops
-from paddle.fluid.variable import Parameter, Variable
 from paddle.graph import unique_name
 from paddle.graph.block import Name
 

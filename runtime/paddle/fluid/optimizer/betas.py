@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from paddle.fluid.block import Block
 from paddle.fluid.optimizer.base import Accumulator, Optimizer
+from paddle.fluid.program.block import Block
+from paddle.fluid.program.variable import Parameter, Variable
 from paddle.fluid.regularizer import Regularizer
-from paddle.fluid.variable import Parameter, Variable
 
 
 class BetaOptimizer(Optimizer):

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import ClassVar
 
 from paddle.fluid.optimizer.adam import AdamOptimizer
+from paddle.fluid.program.variable import Parameter, Variable
 from paddle.fluid.regularizer import Regularizer
-from paddle.fluid.variable import Parameter, Variable
 
 
 class LambOptimizer(AdamOptimizer):

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, cast
 
-from paddle.fluid.defaults import default_main_program
 from paddle.fluid.errors import FluidError, RunError
 from paddle.fluid.executor import Executor
 from paddle.fluid.initializer import Constant
 from paddle.fluid.layer_helper import LayerHelper
+from paddle.fluid.program.defaults import default_main_program
+from paddle.fluid.program.variable import Parameter, Variable
 from paddle.fluid.regularizer import Regularizer
-from paddle.fluid.scope import global_scope
-from paddle.fluid.variable import Parameter, Variable
+from paddle.fluid.run.scope import global_scope
 from paddle.graph import unique_name
 from paddle.ops.base.registry import GRAD
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from paddle import graph
-from paddle.fluid.scope import Scope
+from paddle.fluid.run.scope import Scope
 
 TRAINER_ID = "@TRAINER_ID@"
 

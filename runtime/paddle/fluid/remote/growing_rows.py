@@ -18,8 +18,8 @@ from paddle import graph
 from paddle.backend import to_host
 from paddle.errors import PserverError
 from paddle.fluid.errors import FluidError
-from paddle.fluid.scope import Scope
-from paddle.fluid.variable_files import write_rows
+from paddle.fluid.files.variable_files import write_rows
+from paddle.fluid.run.scope import Scope
 from paddle.graph.operator import Operator
 from paddle.ops.base.selected_rows import SelectedRows
 from paddle.optim.spec import OptimizerSpec, ParameterSpec, RowGradient

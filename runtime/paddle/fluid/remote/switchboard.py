@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 from paddle.backend import Array
 from paddle.errors import PserverError
 from paddle.fluid.errors import RunError
-from paddle.fluid.program import Program
+from paddle.fluid.program.program import Program
 from paddle.fluid.remote.connection import Connection
 from paddle.fluid.remote.distribution import SENDING, Distribution, distribution_of, received_names
 from paddle.graph.errors import ExecutionError

@@ -8,11 +8,11 @@ gets the meeting.
 from __future__ import annotations
 
 from paddle.endpoints import check_endpoints
-from paddle.fluid.averaging import Averaging
 from paddle.fluid.errors import FluidError
-from paddle.fluid.program import Program
+from paddle.fluid.parallel.averaging import Averaging
+from paddle.fluid.program.program import Program
+from paddle.fluid.program.var_type import VarType
 from paddle.fluid.transpiler.configuration import DistributeTranspilerConfig
-from paddle.fluid.var_type import VarType
 
 
 def transpile_collective(

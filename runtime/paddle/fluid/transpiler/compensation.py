@@ -7,8 +7,8 @@ selected rows stay as they are.
 
 from __future__ import annotations
 
-from paddle.fluid.block import Block
-from paddle.fluid.operator import OpRole
+from paddle.fluid.program.block import Block
+from paddle.fluid.program.operator import OpRole
 from paddle.fluid.remote.delay import TRAINER_ID, backup_name
 
 

@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 from paddle.endpoints import check_endpoints
-from paddle.fluid.defaults import default_main_program, default_startup_program
 from paddle.fluid.errors import FluidError
-from paddle.fluid.program import Program
+from paddle.fluid.program.defaults import default_main_program, default_startup_program
+from paddle.fluid.program.program import Program
 from paddle.fluid.remote.connection import Connection
 from paddle.fluid.remote.distribution import Distribution
 from paddle.fluid.remote.promise import PROMISES

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from paddle.fluid.block import Block
-from paddle.fluid.operator import Operator
-from paddle.fluid.program import Program
+from paddle.fluid.program.block import Block
+from paddle.fluid.program.operator import Operator
+from paddle.fluid.program.program import Program
 from paddle.fluid.transpiler import compensation
 from paddle.fluid.transpiler.placement import Placed, PlacedSlice, slices_at, written_by
 from paddle.fluid.transpiler.server_side import renamed

@@ -12,12 +12,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from paddle.fluid.block import Block
 from paddle.fluid.errors import FluidError
-from paddle.fluid.operator import Operator, OpRole
-from paddle.fluid.program import Program
-from paddle.fluid.var_type import VarType
-from paddle.fluid.variable import Variable
+from paddle.fluid.program.block import Block
+from paddle.fluid.program.operator import Operator, OpRole
+from paddle.fluid.program.program import Program
+from paddle.fluid.program.var_type import VarType
+from paddle.fluid.program.variable import Variable
 from paddle.graph import unique_name
 
 PATH = "kLookupTablePath"

@@ -14,11 +14,11 @@ import numpy.typing as npt
 
 from paddle import graph
 from paddle.backend import to_host
-from paddle.fluid.block import Block
 from paddle.fluid.errors import FluidError
-from paddle.fluid.places import Place
-from paddle.fluid.program import Program
-from paddle.fluid.scope import Scope, global_scope
+from paddle.fluid.program.block import Block
+from paddle.fluid.program.program import Program
+from paddle.fluid.run.places import Place
+from paddle.fluid.run.scope import Scope, global_scope
 
 _SUFFIX = "_fuse_bn"
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from paddle.fluid.block import Block
 from paddle.fluid.errors import FluidError
-from paddle.fluid.operator import Operator, OpRole
+from paddle.fluid.program.block import Block
+from paddle.fluid.program.operator import Operator, OpRole
 from paddle.fluid.transpiler.dispatchers import PSDispatcher
 from paddle.fluid.transpiler.slices import Slice, slices_of
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from paddle.fluid.block import Block
-from paddle.fluid.operator import Operator, OpRole
-from paddle.fluid.program import Program
+from paddle.fluid.program.block import Block
+from paddle.fluid.program.operator import Operator, OpRole
+from paddle.fluid.program.program import Program
 from paddle.fluid.transpiler.placement import Placed
 
 _LOOKUP, _PREFETCH = "lookup_table", "distributed_lookup_table"

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from paddle.fluid.block import Block
 from paddle.fluid.errors import FluidError
-from paddle.fluid.operator import Operator
+from paddle.fluid.program.block import Block
+from paddle.fluid.program.operator import Operator
 
 # What these compute of a whole gradient or parameter is another number for a slice of it.
 _WHOLE = ("clip_by_norm", "lars_momentum")

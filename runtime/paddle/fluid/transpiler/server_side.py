@@ -10,14 +10,14 @@ from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from paddle.fluid.block import Block
-from paddle.fluid.operator import Operator, OpRole
-from paddle.fluid.program import Program
+from paddle.fluid.program.block import Block
+from paddle.fluid.program.operator import Operator, OpRole
+from paddle.fluid.program.program import Program
+from paddle.fluid.program.var_type import VarType
 from paddle.fluid.transpiler import compensation
 from paddle.fluid.transpiler.growing import GrowingTable, serve_table
 from paddle.fluid.transpiler.placement import Placed, PlacedSlice, slices_at, written_by
 from paddle.fluid.transpiler.separation import sliced_states
-from paddle.fluid.var_type import VarType
 from paddle.graph.operator import EMPTY
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from paddle.fluid.block import Block
-from paddle.fluid.operator import Operator, OpRole
-from paddle.fluid.program import Program
+from paddle.fluid.program.block import Block
+from paddle.fluid.program.operator import Operator, OpRole
+from paddle.fluid.program.program import Program
+from paddle.fluid.program.var_type import VarType
+from paddle.fluid.program.variable import Variable
 from paddle.fluid.transpiler.placement import Placed
-from paddle.fluid.var_type import VarType
-from paddle.fluid.variable import Variable
 from paddle.graph import unique_name
 
 _LEARNING_RATE = (OpRole.LR_SCHED, OpRole.LR_SCHED | OpRole.OPTIMIZE)

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from paddle.fluid.block import Block
-from paddle.fluid.operator import Operator
-from paddle.fluid.program import Program
+from paddle.fluid.program.block import Block
+from paddle.fluid.program.operator import Operator
+from paddle.fluid.program.program import Program
+from paddle.fluid.program.variable import Variable
 from paddle.fluid.transpiler.overview import VarsDistributed
 from paddle.fluid.transpiler.placement import Placed, PlacedSlice
 from paddle.fluid.transpiler.separation import sliced_states
-from paddle.fluid.variable import Variable
 
 PARAM, STATE, TABLE = "Param", "Optimizer", "RemotePrefetch"
 

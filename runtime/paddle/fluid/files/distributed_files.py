@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Saving and loading what parameter servers keep: optimizers' state and tables, under the names of one machine.
+
+Trainer 0 saves it; what it writes can be loaded by any number of servers, and on one machine.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Container, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from paddle.backend import to_host
+from paddle.fluid.errors import FluidError, ModelFileError
+from paddle.fluid.executor import Executor
+from paddle.fluid.files import variable_files
+from paddle.fluid.files.table_files import load_table, save_table
+from paddle.fluid.files.variable_files import is_persistable, load_vars, save_vars, write_value
+from paddle.fluid.program.defaults import default_main_program
+from paddle.fluid.program.program import Program
+from paddle.fluid.program.variable import Variable
+from paddle.fluid.remote.connection import Connection
+from paddle.fluid.remote.serving import serving_operator
+from paddle.fluid.run.scope import global_scope, scope_guard
+from paddle.fluid.transpiler.overview import VarDistributed, VarsDistributed
+
+_REMOTE = ("Optimizer", "RemotePrefetch")
+
+
+def save_persistables(
+    executor: Executor,
+    dirname: str | os.PathLike[str],
+    main_program: Program | None = None,
+    filename: str | None = None,
+) -> None:
+    """Save all that is kept from run to run: parameters, what optimizers keep, rates; see `save_vars`.
+
+    Of a transpiled program every trainer saves what it has itself, and trainer 0 also what servers have.
+
+    Raises:
+        NotInitialisedError: a variable has no value.
+        PserverError: a server does not give its variables.
+    """
+    program = main_program or default_main_program()
+    save_all(executor, dirname, program, filename, fetch=program._is_chief)
+
+
+def save_all(
+    executor: Executor,
+    dirname: str | os.PathLike[str],
+    program: Program,
+    filename: str | None,
+    *,
+    fetch: bool,
+) -> None:
+    """Do what `save_persistables` does; `fetch`: whether to get from servers what they have."""
+    remote = _remote(program)
+    table = program._distributed_lookup_table
+    if table is None and not remote:
+        variable_files.save_persistables(executor, dirname, program, filename)
+        return
+    if fetch:
+        save_table(program, Path(dirname))
+    own = _own(program, remote)
+    if not fetch:
+        save_vars(executor, dirname, program, own, filename=filename)
+    elif filename is None:
+        save_vars(executor, dirname, program, own)
+        for name, parts in remote.items():
+            write_value(Path(dirname) / name, _fetched(program, parts))
+    else:
+        scope = global_scope().new_scope()
+        for name, parts in remote.items():
+            scope.set(name, _fetched(program, parts))
+        with scope_guard(scope):
+            save_vars(executor, dirname, program, _own(program, ()), filename=filename)
+
+
+def load_persistables(
+    executor: Executor,
+    dirname: str | os.PathLike[str],
+    main_program: Program | None = None,
+    filename: str | None = None,
+) -> None:
+    """Load what `save_persistables` saved; see `load_vars`.
+
+    A server's program gets its slices of the files; a trainer's what it has itself.
+
+    Raises:
+        ModelFileError: a file is missing, damaged, or holds a value of another shape or dtype.
+        FluidError: a server's variables are to come from one file for all.
+    """
+    program = main_program or default_main_program()
+    overview = program._parameters_on_pservers
+    if serving_operator(program) is not None and isinstance(overview, VarsDistributed):
+        if filename is not None:
+            raise FluidError("a server's variables are loaded from a file each: save them without filename")
+        _load_slices(Path(dirname), overview.get_distributed_vars_by_ep(program._ps_endpoint or ""))
+        load_table(program, Path(dirname))
+        return
+    load_vars(executor, dirname, program, _own(program, _remote(program)), filename=filename)
+
+
+def _own(program: Program, remote: Container[str]) -> list[Variable]:
+    """Return what a program keeps where it runs."""
+    found: Iterable[Any] = program.list_vars()
+    table = program._distributed_lookup_table
+    return [each for each in found if is_persistable(each) and each.name not in remote and each.name != table]
+
+
+def _remote(program: Program) -> dict[str, list[VarDistributed]]:
+    """Return the variables of a trainer's program that only servers keep: name -> parts, in their order."""
+    overview = program._parameters_on_pservers
+    found: dict[str, dict[int, VarDistributed]] = {}
+    if isinstance(overview, VarsDistributed) and isinstance(program._connection, Connection):
+        for each in overview.get_distributed_vars_by_vtypes(_REMOTE):
+            if program.global_block().find(each.origin.name) is not None:
+                found.setdefault(each.origin.name, {})[each.block_id] = each
+    return {name: [parts[at] for at in sorted(parts)] for name, parts in found.items()}
+
+
+def _fetched(program: Program, parts: list[VarDistributed]) -> Any:
+    connection = program._connection
+    assert isinstance(connection, Connection)
+    wanted: dict[str, list[str]] = {}
+    for part in parts:
+        wanted.setdefault(part.endpoint, []).append(part.slice.name)
+    found = connection.fetch(wanted)
+    values = [found[part.endpoint][part.slice.name] for part in parts]
+    return values[0] if len(values) == 1 else np.concatenate(values)
+
+
+def _load_slices(folder: Path, parts: list[VarDistributed]) -> None:
+    values = {}
+    wholes: dict[str, Any] = {}
+    for part in sorted(parts, key=lambda each: each.origin.name):
+        assert isinstance(part.origin, Variable)
+        if part.origin.name not in wholes:  # slices of one variable follow each other, and need one reading
+            read = to_host(variable_files.read_value(folder / part.origin.name, part.origin))
+            wholes = {part.origin.name: read}
+        whole = wholes[part.origin.name]
+        size = int(np.prod(part.slice.shape))
+        flat = whole.reshape(-1)[part.offset : part.offset + size]
+        if len(flat) != size:
+            raise ModelFileError(
+                f"{folder / part.origin.name}: {part.slice.name!r} needs {size} elements from {part.offset} on, "
+                f"the file has {whole.size}"
+            )
+        values[part.slice.name] = flat.reshape(part.slice.shape).copy()
+    scope = global_scope()
+    for name, value in values.items():
+        scope.set(name, value)

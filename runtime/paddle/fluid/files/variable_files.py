@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Variables in files: one file a variable, named like it, or all in one file in the order of their names.
+
+A file appears under its name only when it is complete.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from paddle.fluid.errors import FluidTypeError, ModelFileError
+from paddle.fluid.executor import Executor
+from paddle.fluid.files.tensor_file import (
+    read_selected_rows,
+    read_tensor,
+    write_row_blocks,
+    write_selected_rows,
+    write_tensor,
+)
+from paddle.fluid.program.defaults import default_main_program
+from paddle.fluid.program.program import Program
+from paddle.fluid.program.var_type import VarType
+from paddle.fluid.program.variable import Parameter, Variable
+from paddle.fluid.run.scope import global_scope
+from paddle.graph.errors import NotInitialisedError
+from paddle.ops.base.selected_rows import SelectedRows
+
+_Predicate = Callable[[Variable], bool]
+_NEVER = (VarType.FEED_MINIBATCH, VarType.FETCH_LIST, VarType.READER, VarType.RAW)
+
+
+def is_parameter(var: Variable) -> bool:
+    """Return whether a variable is a parameter."""
+    return isinstance(var, Parameter)
+
+
+def is_persistable(var: Variable) -> bool:
+    """Return whether a variable is kept from run to run and can be saved."""
+    return var.persistable and var.type not in _NEVER
+
+
+def save_vars(
+    executor: Executor,
+    dirname: str | os.PathLike[str],
+    main_program: Program | None = None,
+    vars: Sequence[Variable] | None = None,
+    predicate: _Predicate | None = None,
+    filename: str | None = None,
+) -> None:
+    """Write variables of the global scope into a folder, which is made.
+
+    Args:
+        executor: has no meaning.
+        dirname: the folder.
+        main_program: where variables are looked for; None is the default one.
+        vars: which; None: those that the predicate takes.
+        predicate: says of each variable whether to save it.
+        filename: one file for all; None: a file each.
+
+    Raises:
+        NotInitialisedError: a variable has no value.
+    """
+    chosen = _chosen(main_program, vars, predicate)
+    folder = Path(dirname)
+    folder.mkdir(parents=True, exist_ok=True)
+    scope = global_scope()
+    for variable in chosen:
+        if not scope.has(variable.name):
+            raise NotInitialisedError(
+                variable.name,
+                f"{variable.name!r} cannot be saved: it has no value; run the startup program first",
+            )
+    if filename is None:
+        for variable in chosen:
+            with _complete(folder / variable.name) as stream:
+                _write(stream, scope.get(variable.name))
+    else:
+        with _complete(folder / filename) as stream:
+            for variable in sorted(chosen, key=lambda each: each.name):
+                _write(stream, scope.get(variable.name))
+
+
+def load_vars(
+    executor: Executor,
+    dirname: str | os.PathLike[str],
+    main_program: Program | None = None,
+    vars: Sequence[Variable] | None = None,
+    predicate: _Predicate | None = None,
+    filename: str | None = None,
+) -> None:
+    """Read variables into the global scope; arguments as in `save_vars`.
+
+    Raises:
+        ModelFileError: a file is missing, damaged, or holds a value of another shape or dtype; then nothing
+            is changed.
+    """
+    chosen = _chosen(main_program, vars, predicate)
+    folder = Path(dirname)
+    values: dict[str, Any] = {}
+    if filename is None:
+        for variable in chosen:
+            values[variable.name] = _only(folder / variable.name, variable)
+    else:
+        with _opened(folder / filename) as stream:
+            for variable in sorted(chosen, key=lambda each: each.name):
+                values[variable.name] = _read(stream, variable)
+            _at_end(stream, folder / filename)
+    scope = global_scope()
+    for name, value in values.items():
+        scope.set(name, value)
+
+
+def write_value(path: str | os.PathLike[str], value: Any) -> None:
+    """Write one value, an array or selected rows, to a file that appears when it is complete."""
+    with _complete(Path(path)) as stream:
+        _write(stream, value)
+
+
+def read_value(path: str | os.PathLike[str], variable: Variable) -> Any:
+    """Read a file that holds one value, which must be as a variable says.
+
+    Raises:
+        ModelFileError: it is missing, damaged, or holds a value of another shape or dtype.
+    """
+    return _only(Path(path), variable)
+
+
+def write_rows(
+    path: str | os.PathLike[str],
+    shape: tuple[int, int],
+    height: int,
+    rows: Iterable[npt.NDArray[np.int64]],
+    values: Iterable[npt.NDArray[np.float32]],
+) -> None:
+    """Write selected rows that come in blocks, as `write_value` does; see `tensor_file.write_row_blocks`."""
+    with _complete(Path(path)) as stream:
+        write_row_blocks(stream, shape, height, rows, values)
+
+
+class _Transfer(Protocol):
+    def __call__(
+        self,
+        executor: Executor,
+        dirname: str | os.PathLike[str],
+        main_program: Program | None = None,
+        filename: str | None = None,
+    ) -> None: ...
+
+
+def _all_that(predicate: _Predicate, move: Callable[..., None], name: str, doc: str) -> _Transfer:
+    """Return what saves or loads all variables that a predicate takes."""
+
+    def transfer(
+        executor: Executor,
+        dirname: str | os.PathLike[str],
+        main_program: Program | None = None,
+        filename: str | None = None,
+    ) -> None:
+        move(executor, dirname, main_program, None, predicate, filename)
+
+    transfer.__name__ = transfer.__qualname__ = name
+    transfer.__doc__ = doc
+    return transfer
+
+
+_KEPT = "all that is kept from run to run: parameters, what optimizers keep, rates"
+save_params = _all_that(is_parameter, save_vars, "save_params", "Save all parameters; see `save_vars`.")
+load_params = _all_that(is_parameter, load_vars, "load_params", "Load all parameters; see `load_vars`.")
+save_persistables = _all_that(
+    is_persistable, save_vars, "save_persistables", f"Save {_KEPT}; see `save_vars`."
+)
+load_persistables = _all_that(
+    is_persistable, load_vars, "load_persistables", f"Load {_KEPT}; see `load_vars`."
+)
+
+
+def _chosen(
+    program: Program | None, variables: Sequence[Variable] | None, predicate: _Predicate | None
+) -> list[Variable]:
+    program = program or default_main_program()
+    if not isinstance(program, Program):
+        raise FluidTypeError(f"main_program: expected a Program, got {program!r}")
+    if variables is not None:
+        block = program.global_block()
+        return [block.var(each) if isinstance(each, str) else each for each in variables]
+    wanted = predicate or is_persistable
+    found: Iterable[Any] = program.list_vars()
+    return [each for each in found if isinstance(each, Variable) and wanted(each) and each.type not in _NEVER]
+
+
+def _write(stream: BinaryIO, value: Any) -> None:
+    if isinstance(value, SelectedRows):
+        write_selected_rows(stream, value)
+    else:
+        write_tensor(stream, value)
+
+
+def _read(stream: BinaryIO, variable: Variable) -> Any:
+    if variable.type == VarType.SELECTED_ROWS:
+        return read_selected_rows(stream, variable.name)
+    value = read_tensor(stream, variable.name)
+    known = len(value.shape) == len(variable.shape) and all(
+        want in (-1, got) for got, want in zip(value.shape, variable.shape, strict=True)
+    )
+    if not known or value.dtype != variable.dtype:
+        raise ModelFileError(
+            f"the file of {variable.name!r} holds {tuple(value.shape)} {value.dtype}, the program says "
+            f"{variable.shape} {variable.dtype}"
+        )
+    return value
+
+
+def _only(path: Path, variable: Variable) -> Any:
+    with _opened(path) as stream:
+        value = _read(stream, variable)
+        _at_end(stream, path)
+    return value
+
+
+def _at_end(stream: BinaryIO, path: Path) -> None:
+    rest = len(stream.read(1))
+    if rest:
+        raise ModelFileError(f"{path} goes on after the last variable: it belongs to another program")
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO]:
+    try:
+        stream = path.open("rb")
+    except OSError as error:
+        raise ModelFileError(f"{path} cannot be read: {error.strerror}") from error
+    with stream:
+        yield stream
+
+
+@contextmanager
+def _complete(path: Path) -> Iterator[BinaryIO]:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        with partial.open("wb") as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)

@@ -1,0 +1,275 @@
+# SPDX-License-Identifier: Apache-2.0
+"""DataParallel: runs a program's passes on several places at once and its updates once.
+
+Each place computes the gradients of its part of the batch, on a thread with an executor of its own. They are
+summed in the order of the places, so that runs are reproducible; since the loss's gradient is 1/ranks, the sum
+is the mean. What a pass itself writes, such as the moving means of batch norm, is kept a place; the scope has
+those of place 0.
+
+Several trainers sum their gradients too, while the pass that computes them goes on where there is one place; or each
+updates its own parameters, and these are averaged. They begin with the values of trainer 0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+from paddle import graph
+from paddle.fluid.errors import FluidError
+from paddle.fluid.parallel.buckets import Bucket, bucketed
+from paddle.fluid.parallel.feed_split import joined, split_feed
+from paddle.fluid.parallel.gradient_exchange import GradientExchange
+from paddle.fluid.parallel.local_steps import LocalSteps
+from paddle.fluid.parallel.posting import posting
+from paddle.fluid.parallel.ranks import agree_on, begin_equal, check_ranks, group_of, local_steps
+from paddle.fluid.parallel.strategies import BuildStrategy, GradientScaleStrategy
+from paddle.fluid.program.operator import Operator, OpRole
+from paddle.fluid.program.program import Program
+from paddle.fluid.remote.switchboard import Switchboard
+from paddle.fluid.run.places import CUDAPlace, Place
+from paddle.fluid.run.scope import Scope
+from paddle.ops.base.registry import GRAD
+from paddle.ops.base.selected_rows import SelectedRows, concatenated
+
+_REDUCED = "@REDUCED"
+# What runs once, with the gradients of all places; also their way to parameter servers.
+_UPDATING = (
+    OpRole.OPTIMIZE,
+    OpRole.LR_SCHED,
+    OpRole.LR_SCHED | OpRole.OPTIMIZE,
+    OpRole.RPC,
+    OpRole.DIST,
+)
+
+
+class DataParallel:
+    """One program over several places. Not thread-safe."""
+
+    def __init__(
+        self,
+        program: Program,
+        places: Sequence[Place],
+        strategy: BuildStrategy,
+        loss_name: str | None = None,
+        remote: Switchboard | None = None,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            program: with its backward pass and updates, or without.
+            places: one, or several on the processor.
+            strategy: how many trainers there are, and what the loss's gradient is.
+            loss_name: the loss, where a program has several.
+            remote: what connects with parameter servers; None: one of its own.
+
+        Raises:
+            RunError: there are several trainers and nobody said where.
+            FluidError: there are several GPUs, or the number of trainers is another one.
+        """
+        check_ranks(program, strategy)
+        if len(places) > 1 and any(isinstance(place, CUDAPlace) for place in places):
+            raise FluidError(
+                f"{len(places)} GPUs in one process: start one process a GPU with paddle.distributed.launch"
+            )
+        self._places = list(places)
+        self._exchange: GradientExchange | None = None
+        self._local: LocalSteps | None = None
+        self._met: Scope | None = None
+        self._buckets: list[Bucket] = []
+        self._remote = remote or Switchboard()
+        self._executors = [graph.Executor(place.device(), self._remote) for place in places]
+        self._scopes: list[graph.Scope] = []
+        self._base: Scope | None = None
+        self._source, self._strategy, self._loss = program, strategy, loss_name
+        self._version = -1
+        self._compile()
+
+    @property
+    def device_count(self) -> int:
+        """How many places there are."""
+        return len(self._places)
+
+    def run(
+        self, feeds: Sequence[Mapping[str, Any]] | Mapping[str, Any], fetches: Sequence[str], scope: Scope
+    ) -> list[Any]:
+        """Run once and return the fetched values: those of the passes joined over places.
+
+        Args:
+            feeds: a feed for each place, or one that is split over them.
+            fetches: names.
+            scope: holds the persistable variables.
+
+        Raises:
+            FluidError: there are not as many feeds as places.
+        """
+        if self._version != self._source.version:
+            self._compile()
+        parts = split_feed(feeds, self.device_count) if isinstance(feeds, Mapping) else list(feeds)
+        if len(parts) != self.device_count:
+            raise FluidError(f"expected a feed for each of {self.device_count} places, got {len(parts)}")
+        self._meet(scope)
+        with self._remote.connected(self._source):
+            return self._step(parts, fetches, scope)
+
+    def average(self, scope: Scope) -> None:
+        """Wait until all trainers call this or have ended; then all have the same parameters, and may go on.
+
+        Trainers that sum gradients have them anyway: nothing happens.
+
+        Raises:
+            CollectiveError: a trainer is lost, differs or is late.
+        """
+        self._meet(scope)
+        if self._local is not None:
+            self._local.average(scope)
+
+    def _step(self, parts: Sequence[Mapping[str, Any]], fetches: Sequence[str], scope: Scope) -> list[Any]:
+        early = [name for name in fetches if name in self._computed or name not in self._updated]
+        late = [name for name in fetches if name not in early]
+        taken = [] if self._posts else self._grads
+        try:
+            results = self._passes(parts, [*early, *taken], scope)
+        except Exception as error:
+            if self._exchange is not None:
+                self._exchange.abandon(error)
+            raise
+        values = {name: joined([each[at] for each in results]) for at, name in enumerate(early)}
+        if self._updates.global_block().ops:
+            sums = {
+                name: _total([each[len(early) + at] for each in results]) for at, name in enumerate(taken)
+            }
+            fed = {name + _REDUCED: value for name, value in self._over_trainers(sums).items()}
+            late_values = self._executors[0].run(self._updates, fed, late, scope)
+            values.update(zip(late, late_values, strict=True))
+            if self._local is not None:
+                self._local.step(scope)
+        return [values[name] for name in fetches]
+
+    def _meet(self, scope: Scope) -> None:
+        """Connect with the other trainers before the first step in a scope."""
+        if self._strategy.num_trainers == 1 or not self._grads or scope is self._met:
+            return
+        if self._source._averaging is not None:
+            self._local = local_steps(self._source, self._strategy, scope)
+            self._met = scope
+            return
+        group = group_of(self._source, self._strategy, scope, self._places[0].device())
+        agree_on(self._source, group)
+        begin_equal(self._source, group, scope)
+        if self._exchange is not None:
+            self._exchange.close()
+        self._exchange = GradientExchange(group, self._buckets)
+        self._met = scope
+
+    def _over_trainers(self, sums: dict[str, Any]) -> Mapping[str, Any]:
+        if self._exchange is None:
+            return sums
+        if not self._posts:
+            for number, bucket in enumerate(self._buckets):
+                self._exchange.post(number, [sums[name] for name in bucket.names])
+        return self._exchange.finish()
+
+    def _post(self, number: int, values: Sequence[Any]) -> None:
+        assert self._exchange is not None
+        self._exchange.post(number, values)
+
+    def _compile(self) -> None:
+        self._version = self._source.version
+        summing = self._strategy.num_trainers if self._source._averaging is None else 1
+        ranks = summing * self.device_count
+        self._pass, self._updates = self._source.clone(), self._source.clone()
+        ops = [op for op in self._source.global_block().ops if isinstance(op, Operator)]
+        updates = [op for op in ops if op.role in _UPDATING]
+        passes = [op for op in ops if op.role not in _UPDATING]
+        self._updates.global_block().ops = list(updates)
+        self._computed = {name for op in passes for name in op.output_names}
+        self._updated = {name for op in updates for name in op.output_names}
+        read = {name for op in updates for name in op.input_names}
+        self._grads = sorted(name for name in read & self._computed if not self._is_kept(name))
+        self._kept = [name for name in sorted(self._computed) if self._is_kept(name)]
+        self._met = None
+        self._buckets = bucketed(passes, set(self._grads), self._sizes())
+        self._posts = summing > 1 and self.device_count == 1 and bool(self._grads)
+        self._pass.global_block().ops = self._posted([self._scaled(op, ranks) for op in passes])
+        # Under another name, since decay may write the gradient, and what is fed is not computed.
+        block = self._updates.global_block()
+        for name in self._grads:
+            grad = block.var(name)
+            fed = block.create_var(name + _REDUCED, grad.shape, grad.dtype, lod_level=grad.lod_level)
+            block._prepend_op("assign", {"X": fed}, {"Out": grad})
+        self._pass.touch()
+        self._updates.touch()
+
+    def _posted(self, passes: list[graph.Operator]) -> list[graph.Operator]:
+        """Return the pass with a posting behind the last gradient of each bucket."""
+        if not self._posts:
+            return passes
+        by_place = {bucket.after: (number, bucket) for number, bucket in enumerate(self._buckets)}
+        ops: list[graph.Operator] = []
+        for at, op in enumerate(passes):
+            ops.append(op)
+            if at in by_place:
+                number, bucket = by_place[at]
+                ops.append(posting(bucket.names, partial(self._post, number)))
+        return ops
+
+    def _sizes(self) -> dict[str, int]:
+        block = self._source.global_block()
+        shapes = {name: block.var(name) for name in self._grads}
+        return {
+            name: each.dtype.itemsize * math.prod(each.shape)
+            for name, each in shapes.items()
+            if -1 not in each.shape
+        }
+
+    def _is_kept(self, name: str) -> bool:
+        variable = self._source.global_block().find(name)
+        return variable is not None and variable.persistable
+
+    def _scaled(self, op: Operator, ranks: int) -> graph.Operator:
+        """Return the operator that starts the backward pass with the gradient that the strategy says."""
+        starts = op.role == OpRole.BACKWARD | OpRole.LOSS and op.type == "fill_constant"
+        ours = self._loss is None or op.output_names == (self._loss + GRAD,)
+        scale = self._strategy.gradient_scale_strategy
+        if starts and ours and scale == GradientScaleStrategy.CoeffNumDevice and ranks > 1:
+            return op.with_attrs(value=1.0 / ranks)
+        return op
+
+    def _passes(
+        self, parts: Sequence[Mapping[str, Any]], fetches: list[str], scope: Scope
+    ) -> list[list[Any]]:
+        scopes = self._own_scopes(scope)
+        if self.device_count == 1:
+            return [self._executors[0].run(self._pass, parts[0], fetches, scope)]
+        with ThreadPoolExecutor(self.device_count, thread_name_prefix="places") as threads:
+            runs = [
+                threads.submit(executor.run, self._pass, part, fetches, own)
+                for executor, part, own in zip(self._executors, parts, scopes, strict=True)
+            ]
+            return [run.result() for run in runs]
+
+    def _own_scopes(self, scope: Scope) -> list[graph.Scope]:
+        """Return a scope for each place; all but the first have copies of what a pass writes."""
+        if self._base is not scope:
+            self._base = scope
+            self._scopes = [scope, *(graph.Scope(scope) for _ in self._places[1:])]
+        for own in self._scopes[1:]:
+            for name in self._kept:
+                if name not in own.names() and scope.has(name):
+                    own.set(name, scope.get(name).copy())
+        return self._scopes
+
+
+def _total(values: list[Any]) -> Any:
+    if len(values) == 1:
+        return values[0]
+    if all(isinstance(value, SelectedRows) for value in values):
+        return concatenated(values)
+    total = values[0]
+    for value in values[1:]:
+        total = total + value
+    return total

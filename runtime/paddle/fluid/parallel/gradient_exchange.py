@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""GradientExchange: sums buckets of gradients over ranks while the backward pass goes on.
+
+The pass posts each bucket as soon as its last gradient is there; a thread sums them one after the other. The last
+bucket of a step is summed by the pass's own thread: nothing is left to do meanwhile. Dense gradients are copied
+into buffers that live as long as the exchange; selected rows are gathered, in the order of the ranks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import weakref
+from collections.abc import Mapping, Sequence
+from queue import SimpleQueue
+from typing import Any
+
+from paddle.backend import Device, to_host
+from paddle.collective.errors import CollectiveError
+from paddle.collective.ranks import Ranks
+from paddle.fluid.parallel.buckets import Bucket
+from paddle.ops.base.selected_rows import SelectedRows
+
+
+class GradientExchange:
+    """The sums of one program's steps. One thread at a time."""
+
+    def __init__(self, group: Ranks, buckets: Sequence[Bucket]) -> None:
+        self._group = group
+        self._parcels = [_Parcel(bucket.names, group.device) for bucket in buckets]
+        self._posted = self._pending = 0
+        self._work: SimpleQueue[_Parcel | None] = SimpleQueue()
+        self._done: SimpleQueue[BaseException | None] = SimpleQueue()
+        if len(buckets) > 1:
+            thread = threading.Thread(
+                target=_sum_posted, args=(group, self._work, self._done), name="gradients", daemon=True
+            )
+            thread.start()
+            self._finalizer = weakref.finalize(self, _end, self._work, thread)
+
+    def post(self, number: int, values: Sequence[Any]) -> None:
+        """Take the gradients of a bucket; buckets come in their order."""
+        parcel = self._parcels[number]
+        parcel.fill(values)
+        self._posted = number + 1
+        if self._posted < len(self._parcels):
+            self._pending += 1
+            self._work.put(parcel)
+
+    def finish(self) -> Mapping[str, Any]:
+        """Return the sums by name; arrays change with the next step.
+
+        Raises:
+            CollectiveError: a rank is lost, differs or is late.
+        """
+        self._wait_for_thread()
+        sums: dict[str, Any] = {}
+        if self._parcels:
+            self._parcels[-1].sum(self._group)
+        self._posted = 0
+        for parcel in self._parcels:
+            sums.update(parcel.values)
+        return sums
+
+    def abandon(self, error: BaseException) -> None:
+        """End the group if other ranks wait for the rest of a step that failed here."""
+        if self._posted:
+            with contextlib.suppress(Exception):  # what was posted is summed first: the thread has the group
+                self._wait_for_thread()
+            self._group.fail(
+                CollectiveError(
+                    f"rank {self._group.rank} failed in the middle of a step: {error}", self._group.rank
+                )
+            )
+
+    def close(self) -> None:
+        """End the thread."""
+        if len(self._parcels) > 1:
+            self._finalizer()
+
+    def _wait_for_thread(self) -> None:
+        errors = [self._done.get() for _ in range(self._pending)]
+        self._pending = 0
+        for error in errors:
+            if error is not None:
+                raise error
+
+
+class _Parcel:
+    """One bucket's values of one step."""
+
+    def __init__(self, names: Sequence[str], device: Device) -> None:
+        self._names, self._device = tuple(names), device
+        self._buffers: dict[str, Any] = {}
+        self.values: dict[str, Any] = {}
+
+    def fill(self, values: Sequence[Any]) -> None:
+        for name, value in zip(self._names, values, strict=True):
+            if isinstance(value, SelectedRows):
+                self.values[name] = value
+                continue
+            held = self._buffers.get(name)
+            if held is None or held.shape != value.shape or held.dtype != value.dtype:
+                held = self._buffers[name] = self._device.module().empty(value.shape, value.dtype)
+            held[...] = value if self._device.is_gpu else to_host(value)
+            self.values[name] = held
+
+    def sum(self, group: Ranks) -> None:
+        by_dtype: dict[Any, list[Any]] = {}
+        for name in self._names:
+            value = self.values[name]
+            if isinstance(value, SelectedRows):
+                self.values[name] = _gathered(group, value)
+            else:
+                by_dtype.setdefault(value.dtype, []).append(value)
+        for arrays in by_dtype.values():
+            group.all_reduce(arrays)
+
+
+def _gathered(group: Ranks, mine: SelectedRows) -> SelectedRows:
+    xp = group.device.module()
+    rows, values = group.all_gather(mine.rows), group.all_gather(mine.values)
+    return SelectedRows(xp.concatenate(rows), xp.concatenate(values), mine.height)
+
+
+def _sum_posted(
+    group: Ranks, work: SimpleQueue[_Parcel | None], done: SimpleQueue[BaseException | None]
+) -> None:
+    while (parcel := work.get()) is not None:
+        try:
+            with group.device.active():
+                parcel.sum(group)
+        except Exception as error:  # noqa: BLE001 - raised again where the step is finished
+            done.put(error)
+        else:
+            done.put(None)
+
+
+def _end(work: SimpleQueue[_Parcel | None], thread: threading.Thread) -> None:
+    work.put(None)
+    thread.join(timeout=10.0)

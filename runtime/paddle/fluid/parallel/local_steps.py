@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""LocalSteps: trainers that update their own parameters, and average them instead of summing gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from paddle.backend import Array
+from paddle.collective import Averages, Group
+from paddle.fluid.errors import FluidError
+from paddle.fluid.parallel.averaging import Averaging
+from paddle.fluid.program.operator import Operator, OpRole
+from paddle.fluid.program.program import Program
+from paddle.fluid.run.scope import Scope
+
+
+class LocalSteps:
+    """The averages of one program's parameters in one scope.
+
+    Attributes:
+        program: that is trained.
+    """
+
+    def __init__(self, program: Program, group: Group, scope: Scope) -> None:
+        """Start, with the values of trainer 0.
+
+        Raises:
+            FluidError: the program has no parameters that are trained.
+        """
+        averaging = program._averaging
+        assert isinstance(averaging, Averaging)
+        self.program = program
+        self._params = _trained(program)
+        if not self._params:
+            raise FluidError(
+                "there is nothing to average: the program updates no parameter; call minimize first"
+            )
+        self._states = _written(program, scope, self._params)
+        self._averages = Averages(
+            group,
+            _values(scope, self._params),
+            _values(scope, self._states),
+            k_steps=averaging.k_steps,
+            waits=averaging.waits,
+        )
+
+    def step(self, scope: Scope) -> None:
+        """Note that the updates have run.
+
+        Raises:
+            CollectiveError: a trainer is lost, differs or is late.
+        """
+        self._averages.step(_values(scope, self._params))
+
+    def average(self, scope: Scope) -> None:
+        """Wait until all trainers call this or have ended, and give all the same parameters and states.
+
+        Raises:
+            CollectiveError: a trainer is lost, differs or is late.
+        """
+        self._averages.settle(_values(scope, self._params), _values(scope, self._states))
+
+
+def _trained(program: Program) -> list[str]:
+    ops = [op for op in program.global_block().ops if isinstance(op, Operator)]
+    names = {op.role_vars[0] for op in ops if op.role == OpRole.OPTIMIZE and op.role_vars}
+    return sorted(names)
+
+
+def _written(program: Program, scope: Scope, params: Sequence[str]) -> list[str]:
+    """Return what else of floating numbers a step changes and keeps: moments, moving means."""
+    block = program.global_block()
+    found = []
+    for name in sorted({name for op in block.ops for name in op.output_names} - set(params)):
+        variable = block.find(name)
+        if (
+            variable is not None
+            and variable.persistable
+            and scope.has(name)
+            and _is_floating(scope.get(name))
+        ):
+            found.append(name)
+    return found
+
+
+def _is_floating(value: object) -> bool:
+    is_array = isinstance(value, np.ndarray) or hasattr(value, "get")
+    return is_array and getattr(getattr(value, "dtype", None), "kind", "") == "f"
+
+
+def _values(scope: Scope, names: Sequence[str]) -> list[Array]:
+    return [scope.get(name) for name in names]

@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The group of trainers that a scope's programs belong to, and what they agree on before the first step.
+
+The group is kept in the scope: all programs that train in one scope share it, and it ends with the scope.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from paddle import collective
+from paddle.backend import Array, Device, from_host, to_host
+from paddle.collective.nccl import NcclRanks
+from paddle.collective.ranks import Ranks
+from paddle.env import JobEnvironment
+from paddle.fluid.errors import FluidError, RunError
+from paddle.fluid.parallel.local_steps import LocalSteps
+from paddle.fluid.parallel.strategies import BuildStrategy
+from paddle.fluid.program.program import Program
+from paddle.fluid.run.scope import Scope
+
+_KEPT, _AVERAGED = "@TRAINERS@", "@AVERAGES@"
+
+
+def check_ranks(program: Program, strategy: BuildStrategy) -> None:
+    """Check that a program's trainers are those of the strategy, and that they can be found.
+
+    Raises:
+        FluidError: numbers do not fit.
+        RunError: nobody said where the other trainers are.
+    """
+    count, rank = strategy.num_trainers, strategy.trainer_id
+    endpoints = program._trainers_endpoints
+    if endpoints and len(endpoints) != count:
+        raise FluidError(f"num_trainers is {count}, the program was transpiled for {len(endpoints)} trainers")
+    if not 0 <= rank < count:
+        raise FluidError(f"trainer_id: expected 0 to {count - 1}, got {rank}")
+    if count > 1 and len(_endpoints(program, strategy)) != count:
+        raise RunError(
+            f"{count} trainers need to know each other's endpoints: transpile the program with mode='nccl2', or set "
+            "PADDLE_TRAINER_ENDPOINTS"
+        )
+
+
+def group_of(program: Program, strategy: BuildStrategy, scope: Scope, device: Device) -> Ranks:
+    """Return the group; the first time all trainers meet.
+
+    Args:
+        program: that is trained.
+        strategy: says how many trainers there are, and which this is.
+        scope: keeps the group.
+        device: where the program runs: on GPUs NCCL sums.
+
+    Raises:
+        CollectiveError: not all trainers came.
+        FluidError: the scope's trainers average parameters for another program.
+    """
+    if scope.has(_KEPT):
+        group: Ranks = scope.get(_KEPT)
+        if isinstance(group, Ranks):
+            return group
+    if scope.has(_AVERAGED):
+        raise _two_ways()
+    membership = _membership(program, strategy)
+    if device.is_gpu and strategy.num_trainers > 1:
+        group = NcclRanks(collective.connect_group(membership), device, membership.timeout_s)
+    else:
+        group = collective.connect(membership)
+    scope.set(_KEPT, group)
+    return group
+
+
+def local_steps(program: Program, strategy: BuildStrategy, scope: Scope) -> LocalSteps:
+    """Return what averages a program's parameters in a scope; the first time all trainers meet.
+
+    Raises:
+        CollectiveError: not all trainers came, or one has another program.
+        FluidError: the scope is another program's.
+        RunError: trainers should go through MPI.
+    """
+    if scope.has(_AVERAGED):
+        steps: LocalSteps = scope.get(_AVERAGED)
+        if steps.program is not program:
+            raise _two_ways()
+        return steps
+    if scope.has(_KEPT):
+        raise _two_ways()
+    membership = _membership(program, strategy)
+    if membership.way == "mpi":
+        raise RunError(
+            "trainers that average parameters go through TCP and shared memory, and PADDLE_COLLECTIVE_WAY is 'mpi': "
+            "leave it out, or train with sync_mode=True and k_steps=1"
+        )
+    group = collective.connect_group(membership)
+    agree_on(program, group)
+    begin_equal(program, group, scope)
+    steps = LocalSteps(program, group, scope)
+    scope.set(_AVERAGED, steps)
+    return steps
+
+
+def agree_on(program: Program, group: Ranks) -> None:
+    """Check that all ranks train the same program.
+
+    Raises:
+        PeerDiffers: one does not.
+    """
+    group.agree("sync_mode or k_steps", str(program._averaging))
+    block = program.global_block()
+    lines = [op.describe() for op in block.ops if op.type != "gen_nccl_id"]
+    kept = [each for each in block.vars.values() if each.persistable]
+    lines += [f"{each.name} {each.shape} {each.dtype}" for each in sorted(kept, key=lambda one: one.name)]
+    group.agree("program", "\n".join(lines))
+
+
+def begin_equal(program: Program, group: Ranks, scope: Scope) -> None:
+    """Give all ranks rank 0's values of what the program keeps between steps."""
+    by_dtype: dict[str, list[str]] = {}
+    for name, variable in sorted(program.global_block().vars.items()):
+        if variable.persistable and scope.has(name) and hasattr(scope.get(name), "dtype"):
+            value = scope.get(name)
+            if isinstance(value, np.ndarray) or hasattr(value, "get"):
+                by_dtype.setdefault(str(value.dtype), []).append(name)
+    for dtype in sorted(by_dtype):
+        names = by_dtype[dtype]
+        xp = group.device.module()
+        values = [xp.ascontiguousarray(_moved(scope.get(name), group.device)) for name in names]
+        group.broadcast(values)
+        for name, value in zip(names, values, strict=True):
+            held: Array = scope.get(name)
+            if held is not value:
+                held[...] = from_host(to_host(value), held)
+
+
+def _two_ways() -> FluidError:
+    return FluidError(
+        "two programs train in this scope, and the trainers of one average its parameters: run each in a scope of its "
+        "own (fluid.scope_guard), or transpile with sync_mode=True and k_steps=1"
+    )
+
+
+def _membership(program: Program, strategy: BuildStrategy) -> collective.Membership:
+    return collective.Membership.of_environment(
+        rank=strategy.trainer_id, endpoints=_endpoints(program, strategy)
+    )
+
+
+def _moved(value: Array, device: Device) -> Array:
+    return value if device.is_gpu and hasattr(value, "get") else from_host(to_host(value), device)
+
+
+def _endpoints(program: Program, strategy: BuildStrategy) -> Sequence[str]:
+    return (
+        program._trainers_endpoints or strategy.trainers_endpoints or JobEnvironment.read().trainer_endpoints
+    )

@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Block: the core's, with the surgery that backward passes and transpilers do.
+
+An operator that is appended takes the role and the name scope that its program is in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+import numpy.typing as npt
+
+from paddle import graph
+from paddle.fluid.errors import FluidError, FluidTypeError
+from paddle.fluid.program.operator import OP_ROLE, OP_ROLE_VAR, Operator
+from paddle.fluid.program.var_type import VarType
+from paddle.fluid.program.variable import Parameter, Variable
+from paddle.graph.block import Name
+
+if TYPE_CHECKING:
+    from paddle.fluid.initializer import Initializer
+
+Names = Mapping[str, Name | Sequence[Name] | None]
+
+
+class Block(graph.Block):
+    """Variables by name and operators in order."""
+
+    variable_class: ClassVar[type[graph.Variable]] = Variable
+    parameter_class: ClassVar[type[graph.Parameter]] = Parameter
+    operator_class: ClassVar[type[graph.Operator]] = Operator
+
+    def var(self, name: str) -> Variable:
+        """Return the block's own variable of that name.
+
+        Raises:
+            FluidTypeError: the name is no string.
+            UnknownVariableError: there is none; also a ValueError.
+        """
+        if not isinstance(name, str):
+            raise FluidTypeError(f"a variable's name must be a string, got {name!r} ({type(name).__name__})")
+        return cast(Variable, super().var(name))
+
+    def create_var(
+        self,
+        name: str | None = None,
+        shape: Sequence[int] | None = None,
+        dtype: npt.DTypeLike | VarType | None = None,
+        persistable: bool = False,
+        stop_gradient: bool = False,
+        lod_level: int = 0,
+        type: VarType = VarType.LOD_TENSOR,
+        is_data: bool = False,
+        initializer: Initializer | None = None,
+    ) -> Variable:
+        """Add a variable, or return the one that is there if it is described alike.
+
+        Args:
+            name: None makes one up.
+            shape: -1 stands for the batch; None until an operator says it.
+            dtype: name, numpy dtype or number; None is float32.
+            persistable: keep it in the scope from run to run.
+            stop_gradient: let no gradient through.
+            lod_level: depth of its sequences.
+            type: what it is.
+            is_data: whether it is fed.
+            initializer: appended at once, to this block.
+        """
+        number = VarType.of("float32" if dtype is None else dtype)
+        made = super().create_var(name, shape or (), number.numpy, persistable, stop_gradient, lod_level)
+        variable = cast(Variable, made)
+        variable.type, variable.is_data = VarType(type), variable.is_data or is_data
+        if initializer is not None:
+            initializer(variable, self)
+        return variable
+
+    def create_parameter(  # type: ignore[override]
+        self,
+        name: str,
+        shape: Sequence[int],
+        dtype: npt.DTypeLike = "float32",
+        trainable: bool = True,
+        initializer: Initializer | None = None,
+        attributes: Mapping[str, object] | None = None,
+    ) -> Parameter:
+        """Add a parameter to block 0, or return the one that is there if it is described alike.
+
+        Args:
+            name: unique in the program.
+            shape: all sizes known.
+            dtype: of its values.
+            trainable: whether it gets a gradient.
+            initializer: applied to block 0, unless an operator there writes the parameter already.
+            attributes: what optimizers are to know of it, see `ParamAttr.attributes`.
+        """
+        block = cast(Block, self.program.global_block())
+        made = graph.Block.create_parameter(block, name, shape, dtype, trainable, None, **(attributes or {}))
+        parameter = cast(Parameter, made)
+        if initializer is not None and not any(name in op.output_names for op in block.ops):
+            initializer(parameter, block)
+        return parameter
+
+    def append_op(
+        self,
+        type: str,
+        inputs: Names | None = None,
+        outputs: Names | None = None,
+        attrs: Mapping[str, object] | None = None,
+    ) -> Operator:
+        """Add an operator at the end; see the core."""
+        return self._insert_op(len(self.ops), type, inputs, outputs, attrs)
+
+    def _prepend_op(self, type: str, *slots_and_attrs: Any, **named: Any) -> Operator:
+        """Add an operator at the beginning; arguments as in `append_op`."""
+        return self._insert_op(0, type, *slots_and_attrs, **named)
+
+    def _insert_op(
+        self,
+        index: int,
+        type: str,
+        inputs: Names | None = None,
+        outputs: Names | None = None,
+        attrs: Mapping[str, object] | None = None,
+    ) -> Operator:
+        """Add an operator before the one at `index`."""
+        given = {name: value for name, value in (attrs or {}).items() if value is not None}
+        op = cast(Operator, self.insert_op(index, type, _given(inputs), _given(outputs), self._common(given)))
+        for name in op.output_names:
+            written = self.find(name)
+            if isinstance(written, Variable):
+                written.op = op
+        return op
+
+    def _remove_op(self, index: int) -> None:
+        del self.ops[index]
+        self.program.touch()
+
+    def _replace_op(self, index: int, op: graph.Operator) -> None:
+        self.ops[index] = op
+        self.program.touch()
+
+    def _slice_ops(self, start: int, end: int) -> list[graph.Operator]:
+        return self.ops[start:end]
+
+    def _remove_var(self, name: str) -> None:
+        del self.vars[name]
+        self.program.touch()
+
+    def _rename_var(self, old: str, new: str) -> Variable:
+        """Rename a variable here and in all operators of this block, and return it."""
+        variable = self.var(old)
+        if new in self.vars:
+            raise FluidError(f"{old!r} cannot be renamed to {new!r}: the block has a variable of that name")
+        self.vars = {new if name == old else name: each for name, each in self.vars.items()}
+        variable.name = new
+        self.ops = [_renamed(op, old, new) for op in self.ops]
+        self.program.touch()
+        return variable
+
+    def _clone_variable(self, var: graph.Variable, force_persistable: bool = True) -> Variable:
+        """Add a variable described like one of another block."""
+        kind = getattr(var, "type", VarType.LOD_TENSOR)
+        bare = kind in (VarType.STEP_SCOPES, VarType.RAW)
+        return self.create_var(
+            var.name,
+            None if bare else var.shape,
+            None if bare else var.dtype,
+            persistable=var.persistable or (force_persistable and not bare),
+            lod_level=0 if bare or kind == VarType.SELECTED_ROWS else var.lod_level,
+            type=kind,
+            is_data=getattr(var, "is_data", False),
+        )
+
+    def _find_var_recursive(self, name: str) -> Variable | None:
+        return cast("Variable | None", self.find(name))
+
+    def _var_recursive(self, name: str) -> Variable:
+        return cast(Variable, self.reach(name))
+
+    def is_sparse(self, name: str) -> bool:
+        """Return whether a variable is selected rows."""
+        found = self.find(name)
+        return isinstance(found, Variable) and found.type == VarType.SELECTED_ROWS
+
+    def iter_parameters(self) -> Iterator[Parameter]:
+        """Yield the parameters in the order of their creation."""
+        return iter(cast("list[Parameter]", self.all_parameters()))
+
+    def _common(self, attrs: dict[str, object]) -> dict[str, object]:
+        role, role_vars, scope = getattr(self.program, "op_context", (0, (), "/"))
+        if role:
+            attrs.setdefault(OP_ROLE, role)
+        if role_vars:
+            attrs.setdefault(OP_ROLE_VAR, role_vars)
+        if scope != "/":
+            attrs.setdefault("op_namescope", scope)
+        return attrs
+
+
+def _given(slots: Names | None) -> dict[str, Any]:
+    """Return the slots without those that are None or hold None."""
+    return {slot: value for slot, value in (slots or {}).items() if value is not None}
+
+
+def _renamed(op: graph.Operator, old: str, new: str) -> graph.Operator:
+    if old not in op.input_names and old not in op.output_names:
+        return op
+
+    def swap(slots: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+        return {slot: tuple(new if name == old else name for name in names) for slot, names in slots.items()}
+
+    return replace(op, inputs=swap(op.inputs), outputs=swap(op.outputs))

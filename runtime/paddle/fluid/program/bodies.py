@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bodies: blocks that are filled inside a `with` and then belong to an operator of the block around them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple, cast
+
+from paddle.fluid.program.block import Block
+from paddle.fluid.program.defaults import default_main_program
+from paddle.fluid.program.var_type import VarType
+from paddle.fluid.program.variable import Variable
+
+
+@contextmanager
+def around(block: Block) -> Iterator[Block]:
+    """Let layers go to the block around another one, which is being filled."""
+    program = block.program
+    program.current_block_idx = block.parent_idx
+    try:
+        yield cast(Block, program.current_block())
+    finally:
+        program.current_block_idx = block.idx
+
+
+def begin() -> Block:
+    """Add a block inside the current one and make it the current one."""
+    return cast(Block, default_main_program().create_block())
+
+
+class Body(NamedTuple):
+    """A block that was filled, as its operator is told of it.
+
+    Attributes:
+        idx: of the block.
+        outer: the block around it, which the operator goes to.
+        reads: what it reads from outside.
+        writes: what it writes of what is outside.
+        kept: those of `writes` that have a value before.
+    """
+
+    idx: int
+    outer: Block
+    reads: list[str]
+    writes: list[str]
+    kept: list[str]
+
+
+def end(block: Block) -> Body:
+    """Make the block around a block the current one again, and return what was filled."""
+    block.program.rollback()
+    outer, written = cast(Block, block.program.current_block()), writes(block)
+    kept = [name for name in written if has_value(outer, name)]
+    return Body(block.idx, outer, reads(block), written, kept)
+
+
+def parent_of(block: Block) -> Block:
+    """Return the block around a block."""
+    return cast(Block, block.program.blocks[block.parent_idx])
+
+
+def reads(block: Block) -> list[str]:
+    """Return what a block reads from outside, in the order it does."""
+    found: dict[str, None] = {}
+    for op in block.ops:
+        found.update((name, None) for name in op.input_names if name not in block.vars)
+    return list(found)
+
+
+def writes(block: Block) -> list[str]:
+    """Return what a block writes of what is outside, in the order it does."""
+    found: dict[str, None] = {}
+    for op in block.ops:
+        found.update((name, None) for name in op.output_names if name not in block.vars)
+    return list(found)
+
+
+def has_value(block: Block, name: str) -> bool:
+    """Return whether a variable has a value when the next operator of a block runs."""
+    around_it: Block | None = block
+    while around_it is not None:
+        if any(name in op.output_names for op in around_it.ops):
+            return True
+        around_it = parent_of(around_it) if around_it.parent_idx >= 0 else None
+    variable = cast("Variable | None", block.find(name))
+    return variable is not None and (variable.persistable or variable.is_data)
+
+
+def scopes(block: Block) -> Variable:
+    """Add the variable that holds how a body ran."""
+    return block.create_var(type=VarType.STEP_SCOPES, stop_gradient=True)

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The programs that layers add to: one that trains, and one that makes first values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from paddle.fluid.errors import FluidTypeError
+from paddle.fluid.program.program import Program
+
+_main: ContextVar[Program] = ContextVar("paddle_main_program")
+_startup: ContextVar[Program] = ContextVar("paddle_startup_program")
+
+
+def default_main_program() -> Program:
+    """Return the program that layers add to."""
+    return _of(_main)
+
+
+def default_startup_program() -> Program:
+    """Return the program that gives parameters their first values."""
+    return _of(_startup)
+
+
+def switch_main_program(program: Program) -> Program:
+    """Make another program the one that layers add to; return the one before."""
+    return _switch(_main, program)
+
+
+def switch_startup_program(program: Program) -> Program:
+    """Make another program the one for first values; return the one before."""
+    return _switch(_startup, program)
+
+
+@contextmanager
+def program_guard(main_program: Program, startup_program: Program | None = None) -> Iterator[None]:
+    """Let layers inside add to other programs.
+
+    Raises:
+        FluidTypeError: an argument is no Program.
+    """
+    for what, program in (("main_program", main_program), ("startup_program", startup_program)):
+        if not isinstance(program, Program) and not (what == "startup_program" and program is None):
+            raise FluidTypeError(f"program_guard: {what} must be a Program, got {program!r}")
+    main = switch_main_program(main_program)
+    startup = switch_startup_program(startup_program) if startup_program is not None else None
+    try:
+        yield
+    finally:
+        switch_main_program(main)
+        if startup is not None:
+            switch_startup_program(startup)
+
+
+def _of(variable: ContextVar[Program]) -> Program:
+    found = variable.get(None)
+    if found is None:
+        found = Program()
+        variable.set(found)
+    return found
+
+
+def _switch(variable: ContextVar[Program], program: Program) -> Program:
+    before = _of(variable)
+    variable.set(program)
+    return before

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Program: the core's, with the roles and the bookkeeping of distributed training."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import ClassVar, Self, cast
+
+from paddle import graph
+from paddle.fluid.files import program_file
+from paddle.fluid.program import name_scopes
+from paddle.fluid.program.block import Block
+from paddle.fluid.program.operator import OpRole
+from paddle.graph.block import Name
+
+# What a transpiler notes on a program; clones have it too.
+_DISTRIBUTED = (
+    "_is_distributed",
+    "_is_chief",
+    "_parameters_on_pservers",
+    "_endpoints",
+    "_ps_endpoint",
+    "_trainers_endpoints",
+    "_averaging",
+    "_distributed_lookup_table",
+    "_connection",
+    "_nccl_comm_num",
+    "_use_hierarchical_allreduce",
+    "_hierarchical_allreduce_inter_nranks",
+    "_hierarchical_allreduce_exter_nranks",
+)
+
+
+class Program(graph.Program):
+    """Blocks of operators; `fluid.default_main_program()` is the one that layers add to."""
+
+    block_class: ClassVar[type[graph.Block]] = Block
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._role: int = OpRole.FORWARD
+        self._role_vars: tuple[str, ...] = ()
+        self._is_distributed = False
+        self._is_chief = False
+        self._parameters_on_pservers: object = None
+        self._endpoints: list[str] = []
+        self._ps_endpoint: str | None = None
+        self._trainers_endpoints: list[str] = []
+        self._averaging: object = None
+        self._distributed_lookup_table: str | None = None
+        self._connection: object = None
+        self._nccl_comm_num = 1
+        self._use_hierarchical_allreduce = False
+        self._hierarchical_allreduce_inter_nranks = 0
+        self._hierarchical_allreduce_exter_nranks = 0
+        self._is_mem_optimized = False
+
+    @property
+    def op_context(self) -> tuple[int, tuple[str, ...], str]:
+        """Role, role variables and name scope of operators that are appended now."""
+        return self._role, self._role_vars, name_scopes.current()
+
+    @property
+    def num_blocks(self) -> int:
+        """How many blocks it has."""
+        return len(self.blocks)
+
+    def global_block(self) -> Block:
+        """Return block 0."""
+        return cast(Block, super().global_block())
+
+    def block(self, index: int) -> Block:
+        """Return the block of that index."""
+        return cast(Block, super().block(index))
+
+    def current_block(self) -> Block:
+        """Return the block that layers add to."""
+        return cast(Block, super().current_block())
+
+    def clone(self, for_test: bool = False) -> Self:
+        """Return an independent copy; see the core. Take the test copy before `minimize`: nothing is removed."""
+        copy = super().clone(for_test)
+        for name in _DISTRIBUTED:
+            setattr(copy, name, getattr(self, name))
+        copy._is_mem_optimized = self._is_mem_optimized
+        return copy
+
+    def to_string(self, throw_on_error: bool = False, with_details: bool = False) -> str:
+        """Return all blocks as text for people."""
+        lines = []
+        for block in self.blocks:
+            lines.append(f"block {block.idx} in {block.parent_idx}:")
+            lines.extend(f"  var {variable!r}" for variable in block.vars.values())
+            lines.extend(
+                f"  {op.describe()}" + (f" {dict(op.attrs)}" if with_details else "") for op in block.ops
+            )
+        return "\n".join(lines)
+
+    def serialize_to_string(self) -> bytes:
+        """Return the program as the original's ProgramDesc."""
+        return program_file.to_bytes(self)
+
+    @staticmethod
+    def parse_from_string(message: bytes) -> Program:
+        """Return the program of a ProgramDesc; parameters come back as persistable variables."""
+        program = Program()
+        program_file.read_into(program, message)
+        return program
+
+    def __str__(self) -> str:
+        return self.to_string()
+
+    def _create_block(self, parent_idx: int | None = None) -> Block:
+        return cast(Block, self.create_block(parent_idx))
+
+    def _rollback(self) -> None:
+        self.rollback()
+
+    def _prune(self, targets: Sequence[Name] | Name) -> Self:
+        return self.prune([targets] if isinstance(targets, (str, graph.Variable)) else targets)
+
+    def _version(self) -> int:
+        return self.version
+
+    def _sync_with_cpp(self) -> None:
+        """Do nothing: there is one description of a program."""
+
+    @contextmanager
+    def _optimized_guard(self, param_and_grads: Sequence[Name]) -> Iterator[None]:
+        """Mark what is appended inside as update of this parameter with this gradient."""
+        names = tuple(each if isinstance(each, str) else each.name for each in param_and_grads)
+        with self._in_role(OpRole.OPTIMIZE, names):
+            yield
+
+    @contextmanager
+    def _lr_schedule_guard(self, is_with_opt: bool = False) -> Iterator[None]:
+        """Mark what is appended inside as part of the learning rate's schedule."""
+        with self._in_role(OpRole.LR_SCHED | (OpRole.OPTIMIZE if is_with_opt else 0), ()):
+            yield
+
+    @contextmanager
+    def _backward_role_guard(self) -> Iterator[None]:
+        """Mark what is appended inside as part of the backward pass."""
+        with self._in_role(OpRole.BACKWARD, ()):
+            yield
+
+    @contextmanager
+    def _in_role(self, role: int, role_vars: tuple[str, ...]) -> Iterator[None]:
+        before = self._role, self._role_vars
+        self._role, self._role_vars = int(role), role_vars
+        try:
+            yield
+        finally:
+            self._role, self._role_vars = before

@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs of trainers and servers have the blocks, names and operators that the original's have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import paddle.fluid as fluid
+from paddle.fluid.program.operator import OpRole
+from paddle.fluid.transpiler import HashName
+from tests.runtime.fluid.transpiled_net import EPS, net, server_blocks, transpiled, types
+
+FORWARD = ["mul", "elementwise_add", "elementwise_sub", "square", "mean"]
+
+
+BACKWARD = ["fill_constant", "mean_grad", "square_grad", "elementwise_sub_grad", "elementwise_add_grad"]
+
+
+def test_a_trainer_sends_each_gradient_when_it_is_there_and_receives_at_the_end() -> None:
+    net()
+    trainer = transpiled().get_trainer_program()
+    assert types(trainer) == [
+        *FORWARD,
+        *BACKWARD,
+        *(
+            "send",
+            "mul_grad",
+            "split_byref",
+            "send",
+            "send_barrier",
+            "recv",
+            "recv",
+            "fetch_barrier",
+            "concat",
+        ),
+    ]
+    assert types(fluid.default_startup_program()) == [
+        *("fill_constant", "fill_constant", "uniform_random"),
+        *("recv", "recv", "fetch_barrier", "concat"),
+    ]
+    block = trainer.global_block()
+    sends = [op for op in block.ops if op.type == "send"]
+    assert sends[0].inputs["X"] == ("fc_b@GRAD.trainer_0",)
+    assert sends[1].inputs["X"] == ("fc_w@GRAD.block0.trainer_0", "fc_w@GRAD.block1.trainer_0")
+    assert sends[1].attrs["epmap"] == (EPS[1], EPS[0])
+    split = next(op for op in block.ops if op.type == "split_byref")
+    assert split.attrs["sections"] == (500, 500)
+    assert split.attrs["op_role"] == OpRole.DIST
+    assert all(op.attrs["op_role"] == OpRole.RPC for op in sends)
+    assert block.var("fc_w.block1").shape == (500, 1000)
+
+
+def test_an_asynchronous_trainer_has_no_barriers_and_no_names_of_its_own() -> None:
+    net()
+    trainer = transpiled(sync_mode=False).get_trainer_program()
+    assert types(trainer) == [
+        *FORWARD,
+        *BACKWARD,
+        *("send", "mul_grad", "split_byref", "send", "recv", "recv", "concat"),
+    ]
+    sends = [op.inputs["X"] for op in trainer.global_block().ops if op.type == "send"]
+    assert sends == [("fc_b@GRAD",), ("fc_w@GRAD.block0", "fc_w@GRAD.block1")]
+
+
+def test_large_blocks_leave_parameters_whole() -> None:
+    net()
+    t = transpiled(fluid.DistributeTranspilerConfig(min_block_size=1048576))
+    assert types(t.get_trainer_program()) == [
+        *FORWARD,
+        *BACKWARD,
+        *("send", "mul_grad", "send", "send_barrier", "recv", "recv", "fetch_barrier"),
+    ]
+    startups = [types(t.get_startup_program(ep)) for ep in EPS]
+    assert startups == [["fill_constant"] * 2, ["fill_constant", "uniform_random"]]
+
+
+def test_a_server_merges_averages_and_updates_each_slice_in_a_block() -> None:
+    net()
+    t = transpiled()
+    program, startup = t.get_pserver_programs(EPS[0])
+    assert server_blocks(t, 0) == [["listen_and_serv"], ["sum", "scale", "sgd"], ["sum", "scale", "sgd"]]
+    assert types(startup) == ["fill_constant", "fill_constant", "uniform_random"]
+    assert startup.global_block().var("fc_w.block1").shape == (500, 1000)
+    assert startup.global_block().ops[2].attrs["shape"] == (500, 1000)
+    serve = program.global_block().ops[0]
+    assert serve.attrs["optimize_blocks"] == (1, 2)
+    assert serve.attrs["Fanin"] == 2
+    assert serve.attrs["grad_to_block_id"] == ("fc_b@GRAD:1", "fc_w@GRAD.block1:2")
+    assert set(serve.inputs["X"]) == {
+        f"{grad}.trainer_{at}" for grad in ("fc_b@GRAD", "fc_w@GRAD.block1") for at in range(2)
+    }
+    assert program.blocks[1].ops[1].attrs["scale"] == 0.5
+
+
+def test_an_asynchronous_server_only_updates() -> None:
+    net()
+    assert server_blocks(transpiled(sync_mode=False), 0) == [["listen_and_serv"], ["sgd"], ["sgd"]]
+
+
+@pytest.mark.parametrize(
+    ("make", "ops"),
+    [
+        (lambda: fluid.optimizer.Adam(0.1), ["adam", "scale", "scale"]),
+        (lambda: fluid.optimizer.RMSProp(0.1), ["rmsprop"]),
+        (lambda: fluid.optimizer.Momentum(0.1, 0.9), ["momentum"]),
+        (
+            lambda: fluid.optimizer.Momentum(0.1, 0.9, regularization=fluid.regularizer.L2Decay(0.1)),
+            ["scale", "sum", "momentum"],
+        ),
+    ],
+)
+def test_a_servers_state_has_the_slices_size(make: Callable[[], Any], ops: list[str]) -> None:
+    net(make)
+    t = transpiled()
+    assert server_blocks(t, 0)[1:] == [["sum", "scale", *ops]] * 2
+    startup = t.get_startup_program(EPS[0])
+    states = [v for v in startup.list_vars() if v.name.startswith("fc_w_") and v.shape != (1,)]
+    assert {state.shape for state in states} == {(500, 1000)}
+
+
+def test_clips_and_decay_run_on_the_server_after_averaging() -> None:
+    attr = fluid.ParamAttr(
+        regularizer=fluid.regularizer.L2Decay(0.1), gradient_clip=fluid.clip.GradientClipByValue(1.0)
+    )
+    net(w_attr=attr)
+    t = transpiled()
+    assert server_blocks(t, 0)[1:] == [
+        ["sum", "scale", "sgd"],
+        ["sum", "scale", "clip", "scale", "sum", "sgd"],
+    ]
+    assert types(t.get_trainer_program()).count("clip") == 0
+
+
+def test_the_learning_rate_is_computed_on_the_server_in_a_block_before_all_others() -> None:
+    net(lambda: fluid.optimizer.SGD(fluid.layers.exponential_decay(1.0, 10, 0.5, staircase=True)))
+    t = transpiled()
+    blocks = server_blocks(t, 0)
+    assert blocks[1] == [
+        *("increment", "cast", "fill_constant", "elementwise_div", "floor"),
+        *("fill_constant", "elementwise_pow", "fill_constant", "elementwise_mul"),
+    ]
+    assert len(blocks) == 4
+    assert "increment" not in types(t.get_trainer_program())
+
+
+def test_cases_of_the_learning_rate_take_their_blocks_along() -> None:
+    net(lambda: fluid.optimizer.SGD(fluid.layers.piecewise_decay([10, 20], [1.0, 0.5, 0.1])))
+    blocks = server_blocks(transpiled(), 0)
+    case = ["fill_constant", "fill_constant", "less_than", "logical_not"]
+    assert blocks[1] == [
+        *("increment", "cast", *case, "conditional_block"),
+        *(*case, "logical_and", "logical_and", "conditional_block", "fill_constant", "conditional_block"),
+    ]
+    assert blocks[2:5] == [["assign"]] * 3
+    assert len(blocks) == 7
+
+
+def test_a_server_without_parameters_has_one_empty_block() -> None:
+    x = fluid.layers.data("x", [1000])
+    out = fluid.layers.fc(x, 1000, param_attr="fc_w", bias_attr=False)
+    fluid.optimizer.SGD(0.1).minimize(fluid.layers.mean(out))
+    t = transpiled(fluid.DistributeTranspilerConfig(slice_var_up=False))
+    assert server_blocks(t, 1) == [["listen_and_serv"], []]
+
+
+def test_settings_may_be_given_in_their_older_place() -> None:
+    net()
+    np.random.seed(4)
+    expected = np.random.random(3)
+    np.random.seed(4)
+    t = transpiled(slice_var_up=False, split_method=HashName)
+    assert "split_byref" not in types(t.get_trainer_program())
+    np.testing.assert_array_equal(np.random.random(3), expected)
+
+
+def test_a_sparse_gradient_is_split_by_rows() -> None:
+    ids = fluid.layers.data("ids", [1], dtype="int64")
+    rows = fluid.layers.embedding(ids, [10000, 8], is_sparse=True, param_attr="table")
+    fluid.optimizer.SGD(0.1).minimize(fluid.layers.mean(rows))
+    t = transpiled()
+    trainer = t.get_trainer_program()
+    split = next(op for op in trainer.global_block().ops if op.type == "split_selected_rows")
+    assert split.attrs["height_sections"] == (5000, 5000)
+    assert server_blocks(t, 1)[1:] == [["sum", "scale", "sgd"]]
+
+
+def test_the_overview_adds_up_to_the_whole() -> None:
+    net()
+    t = transpiled()
+    parts = [each for each in t.vars_overview.distributed_vars if each.origin.name == "fc_w"]
+    assert sum(int(np.prod(each.slice.shape)) for each in parts) == 1000 * 1000
+    assert [(each.block_id, each.offset, each.endpoint) for each in parts] == [
+        (0, 0, EPS[1]),
+        (1, 500000, EPS[0]),
+    ]
+    assert t.param_grad_ep_mapping[EPS[0]]["params"] == ["fc_b", "fc_w.block1"]
