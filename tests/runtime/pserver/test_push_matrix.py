@@ -43,8 +43,6 @@ LARGE_SIZES = {"a part": PART, "a part and one": PART + 1}
 MODES = {"synchronous": BITS, "asynchronous": asynchronous()}
 STEPS = 2
 ROWS = np.array([3, 17, 44])
-# Whatever these two refuse is refused for rows, which this model has too.
-NO_ROWS = {name for name in RULES if name in ("adam", "adamax")}
 
 
 @pytest.fixture(scope="module")
@@ -176,7 +174,7 @@ def test_a_gradient_that_is_too_old_is_dropped_whole_and_answered(
         in_threads(lambda trainer: clients[trainer].close(), range(3))
 
 
-@pytest.mark.parametrize("rule", sorted(set(RULES) - NO_ROWS))
+@pytest.mark.parametrize("rule", sorted(RULES))
 @pytest.mark.parametrize("mode", MODES)
 def test_every_rule_gives_the_numbers_of_the_plain_engine(ports: Ports, mode: str, rule: str) -> None:
     size = WINDOW * CHUNK + 1
