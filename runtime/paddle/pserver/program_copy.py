@@ -3,8 +3,8 @@
 
     <folder>/copy-<number of the last request in it>
 
-It is a sequence of records as in `journal_record`, a value each, the last one what trainers did. The stamp of a record
-is the CRC-32 of its arrays.
+It is a sequence of records as in `journal_record`: a value each, then what trainers sent of steps that are not over,
+the last one what trainers did. The stamp of a record is the CRC-32 of its arrays.
 """
 
 from __future__ import annotations
@@ -25,7 +25,14 @@ from paddle.pserver.message import Message, Section, Verb
 from paddle.pserver.named_values import Rows, Value, from_sections, to_sections
 
 _NAME = re.compile(r"copy-(\d{16})\Z")
-_VALUE, _FACTS = 0, 1
+_VALUE, _FACTS, _SENT = 0, 1, 2
+
+
+class Sent(NamedTuple):
+    """Something that a trainer sent of a step that is not over."""
+
+    trainer: int
+    sections: tuple[Section, ...]
 
 
 class Copy(NamedTuple):
@@ -50,7 +57,11 @@ def newest_copy(folder: Path) -> Copy | None:
 
 
 def write_copy(
-    folder: Path, sequence: int, values: Iterable[tuple[str, Value]], facts: Mapping[str, Any]
+    folder: Path,
+    sequence: int,
+    values: Iterable[tuple[str, Value]],
+    sent: Iterable[Sent],
+    facts: Mapping[str, Any],
 ) -> Copy:
     """Write a copy, then remove all others.
 
@@ -64,6 +75,8 @@ def write_copy(
         with open(unfinished, "wb", buffering=0) as file:
             for name, value in values:
                 _write(file, Message(Verb.VALUES, value=_VALUE, sections=tuple(to_sections({name: value}))))
+            for trainer, sections in sent:
+                _write(file, Message(Verb.VALUES, trainer, value=_SENT, sections=sections))
             text = Section.text("", json.dumps(facts))
             _write(file, Message(Verb.VALUES, value=_FACTS, sections=(text,)))
             nbytes = file.tell()
@@ -76,8 +89,8 @@ def write_copy(
     return Copy(path, sequence, nbytes)
 
 
-def read_copy(copy: Copy) -> Iterator[tuple[str, Value] | dict[str, Any]]:
-    """Yield a copy's values by name, which are the receiver's; at last the facts.
+def read_copy(copy: Copy) -> Iterator[tuple[str, Value] | Sent | dict[str, Any]]:
+    """Yield a copy's values by name, which are the receiver's; then what trainers sent; at last the facts.
 
     Raises:
         CheckpointError: it is damaged.
@@ -89,6 +102,9 @@ def read_copy(copy: Copy) -> Iterator[tuple[str, Value] | dict[str, Any]]:
                 facts: dict[str, Any] = json.loads(message.section("").as_text())
                 yield facts
                 return
+            if message.value == _SENT:
+                yield Sent(message.trainer, message.sections)
+                continue
             for name, value in from_sections(message.sections).items():
                 yield name, _owned(value)
 

@@ -23,7 +23,7 @@ from paddle.pserver.engine import Engine
 from paddle.pserver.journal import Journal
 from paddle.pserver.kept import clear
 from paddle.pserver.message import Message
-from paddle.pserver.program_copy import Copy, newest_copy, read_copy, write_copy
+from paddle.pserver.program_copy import Copy, Sent, newest_copy, read_copy, write_copy
 from paddle.pserver.program_service import ProgramService
 from paddle.pserver.served import Served
 from paddle.pserver.store import Store
@@ -59,6 +59,7 @@ class ProgramKeeper:
         self._journal: Journal | None = Journal(folder)
         self._least = self._limit = journal_bytes
         self._engine: Engine | None = None
+        self._service: ProgramService | None = None
         self._copied: Copy | None = None
         self._replaying = False
         self._retry_at = 0.0
@@ -72,7 +73,7 @@ class ProgramKeeper:
         gone = self._folder / _GONE
         if gone.exists():
             raise PserverError(gone.read_text(encoding="utf-8"))
-        self._engine = engine
+        self._engine, self._service = engine, service
         copy = newest_copy(self._folder)
         if copy is None:
             self._try(self._copy)
@@ -82,6 +83,8 @@ class ProgramKeeper:
             if isinstance(kept, dict):
                 service.go_on(kept["training"])
                 engine.take_up_sessions(kept)
+            elif isinstance(kept, Sent):
+                service.take_up_sent(kept.trainer, kept.sections)
             else:
                 self._program.take_up(*kept)
         self._note(copy)
@@ -136,9 +139,11 @@ class ProgramKeeper:
         """
         assert self._journal is not None
         assert self._engine is not None
+        assert self._service is not None
         sequence = self._journal.sequence
         self._journal.rotate()
-        self._note(write_copy(self._folder, sequence, self._program.kept(), self._engine.facts()))
+        sent = (Sent(trainer, tuple(sections)) for trainer, sections in self._service.sent())
+        self._note(write_copy(self._folder, sequence, self._program.kept(), sent, self._engine.facts()))
         self._journal.drop(sequence)
 
     def _note(self, copy: Copy) -> None:

@@ -9,7 +9,7 @@ gradients are applied as they come.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -80,8 +80,8 @@ class ProgramService:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether no gradient waits."""
-        return not self._sent
+        """Whether nobody waits for others; what trainers are in the middle of is kept: see `sent`."""
+        return not self._all_sent.arrived
 
     @property
     def shared_slabs(self) -> list[int]:
@@ -151,6 +151,16 @@ class ProgramService:
         self._wishes = {
             trainer: [(name, start) for name, start in wanted] for trainer, wanted in facts["wishes"]
         }
+
+    def sent(self) -> Iterator[tuple[int, list[Section]]]:
+        """Yield what trainers sent of steps that are not over: (trainer, sections of a message)."""
+        for trainer, pending in sorted(self._sent.items()):
+            for sections in pending.sections():
+                yield trainer, sections
+
+    def take_up_sent(self, trainer: int, sections: Sequence[Section]) -> None:
+        """Take what `sent` of another process gave."""
+        self._sent.setdefault(trainer, Arriving()).take(sections, self._program.check)
 
     def take_up(self, configuration: Configuration, store: Store, facts: Mapping[str, Any]) -> None:
         """See `Service.take_up`.

@@ -117,7 +117,11 @@ def _cut(name: str, value: Value, limit: int) -> Iterator[tuple[list[Section], i
         part: Value = held[start:end]
         if isinstance(value, Rows):
             part = Rows(value.ids[start:end], held[start:end], value.height)
-        yield [Section(_PART + name, np.array([start, total])), *to_sections({name: part})], value_bytes(part)
+        yield _range(name, part, start, total), value_bytes(part)
+
+
+def _range(name: str, part: Value, start: int, total: int) -> list[Section]:
+    return [Section(_PART + name, np.array([start, total])), *to_sections({name: part})]
 
 
 def _require_message(name: str, nbytes: int) -> None:
@@ -142,6 +146,16 @@ class Arriving:
     def unfinished(self) -> str:
         """Name of a value that is not all here, or nothing."""
         return next(iter(self._parts), "")
+
+    def sections(self) -> Iterator[list[Section]]:
+        """Yield what another one must take, message by message, to be where this one is; arrays are not copied."""
+        for name, value in self.values.items():
+            yield to_sections({name: value})
+        for name, parts in self._parts.items():
+            start = 0
+            for part in parts.ranges:
+                yield _range(name, part, start, parts.total)
+                start += len(_held(part))
 
     def take(self, sections: Sequence[Section], check: Callable[[str, Value], None]) -> None:
         """Take a message; one that is refused changes nothing.
@@ -198,6 +212,11 @@ class _Parts:
         self._dense = np.empty(
             (0 if isinstance(first, Rows) else total, *_held(first).shape[1:]), _held(first).dtype
         )
+
+    @property
+    def ranges(self) -> Sequence[Value]:
+        """What has come, from the first row on."""
+        return [self._dense[: self.rows]] if self._height is None else self._ranges
 
     def is_like(self, part: Value, total: int) -> bool:
         return total == self.total and self._height == (part.height if isinstance(part, Rows) else None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import errno
 import random
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from paddle.pserver.options import EngineOptions
 from paddle.pserver.program_keeper import ProgramKeeper
 from paddle.pserver.program_service import ALL, MORE, ProgramService
 from paddle.pserver.service import Desk
-from paddle.pserver.value_parts import wish
+from paddle.pserver.value_parts import parcels, wish
 from tests.runtime.pserver.in_process_job import Clock
 from tests.runtime.pserver.recorded_program import Recorder
 
@@ -68,6 +69,40 @@ def requests() -> Iterator[Message]:
             yield Message(Verb.FETCH, request=number + 2, sections=(wish([("w", 0)]),), **ours)
 
 
+def overlapping_requests() -> Iterator[Message]:
+    """What two trainers ask for that are never both between two steps, in parts of rows."""
+    rng = np.random.default_rng(4)
+    for trainer in range(TRAINERS):
+        yield Message(Verb.HELLO, trainer, trainer + 1, request=1, value=TRAINERS)
+    waiting: list[deque[Message]] = [deque() for _ in range(TRAINERS)]
+    asked = [1] * TRAINERS
+    for number in range(2 * ROUNDS):
+        trainer = number % TRAINERS
+        rows = Rows(rng.integers(0, 3, 4), rng.standard_normal((4, 1)).astype(np.float32), 3)
+        step = {f"g.{trainer}": rng.standard_normal(3).astype(np.float32), f"g_rows.{trainer}": rows}
+        for sections in (parts := parcels(step, 8)):
+            asked[trainer] += 1
+            is_last = sections is parts[-1]
+            waiting[trainer].append(
+                Message(
+                    Verb.STEP,
+                    trainer,
+                    trainer + 1,
+                    asked[trainer],
+                    STAMP,
+                    ALL if is_last else MORE,
+                    sections=((wish([("w", 0)]), *sections) if is_last else tuple(sections)),
+                )
+            )
+        # so far that the other one can end its step while this one is in the middle
+        while len(waiting[trainer]) > 2 + number % 2:
+            yield waiting[trainer].popleft()
+        yield from waiting[1 - trainer]
+        waiting[1 - trainer].clear()
+    for each in waiting:
+        yield from each
+
+
 def values(message: Message) -> list[float]:
     return [
         float(x) for value in from_sections(message.sections).values() for x in np.ravel(np.asarray(value))
@@ -95,6 +130,29 @@ def test_whenever_it_is_killed_the_next_process_gives_the_same_answers(
         }
     np.testing.assert_array_equal(life.program.w, undisturbed.program.w)
     assert life.engine.version == undisturbed.engine.version == (ROUNDS if is_sync else ROUNDS * TRAINERS)
+
+
+@pytest.mark.parametrize("journal_bytes", [1, 700])
+def test_trainers_that_always_overlap_keep_no_copy_from_being_made_and_lose_nothing(
+    tmp_path: Path, journal_bytes: int
+) -> None:
+    undisturbed = Life(tmp_path / "undisturbed", 1 << 20, False)
+    life = Life(tmp_path / "killed", journal_bytes, False)
+    longest, copies, chance = 0, set[str](), random.Random(journal_bytes)
+    for message in overlapping_requests():
+        expected, got = undisturbed.ask(message), life.ask(message)
+        assert list(got) == [message.trainer]
+        assert got[message.trainer].verb is Verb.OK
+        copies.update(path.name for path in (tmp_path / "killed").glob("copy-*"))
+        longest = max(longest, sum(path.stat().st_size for path in (tmp_path / "killed").glob("journal-*")))
+        if chance.random() < 0.15:
+            life = Life(tmp_path / "killed", journal_bytes, False)
+            got = life.ask(message)
+        assert values(got[message.trainer]) == values(expected[message.trainer])
+    assert life.engine.version == ROUNDS * TRAINERS
+    np.testing.assert_array_equal(life.program.w, undisturbed.program.w)
+    assert len(copies) > ROUNDS / 2
+    assert longest < 8000, "journals pile up"
 
 
 def test_copies_replace_each_other_and_journals_do_not_pile_up(tmp_path: Path) -> None:
