@@ -6,7 +6,6 @@ from collections.abc import Iterator
 import pytest
 
 import paddle.fluid as fluid
-from tests.runtime.fluid.role_processes import Processes
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -23,12 +22,3 @@ def own_programs() -> Iterator[None]:
         fluid.scope_guard(fluid.Scope()),
     ):
         yield
-
-
-@pytest.fixture
-def jobs() -> Iterator[list[Processes]]:
-    """Jobs whose processes are ended with the test."""
-    made: list[Processes] = []
-    yield made
-    for job in made:
-        job.end()

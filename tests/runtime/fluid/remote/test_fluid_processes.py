@@ -11,7 +11,7 @@ import subprocess
 
 import numpy as np
 
-from tests.runtime.fluid.role_processes import DEADLINE_S, Processes
+from tests.runtime.fluid.remote.role_processes import DEADLINE_S, Processes
 
 
 def alone(steps: int) -> list[float]:

@@ -11,7 +11,7 @@ import pytest
 import paddle.fluid as fluid
 from paddle.fluid.transpiler import HashName
 from tests.runtime.fluid.remote import sliced_script
-from tests.runtime.fluid.role_processes import DEADLINE_S, Processes
+from tests.runtime.fluid.remote.role_processes import DEADLINE_S, Processes
 from tests.runtime.fluid.transpiled_job import one_process
 
 SCRIPT = Path(sliced_script.__file__)

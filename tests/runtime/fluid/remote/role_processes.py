@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.runtime.fluid.transpiled_job import free_endpoints
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 MANUAL = Path(__file__).with_name("manual_script.py")
 DEADLINE_S = 60
 
