@@ -38,6 +38,16 @@ FLOORS: Mapping[str, tuple[str, ...]] = {
         "clip row_step learning_rate model_average sparse_momentum",
         "dense sparse",
     ),
+    "runtime/paddle/pserver": (
+        "sparse",
+        "wire",
+        "transports",
+        "store",
+        "durable",
+        "server client",
+        "reader",
+        ".",
+    ),
 }
 """Package -> its floors, lowest first. A floor names folders and modules of the package, which do not import each
 other; "." stands for all modules directly in the package that no floor names. Imports go down only."""
@@ -46,6 +56,7 @@ UPWARD: Mapping[tuple[str, str], str] = {}
 """(module that imports, module imported), dotted -> why this one import may go up, across, or round in a circle."""
 
 SIZES: Mapping[str, str] = {
+    "runtime/paddle/pserver/reader": "who looks from outside is looked for under that name, and is no trainer's side",
     "runtime/paddle/ops/metric": "there are no more metrics; they are looked for under that name",
     "runtime/paddle/optim/schedule": "v2's formulas and Fluid's, which are looked for under that name",
 }

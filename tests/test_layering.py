@@ -20,7 +20,8 @@ SOLE_IMPORTERS = {
         for name in ("known_hosts", "login", "login_errors", "private_keys", "route", "transport")
     },
     "zmq": {
-        f"runtime/paddle/pserver/{name}.py" for name in ("doorbells", "keys", "link", "links", "transport")
+        f"runtime/paddle/pserver/{name}.py"
+        for name in ("wire/poller", "wire/keys", "transports/zmq_link", "transports/zmq_door", "client/links")
     },
     "cupy": {"runtime/paddle/backend.py"},
 }

@@ -13,10 +13,10 @@ import numpy as np
 
 from benchmarks.serving.contest import LEARNING_RATE, Step, take_turns
 from paddle.optim.spec import OptimizerSpec, ParameterSpec
-from paddle.pserver.client import Client
+from paddle.pserver.client.session import TrainerSession
 
 
-def step_of(client: Client, sizes: list[int], in_place: bool) -> Step:
+def step_of(client: TrainerSession, sizes: list[int], in_place: bool) -> Step:
     """One parameter for each size, in bytes; `in_place`: arrays that are shared with the server, if there are such."""
     parameters = [ParameterSpec(f"w{number}", (size // 4,)) for number, size in enumerate(sizes)]
     values = {p.name: np.zeros(p.shape, np.float32) for p in parameters}
@@ -40,7 +40,7 @@ def step_of(client: Client, sizes: list[int], in_place: bool) -> Step:
 def main() -> None:
     """Connect and take turns."""
     given = json.loads(sys.argv[1])
-    with Client.connect(
+    with TrainerSession.connect(
         given["endpoints"],
         [],
         trainer_id=given["trainer"],

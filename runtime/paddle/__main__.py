@@ -50,9 +50,9 @@ def _pserver(arguments: Sequence[str]) -> int:
     log = glog.open_log(glog.PSERVER, echo=True)
     try:
         # zmq loads here, so that `paddle version` works without it.
-        from paddle.pserver import server
+        from paddle.pserver import command
 
-        return server.run(arguments, JobEnvironment.read())
+        return command.run(arguments, JobEnvironment.read())
     except PaddleError as error:
         log.error("%s", error)
         return 1

@@ -12,21 +12,21 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from paddle.optim.spec import OptimizerSpec
-    from paddle.pserver.neutral_client import Client
-    from paddle.pserver.reader import Reader
-    from paddle.pserver.shown_model import TensorInfo
+    from paddle.pserver.client.client import Client
+    from paddle.pserver.client.tensor_options import GrowingTable, TensorOptions
+    from paddle.pserver.reader.reader import Reader
+    from paddle.pserver.reader.shown_model import TensorInfo
     from paddle.pserver.sparse.initial import Initial
-    from paddle.pserver.tensor_options import GrowingTable, TensorOptions
 
 _HOMES = MappingProxyType(
     {
-        "Client": "paddle.pserver.neutral_client",
-        "GrowingTable": "paddle.pserver.tensor_options",
+        "Client": "paddle.pserver.client.client",
+        "GrowingTable": "paddle.pserver.client.tensor_options",
         "Initial": "paddle.pserver.sparse.initial",
         "OptimizerSpec": "paddle.optim.spec",
-        "Reader": "paddle.pserver.reader",
-        "TensorInfo": "paddle.pserver.shown_model",
-        "TensorOptions": "paddle.pserver.tensor_options",
+        "Reader": "paddle.pserver.reader.reader",
+        "TensorInfo": "paddle.pserver.reader.shown_model",
+        "TensorOptions": "paddle.pserver.client.tensor_options",
     }
 )
 

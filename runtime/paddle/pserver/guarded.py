@@ -8,10 +8,10 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from paddle.pserver.engine import Engine
-from paddle.pserver.options import EngineOptions
-from paddle.pserver.revival import Revival
-from paddle.pserver.safekeeping import Safekeeper, Safety
+from paddle.pserver.durable.process_state import Revival
+from paddle.pserver.recovery import Safekeeper, Safety
+from paddle.pserver.server.engine import Engine
+from paddle.pserver.server.options import EngineOptions
 
 _log = logging.getLogger(__name__)
 

@@ -12,10 +12,10 @@ import threading
 from collections.abc import Mapping, Sequence
 
 from paddle.errors import PserverLost
-from paddle.pserver.conversation import Incoming
-from paddle.pserver.engine import Engine, Reply
-from paddle.pserver.message import Message, decode, encode
-from paddle.pserver.transfer import Lane
+from paddle.pserver.client.conversation import Incoming
+from paddle.pserver.client.transfer import Lane
+from paddle.pserver.server.engine import Engine, Reply
+from paddle.pserver.wire.message import Message, decode, encode
 
 
 class InprocServers:

@@ -11,7 +11,7 @@ import logging
 
 from paddle.env import JobEnvironment
 from paddle.errors import ConfigError
-from paddle.pserver.client import Client
+from paddle.pserver.client.session import TrainerSession
 
 _log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ def run(environment: JobEnvironment) -> int:
             "PADDLE_PSERVERS_IP_PORT_LIST, as the launcher sets them"
         )
     key = environment.job_key
-    Client.connect(
+    TrainerSession.connect(
         environment.endpoints,
         environment.sparse_endpoints,
         trainer_id=trainer,

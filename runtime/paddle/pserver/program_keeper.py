@@ -18,15 +18,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 from paddle.errors import PserverError
-from paddle.pserver.configuration import Configuration
-from paddle.pserver.engine import Engine
-from paddle.pserver.journal import Journal
-from paddle.pserver.kept import clear
-from paddle.pserver.message import Message
-from paddle.pserver.program_copy import Copy, Sent, newest_copy, read_copy, write_copy
-from paddle.pserver.program_service import ProgramService
-from paddle.pserver.served import Served
-from paddle.pserver.store import Store
+from paddle.pserver.durable.journal import Journal
+from paddle.pserver.durable.memory_copy import clear
+from paddle.pserver.durable.program_copy import Copy, Sent, newest_copy, read_copy, write_copy
+from paddle.pserver.server.engine import Engine
+from paddle.pserver.server.program_service import ProgramService
+from paddle.pserver.server.served import Served
+from paddle.pserver.store.store import Store
+from paddle.pserver.wire.configuration import Configuration
+from paddle.pserver.wire.message import Message
 
 _log = logging.getLogger(__name__)
 

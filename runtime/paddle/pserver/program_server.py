@@ -13,18 +13,18 @@ import threading
 
 from paddle.env import JobEnvironment
 from paddle.errors import ConfigError, PaddleError, PortBusy, PserverError
-from paddle.pserver.address import host_and_port, owner_of, published
-from paddle.pserver.engine import Engine
-from paddle.pserver.keeping import NOBODY
-from paddle.pserver.keys import Context, WireKeys
-from paddle.pserver.options import EngineOptions
-from paddle.pserver.port import Port
+from paddle.pserver.durable.process_state import Identity, Revival
 from paddle.pserver.program_keeper import ProgramKeeper
-from paddle.pserver.program_service import ProgramService
-from paddle.pserver.revival import Identity, Revival
-from paddle.pserver.served import Served
-from paddle.pserver.service import Desk
-from paddle.pserver.transport import Router
+from paddle.pserver.server.engine import Engine
+from paddle.pserver.server.options import EngineOptions
+from paddle.pserver.server.port import Port
+from paddle.pserver.server.program_service import ProgramService
+from paddle.pserver.server.served import Served
+from paddle.pserver.server.service import Desk
+from paddle.pserver.server.state_keeper import NOBODY
+from paddle.pserver.transports.zmq_door import Router
+from paddle.pserver.wire.address import host_and_port, owner_of, published
+from paddle.pserver.wire.keys import Context, WireKeys
 
 _log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paddle.optim.spec import OptimizerSpec
-from paddle.pserver.client import Client
+from paddle.pserver.client.session import TrainerSession
 from paddle.v2.errors import UsageError
 from paddle.v2.feeder import Feed, ids_in
 from paddle.v2.gradient_machine import Gradient, GradientMachine
@@ -41,7 +41,7 @@ class RemoteUpdater:
         self._on_gpu = settings.use_gpu
         self._dense = {config.name: self._buffer(config.name) for config in dense}
         key = settings.environment.job_key
-        self._client = Client.connect(
+        self._client = TrainerSession.connect(
             settings.endpoints,
             settings.sparse_endpoints,
             trainer_id=settings.trainer_id,

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from paddle.optim.spec import OptimizerSpec, ParameterSpec
-from paddle.pserver.client import Client
-from paddle.pserver.engine import Engine
+from paddle.pserver.client.session import TrainerSession
 from paddle.pserver.inproc import InprocServers
-from paddle.pserver.options import EngineOptions
+from paddle.pserver.server.engine import Engine
+from paddle.pserver.server.options import EngineOptions
 
 DEADLINE_S = 30.0
 
@@ -40,8 +40,8 @@ class InProcessJob:
             {name: Engine(engine_options, stamp, self.clock) for stamp, name in enumerate(self.endpoints, 1)}
         )
 
-    def client(self, trainer_id: int, timeout_s: float = DEADLINE_S) -> Client:
-        return Client(
+    def client(self, trainer_id: int, timeout_s: float = DEADLINE_S) -> TrainerSession:
+        return TrainerSession(
             self.servers.connect(self.endpoints),
             self.num_sparse,
             trainer_id=trainer_id,
@@ -49,7 +49,9 @@ class InProcessJob:
             timeout_s=timeout_s,
         )
 
-    def run(self, trainer: Callable[[Client, int], Any], trainers: Sequence[int] | None = None) -> list[Any]:
+    def run(
+        self, trainer: Callable[[TrainerSession, int], Any], trainers: Sequence[int] | None = None
+    ) -> list[Any]:
         """Run `trainer(client, trainer_id)` in a thread for each trainer; return results or raise the first error."""
         ids = range(self.num_trainers) if trainers is None else trainers
         results: dict[int, Any] = {}

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from paddle.optim.spec import OptimizerSpec, RowGradient
-from paddle.pserver.client import Client
-from paddle.pserver.engine import Engine
+from paddle.pserver.client.session import TrainerSession
 from paddle.pserver.inproc import InprocServers
-from paddle.pserver.options import EngineOptions
-from paddle.pserver.safekeeping import Safekeeper, Safety
+from paddle.pserver.recovery import Safekeeper, Safety
+from paddle.pserver.server.engine import Engine
+from paddle.pserver.server.options import EngineOptions
 from tests.runtime.pserver.in_process_job import Model
 
 BACKGROUND_S = 10.0
@@ -48,7 +48,7 @@ class KeptJob:
             keeper.recover(engine)
         servers = InprocServers(dict(zip(names, self.engines, strict=True)))
         self.model = model
-        self.client = Client(servers.connect(names), num_sparse, trainer_id=0, num_trainers=1)
+        self.client = TrainerSession(servers.connect(names), num_sparse, trainer_id=0, num_trainers=1)
         self.client.configure(model.parameters, optimizer, model.values(3))
         self.client.start_pass()
         self._out = {name: array for name, array in model.empty().items() if name != "table"}

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from paddle.pserver.client import Client
+from paddle.pserver.client.session import TrainerSession
 from tests.runtime.pserver.pserver_process import KEY, PserverProcess
 
 PATIENCE_S = 30.0
@@ -79,8 +79,8 @@ class Killer:
             return True
 
 
-def client_of(server: PserverProcess, trainer: int, num_trainers: int) -> Client:
-    return Client.connect(
+def client_of(server: PserverProcess, trainer: int, num_trainers: int) -> TrainerSession:
+    return TrainerSession.connect(
         server.endpoints,
         server.sparse_endpoints,
         trainer_id=trainer,

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from paddle.pserver.client import Client
+from paddle.pserver.client.session import TrainerSession
 from tests.runtime.pserver.in_process_job import SGD, Model
 from tests.runtime.pserver.pserver_process import KEY, PserverProcess
 
@@ -14,8 +14,8 @@ MODEL = Model({"fc.w": (40, 50), "emb": (9, 2)}, sparse=["emb"])
 
 def connect(
     server: PserverProcess, trainer: int = 0, num: int = 1, key: str | None = KEY, timeout_s: float = 20.0
-) -> Client:
-    return Client.connect(
+) -> TrainerSession:
+    return TrainerSession.connect(
         server.endpoints,
         server.sparse_endpoints,
         trainer_id=trainer,
@@ -26,7 +26,7 @@ def connect(
     )
 
 
-def train(client: Client, trainer: int = 0, steps: int = 5) -> dict[str, np.ndarray]:
+def train(client: TrainerSession, trainer: int = 0, steps: int = 5) -> dict[str, np.ndarray]:
     out = MODEL.empty()
     client.configure(MODEL.parameters, SGD, MODEL.values() if trainer == 0 else {})
     client.start_pass()

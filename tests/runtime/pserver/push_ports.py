@@ -13,7 +13,7 @@ import numpy as np
 import zmq
 
 from paddle.optim.spec import OptimizerSpec, ParameterSpec
-from paddle.pserver.client import Client
+from paddle.pserver.client.session import TrainerSession
 from tests.cluster.proxy import Proxy
 from tests.runtime.pserver.pserver_process import KEY, PserverProcess
 
@@ -33,8 +33,8 @@ class Way:
     is_encrypted: bool
     within_node: bool
 
-    def client(self, trainer: int, trainers: int) -> Client:
-        client = Client.connect(
+    def client(self, trainer: int, trainers: int) -> TrainerSession:
+        client = TrainerSession.connect(
             [self.endpoint],
             [],
             trainer_id=trainer,

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from paddle.errors import PserverError
-from paddle.pserver.named_values import Ids, Rows, Value
+from paddle.pserver.wire.named_values import Ids, Rows, Value
 
 
 class Recorder:

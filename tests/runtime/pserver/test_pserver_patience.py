@@ -22,8 +22,8 @@ from tests.runtime.pserver.neutral_job import client, server
 from tests.runtime.pserver.own_servers import AT_ONCE, BESIDE_S, own_servers
 from tests.runtime.pserver.pserver_process import KEY, ROOT, PserverProcess
 from tests.runtime.pserver.pserver_training import MODEL, connect, train
-from tests.runtime.pserver.test_spoilt_network import target_of, through
-from tests.runtime.pserver.test_spoilt_network import train as train_and_look
+from tests.runtime.pserver.transports.test_spoilt_network import target_of, through
+from tests.runtime.pserver.transports.test_spoilt_network import train as train_and_look
 
 NOTICED_S = 20.0  # alone on a machine: within 10 s
 KEYS = {"another key": (KEY, "00" * 32), "no key": (KEY, None), "a key where none is": (None, KEY)}
@@ -62,10 +62,10 @@ def a_network_that_stays_silent_ends_the_trainer_and_names_the_server(folder: Pa
 
 DOOMED = """
 import sys
-from paddle.pserver.client import Client
+from paddle.pserver.client.session import TrainerSession
 from tests.runtime.pserver.in_process_job import SGD
 from tests.runtime.pserver.pserver_training import MODEL
-client = Client.connect([sys.argv[1]], [], trainer_id=1, num_trainers=2, job_key=sys.argv[2], wire="curve")
+client = TrainerSession.connect([sys.argv[1]], [], trainer_id=1, num_trainers=2, job_key=sys.argv[2], wire="curve")
 client.configure(MODEL.parameters, SGD, {})
 client.start_pass()
 print("started", flush=True)

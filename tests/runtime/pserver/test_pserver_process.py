@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from paddle.errors import PserverLost
-from paddle.pserver.client import Client
+from paddle.pserver.client.session import TrainerSession
 from tests.runtime.pserver.in_process_job import SGD
 from tests.runtime.pserver.pserver_process import KEY, PserverProcess
 from tests.runtime.pserver.pserver_training import MODEL, connect, train
@@ -105,7 +105,7 @@ def test_a_server_that_is_not_there_is_named_after_the_deadline() -> None:
     with socket.create_server(("127.0.0.1", 0)) as holder:
         endpoint = f"127.0.0.1:{holder.getsockname()[1]}"
     with pytest.raises(PserverLost, match=f"pserver {endpoint} did not answer .* does it run"):
-        Client.connect(
+        TrainerSession.connect(
             [endpoint], [], trainer_id=0, num_trainers=1, job_key=None, wire="plain", timeout_s=0.5
         )
 
@@ -113,11 +113,13 @@ def test_a_server_that_is_not_there_is_named_after_the_deadline() -> None:
 def test_trainers_may_start_before_their_server() -> None:
     with socket.create_server(("127.0.0.1", 0)) as holder:
         port = holder.getsockname()[1]
-    found: list[Client] = []
+    found: list[TrainerSession] = []
 
     def early() -> None:
         found.append(
-            Client.connect([f"127.0.0.1:{port}"], [], trainer_id=0, num_trainers=1, job_key=KEY, wire="curve")
+            TrainerSession.connect(
+                [f"127.0.0.1:{port}"], [], trainer_id=0, num_trainers=1, job_key=KEY, wire="curve"
+            )
         )
 
     thread = threading.Thread(target=early, daemon=True)

@@ -36,8 +36,8 @@ def test_strangers_on_the_port_do_not_disturb_a_job(key: str | None) -> None:
 
 
 def test_a_peer_that_speaks_zeromq_but_not_our_protocol_is_answered_and_logged() -> None:
-    from paddle.pserver.links import Links
-    from paddle.pserver.message import Message, Verb
+    from paddle.pserver.client.links import Links
+    from paddle.pserver.wire.message import Message, Verb
 
     with PserverProcess("--port=0", key=None) as server:
         links = Links(server.endpoints, None)

@@ -15,7 +15,7 @@ import pytest
 
 import paddle.v2 as paddle
 from paddle.env import JobEnvironment
-from paddle.pserver.server import Server, ServerOptions
+from paddle.pserver.command import Server, ServerOptions
 from paddle.v2.parameters import Parameters
 from tests.runtime.v2.word2vec import network, samples
 

@@ -19,10 +19,10 @@ from paddle.fluid.errors import FluidError, RunError
 from paddle.fluid.remote.distribution import Distribution
 from paddle.fluid.remote.settings import deadline_s, wire_keys
 from paddle.ops.base.selected_rows import SelectedRows
-from paddle.pserver.named_values import Ids, Rows, Value
+from paddle.pserver.wire.named_values import Ids, Rows, Value
 
 if TYPE_CHECKING:
-    from paddle.pserver.program_client import ProgramClient
+    from paddle.pserver.client.program_client import ProgramClient
 
 _Names = Mapping[str, Sequence[str]]
 
@@ -135,7 +135,7 @@ class Connection:
         if self._closed:
             raise RunError("the connection with the servers was closed by Executor.close: transpile again")
         if self._client is None:
-            from paddle.pserver.program_client import ProgramClient  # heavy: ZeroMQ
+            from paddle.pserver.client.program_client import ProgramClient  # heavy: ZeroMQ
 
             environment = JobEnvironment.read()
             self._client = ProgramClient.connect(

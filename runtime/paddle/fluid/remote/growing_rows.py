@@ -23,10 +23,10 @@ from paddle.fluid.run.scope import Scope
 from paddle.graph.operator import Operator
 from paddle.ops.base.selected_rows import SelectedRows
 from paddle.optim.spec import OptimizerSpec, ParameterSpec, RowGradient
-from paddle.pserver.message import MAX_FRAME_BYTES
-from paddle.pserver.named_values import Ids, Rows, Value
 from paddle.pserver.sparse.initial import Initial
 from paddle.pserver.sparse.spec import TableSpec
+from paddle.pserver.wire.message import MAX_FRAME_BYTES
+from paddle.pserver.wire.named_values import Ids, Rows, Value
 
 if TYPE_CHECKING:
     from paddle.pserver.sparse.blocks import Block

@@ -24,12 +24,12 @@ from paddle.fluid.run.scope import Scope
 from paddle.graph.operator import Operator
 from paddle.graph.variable import Variable
 from paddle.ops.base.selected_rows import SelectedRows
-from paddle.pserver.message import MAX_FRAME_BYTES
-from paddle.pserver.named_values import Ids, Rows, Value
+from paddle.pserver.wire.message import MAX_FRAME_BYTES
+from paddle.pserver.wire.named_values import Ids, Rows, Value
 
 
 class ServedProgram:
-    """See `pserver.served.Served`."""
+    """See `pserver.server.served.Served`."""
 
     def __init__(
         self,

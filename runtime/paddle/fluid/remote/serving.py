@@ -29,7 +29,7 @@ from paddle.report import Reporter
 
 _log = logging.getLogger(__name__)
 
-# A server gives up an absent trainer after this many of its periods; see `pserver.engine`.
+# A server gives up an absent trainer after this many of its periods; see `pserver.server.engine`.
 _PERIODS = 5
 
 
@@ -47,8 +47,8 @@ def serve(program: Program, operator: Operator, scope: Scope, device: Device) ->
         SystemExit: TERM or Ctrl+C came.
     """
     from paddle.fluid.remote.served_program import ServedProgram
-    from paddle.pserver.options import EngineOptions
     from paddle.pserver.program_server import ProgramServer  # heavy: ZeroMQ
+    from paddle.pserver.server.options import EngineOptions
 
     trainers, endpoint = int(str(operator.attrs["Fanin"])), str(operator.attrs["endpoint"])
     is_sync = bool(operator.attrs["sync_mode"])

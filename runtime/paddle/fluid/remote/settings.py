@@ -12,7 +12,7 @@ from paddle.env import JobEnvironment
 from paddle.errors import ConfigError
 
 if TYPE_CHECKING:
-    from paddle.pserver.keys import WireKeys
+    from paddle.pserver.wire.keys import WireKeys
 
 _log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ def wire_keys(who: str) -> WireKeys | None:
     Raises:
         ConfigError: the wire is to be encrypted, and there is no job key.
     """
-    from paddle.pserver.keys import WireKeys  # heavy: ZeroMQ
+    from paddle.pserver.wire.keys import WireKeys  # heavy: ZeroMQ
 
     environment = JobEnvironment.read()
     if environment.wire == "curve" and not environment.job_key:

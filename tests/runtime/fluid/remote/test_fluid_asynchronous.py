@@ -12,11 +12,11 @@ import paddle.fluid as fluid
 from paddle.backend import Device
 from paddle.fluid.remote.served_program import ServedProgram
 from paddle.fluid.remote.serving import serving_operator
-from paddle.pserver.engine import Engine
-from paddle.pserver.message import Message, Section, Verb
-from paddle.pserver.options import EngineOptions
-from paddle.pserver.program_service import ALL, ProgramService
-from paddle.pserver.value_parts import Gathering, wish
+from paddle.pserver.server.engine import Engine
+from paddle.pserver.server.options import EngineOptions
+from paddle.pserver.server.program_service import ProgramService
+from paddle.pserver.wire.message import Message, Section, Verb
+from paddle.pserver.wire.value_parts import ALL, Gathering, wish
 from tests.runtime.fluid.transpiled_job import Feed, TranspiledJob, built, one_process
 
 COMPENSATED = fluid.DistributeTranspilerConfig(enable_dc_asgd=True)

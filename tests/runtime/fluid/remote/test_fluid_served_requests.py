@@ -15,11 +15,11 @@ from paddle.errors import ConfigError, PserverError
 from paddle.fluid.remote.save_place import checked_place, places_of_strangers
 from paddle.fluid.remote.served_program import ServedProgram
 from paddle.fluid.remote.serving import serving_operator
-from paddle.pserver.engine import Engine
-from paddle.pserver.message import Message, Section, Verb, decode, encode
-from paddle.pserver.options import EngineOptions
 from paddle.pserver.program_server import ProgramServer
-from paddle.pserver.program_service import ProgramService
+from paddle.pserver.server.engine import Engine
+from paddle.pserver.server.options import EngineOptions
+from paddle.pserver.server.program_service import ProgramService
+from paddle.pserver.wire.message import Message, Section, Verb, decode, encode
 
 EP = "127.0.0.1:6174"
 Ask = Callable[[Message], Message]

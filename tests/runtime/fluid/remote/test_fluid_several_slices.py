@@ -15,7 +15,7 @@ from paddle.backend import Device
 from paddle.fluid.remote.served_program import ServedProgram
 from paddle.fluid.remote.serving import serving_operator
 from paddle.fluid.transpiler import DistributeTranspilerConfig, PSDispatcher
-from paddle.pserver.named_values import Value
+from paddle.pserver.wire.named_values import Value
 from tests.runtime.fluid.transpiled_job import Feed, TranspiledJob, built, halves, one_process
 from tests.runtime.fluid.transpiled_net import EPS, server_blocks, transpiled, types
 from tests.runtime.fluid.transpiled_net import net as dense_net

@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Parameter servers for programs of any framework: named tensors, gradients out, values in.
+
+A thin face of the trainer's client that takes numpy, cupy and DLPack arrays. A step is one push of every trainer; a
+tensor left out of it has the gradient 0. Every call blocks and ends: `timeout_s` bounds the silence of a server,
+`wait_s` each wait for other trainers. After an error of the servers a client can only be closed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from paddle.env import JobEnvironment
+from paddle.errors import ConfigError
+from paddle.optim.spec import OptimizerSpec, ParameterSpec, RowGradient
+from paddle.pserver.client.declaration import declare
+from paddle.pserver.client.destinations import Destinations, put_rows
+from paddle.pserver.client.interop import HostArray, host_array
+from paddle.pserver.client.job_servers import JobServers, positive
+from paddle.pserver.client.row_gradients import read_ids, row_gradient
+from paddle.pserver.client.session import TrainerSession
+from paddle.pserver.client.tensor_options import TensorOptions
+from paddle.pserver.wire.resumption import Position
+
+
+class Client:
+    """One trainer of a job. Not thread-safe; a context manager, which leaves the job at its end.
+
+    Attributes:
+        trainer_id: rank of this trainer.
+        num_trainers: how many there are; gradients of one step are summed over them.
+        barriers: how many barriers this trainer is past, those before a restart or a resumption included.
+        patience_s: how long a server may be gone, since somebody starts it again.
+        resumed: after `create`, where the job goes on that begins with a checkpoint; None: it begins anew, or went on.
+    """
+
+    def __init__(
+        self,
+        endpoints: Sequence[str] | None = None,
+        sparse_endpoints: Sequence[str] | None = None,
+        *,
+        trainer_id: int | None = None,
+        num_trainers: int | None = None,
+        job_key: str | None = None,
+        wire: str | None = None,
+        timeout_s: float = 60.0,
+        wait_s: float = 600.0,
+        patience_s: float | None = None,
+    ) -> None:
+        """Connect. What is not given comes from the job's environment, as `paddle.py` sets it.
+
+        Args:
+            endpoints: "ip:port" of each server, the same list in every trainer.
+            sparse_endpoints: of the servers for sparse tensors alone; none: they lie on the others.
+            trainer_id: rank of this trainer; 0 if nobody says.
+            num_trainers: trainers in the job; 1 if nobody says.
+            job_key: secret of the job, for the wire "curve".
+            wire: "curve" or "plain"; by default curve if there is a key.
+            timeout_s: how long a server may be silent.
+            wait_s: how long one request may take, waiting for other trainers included.
+            patience_s: how long a server may be gone, since somebody starts it again; by default what the job says.
+
+        Raises:
+            ConfigError: an argument or a variable is wrong, or nobody says where servers are.
+            PserverLost: a server did not answer in time.
+            PserverError: a server refused us.
+        """
+        job = JobEnvironment.read()
+        servers = JobServers.find("Client", job, endpoints, sparse_endpoints, job_key, wire)
+        self.trainer_id = (job.trainer_id or 0) if trainer_id is None else trainer_id
+        self.num_trainers = (job.num_trainers or 1) if num_trainers is None else num_trainers
+        self.barriers = 0
+        self.patience_s = job.pserver_patience_s if patience_s is None else patience_s
+        self.resumed: Position | None = None
+        self._wait_s = positive("wait_s", wait_s)
+        self._restarted = job.restart_count > 0
+        self._parameters: dict[str, ParameterSpec] = {}
+        self._destinations = Destinations({}, ())
+        self._session = TrainerSession.connect(
+            servers.endpoints,
+            servers.sparse_endpoints,
+            trainer_id=self.trainer_id,
+            num_trainers=self.num_trainers,
+            job_key=servers.job_key,
+            wire=servers.wire,
+            timeout_s=positive("timeout_s", timeout_s),
+            takes_over=self._restarted,
+            patience_s=self.patience_s,
+        )
+        self._session.wait_at_most(self._wait_s)
+
+    def create(
+        self,
+        values: Mapping[str, Any],
+        optimizer: OptimizerSpec,
+        options: Mapping[str, TensorOptions] | None = None,
+    ) -> None:
+        """Create all tensors of the job, or find that another trainer did; wait until every trainer is here.
+
+        The values of whoever comes first are taken, all of them from one trainer; `pull` then gives them to
+        everybody. Servers that already hold these tensors keep what they hold.
+
+        Args:
+            values: initial value of each tensor, float32, or a GrowingTable; names, shapes and options are the same
+                in every trainer.
+            optimizer: what servers do with gradients, and whether on arrival.
+            options: of the tensors that ask for something.
+
+        Raises:
+            ConfigError: a value, name or option is wrong; nothing was sent.
+            PserverError: another trainer created other tensors; the first difference is named.
+            WaitTimeout: the others did not come.
+        """
+        if self._parameters:
+            raise ConfigError("tensors were created already: create all of them in one call")
+        parameters, found, tables = declare(values, options or {})
+        self._session.configure(parameters, optimizer, found, first_comes=True, tables=tables)
+        parameters += [table.parameter for table in tables]
+        self._parameters = {parameter.name: parameter for parameter in parameters}
+        self._destinations = Destinations(self._parameters, [table.name for table in tables])
+        self.resumed = self._session.resumed
+        if self._restarted or self.resumed is not None:
+            self.barriers = self._session.rejoin()
+        self._session.start_pass()
+
+    def push(self, gradients: Mapping[str, Any], num_samples: int = 1) -> None:
+        """Take a step: see `push_pull`, which also fetches values; here servers send none.
+
+        Raises:
+            ConfigError, WaitTimeout: see `push_pull`.
+        """
+        self._require_created()
+        self._session.push(self._gradients(gradients), num_samples)
+
+    def pull(self, out: Mapping[str, Any]) -> None:
+        """Fill tensors, sparse ones as a whole, with what the servers hold.
+
+        Args:
+            out: float32 arrays of the tensors' shapes, filled in place.
+        """
+        self._require_created()
+        targets = {name: self._destinations.of(name, array) for name, array in out.items()}
+        self._session.pull({name: each.host for name, each in targets.items()})
+        for each in targets.values():
+            each.finish()
+
+    def push_pull(self, gradients: Mapping[str, Any], out: Mapping[str, Any], num_samples: int = 1) -> None:
+        """Take a step with everybody's gradients, or at once if the optimizer is asynchronous; get the values after it.
+
+        A push is carried out once, even if connections break meanwhile.
+
+        Args:
+            gradients: float32 of the tensor's shape, or for a sparse tensor (ids, rows): ids (...) int64 or int32,
+                which may repeat, and rows (..., width) float32.
+            out: dense tensors to refresh, float32, filled in place; may be the tensors of the model themselves.
+            num_samples: samples behind these gradients; some learning rate schedules count them.
+
+        Raises:
+            ConfigError: a name, shape, dtype or row id is wrong, or a gradient is NaN or infinite; nothing was
+                changed, and the client goes on.
+            WaitTimeout: other trainers did not push in time.
+        """
+        self._require_created()
+        targets = {name: self._destinations.of(name, array) for name, array in out.items()}
+        for name in out:
+            if name in self._parameters and self._parameters[name].sparse:
+                raise ConfigError(
+                    f"out array of tensor {name}: it is sparse: use pull_rows, or pull for the whole"
+                )
+        self._session.push_pull(
+            self._gradients(gradients), num_samples, {name: each.host for name, each in targets.items()}
+        )
+        for each in targets.values():
+            each.finish()
+
+    def pull_rows(self, name: str, ids: Any, out: Any = None) -> HostArray:
+        """Return rows of a sparse tensor.
+
+        Args:
+            name: of the tensor; a growing one has every id, with its initial values if it got no gradient yet.
+            ids: (...) int64 or int32; may repeat.
+            out: (..., width) float32, filled in place as well; None: nowhere.
+
+        Returns:
+            (..., width) float32, a new array.
+        """
+        self._require_created()
+        rows = read_ids(ids, f"row ids of tensor {name}")
+        found = self._session.pull_rows(name, rows.reshape(-1))
+        found = found.reshape(*rows.shape, found.shape[-1])
+        if out is not None:
+            put_rows(name, found, out)
+        return found
+
+    def barrier(self, wait_s: float | None = None) -> None:
+        """Wait until every trainer that has not left is here; meanwhile, steps of the others go on without this one.
+
+        Args:
+            wait_s: how long at most, for them to come and to go on; None: as long as anything else.
+
+        Raises:
+            WaitTimeout: some trainer did not come; the message says who, as far as the servers know.
+        """
+        self._require_created()
+        self._session.wait_at_most(self._wait_s if wait_s is None else positive("wait_s", wait_s))
+        self._session.finish_pass()
+        self._session.start_pass()
+        self._session.wait_at_most(self._wait_s)
+        self.barriers += 1
+
+    def close(self) -> None:
+        """Leave the job: the others no longer wait for this trainer. Waits at most 2 s; safe to call twice."""
+        self._session.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _gradients(self, gradients: Mapping[str, Any]) -> dict[str, HostArray | RowGradient]:
+        return {name: self._gradient(name, given) for name, given in gradients.items()}
+
+    def _gradient(self, name: str, given: Any) -> HostArray | RowGradient:
+        what = f"gradient of tensor {name}"
+        if isinstance(given, tuple):
+            if len(given) != 2:
+                raise ConfigError(f"{what}: expected (ids, rows), got a tuple of {len(given)}")
+            return row_gradient(*given, what)
+        array = host_array(given, what)
+        if name in self._parameters and self._parameters[name].sparse:
+            raise ConfigError(f"{what}: it is sparse: expected (ids, rows), got {type(given).__name__}")
+        self._destinations.check(name, array, what)
+        return array
+
+    def _require_created(self) -> None:
+        if not self._parameters:
+            raise ConfigError("there are no tensors yet: call create first")

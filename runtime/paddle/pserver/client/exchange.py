@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A client's requests: one to each of several servers, sent together, all replies awaited together.
+
+Every wait is bounded: see `conversation`. A request is numbered, so that sending it again after a broken connection
+does no harm.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+import time
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+from paddle.errors import ConfigError, PserverError
+from paddle.pserver.client.conversation import Conversation, Incoming, Outgoing, Patience
+from paddle.pserver.client.transfer import Lane, Transfer
+from paddle.pserver.client.within_node import SharedSlabs
+from paddle.pserver.wire.message import Message, Verb
+
+
+class Network(Protocol):
+    """What an exchange needs of `Links`; tests give it servers without sockets."""
+
+    endpoints: tuple[str, ...]
+
+    def send(self, index: int, message: Message) -> None:
+        """Queue a message to one server."""
+
+    def receive(self, timeout_s: float) -> Incoming | None:
+        """Wait for the next message or healed connection; None when the time is over."""
+
+    def expect(self, index: int, lane: Lane | None) -> None:
+        """Tell what values are due from a server, instead of whatever was told before; None: none are."""
+
+    def attach(self, index: int, hello: Message, size: int) -> SharedSlabs | None:
+        """Share memory with a server of this node."""
+
+    def is_attached(self, index: int) -> bool:
+        """Return whether memory is still shared with a server."""
+
+    def hint(self, index: int) -> str:
+        """Return what may be the matter with a server that does not answer."""
+
+    def close(self) -> None:
+        """Close all connections."""
+
+
+class Exchange:
+    """The session of one trainer process with all its servers. Not thread-safe.
+
+    Attributes:
+        wait_s: how long one exchange may take altogether.
+    """
+
+    def __init__(self, network: Network, trainer_id: int, timeout_s: float) -> None:
+        self._network, self._trainer, self._timeout_s = network, trainer_id, timeout_s
+        self._session = secrets.randbits(64)
+        self._request = 0
+        self._stamps = [0] * len(network.endpoints)
+        self._broken = ""
+        self.wait_s = math.inf
+
+    def hello(self, num_trainers: int, extra: int = 0) -> None:
+        """Open the session with every server.
+
+        Args:
+            num_trainers: of the job.
+            extra: 0 or `message.TAKES_OVER`.
+
+        Raises:
+            PserverLost: one did not answer within `timeout_s`.
+            PserverError: one refused us.
+        """
+        hello = Message(Verb.HELLO, value=num_trainers, extra=extra)
+        for index, reply in self.run(dict.fromkeys(range(len(self._stamps)), hello)).items():
+            self._stamps[index] = reply.stamp
+
+    def run(self, requests: Mapping[int, Message]) -> dict[int, Message]:
+        """Send each server its request and wait for all replies.
+
+        Raises:
+            PserverLost: a server is gone; `endpoint` says which.
+            WaitTimeout: it took longer than `wait_s`; the exchange is cut off.
+            PserverError: a server refused, or an earlier exchange was cut off in the middle.
+        """
+        return self.carry({index: Transfer(message) for index, message in requests.items()})
+
+    def carry(self, transfers: Mapping[int, Transfer]) -> dict[int, Message]:
+        """Do what `run` does with requests that may be too large for a message.
+
+        Raises:
+            PserverLost, WaitTimeout, PserverError: see `run`.
+            ConfigError: part of a transfer cannot be sent; nothing was changed, and the next exchange may come.
+        """
+        if self._broken:
+            raise PserverError(f"this client cannot go on after an error: {self._broken}")
+        self._request += 1
+        self._broken = "an exchange with the pservers was interrupted"
+        try:
+            for index, transfer in transfers.items():
+                self._network.expect(index, Lane(transfer, self._own(index, transfer.head)))
+                self._send(Outgoing(index, each) for each in transfer.begin())
+            replies = self._converse(transfers)
+        except ConfigError:
+            # Of what cannot be sent no server has the whole: the next push to it takes back what there is.
+            self._broken = ""
+            raise
+        except PserverError as error:
+            self._broken = str(error)
+            raise
+        finally:
+            for index in transfers:
+                self._network.expect(index, None)
+        self._broken = ""
+        return replies
+
+    def attach(self, index: int, size: int) -> SharedSlabs | None:
+        """Share memory with a server of this node; see `Links.attach`."""
+        return self._network.attach(index, self._own(index, Message(Verb.ATTACH)), size)
+
+    def leave(self, timeout_s: float) -> None:
+        """Tell every server that this trainer goes, whatever happened before; waits at most `timeout_s`.
+
+        Raises:
+            PserverError: not every server could be told.
+        """
+        self._broken, self._timeout_s, self.wait_s = "", timeout_s, math.inf
+        self.run(dict.fromkeys(range(len(self._stamps)), Message(Verb.LEAVE)))
+
+    def _converse(self, transfers: Mapping[int, Transfer]) -> dict[int, Message]:
+        """Wait for all replies."""
+        now = time.monotonic()
+        own = self._own(0, Message(Verb.STATUS))
+        patience = Patience(self._timeout_s, self.wait_s)
+        conversation = Conversation(transfers, own, self._network.endpoints, patience, now)
+        while not conversation.is_over:
+            conversation.check_end(now)
+            incoming = self._network.receive(conversation.rest_s(now))
+            now = time.monotonic()
+            if incoming is None:
+                self._send(
+                    conversation.look(now, self._network.hint, lambda index: bool(self._stamps[index]))
+                )
+            else:
+                self._send(conversation.hear(incoming, now))
+        return conversation.replies
+
+    def _send(self, messages: Iterable[Outgoing]) -> None:
+        for index, message in messages:
+            self._network.send(index, self._own(index, message))
+
+    def _own(self, index: int, message: Message) -> Message:
+        """Return a message with the numbers of this session and request."""
+        return message.numbered(self._trainer, self._session, self._request, self._stamps[index])

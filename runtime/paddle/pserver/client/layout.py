@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A trainer's parameters as the servers hold them: cut into one slab for each server, and put together again.
+
+Arrays from the user's program are checked here, before anything is sent: name, shape, dtype, row ids, no NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from paddle.errors import ConfigError, PserverError
+from paddle.optim.sparse import check_rows
+from paddle.optim.spec import ParameterSpec, RowGradient
+from paddle.pserver.sparse.serving import GrowingShare
+from paddle.pserver.sparse.spec import TableSpec
+from paddle.pserver.wire.chunks import CHUNK, chunk_count, chunk_span
+from paddle.pserver.wire.configuration import check_names
+from paddle.pserver.wire.message import Section
+from paddle.pserver.wire.placement import RowShare, ServerShare, place
+
+Array = npt.NDArray[np.float32]
+
+
+class Piece(NamedTuple):
+    """Elements of a parameter that lie together in a chunk: `here` in the chunk, `there` in the parameter."""
+
+    name: str
+    here: slice
+    there: slice
+
+
+class Layout:
+    """Where every parameter lies, and one slab for each server that is filled anew for each push.
+
+    Attributes:
+        parameters: those that travel, by name; static ones do not.
+        growing: growing tables, by name.
+        shares: what each server holds.
+        slabs: gradients or values for each server; owned here, overwritten by `gather`.
+    """
+
+    def __init__(
+        self,
+        parameters: Sequence[ParameterSpec],
+        num_dense: int,
+        num_sparse: int,
+        *,
+        whole: bool = False,
+        growing: Sequence[TableSpec] = (),
+    ) -> None:
+        """Place the parameters; see `place`.
+
+        Raises:
+            ConfigError: a name occurs twice, or a share is too large.
+        """
+        check_names([*parameters, *(table.parameter for table in growing)])
+        self.parameters = {p.name: p for p in parameters if not p.static}
+        self.growing = {table.name: table for table in growing}
+        self.shares = place(parameters, num_dense, num_sparse, whole=whole, growing=growing)
+        self.slabs = [np.zeros(share.slab_size, np.float32) for share in self.shares]
+        self._pieces = [_pieces_of(share) for share in self.shares]
+
+    def tables(self, name: str) -> list[tuple[int, RowShare]]:
+        """Return the servers that hold rows of a sparse parameter, and which."""
+        found = [(i, share) for i, server in enumerate(self.shares) for share in server.tables]
+        return [(i, share) for i, share in found if share.parameter.name == name]
+
+    def holders(self, name: str) -> list[tuple[int, RowShare | GrowingShare]]:
+        """Return the servers that hold rows of a sparse parameter or growing table, and which."""
+        found = [(i, share) for i, server in enumerate(self.shares) for share in server.growing]
+        return [*self.tables(name), *((i, share) for i, share in found if share.spec.name == name)]
+
+    def gather(self, flat: Mapping[str, Array]) -> None:
+        """Fill all slabs from whole parameters (size,); those left out become 0."""
+        for share, slab in zip(self.shares, self.slabs, strict=True):
+            for part in share.dense:
+                if part.parameter.name in flat:
+                    part.gather(flat[part.parameter.name], slab)
+                else:
+                    slab[part.start : part.stop] = 0.0
+
+    def scatter(self, index: int, slab: Array, views: Mapping[str, Array]) -> None:
+        """Copy what one server sent into whole parameters (size,); those left out stay."""
+        for part in self.shares[index].dense:
+            if part.parameter.name in views:
+                part.scatter(slab, views[part.parameter.name])
+
+    def num_chunks(self, index: int) -> int:
+        """Return the number of chunks of one server's slab."""
+        return len(self._pieces[index])
+
+    def checked(self, index: int, number: int, flat: Mapping[str, Array]) -> Section | None:
+        """Check a chunk of the gradients for one server; return it, or None if `chunk` must put it together.
+
+        Raises:
+            ConfigError: a gradient is NaN or infinite.
+        """
+        pieces = self._pieces[index][number]
+        sections = [
+            (piece, Section("", flat[piece.name][piece.there])) for piece in pieces if piece.name in flat
+        ]
+        for piece, section in sections:
+            if not section.is_finite:
+                raise ConfigError(
+                    f"gradient of parameter {piece.name} is NaN or infinite; nothing was changed"
+                )
+        return sections[0][1] if len(pieces) == len(sections) == 1 else None
+
+    def chunk(self, index: int, number: int, flat: Mapping[str, Array]) -> Section:
+        """Put a chunk of the gradient for one server together; parameters left out are 0."""
+        span = chunk_span(number, self.slabs[index].size)
+        part = self.slabs[index][span]
+        for piece in self._pieces[index][number]:
+            if piece.name in flat:
+                part[piece.here] = flat[piece.name][piece.there]
+            else:
+                part[piece.here] = 0.0
+        return Section("", part)
+
+    def spread(self, index: int, number: int, values: Array, views: Mapping[str, Array]) -> None:
+        """Copy a chunk of values that one server sent into whole parameters (size,); those left out stay."""
+        for piece in self._pieces[index][number]:
+            if piece.name in views:
+                views[piece.name][piece.there] = values[piece.here]
+
+    def home(self, index: int, number: int, views: Mapping[str, Array]) -> Array | None:
+        """Return where a chunk of one server lies in whole parameters (size,), if it lies there in one piece."""
+        (first, *more) = self._pieces[index][number]
+        return None if more or first.name not in views else views[first.name][first.there]
+
+    def parameter(self, name: str) -> ParameterSpec:
+        """Return the parameter of that name.
+
+        Raises:
+            ConfigError: the servers do not have it.
+        """
+        if name in self.growing:
+            return self.growing[name].parameter
+        if name not in self.parameters:
+            known = ", ".join([*self.parameters, *self.growing])
+            raise ConfigError(f"parameter {name!r} is not on the pservers; known: {known}")
+        return self.parameters[name]
+
+    def flat(self, name: str, arrays: Mapping[str, Array], what: str, *, check: bool = True) -> Array:
+        """Return the array of one parameter as (size,) float32; `check`: look for NaN and infinity too.
+
+        Raises:
+            ConfigError: it is missing, of another shape or dtype, or not finite.
+        """
+        if name not in arrays:
+            raise ConfigError(f"{what} of parameter {name} is missing")
+        array = np.ascontiguousarray(self._checked(name, arrays[name], what))
+        if array.ndim != 1:
+            array = array.reshape(-1)
+        if not check:
+            return array
+        # A sum is finite far faster than every element is checked; only a strange sum needs the slow look.
+        with np.errstate(over="ignore", invalid="ignore"):
+            finite = np.isfinite(array.sum()) or np.isfinite(array).all()
+        if not finite:
+            raise ConfigError(f"{what} of parameter {name} is NaN or infinite; nothing was sent")
+        return array
+
+    def views(self, out: Mapping[str, Array]) -> dict[str, Array]:
+        """Return arrays that are to be filled, each seen as (size,).
+
+        Raises:
+            ConfigError: one cannot be filled.
+        """
+        views = {}
+        for name, array in out.items():
+            self._checked(name, array, "out array")
+            if not array.flags.c_contiguous or not array.flags.writeable:
+                raise ConfigError(f"out array of parameter {name}: expected a writeable, C-contiguous array")
+            views[name] = array.reshape(-1)
+        return views
+
+    def rows(self, name: str, gradient: RowGradient) -> RowGradient:
+        """Return the gradient of a sparse parameter or growing table.
+
+        Raises:
+            ConfigError: its rows or values are wrong.
+        """
+        if name in self.growing:
+            try:
+                GrowingShare(self.growing[name], 0, 1).check(gradient)
+            except PserverError as error:
+                raise ConfigError(str(error)) from None
+            return gradient
+        parameter = self.parameter(name)
+        what = f"gradient of parameter {name}"
+        check_rows(gradient.rows, parameter.shape[0], what)
+        values = gradient.values
+        expected = (len(gradient.rows), parameter.shape[1])
+        if values.shape != expected or values.dtype != np.float32:
+            raise ConfigError(f"{what}: expected {expected} float32, got {values.shape} {values.dtype}")
+        if not np.isfinite(values).all():
+            raise ConfigError(f"{what} is NaN or infinite; nothing was sent")
+        return gradient
+
+    def _checked(self, name: str, array: Any, what: str) -> Array:
+        parameter = self.parameter(name)
+        if name in self.growing:
+            raise ConfigError(f"{what} of {name}: a growing table has no whole; look up rows of it by id")
+        if array.size != parameter.size or array.dtype != np.float32:
+            raise ConfigError(
+                f"{what} of parameter {name}: expected {parameter.shape} float32, "
+                f"got {array.shape} {array.dtype}"
+            )
+        checked: Array = array
+        return checked
+
+
+def _pieces_of(share: ServerShare) -> list[list[Piece]]:
+    """What each chunk of a server's slab is made of."""
+    pieces: list[list[Piece]] = [[] for _ in range(chunk_count(share.slab_size))]
+    for dense in share.dense:
+        for start, stop, at in dense.runs():
+            for number in range(start // CHUNK, chunk_count(stop)):
+                low, high = max(start, number * CHUNK), min(stop, (number + 1) * CHUNK)
+                here = slice(low - number * CHUNK, high - number * CHUNK)
+                pieces[number].append(
+                    Piece(dense.parameter.name, here, slice(at + low - start, at + high - start))
+                )
+    return pieces

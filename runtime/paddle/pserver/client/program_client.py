@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A trainer's session with the servers of its program: gradients out and values in by name, one message a step.
+
+Every wait is bounded as in `exchange`. Large steps go in several messages, so that neither side keeps more than
+one of them in its queues.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Self
+
+from paddle.errors import PserverError
+from paddle.pserver.client.exchange import Exchange, Network
+from paddle.pserver.client.links import Links
+from paddle.pserver.wire.keys import WireKeys
+from paddle.pserver.wire.message import TAKES_OVER, Message, Verb
+from paddle.pserver.wire.named_values import (
+    Ids,
+    Value,
+    from_sections,
+    names_section,
+    to_sections,
+)
+from paddle.pserver.wire.value_parts import ALL, MORE, Gathering, parcels, wish
+
+_log = logging.getLogger(__name__)
+
+_LEAVE_S = 2.0
+Named = Mapping[str, Value]
+
+
+class ProgramClient:
+    """Not thread-safe; all methods block. Servers are numbered as their endpoints were given."""
+
+    def __init__(
+        self,
+        network: Network,
+        *,
+        trainer_id: int,
+        num_trainers: int,
+        timeout_s: float,
+        takes_over: bool = False,
+        parcel_bytes: int = 64 << 20,
+    ) -> None:
+        """Start a session with every server; they may still be starting.
+
+        Args:
+            network: links to the servers.
+            trainer_id: rank of this trainer.
+            num_trainers: in the job; 0: as many as the servers say.
+            timeout_s: how long a server may be silent.
+            takes_over: the trainer's earlier process is known to be dead, even if servers did not notice.
+            parcel_bytes: how much of a step goes in one message, unless one row of a variable is larger.
+
+        Raises:
+            PserverLost: a server did not answer within `timeout_s`.
+            PserverError: a server refused: see `Sessions.join`.
+        """
+        self._network = network
+        self._exchange = Exchange(network, trainer_id, timeout_s)
+        self._parcel_bytes = parcel_bytes
+        self._closed = False
+        try:
+            self._exchange.hello(num_trainers, TAKES_OVER if takes_over else 0)
+        except BaseException:
+            network.close()
+            raise
+        atexit.register(self._end)
+
+    @classmethod
+    def connect(
+        cls,
+        endpoints: Sequence[str],
+        keys: WireKeys | None,
+        *,
+        trainer_id: int,
+        num_trainers: int,
+        timeout_s: float,
+        takes_over: bool = False,
+        patience_s: float = 0.0,
+    ) -> Self:
+        """Connect over ZeroMQ; see `__init__`.
+
+        Args:
+            patience_s: how long a server may be gone, since somebody starts it again where it was.
+        """
+        _log.info("trainer %d: waiting up to %.0f s for %s", trainer_id, timeout_s, ", ".join(endpoints))
+        links = Links(
+            endpoints, keys, min(patience_s, timeout_s), within_node=False, first_answer_s=timeout_s
+        )
+        return cls(
+            links,
+            trainer_id=trainer_id,
+            num_trainers=num_trainers,
+            timeout_s=timeout_s,
+            takes_over=takes_over,
+        )
+
+    def step(
+        self, gradients: Mapping[int, Named], wanted: Mapping[int, Sequence[str]]
+    ) -> dict[int, dict[str, Value]]:
+        """Send all gradients of a step; return what is wanted of the values after it.
+
+        In synchronous training this waits for all trainers, on each server that is named.
+
+        Args:
+            gradients: server -> gradients by name; the arrays must not change meanwhile.
+            wanted: server -> names; a server that is missing in `gradients` gets none.
+
+        Raises:
+            PserverLost: a server is gone.
+            PserverError: a server refused, or gave up waiting for a trainer.
+            ConfigError: a gradient cannot travel.
+        """
+        servers = sorted({*gradients, *wanted})
+        messages = {index: parcels(gradients.get(index, {}), self._parcel_bytes) for index in servers}
+        for turn in range(max((len(each) for each in messages.values()), default=0) - 1):
+            self._exchange.run(
+                {
+                    index: Message(Verb.STEP, value=MORE, sections=tuple(each[turn]))
+                    for index, each in messages.items()
+                    if turn < len(each) - 1
+                }
+            )
+        found = {index: Gathering(wanted.get(index, ())) for index in servers}
+        replies = self._exchange.run(
+            {
+                index: Message(Verb.STEP, value=ALL, sections=(wish(found[index].missing), *each[-1]))
+                for index, each in messages.items()
+            }
+        )
+        return self._gathered(found, replies)
+
+    def fetch(self, wanted: Mapping[int, Sequence[str]]) -> dict[int, dict[str, Value]]:
+        """Return variables as they are, whatever other trainers do: server -> names."""
+        return self._gathered({index: Gathering(names) for index, names in wanted.items()}, {})
+
+    def lookup(self, ids: Mapping[int, Mapping[str, Ids]]) -> dict[int, dict[str, Value]]:
+        """Return rows of variables: server -> name -> ids (n,) int64; each name gets (n, ...)."""
+        replies = self._exchange.run(
+            {index: Message(Verb.LOOKUP, sections=tuple(to_sections(named))) for index, named in ids.items()}
+        )
+        return {index: from_sections(reply.sections) for index, reply in replies.items()}
+
+    def save(self, name: str, paths: Mapping[int, str]) -> None:
+        """Let servers write their rows of a table: server -> path of the file, on the server's machine."""
+        self._exchange.run(
+            {
+                index: Message(Verb.SAVE, sections=(names_section((name, path)),))
+                for index, path in paths.items()
+            }
+        )
+
+    def close(self) -> None:
+        """Leave: other trainers no longer wait for this one. Waits at most 2 s; safe to call twice."""
+        if self._closed:
+            return
+        self._closed = True
+        atexit.unregister(self._end)
+        try:
+            self._exchange.leave(_LEAVE_S)
+        except PserverError as error:
+            _log.info("leaving: %s", error)
+        finally:
+            self._network.close()
+
+    def _end(self) -> None:
+        """At the end of the process: one that fails must not look like one that is done."""
+        if getattr(sys, "last_value", None) is None:
+            self.close()
+        elif not self._closed:
+            self._closed = True
+            self._network.close()
+
+    def _gathered(
+        self, found: Mapping[int, Gathering], replies: Mapping[int, Message]
+    ) -> dict[int, dict[str, Value]]:
+        """Take answers with values, and ask for those that did not go in them."""
+        while True:
+            for index, reply in replies.items():
+                found[index].take(reply.sections)
+            asking = {index: each.missing for index, each in found.items() if each.missing}
+            if not asking:
+                return {index: each.values for index, each in found.items()}
+            replies = self._exchange.run(
+                {index: Message(Verb.FETCH, sections=(wish(names),)) for index, names in asking.items()}
+            )

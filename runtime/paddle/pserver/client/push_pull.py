@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One step of a trainer with all its servers: each gets its part of the gradients the fastest way that leads to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from paddle.errors import ConfigError
+from paddle.optim.spec import RowGradient
+from paddle.pserver.client.dense_push import DensePush, Inspection
+from paddle.pserver.client.exchange import Exchange, Network
+from paddle.pserver.client.layout import Array, Layout
+from paddle.pserver.client.tables import reply_array
+from paddle.pserver.client.transfer import Transfer
+from paddle.pserver.client.whole_slabs import WholeSlabs
+from paddle.pserver.client.within_node import WithinNode
+from paddle.pserver.store.gradient import NO_VALUES
+from paddle.pserver.transports.local_wire import IN_PLACE
+from paddle.pserver.wire.message import Message, Section, Verb
+
+
+class PushPull:
+    """Steps with one layout. Not thread-safe; `run` blocks."""
+
+    def __init__(
+        self, exchange: Exchange, network: Network, layout: Layout, node: WithinNode, slabs: WholeSlabs
+    ) -> None:
+        self._exchange, self._network = exchange, network
+        self._layout, self._node, self._slabs = layout, node, slabs
+
+    def run(
+        self,
+        grads: Mapping[str, Array | RowGradient],
+        num_samples: int,
+        out: Mapping[str, Array],
+        *,
+        is_quiet: bool = False,
+    ) -> None:
+        """See `Client.push_pull`; `is_quiet`: servers are to send no values."""
+        if num_samples < 0:
+            raise ConfigError(f"num_samples: expected 0 or more, got {num_samples}")
+        views = self._layout.views(out)
+        flat, rows = self._sorted(grads)
+        head = Message(Verb.PUSH_PULL, value=num_samples + NO_VALUES if is_quiet else num_samples)
+        transfers: dict[int, Transfer] = {}
+        pushes: dict[int, tuple[DensePush, list[Section]]] = {}
+        inspection = Inspection(self._layout, flat)
+        in_place: set[int] = set()
+        for i, endpoint in enumerate(self._network.endpoints):
+            theirs = self._rows_for(i, rows)
+            if self._shares_memory(i) and not theirs:
+                transfers[i] = Transfer(head._replace(sections=(Section("", self._node.fill(i, flat)),)))
+                in_place.add(i)
+            else:
+                pushes[i] = DensePush(self._layout, i, endpoint, inspection, views), theirs
+        if transfers or any(push.count <= 1 for push, _ in pushes.values()):
+            inspection.finish()  # what goes out in one message cannot be taken back
+        for i, (push, theirs) in pushes.items():
+            transfers[i] = push.transfer(head, theirs, wants_values=not is_quiet)
+        for i, reply in self._carry(transfers, inspection, views).items():
+            if i in in_place and reply.extra >= IN_PLACE:
+                self._node.scatter(i, self._node.take(i, reply), views)
+                continue
+            self._node.lose(i)  # what was shared, if anything, is not what holds now
+            if reply.sections:
+                shape = self._layout.slabs[i].shape
+                values = reply_array(reply, self._network.endpoints[i], "", shape)
+                self._layout.scatter(i, values, views)
+
+    def _carry(
+        self, transfers: Mapping[int, Transfer], inspection: Inspection, views: Mapping[str, Array]
+    ) -> dict[int, Message]:
+        try:
+            return self._exchange.carry(transfers)
+        except ConfigError:
+            if inspection.has_given and views:
+                self._slabs.pull(views)  # values of the step that is taken back may lie there already
+            raise
+
+    def _sorted(
+        self, grads: Mapping[str, Array | RowGradient]
+    ) -> tuple[dict[str, Array], dict[str, RowGradient]]:
+        """Return dense gradients, each (size,), and those of rows."""
+        flat: dict[str, Array] = {}
+        rows: dict[str, RowGradient] = {}
+        for name, grad in grads.items():
+            parameter = self._layout.parameter(name)
+            if isinstance(grad, RowGradient) != parameter.sparse:
+                expected = "a RowGradient" if parameter.sparse else "an array"
+                raise ConfigError(
+                    f"gradient of parameter {name}: expected {expected}, got {type(grad).__name__}"
+                )
+            if isinstance(grad, RowGradient):
+                rows[name] = self._layout.rows(name, grad)
+            else:
+                flat[name] = self._layout.flat(name, {name: grad}, "gradient", check=False)
+        return flat, rows
+
+    def _shares_memory(self, index: int) -> bool:
+        if self._node.has(index) and not self._network.is_attached(index):
+            self._node.lose(index)
+        return self._node.has(index)
+
+    def _rows_for(self, index: int, rows: Mapping[str, RowGradient]) -> list[Section]:
+        sections = []
+        for name, gradient in rows.items():
+            for holder, share in self._layout.holders(name):
+                if holder == index:
+                    mine = share.holds(gradient.rows)
+                    sections += [Section(name, gradient.rows[mine]), Section(name, gradient.values[mine])]
+        return sections

@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Servers that have not answered yet: who listens there instead, told while a client waits and in its error.
+
+A server that is started later is waited for, so most of what can be wrong is only told. An error before the deadline
+is what waiting cannot mend: something else listens there, the wire or the key is another, the ports are other ones.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from paddle.endpoints import address_of, listed
+from paddle.errors import ConfigError, WireError
+from paddle.pserver.client.probe import Finding, Sight, look
+from paddle.pserver.transports.liveness import Liveness
+from paddle.pserver.wire.message import Message
+from paddle.pserver.wire.port_range import PortRange, told_range
+from paddle.telling import Telling
+
+_log = logging.getLogger(__name__)
+
+_FIRST_LOOK_S = 0.5
+_PROBE_S = 0.8
+_AGAIN = 0.5  # of the time waited so far
+_LONGEST_S = 10.0
+_PROBES = 16  # at a time
+_KEY_DIFFERS = 20  # connections broken off in a row: damage on the way does not do that
+_JOIN_S = 1.0
+_NOTHING_SEEN = "no answer; does it run?"
+_KEY = "it breaks connections off while they are made: its PADDLE_JOB_KEY or --wire may differ"
+_CERTAIN = (Sight.STRANGER, Sight.OTHER_WIRE)
+
+
+class Reaching:
+    """The servers that a client has not heard of. Not thread-safe; probes run in threads of their own."""
+
+    def __init__(
+        self,
+        endpoints: Sequence[str],
+        connections: Sequence[Liveness],
+        *,
+        is_encrypted: bool,
+        timeout_s: float,
+        ports: PortRange | None = None,
+    ) -> None:
+        """Begin to wait.
+
+        Args:
+            endpoints: "ip:port" of each server.
+            connections: what is known of the connection to each.
+            is_encrypted: whether our wire is.
+            timeout_s: how long the client waits for a first answer.
+            ports: what the user says that each server has; None: who has how many is nobody's business.
+        """
+        self._endpoints, self._connections = tuple(endpoints), tuple(connections)
+        self._is_encrypted, self._ports = is_encrypted, ports
+        self._hosts = [address_of(endpoint)[0] for endpoint in endpoints]
+        self._unmet = set(range(len(endpoints)))
+        self._first_look_s = min(_FIRST_LOOK_S, timeout_s / 8)
+        self._probe_s = min(_PROBE_S, timeout_s / 4)
+        self._look_at = dict.fromkeys(self._unmet, self._first_look_s)
+        self._findings: dict[int, Finding] = {}
+        self._probes: dict[int, threading.Thread] = {}
+        self._found: queue.SimpleQueue[tuple[int, Finding]] = queue.SimpleQueue()
+        self._ranges: dict[str, tuple[str, PortRange]] = {}  # host -> the server there that said so
+        self._telling = Telling(timeout_s)
+        self._was_told = False
+
+    @property
+    def is_over(self) -> bool:
+        """Whether every server has answered."""
+        return not self._unmet
+
+    def met(self, index: int, reply: Message) -> None:
+        """Note a server's first answer.
+
+        Raises:
+            ConfigError: it has other numbers of ports than the user says.
+        """
+        self._unmet.discard(index)
+        theirs = told_range(reply)
+        endpoint = self._endpoints[index]
+        if theirs is not None:
+            self._ranges.setdefault(self._hosts[index], (endpoint, theirs))
+            if self._ports not in (None, theirs):
+                raise ConfigError(
+                    f"pserver {endpoint} was started with {theirs}, and here they are {self._ports}: give both the "
+                    "same numbers"
+                )
+        if self._was_told and self.is_over:
+            _log.warning("all pservers have answered after %.0f s", self._telling.waited_s)
+
+    def go_on(self) -> None:
+        """Look who listens where no server has answered, and tell the user now and then; does not wait.
+
+        Raises:
+            WireError: no waiting will help.
+        """
+        while not self._found.empty():
+            index, finding = self._found.get()
+            self._probes.pop(index).join()
+            if index in self._unmet:
+                self._check(index, finding)
+                self._findings[index] = finding
+        waited_s = self._telling.waited_s
+        for index in sorted(self._unmet):
+            is_due = waited_s >= self._look_at[index] and index not in self._probes
+            if is_due and not self._connections[index].was_up and len(self._probes) < _PROBES:
+                is_new = index not in self._findings
+                pause_s = self._first_look_s if is_new else min(_AGAIN * waited_s, _LONGEST_S)
+                self._look_at[index] = waited_s + pause_s
+                self._probe(index)
+        if self._telling.is_due:
+            self._tell()
+
+    def hint(self, index: int) -> str:
+        """Return what is known of a server that did not answer, and which others did not."""
+        if index not in self._unmet:
+            return "does it run?"
+        others = [self._endpoints[other] for other in sorted(self._unmet - {index})]
+        return self._text(index) + (f" (nor did {listed(others)} answer)" if others else "")
+
+    def close(self) -> None:
+        """Wait for probes under way, which take about a second."""
+        deadline = time.monotonic() + _JOIN_S + self._probe_s
+        for thread in self._probes.values():
+            thread.join(max(deadline - time.monotonic(), 0.0))
+
+    def _probe(self, index: int) -> None:
+        endpoint, is_encrypted, timeout_s = self._endpoints[index], self._is_encrypted, self._probe_s
+        put: Callable[[tuple[int, Finding]], None] = self._found.put
+
+        def run() -> None:
+            put((index, look(endpoint, is_encrypted=is_encrypted, timeout_s=timeout_s)))
+
+        self._probes[index] = threading.Thread(target=run, name=f"pserver-probe-{index}", daemon=True)
+        self._probes[index].start()
+
+    def _check(self, index: int, finding: Finding) -> None:
+        """Believe what was found twice: a single look may fall into a short cut of the network."""
+        if finding != self._findings.get(index) or self._connections[index].was_up:
+            return
+        endpoint = self._endpoints[index]
+        if finding.sight in _CERTAIN:
+            raise WireError(f"pserver {endpoint}: {finding.text}", endpoint)
+        if self._breaks_off(index, finding) and self._connections[index].broken_off >= _KEY_DIFFERS:
+            raise WireError(f"pserver {endpoint}: {_KEY}", endpoint)
+
+    def _breaks_off(self, index: int, finding: Finding) -> bool:
+        return (
+            self._is_encrypted
+            and finding.sight is Sight.SAME_WIRE
+            and self._connections[index].broken_off > 0
+        )
+
+    def _text(self, index: int) -> str:
+        if self._connections[index].was_up:
+            return "it is connected and does not answer: it is too busy, or stopped, or no pserver"
+        finding = self._findings.get(index)
+        if finding is None:
+            return _NOTHING_SEEN
+        text = _KEY if self._breaks_off(index, finding) else finding.text
+        neighbour, theirs = self._ranges.get(self._hosts[index], ("", None))
+        if theirs is None:
+            return text
+        return f"{text} The pserver {neighbour} on that host has {theirs}"
+
+    def _tell(self) -> None:
+        groups: dict[str, list[str]] = {}
+        for index in sorted(self._unmet):
+            address, text = self._endpoints[index], self._text(index)
+            groups.setdefault(text, []).append(address)
+        for text, endpoints in groups.items():
+            self._was_told = True
+            _log.warning("waiting for pserver %s: %s (%s)", listed(endpoints), text, self._telling)

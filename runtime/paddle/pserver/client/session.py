@@ -1,0 +1,310 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A trainer's view of the parameter servers: push gradients, pull parameters, meet the other trainers.
+
+One exchange per step: every server gets one message with all that it needs and answers with one. Every wait
+is bounded: a server that is silent for `timeout_s`, or whose connection breaks for good, raises
+PserverLost; waiting for other trainers may take longer, as long as the server says that it lives.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+
+from paddle.errors import ConfigError, PserverError
+from paddle.optim.spec import OptimizerSpec, ParameterSpec, RowGradient, rule_of
+from paddle.pserver.client.exchange import Exchange, Network
+from paddle.pserver.client.layout import Array, Layout
+from paddle.pserver.client.links import Links
+from paddle.pserver.client.push_pull import PushPull
+from paddle.pserver.client.rejoining import rejoin
+from paddle.pserver.client.tables import Tables
+from paddle.pserver.client.whole_slabs import WholeSlabs
+from paddle.pserver.client.within_node import SharedSlabs, WithinNode
+from paddle.pserver.sparse.spec import TableSpec
+from paddle.pserver.wire.configuration import Configuration, configure_message
+from paddle.pserver.wire.keys import WireKeys
+from paddle.pserver.wire.message import TAKES_OVER, Message, Verb
+from paddle.pserver.wire.port_range import PortRange
+from paddle.pserver.wire.resumption import Position, read_positions
+
+_log = logging.getLogger(__name__)
+
+_LEAVE_S = 2.0
+
+
+class TrainerSession:
+    """One trainer's session with all servers. Not thread-safe; all methods block."""
+
+    def __init__(
+        self,
+        network: Network,
+        num_sparse: int,
+        *,
+        trainer_id: int,
+        num_trainers: int,
+        timeout_s: float = 60.0,
+        takes_over: bool = False,
+    ) -> None:
+        """Start a session on links to the dense servers and then the `num_sparse` sparse ones.
+
+        Args:
+            takes_over: the trainer's earlier process is known to be dead, even if servers did not notice.
+
+        Raises:
+            PserverLost: a server did not answer within `timeout_s`.
+            PserverError: a server refused: see `Sessions.join`.
+        """
+        self._network = network
+        self._exchange = Exchange(network, trainer_id, timeout_s)
+        self._tables = Tables(self._exchange, network.endpoints)
+        self._trainer = trainer_id
+        self._num_sparse = num_sparse
+        self._everyone = range(len(network.endpoints))
+        self._closed = False
+        self.resumed: Position | None = None
+        self._lay_out(Layout([], len(self._everyone) - num_sparse, num_sparse), {})
+        try:
+            self._exchange.hello(num_trainers, TAKES_OVER if takes_over else 0)
+        except BaseException:
+            network.close()
+            raise
+        atexit.register(self.close)
+
+    @classmethod
+    def connect(
+        cls,
+        endpoints: Sequence[str],
+        sparse_endpoints: Sequence[str],
+        *,
+        trainer_id: int,
+        num_trainers: int,
+        job_key: str | None,
+        wire: str,
+        timeout_s: float = 60.0,
+        takes_over: bool = False,
+        patience_s: float = 0.0,
+        within_node: bool = True,
+        ports: tuple[int, int] | None = None,
+    ) -> Self:
+        """Connect to all servers; they may still be starting.
+
+        Whoever does not answer is looked at meanwhile, and what is found told as a warning; see `reachability`.
+
+        Args:
+            endpoints: "ip:port" of each server for dense parameters; every trainer gives the same list.
+            sparse_endpoints: the same for sparse ones; if empty, their rows lie on the others.
+            trainer_id: rank of this trainer; 0 provides initial values.
+            num_trainers: number of trainers in the job.
+            job_key: secret of the job; needed for wire "curve".
+            wire: "curve" or "plain".
+            timeout_s: how long a server may be silent.
+            takes_over: see `__init__`.
+            within_node: whether to share memory with servers of this node; False: everything is sent.
+            patience_s: how long a server may be gone, since somebody starts it again where it was.
+            ports: the dense and the sparse ports that each server must have been started with; None: any.
+
+        Raises:
+            ConfigError: an argument is wrong, or a server has other ports.
+            PserverLost: a server did not answer in time.
+            PserverError: a server refused us, or something else listens where it should.
+        """
+        keys = WireKeys.asked(wire, job_key)
+        if not endpoints:
+            raise ConfigError("no pserver endpoint is given: expected at least one ip:port")
+        if not 0 <= trainer_id < num_trainers:
+            raise ConfigError(f"trainer_id: expected 0 to {num_trainers - 1}, got {trainer_id}")
+        for index, endpoint in enumerate([*endpoints, *sparse_endpoints]):
+            _log.info("pserver %d %s", index, endpoint)
+        return cls(
+            Links(
+                [*endpoints, *sparse_endpoints],
+                keys,
+                min(patience_s, timeout_s),
+                within_node,
+                timeout_s,
+                None if ports is None else PortRange(*ports),
+            ),
+            len(sparse_endpoints),
+            trainer_id=trainer_id,
+            num_trainers=num_trainers,
+            timeout_s=timeout_s,
+            takes_over=takes_over,
+        )
+
+    def configure(
+        self,
+        parameters: Sequence[ParameterSpec],
+        optimizer: OptimizerSpec,
+        values: Mapping[str, Array],
+        *,
+        first_comes: bool = False,
+        tables: Sequence[TableSpec] = (),
+    ) -> None:
+        """Agree with servers and other trainers on the model; wait until its initial values are there.
+
+        Trainer 0's values are taken, unless the servers have values of this very model already. `pull` then
+        gives everybody what the servers hold.
+
+        Args:
+            parameters: all parameters, in the same order in every trainer; static ones are not sent.
+            optimizer: what servers do with gradients.
+            values: trainer 0: each parameter's value, float32 of its shape.
+            first_comes: every trainer gives values, and those of whoever comes first are taken.
+            tables: growing tables, which have no values to give.
+
+        Raises:
+            ConfigError: a value is missing or of another shape or dtype.
+            PserverError: a server is configured for another model, or cannot do this one.
+        """
+        layout = Layout(
+            parameters,
+            len(self._everyone) - self._num_sparse,
+            self._num_sparse,
+            whole=rule_of(optimizer).needs_whole,
+            growing=tables,
+        )
+        # Server 0 decides who came first: whoever it lets wait asks the others when all values are there.
+        everyone = [*self._everyone]
+        turns = [everyone[:1], everyone[1:]] if first_comes else [everyone]
+        num_dense = len(self._everyone) - self._num_sparse
+        model = Configuration(tuple(parameters), optimizer, num_dense, self._num_sparse, 0, tuple(tables))
+        replies: dict[int, Message] = {}
+        for servers in turns:
+            replies |= self._exchange.run({i: configure_message(model, i, first_comes) for i in servers})
+        shared = {i: self._exchange.attach(i, layout.slabs[i].size) for i in self._everyone}
+        self._lay_out(layout, {i: slabs for i, slabs in shared.items() if slabs is not None})
+        self.resumed = read_positions(replies, self._network.endpoints, is_async=optimizer.is_async)
+        missing = [i for i, reply in replies.items() if reply.value == 0]
+        if not missing:
+            if self._trainer == 0:
+                _log.info("the pservers hold values of this model already; they are kept")
+            return
+        flat = {name: self._layout.flat(name, values, "value") for name in self._layout.parameters}
+        self._slabs.send(missing, flat)
+        for index in missing:
+            for share in self._layout.shares[index].tables:
+                self._tables.send(index, share, flat[share.parameter.name])
+        # Server 0 last: it lets others go on to all servers.
+        for turn in ([i for i in missing if i], [i for i in missing if not i]):
+            self._exchange.run({i: Message(Verb.READY) for i in turn})
+
+    def wait_at_most(self, wait_s: float) -> None:
+        """Bound each later call as a whole; then it raises WaitTimeout, and the client can only leave."""
+        self._exchange.wait_s = wait_s
+
+    def rejoin(self) -> int:
+        """Take up the place of an earlier process of this trainer; return how many passes are over."""
+        return rejoin(self._exchange, self._everyone)
+
+    def start_pass(self) -> None:
+        """Wait until every trainer starts a pass."""
+        self._exchange.run({i: Message(Verb.START_PASS) for i in self._everyone})
+
+    def finish_pass(self) -> None:
+        """Say that this trainer's data is at its end, and wait until that of every trainer is."""
+        self._exchange.run({i: Message(Verb.FINISH_PASS) for i in self._everyone})
+
+    def push_pull(
+        self, grads: Mapping[str, Array | RowGradient], num_samples: int, out: Mapping[str, Array]
+    ) -> None:
+        """Give this batch's gradients and get the values after it.
+
+        Args:
+            grads: summed over the batch. Dense: float32 of the parameter's shape; sparse: a RowGradient.
+                One left out is 0.
+            num_samples: samples in the batch; schedules count them.
+            out: dense parameters to refresh, float32 of the parameter's shape, C-contiguous; filled in place.
+
+        Raises:
+            ConfigError: a name, shape, dtype or row id is wrong, or a gradient is NaN or infinite; nothing
+                was changed on servers, `out` has what they hold, and the client goes on.
+            PserverError, PserverLost: see the class.
+        """
+        self._step.run(grads, num_samples, out)
+
+    def push(self, grads: Mapping[str, Array | RowGradient], num_samples: int) -> None:
+        """Give this batch's gradients, as `push_pull` does; servers send no values back.
+
+        Raises:
+            ConfigError, PserverError, PserverLost: see `push_pull`.
+        """
+        self._step.run(grads, num_samples, {}, is_quiet=True)
+
+    def gradient_array(self, name: str) -> Array:
+        """Return an array (size,) float32 to put a dense parameter's gradients into.
+
+        Pushing it saves a copy if the parameter lies on a server of this node; any other array may be pushed too.
+        """
+        self._layout.parameter(name)
+        array = self._node.gradient(name)
+        return np.zeros(self._layout.parameter(name).size, np.float32) if array is None else array
+
+    def value_array(self, name: str) -> Array | None:
+        """Return what the last `push_pull` brought for a dense parameter (size,), read-only, not copied.
+
+        It is good until the next `push_pull`. None if the parameter does not lie as a whole on a server of this
+        node: then name it in `out`.
+        """
+        return self._node.value(name)
+
+    def pull(self, out: Mapping[str, Array]) -> None:
+        """Fill dense parameters, and whole sparse tables, with what the servers hold.
+
+        Args:
+            out: float32 of each parameter's shape, C-contiguous; filled in place.
+        """
+        views = self._layout.views(out)
+        if any(not self._layout.parameter(name).sparse for name in out):
+            self._slabs.pull(views)
+        for name in out:
+            if self._layout.parameter(name).sparse:
+                self._tables.pull(self._layout.tables(name), out[name])
+
+    def pull_rows(self, name: str, ids: npt.NDArray[np.int64]) -> Array:
+        """Return rows (n, width) float32 of a sparse parameter for ids (n,) int64; ids may repeat.
+
+        A growing table has every id: one that got no gradient yet has the values that it would begin with.
+        """
+        return self._tables.rows(self._layout, name, ids)
+
+    def close(self) -> None:
+        """Leave: other trainers no longer wait for this one. Waits at most 2 s; safe to call twice."""
+        try:
+            self.leave(_LEAVE_S)
+        except PserverError as error:
+            _log.info("leaving: %s", error)
+
+    def leave(self, timeout_s: float) -> None:
+        """Close, and be sure that every server knows; safe to call twice.
+
+        Raises:
+            PserverError: one did not hear of it within `timeout_s`.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        atexit.unregister(self.close)
+        try:
+            self._exchange.leave(timeout_s)
+        finally:
+            self._network.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _lay_out(self, layout: Layout, shared: Mapping[int, SharedSlabs]) -> None:
+        self._layout, self._node = layout, WithinNode(layout, shared)
+        self._slabs = WholeSlabs(self._exchange, self._network.endpoints, layout)
+        self._step = PushPull(self._exchange, self._network, layout, self._node, self._slabs)

@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A trainer's side of one request to one server: a message, and for a large push the chunks that follow it.
+
+A trainer is `WINDOW` chunks ahead of what a server answers: the values, or only that the chunk was taken; values that
+did not come by themselves are asked for after the reply. Who may wait for whom: a chunk is answered as soon as the
+server can go on without more of this push, the reply is the answer to every chunk, and a server takes each chunk once.
+So whatever is lost on the way can be sent again, and a window never waits for what comes after its push.
+
+    WAITING -> SENT -> TAKEN -> ASKED -> DONE        SENT, ASKED: on their way, which the window bounds
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from enum import Enum
+from typing import NamedTuple
+
+from paddle.errors import WireError
+from paddle.pserver.store.gradient import NO_VALUES
+from paddle.pserver.wire.chunks import WINDOW
+from paddle.pserver.wire.message import Message, Section, Verb
+
+
+class _State(Enum):
+    WAITING = 0  # to be sent
+    SENT = 1
+    TAKEN = 2  # the server has it; its values are still to come
+    ASKED = 3  # for those values
+    DONE = 4
+
+
+_ON_THEIR_WAY = (_State.SENT, _State.ASKED)
+
+
+class Transfer:
+    """One request.
+
+    `chunk` gives part `index` of the gradient, `deliver` takes part `index` of the values, `place` tells where that
+    may be written beforehand. Without `wants_values` it is over with the reply, and each chunk says so: one that comes
+    late finds a server that forgot the push.
+    """
+
+    def __init__(
+        self,
+        head: Message,
+        count: int = 0,
+        chunk: Callable[[int], Section] | None = None,
+        deliver: Callable[[int, Section], None] | None = None,
+        place: Callable[[int], memoryview | None] = lambda index: None,
+        *,
+        wants_values: bool = True,
+    ) -> None:
+        self.head, self._chunk, self._deliver, self._where = head, chunk, deliver, place
+        self._wants_values = wants_values
+        self._reset(count)
+        self.reply: Message | None = None
+        self.repeats = 0  # since something last arrived
+        self.has_moved = False  # set by whatever arrives
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the reply is here, and all values that are wanted."""
+        return self.reply is not None and (not self._wants_values or self._done == len(self._states))
+
+    @property
+    def progress(self) -> str:
+        """How far it is, for people."""
+        taken = sum(state.value > _State.SENT.value for state in self._states)
+        return f"{taken} of {len(self._states)} chunks were taken, values of {self._done} came back"
+
+    def place(self, index: int) -> memoryview | None:
+        """Return where part `index` of the values belongs, if it may be written there before it was checked."""
+        is_open = index < len(self._states) and self._states[index] is not _State.DONE
+        return self._where(index) if is_open else None
+
+    def begin(self) -> Iterator[Message]:
+        """What to send first."""
+        yield self.head
+        yield from self._more()
+
+    def again(self) -> Iterator[Message]:
+        """What to send after something was lost, nobody knows what.
+
+        Another process of the server may have taken its place, which knows nothing of a push that was not whole: until
+        there is a reply, everything that has no values yet is sent again.
+        """
+        yield self.head  # even if it was answered: a server learns from it where values go now
+        if self.reply is None:
+            for index, state in enumerate(self._states):
+                if state is not _State.DONE:
+                    self._become(index, _State.WAITING)
+            self._next = 0
+            yield from self._more()
+            return
+        for index, state in enumerate(self._states):
+            if state is _State.ASKED:
+                yield self._message(index)
+
+    def repeat(self, which: int) -> Iterator[Message]:
+        """What to send for a server's REPEAT: chunk `which` - 1, or everything from the beginning."""
+        if not which:
+            self._reset(len(self._states))
+            yield from self.begin()
+        elif which <= len(self._states) and self._states[which - 1] in _ON_THEIR_WAY:
+            yield self._message(which - 1)
+
+    def inquire(self) -> Iterator[Message]:
+        """What to send when nothing was heard for long: what keeps the server, and has it what is on its way?"""
+        yield Message(Verb.STATUS)
+        for index, state in enumerate(self._states):
+            if state is _State.SENT:
+                yield Message(Verb.STATUS, value=index + 1)
+            elif state is _State.ASKED:
+                yield self._message(index)
+
+    def take(self, message: Message) -> Iterator[Message]:
+        """Take values, or the reply; what to send next.
+
+        Raises:
+            WireError: there is no such part of the values.
+        """
+        self.repeats, self.has_moved = 0, True
+        if message.verb is Verb.VALUES:
+            self._take_values(message)
+        else:
+            self.reply = message
+            for index, state in enumerate(self._states):
+                if state is _State.SENT:
+                    self._become(index, _State.TAKEN)
+        yield from self._more()
+
+    def _take_values(self, message: Message) -> None:
+        index = message.value
+        if index >= len(self._states) or self._deliver is None:
+            raise WireError(f"values of chunk {index}, expected one of {len(self._states)}")
+        state = self._states[index]
+        if message.sections and state is not _State.DONE:
+            self._deliver(index, message.sections[0])
+            self._become(index, _State.DONE)
+        elif state in (_State.WAITING, _State.SENT):
+            self._become(index, _State.TAKEN)
+
+    def _more(self) -> Iterator[Message]:
+        """What the window lets through."""
+        is_answered = self.reply is not None
+        while not is_answered and self._on_their_way < WINDOW and self._next < len(self._states):
+            index = self._next
+            self._next += 1  # first: whoever takes may stop after any of them
+            if self._states[index] is _State.WAITING:
+                yield self._send(index, _State.SENT)
+        if self.reply is None or self.reply.verb is not Verb.OK or not self._wants_values:
+            return
+        while self._on_their_way < WINDOW and self._next_asked < len(self._states):
+            index = self._next_asked
+            self._next_asked += 1
+            if self._states[index] in (_State.TAKEN, _State.WAITING):
+                yield self._send(index, _State.ASKED)
+
+    def _send(self, index: int, state: _State) -> Message:
+        self._become(index, state)
+        return self._message(index)
+
+    def _message(self, index: int) -> Message:
+        """Return a chunk, or what asks for its values."""
+        assert self._chunk is not None
+        sections = (self._chunk(index),) if self._states[index] is _State.SENT else ()
+        return Message(
+            Verb.CHUNK, value=index, extra=0 if self._wants_values else NO_VALUES, sections=sections
+        )
+
+    def _become(self, index: int, state: _State) -> None:
+        before, self._states[index] = self._states[index], state
+        self._on_their_way += (state in _ON_THEIR_WAY) - (before in _ON_THEIR_WAY)
+        self._done += (state is _State.DONE) - (before is _State.DONE)
+
+    def _reset(self, count: int) -> None:
+        self._states = [_State.WAITING] * count
+        self._next = self._next_asked = self._done = self._on_their_way = 0
+
+
+class Lane(NamedTuple):
+    """What a connection needs to go on with a transfer by itself, as long as nothing but its values arrives.
+
+    Attributes:
+        own: a message with the numbers that all messages of the request carry.
+    """
+
+    transfer: Transfer
+    own: Message
+
+    def leads(self, message: Message) -> bool:
+        """Return whether a message, or one of which only the header is here, is part of the values that are due."""
+        own = self.own
+        return (
+            message.verb is Verb.VALUES
+            and message.request == own.request
+            and message.session == own.session
+            and not self.transfer.is_over
+        )
+
+    def place(self, message: Message) -> memoryview | None:
+        """Return where the array of such a message belongs, if it may be written there before it was checked."""
+        return self.transfer.place(message.value) if self.leads(message) else None
+
+    def go_on(self, message: Message) -> Iterator[Message]:
+        """Take part of the values; what to send next.
+
+        Raises:
+            WireError: see `Transfer.take`.
+        """
+        own = self.own
+        for each in self.transfer.take(message):
+            yield each.numbered(own.trainer, own.session, own.request, own.stamp)

@@ -1,0 +1,301 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`paddle pserver`: one engine for each port, each in its own thread, in one process.
+
+All ports are bound before any is published; then the process pings itself through each of them, and only
+then says that it is ready. TERM and Ctrl+C end it quietly with code 0.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from types import FrameType
+
+from paddle.env import JobEnvironment
+from paddle.errors import ConfigError, PaddleError, PortBusy, PserverError
+from paddle.flags import MAX_PORT, PSERVER_FLAGS, parse_arguments, read_flags
+from paddle.pserver.client.links import Links
+from paddle.pserver.durable.process_state import Identity, Revival
+from paddle.pserver.guarded import guarded
+from paddle.pserver.recovery import Safety
+from paddle.pserver.server.options import EngineOptions
+from paddle.pserver.server.port import Port
+from paddle.pserver.server.sync import PushCount
+from paddle.pserver.transports.local_door import open_door
+from paddle.pserver.transports.stream_door import open_stream_door
+from paddle.pserver.transports.zmq_door import Router
+from paddle.pserver.wire.adaptive_wait import Patience
+from paddle.pserver.wire.address import bind_addresses, owner_of, published
+from paddle.pserver.wire.keys import Context, WireKeys
+from paddle.pserver.wire.message import Message, Verb
+from paddle.report import Reporter
+
+_log = logging.getLogger(__name__)
+
+_PING_TIMEOUT_S = 10.0
+_JOIN_S = 5.0
+_MAX_IO_THREADS = 4
+_REPORT_EVERY_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class ServerOptions:
+    """What one `paddle pserver` process is to do.
+
+    Attributes:
+        addresses: where each port is bound: one server per port and address.
+        tries: how many further base ports to try.
+        keys: None: the wire is plain.
+        state_dir: parent of what outlives the process, or empty.
+        safety: what is to be kept, its `state` left open.
+    """
+
+    addresses: tuple[str, ...]
+    port: int
+    num_dense: int
+    num_sparse: int
+    tries: int
+    keys: WireKeys | None
+    engine: EngineOptions
+    state_dir: str = ""
+    safety: Safety = field(default_factory=Safety)
+
+    @classmethod
+    def read(cls, arguments: Sequence[str], environment: JobEnvironment) -> ServerOptions:
+        """Read the command line of `paddle pserver`.
+
+        Raises:
+            ConfigError: a flag is unknown or wrong.
+        """
+        flags = read_flags(PSERVER_FLAGS, parse_arguments(PSERVER_FLAGS, arguments))
+        numbers = {name: value for name, value in flags.items() if isinstance(value, int)}
+        return cls(
+            addresses=bind_addresses(str(flags["bind"]), str(flags["nics"]), environment.pod_ip),
+            port=numbers["port"],
+            num_dense=numbers["ports_num"],
+            num_sparse=numbers["ports_num_for_sparse"],
+            tries=numbers["port_tries"],
+            keys=_read_wire(str(flags["wire"]) or environment.wire, environment.job_key),
+            engine=EngineOptions(
+                num_trainers=numbers["num_gradient_servers"],
+                barrier_timeout_s=float(flags["barrier_timeout_s"]),
+                lag_ratio_min=float(flags["async_lagged_ratio_min"]),
+                lag_ratio_default=float(flags["async_lagged_ratio_default"]),
+                log_period=numbers["log_period_server"],
+                ports=(numbers["ports_num"], numbers["ports_num_for_sparse"]),
+            ),
+            state_dir=str(flags["state_dir"]),
+            safety=Safety.read(flags, environment.job_id),
+        )
+
+
+class Server:
+    """All ports of one process. Made, waited for and closed by one thread."""
+
+    def __init__(self, options: ServerOptions, revival: Revival | None = None) -> None:
+        """Bind all ports and serve them.
+
+        Args:
+            options: see there.
+            revival: what an earlier process of this server left, and where this one leaves it.
+
+        Raises:
+            PortBusy: no whole range of ports is free where we may look.
+            PserverError: what an earlier process left is not what is needed.
+        """
+        earlier = revival.read() if revival is not None else None
+        count = options.num_dense + options.num_sparse
+        self._options = options
+        routers, cores = count * len(options.addresses), len(os.sched_getaffinity(0))
+        self._context = Context(options.keys, max(min(routers, _MAX_IO_THREADS, cores // 2), 1))
+        # Where every core may have a port's thread at work, one that looks for news keeps others from theirs.
+        self._spin_s = None if routers < cores else 0.0
+        try:
+            self._routers = self._bind(count, () if earlier is None else earlier.ports)
+        except PaddleError:
+            self._context.close()
+            raise
+        _log.info("number of parameterServer instances: %d", len(self._routers))
+        self.stopped = threading.Event()
+        self.failed = False
+        self._ports: list[Port] = []
+        self._threads: list[threading.Thread] = []
+        stamps = earlier.stamps if earlier is not None else [secrets.randbits(63) + 1 for _ in self._routers]
+        self._guarded = guarded(options.engine, options.safety, stamps, revival)
+        if revival is not None and earlier is None:
+            revival.write(Identity(tuple(router.port for _, router in self._routers), tuple(stamps)))
+        for number, (address, router) in enumerate(self._routers):
+            door = open_door(published(address, router.port), options.keys)
+            streams = open_stream_door(address) if options.keys is None else None
+            port = Port(router, self._guarded[number].engine, door, streams)
+            _log.info("Starting parameterServer[%d]", number)
+            thread = threading.Thread(
+                target=self._serve, args=(number, port), name=f"pserver-{number}", daemon=True
+            )
+            thread.start()
+            _log.info("tcp server start on %s", published(address, router.port))
+            self._ports.append(port)
+            self._threads.append(thread)
+
+    @property
+    def endpoints(self) -> tuple[str, ...]:
+        """Where the servers for dense parameters answer, by port, then by address."""
+        return self._published(0, self._options.num_dense)
+
+    @property
+    def sparse_endpoints(self) -> tuple[str, ...]:
+        """Where the servers for sparse parameters answer."""
+        return self._published(self._options.num_dense, self._options.num_dense + self._options.num_sparse)
+
+    def ping(self) -> None:
+        """Ask every port through its own socket.
+
+        Raises:
+            PserverError: one does not answer within 10 s.
+        """
+        endpoints = [*self.endpoints, *self.sparse_endpoints]
+        links = Links(endpoints, self._options.keys)
+        try:
+            waiting = set(range(len(endpoints)))
+            for index in waiting:
+                links.send(index, Message(Verb.PING))
+            deadline = time.monotonic() + _PING_TIMEOUT_S
+            while waiting:
+                incoming = links.receive(deadline - time.monotonic())
+                if incoming is None:
+                    raise PserverError(
+                        f"no answer from our own port at {endpoints[min(waiting)]} within 10 s"
+                    )
+                waiting.discard(incoming.server)
+        finally:
+            links.close()
+
+    @property
+    def push_counts(self) -> list[PushCount]:
+        """What became of every trainer's gradients, summed over the ports; empty in synchronous training."""
+        pushed: Counter[int] = Counter()
+        discarded: Counter[int] = Counter()
+        for port in self._ports:
+            for each in port.push_counts:
+                pushed[each.trainer] += each.pushed
+                discarded[each.trainer] += each.discarded
+        return [PushCount(trainer, n, discarded[trainer]) for trainer, n in sorted(pushed.items())]
+
+    def close(self) -> None:
+        """Stop serving; waits for all threads, at most 5 s each."""
+        for port in self._ports:
+            port.stop()
+        for thread in self._threads:
+            thread.join(_JOIN_S)
+        if any(thread.is_alive() for thread in self._threads):
+            _log.error("a server thread did not end within %.0f s", _JOIN_S)
+            return
+        self._context.close()
+        for each in self._guarded:
+            each.close()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether every trainer came and left, so that nobody needs the state; only after `close`."""
+        return all(each.engine.is_over for each in self._guarded)
+
+    def _serve(self, number: int, port: Port) -> None:
+        try:
+            port.serve()
+        except Exception:  # noqa: BLE001 - whatever it is, trainers must not wait for a dead thread
+            _log.exception("parameterServer[%d]: a fault of the server itself; stopping", number)
+            self.failed = True
+            self.stopped.set()
+
+    def _bind(self, count: int, again: Sequence[int]) -> list[tuple[str, Router]]:
+        """Bind a whole range of ports, or the next free one; or the very ports that are given."""
+        options = self._options
+        if again:
+            addresses = options.addresses * count
+            return [
+                (address, Router(self._context, address, port, Patience(self._spin_s)))
+                for address, port in zip(addresses, again, strict=True)
+            ]
+        for attempt in range(options.tries + 1):
+            base = options.port + attempt if options.port else 0
+            if base + count - 1 > MAX_PORT:
+                break
+            routers: list[tuple[str, Router]] = []
+            try:
+                for number in range(count):
+                    for address in options.addresses:
+                        at = base + number if base else 0
+                        routers.append((address, Router(self._context, address, at, Patience(self._spin_s))))
+            except PaddleError as error:
+                for _, router in routers:
+                    router.close()
+                if not isinstance(error, PortBusy):
+                    raise
+                busy = error
+                continue
+            if attempt:
+                _log.warning("port %d is taken; listening from port %d on", options.port, base)
+            return routers
+        owner = owner_of(busy.endpoint)
+        tried = f" (tried {options.tries + 1} base ports from {options.port} on)" if options.tries else ""
+        raise PortBusy(
+            f"{busy}{tried}{owner}; stop it, or give another --port, or --port_tries=<n>", busy.endpoint
+        )
+
+    def _published(self, start: int, stop: int) -> tuple[str, ...]:
+        per_port = len(self._options.addresses)
+        return tuple(
+            published(address, router.port)
+            for address, router in self._routers[start * per_port : stop * per_port]
+        )
+
+
+def run(arguments: Sequence[str], environment: JobEnvironment) -> int:
+    """Serve until TERM or Ctrl+C; return the exit code.
+
+    Raises:
+        ConfigError, PortBusy, PserverError: it could not start.
+    """
+    _log.info("commandline: paddle pserver %s ", " ".join(arguments))
+    options = ServerOptions.read(arguments, environment)
+    revival = Revival.of(options.state_dir, environment, options.port)
+    server = Server(options, revival)
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        server.stopped.set()
+
+    for which in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(which, on_signal)
+    try:
+        server.ping()
+        reporter = Reporter.from_environment(environment)
+        reporter.ready(server.endpoints, server.sparse_endpoints)
+        for number in range(len(server.endpoints) + len(server.sparse_endpoints)):
+            _log.info("Waiting parameterServer[%d]", number)
+        while not server.stopped.wait(_REPORT_EVERY_S):
+            reporter.pushes(server.push_counts)
+        _log.info("stopping")
+    finally:
+        server.close()
+    reporter.pushes(server.push_counts, is_last=True)
+    if revival is not None and server.is_over:
+        revival.clear()
+    return 1 if server.failed else 0
+
+
+def _read_wire(wire: str, job_key: str | None) -> WireKeys | None:
+    if wire not in ("", "curve", "plain"):
+        raise ConfigError(f"flag --wire: expected curve or plain, got {wire!r}")
+    if wire == "curve" and not job_key:
+        raise ConfigError("flag --wire=curve needs the job's key: set PADDLE_JOB_KEY, or use --wire=plain")
+    if wire == "plain" or not job_key:
+        _log.warning("THE WIRE IS PLAIN: whoever reaches these ports can read and change the parameters")
+        return None
+    return WireKeys.of(job_key)

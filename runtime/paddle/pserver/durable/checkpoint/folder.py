@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The checkpoints below one folder: which are there, which are whole, which may go.
+
+A checkpoint is whole if every server's part is there, of one job, and every file has the size and the checksum
+that a manifest says. What is not whole is passed over with a reason, never read in part. In a folder of one
+machine only, the parts of its own servers are all that there can be; then these must be there.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from paddle.errors import CheckpointError
+from paddle.pserver.durable.checkpoint.checking import Checking, open_plain
+from paddle.pserver.durable.checkpoint.manifest import MAX_BYTES, NAME, DataFile, Manifest
+from paddle.pserver.durable.checkpoint.part import UNFINISHED, part_path
+
+_log = logging.getLogger(__name__)
+
+_VERSION = re.compile(r"v(\d{12,20})(?:\.([\w.-]+))?\Z")
+_PART = re.compile(r"part-(\d+)-of-(\d+)\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A whole checkpoint.
+
+    Attributes:
+        parts: in the order of servers; those of other machines are missing where every machine has its own folder.
+    """
+
+    root: Path
+    parts: tuple[Manifest, ...]
+
+    @property
+    def version(self) -> int:
+        """Batches applied."""
+        return self.parts[0].version
+
+    @property
+    def files(self) -> tuple[DataFile, ...]:
+        """Those of all parts."""
+        return tuple(file for part in self.parts for file in part.files)
+
+
+def check_all(found: Checkpoint) -> None:
+    """Compare all files of a checkpoint with its manifests.
+
+    Raises:
+        CheckpointError: one is missing, or another one.
+    """
+    Checking(found.root, found.files).finish()
+
+
+def newest(
+    root: Path,
+    version: int | None = None,
+    mine: tuple[int, int] | None = None,
+    accept: Callable[[Checkpoint], None] = check_all,
+) -> Checkpoint:
+    """Return the newest whole checkpoint, or that of a version; tell of newer ones that are not.
+
+    Args:
+        root: the folder.
+        version: see above.
+        mine: (number, count of servers) of a server that can do without the others' parts, if it is placed alike.
+        accept: raises CheckpointError if the files of one are not what its manifests say.
+
+    Raises:
+        CheckpointError: there is none; the text says what is wrong with those that are there.
+    """
+    wrong: list[str] = []
+    visible = _visible(root, mine)
+    for folder in _versions(root):
+        if version is not None and _version_of(folder) != version:
+            continue
+        try:
+            found = Checkpoint(root, _parts(folder, visible))
+            accept(found)
+        except CheckpointError as error:
+            wrong.append(f"{folder}: {error}")
+            _log.warning("checkpoint %s is passed over: %s", folder, error)
+            continue
+        _log.info("checkpoint %s is whole", folder)
+        return found
+    what = "no whole checkpoint" if version is None else f"no whole checkpoint of version {version}"
+    raise CheckpointError(f"{what} in {root}" + "".join(f"; {text}" for text in wrong[:5]))
+
+
+def read_manifest(part: Path) -> Manifest:
+    """Read the manifest of one part.
+
+    Raises:
+        CheckpointError: it is missing or damaged, or belongs elsewhere.
+    """
+    try:
+        if part.is_symlink() or part.parent.is_symlink():
+            raise CheckpointError("it is a link")
+        with open_plain(part / NAME) as file:
+            manifest = Manifest.from_bytes(file.read(MAX_BYTES + 1))
+    except OSError as error:
+        raise CheckpointError(f"{part.name}: {NAME}: {error.strerror}") from None
+    except CheckpointError as error:
+        raise CheckpointError(f"{part.name}: {error}") from None
+    where = part_path(manifest.version, manifest.job, manifest.server, manifest.count)
+    if Path(where).parts != part.parts[-2:]:
+        raise CheckpointError(f"{part.name}: its manifest is that of {where}")
+    return manifest
+
+
+def prune(root: Path, mine: Sequence[Manifest], server: int, keep: int) -> list[Manifest]:
+    """Remove old parts of one server; return those of `mine` that are still there.
+
+    The newest `keep` stay, all that they build upon, and whatever is as new as the newest checkpoint of which
+    every part is there.
+
+    Args:
+        mine: parts that this process wrote, oldest first.
+    """
+    kept = list(mine[-keep:])
+    kept += [manifest for manifest in mine[:-keep] if _needs(root, manifest)]
+    needed = {Path(file.path).parent for manifest in kept for file in manifest.files}
+    left = []
+    for manifest in mine:
+        where = Path(part_path(manifest.version, manifest.job, manifest.server, manifest.count))
+        if where in needed:
+            left.append(manifest)
+            continue
+        # without its manifest it is nothing any more, wherever the removal is cut short
+        (root / where / NAME).unlink(missing_ok=True)
+        shutil.rmtree(root / where, ignore_errors=True)
+        _remove_empty(root / where.parent)
+    return left
+
+
+def clear_unfinished(root: Path, server: int) -> None:
+    """Remove what an earlier process of this server did not finish."""
+    for path in root.glob(f"{UNFINISHED}{server}-*"):
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _needs(root: Path, manifest: Manifest) -> bool:
+    """Whether no newer checkpoint has all its parts, so that this one might be the last that is whole."""
+    for folder in _versions(root):
+        if _version_of(folder) <= manifest.version:
+            return True
+        parts = _part_folders(folder)
+        if len(parts) == manifest.count and all((part / NAME).exists() for part in parts):
+            return False
+    return True
+
+
+def _versions(root: Path) -> list[Path]:
+    """Folders of versions, newest first."""
+    if not root.is_dir():
+        return []
+    found = [
+        (_version_of(path), _changed_at(path), path) for path in root.iterdir() if _VERSION.match(path.name)
+    ]
+    return [path for _, _, path in sorted(found, reverse=True)]
+
+
+def _changed_at(folder: Path) -> int:
+    """Return when a folder changed; another server may just have removed it."""
+    try:
+        return folder.stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0
+
+
+def _version_of(folder: Path) -> int:
+    match = _VERSION.match(folder.name)
+    return int(match[1]) if match else -1
+
+
+def _part_folders(folder: Path) -> list[Path]:
+    """Return the parts in a folder; none if another server just removed it."""
+    try:
+        return sorted(path for path in folder.iterdir() if _PART.match(path.name))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _visible(root: Path, mine: tuple[int, int] | None) -> frozenset[int] | None:
+    """Return the servers of a folder that is this machine's alone; None: all servers' parts are needed."""
+    seen = {
+        match.groups()
+        for folder in _versions(root)
+        for part in _part_folders(folder)
+        if (match := _PART.match(part.name))
+    }
+    if mine is None or {count for _, count in seen} != {str(mine[1])}:
+        return None
+    servers = frozenset(int(server) for server, _ in seen)
+    return servers if mine[0] in servers and len(servers) < mine[1] else None
+
+
+def _parts(folder: Path, visible: frozenset[int] | None) -> tuple[Manifest, ...]:
+    found = [read_manifest(part) for part in _part_folders(folder)]
+    if not found:
+        raise CheckpointError("it is empty")
+    by_server = {manifest.server: manifest for manifest in found}
+    count = found[0].count
+    needed = set(range(count)) if visible is None else visible
+    missing = sorted(needed - set(by_server))
+    if missing or len(found) != len(needed):
+        raise CheckpointError(f"expected the parts of {count} servers, missing {missing or 'none'}")
+    return tuple(by_server[server] for server in sorted(by_server))
+
+
+def _remove_empty(folder: Path) -> None:
+    try:
+        folder.rmdir()
+    except OSError:
+        return  # other servers' parts lie there

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fills a store from the parts of a checkpoint, however many servers wrote them.
+
+Dense blocks are cut anew, rows go by their ids. Every element and every row must come: what is missing is an
+error, never a zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from paddle.errors import CheckpointError, ConfigError, PserverError
+from paddle.pserver.durable.checkpoint.growing import Growth
+from paddle.pserver.durable.checkpoint.manifest import Manifest
+from paddle.pserver.durable.checkpoint.piece import IDS, VALUE, Piece
+from paddle.pserver.durable.checkpoint.reading import Reading
+from paddle.pserver.durable.checkpoint.snapshot import STORE
+from paddle.pserver.sparse.serving import ServedTable
+from paddle.pserver.store.store import Store
+from paddle.pserver.wire.placement import DenseShare
+
+Columns = dict[str, npt.NDArray[Any]]
+
+
+def load(store: Store, root: Path, parts: Sequence[Manifest]) -> None:
+    """Fill a store that was just made, or that was filled in vain from another checkpoint.
+
+    Args:
+        root: where the files of `parts` lie.
+        parts: those of all servers that wrote the checkpoint; or the one of this very server, placed alike.
+
+    Raises:
+        CheckpointError: a file is gone, damaged, or of another model. The store is in no usable state then.
+    """
+    for name, served in store.growing.items():
+        if served.table.clock or len(served.table):
+            store.growing[name] = ServedTable(served.share, store.optimizer)
+    files = [file for part in parts for file in part.files]
+    latest = {part.files[-1] for part in parts}
+    try:
+        loader = _Loader(store)
+        # The files of several servers are read by each of them: that the disk brings them once is worth the cache.
+        with Reading(root, files, past_cache=len(parts) == 1) as reading:
+            for file, piece in reading:
+                # dense parameters are whole in every file; rows build upon those of the files before
+                loader.take(piece, is_latest=file in latest)
+        loader.finish([part.numbers for part in parts])
+    except (ConfigError, PserverError, KeyError, ValueError, IndexError, TypeError, ArithmeticError) as error:
+        raise CheckpointError(f"the checkpoint does not fit this model: {error!r}") from None
+
+
+class _Loader:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._dense = {part.parameter.name: part for part in store.share.dense}
+        self._columns: dict[str, Columns] = {
+            name: {VALUE: store.slab[part.start : part.stop]} for name, part in self._dense.items()
+        }
+        self._filled = dict.fromkeys(self._dense, 0)
+        self._growing = {name: Growth(served) for name, served in store.growing.items()}
+        self._seen = {name: np.zeros(table.share.height, np.bool_) for name, table in store.tables.items()}
+
+    def take(self, piece: Piece, *, is_latest: bool) -> None:
+        if piece.parameter in self._growing:
+            self._growing[piece.parameter].take(piece, is_latest=is_latest)
+        elif piece.place and is_latest and piece.parameter in self._dense:
+            self._fill_dense(piece)
+        elif not piece.place and piece.parameter in self._seen:
+            self._fill_rows(piece)
+
+    def finish(self, numbers: Sequence[Mapping[str, Mapping[str, float]]]) -> None:
+        for name, part in self._dense.items():
+            if self._filled[name] != part.stop - part.start:
+                raise CheckpointError(
+                    f"parameter {name}: expected {part.stop - part.start} elements, found {self._filled[name]}"
+                )
+        for name, seen in self._seen.items():
+            if not seen.all():
+                raise CheckpointError(f"parameter {name}: {len(seen) - int(seen.sum())} rows are missing")
+        for (name, _), updater in zip(self._dense.items(), self._store.updaters, strict=True):
+            columns = self._columns[name]
+            del columns[VALUE]
+            updater.resume(int(_latest(numbers, name)["batches"]), columns)
+        for name, table in self._store.tables.items():
+            table.resume(dict(_latest(numbers, name)))
+        for growth in self._growing.values():
+            growth.finish(numbers)
+        whole = _latest(numbers, STORE)
+        self._store.version, self._store.num_samples = int(whole["version"]), int(whole["num_samples"])
+        self._store.pass_id, self._store.pass_version = int(whole["pass_id"]), int(whole["pass_version"])
+
+    def _fill_dense(self, piece: Piece) -> None:
+        part, columns = self._dense[piece.parameter], self._columns[piece.parameter]
+        if piece.place["size"] != part.size:
+            raise CheckpointError(
+                f"parameter {part.parameter.name}: expected {part.size} elements, "
+                f"the checkpoint has {piece.place['size']}"
+            )
+        for name, array in piece.arrays.items():
+            if name not in columns:
+                columns[name] = np.zeros(part.stop - part.start, array.dtype)
+        for there, here, count in _runs(piece, part):
+            for name, array in piece.arrays.items():
+                columns[name][here : here + count] = array[there : there + count]
+            self._filled[piece.parameter] += count
+
+    def _fill_rows(self, piece: Piece) -> None:
+        table = self._store.tables[piece.parameter]
+        ids = piece.arrays[IDS]
+        mine = table.share.holds(ids)
+        local = table.share.local(ids if mine.all() else ids[mine])
+        columns = table.columns
+        if set(columns) | {IDS} != set(piece.arrays):
+            raise CheckpointError(
+                f"parameter {piece.parameter}: expected {sorted(columns)} for each row, "
+                f"the checkpoint has {sorted(set(piece.arrays) - {IDS})}"
+            )
+        for name, column in columns.items():
+            array = piece.arrays[name]
+            column[local] = array if mine.all() else array[mine]
+        self._seen[piece.parameter][local] = True
+
+
+def _runs(piece: Piece, part: DenseShare) -> Iterator[tuple[int, int, int]]:
+    """Yield (position in the piece, position in our part, count) of elements that both have."""
+    at, size, block = piece.place["at"], piece.place["size"], piece.place["block"]
+    first, stride = piece.place["first"], piece.place["stride"]
+    length = len(piece.arrays[VALUE])
+    if (block, first, stride) == (part.block, part.first, part.stride):
+        yield 0, at, length
+        return
+    done = 0
+    while done < length:
+        block_number, offset = divmod(at + done, block)
+        whole = (first + block_number * stride) * block + offset  # position in the whole parameter
+        mine, inside = divmod(whole, part.block)
+        count = min(block - offset, part.block - inside, size - whole, length - done)
+        if count <= 0:
+            raise CheckpointError(f"parameter {part.parameter.name}: a piece lies outside of it")
+        if mine % part.stride == part.first:
+            yield done, mine // part.stride * part.block + inside, count
+        done += count
+
+
+def _latest(numbers: Sequence[Mapping[str, Mapping[str, float]]], name: str) -> Mapping[str, float]:
+    """Return a parameter's numbers: those of the server that is furthest, where servers differ.
+
+    Raises:
+        CheckpointError: servers differ in what only makes sense together with their own rows.
+    """
+    found = [each[name] for each in numbers if name in each]
+    if any("tau" in each and dict(each) != dict(found[0]) for each in found):
+        raise CheckpointError(
+            f"parameter {name}: its sparse momentum is at another point on each server, as asynchronous training "
+            "leaves it; use as many servers as before"
+        )
+    return max(found, key=lambda each: each.get("version", each.get("batches", 0)))

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A checkpoint every so many batches, written while training goes on.
+
+By batches, not by time: in synchronous training all servers then copy the same moment without asking each other.
+A disk that is full costs a checkpoint, never the job and never an earlier checkpoint.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import time
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from paddle.pserver.durable.checkpoint.crc import prepare
+from paddle.pserver.durable.checkpoint.series import Origin, Series
+from paddle.pserver.durable.checkpoint.sink import ThreadSink
+from paddle.pserver.durable.checkpoint.snapshot import dense_size_of, size_of
+from paddle.pserver.durable.checkpoint.spare import SpareMemory
+from paddle.pserver.store.observer import Elements
+from paddle.pserver.store.store import Store
+from paddle.pserver.wire.configuration import Configuration
+
+_log = logging.getLogger(__name__)
+
+_LARGE_BYTES = 16 << 20  # smaller ones are summed up without what has to be prepared
+
+
+class Periodic:
+    """The checkpoints of one engine; belongs to its thread and hears of changes first."""
+
+    def __init__(
+        self, root: Path, period: int, keep: int, job: str, store: Store, configuration: Configuration
+    ) -> None:
+        self._root, self._period, self._store = root, period, store
+        c = configuration
+        origin = Origin(job, c.server, c.num_dense + c.num_sparse, c.to_text())
+        self._spare = SpareMemory()
+        self._series = Series(root, origin, store, partial(ThreadSink, spare=self._spare), keep)
+        self._begun = self._skipped = store.version
+        self._begun_at = 0.0
+        self._whole = 0  # version of the newest one
+        if store.growing or size_of(store) >= _LARGE_BYTES:
+            prepare()
+        if dense_size_of(store) >= _LARGE_BYTES:
+            self._spare.prepare(dense_size_of(store))
+
+    @property
+    def is_copying(self) -> bool:
+        """Whether something of the store is still to be copied."""
+        return self._series.is_copying
+
+    @property
+    def is_due(self) -> bool:
+        """Whether a checkpoint is to begin now, if the store is between two batches."""
+        version = self._store.version
+        if version in (self._begun, self._skipped) or version % self._period:
+            return False
+        if self._series.is_busy:
+            self._skipped = version
+            _log.warning(
+                "no checkpoint of batch %d: that of batch %d is still being written; "
+                "a larger --checkpoint_period suits this disk",
+                version,
+                self._begun,
+            )
+            return False
+        return True
+
+    def begin(self, engine: Mapping[str, Any]) -> None:
+        """Begin a checkpoint of the present moment."""
+        self._begun, self._begun_at = self._store.version, time.monotonic()
+        self._series.begin(engine)
+
+    def advance(self) -> bool:
+        """Go on with a checkpoint under way; return whether there is one."""
+        if not self._series.is_busy:
+            return False
+        if self._series.needs_copying:
+            self._series.advance()
+        outcome = self._series.outcome()
+        if isinstance(outcome, OSError):
+            self._tell(outcome)
+        elif outcome is not None:
+            self._whole = outcome.version
+            _log.info(
+                "checkpoint of batch %d: %d bytes in %.2f s",
+                outcome.version,
+                outcome.files[-1].nbytes,
+                time.monotonic() - self._begun_at,
+            )
+        return self._series.is_busy
+
+    def dense(self, elements: Elements) -> None:
+        """See `Watch.dense`."""
+        self._series.dense(elements)
+
+    def rows(self, name: str, rows: npt.NDArray[np.int64]) -> None:
+        """See `Watch.rows`."""
+        self._series.rows(name, rows)
+
+    def close(self) -> None:
+        """Give up a checkpoint under way."""
+        self._spare.close()
+        self._series.abandon()
+
+    def _tell(self, error: OSError) -> None:
+        try:
+            free = f"{shutil.disk_usage(self._root).free} bytes are free"
+        except OSError:
+            free = "the folder cannot be looked at"
+        have = f"the last one is of batch {self._whole}" if self._whole else "there is none of this job yet"
+        _log.warning(
+            "no checkpoint of batch %d in %s: %s; %s, up to %d are needed; training goes on, %s, "
+            "the next try is at batch %d",
+            self._begun,
+            self._root,
+            error.strerror,
+            free,
+            size_of(self._store),
+            have,
+            self._begun + self._period,
+        )

@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The state of a store at one moment, copied while the store goes on changing.
+
+What is about to change and was not copied yet is copied first; the rest is copied a little at a time. So the
+pieces together are one moment's state, and nobody waits for more than what a batch touches. Everything
+happens in the thread that owns the store; where the part has a thread of its own, that one takes dense parameters
+from where they lie, and rows of growing tables that the owner listed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from paddle.optim.dense import DenseUpdater
+from paddle.pserver.durable.checkpoint.copying import Copying
+from paddle.pserver.durable.checkpoint.part import PartWriter
+from paddle.pserver.durable.checkpoint.piece import IDS, VALUE, WAITING, Piece
+from paddle.pserver.durable.checkpoint.sink import Sink
+from paddle.pserver.store.observer import Elements
+from paddle.pserver.store.store import Store
+
+if TYPE_CHECKING:  # it brings a compiler, which a server without growing tables does not need
+    from paddle.pserver.sparse.snapshot import Snapshot as Rows
+
+Mask: TypeAlias = npt.NDArray[np.bool_]
+Numbers: TypeAlias = dict[str, dict[str, float]]
+
+STORE = ""  # among the numbers; no parameter has this name
+_ELEMENTS = 1 << 21
+"""Of a piece: for every piece the writer asks for the interpreter's lock a few times, which trainers wait for too."""
+_ROWS_BYTES = 4 << 20
+
+
+class Snapshot:
+    """A copy under way. It is to be told of changes first: see `watch.Watch`.
+
+    Attributes:
+        version: of the store at that moment.
+        numbers: of the store and of its parameters, then.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        sink: Sink,
+        changed: Mapping[str, Mask] | None = None,
+        since: Mapping[str, int] | None = None,
+    ) -> None:
+        """Begin.
+
+        Args:
+            sink: takes the pieces.
+            changed: which rows of each table to copy; taken over. None: all.
+            since: the `clock` of each growing table whose later changes suffice. None: all rows.
+        """
+        self.version = store.version
+        self.numbers = numbers_of(store)
+        self._store, self._sink, self._give = store, sink, sink.give
+        self._dense = Copying(_dense_pieces(store), self._give, _ELEMENTS)
+        if sink.has_thread and self._dense.is_waiting:
+            sink.defer(self._dense.write)
+        self._todo = {
+            name: np.ones(table.share.height, np.bool_) if changed is None else changed[name]
+            for name, table in store.tables.items()
+        }
+        self._cursor = dict.fromkeys(self._todo, 0)
+        self._growing: dict[str, Rows] = {}
+        self._floats = np.empty(0, np.float32)  # of the block that the part's thread is at
+        self._is_idle = True  # that thread will not look at the tables again unless it is told to
+        for name, served in store.growing.items():
+            growing = served.table.snapshot(since=(since or {}).get(name))
+            self._growing[name] = growing
+            header = growing.header
+            self.numbers[name] = {"clock": header.clock, "caught_up": header.caught_up}
+            for period, sightings in enumerate(header.waiting):
+                self._give(Piece(name, {WAITING: period}, sightings._asdict()))
+
+    @property
+    def is_over(self) -> bool:
+        """Whether everything is copied."""
+        return self._dense.is_over and not self._cursor and not self._growing
+
+    def dense(self, elements: Elements) -> None:
+        """See `Watch.dense`."""
+        if elements.version >= self.version:  # else they lie elsewhere in the state that is copied
+            self._dense.finish(elements.parameter, elements.start, elements.stop)
+
+    def rows(self, name: str, rows: npt.NDArray[np.int64]) -> None:
+        """See `Watch.rows`."""
+        if name in self._cursor:
+            left = rows[self._todo[name][rows]]
+            self._copy_rows(name, left, left)
+
+    def cancel(self) -> None:
+        """Copy no more."""
+        self._dense.cancel()
+        self._growing.clear()
+
+    def advance(self) -> None:
+        """Copy a few megabytes more."""
+        if not self._sink.has_thread and self._dense.is_waiting:
+            self._dense.advance()
+        elif self._cursor:
+            name, start = next(iter(self._cursor.items()))
+            todo = self._todo[name]
+            stop = start + max(_ROWS_BYTES // self._row_bytes(name), 1)
+            rows = start + np.flatnonzero(todo[start:stop])
+            is_run = len(rows) == len(todo[start:stop])  # views need no gathering
+            self._copy_rows(name, rows, slice(start, stop) if is_run else rows)
+            self._cursor[name] = stop
+            if stop >= len(todo):
+                del self._cursor[name]
+        elif self._growing:
+            self._advance_growing(*next(iter(self._growing.items())))
+
+    def _advance_growing(self, name: str, growing: Rows) -> None:
+        if growing.is_over:
+            del self._growing[name]
+        elif not self._sink.has_thread:
+            block = growing.next_block()
+            if block is not None:
+                self._give(Piece(name, {}, block._asdict()))
+        elif growing.list_ahead() and self._is_idle:
+            self._is_idle = False
+            self._sink.defer(lambda writer: self._write_rows(name, growing, writer))
+
+    def _write_rows(self, name: str, growing: Rows, writer: PartWriter) -> None:
+        """Write what is listed of a table; in the part's thread."""
+        self._is_idle = True
+        if len(self._floats) < growing.floats_of_block:
+            self._floats = np.empty(growing.floats_of_block, np.float32)
+        while name in self._growing and (block := growing.take(self._floats)) is not None:
+            writer.write(Piece(name, {}, block._asdict()))
+
+    def _copy_rows(
+        self, name: str, rows: npt.NDArray[np.int64], where: slice | npt.NDArray[np.int64]
+    ) -> None:
+        if not len(rows):
+            return
+        self._todo[name][where] = False
+        table = self._store.tables[name]
+        arrays = {column: array[where] for column, array in table.columns.items()}
+        ids = table.share.first + rows * table.share.stride
+        self._give(Piece(name, {}, {IDS: ids, **arrays}))
+
+    def _row_bytes(self, name: str) -> int:
+        columns = self._store.tables[name].columns.values()
+        return sum(array.itemsize * int(np.prod(array.shape[1:])) for array in columns)
+
+
+def _dense_pieces(store: Store) -> Iterator[Piece]:
+    for part, updater in zip(store.share.dense, store.updaters, strict=True):
+        place = {name: getattr(part, name) for name in ("size", "block", "first", "stride")}
+        whole: dict[str, npt.NDArray[Any]] = {VALUE: store.slab[part.start : part.stop], **updater.columns}
+        for at in range(0, part.stop - part.start, _ELEMENTS):
+            arrays = {name: array[at : at + _ELEMENTS] for name, array in whole.items()}
+            yield Piece(part.parameter.name, {**place, "at": at}, arrays)
+
+
+def numbers_of(store: Store) -> Numbers:
+    """Return what a store keeps beside arrays."""
+    numbers: Numbers = {
+        STORE: {
+            "version": store.version,
+            "num_samples": store.num_samples,
+            "pass_id": store.pass_id,
+            "pass_version": store.pass_version,
+        }
+    }
+    for part, updater in zip(store.share.dense, store.updaters, strict=True):
+        numbers[part.parameter.name] = {"batches": updater.batches}
+    for name, table in store.tables.items():
+        numbers[name] = dict(table.numbers)
+    return numbers
+
+
+def size_of(store: Store) -> int:
+    """Return about how many bytes of arrays a store keeps."""
+    dense = sum(updater_bytes(updater) for updater in store.updaters) + store.slab.nbytes
+    rows = sum(array.nbytes for t in store.tables.values() for array in t.columns.values())
+    return dense + rows + sum(served.table.nbytes for served in store.growing.values())
+
+
+def dense_size_of(store: Store) -> int:
+    """Return how many bytes of arrays a store keeps for dense parameters once it took a step."""
+    parts = zip(store.share.dense, store.updaters, strict=True)
+    return sum((part.stop - part.start) * store.slab.itemsize * (1 + len(each.kept)) for part, each in parts)
+
+
+def updater_bytes(updater: DenseUpdater) -> int:
+    """Return the bytes of what a rule keeps."""
+    return sum(array.nbytes for array in updater.columns.values())

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The requests that a server carried out since its state was last kept whole, in files that outlive the process.
+
+Every request has a number, one more than the one before. A file is named after the first number in it; one that
+is no longer needed is written over by the next, since memory that is there already is written twice as fast.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from paddle.pserver.durable.journal_record import HEAD, decode, encode, read_head
+from paddle.pserver.wire.message import Frame, Message
+
+_NAME = re.compile(r"journal-(\d{16})\Z")
+_MAX_PARTS = 512  # of one write; the kernel takes 1024
+
+
+class Journal:
+    """A journal in one folder. Not thread-safe; writing may raise OSError, and then the journal is of no use.
+
+    Attributes:
+        sequence: number of the last request.
+        nbytes: written since the last `rotate`.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """Open or begin; what is there is kept, and `read` gives it."""
+        self._folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self._firsts = sorted(int(m[1]) for path in folder.iterdir() if (m := _NAME.match(path.name)))
+        self._file = -1
+        self._free: Path | None = None
+        self.sequence = 0
+        self.nbytes = 0
+
+    def append(self, message: Message) -> None:
+        """Note one more request."""
+        if self._file < 0:
+            self._open(self.sequence + 1)
+        head, frames = encode(self.sequence + 1, message)
+        end = _write(self._file, frames, self.nbytes + HEAD.size)
+        _write(self._file, [head], self.nbytes)
+        self.nbytes = end
+        self.sequence += 1
+
+    def rotate(self) -> None:
+        """Go on in another file; those before may be dropped one day."""
+        self.close()
+        self.nbytes = 0
+
+    def drop(self, sequence: int) -> None:
+        """Forget requests up to and including number `sequence`, as far as whole files hold no others."""
+        while len(self._firsts) > 1 and self._firsts[1] <= sequence + 1:
+            self._let_go(self._path(self._firsts.pop(0)))
+        if self._firsts and self._file < 0 and self.sequence <= sequence:
+            self._let_go(self._path(self._firsts.pop(0)))
+
+    def read(self, after: int) -> Iterator[Message]:
+        """Yield the requests after number `after`, in order, up to the first that is not whole.
+
+        Afterwards the journal goes on behind the last one.
+        """
+        self.close()
+        self.sequence = after
+        for first in self._firsts:
+            if first > self.sequence + 1:
+                break
+            with open(self._path(first), "rb") as file:
+                while (head := read_head(file.read(HEAD.size))) is not None:
+                    if head.sequence > self.sequence + 1:
+                        break
+                    description, data = file.read(head.described), file.read(head.nbytes)
+                    message = decode(head, description, data)
+                    if message is None:
+                        break
+                    if head.sequence == self.sequence + 1:
+                        self.sequence += 1
+                        yield message
+        self._firsts = [first for first in self._firsts if first <= self.sequence]
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    def _open(self, first: int) -> None:
+        path = self._path(first)
+        if self._free is not None:
+            # its old requests have numbers that are over: nobody takes them for new ones
+            os.rename(self._free, path)
+            self._free = None
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
+        self._firsts.append(first)
+        self.nbytes = 0
+
+    def _let_go(self, path: Path) -> None:
+        if self._free is None:
+            self._free = path
+        else:
+            path.unlink(missing_ok=True)
+
+    def _path(self, first: int) -> Path:
+        return self._folder / f"journal-{first:016d}"
+
+
+def _write(file: int, frames: list[Frame], at: int) -> int:
+    """Write frames one after the other; return where they end."""
+    rest = [memoryview(frame).cast("B") for frame in frames if len(frame)]
+    while rest:
+        done = os.pwritev(file, rest[:_MAX_PARTS], at)
+        at += done
+        while rest and done >= len(rest[0]):
+            done -= len(rest.pop(0))
+        if done:
+            rest[0] = rest[0][done:]
+    return at

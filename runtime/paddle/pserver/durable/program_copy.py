@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A whole copy of a program's state in one file, which has its name only once it is complete.
+
+    <folder>/copy-<number of the last request in it>
+
+It is a sequence of records as in `journal_record`: a value each, then what trainers sent of steps that are not over,
+the last one what trainers did. The stamp of a record is the CRC-32 of its arrays.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+import numpy as np
+
+from paddle.errors import CheckpointError
+from paddle.pserver.durable.journal_record import HEAD, decode, encode, read_head
+from paddle.pserver.wire.message import Message, Section, Verb
+from paddle.pserver.wire.named_values import Rows, Value, from_sections, to_sections
+
+_NAME = re.compile(r"copy-(\d{16})\Z")
+_VALUE, _FACTS, _SENT = 0, 1, 2
+
+
+class Sent(NamedTuple):
+    """Something that a trainer sent of a step that is not over."""
+
+    trainer: int
+    sections: tuple[Section, ...]
+
+
+class Copy(NamedTuple):
+    """A copy that is complete.
+
+    Attributes:
+        sequence: number of the last request that it holds.
+    """
+
+    path: Path
+    sequence: int
+    nbytes: int
+
+
+def newest_copy(folder: Path) -> Copy | None:
+    """Return the newest copy in a folder; None if there is none."""
+    found = [(int(match[1]), path) for path in folder.iterdir() if (match := _NAME.match(path.name))]
+    if not found:
+        return None
+    sequence, path = max(found)
+    return Copy(path, sequence, path.stat().st_size)
+
+
+def write_copy(
+    folder: Path,
+    sequence: int,
+    values: Iterable[tuple[str, Value]],
+    sent: Iterable[Sent],
+    facts: Mapping[str, Any],
+) -> Copy:
+    """Write a copy, then remove all others.
+
+    Raises:
+        OSError: there is no room; earlier copies stay.
+        ConfigError: a value cannot be written.
+    """
+    path = folder / f"copy-{sequence:016d}"
+    unfinished = folder / "unfinished-copy"
+    try:
+        with open(unfinished, "wb", buffering=0) as file:
+            for name, value in values:
+                _write(file, Message(Verb.VALUES, value=_VALUE, sections=tuple(to_sections({name: value}))))
+            for trainer, sections in sent:
+                _write(file, Message(Verb.VALUES, trainer, value=_SENT, sections=sections))
+            text = Section.text("", json.dumps(facts))
+            _write(file, Message(Verb.VALUES, value=_FACTS, sections=(text,)))
+            nbytes = file.tell()
+        os.replace(unfinished, path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+    for other in folder.iterdir():
+        if _NAME.match(other.name) and other != path:
+            other.unlink()
+    return Copy(path, sequence, nbytes)
+
+
+def read_copy(copy: Copy) -> Iterator[tuple[str, Value] | Sent | dict[str, Any]]:
+    """Yield a copy's values by name, which are the receiver's; then what trainers sent; at last the facts.
+
+    Raises:
+        CheckpointError: it is damaged.
+    """
+    with open(copy.path, "rb") as file:
+        while True:
+            message = _read(file, copy)
+            if message.value == _FACTS:
+                facts: dict[str, Any] = json.loads(message.section("").as_text())
+                yield facts
+                return
+            if message.value == _SENT:
+                yield Sent(message.trainer, message.sections)
+                continue
+            for name, value in from_sections(message.sections).items():
+                yield name, _owned(value)
+
+
+def _write(file: BinaryIO, message: Message) -> None:
+    head, frames = encode(0, message._replace(stamp=_checksum(message)))
+    for frame in (head, *frames):
+        rest = memoryview(frame).cast("B")
+        while rest:
+            rest = rest[file.write(rest) :]
+
+
+def _read(file: BinaryIO, copy: Copy) -> Message:
+    head = read_head(file.read(HEAD.size))
+    message = None if head is None else decode(head, file.read(head.described), file.read(head.nbytes))
+    if message is None or _checksum(message) != message.stamp:
+        raise CheckpointError(
+            f"{copy.path} is damaged before byte {file.tell()} of {copy.nbytes}: the state of this server is lost"
+        )
+    return message
+
+
+def _checksum(message: Message) -> int:
+    crc = 0
+    for section in message.sections:
+        crc = zlib.crc32(section.frame, crc)
+    return crc
+
+
+def _owned(value: Value) -> Value:
+    """Return a value in memory that may be written."""
+    if isinstance(value, Rows):
+        return Rows(np.array(value.ids), np.array(value.values), value.height)
+    return np.array(value)

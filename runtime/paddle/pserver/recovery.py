@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keeps the state of one engine: for its next process in memory, for the next job in checkpoints.
+
+Both copy in the engine's thread, a little at a time; what was copied is written elsewhere. The share of the
+thread's time that this takes while trainers keep it busy is bounded; while nobody asks for anything it is all of it.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import re
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from paddle.errors import CheckpointError, ConfigError, PserverError
+from paddle.pserver.durable.checkpoint.checking import Checking
+from paddle.pserver.durable.checkpoint.folder import Checkpoint, newest
+from paddle.pserver.durable.checkpoint.loading import load
+from paddle.pserver.durable.checkpoint.manifest import Manifest
+from paddle.pserver.durable.checkpoint.periodic import Periodic
+from paddle.pserver.durable.memory_copy import Kept
+from paddle.pserver.server.engine import Engine
+from paddle.pserver.store.observer import Elements
+from paddle.pserver.store.store import Store
+from paddle.pserver.transports.local_wire import IN_PLACE
+from paddle.pserver.wire.configuration import Configuration
+from paddle.pserver.wire.message import Message, Verb
+
+_log = logging.getLogger(__name__)
+
+_REST = 9.0  # times what a slice of copying took, if there are requests
+_IDLE_S = 0.002  # without a request
+_NOTHING_S = 0.0002
+_POLL_S = 0.002
+
+
+@dataclass(frozen=True, slots=True)
+class Safety:
+    """What is to be kept, and where.
+
+    Attributes:
+        state: folder in memory for this server's next process, or None.
+        checkpoints: folder for checkpoints, or None.
+        period: batches between two of them; 0: none are written.
+        keep: how many stay.
+        resume: "" to start anew, "latest", or the version of a checkpoint.
+        job: id of the job.
+    """
+
+    state: Path | None = None
+    checkpoints: Path | None = None
+    period: int = 0
+    keep: int = 3
+    resume: str = ""
+    job: str = ""
+
+    @classmethod
+    def read(cls, flags: Mapping[str, object], job_id: str) -> Safety:
+        """Read the flags of `paddle pserver`.
+
+        Raises:
+            ConfigError: they do not fit together.
+        """
+        folder, resume = str(flags["checkpoint_dir"]), str(flags["resume"])
+        period, keep = (int(str(flags[name])) for name in ("checkpoint_period", "checkpoint_keep"))
+        if period and not folder:
+            raise ConfigError(
+                "flag --checkpoint_period needs --checkpoint_dir: a folder that outlives the job"
+            )
+        if resume and not folder:
+            raise ConfigError("flag --resume needs --checkpoint_dir: where the checkpoints are")
+        if resume not in ("", "latest") and not (resume.isascii() and resume.isdigit()):
+            raise ConfigError(f"flag --resume: expected latest, or the batch of a checkpoint, got {resume!r}")
+        job = re.sub(r"[^A-Za-z0-9_-]", "_", job_id)
+        return cls(None, Path(folder) if folder else None, period, keep, resume, job)
+
+
+class Safekeeper:
+    """The keeper of one engine: see `keeping.Keeper`. Belongs to the engine's thread."""
+
+    def __init__(self, safety: Safety, clock: Callable[[], float] = time.monotonic) -> None:
+        self._safety, self._clock = safety, clock
+        self._kept = Kept(safety.state, clock) if safety.state is not None else None
+        self._periodic: Periodic | None = None
+        self._engine: Engine | None = None
+        self._replaying = False
+        self._copy_soon = False  # or the journal would need a checkpoint that may be gone by then
+        self._next_at = self._idle_at = 0.0
+        self._handled = 0
+
+    def recover(self, engine: Engine) -> int:
+        """Take an engine that was just made into care; bring it where an earlier process of the server was.
+
+        Returns:
+            Batches that it has applied then.
+
+        Raises:
+            PaddleError: an earlier process did not leave what is needed.
+        """
+        self._engine = engine
+        if self._kept is None:
+            return 0
+        self._replaying = True
+        requests = self._kept.recover(engine, self._watch)
+        for request in requests:
+            engine.handle(b"", _to_newcomer(request))
+        engine.miss_everyone()
+        self._replaying = False
+        return engine.version
+
+    def adopt(self, store: Store, configuration: Configuration) -> bool:
+        """See `Keeper`."""
+        is_resumed = bool(self._safety.resume)
+        if is_resumed:
+            self._resume(store, configuration)
+        self._watch(store, configuration)
+        self._copy_soon = is_resumed
+        return is_resumed
+
+    def record(self, message: Message) -> None:
+        """See `Keeper`."""
+        if self._replaying or self._engine is None:
+            return
+        if self._kept is not None:
+            is_free = self._periodic is None or not self._periodic.is_copying
+            self._kept.record(message, self._engine, copy=self._copy_soon, may_copy=is_free)
+            self._copy_soon = self._copy_soon and not (self._engine.is_quiet and is_free)
+        if self._periodic is not None and self._engine.is_quiet and self._periodic.is_due:
+            if self._kept is not None:
+                self._kept.give_way()
+            self._periodic.begin(self._engine.facts())
+
+    def background(self) -> float:
+        """See `Keeper`."""
+        now = self._clock()
+        handled = 0 if self._engine is None else self._engine.handled
+        is_busy, self._handled = handled != self._handled, handled
+        if is_busy:
+            self._idle_at = now + _IDLE_S
+        if now < min(self._next_at, self._idle_at):
+            return min(self._next_at, self._idle_at) - now
+        any_busy = False
+        for each in (self._kept, self._periodic):
+            if each is not None and each.advance():
+                any_busy = True
+        if not any_busy:
+            return math.inf
+        done = self._clock()
+        if done - now < _NOTHING_S:
+            # nothing to copy until whoever writes has got on
+            self._next_at = self._idle_at = done + _POLL_S
+        else:
+            self._next_at = done + _REST * (done - now)
+        return max(min(self._next_at, self._idle_at) - done, 0.0)
+
+    def close(self) -> None:
+        """End what is under way; what is whole stays."""
+        if self._periodic is not None:
+            self._periodic.close()
+
+    def dense(self, elements: Elements) -> None:
+        """See `Watch.dense`."""
+        for each in (self._kept, self._periodic):
+            if each is not None:
+                each.dense(elements)
+
+    def rows(self, name: str, rows: npt.NDArray[np.int64]) -> None:
+        """See `Watch.rows`."""
+        for each in (self._kept, self._periodic):
+            if each is not None:
+                each.rows(name, rows)
+
+    def _watch(self, store: Store, configuration: Configuration) -> None:
+        safety = self._safety
+        if self._kept is not None:
+            self._kept.adopt(store, configuration)
+        if safety.checkpoints is not None and safety.period:
+            self._periodic = Periodic(
+                safety.checkpoints, safety.period, safety.keep, safety.job, store, configuration
+            )
+        store.be_watched(self)
+
+    def _resume(self, store: Store, configuration: Configuration) -> None:
+        assert self._safety.checkpoints is not None
+        started = self._clock()
+        version = None if self._safety.resume == "latest" else int(self._safety.resume)
+        c = configuration
+        found = newest(
+            self._safety.checkpoints,
+            version,
+            (c.server, c.num_dense + c.num_sparse),
+            accept=lambda each: _load(store, each, configuration),
+        )
+        _log.info(
+            "resumed from the checkpoint of batch %d in %s, pass %d, in %.2f s",
+            found.version,
+            found.root,
+            store.pass_id,
+            self._clock() - started,
+        )
+
+
+def _to_newcomer(request: Message) -> Message:
+    """Return a request as one to a process that shares no memory: the answer is values, not their place."""
+    is_in_place = request.verb is Verb.PUSH_PULL and request.extra == IN_PLACE
+    return request._replace(extra=0) if is_in_place else request
+
+
+def _load(store: Store, found: Checkpoint, configuration: Configuration) -> None:
+    """Fill a store; the files that it is filled from are checked on the way, those of other servers meanwhile.
+
+    Raises:
+        CheckpointError: a file is damaged, and the store in no usable state until another checkpoint is loaded.
+        PserverError: the checkpoint is whole and does not fit.
+    """
+    mine = _parts_for(found, configuration)
+    own = [file for part in mine for file in part.files]
+    others = Checking(found.root, [file for file in found.files if file not in own])
+    try:
+        load(store, found.root, mine)
+    except CheckpointError as error:
+        others.finish()
+        Checking(found.root, own).finish()
+        raise PserverError(str(error)) from None
+    others.finish()
+
+
+def _parts_for(found: Checkpoint, configuration: Configuration) -> list[Manifest]:
+    """Return the parts that a server needs: its own if servers are as many as then, else all."""
+    for mine in found.parts:
+        then = Configuration.from_text(mine.configuration)
+        if mine.server == configuration.server and (then.num_dense, then.num_sparse) == (
+            configuration.num_dense,
+            configuration.num_sparse,
+        ):
+            return [mine]
+    return list(found.parts)

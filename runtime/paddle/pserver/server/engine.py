@@ -1,0 +1,312 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One parameter server without sockets: knows its trainers, carries out each request once, tells who is waited for.
+
+A transport calls `handle`, `lose` and `tick` from one thread and delivers the replies they return. A
+request that must wait for other trainers gets its reply from a later call.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from paddle.errors import PaddleError
+from paddle.pserver.server.options import EngineOptions
+from paddle.pserver.server.readers import Readers
+from paddle.pserver.server.service import Desk, Service
+from paddle.pserver.server.session import Session, Sessions
+from paddle.pserver.server.session_facts import sessions_from_json, sessions_to_json
+from paddle.pserver.server.state_keeper import NOBODY, Keeper
+from paddle.pserver.server.sync import PushCount, Waiting
+from paddle.pserver.server.training import Training
+from paddle.pserver.store.store import Store
+from paddle.pserver.wire.configuration import Configuration
+from paddle.pserver.wire.message import IDLE, TAKES_OVER, Message, Section, Verb, error_message
+from paddle.pserver.wire.port_range import ports_section
+from paddle.pserver.wire.reader_protocol import READER
+
+_log = logging.getLogger(__name__)
+
+# A barrier waits this many times barrier_timeout_s for a trainer that is not connected, then it fails.
+_ABSENT_FACTOR = 5
+
+
+class Reply(NamedTuple):
+    """A message and the address it goes to."""
+
+    address: bytes
+    message: Message
+
+
+class Engine:
+    """The state of one server. Not thread-safe.
+
+    Attributes:
+        handled: requests that came so far.
+    """
+
+    def __init__(
+        self,
+        options: EngineOptions,
+        stamp: int,
+        clock: Callable[[], float] = time.monotonic,
+        keeper: Keeper = NOBODY,
+        serve: Callable[[Desk], Service] = Training,
+    ) -> None:
+        """Start empty.
+
+        Args:
+            options: see there.
+            stamp: random number > 0 that tells this server process from one before it at the same address.
+            clock: monotonic seconds.
+            keeper: of the state.
+            serve: makes what trainers' requests are for.
+        """
+        self._timeout_s = options.barrier_timeout_s
+        self._ports = () if options.ports is None else (ports_section(*options.ports),)
+        self._stamp, self._clock = stamp, clock
+        self._sessions = Sessions(options.num_trainers)
+        self._keeper = keeper
+        self._service = serve(
+            Desk(options, self._sessions.left, self._answer_trainer, self._tell_trainer, keeper)
+        )
+        self._readers = Readers(self._service, stamp, clock)
+        self._waiting_since: float | None = None
+        self._told_at = 0.0
+        self._out: list[Reply] = []
+        self.handled = 0
+
+    def handle(self, address: bytes, message: Message) -> list[Reply]:
+        """Carry out one request; return the replies that are due now, possibly to others as well."""
+        self.handled += 1
+        try:
+            self._dispatch(address, message)
+        except PaddleError as error:
+            self._send(address, message, error_message(str(error)))
+        return self._flush()
+
+    def background(self) -> float:
+        """Do a little of what can wait; return in how many seconds there is more to do."""
+        return self._keeper.background()
+
+    @property
+    def version(self) -> int:
+        """Batches applied so far."""
+        return self._service.version
+
+    @property
+    def is_over(self) -> bool:
+        """Whether every trainer came and left."""
+        return len(self._sessions.left) == self._sessions.num_trainers
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether `facts` and the store together are the whole state."""
+        return self._service.is_quiet
+
+    def push_counts(self) -> tuple[PushCount, ...]:
+        """Return what became of every trainer's gradients; empty where none is ever too old."""
+        return self._service.push_counts()
+
+    def facts(self) -> dict[str, Any]:
+        """Return who did what so far, as JSON."""
+        return {
+            "sessions": sessions_to_json(self._sessions, self._is_to_come),
+            "training": self._service.facts(),
+        }
+
+    def take_up(self, configuration: Configuration, store: Store, facts: Mapping[str, Any]) -> None:
+        """Go on where another process of this server was, of which only `facts` and a store are left."""
+        self._service.take_up(configuration, store, facts["training"])
+        self.take_up_sessions(facts)
+
+    def take_up_sessions(self, facts: Mapping[str, Any]) -> None:
+        """Know the trainers of another process; the service is where it was there."""
+        sessions_from_json(self._sessions, facts["sessions"], self._service.values, self._stamp)
+
+    def miss_everyone(self) -> None:
+        """Note that no trainer is connected: after another process of this server they must come again."""
+        for session in self._sessions.all():
+            session.lost_at = self._clock()
+
+    def shared_slabs(self, message: Message) -> list[int]:
+        """Return descriptors of the memory that the sender of a message may map, if any.
+
+        Raises:
+            PserverError: it has no session.
+        """
+        if message.trainer == READER:
+            self._readers.handle(b"", message)
+        self._sessions.find(message)
+        return self._service.shared_slabs
+
+    def lose(self, address: bytes) -> None:
+        """Note that the connection behind an address broke; it may come back."""
+        session = self._sessions.lose(address, self._clock())
+        if session is not None:
+            _log.warning("connection of trainer %d broke; waiting for it to come back", session.trainer)
+        self._readers.lose(address)
+
+    def tick(self) -> list[Reply]:
+        """Look at the clock, about once a second: name who is missing, and fail barriers that cannot open."""
+        self._out += [Reply(*each) for each in self._readers.tick()]
+        now = self._clock()
+        waiting = self._service.waiting()
+        if not waiting:
+            self._waiting_since = None
+            return self._flush()
+        if self._waiting_since is None:
+            self._waiting_since = self._told_at = now
+        if now - self._told_at >= self._timeout_s:
+            self._told_at = now
+            _log.warning("%s, for %.0f s now", self._describe(waiting[0]), now - self._waiting_since)
+        if now - self._waiting_since >= _ABSENT_FACTOR * self._timeout_s:
+            for each in waiting:
+                self._fail_if_hopeless(each, now - _ABSENT_FACTOR * self._timeout_s)
+        return self._flush()
+
+    def _dispatch(self, address: bytes, message: Message) -> None:
+        verb = message.verb
+        if verb is Verb.PING:
+            self._send(address, message, Message(Verb.OK))
+        elif verb is Verb.HELLO and message.trainer != READER:
+            self._on_hello(address, message)
+        elif message.stamp != self._stamp and message.trainer == READER:
+            self._on_reader(address, message)
+        elif message.stamp != self._stamp:
+            text = "this pserver was restarted and its parameters are lost: restart the job"
+            self._send(address, message, error_message(text)._replace(verb=Verb.STATE_LOST))
+        elif verb is Verb.STATUS:
+            self._on_status(address, message)
+        elif verb is Verb.CHUNK:
+            self._on_chunk(address, message)
+        else:
+            self._once(address, message)
+
+    def _on_hello(self, address: bytes, message: Message) -> None:
+        session, is_new = self._sessions.join(message, address)
+        if is_new:
+            self._service.forget(session.trainer)
+            _log.info("worker started, peer = trainer %d", session.trainer)
+        self._send(address, message, Message(Verb.OK, value=self._service.version, sections=self._ports))
+        # It was let in, since the process before it was away: the next process of this server does not know that.
+        self._keeper.record(message._replace(extra=TAKES_OVER))
+
+    def _on_reader(self, address: bytes, message: Message) -> None:
+        reply = self._readers.handle(address, message)
+        if reply is not None:
+            self._out.append(Reply(address, reply))
+
+    def _on_status(self, address: bytes, message: Message) -> None:
+        """Tell a trainer that hears nothing what keeps it; make up for a request or a reply that got lost.
+
+        `value` is 0, or 1 and the number of a chunk that the trainer has sent and that was not answered.
+        """
+        session = self._sessions.find(message)
+        session.note_heard(address)
+        trainer, is_open = session.trainer, message.request == session.last and session.reply is None
+        if message.value:
+            if is_open and self._service.lacks(trainer, message.value - 1):
+                self._send(address, message, Message(Verb.REPEAT, value=message.value))
+        elif message.request > session.last or (is_open and self._service.is_cut(trainer)):
+            self._send(address, message, Message(Verb.REPEAT))
+        elif session.reply is not None:
+            self._out.append(Reply(address, session.reply))
+        else:
+            waiting = self._service.waiting()
+            text = self._describe(waiting[0]) if waiting else "nobody waits"
+            waits = any(trainer in each.barrier.arrived and {*each.missing} - {trainer} for each in waiting)
+            told = Message(Verb.WAITING, value=0 if waits else IDLE, sections=(Section.text("", text),))
+            self._send(address, message, told)
+
+    def _on_chunk(self, address: bytes, message: Message) -> None:
+        """Take part of the push that is under way; one of another request, or of a refused one, is too late."""
+        session = self._sessions.find(message)
+        session.note_heard(address)
+        is_refused = session.reply is not None and session.reply.verb is not Verb.OK
+        if message.request != session.last or session.verb is not self._service.chunked or is_refused:
+            return
+        is_partial = self._service.is_partial(session.trainer)
+        try:
+            for each in self._service.take_chunk(session.trainer, message):
+                self._keeper.record(each)
+        except PaddleError as error:
+            self._answer(session, error_message(str(error)))
+            if not is_partial:
+                self._keeper.record(message)  # it took the push back, and must do so in the next process
+
+    def _once(self, address: bytes, message: Message) -> None:
+        """Carry out a request that was not seen before; send the reply of the last one again."""
+        session = self._sessions.find(message)
+        session.address, session.lost_at = address, None
+        if message.request < session.last:
+            return
+        if message.request == session.last:
+            if session.reply is not None:
+                self._out.append(Reply(address, session.reply))
+            return
+        session.last, session.reply, session.verb = message.request, None, message.verb
+        # What only reads is in no journal, and must change nothing.
+        gave_up = message.verb not in self._service.reads and self._service.give_up(session.trainer)
+        try:
+            if message.verb is Verb.LEAVE:
+                self._on_leave(session)
+            else:
+                self._service.handle(session.trainer, message)
+            catches_up = message.verb is Verb.PULL_TABLE and not message.value
+            is_read = message.verb in self._service.reads and not catches_up
+            if not is_read and not self._service.is_partial(session.trainer):
+                self._keeper.record(message)
+        except PaddleError as error:
+            self._answer(session, error_message(str(error)))
+            if gave_up:
+                self._keeper.record(message)
+
+    def _is_to_come(self, session: Session) -> bool:
+        """Whether the next process may carry out a session's newest request as if it had not come."""
+        return session.verb in self._service.reads or self._service.is_partial(session.trainer)
+
+    def _on_leave(self, session: Session) -> None:
+        self._answer(session, Message(Verb.OK))
+        self._sessions.left.add(session.trainer)
+        _log.info("trainer %d left", session.trainer)
+        self._service.leave(session.trainer)
+
+    def _describe(self, waiting: Waiting) -> str:
+        trainers = self._sessions.describe(sorted(waiting.barrier.arrived))
+        return f"{trainers} waiting {waiting.what}; missing: {self._sessions.describe(waiting.missing)}"
+
+    def _fail_if_hopeless(self, waiting: Waiting, before: float) -> None:
+        """Refuse those who wait if somebody they wait for has been away since `before`."""
+        gone = [t for t in waiting.missing if self._sessions.away_since(t, before)]
+        if gone:
+            text = f"gave up waiting {waiting.what}; missing: {self._sessions.describe(gone)}"
+            _log.error("%s", text)
+            for trainer in waiting.dismiss():
+                self._answer_trainer(trainer, error_message(text))
+
+    def _answer_trainer(self, trainer: int, message: Message) -> None:
+        session = self._sessions.get(trainer)
+        if session is not None and session.reply is None:
+            self._answer(session, message)
+
+    def _tell_trainer(self, trainer: int, message: Message) -> None:
+        """Send a trainer something about its newest request that is not the reply to it."""
+        session = self._sessions.get(trainer)
+        if session is not None:
+            self._send(session.address, Message(session.verb, trainer, session.id, session.last), message)
+
+    def _answer(self, session: Session, message: Message) -> None:
+        """Answer the session's newest request, and keep the reply in case it must be sent again."""
+        session.reply = message.numbered(session.trainer, session.id, session.last, self._stamp)
+        self._out.append(Reply(session.address, session.reply))
+
+    def _send(self, address: bytes, to: Message, message: Message) -> None:
+        """Answer a request outside the once-only rule."""
+        self._out.append(Reply(address, message.numbered(to.trainer, to.session, to.request, self._stamp)))
+
+    def _flush(self) -> list[Reply]:
+        out, self._out = self._out, []
+        return out

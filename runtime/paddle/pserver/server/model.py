@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The model of a job on one server: everybody must describe the same one, one trainer gives it its values.
+
+Until the values are there the others wait.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from paddle.errors import ConfigError, PserverError
+from paddle.pserver.server.readers import Shown
+from paddle.pserver.server.service import Desk
+from paddle.pserver.server.sync import Barrier, LagGate, Waiting, lag_ratio
+from paddle.pserver.store.store import Store
+from paddle.pserver.wire.configuration import FIRST_COMES, Configuration
+from paddle.pserver.wire.message import Message, Verb, error_message
+from paddle.pserver.wire.resumption import position
+
+_log = logging.getLogger(__name__)
+
+_NO_VALUES = "trainer %d left before it gave the parameters their values; see its log"
+
+
+class Model:
+    """The parameters on one server, their optimizer and their values. Not thread-safe.
+
+    Attributes:
+        store: None while nobody has described the model.
+        lag: asynchronous training: which gradients are too old; None: training is synchronous.
+        is_ready: whether there are values.
+        resumed_at: batches of the checkpoint that this job goes on from, or -1.
+    """
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._configuration: Configuration | None = None
+        self._creator = 0
+        self._config: Barrier[Configuration] = Barrier(desk.options.num_trainers)
+        self.store: Store | None = None
+        self.lag: LagGate | None = None
+        self.is_ready = False
+        self.resumed_at = -1
+        self.handlers: Mapping[Verb, Callable[[int, Message], None]] = {
+            Verb.CONFIGURE: self._on_configure,
+            Verb.SET_VALUES: self._on_set_values,
+            Verb.READY: self._on_ready,
+        }
+
+    def take_up(self, configuration: Configuration, store: Store, facts: Mapping[str, Any]) -> None:
+        """Go on where another process of this server was."""
+        self.store, self.is_ready = store, True
+        self._adapt(configuration)
+        if self.lag is not None and facts["lag"] is not None:
+            self.lag.take_up(facts["lag"])
+        self.resumed_at = facts["resumed_at"]
+
+    def facts(self) -> dict[str, Any]:
+        """Return what `take_up` needs, as JSON."""
+        return {"lag": self.lag.facts() if self.lag else None, "resumed_at": self.resumed_at}
+
+    def configured(self) -> Store:
+        """Return the store.
+
+        Raises:
+            PserverError: there is none yet.
+        """
+        if self.store is None:
+            raise PserverError("this pserver is not configured yet: trainer 0 must configure it first")
+        return self.store
+
+    def ready(self) -> Store:
+        """Return the store with its values.
+
+        Raises:
+            PserverError: there are none yet.
+        """
+        if not self.is_ready:
+            raise PserverError("the parameters have no values yet: trainer 0 must set them first")
+        return self.configured()
+
+    def shown(self) -> Shown | None:
+        """Return model and values; None while there are none."""
+        if self._configuration is None or self.store is None or not self.is_ready:
+            return None
+        return Shown(self._configuration, self.store)
+
+    def forget(self, trainer: int) -> None:
+        """See `Service.forget`."""
+        self._config.withdraw(trainer)
+
+    def leave(self, trainer: int) -> None:
+        """Refuse those who wait for values that a trainer which left will not give."""
+        if trainer == self._creator and not self.is_ready:
+            for other, _ in self._config.take():
+                self._desk.answer(other, error_message(_NO_VALUES % trainer))
+
+    def clear(self) -> None:
+        """Forget who waits: everybody left."""
+        self._config.take()
+
+    def waiting(self) -> Waiting:
+        """Return who waits for the values, and for whom."""
+        others = set(range(self._desk.options.num_trainers)) - {self._creator}
+        return Waiting(
+            "for the initial values", self._config, self._config.missing({*self._desk.left, *others})
+        )
+
+    def _on_configure(self, trainer: int, message: Message) -> None:
+        wanted = Configuration.from_text(message.section("").as_text())
+        if self._configuration is None and (trainer == 0 or message.extra == FIRST_COMES):
+            self._configure(wanted, trainer)
+        if self._configuration is not None:
+            difference = self._configuration.difference(wanted)
+            if difference:
+                raise PserverError(
+                    f"this pserver is configured for another model (restart it between jobs): {difference}"
+                )
+        if self.is_ready:
+            self._desk.answer(trainer, self._there())
+        elif trainer == self._creator:
+            self._desk.answer(trainer, Message(Verb.OK, value=0))
+        elif self._creator in self._desk.left:
+            raise PserverError(_NO_VALUES % self._creator)
+        else:
+            self._config.arrive(trainer, wanted)
+
+    def _configure(self, wanted: Configuration, creator: int) -> None:
+        share = wanted.share()
+        try:
+            store = Store(share, wanted.optimizer)
+        except ConfigError:
+            raise
+        except (MemoryError, ValueError) as error:
+            raise PserverError(f"the parameters do not fit into this server's memory: {error}") from None
+        self.is_ready = self._desk.keeper.adopt(store, wanted)
+        self.resumed_at = store.version if self.is_ready else -1
+        self.store, self._creator = store, creator
+        self._adapt(wanted)
+        for part in share.dense:
+            _log.info("pserver: new cpuvector: size=%d (%s)", part.stop - part.start, part.parameter.name)
+        if not share.dense and not share.tables:
+            _log.warning("no block of any parameter lies here: ports_num might be too large")
+        for trainer, other in self._config.take():
+            difference = wanted.difference(other)
+            if difference:
+                self._desk.answer(
+                    trainer, error_message(f"trainer {creator} configured another model: {difference}")
+                )
+            elif self.is_ready:
+                self._desk.answer(trainer, self._there())
+            else:
+                self._config.arrive(trainer, other)
+
+    def _there(self) -> Message:
+        """Say that values are there, and of which checkpoint if the job begins with one."""
+        store = self.ready()
+        if store.version != self.resumed_at:
+            return Message(Verb.OK, value=1)
+        return Message(Verb.OK, value=1, sections=(position(store.version, store.pass_version),))
+
+    def _adapt(self, configuration: Configuration) -> None:
+        self._configuration = configuration
+        if configuration.optimizer.is_async:
+            self.lag = self._lag_gate(configuration.optimizer.discard_ratio)
+
+    def _lag_gate(self, wanted_ratio: float) -> LagGate:
+        options = self._desk.options
+        ratio = lag_ratio(wanted_ratio, options.lag_ratio_min, options.lag_ratio_default)
+        if ratio != wanted_ratio:
+            _log.warning("async_lagged_grad_discard_ratio %g is too small, using %g", wanted_ratio, ratio)
+        gate = LagGate(options.num_trainers, ratio)
+        _log.info("discard lagged async gradient ratio: %g asyncLaggedhreshold: %d", ratio, gate.threshold)
+        return gate
+
+    def _on_set_values(self, trainer: int, message: Message) -> None:
+        store = self.configured()
+        if trainer != self._creator or self.is_ready:
+            raise PserverError(f"values are set by trainer {self._creator} alone, before training")
+        for section in message.sections:
+            if section.name:
+                store.table(section.name).set(message.extra, section.array)
+            else:
+                store.set_dense(message.extra, section)
+        _log.info("pserver: setParameter")
+        self._desk.answer(trainer, Message(Verb.OK))
+
+    def _on_ready(self, trainer: int, message: Message) -> None:
+        self.configured()
+        if trainer != self._creator:
+            raise PserverError(f"trainer {self._creator} alone says that the parameters are ready")
+        self.is_ready = True
+        self._desk.answer(trainer, Message(Verb.OK))
+        for other, _ in self._config.take():
+            self._desk.answer(other, Message(Verb.OK, value=1))

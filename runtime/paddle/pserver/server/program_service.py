@@ -1,0 +1,281 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Serves a program: takes named gradients, lets the program update, hands out named values.
+
+Synchronous: a step is computed once every trainer that has not left has sent all of its gradients; trainers are
+counted by id, and what they sent is given to the program in the order of their ids. Asynchronous: each trainer's
+gradients are applied as they come.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from paddle.errors import PaddleError, PserverError, WireError
+from paddle.pserver.server.served import Served
+from paddle.pserver.server.service import Desk
+from paddle.pserver.server.sync import Barrier, PushCount, Waiting
+from paddle.pserver.store.store import Store
+from paddle.pserver.wire.configuration import Configuration
+from paddle.pserver.wire.message import MAX_FRAME_BYTES, Message, Section, Verb, error_message
+from paddle.pserver.wire.named_values import (
+    Rows,
+    Value,
+    from_sections,
+    names_of,
+    to_sections,
+    value_bytes,
+)
+from paddle.pserver.wire.value_parts import MORE, Arriving, pack, wishes_of
+
+_log = logging.getLogger(__name__)
+
+_Wish = tuple[str, int]
+
+
+class ProgramService:
+    """See `service.Service`. Not thread-safe."""
+
+    chunked = None
+
+    def __init__(
+        self,
+        desk: Desk,
+        program: Served,
+        *,
+        is_sync: bool,
+        on_over: Callable[[], None] = lambda: None,
+        answer_bytes: int = 64 << 20,
+    ) -> None:
+        """Start with a program whose variables have their first values.
+
+        Args:
+            desk: of the engine.
+            program: what is served.
+            is_sync: whether a step waits for all trainers.
+            on_over: called when every trainer came and left.
+            answer_bytes: how much goes in one answer; trainers ask for the rest.
+        """
+        self._answer_bytes = answer_bytes
+        self._desk, self._program, self._is_sync, self._on_over = desk, program, is_sync, on_over
+        self._sent: dict[int, Arriving] = {}
+        self._wishes: dict[int, Sequence[_Wish]] = {}  # of the newest answer with values
+        self._all_sent: Barrier[Sequence[_Wish]] = Barrier(desk.options.num_trainers)
+        self._handlers: dict[Verb, Callable[[int, Message], None]] = {
+            Verb.STEP: self._on_step,
+            Verb.FETCH: self._on_fetch,
+            Verb.LOOKUP: self._on_lookup,
+            Verb.SAVE: self._on_save,
+        }
+        fetches = frozenset[Verb]() if program.is_changed_by_answers else frozenset({Verb.FETCH})
+        self.reads = frozenset({Verb.LOOKUP, Verb.SAVE}) | fetches
+        self.version = 0
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nobody waits for others; what trainers are in the middle of is kept: see `sent`."""
+        return not self._all_sent.arrived
+
+    @property
+    def shared_slabs(self) -> list[int]:
+        """See `Service.shared_slabs`; there are none."""
+        return []
+
+    def handle(self, trainer: int, message: Message) -> None:
+        """See `Service.handle`."""
+        if message.verb not in self._handlers:
+            raise WireError(f"{message.verb.name} is no request to a server of programs")
+        self._handlers[message.verb](trainer, message)
+
+    def take_chunk(self, trainer: int, message: Message) -> Sequence[Message]:
+        """See `Service.take_chunk`; there are none."""
+        raise WireError("CHUNK is no request to a server of programs")
+
+    def shown(self) -> None:
+        """See `Service.shown`."""
+        raise PserverError("this server holds the variables of a program; readers look at tensors alone")
+
+    def give_up(self, trainer: int) -> bool:
+        """See `Service.give_up`: requests are whole here."""
+        return False
+
+    def is_partial(self, trainer: int) -> bool:
+        """See `Service.is_partial`: requests are whole here."""
+        return False
+
+    def lacks(self, trainer: int, index: int) -> bool:
+        """See `Service.lacks`; nothing comes in parts."""
+        return False
+
+    def is_cut(self, trainer: int) -> bool:
+        """See `Service.is_cut`; nothing comes in parts."""
+        return False
+
+    def forget(self, trainer: int) -> None:
+        """See `Service.forget`."""
+        self._sent.pop(trainer, None)
+        self._all_sent.withdraw(trainer)
+
+    def leave(self, trainer: int) -> None:
+        """Go on without a trainer that left; what it sent counts if it was all of a step."""
+        if self._all_sent.get(trainer) is None:
+            self._sent.pop(trainer, None)
+        self._advance()
+        if len(self._desk.left) == self._desk.options.num_trainers:
+            self._on_over()
+
+    def waiting(self) -> list[Waiting]:
+        """See `Service.waiting`."""
+        barrier = self._all_sent
+        missing = barrier.missing(self._desk.left)
+        return [Waiting("for gradients", barrier, missing)] if barrier.arrived else []
+
+    def push_counts(self) -> tuple[PushCount, ...]:
+        """See `Service.push_counts`: every gradient is applied."""
+        return ()
+
+    def facts(self) -> dict[str, Any]:
+        """See `Service.facts`."""
+        return {"version": self.version, "wishes": sorted(self._wishes.items())}
+
+    def go_on(self, facts: Mapping[str, Any]) -> None:
+        """Go on where another process was, whose values the program has taken up."""
+        self.version = facts["version"]
+        self._wishes = {
+            trainer: [(name, start) for name, start in wanted] for trainer, wanted in facts["wishes"]
+        }
+
+    def sent(self) -> Iterator[tuple[int, list[Section]]]:
+        """Yield what trainers sent of steps that are not over: (trainer, sections of a message)."""
+        for trainer, pending in sorted(self._sent.items()):
+            for sections in pending.sections():
+                yield trainer, sections
+
+    def take_up_sent(self, trainer: int, sections: Sequence[Section]) -> None:
+        """Take what `sent` of another process gave."""
+        self._sent.setdefault(trainer, Arriving()).take(sections, self._program.check)
+
+    def take_up(self, configuration: Configuration, store: Store, facts: Mapping[str, Any]) -> None:
+        """See `Service.take_up`.
+
+        Raises:
+            PserverError: always; a program has its values in no store: see `go_on`.
+        """
+        raise PserverError("a server of a program cannot go on where a server of a model was")
+
+    def values(self, trainer: int) -> Message:
+        """See `Service.values`."""
+        packed = pack(
+            self._wishes.get(trainer, ()),
+            lambda name, _: self._program.given(trainer, name),
+            self._answer_bytes,
+        )
+        return Message(Verb.OK, value=self.version, sections=tuple(map(_copied, packed)))
+
+    def _on_step(self, trainer: int, message: Message) -> None:
+        pending = self._sent.get(trainer) or Arriving()
+        pending.take(message.sections, self._program.check)
+        self._sent[trainer] = pending
+        if message.value == MORE:
+            self._desk.answer(trainer, Message(Verb.OK, value=self.version))
+            return
+        if pending.unfinished:
+            raise WireError(f"the step ends in the middle of {pending.unfinished!r}")
+        wanted = wishes_of(message.sections)
+        if self._is_sync:
+            self._all_sent.arrive(trainer, wanted)
+            self._advance()
+            return
+        del self._sent[trainer]
+        try:
+            self._program.apply(trainer, pending.values)
+        except PaddleError as error:
+            # answered here: what it did is done again by whoever repeats this server's requests
+            self._desk.answer(trainer, error_message(str(error)))
+            return
+        self.version += 1
+        self._answer_values(trainer, wanted)
+
+    def _advance(self) -> None:
+        """Compute a step if everybody's gradients are there."""
+        if not self._all_sent.is_open(self._desk.left):
+            return
+        members = self._all_sent.take()
+        gradients = {
+            name: value for trainer, _ in members for name, value in self._sent[trainer].values.items()
+        }
+        self._sent.clear()
+        try:
+            self._program.step(gradients)
+        except PaddleError as error:
+            _log.error("step %d: %s", self.version, error)
+            for trainer, _ in members:
+                self._desk.answer(trainer, error_message(str(error)))
+            return
+        self.version += 1
+        shared: dict[tuple[_Wish, ...], tuple[Section, ...]] = {}  # equal answers need one checksum
+        for trainer, wanted in members:
+            self._answer_values(trainer, wanted, shared)
+
+    def _answer_values(
+        self,
+        trainer: int,
+        wanted: Sequence[_Wish],
+        shared: dict[tuple[_Wish, ...], tuple[Section, ...]] | None = None,
+    ) -> None:
+        """Answer with variables, or with as much of them as goes in one message.
+
+        Args:
+            trainer: whom.
+            wanted: see `value_parts.wish`.
+            shared: answers of this step so far; None: values may change while they are sent, and are copied. (After
+                a synchronous step they do not: the next one needs something of everybody who waits for this answer.)
+        """
+        self._wishes[trainer] = wanted
+        key = tuple(wanted)
+        sections = None if shared is None else shared.get(key)
+        if sections is None:
+            try:
+                packed = pack(wanted, partial(self._value, trainer), self._answer_bytes)
+            except PaddleError as error:
+                self._desk.answer(trainer, error_message(str(error)))
+                return
+            sections = tuple(packed if shared is not None else map(_copied, packed))
+        if shared is not None:
+            shared[key] = sections
+        self._desk.answer(trainer, Message(Verb.OK, value=self.version, sections=sections))
+
+    def _value(self, trainer: int, name: str, start: int) -> Value:
+        """Return a variable; where it counts what a trainer was given, the rest is of what the first rows were of."""
+        if start and self._program.is_changed_by_answers:
+            return self._program.given(trainer, name)
+        return self._program.value(trainer, name)
+
+    def _on_fetch(self, trainer: int, message: Message) -> None:
+        self._answer_values(trainer, wishes_of(message.sections))
+
+    def _on_lookup(self, trainer: int, message: Message) -> None:
+        found: dict[str, Value] = {}
+        for name, ids in from_sections(message.sections).items():
+            if not isinstance(ids, Rows) and ids.ndim == 1 and ids.dtype == np.int64:
+                found[name] = self._program.lookup(name, ids)
+            else:
+                raise WireError(f"ids of {name!r}: expected (n,) int64")
+            if sum(map(value_bytes, found.values())) > MAX_FRAME_BYTES:
+                raise WireError(f"rows of more than {MAX_FRAME_BYTES} bytes: look up fewer at a time")
+        self._desk.answer(trainer, Message(Verb.OK, value=self.version, sections=tuple(to_sections(found))))
+
+    def _on_save(self, trainer: int, message: Message) -> None:
+        names = names_of(message.sections)
+        if len(names) != 2:
+            raise WireError("SAVE: expected the name of a table and a path of one line")
+        self._program.save(*names)
+        self._desk.answer(trainer, Message(Verb.OK, value=self.version))
+
+
+def _copied(section: Section) -> Section:
+    return Section(section.name, section.array.copy())

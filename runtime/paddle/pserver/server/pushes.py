@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Synchronous pushes on their way through one server: collected by chunks, computed as soon as all trainers' are there.
+
+Nothing that is computed counts before a whole batch is: a push that is withdrawn takes the batch back to where it
+was, and the others' chunks that were used up are asked for again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+
+from paddle.errors import PserverError, WireError
+from paddle.pserver.server.sync import Barrier
+from paddle.pserver.store.gradient import NO_VALUES, Gradient, Slab, StrangeGradient
+from paddle.pserver.store.store import Store
+from paddle.pserver.wire.chunks import WINDOW, chunk_span
+from paddle.pserver.wire.message import Message, Section, Verb
+
+
+class RefusedPush(PserverError):
+    """A push that arrived cannot be applied; it was withdrawn, and nothing was changed.
+
+    Attributes:
+        trainer: whose it was.
+    """
+
+    def __init__(self, text: str, trainer: int) -> None:
+        super().__init__(text)
+        self.trainer = trainer
+
+
+class Pushes:
+    """The pushes of all trainers in the batch that is under way. Not thread-safe."""
+
+    def __init__(self, num_trainers: int, tell: Callable[[int, Message], None]) -> None:
+        """Start without any.
+
+        Args:
+            num_trainers: of the job.
+            tell: sends a trainer something that is not yet the reply to its request.
+        """
+        self.arrived: Barrier[Gradient] = Barrier(num_trainers)
+        self._tell = tell
+        self._members: dict[int, Gradient] = {}  # of the batch that is being computed, by trainer
+        self._computed = 0
+        self._used: list[bool] = []
+        self._ready: list[Section | None] = []
+        self._cut: set[int] = set()  # trainers that were told to repeat what had been used up
+        self._given: dict[int, list[Section | None]] = {}  # what each trainer's last push was answered with
+
+    @property
+    def lacking(self) -> list[int]:
+        """Trainers of whose pushes chunks are missing."""
+        return [trainer for trainer, gradient in self.arrived.items() if gradient.lacking]
+
+    @property
+    def is_halfway(self) -> bool:
+        """Whether a batch is being computed, and chunks are missing: nothing else can come of one more."""
+        return bool(self._members) and self._computed < len(self._used)
+
+    def arrive(self, trainer: int, gradient: Gradient) -> None:
+        """Take a push, or the head of one."""
+        self._given.pop(trainer, None)
+        self._cut.discard(trainer)
+        self.arrived.arrive(trainer, gradient)
+
+    def put(self, store: Store, trainer: int, message: Message) -> bool:
+        """Take a chunk, or give a trainer one that it asks for; return whether it was new.
+
+        Raises:
+            PaddleError: it is refused, and with it the whole push.
+        """
+        index, gradient = message.value, self.arrived.get(trainer)
+        if not 0 <= index < store.num_chunks:
+            raise WireError(f"chunk {index} of {store.num_chunks}")
+        if gradient is None:
+            if message.extra == NO_VALUES:
+                self._tell_values(trainer, index, None)
+            else:
+                self._give(store, trainer, index)
+            return False
+        if gradient.slab is not None or not message.sections:
+            return False
+        is_member = trainer in self._members
+        used_up = is_member and self._used[index]
+        if used_up or gradient.chunks[index] is not None:
+            if used_up:
+                self._tell_values(trainer, index, self._ready[index] if gradient.wants_values else None)
+            return False
+        section = message.sections[0]
+        store.check_chunk(index, section)
+        gradient.put(index, section.array)
+        if is_member:
+            self._compute(store, index)
+        return True
+
+    def lacks(self, trainer: int, index: int) -> bool:
+        """Whether a chunk of a trainer's push did not come; if it was used, the trainer is told so once more."""
+        gradient = self.arrived.get(trainer)
+        if gradient is None or gradient.slab is not None or index >= len(gradient.chunks):
+            return False
+        if trainer in self._members and self._used[index]:
+            self._tell_values(trainer, index, self._ready[index] if gradient.wants_values else None)
+            return False
+        return gradient.chunks[index] is None
+
+    def is_cut(self, trainer: int) -> bool:
+        """Whether a trainer was told to repeat its push and does not: chunks are missing that it would have sent."""
+        gradient = self.arrived.get(trainer)
+        if trainer not in self._cut or gradient is None:
+            return False
+        used = self._used if trainer in self._members else [False] * len(gradient.chunks)
+        sent = WINDOW + sum(used)
+        return any(
+            chunk is None and not done for chunk, done in zip(gradient.chunks[:sent], used, strict=False)
+        )
+
+    def withdraw(self, trainer: int) -> None:
+        """Forget what a trainer pushed, or began to."""
+        gradient = self.arrived.get(trainer)
+        if gradient is None:
+            return
+        self.arrived.withdraw(trainer)
+        members, self._members = self._members, {}
+        for other, theirs in members.items():
+            if other != trainer and theirs.slab is None:
+                theirs.chunks, theirs.lacking = [None] * len(theirs.chunks), len(theirs.chunks)
+                self._cut.add(other)
+                self._tell(other, Message(Verb.REPEAT))
+
+    def give_up(self, trainer: int) -> bool:
+        """Forget a push of which chunks are missing: its trainer asks for something else. Tell if there was one."""
+        gradient = self.arrived.get(trainer)
+        if gradient is None or not gradient.lacking:
+            return False
+        self.withdraw(trainer)
+        return True
+
+    def advance(self, store: Store, excused: Collection[int]) -> list[tuple[int, Gradient]]:
+        """Return the pushes of a batch that is applied now; none if it is not complete.
+
+        Raises:
+            RefusedPush: one must be refused; the others wait, and the batch may be complete without it.
+            ConfigError: there is no learning rate for it; `take` gives the pushes.
+        """
+        if not self._members:
+            if not self.arrived.is_open(excused):
+                return []
+            self._begin(store, self.arrived.items())
+        return self._finish(store)
+
+    def take(self) -> list[tuple[int, Gradient]]:
+        """Return all pushes and forget them."""
+        self._members = {}
+        return self.arrived.take()
+
+    def _begin(self, store: Store, members: Sequence[tuple[int, Gradient]]) -> None:
+        store.begin(sum([gradient.num_samples for _, gradient in members]))
+        count = store.num_chunks
+        self._used, self._ready, self._computed = [False] * count, [None] * count, 0
+        if not all(gradient.is_checked for _, gradient in members):
+            self._begin_unchecked(store, members)
+        self._members = dict(members)
+        if self._computed < count:
+            for index in range(count):
+                self._compute(store, index)
+
+    def _begin_unchecked(self, store: Store, members: Sequence[tuple[int, Gradient]]) -> None:
+        """Look through gradients that nobody has looked through yet, and add up if all are here."""
+        slabs = [None if gradient.slab is None else gradient.slab.array for _, gradient in members]
+        whole = [slab for slab in slabs if slab is not None]
+        try:
+            if len(whole) == len(slabs):
+                store.add_whole(whole)
+                self._computed = store.num_chunks
+                return
+            for number, (slab, (_, gradient)) in enumerate(zip(slabs, members, strict=True)):
+                if slab is not None and not gradient.is_checked:
+                    store.look(slab, number)
+                    gradient.is_checked = True
+        except StrangeGradient as strange:
+            trainer = members[strange.number][0]
+            self.arrived.withdraw(trainer)
+            raise RefusedPush(str(strange), trainer) from None
+
+    def _compute(self, store: Store, index: int) -> None:
+        """Use up chunk `index` if every member's is here."""
+        chunks: list[Slab] = []
+        for gradient in self._members.values():
+            chunk = gradient.chunks[index]
+            if chunk is None:
+                return
+            chunks.append(chunk)
+        section = store.add(index, chunks)
+        self._used[index], self._ready[index] = True, section
+        self._computed += 1
+        for trainer, gradient in self._members.items():
+            if gradient.slab is None:
+                gradient.chunks[index] = None
+                self._tell_values(trainer, index, section if gradient.wants_values else None)
+
+    def _finish(self, store: Store) -> list[tuple[int, Gradient]]:
+        if self._computed < len(self._used):
+            return []
+        members, self._members = list(self._members.items()), {}
+        store.commit([gradient.rows for _, gradient in members])
+        in_chunks = [trainer for trainer, each in members if each.slab is None and each.wants_values]
+        if in_chunks:
+            given = self._ready if store.is_plain else _sections(store, store.slab)
+            self._given.update(dict.fromkeys(in_chunks, given))
+        for trainer, _ in members:
+            self.arrived.withdraw(trainer)
+        return members
+
+    def _give(self, store: Store, trainer: int, index: int) -> None:
+        """Tell a trainer part of the answer to its push once more, or for the first time."""
+        if trainer not in self._given:
+            self._given[trainer] = _sections(store, store.dense())
+        self._tell_values(trainer, index, self._given[trainer][index])
+
+    def _tell_values(self, trainer: int, index: int, section: Section | None) -> None:
+        self._tell(trainer, Message(Verb.VALUES, value=index, sections=(section,) if section else ()))
+
+
+def _sections(store: Store, slab: Slab) -> list[Section | None]:
+    return [Section("", slab[chunk_span(index, slab.size)]) for index in range(store.num_chunks)]

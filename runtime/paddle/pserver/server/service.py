@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an engine serves, and what it lends to that: `training` of the v2 face, or `program_service` of Fluid's.
+
+The engine knows trainers and carries out each request once; its service knows what requests mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from paddle.pserver.server.options import EngineOptions
+from paddle.pserver.server.readers import Shown
+from paddle.pserver.server.state_keeper import NOBODY, Keeper
+from paddle.pserver.server.sync import PushCount, Waiting
+from paddle.pserver.store.store import Store
+from paddle.pserver.wire.configuration import Configuration
+from paddle.pserver.wire.message import Message, Verb
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """What an engine lends to its service.
+
+    Attributes:
+        options: see there.
+        left: trainers that left; the engine keeps it up to date.
+        answer: gives a trainer the reply to its newest request.
+        tell: sends a trainer something that is not yet the reply.
+        keeper: takes the state into care, and may know an earlier one.
+    """
+
+    options: EngineOptions
+    left: Set[int]
+    answer: Callable[[int, Message], None]
+    tell: Callable[[int, Message], None]
+    keeper: Keeper = NOBODY
+
+
+class Service(Protocol):
+    """What trainers' requests do. Called by the engine's thread alone."""
+
+    @property
+    def version(self) -> int:
+        """Batches applied so far."""
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether `facts` and the stored values together are the whole state."""
+
+    @property
+    def reads(self) -> frozenset[Verb]:
+        """What a trainer may ask again at any time: the state is the same afterwards."""
+
+    @property
+    def chunked(self) -> Verb | None:
+        """The request that chunks belong to, if any."""
+
+    @property
+    def shared_slabs(self) -> list[int]:
+        """Descriptors of the memory that trainers of this node may map."""
+
+    def handle(self, trainer: int, message: Message) -> None:
+        """Carry out a trainer's request, or let it wait.
+
+        Raises:
+            PaddleError: it is refused; nothing was changed.
+        """
+
+    def take_chunk(self, trainer: int, message: Message) -> Sequence[Message]:
+        """Take part of a trainer's request, or give it part of the answer.
+
+        Returns:
+            What another process must carry out to be where this one is then; nothing if it is there already.
+
+        Raises:
+            PaddleError: the whole request is refused; nothing was changed.
+        """
+
+    def give_up(self, trainer: int) -> bool:
+        """Forget what a trainer began to send and does not end: it asks for something else. Tell if there was any."""
+
+    def is_partial(self, trainer: int) -> bool:
+        """Whether a trainer's newest request has begun, and is no part of the state before it is whole."""
+
+    def lacks(self, trainer: int, index: int) -> bool:
+        """Whether part `index` of a trainer's newest request did not come; if its answer is due it is given again."""
+
+    def is_cut(self, trainer: int) -> bool:
+        """Whether a trainer must repeat its request from the beginning, and seems not to have heard of it."""
+
+    def forget(self, trainer: int) -> None:
+        """Drop what a trainer's previous process was waiting with: a new one has taken its place."""
+
+    def leave(self, trainer: int) -> None:
+        """Go on without a trainer that left."""
+
+    def waiting(self) -> list[Waiting]:
+        """Return the barriers at which somebody waits, and for whom."""
+
+    def push_counts(self) -> tuple[PushCount, ...]:
+        """Return what became of every trainer's gradients; empty where none is ever too old."""
+
+    def facts(self) -> dict[str, Any]:
+        """Return where trainers are, as JSON."""
+
+    def take_up(self, configuration: Configuration, store: Store, facts: Mapping[str, Any]) -> None:
+        """Go on where another process of this server was."""
+
+    def shown(self) -> Shown | None:
+        """Return what readers may look at; None while there is nothing.
+
+        Raises:
+            PserverError: it is not for readers.
+        """
+
+    def values(self, trainer: int) -> Message:
+        """Return the answer to a trainer's push that was carried out before: the present values."""

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The trainers a server knows: who is connected, who left, and the last request of each.
+
+A request is carried out once, however often it arrives: the last one's reply is kept and sent again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from paddle.errors import PserverError
+from paddle.pserver.wire.message import TAKES_OVER, Message, Verb
+
+ANY_NUMBER = 0  # `value` of a HELLO: whoever asks does not know how many trainers there are
+
+
+@dataclass(slots=True)
+class Session:
+    """One client process of one trainer.
+
+    Attributes:
+        address: where the transport reaches it; changes when it connects anew.
+        last: number of its newest request.
+        reply: the answer to that, or None while it waits.
+        lost_at: monotonic time at which its connection broke, or None.
+        verb: of its newest request.
+    """
+
+    trainer: int
+    id: int
+    address: bytes
+    last: int = 0
+    reply: Message | None = None
+    lost_at: float | None = None
+    verb: Verb = Verb.HELLO
+
+    def note_heard(self, address: bytes) -> None:
+        """Note where something came from: if the connection before broke, this is the one that holds."""
+        if self.lost_at is not None and address != self.address:
+            self.address, self.lost_at = address, None
+
+
+class Sessions:
+    """At most one session for each trainer id."""
+
+    def __init__(self, num_trainers: int) -> None:
+        self.num_trainers = num_trainers
+        self.left: set[int] = set()
+        self._by_trainer: dict[int, Session] = {}
+
+    def join(self, message: Message, address: bytes) -> tuple[Session, bool]:
+        """Start the session of a HELLO, or find it again; say whether it is new.
+
+        One that says TAKES_OVER gets the trainer id even from a process that seems connected: a machine that lost
+        its power breaks no connection.
+
+        Raises:
+            PserverError: the trainer id does not exist in this job, or a living process has it already.
+        """
+        trainer = message.trainer
+        if message.value not in (self.num_trainers, ANY_NUMBER):
+            raise PserverError(
+                f"number of trainers: this pserver has --num_gradient_servers={self.num_trainers}, "
+                f"trainer {trainer} says {message.value}; give both the same number"
+            )
+        if trainer >= self.num_trainers:
+            raise PserverError(f"trainer_id: expected 0 to {self.num_trainers - 1}, got {trainer}")
+        session = self._by_trainer.get(trainer)
+        is_new = session is None or session.id != message.session
+        is_taken = session is not None and session.lost_at is None and trainer not in self.left
+        if is_new and is_taken and message.extra != TAKES_OVER:
+            raise PserverError(
+                f"trainer_id {trainer} is taken by another process that is still connected; "
+                "give each trainer its own"
+            )
+        if session is not None and not is_new and message.request < session.last:
+            raise PserverError(f"trainer {trainer} says hello in a session that has long begun")
+        if session is None or is_new:
+            session = self._by_trainer[trainer] = Session(trainer, message.session, address)
+        session.address, session.lost_at = address, None
+        self.left.discard(trainer)
+        return session, is_new
+
+    def find(self, message: Message) -> Session:
+        """Return the session a request belongs to.
+
+        Raises:
+            PserverError: it has none, or a newer process took the trainer id over.
+        """
+        session = self._by_trainer.get(message.trainer)
+        is_own = session is not None and session.id == message.session
+        # The request that it left with may come again: its answer may have got lost.
+        if (
+            session is None
+            or not is_own
+            or (message.trainer in self.left and message.request != session.last)
+        ):
+            raise PserverError(f"trainer {message.trainer} has no session here: it must connect first")
+        return session
+
+    def get(self, trainer: int) -> Session | None:
+        """Return the newest session of a trainer."""
+        return self._by_trainer.get(trainer)
+
+    def lose(self, address: bytes, now: float) -> Session | None:
+        """Note that the connection behind an address broke; return the session that used it."""
+        for session in self._by_trainer.values():
+            if session.address == address and session.lost_at is None and session.trainer not in self.left:
+                session.lost_at = now
+                return session
+        return None
+
+    def all(self) -> list[Session]:
+        """Return every trainer's newest session, by trainer."""
+        return [session for _, session in sorted(self._by_trainer.items())]
+
+    def take_up(self, session: Session) -> None:
+        """Take over a session that another process of this server had."""
+        self._by_trainer[session.trainer] = session
+
+    def away_since(self, trainer: int, before: float) -> bool:
+        """Return whether a trainer never came, or lost its connection before that moment."""
+        session = self._by_trainer.get(trainer)
+        return session is None or (session.lost_at is not None and session.lost_at < before)
+
+    def describe(self, trainers: Sequence[int]) -> str:
+        """Return trainer ids with what is known of those that are not connected."""
+        words = []
+        for trainer in trainers:
+            session = self._by_trainer.get(trainer)
+            what = (
+                " (never seen)"
+                if session is None
+                else " (connection lost)"
+                if session.lost_at is not None
+                else ""
+            )
+            words.append(f"{trainer}{what}")
+        return ("trainer " if len(words) == 1 else "trainers ") + ", ".join(words)

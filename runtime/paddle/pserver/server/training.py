@@ -1,0 +1,313 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What one server does for a job of the v2 face: meet at passes, add up gradients, hand out values.
+
+Synchronous training applies a batch once every trainer that is still in the pass has pushed; one that
+finished the pass or left counts as arrived. Asynchronous training applies on arrival, unless the gradient
+is too old. Replies that are due go to the desk, at once or when the last trainer comes.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from paddle.errors import PaddleError, PserverError, WireError
+from paddle.pserver.server.async_pushes import AsyncPush, AsyncPushes
+from paddle.pserver.server.model import Model
+from paddle.pserver.server.pushes import Pushes, RefusedPush
+from paddle.pserver.server.readers import Shown
+from paddle.pserver.server.service import Desk
+from paddle.pserver.server.sync import Barrier, LagGate, PushCount, Waiting
+from paddle.pserver.server.values import (
+    answer_to_push,
+    part_of_table,
+    part_of_values,
+    rows_of_tables,
+    values_of,
+)
+from paddle.pserver.store.gradient import Gradient, read_gradient
+from paddle.pserver.store.store import Store
+from paddle.pserver.wire.configuration import Configuration
+from paddle.pserver.wire.message import STRANGE, Message, Verb, error_message
+
+_log = logging.getLogger(__name__)
+
+
+class Training:
+    """The state of one job on one server: see `service.Service`. Not thread-safe."""
+
+    reads = frozenset({Verb.PULL, Verb.PULL_TABLE, Verb.PULL_ROWS})
+    chunked = Verb.PUSH_PULL
+
+    def __init__(self, desk: Desk) -> None:
+        """Start without a model."""
+        self._options, self._left, self._answer = desk.options, desk.left, desk.answer
+        self._model = Model(desk)
+        self._pass_open = False
+        self._in_pass: set[int] = set()
+        trainers = desk.options.num_trainers
+        self._start: Barrier[None] = Barrier(trainers)
+        self._pushes, self._async_pushes = Pushes(trainers, desk.tell), AsyncPushes(desk.tell)
+        self._finish: Barrier[None] = Barrier(trainers)
+        self._handlers: dict[Verb, Callable[[int, Message], None]] = {
+            **self._model.handlers,
+            Verb.START_PASS: self._on_start_pass,
+            Verb.FINISH_PASS: self._on_finish_pass,
+            Verb.PUSH_PULL: self._on_push_pull,
+            Verb.PULL: lambda trainer, m: self._answer(trainer, part_of_values(self._model.ready(), m)),
+            Verb.PULL_TABLE: lambda trainer, m: self._answer(trainer, part_of_table(self._model.ready(), m)),
+            Verb.PULL_ROWS: lambda trainer, m: self._answer(trainer, rows_of_tables(self._model.ready(), m)),
+        }
+
+    @property
+    def version(self) -> int:
+        """Batches applied so far."""
+        return self._model.store.version if self._model.store else 0
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether `facts` and the store together are the whole state: values are there, no gradient waits."""
+        return self._model.is_ready and not self._pushes.arrived.arrived
+
+    def push_counts(self) -> tuple[PushCount, ...]:
+        """See `Service.push_counts`."""
+        return self._model.lag.counts() if self._model.lag is not None else ()
+
+    def facts(self) -> dict[str, Any]:
+        """Return where trainers are, as JSON."""
+        return {
+            "pass_open": self._pass_open,
+            "in_pass": sorted(self._in_pass),
+            "start": sorted(self._start.arrived),
+            "finish": sorted(self._finish.arrived),
+            **self._model.facts(),
+        }
+
+    def take_up(self, configuration: Configuration, store: Store, facts: Mapping[str, Any]) -> None:
+        """Go on where another process of this server was."""
+        self._model.take_up(configuration, store, facts)
+        self._pass_open, self._in_pass = facts["pass_open"], set(facts["in_pass"])
+        for barrier, trainers in ((self._start, facts["start"]), (self._finish, facts["finish"])):
+            for trainer in trainers:
+                barrier.arrive(trainer, None)
+
+    @property
+    def shared_slabs(self) -> list[int]:
+        """Descriptors of the memory that trainers of this node may map; none if it changes while they read it."""
+        store = self._model.store
+        if store is None or self._model.lag is not None:
+            return []
+        try:
+            return store.share_slabs()
+        except MemoryError as error:
+            _log.warning("no shared memory with trainers of this node: %s", error)
+            return []
+
+    def shown(self) -> Shown | None:
+        """See `Service.shown`."""
+        return self._model.shown()
+
+    def values(self, trainer: int) -> Message:
+        """Return the answer to a push or a pull."""
+        return values_of(self._model.ready())
+
+    def handle(self, trainer: int, message: Message) -> None:
+        """See `Service.handle`."""
+        if message.verb not in self._handlers:
+            raise WireError(f"{message.verb.name} is not a request")
+        self._handlers[message.verb](trainer, message)
+
+    def take_chunk(self, trainer: int, message: Message) -> Sequence[Message]:
+        """See `Service.take_chunk`."""
+        store = self._model.ready()
+        if self._model.lag is not None:
+            whole = self._async_pushes.put(store, trainer, message)
+            if whole is None:
+                return ()
+            self._use(store, self._model.lag, trainer, whole)
+            return whole.messages
+        try:
+            is_new = self._pushes.put(store, trainer, message)
+        except PaddleError:
+            self._pushes.withdraw(trainer)
+            raise
+        if is_new and not self._pushes.is_halfway:
+            self._advance()
+        return (message,) if is_new else ()
+
+    def give_up(self, trainer: int) -> bool:
+        """See `Service.give_up`."""
+        self._async_pushes.withdraw(trainer)  # of which nobody knew
+        return self._pushes.give_up(trainer)
+
+    def is_partial(self, trainer: int) -> bool:
+        """See `Service.is_partial`."""
+        return trainer in self._async_pushes
+
+    def lacks(self, trainer: int, index: int) -> bool:
+        """See `Service.lacks`."""
+        pushes = self._pushes if self._model.lag is None else self._async_pushes
+        return pushes.lacks(trainer, index)
+
+    def is_cut(self, trainer: int) -> bool:
+        """See `Service.is_cut`."""
+        return self._pushes.is_cut(trainer)
+
+    def forget(self, trainer: int) -> None:
+        """See `Service.forget`."""
+        self._in_pass.discard(trainer)
+        self._pushes.withdraw(trainer)
+        self._async_pushes.withdraw(trainer)
+        self._model.forget(trainer)
+        for barrier in (self._start, self._finish):
+            barrier.withdraw(trainer)
+
+    def leave(self, trainer: int) -> None:
+        """Go on without a trainer that left; a gradient it was waiting with still counts, if it is whole."""
+        self._in_pass.discard(trainer)
+        if trainer in self._pushes.lacking:
+            self._pushes.withdraw(trainer)
+        self._async_pushes.withdraw(trainer)
+        self._model.leave(trainer)
+        self._advance()
+        if len(self._left) == self._options.num_trainers:
+            self._pass_open = False
+            self._pushes.take()
+            self._model.clear()
+            for barrier in (self._start, self._finish):
+                barrier.take()
+
+    def waiting(self) -> list[Waiting]:
+        """See `Service.waiting`."""
+        pushes = self._pushes.arrived
+        excused = self._left | self._finish.arrived
+        barriers = [
+            self._model.waiting(),
+            Waiting("at the start of a pass", self._start, self._start.missing(self._left)),
+            Waiting(
+                "for gradients",
+                pushes,
+                sorted({*pushes.missing(excused), *self._pushes.lacking}),
+                self._pushes.take,
+            ),
+            Waiting("at the end of a pass", self._finish, self._finish.missing(self._left)),
+        ]
+        return [
+            each
+            for each in barriers
+            if each.barrier.arrived and (each.barrier is not pushes or self._model.lag is None)
+        ]
+
+    # -- passes and batches
+
+    def _on_start_pass(self, trainer: int, message: Message) -> None:
+        store = self._model.ready()
+        if self._pass_open:
+            self._in_pass.add(trainer)
+            self._answer(trainer, Message(Verb.OK, value=store.pass_id))
+            return
+        self._start.arrive(trainer, None)
+        self._advance()
+
+    def _on_finish_pass(self, trainer: int, message: Message) -> None:
+        self._model.ready()
+        if trainer not in self._in_pass:
+            raise PserverError(f"trainer {trainer} ends a pass that it did not start")
+        self._in_pass.discard(trainer)
+        self._finish.arrive(trainer, None)
+        self._advance()
+
+    def _on_push_pull(self, trainer: int, message: Message) -> None:
+        store = self._model.ready()
+        if trainer not in self._in_pass:
+            raise PserverError(f"trainer {trainer} pushes outside a pass: it must start one first")
+        gradient = read_gradient(message)
+        store.check(gradient)
+        if gradient.slab is None and message.extra != store.num_chunks:
+            raise WireError(f"a push of {message.extra} chunks, expected {store.num_chunks}")
+        if self._model.lag is None:
+            self._pushes.arrive(trainer, gradient)
+            self._advance()
+            return
+        whole = self._async_pushes.begin(trainer, message, gradient)
+        if whole is not None:
+            self._use(store, self._model.lag, trainer, whole)
+
+    def _use(self, store: Store, lag: LagGate, trainer: int, push: AsyncPush) -> None:
+        """Apply an asynchronous push, or drop it for its age; answer it."""
+        try:
+            if lag.accept(trainer):
+                store.apply(push.gradient)
+        except PaddleError as error:
+            # answered here: that it was counted is part of the state
+            self._answer(trainer, error_message(str(error)))
+            return
+        self._log_statistics(store)
+        self._answer(trainer, answer_to_push(store, push.gradient))
+
+    def _advance(self) -> None:
+        """Open every barrier that nobody is missing from any more."""
+        store = self._model.store
+        if store is None:
+            return
+        if self._start.is_open(self._left):
+            self._pass_open = True
+            for trainer, _ in self._start.take():
+                self._in_pass.add(trainer)
+                self._answer(trainer, Message(Verb.OK, value=store.pass_id))
+        self._apply(store)
+        if self._finish.is_open(self._left):
+            reply = self._outcome(lambda: self._finish_pass(store))
+            for trainer, _ in self._finish.take():
+                self._answer(trainer, reply)
+
+    def _outcome(self, work: Callable[[], Message]) -> Message:
+        """Return the reply to all who met at a barrier: what one alone would get raised, each must hear."""
+        try:
+            return work()
+        except PaddleError as error:
+            return error_message(str(error))
+
+    def _apply(self, store: Store) -> None:
+        """Apply the batch if it is complete."""
+        try:
+            pushes = self._advanced(store)
+        except PaddleError as error:
+            for trainer, _ in self._pushes.take():
+                self._answer(trainer, error_message(str(error)))
+            return
+        if pushes:
+            self._log_statistics(store)
+            shared: Message | None = None  # many may get one copy of the values
+            for trainer, gradient in pushes:
+                alone = shared is None or gradient.is_answered_apart
+                reply = answer_to_push(store, gradient) if alone else shared
+                assert reply is not None
+                if not gradient.is_answered_apart:
+                    shared = reply
+                self._answer(trainer, reply)
+
+    def _advanced(self, store: Store) -> list[tuple[int, Gradient]]:
+        """Return what `Pushes.advance` does, once all are refused that must be."""
+        while True:
+            try:
+                return self._pushes.advance(store, self._left | self._finish.arrived)
+            except RefusedPush as refused:
+                self._answer(refused.trainer, error_message(str(refused), STRANGE))
+
+    def _finish_pass(self, store: Store) -> Message:
+        self._pass_open = False
+        store.finish_pass()
+        return Message(Verb.OK, value=store.pass_id)
+
+    def _log_statistics(self, store: Store) -> None:
+        lag = self._model.lag
+        batches = lag.total if lag else store.version
+        if batches % max(self._options.log_period, 1):
+            return
+        if lag is None:
+            _log.info("======== Batch=%d======= samples=%d", store.version, store.num_samples)
+        else:
+            _log.info("======== [not accurate] Batch=%d======= %s", store.version, lag.describe())
+            lag.reset_counts()

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One trainer's gradients of one batch, as far as they are for one server: whole or chunk by chunk."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from paddle.errors import PserverError, WireError
+from paddle.optim.spec import RowGradient
+from paddle.pserver.transports.local_wire import IN_PLACE
+from paddle.pserver.wire.chunks import chunk_count, chunk_span
+from paddle.pserver.wire.message import Message, Section
+
+Slab: TypeAlias = npt.NDArray[np.float32]
+
+NO_VALUES = 1 << 63
+"""Added to `value` of a push, and to `extra` of its chunks: the trainer wants no values back."""
+
+
+class StrangeGradient(PserverError):
+    """A gradient is NaN or infinite; nothing was changed.
+
+    Attributes:
+        number: of those that were given together, from 0.
+    """
+
+    def __init__(self, text: str, number: int) -> None:
+        super().__init__(text)
+        self.number = number
+
+
+@dataclass(slots=True)
+class Gradient:
+    """What one trainer pushes to one server in one batch.
+
+    Attributes:
+        slab: gradient of all dense blocks here, if they came with the push itself; else chunks of it follow.
+        rows: gradients of sparse parameters, by name; a parameter without touched rows may be left out.
+        num_samples: samples in the trainer's batch.
+        in_place: the trainer sees the values where they lie.
+        is_checked: whether the slab was looked through for NaN and infinity.
+        chunks: gradient of the dense blocks by chunk; None where it is not here yet, or not any more.
+        lacking: how many chunks did not come yet.
+        wants_values: whether the trainer is given the values after the step.
+    """
+
+    slab: Section | None
+    rows: dict[str, RowGradient]
+    num_samples: int
+    in_place: bool = False
+    is_checked: bool = True
+    chunks: list[Slab | None] = field(default_factory=list)
+    lacking: int = 0
+    wants_values: bool = True
+
+    @property
+    def is_answered_apart(self) -> bool:
+        """Whether the values do not travel in the reply itself."""
+        return self.slab is None or self.in_place or not self.wants_values
+
+    def expect(self, size: int) -> None:
+        """Prepare for a slab of `size` elements, checked if it is here."""
+        count = chunk_count(size)
+        if self.slab is None:
+            self.chunks, self.lacking = [None] * count, count
+        else:
+            array = self.slab.array
+            self.chunks = [array[chunk_span(index, size)] for index in range(count)]
+
+    def put(self, index: int, chunk: Slab) -> None:
+        """Take a chunk that was not here."""
+        self.chunks[index] = chunk
+        self.lacking -= 1
+
+
+def read_gradient(message: Message) -> Gradient:
+    """Read a push: a slab, then for each sparse parameter its row ids and its values, both under its name.
+
+    With `extra` above 0 there is no slab: so many chunks follow. With `IN_PLACE` it was not sent. `value` is the
+    samples, with `NO_VALUES` added if nothing but a note shall come back.
+
+    Raises:
+        WireError: the message is made up otherwise. What the arrays hold is for the store to check.
+    """
+    first = message.sections[:1]
+    in_place = message.extra == IN_PLACE
+    if message.extra and not in_place:
+        slab, rest = None, message.sections
+    else:
+        slab, rest = (first[0] if first else Section("", np.zeros(0, np.float32))), message.sections[1:]
+    if (slab is not None and slab.name) or len(rest) % 2:
+        raise WireError("a push is a slab, then row ids and values of each sparse parameter")
+    rows: dict[str, RowGradient] = {}
+    for ids, values in zip(rest[::2], rest[1::2], strict=True):
+        if ids.name != values.name or ids.name in rows:
+            raise WireError(
+                f"a push has row ids of {ids.name!r} and values of {values.name!r}, or one of them twice"
+            )
+        rows[ids.name] = RowGradient(ids.array, values.array)
+    wants_values = message.value < NO_VALUES
+    return Gradient(slab, rows, message.value % NO_VALUES, in_place, wants_values=wants_values)

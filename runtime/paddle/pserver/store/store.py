@@ -1,0 +1,318 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The parameters that one server holds, their optimizers, and how a batch changes them.
+
+Dense blocks of all parameters lie in one array, the slab; gradients and values travel as slabs too. A batch
+is applied wholly or not at all: everything is checked first. The version counts batches applied and never
+goes back.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from paddle.errors import PserverError
+from paddle.optim.dense import DenseUpdater
+from paddle.optim.learning_rate import LearningRate
+from paddle.optim.spec import OptimizerSpec, RowGradient
+from paddle.pserver.sparse.serving import ServedTable
+from paddle.pserver.store.dense_step import DenseStep
+from paddle.pserver.store.gradient import Gradient, Slab, StrangeGradient
+from paddle.pserver.store.observer import UNWATCHED, Elements, Watch
+from paddle.pserver.store.slabs import Slabs
+from paddle.pserver.store.table import Table
+from paddle.pserver.wire.arithmetic import is_looked_at_once
+from paddle.pserver.wire.chunks import chunk_count, chunk_span, part_span
+from paddle.pserver.wire.message import Section
+from paddle.pserver.wire.placement import ServerShare
+
+
+class Store:
+    """Parameters, zero until set. Not thread-safe; it has threads of its own."""
+
+    def __init__(self, share: ServerShare, optimizer: OptimizerSpec, cores: int | None = None) -> None:
+        """Allocate.
+
+        Args:
+            cores: that large gradients are added up on; None for those of this process, within reason.
+
+        Raises:
+            ConfigError: the optimizer cannot update one of the parameters.
+        """
+        self.share, self.optimizer = share, optimizer
+        self.version = 0
+        self.num_samples = 0
+        self.pass_id = 0
+        self.pass_version = 0
+        self._watch: Watch = UNWATCHED
+        self._rate = LearningRate(optimizer)
+        self._slabs = Slabs(share.slab_size)
+        self._step, self._step_samples = DenseStep(self._slabs, share.dense, optimizer, cores), 0
+        self._updaters = [
+            DenseUpdater(optimizer, part.parameter, part.stop - part.start) for part in share.dense
+        ]
+        self._starts = [part.start for part in share.dense]
+        self._tables = {part.parameter.name: Table(part, optimizer) for part in share.tables}
+        self._growing = {part.spec.name: ServedTable(part, optimizer) for part in share.growing}
+
+    def table(self, name: str) -> Table:
+        """Return the rows of one sparse parameter.
+
+        Raises:
+            PserverError: no such sparse parameter has rows here.
+        """
+        if name not in self._tables:
+            raise PserverError(f"sparse parameter {name!r} is unknown here; known: {sorted(self._tables)}")
+        return self._tables[name]
+
+    @property
+    def growing(self) -> dict[str, ServedTable]:
+        """Growing tables, by name."""
+        return self._growing
+
+    def rows_of(self, name: str) -> Table | ServedTable:
+        """Return what has the rows of that name.
+
+        Raises:
+            PserverError: see `table`.
+        """
+        return self._growing[name] if name in self._growing else self.table(name)
+
+    @property
+    def tables(self) -> dict[str, Table]:
+        """The rows of all sparse parameters here, by name."""
+        return self._tables
+
+    @property
+    def updaters(self) -> list[DenseUpdater]:
+        """One for each part of `share.dense`."""
+        return self._updaters
+
+    @property
+    def slab(self) -> Slab:
+        """All dense blocks, not copied."""
+        return self._slabs.now
+
+    @property
+    def slab_number(self) -> int:
+        """Which of the two arrays behind `share_slabs` is the slab now."""
+        return self._slabs.number
+
+    def share_slabs(self) -> list[int]:
+        """Return descriptors of the memory that the slab lies in, by turns; others may map it, and must not write.
+
+        Raises:
+            MemoryError: it cannot be shared.
+        """
+        return self._slabs.share()
+
+    def be_watched(self, watch: Watch) -> None:
+        """Tell `watch` from now on what is about to change."""
+        self._watch = watch
+        for table in self._tables.values():
+            table.watch = watch
+
+    def set_dense(self, start: int, part: Section) -> None:
+        """Overwrite the part of all dense blocks that begins at `start`.
+
+        Raises:
+            PserverError: wrong size or dtype, or not finite; nothing is changed.
+        """
+        span = part_span(start, self._slabs.now.size)
+        self._check("values", part, start, max(span.stop - start, 0))
+        self._tell(span, self.version)
+        self._slabs.now[span] = part.array
+
+    def dense(self) -> Slab:
+        """Return a copy of all dense blocks, one moment's state."""
+        return self._slabs.now.copy()
+
+    def dense_part(self, start: int, count: int) -> Slab:
+        """Return a copy of at most `count` elements of the dense blocks from `start` on."""
+        return self._slabs.now[start : start + count].copy()
+
+    def dense_chunk(self, index: int) -> Slab:
+        """Return a copy of a chunk of the dense blocks."""
+        return self._slabs.now[chunk_span(index, self._slabs.now.size)].copy()
+
+    @property
+    def num_chunks(self) -> int:
+        """Number of chunks of the slab."""
+        return chunk_count(self._slabs.now.size)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether `add` gives values: the rule keeps nothing, so that a step can be taken back."""
+        return self._step.is_plain
+
+    def check(self, gradient: Gradient) -> None:
+        """Check a gradient from the wire, and prepare it for what else comes.
+
+        A large one in shared memory is looked through when it is used, by `add_whole`, or before that by `look`.
+
+        Raises:
+            PserverError: it cannot be applied; the message names the parameter.
+        """
+        if gradient.slab is not None:
+            self._expect("gradient", gradient.slab.array, self._slabs.now.size)
+            gradient.is_checked = not (gradient.in_place and is_looked_at_once(gradient.slab.array.nbytes))
+            if gradient.is_checked:
+                self._look("gradient", gradient.slab, 0)
+        for name, rows in gradient.rows.items():
+            self.rows_of(name).check(rows)
+            if name in self._growing:
+                self._growing[name].reserve([rows])
+        gradient.expect(self._slabs.now.size)
+
+    def check_chunk(self, index: int, chunk: Section) -> None:
+        """Check part of a gradient.
+
+        Raises:
+            PserverError: see `check`.
+        """
+        span = chunk_span(index, self._slabs.now.size)
+        self._check("gradient", chunk, span.start, span.stop - span.start)
+
+    def begin(self, samples: int) -> None:
+        """Begin a step with gradients of so many samples, all checked. It counts once `commit` was called.
+
+        The schedule sees the samples processed including these in synchronous training, and without them in
+        asynchronous.
+
+        Raises:
+            ConfigError: the schedule has no rate for it.
+        """
+        seen = self.num_samples + (0 if self.optimizer.is_async else samples)
+        self._step.rate = self._rate.at(seen, self.pass_id, self.version)
+        self._step_samples = samples
+
+    def add(self, index: int, chunks: Sequence[Slab]) -> Section | None:
+        """Add up a chunk of all gradients in the order given; return its values after the step if they are known.
+
+        They are views, which stay as they are until the next but one step begins.
+        """
+        span = chunk_span(index, self._slabs.now.size)
+        self._tell_of_step(span)
+        checksum = self._step.add(span, chunks).checksum
+        return Section("", self._slabs.later[span], checksum) if self._step.is_plain else None
+
+    def add_whole(self, slabs: Sequence[Slab]) -> None:
+        """Do what `add` does with all chunks of whole gradients, on several cores, and look through them.
+
+        Raises:
+            StrangeGradient: one is NaN or infinite; the message names the parameter.
+        """
+        self._tell_of_step(slice(0, self._slabs.now.size))
+        if self._step.add_whole(slabs):
+            return
+        for number, slab in enumerate(slabs):
+            self.look(slab, number)
+
+    def look(self, slab: Slab, number: int) -> None:
+        """Look through a whole gradient.
+
+        Args:
+            number: what is said of it if it is refused.
+
+        Raises:
+            StrangeGradient: it is NaN or infinite; the message names the parameter.
+        """
+        try:
+            self._look("gradient", Section("", slab), 0)
+        except PserverError as error:
+            raise StrangeGradient(str(error), number) from None
+
+    def apply(self, gradient: Gradient) -> None:
+        """Do a whole step with one gradient, which is here as a whole and checked.
+
+        Raises:
+            ConfigError, PserverError: see `begin` and `commit`; nothing was changed.
+        """
+        self.begin(gradient.num_samples)
+        for index, chunk in enumerate(gradient.chunks):
+            assert chunk is not None
+            self.add(index, [chunk])
+        self.commit([gradient.rows])
+
+    def commit(self, rows: Sequence[Mapping[str, RowGradient]]) -> None:
+        """End the step: all chunks were added, `rows` are the gradients of sparse parameters in the same order.
+
+        Raises:
+            PserverError: a growing table has no room for new rows; nothing was changed.
+        """
+        rate = self._step.rate
+        for name, growing in self._growing.items():
+            growing.reserve([each[name] for each in rows if name in each])
+        if self._step.is_plain:
+            self._slabs.swap()
+            for updater in self._updaters:
+                updater.count()
+        else:
+            for dense, updater in zip(self.share.dense, self._updaters, strict=True):
+                span = slice(dense.start, dense.stop)
+                changing = partial(self._tell_part, dense.parameter.name, self.version)
+                updater.update(self._slabs.now[span], self._slabs.later[span], rate, changing)
+        for name, table in self._row_holders():
+            table.update([each[name] for each in rows if name in each], rate)
+        self.num_samples += self._step_samples
+        self.version += 1
+
+    def catch_up(self) -> None:
+        """Bring all sparse rows to the present."""
+        rate = self._rate.at(self.num_samples, self.pass_id, max(self.version - 1, 0))
+        for _, table in self._row_holders():
+            table.catch_up(rate)
+
+    def finish_pass(self) -> None:
+        """End a pass: sparse rows catch up, and the pass number of schedules advances."""
+        self.catch_up()
+        self.pass_id += 1
+        self.pass_version = self.version
+
+    def _tell_of_step(self, span: slice) -> None:
+        """Tell that a span of the values after the step is computed, if what held before the last step lies there."""
+        if self._step.is_plain:
+            self._tell(span, self.version - 1)
+
+    def _tell(self, span: slice, version: int) -> None:
+        """Tell that a span of all dense blocks will be overwritten where it lies since a version."""
+        first = max(bisect_right(self._starts, span.start) - 1, 0)
+        for part in self.share.dense[first:]:
+            if part.start >= span.stop:
+                break
+            start, stop = max(part.start, span.start), min(part.stop, span.stop)
+            self._tell_part(part.parameter.name, version, start - part.start, stop - part.start)
+
+    def _tell_part(self, name: str, version: int, start: int, stop: int) -> None:
+        self._watch.dense(Elements(name, start, stop, version))
+
+    def _row_holders(self) -> list[tuple[str, Table | ServedTable]]:
+        return [*self._tables.items(), *self._growing.items()]
+
+    def _check(self, what: str, section: Section, start: int, size: int) -> None:
+        """Check an array for the elements of the slab from `start` on."""
+        self._expect(what, section.array, size)
+        self._look(what, section, start)
+
+    def _expect(self, what: str, array: npt.NDArray[Any], size: int) -> None:
+        if array.shape != (size,) or array.dtype != np.float32:
+            parts = ", ".join(f"{part.parameter.name}: {part.stop - part.start}" for part in self.share.dense)
+            raise PserverError(
+                f"{what}: expected {(size,)} float32 for the blocks here ({parts or 'none'}), "
+                f"got {array.shape} {array.dtype}"
+            )
+
+    def _look(self, what: str, section: Section, start: int) -> None:
+        if section.is_finite:
+            return
+        for part in self.share.dense:
+            theirs = slice(max(part.start - start, 0), max(part.stop - start, 0))
+            if not np.isfinite(section.array[theirs]).all():
+                raise PserverError(
+                    f"{what} of parameter {part.parameter.name} is NaN or infinite; nothing was changed"
+                )

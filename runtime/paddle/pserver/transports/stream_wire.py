@@ -1,0 +1,281 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Messages on a TCP connection of our own: large arrays go from where they lie to where they belong, in one thread.
+
+    packet:  header bytes I | frames H | bytes Q of each frame | header | frames        (little-endian)
+
+Both ends never wait: what cannot be sent or received now is taken up when the socket is ready again. Lengths are
+checked before anything is allocated, and memory is touched only as bytes arrive.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+from collections import deque
+from collections.abc import Callable, Sequence
+from itertools import islice
+
+import numpy as np
+
+from paddle.errors import WireError
+from paddle.pserver.wire.arithmetic import Findings, is_looked_at_once
+from paddle.pserver.wire.arrival import Arrival
+from paddle.pserver.wire.chunk_wire import chunk_header
+from paddle.pserver.wire.message import (
+    MAX_FRAME_BYTES,
+    MAX_HEADER_BYTES,
+    MAX_SECTIONS,
+    Frame,
+    Message,
+    encode,
+)
+from paddle.pserver.wire.reused_memory import ReusedMemory
+
+TOKEN_BYTES = 16
+"""What a trainer begins a connection with: the word it was given by the server's port."""
+
+WORD = "word"
+"""Section of the answer that has it."""
+
+ON_STREAM = 1
+"""`extra` of an ATTACH that asks for a connection of this kind."""
+
+Place = Callable[[bytes], memoryview | None]
+"""Tells from a message's header where its only frame belongs; None: anywhere."""
+
+_PREFIX = struct.Struct("<IH")
+_ONE_LENGTH = struct.Struct("<Q")
+_BEFORE_CHUNK = struct.Struct("<IHQ")
+_BUFFER = 16 << 10
+_MAX_PARTS = 256  # in one system call
+_MAX_QUEUE = 256
+# While so much of an array is missing, waking up for less of it costs more than it brings.
+_WAKE_FOR = 256 << 10
+# A connection over which nothing gets through is given up about as soon as ZeroMQ gives up its own.
+_SILENT_MS = 10_000
+# Within one machine no queue needs managing: what paces itself, as bbr does, only sends in smaller pieces.
+_WITHIN_MACHINE = b"reno"
+
+
+def prepare(sock: socket.socket) -> None:
+    """Set what both ends have in common."""
+    sock.setblocking(False)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    with contextlib.suppress(AttributeError, OSError):  # elsewhere than on Linux
+        for option, value in (
+            (socket.TCP_KEEPIDLE, 5),
+            (socket.TCP_KEEPINTVL, 2),
+            (socket.TCP_KEEPCNT, 3),
+            (socket.TCP_USER_TIMEOUT, _SILENT_MS),
+        ):
+            sock.setsockopt(socket.IPPROTO_TCP, option, value)
+        if sock.getsockname()[0] == sock.getpeername()[0]:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, _WITHIN_MACHINE)
+
+
+class StreamReader:
+    """Takes messages off a socket. Not thread-safe.
+
+    Attributes:
+        found: what is known of the only array of the message that was read last, or None.
+    """
+
+    def __init__(self, sock: socket.socket, place: Place = lambda header: None) -> None:
+        self._sock, self._place = sock, place
+        self._buffer = np.empty(_BUFFER, np.uint8).data
+        self._start = self._stop = 0
+        self._lengths: Sequence[int] | None = None  # of the message that is being read
+        self._frames: list[Frame] = []
+        self._array: memoryview | None = None
+        self._got = 0
+        self._arrival: Arrival | None = None
+        self._memory = ReusedMemory()
+        self._awaited = 1
+        self.found: Findings | None = None
+
+    def read(self) -> list[Frame] | None:
+        """Return the frames of the next message, or None if it is not here as a whole; does not wait.
+
+        Raises:
+            ConnectionError: the connection is over.
+            WireError: this is not our language.
+        """
+        while True:
+            if self._lengths is None and not self._begin():
+                if not self._fill():
+                    return None
+                continue
+            assert self._lengths is not None
+            while len(self._frames) <= len(self._lengths):
+                if not self._read_array(self._lengths[len(self._frames) - 1]):
+                    return None
+            frames, self._frames, self._lengths = self._frames, [], None
+            return frames
+
+    def take(self, count: int) -> bytes | None:
+        """Return the first `count` bytes of the connection, or None if they are not here; does not wait.
+
+        Raises:
+            ConnectionError: see `read`.
+        """
+        while self._stop - self._start < count:
+            if not self._fill():
+                return None
+        return self._taken(count)
+
+    def _begin(self) -> bool:
+        """Read what stands before the arrays; return False if not all of it is here."""
+        here = self._stop - self._start
+        if here < _PREFIX.size:
+            return False
+        header_bytes, count = _PREFIX.unpack_from(self._buffer, self._start)
+        if not 0 < header_bytes <= MAX_HEADER_BYTES or count > MAX_SECTIONS:
+            raise WireError(f"not a message: a header of {header_bytes} bytes, {count} arrays")
+        before = _PREFIX.size + 8 * count
+        if here < before + header_bytes:
+            self._reserve(before + header_bytes)
+            return False
+        at = self._start + _PREFIX.size
+        lengths: Sequence[int] = (
+            _ONE_LENGTH.unpack_from(self._buffer, at)
+            if count == 1
+            else struct.unpack_from(f"<{count}Q", self._buffer, at)
+        )
+        if count and max(lengths) > MAX_FRAME_BYTES:
+            raise WireError(f"an array of {max(lengths)} bytes, expected at most {MAX_FRAME_BYTES}")
+        self._taken(before)
+        self._lengths, self._frames, self.found = lengths, [self._taken(header_bytes)], None
+        return True
+
+    def _read_array(self, length: int) -> bool:
+        if self._array is None:
+            is_only = len(self._lengths or ()) == 1
+            place = self._place(bytes(self._frames[0])) if is_only else None
+            if place is None or len(place) != length:
+                place = (
+                    self._memory.take(length)
+                    if is_looked_at_once(length)
+                    else np.empty(length, np.uint8).data
+                )
+            self._array, self._got = place, min(length, self._stop - self._start)
+            place[: self._got] = self._buffer[self._start : self._start + self._got]
+            self._start += self._got
+            self._arrival = Arrival.begin(place) if is_only else None
+        while self._got < length:
+            if self._arrival is not None:
+                self._got, behind = self._arrival.receive(self._sock.fileno(), self._got, self._buffer)
+                self._start, self._stop = 0, behind
+                if self._got == length:
+                    break
+            count = self._receive(self._array[self._got :] if self._got else self._array)
+            if not count:
+                self._wake_for(min(length - self._got, _WAKE_FOR))
+                return False
+            self._got += count
+        self._wake_for(1)
+        self.found = self._arrival.findings if self._arrival is not None else None
+        self._frames.append(self._array)
+        self._array = self._arrival = None
+        return True
+
+    def _wake_for(self, count: int) -> None:
+        """Let the socket tell of news when so many bytes are there, or it is over."""
+        if count != self._awaited:
+            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, count)
+            self._awaited = count
+
+    def _receive(self, into: memoryview) -> int:
+        try:
+            count = self._sock.recv_into(into)
+        except BlockingIOError:
+            return 0
+        if not count:
+            raise ConnectionResetError("closed")
+        return count
+
+    def _fill(self) -> int:
+        if self._start == self._stop:
+            self._start = self._stop = 0
+        elif self._stop == len(self._buffer):
+            self._reserve(len(self._buffer))
+        count = self._receive(self._buffer[self._stop :])
+        self._stop += count
+        return count
+
+    def _reserve(self, count: int) -> None:
+        """Make room for `count` bytes from the first that was not taken."""
+        rest = bytes(self._buffer[self._start : self._stop])
+        if count > len(self._buffer):
+            self._buffer = np.empty(count, np.uint8).data
+        self._start, self._stop = 0, len(rest)
+        self._buffer[: len(rest)] = rest
+
+    def _taken(self, count: int) -> bytes:
+        self._start += count
+        return bytes(self._buffer[self._start - count : self._start])
+
+
+class StreamWriter:
+    """Puts messages onto a socket. Not thread-safe."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._parts: deque[memoryview] = deque()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether everything was sent."""
+        return not self._parts
+
+    def put(self, message: Message) -> bool:
+        """Send a message, or as much as goes; its arrays must stay as they are until `is_empty`.
+
+        Returns:
+            False if too much is waiting already; then nothing is sent.
+
+        Raises:
+            OSError: the connection is over.
+        """
+        if len(self._parts) > _MAX_QUEUE:
+            return False
+        parts = _packet(message)
+        sent = 0
+        if not self._parts:
+            try:
+                sent = self._sock.sendmsg(parts)
+            except BlockingIOError:
+                sent = 0
+        if sent < sum(map(len, parts)):
+            self._parts.extend(map(memoryview, parts))
+            self._drop(sent)
+        return True
+
+    def flush(self) -> None:
+        """Send what goes now.
+
+        Raises:
+            OSError: the connection is over.
+        """
+        with contextlib.suppress(BlockingIOError):
+            while self._parts:
+                self._drop(self._sock.sendmsg(list(islice(self._parts, _MAX_PARTS))))
+
+    def _drop(self, sent: int) -> None:
+        """Forget what was sent."""
+        while self._parts and sent >= len(self._parts[0]):
+            sent -= len(self._parts.popleft())
+        if sent:
+            self._parts[0] = self._parts[0][sent:]
+
+
+def _packet(message: Message) -> list[Frame]:
+    """Return what a message is on the wire; no part is empty."""
+    short = chunk_header(message)
+    if short is not None:
+        array = message.sections[0].frame
+        return [_BEFORE_CHUNK.pack(len(short), 1, len(array)) + short, array]
+    header, *arrays = encode(message)
+    lengths = struct.pack(f"<{len(arrays)}Q", *map(len, arrays))
+    return [_PREFIX.pack(len(header), len(arrays)) + lengths + header, *filter(len, arrays)]

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The keys of a job's wire, and the door of a server's process: who may speak to it (CURVE).
+
+Both key pairs are derived from the job key. A server admits the trainers' one key only, before anything of
+a peer's is read; neither keys nor job key are ever shown.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from dataclasses import dataclass
+
+import zmq
+from zmq.utils.z85 import decode as unz85
+from zmq.utils.z85 import encode as z85
+
+from paddle.errors import ConfigError
+from paddle.pserver.wire.heap import keep_message_memory
+
+_ZAP_ENDPOINT = "inproc://zeromq.zap.01"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class KeyPair:
+    """A CURVE key pair, in ZeroMQ's own text form."""
+
+    public: bytes
+    secret: bytes
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class WireKeys:
+    """The two key pairs of a job: one for all servers, one for all trainers."""
+
+    server: KeyPair
+    client: KeyPair
+
+    @classmethod
+    def asked(cls, wire: str, job_key: str | None) -> WireKeys | None:
+        """Return the keys of a wire; None if it is plain.
+
+        Raises:
+            ConfigError: there is no such wire, or no key for it.
+        """
+        if wire not in ("curve", "plain"):
+            raise ConfigError(f"wire: expected curve or plain, got {wire!r}")
+        if wire == "plain":
+            return None
+        if not job_key:
+            raise ConfigError("wire curve needs the job's key: set PADDLE_JOB_KEY, or use wire plain")
+        return cls.of(job_key)
+
+    @classmethod
+    def of(cls, job_key: str) -> WireKeys:
+        """Derive both from the job key."""
+        return cls(_key_pair(job_key, b"server"), _key_pair(job_key, b"client"))
+
+
+def _key_pair(job_key: str, person: bytes) -> KeyPair:
+    secret = z85(hashlib.blake2b(job_key.encode(), digest_size=32, person=person).digest())
+    return KeyPair(zmq.curve_public(secret), secret)
+
+
+class Context:
+    """The ZeroMQ context of a process's servers, and who may speak to them."""
+
+    def __init__(self, keys: WireKeys | None, io_threads: int = 1) -> None:
+        keep_message_memory()
+        self.keys = keys
+        self.zmq: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads)
+        self._door: threading.Thread | None = None
+        if keys is not None:
+            handler = self.zmq.socket(zmq.REP)
+            handler.setsockopt(zmq.LINGER, 0)
+            handler.bind(_ZAP_ENDPOINT)
+            self._door = threading.Thread(
+                target=_guard_door, args=(handler, keys.client.public), name="pserver-keys", daemon=True
+            )
+            self._door.start()
+
+    def close(self) -> None:
+        """Close; all sockets of the context must be closed before. Waits for its thread."""
+        self.zmq.term()
+        if self._door is not None:
+            self._door.join()
+
+
+def _guard_door(handler: zmq.Socket[bytes], admitted: bytes) -> None:
+    """Answer ZeroMQ's question about each new peer (RFC 27): only the job's client key may come in."""
+    expected = unz85(admitted)
+    while True:
+        try:
+            version, request_id, _domain, _address, _identity, mechanism, *credentials = (
+                handler.recv_multipart()
+            )
+            ok = mechanism == b"CURVE" and credentials == [expected]
+            status = (b"200", b"OK") if ok else (b"400", b"this key is not of this job")
+            handler.send_multipart([version, request_id, *status, b"trainer", b""])
+        except zmq.ContextTerminated:
+            handler.close()
+            return

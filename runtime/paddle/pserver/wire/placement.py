@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which server holds which block of which parameter: a pure function, the same in every process.
+
+Dense parameters are cut into blocks of one size, sparse ones into rows. Block (or row) b of a parameter
+lies on server (b + hash of the name) mod n: blocks go round all servers, from another one for each
+parameter. A server's dense blocks lie one after the other in one array, its slab.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from paddle.errors import ConfigError
+from paddle.optim.spec import ParameterSpec
+from paddle.pserver.sparse.serving import GrowingShare
+from paddle.pserver.sparse.spec import TableSpec
+from paddle.pserver.wire.message import MAX_FRAME_BYTES
+
+_MIN_BLOCK_BITS = 10
+_BLOCKS_PER_SERVER_BITS = 7
+
+
+@dataclass(frozen=True, slots=True)
+class DenseShare:
+    """The blocks of one dense parameter on one server: every `stride`-th, from block `first` on.
+
+    Attributes:
+        size: elements of the whole parameter.
+        start, stop: where these blocks lie in the server's slab.
+    """
+
+    parameter: ParameterSpec
+    size: int
+    block: int
+    first: int
+    stride: int
+    start: int
+    stop: int
+
+    def gather(self, flat: npt.NDArray[Any], slab: npt.NDArray[Any]) -> None:
+        """Copy these blocks out of the whole parameter `flat` (size,) into the server's slab."""
+        part = slab[self.start : self.stop]
+        if self.stride == 1:
+            part[...] = flat
+            return
+        full, rest, tail = self._parts(flat)
+        part[: full.size].reshape(full.shape)[...] = full
+        part[full.size : full.size + tail] = rest
+
+    def scatter(self, slab: npt.NDArray[Any], flat: npt.NDArray[Any]) -> None:
+        """Copy these blocks from the server's slab into the whole parameter `flat` (size,)."""
+        part = slab[self.start : self.stop]
+        if self.stride == 1:
+            flat[...] = part
+            return
+        full, rest, tail = self._parts(flat)
+        full[...] = part[: full.size].reshape(full.shape)
+        rest[...] = part[full.size : full.size + tail]
+
+    def runs(self) -> Iterator[tuple[int, int, int]]:
+        """Yield (start, stop, at): elements start to stop of the slab are those of the parameter from `at` on."""
+        if self.stride == 1:
+            yield self.start, self.stop, 0
+            return
+        start = self.start
+        for at in range(self.first * self.block, self.size, self.stride * self.block):
+            stop = start + min(self.block, self.size - at)
+            yield start, stop, at
+            start = stop
+
+    def _parts(self, flat: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[Any], int]:
+        """Views of the full blocks (count, block) and of the short last one, and how long that is."""
+        num_full = self.size // self.block
+        full = flat[: num_full * self.block].reshape(num_full, self.block)[self.first :: self.stride]
+        mine = num_full % self.stride == self.first
+        rest = flat[num_full * self.block :] if mine else flat[:0]
+        return full, rest, rest.size
+
+
+@dataclass(frozen=True, slots=True)
+class RowShare:
+    """The rows of one sparse parameter on one server: every `stride`-th, from row `first` on."""
+
+    parameter: ParameterSpec
+    first: int
+    stride: int
+
+    @property
+    def height(self) -> int:
+        """Number of rows on this server."""
+        return len(range(self.first, self.parameter.shape[0], self.stride))
+
+    @property
+    def width(self) -> int:
+        """Elements of a row."""
+        return self.parameter.shape[1]
+
+    def holds(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Return which of these row ids lie here."""
+        mine: npt.NDArray[np.bool_] = rows % self.stride == self.first
+        return mine
+
+    def local(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return the position here of each row id; all must lie here."""
+        return (rows - self.first) // self.stride
+
+    def span(self, start: int, stop: int) -> slice:
+        """Return where the rows at positions start .. stop-1 here lie in the whole table."""
+        return slice(self.first + start * self.stride, self.first + (stop - 1) * self.stride + 1, self.stride)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerShare:
+    """All that one server holds."""
+
+    dense: tuple[DenseShare, ...]
+    tables: tuple[RowShare, ...]
+    growing: tuple[GrowingShare, ...] = ()
+
+    @property
+    def slab_size(self) -> int:
+        """Elements of all dense blocks together."""
+        return self.dense[-1].stop if self.dense else 0
+
+
+def place(
+    parameters: Sequence[ParameterSpec],
+    num_dense: int,
+    num_sparse: int,
+    *,
+    whole: bool = False,
+    growing: Sequence[TableSpec] = (),
+) -> tuple[ServerShare, ...]:
+    """Place parameters on `num_dense` servers, and sparse ones on the `num_sparse` servers that follow.
+
+    Without servers for sparse parameters, these lie on the others. Static parameters lie nowhere. With `whole`, dense
+    parameters are not cut: an update rule takes their norms. Growing tables lie where sparse parameters do.
+
+    Raises:
+        ConfigError: one server's share would be too large for a message.
+    """
+    dense = [p for p in parameters if not p.static and not p.sparse]
+    tables = [p for p in parameters if not p.static and p.sparse]
+    block = block_size(sum(p.size for p in dense), num_dense)
+    if whole:
+        block = max((p.size for p in dense), default=block)
+    hosts = range(num_dense, num_dense + num_sparse) if num_sparse else range(num_dense)
+    shares = []
+    for server in range(num_dense + num_sparse):
+        blocks = _dense_shares(dense, block, server, num_dense) if server < num_dense else ()
+        rows = _row_shares(tables, server - hosts.start, len(hosts)) if server in hosts else ()
+        grown = tuple(GrowingShare(t, server - hosts.start, len(hosts)) for t in growing)
+        shares.append(ServerShare(blocks, rows, grown if server in hosts else ()))
+        if shares[-1].slab_size * 4 > MAX_FRAME_BYTES:
+            raise ConfigError(
+                f"server {server} would hold {shares[-1].slab_size * 4} bytes of dense parameters, "
+                f"at most {MAX_FRAME_BYTES} fit into a message: use more servers or a larger ports_num"
+            )
+    return tuple(shares)
+
+
+def block_size(total: int, num_servers: int) -> int:
+    """Return the elements of a dense block: a power of two, at least 1024, about 128 for each server."""
+    bits = (total // num_servers).bit_length()
+    return 1 << max(bits - _BLOCKS_PER_SERVER_BITS, _MIN_BLOCK_BITS)
+
+
+def offset(name: str, num_servers: int) -> int:
+    """Return the server of a parameter's block 0; Python's own hash differs from process to process."""
+    digest = hashlib.blake2b(name.encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little") % num_servers
+
+
+def _dense_shares(
+    parameters: Sequence[ParameterSpec], block: int, server: int, num: int
+) -> tuple[DenseShare, ...]:
+    shares: list[DenseShare] = []
+    start = 0
+    for parameter in parameters:
+        first = (server - offset(parameter.name, num)) % num
+        starts = range(first * block, parameter.size, num * block)
+        length = sum(min(block, parameter.size - at) for at in starts)
+        if length:
+            shares.append(DenseShare(parameter, parameter.size, block, first, num, start, start + length))
+            start += length
+    return tuple(shares)
+
+
+def _row_shares(parameters: Sequence[ParameterSpec], server: int, num: int) -> tuple[RowShare, ...]:
+    shares = (
+        RowShare(parameter, (server - offset(parameter.name, num)) % num, num) for parameter in parameters
+    )
+    return tuple(share for share in shares if share.height)

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What both ends of the wire have in common: the limits of their sockets, and waiting for several of them.
+
+Waiting goes by the sockets' descriptors: one system call, where zmq_poll makes some for each socket. A
+descriptor tells of news once. Whoever hears of them must take until nothing is left, and look again after
+sending, since that may swallow them; so a socket stays rung until a `take` finds it empty.
+
+Waking a process takes longer than most small messages do. So whoever was answered within moments again and again
+looks for the next answer for moments before going to sleep: see `Patience`.
+"""
+
+from __future__ import annotations
+
+import select
+from collections.abc import Collection
+from typing import Any
+
+import zmq
+
+from paddle.pserver.wire.adaptive_wait import Patience
+from paddle.pserver.wire.message import MAX_FRAME_BYTES
+
+LINGER_MS = 500
+_HANDSHAKE_MS = 5000
+_QUEUE = 64
+
+
+class Doorbells:
+    """Sockets of one thread, and which of them may have something to take. Not thread-safe."""
+
+    def __init__(self, patience: Patience | None = None) -> None:
+        """Begin without any.
+
+        Args:
+            patience: decides when to look again and again; None: as it is best for the cores that there are.
+        """
+        self._patience = Patience() if patience is None else patience
+        self._poll = select.poll()
+        self._sockets: dict[int, Any] = {}
+        self._rung: set[Any] = set()
+        self._full: set[int] = set()
+
+    def add(self, sock: Any) -> None:
+        """Listen for a socket; it counts as rung."""
+        descriptor = sock.getsockopt(zmq.FD)
+        self._poll.register(descriptor, select.POLLIN)
+        self._sockets[descriptor] = sock
+        self._rung.add(sock)
+
+    def add_descriptor(self, descriptor: int) -> None:
+        """Listen for a descriptor that tells of news for as long as there are any; `is_ready` answers for it."""
+        self._poll.register(descriptor, select.POLLIN)
+        self._sockets[descriptor] = descriptor
+
+    def remove_descriptor(self, descriptor: int) -> None:
+        """Forget a descriptor; call it before that is closed."""
+        self._poll.unregister(descriptor)
+        del self._sockets[descriptor]
+        self._rung.discard(descriptor)
+        self._full.discard(descriptor)
+
+    def expect_room(self, descriptor: int, wanted: bool) -> None:
+        """Listen, or not any more, for a descriptor that can be written to as well."""
+        if wanted != (descriptor in self._full):
+            self._poll.modify(descriptor, select.POLLIN | (select.POLLOUT if wanted else 0))
+            (self._full.add if wanted else self._full.discard)(descriptor)
+
+    def is_ready(self, descriptor: int) -> bool:
+        """Return whether there are news behind a descriptor; look at them then, this tells of them once."""
+        ready = descriptor in self._rung
+        self._rung.discard(descriptor)
+        return ready
+
+    def remove(self, sock: Any) -> None:
+        """Forget a socket; call it before that is closed."""
+        descriptor = sock.getsockopt(zmq.FD)
+        self._poll.unregister(descriptor)
+        del self._sockets[descriptor]
+        self._rung.discard(sock)
+
+    def ring(self, sock: Any) -> None:
+        """Have the next `take` look at a socket, whatever its descriptor says."""
+        self._rung.add(sock)
+
+    @property
+    def has_news(self) -> bool:
+        """Whether any socket may have something to take."""
+        return bool(self._rung)
+
+    def has_rung(self, sock: Any) -> bool:
+        """Return whether a socket may have something to take."""
+        return sock in self._rung
+
+    def wait(self, timeout_s: float, only: Collection[Any] = ()) -> None:
+        """Wait until a socket may have something to take, at most `timeout_s`; `only`: whatever others may have."""
+        if not (self._rung.intersection(only) if only else self._rung):
+            for descriptor, _ in self._patience.wait(self._poll, timeout_s):
+                self._rung.add(self._sockets[descriptor])
+
+    def take(self, sock: Any) -> list[zmq.Frame] | None:
+        """Return the next message of a socket, not copied, or None; does not wait."""
+        if sock not in self._rung:
+            return None
+        try:
+            parts: list[zmq.Frame] = sock.recv_multipart(zmq.NOBLOCK, copy=False)
+        except zmq.Again:
+            self._rung.discard(sock)
+            return None
+        return parts
+
+
+def prepare(sock: Any) -> None:
+    """Set what both ends have in common: limits, no address family left out."""
+    sock.setsockopt(zmq.IPV6, 1)
+    sock.setsockopt(zmq.HANDSHAKE_IVL, _HANDSHAKE_MS)
+    sock.setsockopt(zmq.MAXMSGSIZE, MAX_FRAME_BYTES)
+    sock.setsockopt(zmq.SNDHWM, _QUEUE)
+    sock.setsockopt(zmq.RCVHWM, _QUEUE)
+    sock.setsockopt(zmq.TCP_KEEPALIVE, 1)

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a trainer makes of servers that are silent, that wait for others, or that live and do not get on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from paddle.errors import PserverError, PserverLost
+from paddle.pserver.client.conversation import Conversation, Incoming, Patience
+from paddle.pserver.client.transfer import Transfer
+from paddle.pserver.wire.message import IDLE, Message, Section, Verb
+
+TIMEOUT_S = 60.0
+OWN = Message(Verb.STATUS, 0, 77, 5)
+
+
+def conversation() -> Conversation:
+    transfers = {0: Transfer(Message(Verb.PUSH_PULL))}
+    return Conversation(transfers, OWN, ["10.0.0.1:7164"], Patience(TIMEOUT_S, float("inf")), 0.0)
+
+
+def look(talk: Conversation, now: float) -> list[Verb]:
+    return [each.message.verb for each in talk.look(now, lambda server: "does it run?", lambda server: True)]
+
+
+def moments(until: float) -> Iterator[float]:
+    return (1.25 * number for number in range(1, int(until / 1.25) + 1))
+
+
+def answer(verb: Verb, value: int = 0) -> Incoming:
+    sections = (Section.text("", "nobody waits"),)
+    return Incoming(0, Message(verb, value=value, sections=sections).numbered(0, 77, 5, 1))
+
+
+def test_a_server_that_is_silent_is_asked_and_then_lost() -> None:
+    talk = conversation()
+    asked = [verb for now in moments(TIMEOUT_S) for verb in look(talk, now)]
+    assert asked == [Verb.STATUS] * 9
+    with pytest.raises(PserverLost, match=r"did not answer for 6[01] s; does it run"):
+        look(talk, TIMEOUT_S + 1.0)
+
+
+def test_a_process_that_was_stopped_itself_blames_no_server() -> None:
+    talk = conversation()
+    look(talk, 1.25)
+    assert look(talk, 1.25 + 10 * TIMEOUT_S) == [Verb.STATUS]
+    list(talk.hear(answer(Verb.OK), 1.5 + 10 * TIMEOUT_S))
+    assert talk.is_over
+
+
+@pytest.mark.parametrize(
+    ("value", "said_by", "expected"),
+    [(0, lambda now: True, None), (IDLE, lambda now: True, PserverError), (IDLE, lambda now: now < 30, None)],
+    ids=["it waits for others", "nothing keeps it", "it got on"],
+)
+def test_a_server_that_lives_and_does_not_get_on_has_as_long_as_a_silent_one(
+    value: int, said_by: Callable[[float], bool], expected: type[PserverError] | None
+) -> None:
+    talk = conversation()
+
+    def wait() -> None:
+        for now in moments(1.5 * TIMEOUT_S):
+            look(talk, now)
+            list(talk.hear(answer(Verb.WAITING, value if said_by(now) else 0), now))
+
+    if expected is None:
+        wait()
+        list(talk.hear(answer(Verb.OK), 2 * TIMEOUT_S))
+        assert talk.is_over
+        return
+    with pytest.raises(expected, match=r"lives and waits for nobody, but PUSH_PULL has not got on for 6\d s"):
+        wait()

@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests that no client of ours would send: the server answers each with its reason and lives on."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+from paddle.pserver.server.engine import Engine
+from paddle.pserver.server.options import EngineOptions
+from paddle.pserver.wire.configuration import Configuration
+from paddle.pserver.wire.message import Message, Section, Verb
+from tests.runtime.pserver.in_process_job import SGD
+from tests.runtime.pserver.refused_model import MODEL, bad
+
+
+class Server:
+    """One engine with a trainer in a pass, and a peer that sends it whatever a test likes."""
+
+    def __init__(self) -> None:
+        self.engine = Engine(EngineOptions(1), stamp=7)
+        self.request = 0
+        self.ask(Verb.HELLO, value=1)
+        text = _configuration_text()
+        self.ask(Verb.CONFIGURE, Section.text("", text))
+        self.ask(Verb.SET_VALUES, Section("", np.ones(2050, np.float32)))
+        self.ask(Verb.READY)
+        self.ask(Verb.START_PASS)
+
+    def ask(self, verb: Verb, *sections: Section, value: int = 0, extra: int = 0) -> Message:
+        self.request += 1
+        message = Message(verb, 0, 1, self.request, 7, value, extra, sections)
+        replies = self.engine.handle(b"peer", message)
+        assert len(replies) == 1
+        return replies[0].message
+
+    def values(self) -> list[bytes]:
+        table = self.ask(Verb.PULL_TABLE, Section.text("name", "emb"), extra=20)
+        return [self.ask(Verb.PULL).section("").array.tobytes(), table.section("").array.tobytes()]
+
+
+def _configuration_text() -> str:
+    return Configuration(tuple(MODEL.parameters), SGD, 1, 0, 0).to_text()
+
+
+def slab(size: int = 2050, value: float = 0.0, at: int = 0, dtype: Any = np.float32) -> Section:
+    array = np.zeros(size, dtype)
+    if dtype is np.float32 and size:
+        array[at] = value
+    return Section("", array)
+
+
+def row_sections(ids: list[int], values: Any = None, name: str = "emb") -> tuple[Section, Section]:
+    given = np.ones((len(ids), 3), np.float32) if values is None else values
+    return Section(name, np.array(ids, np.int64)), Section(name, given)
+
+
+HOSTILE: dict[str, tuple[tuple[Section, ...], str]] = {
+    "short slab": (
+        (slab(2049),),
+        r"gradient: expected \(2050,\) float32 for the blocks here \(fc.w: 2000, fc.b: 50\)",
+    ),
+    "int slab": ((slab(dtype=np.int64),), "got .* int64"),
+    "no slab": ((), r"got \(0,\)"),
+    "NaN in fc.w": ((slab(value=np.nan, at=1999),), "gradient of parameter fc.w is NaN"),
+    "infinity in fc.b": ((slab(value=-np.inf, at=2000),), "gradient of parameter fc.b is NaN or infinite"),
+    "huge but finite is no NaN, NaN row is": (
+        (slab(value=3e38), *row_sections([1], bad((1, 3), np.nan))),
+        "emb, row 1, is NaN",
+    ),
+    "negative id": ((slab(), *row_sections([-1])), "emb: expected row ids from 0 to 19, got -1"),
+    "id too large": ((slab(), *row_sections([20])), "emb: expected row ids from 0 to 19, got 20"),
+    "ids descend through overflow": ((slab(), *row_sections([5, -(2**63)])), "ascending"),
+    "id twice": ((slab(), *row_sections([4, 4])), "ascending"),
+    "width": ((slab(), *row_sections([4], np.ones((1, 4), np.float32))), r"emb: expected \(1, 3\)"),
+    "unknown table": ((slab(), *row_sections([4], name="fc.w")), "sparse parameter 'fc.w' is unknown here"),
+    "ids without values": ((slab(), row_sections([4])[0]), "a push is a slab"),
+    "two names": (
+        (slab(), row_sections([4])[0], row_sections([4], name="x")[1]),
+        "row ids of 'emb' and values of 'x'",
+    ),
+    "ids are floats": ((slab(), Section("emb", np.ones(1, np.float32)), row_sections([1])[1]), "int64"),
+    "ids are a matrix": ((slab(), Section("emb", np.ones((1, 1), np.int64)), row_sections([1])[1]), "int64"),
+}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_the_server_itself_refuses_what_a_client_would_not_send(what: str) -> None:
+    sections, why = HOSTILE[what]
+    server = Server()
+    before = server.values()
+    reply = server.ask(Verb.PUSH_PULL, *sections, value=1)
+    assert reply.verb is Verb.ERROR
+    assert re.search(why, reply.section("").as_text())
+    assert server.values() == before
+    assert server.ask(Verb.PUSH_PULL, slab(), value=1).verb is Verb.OK
+
+
+REQUESTS: dict[str, tuple[Verb, tuple[Section, ...], dict[str, int], str]] = {
+    "rows of a dense one": (Verb.PULL_ROWS, (Section("fc.w", np.zeros(1, np.int64)),), {}, "unknown here"),
+    "rows as floats": (Verb.PULL_ROWS, (Section("emb", np.zeros(1, np.float32)),), {}, "int64"),
+    "rows beyond": (
+        Verb.PULL_ROWS,
+        (Section("emb", np.array([2**62])),),
+        {},
+        "row 4611686018427387904 is not here",
+    ),
+    "table unknown": (Verb.PULL_TABLE, (Section.text("name", "x"),), {}, "'x' is unknown here"),
+    "table unnamed": (Verb.PULL_TABLE, (), {}, "without a section named 'name'"),
+    "values too late": (Verb.SET_VALUES, (slab(),), {}, "before training"),
+    "not JSON": (Verb.CONFIGURE, (Section.text("", "{"),), {}, "configuration cannot be read"),
+    "JSON of another kind": (Verb.CONFIGURE, (Section.text("", "[1]"),), {}, "configuration cannot be read"),
+    "a reply": (Verb.OK, (), {}, "OK is not a request"),
+    "a second start": (Verb.FINISH_PASS, (), {}, ""),
+}
+
+
+@pytest.mark.parametrize("what", REQUESTS)
+def test_other_wrong_requests_get_an_exact_answer_too(what: str) -> None:
+    verb, sections, numbers, why = REQUESTS[what]
+    server = Server()
+    reply = server.ask(verb, *sections, **numbers)
+    if why:
+        assert reply.verb is Verb.ERROR
+        assert why in reply.section("").as_text()
+    else:
+        assert reply.verb is Verb.OK
+        assert "did not start" in server.ask(verb).section("").as_text()
+
+
+UNCONFIGURABLE: dict[str, tuple[str, str, str]] = {
+    "nested too deep": ("{", "[" * 100_000, "cannot be read"),
+    "a name of half a character": ('"fc.w"', '"\\ud800"', "printable"),
+    "a name too long in bytes": ('"fc.w"', '"' + "ü" * 200 + '"', "255 bytes"),
+    "more rows than numbers": ("[20, 3]", f"[{10**30}, 3]", "at most"),
+    "a number beyond every float": (
+        '"learning_rate": 0.1',
+        f'"learning_rate": 1{"0" * 400}',
+        "finite number",
+    ),
+    "a rule out of its range": (
+        '"momentum", "hyper": {}',
+        '"rmsprop", "hyper": {"rho": -1}',
+        "rho: expected 0",
+    ),
+    "a rule without rows": ('"momentum", "hyper": {}', '"adam", "hyper": {}', "cannot update single rows"),
+    "a schedule that leaves the reals": (
+        '"schedule": "constant", "decay_a": 0.0',
+        '"schedule": "poly", "decay_a": -1',
+        "decay_a",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", UNCONFIGURABLE)
+def test_a_configuration_that_cannot_be_is_refused_and_the_server_lives(what: str) -> None:
+    was, becomes, why = UNCONFIGURABLE[what]
+    engine = Engine(EngineOptions(1), stamp=7)
+    engine.handle(b"x", Message(Verb.HELLO, session=1, request=1, value=1))
+    text = _configuration_text()
+    assert was in text
+    sections = (Section.text("", text.replace(was, becomes, 1)),)
+    (reply,) = engine.handle(b"x", Message(Verb.CONFIGURE, session=1, request=2, stamp=7, sections=sections))
+    assert reply.message.verb is Verb.ERROR
+    assert why in reply.message.section("").as_text()
+    assert "memory" not in reply.message.section("").as_text()
+
+
+def test_a_table_value_without_dimensions_is_refused_and_the_server_lives() -> None:
+    engine = Engine(EngineOptions(1), stamp=7)
+    engine.handle(b"x", Message(Verb.HELLO, session=1, request=1, value=1))
+    text = Section.text("", _configuration_text())
+    engine.handle(b"x", Message(Verb.CONFIGURE, session=1, request=2, stamp=7, sections=(text,)))
+    scalar = (Section("emb", np.array(1.0, np.float32)),)
+    (reply,) = engine.handle(b"x", Message(Verb.SET_VALUES, session=1, request=3, stamp=7, sections=scalar))
+    assert "values of parameter emb: expected up to (20, 3)" in reply.message.section("").as_text()
+
+
+def test_a_request_without_session_or_to_a_server_of_before_is_refused() -> None:
+    engine = Engine(EngineOptions(1), stamp=7)
+    (reply,) = engine.handle(b"x", Message(Verb.PULL, session=1, request=1, stamp=7))
+    assert "no session" in reply.message.section("").as_text()
+    (reply,) = engine.handle(b"x", Message(Verb.PULL, session=1, request=1, stamp=6))
+    assert reply.message.verb is Verb.STATE_LOST
+    assert "was restarted" in reply.message.section("").as_text()
+
+
+def test_a_model_larger_than_memory_is_refused_and_the_server_lives() -> None:
+    server = Engine(EngineOptions(1), stamp=7)
+    server.handle(b"x", Message(Verb.HELLO, session=1, request=1, value=1))
+    text = _configuration_text().replace("[20, 3]", "[200000000000, 300000]")
+    sections = (Section.text("", text),)
+    (reply,) = server.handle(b"x", Message(Verb.CONFIGURE, session=1, request=2, stamp=7, sections=sections))
+    assert "do not fit" in reply.message.section("").as_text()
+    (reply,) = server.handle(b"x", Message(Verb.PING))
+    assert reply.message.verb is Verb.OK
+
+
+def test_a_lost_request_or_reply_is_made_up_for() -> None:
+    server = Server()
+    push = Message(Verb.PUSH_PULL, 0, 1, 50, 7, 1, 0, (slab(),))
+    (reply,) = server.engine.handle(b"peer", Message(Verb.STATUS, 0, 1, 50, 7))
+    assert reply.message.verb is Verb.REPEAT
+    (first,) = server.engine.handle(b"peer", push)
+    (again,) = server.engine.handle(b"elsewhere", Message(Verb.STATUS, 0, 1, 50, 7))
+    assert again.message == first.message
+    (third,) = server.engine.handle(b"elsewhere", push)
+    assert third.address == b"elsewhere"
+    assert third.message == first.message
+    assert server.engine.handle(b"peer", Message(Verb.PUSH_PULL, 0, 1, 49, 7, 1, 0, (slab(),))) == []

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What growing tables cost: bytes a row, memory touched ahead, an even spread, no compiler before it is needed."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import platform
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from paddle.optim.spec import OptimizerSpec, ParameterSpec, RowGradient
+from paddle.pserver.sparse.hash_table import HashTable
+from paddle.pserver.sparse.mixing import owners
+from paddle.pserver.sparse.slabs import map_memory
+from paddle.pserver.sparse.spec import TableSpec
+from paddle.pserver.sparse.touching import Toucher
+from tests.runtime.pserver.sparse.table_of_rows import INITIALS, arbitrary_ids, table_of
+
+
+def test_a_table_takes_at_most_20_bytes_a_row_beside_its_floats() -> None:
+    table = table_of(INITIALS["uniform"], 4)
+    ids = arbitrary_ids(300_000)
+    for start in range(0, len(ids), 30_000):
+        part = ids[start : start + 30_000]
+        table.update([RowGradient(part, np.zeros((len(part), 4), np.float32))], 0.1)
+    assert table.payload_bytes == len(ids) * 2 * 4 * 4
+    assert (table.nbytes - table.payload_bytes) / len(table) < 20
+
+
+def resident_pages(memory: np.ndarray) -> int:
+    """Pages of some memory that the kernel has found already."""
+    pages = np.zeros(-(-memory.nbytes // mmap.PAGESIZE), np.uint8)
+    mincore = ctypes.CDLL(None).mincore
+    mincore.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
+    assert mincore(memory.ctypes.data, memory.nbytes, pages.ctypes.data) == 0
+    return int((pages & 1).sum())
+
+
+def test_memory_is_touched_ahead_and_keeps_its_content() -> None:
+    size = 16 << 20
+    memory = map_memory(4 * size)
+    memory[:8] = range(8)
+    toucher = Toucher()
+    toucher.touch(memory, 0, size)
+    toucher.touch(memory, 3 * size - 5000, 3 * size)  # in whole pages
+    expected, deadline = (size + 4096) // mmap.PAGESIZE, time.monotonic() + 20
+    while resident_pages(memory) < expected and time.monotonic() < deadline:
+        time.sleep(0.005)
+    if tuple(map(int, re.findall(r"\d+", platform.release())[:2])) < (5, 14):
+        pytest.skip("this kernel touches no memory on request")
+    assert expected <= resident_pages(memory) < 3 * size // mmap.PAGESIZE
+    assert memory[:9].tolist() == [0, 1, 2, 3, 4, 5, 6, 7, 0]
+
+
+def test_memory_made_ready_for_fast_growth_is_given_back_once_it_ends() -> None:
+    if tuple(map(int, re.findall(r"\d+", platform.release())[:2])) < (5, 14):
+        pytest.skip("this kernel touches no memory on request")
+    slabs = []
+
+    def allocate(nbytes: int) -> np.ndarray:
+        slabs.append(map_memory(nbytes))
+        return slabs[-1]
+
+    def resident() -> int:
+        return mmap.PAGESIZE * sum(resident_pages(slab) for slab in slabs)
+
+    spec = TableSpec(ParameterSpec("emb", (1, 64), sparse=True), INITIALS["uniform"])
+    table = HashTable(spec, OptimizerSpec("adagrad"), allocate)
+    ids = arbitrary_ids(120_000)
+    row_bytes, gradient = 516, np.ones((40_000, 64), np.float32)
+    for start in (0, 40_000):
+        table.update([RowGradient(ids[start : start + 40_000], gradient)], 0.1)
+    deadline = time.monotonic() + 20
+    while resident() < 120_000 * row_bytes and time.monotonic() < deadline:
+        time.sleep(0.005)
+    assert resident() >= 120_000 * row_bytes  # the next batch's, too
+    before = table.lookup(ids)
+    while resident() > 80_000 * row_bytes + (12 << 20) and time.monotonic() < deadline:
+        table.update([], 0.1)
+    assert resident() <= 80_000 * row_bytes + (12 << 20)
+    np.testing.assert_array_equal(table.lookup(ids), before)
+    table.update([RowGradient(ids[80_000:], 0 * gradient)], 0.1)
+    np.testing.assert_array_equal(table.lookup(ids), before)
+
+
+@pytest.mark.parametrize("num_servers", [1, 3, 8, 64])
+def test_ids_of_any_pattern_spread_evenly_over_servers(num_servers: int) -> None:
+    for ids in (arbitrary_ids(64_000), np.arange(64_000) * 64, np.arange(64_000) << 40, -np.arange(64_000)):
+        share = np.bincount(owners(ids, num_servers), minlength=num_servers) / len(ids)
+        assert len(share) == num_servers
+        assert share.max() < 1.25 / num_servers
+        assert share.min() > 0.75 / num_servers
+
+
+def test_importing_the_servers_modules_loads_no_compiler() -> None:
+    code = (
+        "import sys; import paddle.pserver.command, paddle.pserver.client.session, paddle.pserver.sparse.spec;"
+        "sys.exit('numba' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={"PYTHONPATH": _runtime()}, timeout=60, check=False
+    )
+    assert done.returncode == 0
+
+
+def _runtime() -> str:
+    return str(Path(__file__).resolve().parents[4] / "runtime")

@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Chunks on a stream: their short form and the general one are the same, and they are looked at while they arrive."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from paddle.pserver.transports.stream_wire import StreamReader, StreamWriter
+from paddle.pserver.wire.arithmetic import Findings, inspect
+from paddle.pserver.wire.arrival import Arrival
+from paddle.pserver.wire.chunk_wire import chunk_header, read_chunk
+from paddle.pserver.wire.message import Message, Section, Verb, decode, encode
+from paddle.pserver.wire.reused_memory import ReusedMemory
+
+LARGE = 1 << 17
+CHUNK = Message(Verb.CHUNK, 3, 2**63 + 5, 7, 2**64 - 1, 12, 1 << 40)
+
+
+def chunk(count: int, seed: int = 1) -> Message:
+    values = np.random.default_rng(seed).standard_normal(count).astype(np.float32)
+    return CHUNK._replace(sections=(Section("", values),))
+
+
+@pytest.fixture
+def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
+    left, right = socket.socketpair()
+    left.setblocking(False)
+    right.setblocking(False)
+    with left, right:
+        yield left, right
+
+
+@pytest.mark.parametrize("verb", [Verb.CHUNK, Verb.VALUES])
+@pytest.mark.parametrize("count", [1, 7, LARGE])
+def test_the_short_form_writes_and_reads_what_the_general_one_does(verb: Verb, count: int) -> None:
+    message = chunk(count)._replace(verb=verb)
+    header, frame = encode(message)
+    assert chunk_header(message) == header
+    got, wanted = read_chunk(header, frame, inspect(frame)), decode([header, frame])
+    assert got is not None
+    assert got[:7] == wanted[:7] == message[:7]
+    assert np.array_equal(got.sections[0].array, message.sections[0].array)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        CHUNK,
+        CHUNK._replace(verb=Verb.PUSH_PULL, sections=(Section("", np.zeros(4, np.float32)),)),
+        CHUNK._replace(sections=(Section("name", np.zeros(4, np.float32)),)),
+        CHUNK._replace(sections=(Section("", np.zeros(4, np.float64)),)),
+        CHUNK._replace(sections=(Section("", np.zeros((2, 2), np.float32)),)),
+        CHUNK._replace(sections=(Section("", np.zeros(2, np.float32)),) * 2),
+    ],
+    ids=["no array", "another verb", "a name", "doubles", "two dimensions", "two arrays"],
+)
+def test_every_other_message_is_left_to_the_general_form(other: Message) -> None:
+    assert chunk_header(other) is None
+    header, *frames = encode(other)
+    for frame in frames[:1]:
+        assert read_chunk(header, frame, inspect(frame)) is None
+
+
+def test_whatever_bit_of_a_chunk_is_flipped_the_general_form_is_to_tell() -> None:
+    header, frame = encode(chunk(64))
+    for at in range(len(header)):
+        damaged = bytearray(header)
+        damaged[at] ^= 1 << at % 8
+        assert read_chunk(bytes(damaged), frame, inspect(frame)) is None
+    found = inspect(frame)
+    assert read_chunk(header, frame, Findings(found.checksum ^ 1, is_finite=True)) is None
+    assert read_chunk(header, frame[:-4], found) is None
+
+
+@pytest.mark.parametrize("strange", [None, np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("first", [0, 8, 100_001, 4 * LARGE - 3])
+def test_an_array_is_known_when_it_is_here_as_if_looked_at_as_a_whole(
+    ends: tuple[socket.socket, socket.socket], strange: float | None, first: int
+) -> None:
+    message = chunk(LARGE)
+    if strange is not None:
+        message.sections[0].array[-1] = strange
+    data = bytes(message.sections[0].frame)
+    place = memoryview(bytearray(len(data)))
+    arrival, behind = Arrival.begin(place), memoryview(bytearray(64))
+    assert arrival is not None
+    place[:first] = data[:first]
+    got, more, rest = first, 0, data[first:] + b"behind"
+    while got < len(data):
+        rest = rest[ends[0].send(rest[:70_003]) :]
+        got, more = arrival.receive(ends[1].fileno(), got, behind)
+        assert (arrival.findings is None) == (got < len(data))
+    assert arrival.findings == inspect(data)
+    assert place == data
+    ends[0].sendall(rest + b".")
+    assert bytes(behind[:more]) + ends[1].recv(64) == b"behind."
+
+
+def test_an_array_across_words_is_received_in_the_plain_form(
+    ends: tuple[socket.socket, socket.socket],
+) -> None:
+    message = chunk(LARGE)
+    memory = np.zeros(4 * LARGE + 64, np.uint8)
+    start = -memory.ctypes.data % 64 + 4
+    home = memory[start : start + 4 * LARGE].data
+    writer, reader = StreamWriter(ends[0]), StreamReader(ends[1], lambda header: home)
+    writer.put(message)
+    while (frames := reader.read()) is None:
+        writer.flush()
+    assert reader.found is None
+    assert np.array_equal(decode(frames).sections[0].array, message.sections[0].array)
+    assert home == message.sections[0].frame
+
+
+def test_chunks_and_other_messages_follow_each_other_on_a_stream(
+    ends: tuple[socket.socket, socket.socket],
+) -> None:
+    sent = [
+        chunk(LARGE, 1),
+        CHUNK,
+        chunk(LARGE, 2),
+        chunk(5),
+        chunk(LARGE, 3)._replace(verb=Verb.PULL_ROWS),
+        CHUNK,
+    ]
+    writer, reader = StreamWriter(ends[0]), StreamReader(ends[1])
+    for message in sent:
+        assert writer.put(message)
+    for message in sent:
+        while (frames := reader.read()) is None:
+            writer.flush()
+        large = bool(message.sections) and message.sections[0].array.size == LARGE
+        assert reader.found == (inspect(message.sections[0].frame) if large else None)
+        got = decode(frames, reader.found)
+        assert got[:7] == message[:7]
+        assert all(
+            np.array_equal(a.array, b.array) for a, b in zip(got.sections, message.sections, strict=True)
+        )
+
+
+def test_memory_is_used_again_only_when_nobody_refers_to_it_any_more() -> None:
+    memory = ReusedMemory()
+    first, second = (np.frombuffer(memory.take(4096), np.float32) for _ in range(2))
+    assert not np.shares_memory(first, second)
+    part, place = first[5:9], first.ctypes.data
+    del first
+    third = np.frombuffer(memory.take(4096), np.float32)
+    assert not np.shares_memory(part, third)
+    del part
+    assert np.frombuffer(memory.take(4096), np.float32).ctypes.data == place
+    assert all(array.ctypes.data % 64 == 0 for array in (second, third))
+    assert len(memory.take(100)) == 100
+
+
+def test_where_references_cannot_be_told_apart_no_memory_is_used_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("paddle.pserver.wire.reused_memory._FREE", -1)
+    memory = ReusedMemory()
+    places = {memory.take(4096).obj.ctypes.data for _ in range(3)}  # type: ignore[attr-defined]
+    kept = memory._kept
+    assert len(places) == len(kept) == 3

@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compiled loops over dense blocks, and their plain forms: the same bits."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from paddle.pserver.wire import arithmetic
+from paddle.pserver.wire.chunks import CHUNK
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_compiled_and_plain_descent_agree_bit_for_bit(count: int) -> None:
+    rng = np.random.default_rng(3)
+    size = CHUNK + 3
+    w, *gradients = (rng.standard_normal(size).astype(np.float32) for _ in range(count + 1))
+    compiled, plain, scratch = np.empty_like(w), np.empty_like(w), np.empty_like(w)
+    checksum = arithmetic.descend(w, gradients, 0.0371, compiled, scratch).checksum
+    arithmetic.descend_plainly(w, gradients, 0.0371, plain, scratch)
+    assert np.array_equal(compiled.view(np.uint32), plain.view(np.uint32))
+    assert checksum in (None, arithmetic.checksum_of(compiled.data.cast("B")))
+
+
+@pytest.mark.parametrize("strange", [None, np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("at", [0, 1, -1])
+def test_compiled_and_plain_look_agree(strange: float | None, at: int) -> None:
+    array = np.random.default_rng(4).standard_normal(CHUNK + 1).astype(np.float32)
+    array[5] = np.finfo(np.float32).max
+    if strange is not None:
+        array[at] = strange
+    frame = array.data.cast("B")
+    assert arithmetic.inspect(frame) == arithmetic.inspect_plainly(frame)
+    assert arithmetic.inspect(frame).is_finite is (strange is None)
+    assert arithmetic.is_small_finite(array) is arithmetic.is_finite(frame) is (strange is None)

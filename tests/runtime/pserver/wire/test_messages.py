@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The wire format: what goes in comes out, and nothing else comes in."""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+import random
+import struct
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from paddle.errors import WireError
+from paddle.pserver.wire.message import (
+    DamagedError,
+    Frame,
+    Message,
+    Section,
+    Verb,
+    decode,
+    encode,
+    parse,
+)
+
+MESSAGE = Message(
+    Verb.PUSH_PULL,
+    trainer=3,
+    session=2**64 - 1,
+    request=17,
+    stamp=5,
+    value=32,
+    extra=1,
+    sections=(
+        Section("", np.arange(7, dtype=np.float32)),
+        Section("emb", np.array([1, 5], np.int64)),
+        Section("emb", np.ones((2, 3), np.float32)),
+        Section("empty", np.zeros((0, 3), np.float32)),
+        Section.text("text", "größer"),
+    ),
+)
+
+
+def frames() -> list[bytes]:
+    return [bytes(frame) for frame in encode(MESSAGE)]
+
+
+def test_a_message_comes_back_as_it_was() -> None:
+    back = decode(frames())
+    for name in ("verb", "trainer", "session", "request", "stamp", "value", "extra"):
+        assert getattr(back, name) == getattr(MESSAGE, name)
+    for ours, theirs in zip(MESSAGE.sections, back.sections, strict=True):
+        assert (ours.name, ours.array.dtype, ours.array.shape) == (
+            theirs.name,
+            theirs.array.dtype,
+            theirs.array.shape,
+        )
+        assert np.array_equal(ours.array, theirs.array)
+    assert back.section("text").as_text() == "größer"
+
+
+def test_arrays_are_views_on_what_was_sent_and_received() -> None:
+    array = np.arange(4, dtype=np.float32)
+    out = encode(Message(Verb.PULL, sections=(Section("", array),)))
+    assert isinstance(out[1], memoryview)
+    assert np.shares_memory(np.frombuffer(out[1], np.float32), array)
+    assert np.shares_memory(decode(out).section("").array, array)
+
+
+def test_no_single_flipped_bit_gets_through() -> None:
+    for spoiled in with_one_bit_flipped():
+        with pytest.raises(WireError):
+            decode(spoiled)
+
+
+def test_even_behind_a_right_checksum_a_flipped_bit_does_no_harm() -> None:
+    for spoiled in with_one_bit_flipped():
+        with contextlib.suppress(WireError):
+            parse(spoiled)
+
+
+def with_one_bit_flipped() -> Iterator[list[Frame]]:
+    good = frames()
+    for number, frame in enumerate(good):
+        for bit in range(8 * len(frame)):
+            bad = bytearray(frame)
+            bad[bit // 8] ^= 1 << bit % 8
+            yield [*good[:number], bytes(bad), *good[number + 1 :]]
+
+
+def test_mutated_frames_end_in_a_message_or_a_wire_error() -> None:
+    rng = random.Random(20)
+    for _ in range(3000):
+        bad = [bytearray(frame) for frame in frames()]
+        for _ in range(rng.randint(1, 6)):
+            victim = rng.choice(bad)
+            kind = rng.randrange(4)
+            if kind == 0 and victim:
+                victim[rng.randrange(len(victim))] = rng.randrange(256)
+            elif kind == 1 and victim:
+                del victim[rng.randrange(len(victim)) :]
+            elif kind == 2:
+                victim += rng.randbytes(rng.randint(1, 20))
+            else:
+                rng.shuffle(bad)
+        with contextlib.suppress(WireError):
+            parse([bytes(frame) for frame in bad])
+
+
+def test_frames_of_two_messages_make_none() -> None:
+    one, two = (
+        encode(Message(Verb.PULL, request=n, sections=(Section("", np.full(3, n, np.float32)),)))
+        for n in (1, 2)
+    )
+    with pytest.raises(DamagedError):
+        decode([one[0], two[1]])
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        [],
+        [b""],
+        [b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" * 5],
+        [b"\x16\x03\x01" + bytes(200)],
+        [bytes(1 << 21)],
+        [pickle.dumps({"a": 1}) * 20],
+    ],
+)
+def test_what_is_no_message_is_refused(garbage: list[Frame]) -> None:
+    with pytest.raises(WireError, match="not a message"):
+        decode(garbage)
+
+
+def test_a_peer_of_another_wire_version_is_told_both_versions() -> None:
+    with pytest.raises(WireError, match="this side speaks 3, the peer 99") as caught:
+        decode(sealed(frames()[0][:4] + b"\x63" + frames()[0][5:], frames()[1:]))
+    assert not isinstance(caught.value, DamagedError)
+
+
+def sealed(header: bytes, rest: list[bytes]) -> list[Frame]:
+    """Put the right checksum into a header."""
+    bare = header[:12] + bytes(4) + header[16:]
+    return [header[:12] + struct.pack("<I", zlib.crc32(bare)) + header[16:], *rest]
+
+
+def test_a_frame_more_or_less_than_announced_is_refused() -> None:
+    for rest in (frames()[1:-1], [*frames()[1:], b""]):
+        with pytest.raises(WireError, match="array frames"):
+            decode(sealed(frames()[0], rest))
+
+
+def test_no_pickle_is_read_anywhere_in_the_package() -> None:
+    package = Path(__file__).resolve().parents[4] / "runtime" / "paddle" / "pserver"
+    sources = list(package.rglob("*.py"))
+    assert sources
+    assert [path.name for path in sources if "import pickle" in path.read_text(encoding="utf-8")] == []
