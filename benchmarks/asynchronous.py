@@ -93,7 +93,7 @@ def _measure(model: str, plan: Plan) -> None:
         told, said[way] = run(model, plan.steps, *WAYS[way])
         distances[way] = max(each["distance"] for each in told)
         tell(f"{model} {way}: {told}")
-        return max(each["wall_s"] / each["steps"] for each in told[:2])
+        return max(float(each["wall_s"]) / int(each["steps"]) for each in told[:2])
 
     contenders = [Contender(f"{model}_{way}", partial(took, way)) for way in WAYS]
     found, failed = interleave(contenders, plan.turns)

@@ -16,6 +16,7 @@ command -v /usr/sbin/sshd >/dev/null 2>&1 || missing="$missing openssh-server"
 command -v ssh >/dev/null 2>&1 || missing="$missing openssh-client"
 command -v ip >/dev/null 2>&1 || missing="$missing iproute2"
 command -v nsenter >/dev/null 2>&1 || missing="$missing util-linux"
+command -v rsync >/dev/null 2>&1 || missing="$missing rsync"
 if [ -n "$missing" ]; then
     if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
         echo "tests: installing$missing" >&2

@@ -18,9 +18,9 @@ from paddle.pserver import Client, OptimizerSpec
 RATE = 0.05
 
 
-def resnet_50():
+def resnet_50() -> list[tuple[int, ...]]:
     """Shapes of ResNet-50's 25.6 million parameters: convolutions, their norms' scales and shifts, one linear layer."""
-    shapes = [(64, 3, 7, 7), (64,), (64,)]
+    shapes: list[tuple[int, ...]] = [(64, 3, 7, 7), (64,), (64,)]
     before = 64
     for width, blocks in ((64, 3), (128, 4), (256, 6), (512, 3)):
         for block in range(blocks):
@@ -32,16 +32,20 @@ def resnet_50():
     return [*shapes, (1000, before), (1000,)]
 
 
-MODELS = {"resnet_50": resnet_50(), "200m": [(10_000, 1_000)] * 20, "small": [(400, 1_000)]}
+MODELS: dict[str, list[tuple[int, ...]]] = {
+    "resnet_50": resnet_50(),
+    "200m": [(10_000, 1_000)] * 20,
+    "small": [(400, 1_000)],
+}
 
 
-def main(model, steps, is_async, slowness):
+def main(model: str, steps: int, is_async: int, slowness: int) -> None:
     """Train, and write down what it took."""
     place = os.environ["PADDLE_JOB_DIR"]
     shapes = {f"p{number}": shape for number, shape in enumerate(MODELS[model])}
     values = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
     gradients = {name: np.empty(shape, np.float32) for name, shape in shapes.items()}
-    taken, seconds = 0, []
+    taken, seconds = 0, list[float]()
     with Client() as client:
         client.create(values, OptimizerSpec("sgd", learning_rate=RATE, is_async=bool(is_async)))
         client.pull(values)
@@ -70,7 +74,7 @@ def main(model, steps, is_async, slowness):
             json.dump(told, file)
 
 
-def is_through(place, others):
+def is_through(place: str, others: int) -> bool:
     """Whether the other trainers, which are nodes of this machine, have taken all their steps."""
     below = os.path.join(place, "..", "..")
     found = [name for _, _, names in os.walk(below) for name in names if name.startswith("through-")]

@@ -32,7 +32,7 @@ def stop_after(count: int) -> None:
                 sys.stdin.readline()
         return message
 
-    Transfer._message = counted  # type: ignore[method-assign]
+    Transfer._message = counted  # type: ignore[method-assign,assignment]
 
 
 def tell(text: str) -> None:
