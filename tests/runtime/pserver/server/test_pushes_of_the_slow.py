@@ -14,8 +14,8 @@ from collections.abc import Iterator
 import pytest
 
 from paddle.pserver.wire.chunks import CHUNK, WINDOW
-from tests.runtime.pserver.pserver_process import ROOT
-from tests.runtime.pserver.push_ports import KEY, Ports, Way
+from tests.runtime.pserver.pserver_process import KEY, ROOT
+from tests.runtime.pserver.push_ports import Ports, Way
 
 SIZE = 2 * WINDOW * CHUNK + 1
 STEPS = 3
