@@ -79,7 +79,10 @@ def overlapping_requests() -> Iterator[Message]:
     for number in range(2 * ROUNDS):
         trainer = number % TRAINERS
         rows = Rows(rng.integers(0, 3, 4), rng.standard_normal((4, 1)).astype(np.float32), 3)
-        step = {f"g.{trainer}": rng.standard_normal(3).astype(np.float32), f"g_rows.{trainer}": rows}
+        step: dict[str, Value] = {
+            f"g.{trainer}": rng.standard_normal(3).astype(np.float32),
+            f"g_rows.{trainer}": rows,
+        }
         for sections in (parts := parcels(step, 8)):
             asked[trainer] += 1
             is_last = sections is parts[-1]
