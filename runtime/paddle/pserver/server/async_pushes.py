@@ -90,10 +90,6 @@ class AsyncPushes:
         """Forget what a trainer began to push."""
         self._pushes.pop(trainer, None)
 
-    def clear(self) -> None:
-        """Forget all."""
-        self._pushes.clear()
-
     def _give(self, store: Store, trainer: int, message: Message) -> None:
         """Answer a chunk of a push that was used: with the values there now, unless none are wanted."""
         index = message.value

@@ -116,6 +116,7 @@ class Training:
         """See `Service.handle`."""
         if message.verb not in self._handlers:
             raise WireError(f"{message.verb.name} is not a request")
+        self._async_pushes.withdraw(trainer)  # it asks for something else, so nothing more of that comes
         self._handlers[message.verb](trainer, message)
 
     def take_chunk(self, trainer: int, message: Message) -> Sequence[Message]:
@@ -138,7 +139,6 @@ class Training:
 
     def give_up(self, trainer: int) -> bool:
         """See `Service.give_up`."""
-        self._async_pushes.withdraw(trainer)  # of which nobody knew
         return self._pushes.give_up(trainer)
 
     def is_partial(self, trainer: int) -> bool:

@@ -15,6 +15,7 @@ from paddle.errors import ConfigError
 from paddle.optim.spec import OptimizerSpec
 from paddle.pserver.client.session import TrainerSession
 from paddle.pserver.client.transfer import Lane, Transfer
+from paddle.pserver.durable.journal import Journal
 from paddle.pserver.recovery import Safekeeper, Safety
 from paddle.pserver.server.engine import Engine
 from paddle.pserver.server.options import EngineOptions
@@ -32,14 +33,17 @@ SGD = OptimizerSpec("momentum", learning_rate=0.1)
 COUNT = 3
 LARGE = Model({"a": ((COUNT - 1) * CHUNK + 7,)})
 SIZE = LARGE.values()["a"].size
+ASYNC = OptimizerSpec("momentum", learning_rate=0.1, is_async=True)
+WITH_ROWS = Model({"a": (SIZE,), "table": (300, 8)}, sparse=["table"], l2=1e-3)
 OVER_TWO = Model({"a": (12 * CHUNK,), "table": (300, 8)}, sparse=["table"])
 
 
 class Kept:
     """One engine and two trainers' raw messages; `again` is the next process with what this one kept."""
 
-    def __init__(self, state: Path, count: int = 2) -> None:
+    def __init__(self, state: Path, count: int = 2, rule: OptimizerSpec = SGD, model: Model = LARGE) -> None:
         self.now, self.count = 0.0, count
+        self.configuration = Configuration(tuple(model.parameters), rule, 1, 0, 0)
         self.sessions = list(range(1, count + 1))
         self.engine = self.next_process(state)
         for trainer in range(count):
@@ -57,7 +61,7 @@ class Kept:
         return engine
 
     def come(self, trainer: int) -> None:
-        text = Configuration(tuple(LARGE.parameters), SGD, 1, 0, 0).to_text()
+        text = self.configuration.to_text()
         self.send(trainer, Verb.HELLO, 1, value=self.count)
         self.send(trainer, Verb.CONFIGURE, 2, Section.text("", text))
 
@@ -102,6 +106,25 @@ def test_a_push_given_up_is_so_in_the_next_process_too_whatever_was_read_between
     assert [m.trainer for m in replies if m.verb is Verb.OK] == [0, 1]
     after = kept.next_process(tmp_path)
     assert after.version == kept.engine.version == 1
+
+
+def test_rows_that_catch_up_after_a_push_was_given_up_do_so_in_the_next_process_too(tmp_path: Path) -> None:
+    kept = Kept(tmp_path, 1, ASYNC, WITH_ROWS)
+    rows = (Section("table", np.array([3, 5])), Section("table", np.ones((2, 8), np.float32)))
+    for request in (6, 7):
+        kept.send(0, Verb.PUSH_PULL, request, *rows, value=1, extra=COUNT)
+        for number in range(COUNT):
+            size = min(CHUNK, SIZE - number * CHUNK)
+            kept.send(0, Verb.CHUNK, request, Section("", np.ones(size, np.float32)), value=number)
+        rows = ()
+    kept.push(0, 8, [0], 1.0)  # and then finds something strange in its gradient
+    kept.send(0, Verb.PULL_TABLE, 9, Section.text("name", "table"), value=0, extra=300)
+    written = [(message.verb, message.request) for message in Journal(tmp_path).read(0)]
+    assert (Verb.PUSH_PULL, 8) not in written
+    assert written[-1] == (Verb.PULL_TABLE, 9)
+    for number in range(1, COUNT):  # too late
+        kept.send(0, Verb.CHUNK, 8, Section("", np.ones(CHUNK, np.float32)), value=number)
+    assert kept.next_process(tmp_path).version == kept.engine.version == 2
 
 
 def test_a_refused_chunk_takes_the_batch_back_in_the_next_process_too(tmp_path: Path) -> None:
