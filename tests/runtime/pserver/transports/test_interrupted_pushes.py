@@ -110,13 +110,13 @@ def test_a_push_given_up_is_so_in_the_next_process_too_whatever_was_read_between
 
 def test_rows_that_catch_up_after_a_push_was_given_up_do_so_in_the_next_process_too(tmp_path: Path) -> None:
     kept = Kept(tmp_path, 1, ASYNC, WITH_ROWS)
-    rows = (Section("table", np.array([3, 5])), Section("table", np.ones((2, 8), np.float32)))
+    rows = [Section("table", np.array([3, 5])), Section("table", np.ones((2, 8), np.float32))]
     for request in (6, 7):
         kept.send(0, Verb.PUSH_PULL, request, *rows, value=1, extra=COUNT)
         for number in range(COUNT):
             size = min(CHUNK, SIZE - number * CHUNK)
             kept.send(0, Verb.CHUNK, request, Section("", np.ones(size, np.float32)), value=number)
-        rows = ()
+        rows = []
     kept.push(0, 8, [0], 1.0)  # and then finds something strange in its gradient
     kept.send(0, Verb.PULL_TABLE, 9, Section.text("name", "table"), value=0, extra=300)
     written = [(message.verb, message.request) for message in Journal(tmp_path).read(0)]
