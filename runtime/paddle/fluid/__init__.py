@@ -22,7 +22,7 @@ from paddle.fluid.backward import gradients
 from paddle.fluid.compiler import BuildStrategy, CompiledProgram, ExecutionStrategy
 from paddle.fluid.data_feeder import DataFeeder
 from paddle.fluid.executor import Executor
-from paddle.fluid.layers.inputs import sized_data as data
+from paddle.fluid.layers.io import sized_data as data
 from paddle.fluid.lod_tensor import (
     LoDTensor,
     LoDTensorArray,

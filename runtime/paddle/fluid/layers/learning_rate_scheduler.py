@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Learning rates that change with the number of runs, t, which is 0 in the first (1 for noam_decay).
 
-The operators have the role LRSched, by which a transpiler moves them to the servers.
-"""
+The operators have the role LRSched, by which a transpiler moves them to the servers."""
 
 from __future__ import annotations
 
@@ -10,17 +9,10 @@ import math
 from collections.abc import Sequence
 
 from paddle.fluid.errors import FluidError
-from paddle.fluid.layers.activations import ceil, exp, floor
-from paddle.fluid.layers.arithmetic import elementwise_max, elementwise_min
-from paddle.fluid.layers.control_flow import Switch
-from paddle.fluid.layers.creation import (
-    assign,
-    autoincreased_step_counter,
-    cast,
-    create_global_var,
-    fill_constant,
-)
-from paddle.fluid.layers.trigonometry import cos
+from paddle.fluid.layers.control_flow.blocks import Switch
+from paddle.fluid.layers.nn.arithmetic import autoincreased_step_counter, elementwise_max, elementwise_min
+from paddle.fluid.layers.ops import ceil, cos, exp, floor
+from paddle.fluid.layers.tensor import assign, cast, create_global_var, fill_constant
 from paddle.fluid.program.defaults import default_main_program
 from paddle.fluid.program.variable import Variable
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from paddle.fluid.errors import FluidError
 from paddle.fluid.layer_helper import LayerHelper
-from paddle.fluid.layers.creation import fill_constant_batch_size_like
+from paddle.fluid.layers.tensor import fill_constant_batch_size_like
 from paddle.fluid.program import bodies
 from paddle.fluid.program.block import Block
 from paddle.fluid.program.variable import Variable

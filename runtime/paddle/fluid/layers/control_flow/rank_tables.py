@@ -1,42 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Labels whose places are not known (CTC), and sequences taken apart by time steps or by a mask."""
+"""Sequences taken apart by time steps, longest first, or by a mask, and put together again."""
 
 from __future__ import annotations
 
 from paddle.fluid.layer_helper import LayerHelper
-from paddle.fluid.layers.shaping import topk
 from paddle.fluid.program.variable import Variable
 
 __all__ = [
     "array_to_lod_tensor",
-    "ctc_greedy_decoder",
+    "lod_rank_table",
     "lod_tensor_to_array",
+    "max_sequence_len",
     "merge_lod_tensor",
     "reorder_lod_tensor_by_rank",
     "shrink_memory",
     "split_lod_tensor",
-    "warpctc",
 ]
 
 
-def warpctc(
-    input: Variable, label: Variable, blank: int = 0, norm_by_times: bool = False, use_cudnn: bool = False
-) -> Variable:
-    """Return the cost (sequences, 1) of labels whose places are not known, by softmax over (rows, classes).
-
-    With norm_by_times gradients are divided by the length of their sequence. `use_cudnn` has no meaning.
-    """
-    attrs = {"blank": blank, "norm_by_times": norm_by_times}
-    inputs = {"Logits": input, "Label": label}
-    return LayerHelper("warpctc").apply("warpctc", inputs, attrs, out="Loss", dtype=input.dtype)
+def lod_rank_table(x: Variable, level: int = 0) -> Variable:
+    """Return the sequences of a level of x, longest first."""
+    out = LayerHelper("lod_rank_table").apply("lod_rank_table", {"X": x}, {"level": level}, dtype="int64")
+    out.stop_gradient = True
+    return out
 
 
-def ctc_greedy_decoder(input: Variable, blank: int, name: str | None = None) -> Variable:
-    """Return the likeliest class of each row, repeated ones once and blanks left out, as sequences."""
-    helper = LayerHelper("ctc_greedy_decoder", name)
-    _, classes = topk(input, k=1)
-    attrs = {"merge_repeated": True, "blank": blank}
-    return helper.apply("ctc_align", {"Input": classes}, attrs, "Output", "int64", stop_gradient=True)
+def max_sequence_len(rank_table: Variable) -> Variable:
+    """Return the length of the longest sequence of a rank table."""
+    out = LayerHelper("max_sequence_len").apply("max_sequence_len", {"RankTable": rank_table}, dtype="int64")
+    out.stop_gradient = True
+    return out
 
 
 def lod_tensor_to_array(x: Variable, table: Variable) -> Variable:

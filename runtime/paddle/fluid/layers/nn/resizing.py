@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from paddle.fluid.errors import FluidError
 from paddle.fluid.layer_helper import LayerHelper
-from paddle.fluid.layers.convolutions import Size, sizes
+from paddle.fluid.layers.nn.convolutions import Size, sizes
 from paddle.fluid.program.variable import Variable
 
 __all__ = [

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CRF with decoding, nce, hierarchical sigmoid and softmax over drawn classes."""
+"""CRF and CTC with their decoding, nce, hierarchical sigmoid and softmax over drawn classes."""
 
 from __future__ import annotations
 
@@ -11,10 +11,19 @@ import numpy as np
 from paddle.fluid.errors import FluidError
 from paddle.fluid.initializer import NumpyArrayInitializer
 from paddle.fluid.layer_helper import LayerHelper
+from paddle.fluid.layers.nn.shaping import topk
 from paddle.fluid.param_attr import ParamAttr, ParamAttrLike
 from paddle.fluid.program.variable import Variable
 
-__all__ = ["crf_decoding", "hsigmoid", "linear_chain_crf", "nce", "sampled_softmax_with_cross_entropy"]
+__all__ = [
+    "crf_decoding",
+    "ctc_greedy_decoder",
+    "hsigmoid",
+    "linear_chain_crf",
+    "nce",
+    "sampled_softmax_with_cross_entropy",
+    "warpctc",
+]
 
 _SAMPLERS = {"uniform": 0, "log_uniform": 1, "custom_dist": 2}
 
@@ -186,3 +195,23 @@ def sampled_softmax_with_cross_entropy(
         {"soft_label": soft},
     )
     return costs[1]
+
+
+def warpctc(
+    input: Variable, label: Variable, blank: int = 0, norm_by_times: bool = False, use_cudnn: bool = False
+) -> Variable:
+    """Return the cost (sequences, 1) of labels whose places are not known, by softmax over (rows, classes).
+
+    With norm_by_times gradients are divided by the length of their sequence. `use_cudnn` has no meaning.
+    """
+    attrs = {"blank": blank, "norm_by_times": norm_by_times}
+    inputs = {"Logits": input, "Label": label}
+    return LayerHelper("warpctc").apply("warpctc", inputs, attrs, out="Loss", dtype=input.dtype)
+
+
+def ctc_greedy_decoder(input: Variable, blank: int, name: str | None = None) -> Variable:
+    """Return the likeliest class of each row, repeated ones once and blanks left out, as sequences."""
+    helper = LayerHelper("ctc_greedy_decoder", name)
+    _, classes = topk(input, k=1)
+    attrs = {"merge_repeated": True, "blank": blank}
+    return helper.apply("ctc_align", {"Input": classes}, attrs, "Output", "int64", stop_gradient=True)

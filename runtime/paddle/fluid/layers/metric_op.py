@@ -7,7 +7,7 @@ import numpy as np
 
 from paddle.fluid.initializer import Constant
 from paddle.fluid.layer_helper import LayerHelper
-from paddle.fluid.layers.shaping import topk
+from paddle.fluid.layers.nn.shaping import topk
 from paddle.fluid.program.variable import Variable
 
 __all__ = ["accuracy", "auc"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Convolutions and poolings of any number of dimensions; `image` and `volumes` name them."""
+"""Convolutions and poolings of images (batch, channels, height, width), and of volumes, with depth before height."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from paddle.fluid.initializer import Normal
 from paddle.fluid.layer_helper import LayerHelper
 from paddle.fluid.param_attr import ParamAttrLike
 from paddle.fluid.program.variable import Variable
+
+__all__ = ["conv2d", "conv2d_transpose", "conv3d", "conv3d_transpose", "pool2d", "pool3d"]
 
 Size = int | Sequence[int]
 
@@ -167,3 +169,11 @@ def _finished(
 ) -> Variable:
     out = helper.apply(op_type, {"Input": input, "Filter": filters}, attrs, "Output", input.dtype)
     return helper.append_activation(helper.append_bias_op(out, dim_start=1, dim_end=2))
+
+
+conv2d = Convolution("conv2d")
+conv2d_transpose = TransposedConvolution("conv2d_transpose")
+pool2d = Pooling("pool2d")
+conv3d = Convolution("conv3d")
+conv3d_transpose = TransposedConvolution("conv3d_transpose")
+pool3d = Pooling("pool3d")

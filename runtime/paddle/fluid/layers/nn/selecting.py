@@ -1,32 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Elements chosen, counted off, taken apart or hashed; sparse rows as arrays; products of pairs and their losses."""
+"""Elements chosen, taken apart or hashed; sparse rows as arrays; products of pairs."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy.typing as npt
-
 from paddle.fluid.errors import FluidError
 from paddle.fluid.layer_helper import LayerHelper
-from paddle.fluid.layers.arithmetic import elementwise_add, elementwise_div, elementwise_mul, mean, scale
-from paddle.fluid.layers.creation import cast, fill_constant
-from paddle.fluid.layers.reductions import reduce_sum
+from paddle.fluid.layers.tensor import fill_constant
 from paddle.fluid.param_attr import ParamAttrLike
 from paddle.fluid.program.variable import Variable
 from paddle.ops.base.dtypes import VarType
 
 __all__ = [
     "bilinear_tensor_product",
-    "diag",
-    "dice_loss",
     "get_tensor_from_selected_rows",
     "hash",
-    "kldiv_loss",
-    "linspace",
     "merge_selected_rows",
     "multiplex",
-    "range",
     "rank",
     "unstack",
     "where",
@@ -38,31 +29,9 @@ def where(condition: Variable) -> Variable:
     return LayerHelper("where").apply("where", {"Condition": condition}, dtype="int64", stop_gradient=True)
 
 
-def diag(diagonal: Variable) -> Variable:
-    """Return a matrix with a vector along its diagonal."""
-    return LayerHelper("diag").apply("diag", {"Diagonal": diagonal}, dtype=diagonal.dtype)
-
-
 def rank(input: Variable) -> Variable:
     """Return how many dimensions a variable has, int32 (1,)."""
     return fill_constant([1], "int32", len(input.shape))
-
-
-def range(
-    start: float | Variable, end: float | Variable, step: float | Variable, dtype: npt.DTypeLike
-) -> Variable:
-    """Return start, start + step, ... below end."""
-    names = {"Start": start, "End": end, "Step": step}
-    inputs = {slot: _number(value, dtype) for slot, value in names.items()}
-    return LayerHelper("range").apply("range", inputs, dtype=dtype, stop_gradient=True)
-
-
-def linspace(
-    start: float | Variable, stop: float | Variable, num: int | Variable, dtype: npt.DTypeLike
-) -> Variable:
-    """Return num numbers from start to stop, both among them."""
-    inputs = {"Start": _number(start, dtype), "Stop": _number(stop, dtype), "Num": _number(num, "int32")}
-    return LayerHelper("linspace").apply("linspace", inputs, dtype=dtype, stop_gradient=True)
 
 
 def multiplex(inputs: Sequence[Variable], index: Variable) -> Variable:
@@ -106,13 +75,6 @@ def get_tensor_from_selected_rows(x: Variable, name: str | None = None) -> Varia
     return helper.apply("get_tensor_from_selected_rows", {"X": x}, dtype=x.dtype)
 
 
-def kldiv_loss(x: Variable, target: Variable, reduction: str = "mean", name: str | None = None) -> Variable:
-    """Return target (ln target - x) of each element ("none"), or their mean, sum or batchmean."""
-    attrs = {"reduction": reduction}
-    helper = LayerHelper("kldiv_loss", name)
-    return helper.apply("kldiv_loss", {"X": x, "Target": target}, attrs, out="Loss", dtype=x.dtype)
-
-
 def bilinear_tensor_product(
     x: Variable,
     y: Variable,
@@ -130,26 +92,3 @@ def bilinear_tensor_product(
     if helper.bias_attr is not None:
         inputs["Bias"] = helper.create_parameter(helper.bias_attr, (1, size), x.dtype, is_bias=True)
     return helper.append_activation(helper.apply("bilinear_tensor_product", inputs, dtype=x.dtype))
-
-
-def dice_loss(input: Variable, label: Variable, epsilon: float = 1e-5) -> Variable:
-    """Return the mean over the batch of 1 - 2 |input · label| / (|input| + |label| + epsilon).
-
-    Args:
-        input: (N, ..., classes) chances.
-        label: (N, ..., 1) classes.
-        epsilon: keeps empty images from dividing by zero.
-    """
-    flat = LayerHelper("dice_loss").apply(
-        "one_hot", {"X": label}, {"depth": input.shape[-1]}, dtype="float32", stop_gradient=True
-    )
-    dims = [at for at, _ in enumerate(input.shape) if at]
-    shared = reduce_sum(elementwise_mul(input, flat), dim=dims)
-    total = elementwise_add(reduce_sum(input, dim=dims), reduce_sum(flat, dim=dims))
-    return mean(scale(elementwise_div(scale(shared, 2.0), scale(total, bias=epsilon)), scale=-1.0, bias=1.0))
-
-
-def _number(value: float | Variable, dtype: npt.DTypeLike) -> Variable:
-    if isinstance(value, Variable):
-        return value if value.dtype == dtype else cast(value, dtype)
-    return fill_constant([1], dtype, value)

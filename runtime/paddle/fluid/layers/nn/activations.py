@@ -1,78 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions of single elements, and softmax."""
+"""Activations that have numbers or parameters of their own, and softmax."""
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from paddle.fluid.initializer import Constant
 from paddle.fluid.layer_helper import LayerHelper
+from paddle.fluid.layers.ops import function
 from paddle.fluid.param_attr import ParamAttrLike
 from paddle.fluid.program.variable import Variable
 
 __all__ = [
-    "abs",
     "brelu",
-    "ceil",
     "elu",
-    "exp",
-    "floor",
     "hard_sigmoid",
     "leaky_relu",
     "log",
-    "logsigmoid",
     "maxout",
     "pow",
     "prelu",
-    "reciprocal",
     "relu",
     "relu6",
-    "round",
-    "sigmoid",
+    "selu",
     "sign",
     "soft_relu",
     "softmax",
-    "softplus",
-    "softsign",
-    "sqrt",
-    "square",
     "stanh",
     "swish",
-    "tanh",
 ]
 
-
-class _Function(Protocol):
-    def __call__(self, x: Variable, name: str | None = None) -> Variable: ...
-
-
-def function(op_type: str) -> _Function:
-    """Return the layer of an operator without attributes."""
-
-    def layer(x: Variable, name: str | None = None) -> Variable:
-        return LayerHelper(op_type, name).apply(op_type, {"X": x}, dtype=x.dtype)
-
-    layer.__name__ = layer.__qualname__ = op_type
-    layer.__doc__ = f"Return {op_type} of each element."
-    return layer
-
-
-abs = function("abs")
-ceil = function("ceil")
-exp = function("exp")
-floor = function("floor")
 log = function("log")
-logsigmoid = function("logsigmoid")
-reciprocal = function("reciprocal")
 relu = function("relu")
-round = function("round")
-sigmoid = function("sigmoid")
 sign = function("sign")
-softplus = function("softplus")
-softsign = function("softsign")
-sqrt = function("sqrt")
-square = function("square")
-tanh = function("tanh")
 
 
 def softmax(input: Variable, use_cudnn: bool = False, name: str | None = None, axis: int = -1) -> Variable:
@@ -143,3 +101,11 @@ def prelu(x: Variable, mode: str, param_attr: ParamAttrLike = None, name: str | 
     initial = Constant(0.25)
     alpha = helper.create_parameter(helper.param_attr or True, from_shape[mode], x.dtype, False, initial)
     return helper.apply("prelu", {"X": x, "Alpha": alpha}, {"mode": mode}, dtype=x.dtype)
+
+
+def selu(
+    x: Variable, scale: float | None = None, alpha: float | None = None, name: str | None = None
+) -> Variable:
+    """Return scale x, or scale alpha (e^x - 1) below zero; None: the numbers that keep mean and variance."""
+    attrs = {"scale": scale, "alpha": alpha}
+    return LayerHelper("selu", name).apply("selu", {"X": x}, attrs, dtype=x.dtype)

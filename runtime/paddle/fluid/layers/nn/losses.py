@@ -1,16 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Costs, one number a row unless said otherwise."""
+"""Costs, one number a row unless said otherwise, and smoothed labels."""
 
 from __future__ import annotations
 
+import numpy.typing as npt
+
 from paddle.fluid.layer_helper import LayerHelper
+from paddle.fluid.layers.nn.arithmetic import elementwise_add, elementwise_div, elementwise_mul, mean, scale
+from paddle.fluid.layers.nn.reductions import reduce_sum
 from paddle.fluid.program.variable import Variable
 
 __all__ = [
+    "bpr_loss",
     "cross_entropy",
+    "dice_loss",
     "hinge_loss",
     "huber_loss",
+    "kldiv_loss",
+    "label_smooth",
     "log_loss",
+    "margin_rank_loss",
     "rank_loss",
     "sigmoid_cross_entropy_with_logits",
     "smooth_l1",
@@ -126,3 +135,54 @@ def hinge_loss(input: Variable, label: Variable) -> Variable:
 def rank_loss(label: Variable, left: Variable, right: Variable, name: str | None = None) -> Variable:
     """Return the cross entropy of sigmoid(left − right) and the label."""
     return LayerHelper("rank_loss", name).apply("rank_loss", {"Label": label, "Left": left, "Right": right})
+
+
+def margin_rank_loss(
+    label: Variable, left: Variable, right: Variable, margin: float = 0.1, name: str | None = None
+) -> Variable:
+    """Return max(0, -label (left - right) + margin)."""
+    helper = LayerHelper("margin_rank_loss", name)
+    inputs = {"Label": label, "X1": left, "X2": right}
+    return helper.apply("margin_rank_loss", inputs, {"margin": margin}, dtype=left.dtype)
+
+
+def bpr_loss(input: Variable, label: Variable, name: str | None = None) -> Variable:
+    """Return the mean of -ln sigmoid(x[label] - x[j]) over all other classes j, (rows, 1)."""
+    inputs = {"X": input, "Label": label}
+    return LayerHelper("bpr_loss", name).apply("bpr_loss", inputs, out="Y", dtype=input.dtype)
+
+
+def label_smooth(
+    label: Variable,
+    prior_dist: Variable | None = None,
+    epsilon: float = 0.1,
+    dtype: npt.DTypeLike = "float32",
+    name: str | None = None,
+) -> Variable:
+    """Return (1 - epsilon) label + epsilon prior_dist, or epsilon / classes without one."""
+    inputs = {"X": label} if prior_dist is None else {"X": label, "PriorDist": prior_dist}
+    return LayerHelper("label_smooth", name).apply("label_smooth", inputs, {"epsilon": epsilon}, dtype=dtype)
+
+
+def kldiv_loss(x: Variable, target: Variable, reduction: str = "mean", name: str | None = None) -> Variable:
+    """Return target (ln target - x) of each element ("none"), or their mean, sum or batchmean."""
+    attrs = {"reduction": reduction}
+    helper = LayerHelper("kldiv_loss", name)
+    return helper.apply("kldiv_loss", {"X": x, "Target": target}, attrs, out="Loss", dtype=x.dtype)
+
+
+def dice_loss(input: Variable, label: Variable, epsilon: float = 1e-5) -> Variable:
+    """Return the mean over the batch of 1 - 2 |input · label| / (|input| + |label| + epsilon).
+
+    Args:
+        input: (N, ..., classes) chances.
+        label: (N, ..., 1) classes.
+        epsilon: keeps empty images from dividing by zero.
+    """
+    flat = LayerHelper("dice_loss").apply(
+        "one_hot", {"X": label}, {"depth": input.shape[-1]}, dtype="float32", stop_gradient=True
+    )
+    dims = [at for at, _ in enumerate(input.shape) if at]
+    shared = reduce_sum(elementwise_mul(input, flat), dim=dims)
+    total = elementwise_add(reduce_sum(input, dim=dims), reduce_sum(flat, dim=dims))
+    return mean(scale(elementwise_div(scale(shared, 2.0), scale(total, bias=epsilon)), scale=-1.0, bias=1.0))

@@ -10,9 +10,6 @@ from paddle.fluid.layer_helper import LayerHelper
 from paddle.fluid.program.variable import Variable
 
 __all__ = [
-    "argmax",
-    "argmin",
-    "concat",
     "crop",
     "expand",
     "flatten",
@@ -20,6 +17,7 @@ __all__ = [
     "pad",
     "reshape",
     "scatter",
+    "shape",
     "slice",
     "split",
     "squeeze",
@@ -74,12 +72,6 @@ def unsqueeze(input: Variable, axes: Sequence[int], name: str | None = None) -> 
 def flatten(x: Variable, axis: int = 1, name: str | None = None) -> Variable:
     """Return x as a matrix whose rows are its first `axis` dimensions."""
     return _with_shape(LayerHelper("flatten", name), "flatten2", x, {"axis": axis})
-
-
-def concat(input: Sequence[Variable], axis: int = 0, name: str | None = None) -> Variable:
-    """Return variables joined along an axis."""
-    inputs = [input] if isinstance(input, Variable) else list(input)
-    return LayerHelper("concat", name).apply("concat", {"X": inputs}, {"axis": axis}, dtype=inputs[0].dtype)
 
 
 def split(
@@ -161,11 +153,6 @@ def topk(input: Variable, k: int, name: str | None = None) -> tuple[Variable, Va
     return values, places
 
 
-def argmax(x: Variable, axis: int = 0) -> Variable:
-    """Return where the greatest values are along an axis, int64."""
-    return LayerHelper("arg_max").apply("arg_max", {"X": x}, {"axis": axis})
-
-
-def argmin(x: Variable, axis: int = 0) -> Variable:
-    """Return where the least values are along an axis, int64."""
-    return LayerHelper("arg_min").apply("arg_min", {"X": x}, {"axis": axis})
+def shape(input: Variable) -> Variable:
+    """Return the sizes of a variable, int32."""
+    return LayerHelper("shape").apply("shape", {"Input": input}, dtype="int32", stop_gradient=True)

@@ -7,18 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from paddle.fluid.layer_helper import LayerHelper
-from paddle.fluid.layers.sequences import sequence_erase
+from paddle.fluid.layers.nn.sequences import sequence_erase
 from paddle.fluid.program.variable import Variable
 
-__all__ = [
-    "beam_search",
-    "beam_search_decode",
-    "chunk_eval",
-    "edit_distance",
-    "is_empty",
-    "lod_rank_table",
-    "max_sequence_len",
-]
+__all__ = ["beam_search", "beam_search_decode", "chunk_eval", "edit_distance"]
 
 
 def beam_search(
@@ -122,25 +114,3 @@ def chunk_eval(
         },
     )
     return (*rates, *counts)
-
-
-def is_empty(x: Variable, cond: Variable | None = None) -> Variable:
-    """Return whether x has no elements, in `cond` if that is given."""
-    helper = LayerHelper("is_empty")
-    out = helper.create_variable_for_type_inference("bool", stop_gradient=True) if cond is None else cond
-    helper.append_op("is_empty", {"X": x}, {"Out": out})
-    return out
-
-
-def lod_rank_table(x: Variable, level: int = 0) -> Variable:
-    """Return the sequences of a level of x, longest first."""
-    out = LayerHelper("lod_rank_table").apply("lod_rank_table", {"X": x}, {"level": level}, dtype="int64")
-    out.stop_gradient = True
-    return out
-
-
-def max_sequence_len(rank_table: Variable) -> Variable:
-    """Return the length of the longest sequence of a rank table."""
-    out = LayerHelper("max_sequence_len").apply("max_sequence_len", {"RankTable": rank_table}, dtype="int64")
-    out.stop_gradient = True
-    return out

@@ -9,8 +9,8 @@ import numpy.typing as npt
 
 from paddle.fluid.errors import FluidError
 from paddle.fluid.layer_helper import LayerHelper
-from paddle.fluid.layers.dense import fc
-from paddle.fluid.layers.shaping import concat
+from paddle.fluid.layers.nn.projections import fc
+from paddle.fluid.layers.tensor import concat
 from paddle.fluid.param_attr import ParamAttrLike
 from paddle.fluid.program.variable import Variable
 

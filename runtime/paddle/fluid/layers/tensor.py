@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Variables made of nothing: constants, random numbers, counters, copies."""
+"""Variables made of nothing or put together: constants, parameters, copies, ranges, sums, order."""
 
 from __future__ import annotations
 
@@ -16,17 +16,26 @@ from paddle.graph import unique_name
 from paddle.ops.base.dtypes import VarType
 
 __all__ = [
+    "argmax",
+    "argmin",
+    "argsort",
     "assign",
-    "autoincreased_step_counter",
     "cast",
+    "concat",
     "create_global_var",
     "create_parameter",
     "create_tensor",
+    "diag",
     "fill_constant",
     "fill_constant_batch_size_like",
-    "gaussian_random",
+    "has_inf",
+    "has_nan",
+    "isfinite",
+    "linspace",
     "ones",
-    "uniform_random",
+    "range",
+    "reverse",
+    "sums",
     "zeros",
     "zeros_like",
 ]
@@ -129,42 +138,6 @@ def zeros_like(x: Variable, out: Variable | None = None) -> Variable:
     return out
 
 
-def uniform_random(
-    shape: Sequence[int],
-    dtype: npt.DTypeLike = "float32",
-    min: float = -1.0,
-    max: float = 1.0,
-    seed: int = 0,
-) -> Variable:
-    """Return numbers uniform in [min, max), others in each step."""
-    attrs = {
-        "shape": tuple(shape),
-        "dtype": VarType.of(dtype),
-        "min": float(min),
-        "max": float(max),
-        "seed": seed,
-    }
-    return LayerHelper("uniform_random").apply("uniform_random", {}, attrs, dtype=dtype)
-
-
-def gaussian_random(
-    shape: Sequence[int],
-    mean: float = 0.0,
-    std: float = 1.0,
-    seed: int = 0,
-    dtype: npt.DTypeLike = "float32",
-) -> Variable:
-    """Return normal numbers, others in each step."""
-    attrs = {
-        "shape": tuple(shape),
-        "dtype": VarType.of(dtype),
-        "mean": float(mean),
-        "std": float(std),
-        "seed": seed,
-    }
-    return LayerHelper("gaussian_random").apply("gaussian_random", {}, attrs, dtype=dtype)
-
-
 def cast(x: Variable, dtype: npt.DTypeLike) -> Variable:
     """Return x in another dtype."""
     helper = LayerHelper("cast")
@@ -188,15 +161,85 @@ def assign(input: Variable | npt.NDArray[np.generic], output: Variable | None = 
     return output
 
 
-def autoincreased_step_counter(counter_name: str | None = None, begin: int = 1, step: int = 1) -> Variable:
-    """Return an int64 counter that each run begins by increasing; `begin` in the first run."""
-    helper = LayerHelper("global_step_counter")
-    name = counter_name or "@STEP_COUNTER@"
-    block = helper.main_program.global_block()
-    known = block.has_var(name)
-    counter = helper.create_global_variable(name, (1,), "int64", persistable=True)
-    if not known:
-        helper.set_variable_initializer(counter, Constant(begin - 1, force_cpu=True))
-        block._prepend_op("increment", {"X": counter}, {"Out": counter}, {"step": float(step)})
-        counter.stop_gradient = True
-    return counter
+def sums(input: Variable | Sequence[Variable], out: Variable | None = None) -> Variable:
+    """Return the sum of several variables, in `out` if that is given."""
+    helper = LayerHelper("sum")
+    inputs = [input] if isinstance(input, Variable) else list(input)
+    if out is None:
+        return helper.apply("sum", {"X": inputs}, dtype=inputs[0].dtype)
+    helper.append_op("sum", {"X": inputs}, {"Out": out})
+    return out
+
+
+def concat(input: Sequence[Variable], axis: int = 0, name: str | None = None) -> Variable:
+    """Return variables joined along an axis."""
+    inputs = [input] if isinstance(input, Variable) else list(input)
+    return LayerHelper("concat", name).apply("concat", {"X": inputs}, {"axis": axis}, dtype=inputs[0].dtype)
+
+
+def argmax(x: Variable, axis: int = 0) -> Variable:
+    """Return where the greatest values are along an axis, int64."""
+    return LayerHelper("arg_max").apply("arg_max", {"X": x}, {"axis": axis})
+
+
+def argmin(x: Variable, axis: int = 0) -> Variable:
+    """Return where the least values are along an axis, int64."""
+    return LayerHelper("arg_min").apply("arg_min", {"X": x}, {"axis": axis})
+
+
+def argsort(input: Variable, axis: int = -1, name: str | None = None) -> tuple[Variable, Variable]:
+    """Return the values in ascending order along an axis, and where each was."""
+    helper = LayerHelper("argsort", name)
+    out = helper.create_variable_for_type_inference(input.dtype, stop_gradient=True)
+    places = helper.create_variable_for_type_inference("int64", stop_gradient=True)
+    helper.append_op("argsort", {"X": input}, {"Out": out, "Indices": places}, {"axis": axis})
+    return out, places
+
+
+def reverse(x: Variable, axis: int | Sequence[int]) -> Variable:
+    """Turn x round along one or several axes."""
+    axes = (axis,) if isinstance(axis, int) else tuple(axis)
+    return LayerHelper("reverse").apply("reverse", {"X": x}, {"axis": axes}, dtype=x.dtype)
+
+
+def isfinite(x: Variable) -> Variable:
+    """Return whether all values are finite, (1,) bool."""
+    return LayerHelper("isfinite").apply("isfinite", {"X": x}, dtype="bool")
+
+
+def has_inf(x: Variable) -> Variable:
+    """Return whether any value is infinite, (1,) bool."""
+    return LayerHelper("isinf").apply("isinf", {"X": x}, dtype="bool")
+
+
+def has_nan(x: Variable) -> Variable:
+    """Return whether any value is no number, (1,) bool."""
+    return LayerHelper("isnan").apply("isnan", {"X": x}, dtype="bool")
+
+
+def diag(diagonal: Variable) -> Variable:
+    """Return a matrix with a vector along its diagonal."""
+    return LayerHelper("diag").apply("diag", {"Diagonal": diagonal}, dtype=diagonal.dtype)
+
+
+def range(
+    start: float | Variable, end: float | Variable, step: float | Variable, dtype: npt.DTypeLike
+) -> Variable:
+    """Return start, start + step, ... below end."""
+    names = {"Start": start, "End": end, "Step": step}
+    inputs = {slot: _number(value, dtype) for slot, value in names.items()}
+    return LayerHelper("range").apply("range", inputs, dtype=dtype, stop_gradient=True)
+
+
+def linspace(
+    start: float | Variable, stop: float | Variable, num: int | Variable, dtype: npt.DTypeLike
+) -> Variable:
+    """Return num numbers from start to stop, both among them."""
+    inputs = {"Start": _number(start, dtype), "Stop": _number(stop, dtype), "Num": _number(num, "int32")}
+    return LayerHelper("linspace").apply("linspace", inputs, dtype=dtype, stop_gradient=True)
+
+
+def _number(value: float | Variable, dtype: npt.DTypeLike) -> Variable:
+    if isinstance(value, Variable):
+        return value if value.dtype == dtype else cast(value, dtype)
+    return fill_constant([1], dtype, value)

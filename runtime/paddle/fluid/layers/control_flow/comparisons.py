@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Comparisons and logic of elements, and increment."""
+"""Comparisons, whether a value is empty, and counting: what loops and branches decide by."""
 
 from __future__ import annotations
 
@@ -13,12 +13,9 @@ __all__ = [
     "greater_equal",
     "greater_than",
     "increment",
+    "is_empty",
     "less_equal",
     "less_than",
-    "logical_and",
-    "logical_not",
-    "logical_or",
-    "logical_xor",
     "not_equal",
 ]
 
@@ -29,29 +26,14 @@ class _Comparison(Protocol):
     ) -> Variable: ...
 
 
-class _Logic(Protocol):
-    def __call__(
-        self, x: Variable, y: Variable, out: Variable | None = None, name: str | None = None
-    ) -> Variable: ...
-
-
 def _comparison(op_type: str) -> _Comparison:
     def layer(
         x: Variable, y: Variable, force_cpu: bool | None = None, cond: Variable | None = None
     ) -> Variable:
-        return _into(op_type, {"X": x, "Y": y}, cond, {"force_cpu": force_cpu})
+        return truth_of(op_type, {"X": x, "Y": y}, cond, {"force_cpu": force_cpu})
 
     layer.__name__ = layer.__qualname__ = op_type
     layer.__doc__ = f"Return whether x is {op_type} y, a bool an element, in `cond` if that is given."
-    return layer
-
-
-def _logic(op_type: str) -> _Logic:
-    def layer(x: Variable, y: Variable, out: Variable | None = None, name: str | None = None) -> Variable:
-        return _into(op_type, {"X": x, "Y": y}, out, {}, name)
-
-    layer.__name__ = layer.__qualname__ = op_type
-    layer.__doc__ = f"Return {op_type} of two bools an element, in `out` if that is given."
     return layer
 
 
@@ -61,14 +43,6 @@ greater_than = _comparison("greater_than")
 greater_equal = _comparison("greater_equal")
 equal = _comparison("equal")
 not_equal = _comparison("not_equal")
-logical_and = _logic("logical_and")
-logical_or = _logic("logical_or")
-logical_xor = _logic("logical_xor")
-
-
-def logical_not(x: Variable, out: Variable | None = None, name: str | None = None) -> Variable:
-    """Return the opposite of each bool, in `out` if that is given."""
-    return _into("logical_not", {"X": x}, out, {}, name)
 
 
 def increment(x: Variable, value: float = 1.0, in_place: bool = True) -> Variable:
@@ -79,16 +53,25 @@ def increment(x: Variable, value: float = 1.0, in_place: bool = True) -> Variabl
     return out
 
 
-def _into(
+def truth_of(
     op_type: str,
     inputs: dict[str, Variable],
     out: Variable | None,
     attrs: dict[str, object],
     name: str | None = None,
 ) -> Variable:
+    """Return what an operator says of each element, a bool, in `out` if that is given."""
     helper = LayerHelper(op_type, name)
     if out is None:
         out = helper.create_variable_for_type_inference("bool")
     out.stop_gradient = True
     helper.append_op(op_type, inputs, {"Out": out}, attrs)
+    return out
+
+
+def is_empty(x: Variable, cond: Variable | None = None) -> Variable:
+    """Return whether x has no elements, in `cond` if that is given."""
+    helper = LayerHelper("is_empty")
+    out = helper.create_variable_for_type_inference("bool", stop_gradient=True) if cond is None else cond
+    helper.append_op("is_empty", {"X": x}, {"Out": out})
     return out

@@ -1,15 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sums, products and other arithmetic of whole variables."""
+"""Arithmetic and logic of whole variables: element by element, products, means; a counter of steps."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Protocol
 
+from paddle.fluid.initializer import Constant
 from paddle.fluid.layer_helper import LayerHelper
+from paddle.fluid.layers.control_flow.comparisons import truth_of
+from paddle.fluid.layers.tensor import sums
 from paddle.fluid.program.variable import Variable
 
 __all__ = [
+    "autoincreased_step_counter",
     "clip",
     "clip_by_norm",
     "cos_sim",
@@ -22,12 +26,15 @@ __all__ = [
     "elementwise_mul",
     "elementwise_pow",
     "elementwise_sub",
+    "logical_and",
+    "logical_not",
+    "logical_or",
+    "logical_xor",
     "matmul",
     "mean",
     "mul",
     "scale",
     "sum",
-    "sums",
 ]
 
 
@@ -104,16 +111,6 @@ def scale(
     return helper.append_activation(helper.apply("scale", {"X": x}, attrs, dtype=x.dtype))
 
 
-def sums(input: Variable | Sequence[Variable], out: Variable | None = None) -> Variable:
-    """Return the sum of several variables, in `out` if that is given."""
-    helper = LayerHelper("sum")
-    inputs = [input] if isinstance(input, Variable) else list(input)
-    if out is None:
-        return helper.apply("sum", {"X": inputs}, dtype=inputs[0].dtype)
-    helper.append_op("sum", {"X": inputs}, {"Out": out})
-    return out
-
-
 def sum(x: Variable | Sequence[Variable]) -> Variable:
     """Return the sum of several variables."""
     return sums(x)
@@ -135,3 +132,42 @@ def cos_sim(X: Variable, Y: Variable) -> Variable:
     out, x_norm, y_norm = (helper.create_variable_for_type_inference(X.dtype) for _ in range(3))
     helper.append_op("cos_sim", {"X": X, "Y": Y}, {"Out": out, "XNorm": x_norm, "YNorm": y_norm})
     return out
+
+
+class _Logic(Protocol):
+    def __call__(
+        self, x: Variable, y: Variable, out: Variable | None = None, name: str | None = None
+    ) -> Variable: ...
+
+
+def _logic(op_type: str) -> _Logic:
+    def layer(x: Variable, y: Variable, out: Variable | None = None, name: str | None = None) -> Variable:
+        return truth_of(op_type, {"X": x, "Y": y}, out, {}, name)
+
+    layer.__name__ = layer.__qualname__ = op_type
+    layer.__doc__ = f"Return {op_type} of two bools an element, in `out` if that is given."
+    return layer
+
+
+logical_and = _logic("logical_and")
+logical_or = _logic("logical_or")
+logical_xor = _logic("logical_xor")
+
+
+def logical_not(x: Variable, out: Variable | None = None, name: str | None = None) -> Variable:
+    """Return the opposite of each bool, in `out` if that is given."""
+    return truth_of("logical_not", {"X": x}, out, {}, name)
+
+
+def autoincreased_step_counter(counter_name: str | None = None, begin: int = 1, step: int = 1) -> Variable:
+    """Return an int64 counter that each run begins by increasing; `begin` in the first run."""
+    helper = LayerHelper("global_step_counter")
+    name = counter_name or "@STEP_COUNTER@"
+    block = helper.main_program.global_block()
+    known = block.has_var(name)
+    counter = helper.create_global_variable(name, (1,), "int64", persistable=True)
+    if not known:
+        helper.set_variable_initializer(counter, Constant(begin - 1, force_cpu=True))
+        block._prepend_op("increment", {"X": counter}, {"Out": counter}, {"step": float(step)})
+        counter.stop_gradient = True
+    return counter

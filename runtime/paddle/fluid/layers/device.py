@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""get_places: the devices that a program may run over."""
+
+from __future__ import annotations
+
+from paddle.fluid.errors import FluidTypeError
+from paddle.fluid.run.places import Place, cpu_places, cuda_places, is_compiled_with_cuda
+
+__all__ = ["get_places"]
+
+
+def get_places(device_count: int | None = None, device_type: str | None = None) -> list[Place]:
+    """Return places, such as `CompiledProgram.with_data_parallel` takes.
+
+    Args:
+        device_count: the first so many; None: all selected GPUs, or CPU_NUM places of the processor.
+        device_type: "CPU" or "CUDA" in any case; None: GPUs if there are any.
+
+    Raises:
+        FluidTypeError: the type is another.
+        FluidError: CPU_NUM is no positive number.
+    """
+    kind = ("CUDA" if is_compiled_with_cuda() else "CPU") if device_type is None else device_type.upper()
+    if kind == "CPU":
+        return list(cpu_places(device_count))
+    if kind != "CUDA":
+        raise FluidTypeError(f"get_places: expected device_type CPU or CUDA, got {device_type!r}")
+    return list(cuda_places()[:device_count])
