@@ -76,6 +76,9 @@ FRAGMENTS: Mapping[str, str] = {
     "paddle.ops.math.sum": "an operator, which the registry finds",
     "paddle.optim.clip": "user scripts clip gradients by norms before they push them",
     "paddle.optim.row_step": "parameter servers step the rows of their tables by it too",
+    "paddle.pserver.reader.viewing": "one side of a protocol, whose other side is server.reader_snapshots",
+    "paddle.pserver.sparse.warming": "Fluid's growing tables and the tests compile with it too",
+    "paddle.pserver.wire.reused_memory": "a pool for anybody's arrays: nothing in it knows of streams",
     "launcher.text.merged_lines": "a merge by time: no file and no thread, which its user has",
 }
 """Module, dotted -> why it stands alone although only one other imports it and it has fewer than 70 lines."""

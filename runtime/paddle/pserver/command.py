@@ -23,15 +23,14 @@ from paddle.errors import ConfigError, PaddleError, PortBusy, PserverError
 from paddle.flags import MAX_PORT, PSERVER_FLAGS, parse_arguments, read_flags
 from paddle.pserver.client.links import Links
 from paddle.pserver.durable.process_state import Identity, Revival
-from paddle.pserver.guarded import guarded
-from paddle.pserver.recovery import Safety
+from paddle.pserver.recovery import Safety, guarded
 from paddle.pserver.server.options import EngineOptions
 from paddle.pserver.server.port import Port
 from paddle.pserver.server.sync import PushCount
 from paddle.pserver.transports.local_door import open_door
 from paddle.pserver.transports.stream_door import open_stream_door
 from paddle.pserver.transports.zmq_door import Router
-from paddle.pserver.wire.adaptive_wait import Patience
+from paddle.pserver.wire.adaptive_wait import AdaptiveWait
 from paddle.pserver.wire.address import bind_addresses, owner_of, published
 from paddle.pserver.wire.keys import Context, WireKeys
 from paddle.pserver.wire.message import Message, Verb
@@ -220,7 +219,7 @@ class Server:
         if again:
             addresses = options.addresses * count
             return [
-                (address, Router(self._context, address, port, Patience(self._spin_s)))
+                (address, Router(self._context, address, port, AdaptiveWait(self._spin_s)))
                 for address, port in zip(addresses, again, strict=True)
             ]
         for attempt in range(options.tries + 1):
@@ -232,7 +231,9 @@ class Server:
                 for number in range(count):
                     for address in options.addresses:
                         at = base + number if base else 0
-                        routers.append((address, Router(self._context, address, at, Patience(self._spin_s))))
+                        routers.append(
+                            (address, Router(self._context, address, at, AdaptiveWait(self._spin_s)))
+                        )
             except PaddleError as error:
                 for _, router in routers:
                     router.close()

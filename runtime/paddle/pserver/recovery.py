@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keeps the state of one engine: for its next process in memory, for the next job in checkpoints.
+"""The engines of one process, and who keeps the state of each: in memory for its next process, in checkpoints.
 
-Both copy in the engine's thread, a little at a time; what was copied is written elsewhere. The share of the
+Both are copied in the engine's thread, a little at a time; what was copied is written elsewhere. The share of the
 thread's time that this takes while trainers keep it busy is bounded; while nobody asks for anything it is all of it.
 """
 
@@ -11,8 +11,8 @@ import logging
 import math
 import re
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +25,9 @@ from paddle.pserver.durable.checkpoint.loading import load
 from paddle.pserver.durable.checkpoint.manifest import Manifest
 from paddle.pserver.durable.checkpoint.periodic import Periodic
 from paddle.pserver.durable.memory_copy import Kept
+from paddle.pserver.durable.process_state import Revival
 from paddle.pserver.server.engine import Engine
+from paddle.pserver.server.options import EngineOptions
 from paddle.pserver.store.observer import Elements
 from paddle.pserver.store.store import Store
 from paddle.pserver.transports.local_wire import IN_PLACE
@@ -131,7 +133,7 @@ class Safekeeper:
             is_free = self._periodic is None or not self._periodic.is_copying
             self._kept.record(message, self._engine, copy=self._copy_soon, may_copy=is_free)
             self._copy_soon = self._copy_soon and not (self._engine.is_quiet and is_free)
-        if self._periodic is not None and self._engine.is_quiet and self._periodic.is_due:
+        if self._periodic is not None and self._engine.is_quiet and self._periodic.fall_due():
             if self._kept is not None:
                 self._kept.give_way()
             self._periodic.begin(self._engine.facts())
@@ -241,3 +243,45 @@ def _parts_for(found: Checkpoint, configuration: Configuration) -> list[Manifest
         ):
             return [mine]
     return list(found.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Guarded:
+    """An engine and who keeps its state."""
+
+    engine: Engine
+    keeper: Safekeeper | None
+
+    def close(self) -> None:
+        """End what the keeper has under way."""
+        if self.keeper is not None:
+            self.keeper.close()
+
+
+def guarded(
+    options: EngineOptions, safety: Safety, stamps: Sequence[int], revival: Revival | None
+) -> list[Guarded]:
+    """Make one engine for each stamp.
+
+    Raises:
+        PaddleError: an earlier process did not leave what is needed.
+    """
+    found = []
+    for number, stamp in enumerate(stamps):
+        own = safety if revival is None else replace(safety, state=revival.folder_of(number))
+        if own.state is None and own.checkpoints is None:
+            found.append(Guarded(Engine(options, stamp), None))
+            continue
+        keeper = Safekeeper(own)
+        engine = Engine(options, stamp, keeper=keeper)
+        started = time.monotonic()
+        version = keeper.recover(engine)
+        if version:
+            _log.info(
+                "parameterServer[%d]: took up the state of batch %d in %.2f s",
+                number,
+                version,
+                time.monotonic() - started,
+            )
+        found.append(Guarded(engine, keeper))
+    return found

@@ -131,7 +131,7 @@ class Conversation:
                 yield from self._repeat(server, lambda: peer.transfer.repeat(which))
         elif (message.session, message.request) == (self._own.session, self._own.request):
             if message.verb is Verb.WAITING:
-                self._is_told(server, message, now)
+                self._hear_wait(server, message, now)
                 return
             if message.verb is not Verb.VALUES:
                 self._accept(server, message)
@@ -198,7 +198,7 @@ class Conversation:
         for each in messages():
             yield Outgoing(server, each)
 
-    def _is_told(self, server: int, message: Message, now: float) -> None:
+    def _hear_wait(self, server: int, message: Message, now: float) -> None:
         """Take what a server says that it waits for."""
         peer, endpoint = self._peers[server], self._endpoints[server]
         peer.hears(now)

@@ -25,7 +25,7 @@ from paddle.pserver.wire.placement import RowShare, ServerShare, place
 Array = npt.NDArray[np.float32]
 
 
-class Piece(NamedTuple):
+class SlabPiece(NamedTuple):
     """Elements of a parameter that lie together in a chunk: `here` in the chunk, `there` in the parameter."""
 
     name: str
@@ -215,15 +215,15 @@ class Layout:
         return checked
 
 
-def _pieces_of(share: ServerShare) -> list[list[Piece]]:
+def _pieces_of(share: ServerShare) -> list[list[SlabPiece]]:
     """What each chunk of a server's slab is made of."""
-    pieces: list[list[Piece]] = [[] for _ in range(chunk_count(share.slab_size))]
+    pieces: list[list[SlabPiece]] = [[] for _ in range(chunk_count(share.slab_size))]
     for dense in share.dense:
         for start, stop, at in dense.runs():
             for number in range(start // CHUNK, chunk_count(stop)):
                 low, high = max(start, number * CHUNK), min(stop, (number + 1) * CHUNK)
                 here = slice(low - number * CHUNK, high - number * CHUNK)
                 pieces[number].append(
-                    Piece(dense.parameter.name, here, slice(at + low - start, at + high - start))
+                    SlabPiece(dense.parameter.name, here, slice(at + low - start, at + high - start))
                 )
     return pieces

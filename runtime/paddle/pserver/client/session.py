@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import atexit
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -23,7 +23,6 @@ from paddle.pserver.client.exchange import Exchange, Network
 from paddle.pserver.client.layout import Array, Layout
 from paddle.pserver.client.links import Links
 from paddle.pserver.client.push_pull import PushPull
-from paddle.pserver.client.rejoining import rejoin
 from paddle.pserver.client.tables import Tables
 from paddle.pserver.client.whole_slabs import WholeSlabs
 from paddle.pserver.client.within_node import SharedSlabs, WithinNode
@@ -308,3 +307,18 @@ class TrainerSession:
         self._layout, self._node = layout, WithinNode(layout, shared)
         self._slabs = WholeSlabs(self._exchange, self._network.endpoints, layout)
         self._step = PushPull(self._exchange, self._network, layout, self._node, self._slabs)
+
+
+def rejoin(exchange: Exchange, servers: Iterable[int]) -> int:
+    """Bring all servers to the same pass as far as this trainer is concerned; return how many passes are over.
+
+    The earlier process may have told one server of the end of a pass and not the next: those that are behind hear it
+    again, or the others would wait for it for ever.
+    """
+    replies = exchange.run({index: Message(Verb.PULL, extra=1) for index in servers})
+    passes = {index: reply.extra for index, reply in replies.items()}
+    behind = [index for index, number in passes.items() if number < max(passes.values())]
+    for verb in (Verb.START_PASS, Verb.FINISH_PASS):
+        if behind:
+            exchange.run({index: Message(verb) for index in behind})
+    return max(passes.values())

@@ -16,8 +16,7 @@ from paddle.errors import PaddleError
 from paddle.pserver.server.options import EngineOptions
 from paddle.pserver.server.readers import Readers
 from paddle.pserver.server.service import Desk, Service
-from paddle.pserver.server.session import Session, Sessions
-from paddle.pserver.server.session_facts import sessions_from_json, sessions_to_json
+from paddle.pserver.server.session import Session, Sessions, sessions_from_json, sessions_to_json
 from paddle.pserver.server.state_keeper import NOBODY, Keeper
 from paddle.pserver.server.sync import PushCount, Waiting
 from paddle.pserver.server.training import Training

@@ -22,9 +22,9 @@ from paddle.pserver.sparse.gradients import grouped, joined, plain
 from paddle.pserver.sparse.index import ABSENT, Index
 from paddle.pserver.sparse.mixing import SEGMENTS
 from paddle.pserver.sparse.slabs import Memory, Numbers, Slabs, map_memory
-from paddle.pserver.sparse.snapshot import Snapshot
+from paddle.pserver.sparse.snapshot import TableSnapshot
 from paddle.pserver.sparse.spec import TableSpec
-from paddle.pserver.sparse.steps import Moment, Rows, Steps, Sums
+from paddle.pserver.sparse.steps import DistinctRows, Moment, Steps, Sums
 from paddle.pserver.sparse.ticks import MAX_AGE, ages, new_tick, rejuvenated
 from paddle.pserver.sparse.waiting import WaitingRoom
 
@@ -61,7 +61,7 @@ class HashTable:
         self._index = Index()
         self._slabs = Slabs(spec.width, 1 + len(self._steps.states), spec.initial, allocate)
         self._waiting = WaitingRoom(spec.entry, spec.max_age)
-        self._snapshots: WeakSet[Snapshot] = WeakSet()
+        self._snapshots: WeakSet[TableSnapshot] = WeakSet()
 
     def __len__(self) -> int:
         return len(self._slabs)
@@ -102,7 +102,7 @@ class HashTable:
         first, order, starts = grouped(ids)
         distinct = ids[first]
         self._begin_batch()
-        rows = Rows(distinct, *self._get_or_make(distinct))
+        rows = DistinctRows(distinct, *self._get_or_make(distinct))
         keep = self._keep if self._snapshots else None
         self._steps.apply(self._slabs, rows, Sums(values, order, starts), self._moment(learning_rate), keep)
 
@@ -150,7 +150,7 @@ class HashTable:
             self._steps.decay(self._slabs, numbers, self._moment(learning_rate))
         self._caught_up = self.clock
 
-    def snapshot(self, since: int | None = None) -> Snapshot:
+    def snapshot(self, since: int | None = None) -> TableSnapshot:
         """Begin to copy the table as it is now; it may go on changing meanwhile.
 
         Several may be under way; one that nobody refers to any more is forgotten.
@@ -161,7 +161,7 @@ class HashTable:
         if since is not None and (since < self._caught_up or self.clock - since > MAX_AGE):
             since = None
         header = Header(self.clock, self._caught_up, self._waiting.content())
-        snapshot = Snapshot(self._index, self._slabs, header, since)
+        snapshot = TableSnapshot(self._index, self._slabs, header, since)
         self._snapshots.add(snapshot)
         return snapshot
 

@@ -37,7 +37,7 @@ class _Listed(NamedTuple):
     numbers: Numbers
 
 
-class Snapshot:
+class TableSnapshot:
     """The copy under way. `take` may be one other thread's; all else belongs to the thread that has the table.
 
     Attributes:

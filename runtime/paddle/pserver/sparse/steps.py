@@ -35,7 +35,7 @@ class Moment(NamedTuple):
     learning_rate: float
 
 
-class Rows(NamedTuple):
+class DistinctRows(NamedTuple):
     """Rows of a batch, none twice.
 
     Attributes:
@@ -48,9 +48,9 @@ class Rows(NamedTuple):
     numbers: Numbers
     fresh: Flags
 
-    def part(self, which: Flags | Ids | slice) -> Rows:
+    def part(self, which: Flags | Ids | slice) -> DistinctRows:
         """Return some of them."""
-        return Rows(self.ids[which], self.numbers[which], self.fresh[which])
+        return DistinctRows(self.ids[which], self.numbers[which], self.fresh[which])
 
 
 class Sums(NamedTuple):
@@ -72,7 +72,7 @@ class Steps:
         rows = _BLOCK_FLOATS // (parameter.shape[1] * (2 + len(self.states)))
         self.block = min(max(rows, 16), _BLOCK_ROWS)
 
-    def apply(self, slabs: Slabs, rows: Rows, sums: Sums, at: Moment, keep: Keep | None) -> None:
+    def apply(self, slabs: Slabs, rows: DistinctRows, sums: Sums, at: Moment, keep: Keep | None) -> None:
         """Change rows and their ticks; those that were there before are given to `keep` first."""
         if keep is not None:
             before = rows.part((rows.numbers != ABSENT) & ~rows.fresh)
@@ -95,7 +95,7 @@ class Steps:
             self._plain.decay(parts[0], owed, at.learning_rate)
             slabs.scatter(part, parts, ticks)
 
-    def _apply_plainly(self, slabs: Slabs, rows: Rows, sums: Sums, which: Ids, at: Moment) -> None:
+    def _apply_plainly(self, slabs: Slabs, rows: DistinctRows, sums: Sums, which: Ids, at: Moment) -> None:
         parts, ticks = slabs.room(len(which))
         slabs.begin(rows.numbers, rows.ids, rows.fresh, new_tick(at.clock), parts, ticks)
         g = np.empty(parts.shape[1:], np.float32)

@@ -3,15 +3,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
-from paddle.optim.spec import OptimizerSpec
+from paddle.optim.spec import OptimizerSpec, ParameterSpec, rate_of, rule_of
 from paddle.pserver.store.dense_threads import DenseThreads
+from paddle.pserver.store.double_buffer import DoubleBuffer
 from paddle.pserver.store.gradient import Slab
-from paddle.pserver.store.plain_descent import plain_parts
-from paddle.pserver.store.slabs import Slabs
 from paddle.pserver.wire import arrival
 from paddle.pserver.wire.arithmetic import Descent, descend, prepare
 from paddle.pserver.wire.message import Section
@@ -31,7 +32,7 @@ class DenseStep:
     """
 
     def __init__(
-        self, slabs: Slabs, parts: Sequence[DenseShare], optimizer: OptimizerSpec, cores: int | None
+        self, slabs: DoubleBuffer, parts: Sequence[DenseShare], optimizer: OptimizerSpec, cores: int | None
     ) -> None:
         """Load or compile what blocks of this size need.
 
@@ -90,3 +91,41 @@ class DenseStep:
                 return self.add(piece, [slab[piece] for slab in gradients], worker, look=True).is_finite
 
         return all(self._threads.run(add_piece, -(-size // _PIECE)))
+
+
+_RULES = ("momentum", "sgd")
+
+
+class PlainPart(NamedTuple):
+    """Elements `start` to `stop` of a slab, which all have one rate."""
+
+    start: int
+    stop: int
+
+
+def plain_parts(
+    shares: Sequence[DenseShare], optimizer: OptimizerSpec
+) -> list[tuple[PlainPart, Callable[[float], float]]] | None:
+    """Return the parts of a slab and what makes η of a step's learning rate; None if a rule does more.
+
+    Neighbours that are treated alike are one part: a hundred small parameters cost no more than one.
+    """
+    if optimizer.rule not in _RULES or not all(map(_is_plain, (share.parameter for share in shares))):
+        return None
+    parts: list[tuple[PlainPart, ParameterSpec]] = []
+    for share in shares:
+        alike = replace(share.parameter, name="-", shape=(1,))
+        if parts and parts[-1][1] == alike:
+            parts[-1] = (PlainPart(parts[-1][0].start, share.stop), alike)
+        else:
+            parts.append((PlainPart(share.start, share.stop), alike))
+    return [(part, _rate(optimizer, parameter)) for part, parameter in parts]
+
+
+def _rate(optimizer: OptimizerSpec, parameter: ParameterSpec) -> Callable[[float], float]:
+    rule = rule_of(optimizer)
+    return lambda learning_rate: rate_of(rule, optimizer, parameter, learning_rate)
+
+
+def _is_plain(parameter: ParameterSpec) -> bool:
+    return not (parameter.momentum or parameter.l1 or parameter.l2 or parameter.clip)

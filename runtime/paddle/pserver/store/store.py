@@ -22,9 +22,9 @@ from paddle.optim.learning_rate import LearningRate
 from paddle.optim.spec import OptimizerSpec, RowGradient
 from paddle.pserver.sparse.serving import ServedTable
 from paddle.pserver.store.dense_step import DenseStep
+from paddle.pserver.store.double_buffer import DoubleBuffer
 from paddle.pserver.store.gradient import Gradient, Slab, StrangeGradient
 from paddle.pserver.store.observer import UNWATCHED, Elements, Watch
-from paddle.pserver.store.slabs import Slabs
 from paddle.pserver.store.table import Table
 from paddle.pserver.wire.arithmetic import is_looked_at_once
 from paddle.pserver.wire.chunks import chunk_count, chunk_span, part_span
@@ -51,7 +51,7 @@ class Store:
         self.pass_version = 0
         self._watch: Watch = UNWATCHED
         self._rate = LearningRate(optimizer)
-        self._slabs = Slabs(share.slab_size)
+        self._slabs = DoubleBuffer(share.slab_size)
         self._step, self._step_samples = DenseStep(self._slabs, share.dense, optimizer, cores), 0
         self._updaters = [
             DenseUpdater(optimizer, part.parameter, part.stop - part.start) for part in share.dense

@@ -15,7 +15,7 @@ import zmq
 from zmq.utils.monitor import parse_monitor_message
 
 from paddle.errors import ConfigError, PortBusy
-from paddle.pserver.wire.adaptive_wait import Patience
+from paddle.pserver.wire.adaptive_wait import AdaptiveWait
 from paddle.pserver.wire.arithmetic import Findings
 from paddle.pserver.wire.chunk_wire import read_message
 from paddle.pserver.wire.keys import Context
@@ -26,7 +26,9 @@ from paddle.pserver.wire.poller import LINGER_MS, Doorbells, prepare
 class Router:
     """The server's end of one port. Used by one thread, except `wake`."""
 
-    def __init__(self, context: Context, address: str, port: int, patience: Patience | None = None) -> None:
+    def __init__(
+        self, context: Context, address: str, port: int, patience: AdaptiveWait | None = None
+    ) -> None:
         """Bind; port 0 takes a free one.
 
         Args:

@@ -28,7 +28,7 @@ class Poll(Protocol):
         """Return (descriptor, what happened) of those that something happened to."""
 
 
-class Patience:
+class AdaptiveWait:
     """What one thread learnt about its waits. Not thread-safe."""
 
     def __init__(self, spin_s: float | None = None, clock: Callable[[], float] = time.monotonic) -> None:

@@ -6,7 +6,7 @@ descriptor tells of news once. Whoever hears of them must take until nothing is 
 sending, since that may swallow them; so a socket stays rung until a `take` finds it empty.
 
 Waking a process takes longer than most small messages do. So whoever was answered within moments again and again
-looks for the next answer for moments before going to sleep: see `Patience`.
+looks for the next answer for moments before going to sleep: see `AdaptiveWait`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 import zmq
 
-from paddle.pserver.wire.adaptive_wait import Patience
+from paddle.pserver.wire.adaptive_wait import AdaptiveWait
 from paddle.pserver.wire.message import MAX_FRAME_BYTES
 
 LINGER_MS = 500
@@ -28,13 +28,13 @@ _QUEUE = 64
 class Doorbells:
     """Sockets of one thread, and which of them may have something to take. Not thread-safe."""
 
-    def __init__(self, patience: Patience | None = None) -> None:
+    def __init__(self, patience: AdaptiveWait | None = None) -> None:
         """Begin without any.
 
         Args:
             patience: decides when to look again and again; None: as it is best for the cores that there are.
         """
-        self._patience = Patience() if patience is None else patience
+        self._patience = AdaptiveWait() if patience is None else patience
         self._poll = select.poll()
         self._sockets: dict[int, Any] = {}
         self._rung: set[Any] = set()

@@ -205,7 +205,7 @@ class Trainer:
         for turn in ([i for i in missing if i], [i for i in missing if not i]):
             if turn:
                 yield {server: Transfer(Message(Verb.READY)) for server in turn}
-        # The process before may have told one server of the end of its pass, and not the next: see `rejoining`.
+        # The process before may have told one server of the end of its pass, and not the next: see `session.rejoin`.
         yield self._all(Message(Verb.PULL, extra=1))
         over = {server: reply.extra for server, reply in self.conversation.replies.items()}
         behind = [server for server, passes in over.items() if passes < max(over.values())]

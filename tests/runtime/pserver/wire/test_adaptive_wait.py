@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from paddle.pserver.wire.adaptive_wait import Patience
+from paddle.pserver.wire.adaptive_wait import AdaptiveWait
 
 SPIN_S = 1e-3
 NEWS = [(3, 1)]
@@ -36,7 +36,7 @@ class Peer:
             self.now += self.look_s
         return NEWS if self.now >= self.comes_at else []
 
-    def asked(self, patience: Patience, after_s: float, timeout_s: float = 1.0) -> tuple[bool, bool]:
+    def asked(self, patience: AdaptiveWait, after_s: float, timeout_s: float = 1.0) -> tuple[bool, bool]:
         """Wait once; return whether there was looking, and whether there was sleeping."""
         self.looks = self.sleeps = 0
         self.comes_at = self.now + after_s
@@ -44,9 +44,9 @@ class Peer:
         return self.looks > 0, self.sleeps > 0
 
 
-def experienced(peer: Peer) -> Patience:
+def experienced(peer: Peer) -> AdaptiveWait:
     """One who looks, since all waits were short."""
-    patience = Patience(SPIN_S, peer.clock)
+    patience = AdaptiveWait(SPIN_S, peer.clock)
     for _ in range(20):
         peer.asked(patience, SPIN_S / 2)
     return patience
@@ -54,7 +54,7 @@ def experienced(peer: Peer) -> Patience:
 
 def test_after_short_waits_news_are_looked_for_without_sleeping() -> None:
     peer = Peer()
-    patience = Patience(SPIN_S, peer.clock)
+    patience = AdaptiveWait(SPIN_S, peer.clock)
     assert [peer.asked(patience, SPIN_S / 2) for _ in range(2)] == [(False, True)] * 2
     patience = experienced(peer)
     assert [peer.asked(patience, SPIN_S / 2) for _ in range(5)] == [(True, False)] * 5
@@ -81,7 +81,7 @@ def test_looking_ends_when_somebody_else_takes_the_core() -> None:
 
 def test_where_looking_is_in_vain_again_and_again_there_is_hardly_any() -> None:
     peer = Peer(look_s=5e-6, is_shy=True)
-    patience = Patience(SPIN_S, peer.clock)
+    patience = AdaptiveWait(SPIN_S, peer.clock)
     looked = [peer.asked(patience, SPIN_S / 2)[0] for _ in range(2000)]
     assert 10 < sum(looked) < 40
     peer.is_shy = False
@@ -93,7 +93,7 @@ def test_where_looking_is_in_vain_again_and_again_there_is_hardly_any() -> None:
 @pytest.mark.parametrize("spin_s", [0.0, SPIN_S])
 def test_a_wait_without_news_ends_in_time(spin_s: float) -> None:
     peer = Peer()
-    patience = Patience(spin_s, peer.clock)
+    patience = AdaptiveWait(spin_s, peer.clock)
     for timeout_s in (0.0, 0.002, 2.0):
         begun = peer.now
         peer.asked(patience, 10.0, timeout_s)
@@ -102,5 +102,5 @@ def test_a_wait_without_news_ends_in_time(spin_s: float) -> None:
 
 def test_one_who_never_looks_only_sleeps() -> None:
     peer = Peer()
-    patience = Patience(0.0, peer.clock)
+    patience = AdaptiveWait(0.0, peer.clock)
     assert [peer.asked(patience, SPIN_S / 2) for _ in range(30)] == [(False, True)] * 30

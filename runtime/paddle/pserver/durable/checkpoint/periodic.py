@@ -56,9 +56,8 @@ class Periodic:
         """Whether something of the store is still to be copied."""
         return self._series.is_copying
 
-    @property
-    def is_due(self) -> bool:
-        """Whether a checkpoint is to begin now, if the store is between two batches."""
+    def fall_due(self) -> bool:
+        """Return whether a checkpoint is to begin now, if the store is between two batches; tell if one is left out."""
         version = self._store.version
         if version in (self._begun, self._skipped) or version % self._period:
             return False

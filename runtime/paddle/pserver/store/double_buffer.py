@@ -13,7 +13,7 @@ from paddle.pserver.store.gradient import Slab
 from paddle.pserver.wire.shared_memory import SharedArray
 
 
-class Slabs:
+class DoubleBuffer:
     """Two arrays (size,) float32, zero at first, that change places.
 
     Attributes:
