@@ -1,14 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """A trainer in a process of its own that stops in the middle of a push and waits to be told to go on.
 
-    python -m tests.runtime.pserver.server.pushing_trainer ENDPOINT TRAINER TRAINERS SIZE WIRE NODE ASYNC STEPS STOP_AT
+    python -m tests.runtime.pserver.server.pushing_trainer
 
-It prints a line at each step, and "halfway" when it has sent `STOP_AT` chunks of its first push; then it reads a line.
+It reads jobs, a line of JSON each: the keys are the arguments of `train`. It prints a line at each step, "halfway" when
+it has sent `stop_at` chunks of its first push, "over" when it left; after "halfway" and after the last step it reads a
+line before it goes on.
 """
 
 from __future__ import annotations
 
+import contextlib
+import json
 import sys
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -17,8 +22,9 @@ from paddle.pserver.wire.message import Message, Verb
 from tests.runtime.pserver.push_ports import BITS, Way, asynchronous, parameters, start_values
 
 
-def stop_after(count: int) -> None:
-    """Let the next push of several chunks stop once so many were made."""
+@contextlib.contextmanager
+def stopping_after(count: int) -> Iterator[None]:
+    """Let the first push within it stop once so many chunks were made; 0: none stops."""
     plain = Transfer._message
     made = 0
 
@@ -32,7 +38,11 @@ def stop_after(count: int) -> None:
                 sys.stdin.readline()
         return message
 
-    Transfer._message = counted  # type: ignore[method-assign,assignment]
+    Transfer._message = counted  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        Transfer._message = plain  # type: ignore[method-assign]
 
 
 def tell(text: str) -> None:
@@ -41,25 +51,30 @@ def tell(text: str) -> None:
     sys.stdout.flush()
 
 
-def main(arguments: list[str]) -> None:
-    """Train as the arguments say; the gradient of step s is 2^(s * TRAINERS + TRAINER) everywhere."""
-    endpoint, wire, node = arguments[0], arguments[4], arguments[5]
-    trainer, trainers, size, steps, stop_at = (int(arguments[i]) for i in (1, 2, 3, 7, 8))
-    way = Way(endpoint, wire == "curve", node == "node")
-    optimizer = asynchronous() if arguments[6] == "async" else BITS
+def train(
+    way: Way, trainer: int, trainers: int, *, size: int, is_async: bool, steps: int, stop_at: int
+) -> None:
+    """Train from the first step to the last; the gradient of step s is 2^(s * trainers + trainer) everywhere."""
     with way.client(trainer, trainers) as client:
-        client.configure(parameters(size), optimizer, start_values(size))
+        client.configure(parameters(size), asynchronous() if is_async else BITS, start_values(size))
         client.start_pass()
-        if stop_at:
-            stop_after(stop_at)
         out = {"w": np.zeros(size, np.float32)}
-        for step in range(steps):
-            client.push_pull({"w": np.full(size, 1 << step * trainers + trainer, np.float32)}, 1, out)
-            tell(f"step {step}")
+        with stopping_after(stop_at):
+            for step in range(steps):
+                client.push_pull({"w": np.full(size, 1 << step * trainers + trainer, np.float32)}, 1, out)
+                tell(f"step {step}: {np.unique(out['w']).tolist()}")
         sys.stdin.readline()
         client.pull(out)
         tell(f"values {np.unique(out['w']).tolist()}")
 
 
+def main() -> None:
+    """Do one job after the other, until there is no more input."""
+    while line := sys.stdin.readline():
+        job = json.loads(line)
+        train(Way(*job.pop("way")), **job)
+        tell("over")
+
+
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()
