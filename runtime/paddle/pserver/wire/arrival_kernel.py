@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba.core import types
+from numba import types
 
 from paddle.pserver.sparse.compiling import compiled, uint64s
 from paddle.pserver.wire.dense_kernels import inspect

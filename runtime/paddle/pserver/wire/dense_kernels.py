@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
-from numba.core import types
+from numba import types
 from numba.extending import intrinsic
 
 from paddle.pserver.sparse.compiling import compiled

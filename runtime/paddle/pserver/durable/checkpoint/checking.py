@@ -88,7 +88,7 @@ class Checking:
     def __init__(self, root: Path, files: Iterable[DataFile]) -> None:
         """Begin; the files are looked at in this order, each once."""
         self._root, self._files = root, list(dict.fromkeys(files))
-        self._error: CheckpointError | None = None
+        self._error: Exception | None = None
         self._thread = threading.Thread(target=self._work, name="checkpoint-check", daemon=True)
         self._thread.start()
 
@@ -106,5 +106,5 @@ class Checking:
         try:
             for file in self._files:
                 check(self._root, file)
-        except CheckpointError as error:
+        except Exception as error:  # noqa: BLE001 - raised again in `finish`: what was not looked at is not whole
             self._error = error
