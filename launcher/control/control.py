@@ -22,8 +22,8 @@ from launcher.nodes.loop import Handlers
 from launcher.nodes.roster import Roster
 from launcher.plan.plan import Plan
 from launcher.screen.console import Console
-from launcher.screen.screen import Screen
 from launcher.screen.screen_file import ScreenFile
+from launcher.screen.scrollback import Scrollback
 from launcher.system.signals import SignalEvent
 from launcher.system.state_dir import SCREEN_FILE, make_job_dir, socket_paths
 from launcher.text.output_events import Event, PhaseEntered
@@ -48,7 +48,7 @@ class Control:
     ) -> None:
         self._events = events
         self._console = console
-        self._screen = Screen()
+        self._scrollback = Scrollback()
         self._observer = Observer()
         self._roster: Roster | None = None
         self._asked = False
@@ -58,7 +58,7 @@ class Control:
         self._outcome = Outcome(int(ExitCode.PROCESS_FAILED), (), ())
         self._writer: StateWriter | None = None
         self._screen_log: Console | None = None
-        console.watch(self._screen.take)
+        console.watch(self._scrollback.take)
         where = plan.settings.state
         paths = [where.short / f"{plan.job_id}.sock"]
         try:
@@ -88,7 +88,7 @@ class Control:
             "lease_s": plan.settings.limits.lease_s,
         }
         self._server = ControlServer(
-            paths, first, welcome, self._screen, lambda: self._status, self._post_stop
+            paths, first, welcome, self._scrollback, lambda: self._status, self._post_stop
         )
         self._record = job_record.with_socket(self._record, self._server.path)
 
@@ -102,7 +102,7 @@ class Control:
         if error is not None:
             self._outcome = _failed(error)
         outcome = self._outcome
-        for tap in (self._screen.take, self._poke_writer):
+        for tap in (self._scrollback.take, self._poke_writer):
             self._console.unwatch(tap)
         self._status = job_status.ended(self._status, outcome)
         if self._screen_log is not None:
@@ -146,7 +146,9 @@ class Control:
     def _picture(self) -> None:
         self._asked = False
         if self._roster is not None:
-            self._status = job_status.take(self._record.job_id, self._screen, self._roster, self._observer)
+            self._status = job_status.take(
+                self._record.job_id, self._scrollback, self._roster, self._observer
+            )
 
 
 def _failed(error: BaseException) -> Outcome:

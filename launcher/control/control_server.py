@@ -29,7 +29,7 @@ from launcher.control.control_protocol import (
     Frame,
     encode,
 )
-from launcher.screen.screen import Screen
+from launcher.screen.scrollback import Scrollback
 from launcher.system.state_dir import own_directory
 from launcher.text.output_events import to_fields
 
@@ -53,7 +53,7 @@ class _Client:
         self.connection = connection
         self.decoder = ControlDecoder(MAX_REQUEST)
         self.buffer = bytearray()
-        self.position: int | None = None  # in the screen, once it is attached
+        self.position: int | None = None  # in the scrollback, once it is attached
         self.version = 0
         self.beat_at = time.monotonic()
 
@@ -77,13 +77,13 @@ class ControlServer:
         paths: list[Path],
         first: socket.socket | None,
         welcome: Mapping[str, Any],
-        screen: Screen,
+        scrollback: Scrollback,
         status: Callable[[], Mapping[str, Any]],
         stop: PostStop,
     ) -> None:
         self._paths = paths
         self._welcome = welcome
-        self._screen = screen
+        self._scrollback = scrollback
         self._status = status
         self._stop = stop
         self._clients: list[_Client] = []
@@ -195,9 +195,9 @@ class ControlServer:
 
     def _answer(self, client: _Client, frame: Frame) -> None:
         if frame.kind == "attach":
-            client.position = self._screen.tail(max(0, int(frame.fields.get("lines", 0))))
+            client.position = self._scrollback.tail(max(0, int(frame.fields.get("lines", 0))))
             client.version = 0
-            for event in self._screen.phase_before(client.position):
+            for event in self._scrollback.phase_before(client.position):
                 client.send("shown", **to_fields(event))
         elif frame.kind == "look":
             if len(client.buffer) > MAX_FRAME:
@@ -216,11 +216,11 @@ class ControlServer:
         if client.position is None:
             return
         if len(client.buffer) < BUFFER_LIMIT:
-            changed, client.version = self._screen.changed(client.version)
+            changed, client.version = self._scrollback.changed(client.version)
             for event in changed:
                 client.send("shown", **to_fields(event))
         while len(client.buffer) < BUFFER_LIMIT:
-            page = self._screen.after(client.position, PAGE)
+            page = self._scrollback.after(client.position, PAGE)
             client.position = page.position
             if page.missed:
                 client.send("missed", count=page.missed)

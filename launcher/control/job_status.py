@@ -17,7 +17,7 @@ from launcher.nodes.loop import Handlers
 from launcher.nodes.reports import Pushes, read_step
 from launcher.nodes.roster import NodeRecord, ProcessRecord, Roster
 from launcher.plan.plan import Role
-from launcher.screen.screen import Screen
+from launcher.screen.scrollback import Scrollback
 from launcher.text.wrapping import visible
 
 VERSION = 1
@@ -85,16 +85,16 @@ class Observer:
         return handle
 
 
-def take(job_id: str, screen: Screen, roster: Roster, observer: Observer) -> dict[str, Any]:
+def take(job_id: str, scrollback: Scrollback, roster: Roster, observer: Observer) -> dict[str, Any]:
     """The state now."""
     now, clock, pushes = time.time(), time.monotonic(), roster.pushes()
     return {
         "version": VERSION,
         "job_id": job_id,
         "updated_at": now,
-        "phase": screen.phase,
+        "phase": scrollback.phase,
         "exit_code": None,
-        "nodes": [_node(record, screen, now - clock) for record in roster.all()],
+        "nodes": [_node(record, scrollback, now - clock) for record in roster.all()],
         "processes": [
             {**_process(record, roster), **_pushes_of(record, pushes), **observer.of(name)}
             for name, record in roster.processes.items()
@@ -119,11 +119,11 @@ def ended(status: Mapping[str, Any], outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def _node(record: NodeRecord, screen: Screen, offset_s: float) -> dict[str, Any]:
+def _node(record: NodeRecord, scrollback: Scrollback, offset_s: float) -> dict[str, Any]:
     return {
         "node_id": record.node.node_id,
         "name": record.name,
-        "state": screen.state(record.node.node_id),
+        "state": scrollback.state(record.node.node_id),
         "hostname": visible(record.hostname)[:LINE_KEPT],
         "heard_at": record.heard_at + offset_s if record.heard_at else None,
         "job_dir": record.trees.get("workspace", ""),

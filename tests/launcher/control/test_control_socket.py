@@ -24,7 +24,7 @@ from launcher.control.control_protocol import (
     encode,
 )
 from launcher.control.control_server import ControlServer
-from launcher.screen.screen import KEPT, Screen
+from launcher.screen.scrollback import KEPT, Scrollback
 from launcher.text.output_events import NodeState, Noted, PhaseEntered, Printed
 from tests.cluster.deadline import wait_for
 
@@ -36,7 +36,7 @@ class Job:
     """A server with nothing behind it."""
 
     def __init__(self, path: Path) -> None:
-        self.screen = Screen()
+        self.scrollback = Scrollback()
         self.asked: Asked = []
         self.status: dict[str, Any] = {"phase": "run"}
         self.path = path
@@ -44,7 +44,7 @@ class Job:
             [path],
             None,
             {"job_id": "JOB1"},
-            self.screen,
+            self.scrollback,
             lambda: self.status,
             lambda number, force, by: self.asked.append((number, force, by)),
         )
@@ -97,10 +97,10 @@ def test_who_attaches_gets_the_last_lines_then_what_comes(
     job: Job, attach: Callable[[int], queue.SimpleQueue[Any]]
 ) -> None:
     for number in range(5):
-        job.screen.take(said(f"{number}\n"))
+        job.scrollback.take(said(f"{number}\n"))
     events = attach(2)
     frames = take(events, 2)  # only then is it certain that the server knows of us
-    job.screen.take(Noted("new"))
+    job.scrollback.take(Noted("new"))
     frames += take(events, 1)
     shown = [frame.fields.get("data") or frame.fields.get("text") for frame in frames]
     assert shown == ["3\n", "4\n", "new"]
@@ -111,7 +111,7 @@ def test_who_attaches_late_gets_the_state_of_every_node_once(
 ) -> None:
     for state in ("connecting", "running"):
         for node_id in (0, 1):
-            job.screen.take(NodeState(node_id, state))
+            job.scrollback.take(NodeState(node_id, state))
     frames = take(attach(0), 2)
     assert {(frame.fields["node_id"], frame.fields["state"]) for frame in frames} == {
         (0, "running"),
@@ -122,9 +122,9 @@ def test_who_attaches_late_gets_the_state_of_every_node_once(
 def test_who_attaches_within_a_phase_is_told_which(
     job: Job, attach: Callable[[int], queue.SimpleQueue[Any]]
 ) -> None:
-    job.screen.take(PhaseEntered("run"))
+    job.scrollback.take(PhaseEntered("run"))
     for number in range(5):
-        job.screen.take(said(f"{number}\n"))
+        job.scrollback.take(said(f"{number}\n"))
     assert [frame.fields["event"] for frame in take(attach(1), 2)] == ["PhaseEntered", "Printed"]
     assert [frame.fields["event"] for frame in take(attach(9), 2)] == ["PhaseEntered", "Printed"]
 
@@ -133,10 +133,10 @@ def test_two_who_attach_both_see_everything_and_the_end(
     job: Job, attach: Callable[[int], queue.SimpleQueue[Any]]
 ) -> None:
     both = [attach(10), attach(10)]
-    job.screen.take(PhaseEntered("run"))
+    job.scrollback.take(PhaseEntered("run"))
     for events in both:
         assert take(events, 1)[0].fields["name"] == "run"
-    job.screen.take(Noted("the last words"))
+    job.scrollback.take(Noted("the last words"))
     job.server.close(3, ("pid 7 is left",))
     for events in both:
         words, end, gone = take(events, 3)
@@ -155,8 +155,8 @@ def test_a_client_that_reads_nothing_holds_up_neither_the_job_nor_another_client
     events = attach(0)
     for _ in range(3):
         for _ in range(KEPT):
-            job.screen.take(said("x" * 500 + "\n"))
-    job.screen.take(Noted("here"))
+            job.scrollback.take(said("x" * 500 + "\n"))
+    job.scrollback.take(Noted("here"))
 
     def arrived() -> bool:
         frame = events.get(timeout=LIMIT_S)
@@ -179,13 +179,13 @@ def test_a_client_that_only_asks_is_let_go_before_its_answers_fill_the_memory(jo
 
 
 def test_who_reads_too_slowly_is_told_how_many_lines_went_by() -> None:
-    screen = Screen()
-    position = screen.tail(0)
+    scrollback = Scrollback()
+    position = scrollback.tail(0)
     for number in range(KEPT + 10):
-        screen.take(said(f"{number}\n"))
-    page = screen.after(position, KEPT * 2)
+        scrollback.take(said(f"{number}\n"))
+    page = scrollback.after(position, KEPT * 2)
     assert (page.missed, len(page.events)) == (10, KEPT)
-    assert screen.after(page.position, 5).events == ()
+    assert scrollback.after(page.position, 5).events == ()
 
 
 def test_requests_reach_the_job_as_signals_would(job: Job) -> None:

@@ -16,7 +16,7 @@ from launcher.control.status_text import as_json, detail
 from launcher.errors import ProtocolError
 from launcher.job.job import discards
 from launcher.job.starter import Starter
-from launcher.screen.screen import Screen
+from launcher.screen.scrollback import Scrollback
 from launcher.system.state_dir import StatePlaces
 from tests.launcher.control.test_control_state import put, record
 from tests.launcher.control_jobs import Bench
@@ -63,7 +63,7 @@ def tell(job: StagedJob, node_id: int, *trainers: object, proc: str = "") -> Non
 
 def status(job: StagedJob) -> dict[str, Any]:
     """What status.json says after a way through the file."""
-    taken = job_status.take(JOB, Screen(), job.roster, Observer())
+    taken = job_status.take(JOB, Scrollback(), job.roster, Observer())
     return status_file.read(json.loads(json.dumps(taken)))
 
 
@@ -206,7 +206,7 @@ def test_the_last_screen_names_the_few_who_lost_most(tmp_path: Path) -> None:
 def test_status_shows_what_was_discarded_and_json_has_both_numbers(job: StagedJob, tmp_path: Path) -> None:
     tell(job, 0, [0, 1200, 0], [2, 400, 120])
     where = StatePlaces(tmp_path / "jobs", tmp_path / "short")
-    directory = put(where, record(JOB), **job_status.take(JOB, Screen(), job.roster, Observer()))
+    directory = put(where, record(JOB), **job_status.take(JOB, Scrollback(), job.roster, Observer()))
     found = known_jobs.read(directory)
     assert found is not None
     head, *lines = [
@@ -225,7 +225,7 @@ def test_status_shows_what_was_discarded_and_json_has_both_numbers(job: StagedJo
 
 def test_status_of_synchronous_training_has_no_such_column(job: StagedJob, tmp_path: Path) -> None:
     where = StatePlaces(tmp_path / "jobs", tmp_path / "short")
-    directory = put(where, record(JOB), **job_status.take(JOB, Screen(), job.roster, Observer()))
+    directory = put(where, record(JOB), **job_status.take(JOB, Scrollback(), job.roster, Observer()))
     found = known_jobs.read(directory)
     assert found is not None
     assert "discarded" not in "\n".join(detail(found, 0.0))

@@ -20,7 +20,7 @@ EVENT_BYTES = 200  # about what one takes beside its text
 
 
 @dataclass(frozen=True)
-class ScreenPage:
+class ScrollbackPage:
     """What came after a position.
 
     Attributes:
@@ -33,7 +33,7 @@ class ScreenPage:
     missed: int
 
 
-class Screen:
+class Scrollback:
     """Keeps events; safe for any number of threads."""
 
     def __init__(self) -> None:
@@ -97,14 +97,14 @@ class Screen:
                 position -= 1
             return position
 
-    def after(self, position: int, limit: int) -> ScreenPage:
+    def after(self, position: int, limit: int) -> ScrollbackPage:
         """At most `limit` events that came after a position."""
         with self._lock:
             missed = sum(lines for at, lines in self._dropped if at >= position)
             start = max(position, self._first)
             offset = start - self._first
             events = tuple(islice(self._events, offset, offset + limit))
-        return ScreenPage(events, start + len(events), missed)
+        return ScrollbackPage(events, start + len(events), missed)
 
     def _replace(self, event: Event, key: object) -> None:
         self._version += 1
