@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from numbers import Integral
+
 from paddle.endpoints import check_endpoints
 from paddle.fluid.errors import FluidError
 from paddle.fluid.program.defaults import default_main_program, default_startup_program
@@ -74,14 +76,14 @@ class DistributeTranspiler:
         program = program or default_main_program()
         startup = startup_program or default_startup_program()
         if self.config.mode == "nccl2":
-            self.sync_mode = sync_mode and self.config.sync_mode is not False
+            self.sync_mode = _is_synchronous(sync_mode, self.config.sync_mode)
             transpile_collective(
                 self.config, trainer_id, program, trainers, startup, current_endpoint, self.sync_mode
             )
             return
         if not isinstance(trainers, int):
             raise FluidError(f"trainers: expected a number in pserver mode, got {trainers!r}")
-        self.sync_mode = sync_mode and self.config.sync_mode is not False
+        self.sync_mode = _is_synchronous(sync_mode, self.config.sync_mode)
         if self.config.enable_dc_asgd and self.sync_mode:
             raise FluidError("enable_dc_asgd corrects asynchronous training: pass sync_mode=False")
         self.trainer_id, self.trainers = trainer_id, trainers
@@ -198,8 +200,9 @@ class DistributeTranspiler:
             raise FluidError(f"split_method: expected a subclass of PSDispatcher, got {method!r}")
         if config.mode not in ("pserver", "nccl2"):
             raise FluidError(f"mode: expected 'pserver' or 'nccl2', got {config.mode!r}")
-        if config.k_steps < 1:
-            raise FluidError(f"k_steps: expected 1 or more steps between averages, got {config.k_steps}")
+        steps: object = config.k_steps
+        if isinstance(steps, bool) or not isinstance(steps, Integral) or config.k_steps < 1:
+            raise FluidError(f"k_steps: expected 1 or more steps between averages, got {steps!r}")
         if config.k_steps > 1 and config.mode == "pserver":
             raise FluidError(
                 f"k_steps is {config.k_steps}, and there is no average of trainers with parameter servers: take "
@@ -251,3 +254,11 @@ class DistributeTranspiler:
         program._ps_endpoint = endpoint
         program._distributed_lookup_table = self.table_name
         program._parameters_on_pservers = self.vars_overview
+
+
+def _is_synchronous(*said: object) -> bool:
+    """Return whether nobody says that trainers do not wait for each other; who says None leaves it to others."""
+    for each in said:
+        if each is not None and (isinstance(each, str) or each not in (True, False)):
+            raise FluidError(f"sync_mode: expected True or False, got {each!r}")
+    return all(each is None or each for each in said)

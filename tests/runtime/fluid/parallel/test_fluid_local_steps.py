@@ -167,6 +167,8 @@ def small(**settings: Any) -> Any:
     ("settings", "words"),
     [
         ({"mode": "nccl2", "k_steps": 0}, "k_steps: expected 1 or more steps between averages, got 0"),
+        ({"mode": "nccl2", "k_steps": 2.5}, "k_steps: expected 1 or more steps between averages, got 2.5"),
+        ({"mode": "nccl2", "k_steps": "4"}, "k_steps: expected 1 or more steps between averages, got '4'"),
         (
             {"k_steps": 2},
             "k_steps is 2, and there is no average of trainers with parameter servers: take mode='nccl2'",
@@ -177,6 +179,23 @@ def small(**settings: Any) -> Any:
 def test_settings_that_do_not_go_together_are_refused(settings: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         small(**settings)
+
+
+@pytest.mark.parametrize("value", [False, 0])
+@pytest.mark.parametrize("place", ["settings", "argument"])
+def test_asynchronous_is_what_is_false_in_either_place(place: str, value: Any) -> None:
+    one = "127.0.0.1:6170"
+    transpiler = small(mode="nccl2", **({"sync_mode": value} if place == "settings" else {}))
+    given = {"sync_mode": value} if place == "argument" else {}
+    transpiler.transpile(0, trainers=one, current_endpoint=one, **given)
+    assert transpiler.sync_mode is False
+
+
+@pytest.mark.parametrize("value", ["False", 2])
+def test_a_mode_that_is_neither_is_refused(value: Any) -> None:
+    one = "127.0.0.1:6170"
+    with pytest.raises(ValueError, match=r"sync_mode: expected True or False, got"):
+        small(mode="nccl2", sync_mode=value).transpile(0, trainers=one, current_endpoint=one)
 
 
 def test_a_distributed_table_needs_servers() -> None:
