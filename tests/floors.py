@@ -48,11 +48,46 @@ FLOORS: Mapping[str, tuple[str, ...]] = {
         "reader",
         ".",
     ),
+    "runtime/paddle/fluid": (
+        "errors",
+        "program",
+        "run clip initializer regularizer",
+        "files param_attr backward",
+        "remote layer_helper data_feeder",
+        "parallel executor reader",
+        "layers optimizer transpiler compiler",
+        ".",
+    ),
 }
 """Package -> its floors, lowest first. A floor names folders and modules of the package, which do not import each
 other; "." stands for all modules directly in the package that no floor names. Imports go down only."""
 
-UPWARD: Mapping[tuple[str, str], str] = {}
+UPWARD: Mapping[tuple[str, str], str] = {
+    (
+        "paddle.fluid.program.arithmetic",
+        "paddle.fluid.program.block",
+    ): "for types: an operand's block gets the operator",
+    (
+        "paddle.fluid.program.arithmetic",
+        "paddle.fluid.program.variable",
+    ): "for types: variables get these methods",
+    (
+        "paddle.fluid.program.block",
+        "paddle.fluid.initializer",
+    ): "for types: `create_var` takes what scripts make there",
+    (
+        "paddle.fluid.program.program",
+        "paddle.fluid.files.program_file",
+    ): "Program itself has the original's methods",
+    (
+        "paddle.fluid.program.variable",
+        "paddle.fluid.clip",
+    ): "for types: variables keep what scripts make there",
+    (
+        "paddle.fluid.program.variable",
+        "paddle.fluid.regularizer",
+    ): "for types: parameters keep what scripts make there",
+}
 """(module that imports, module imported), dotted -> why this one import may go up, across, or round in a circle."""
 
 SIZES: Mapping[str, str] = {
@@ -79,12 +114,18 @@ FRAGMENTS: Mapping[str, str] = {
     "paddle.pserver.reader.viewing": "one side of a protocol, whose other side is server.reader_snapshots",
     "paddle.pserver.sparse.warming": "Fluid's growing tables and the tests compile with it too",
     "paddle.pserver.wire.reused_memory": "a pool for anybody's arrays: nothing in it knows of streams",
+    "paddle.fluid.run.batch_queue": "a protocol between the thread that makes batches and the operators that take them",
     "launcher.text.merged_lines": "a merge by time: no file and no thread, which its user has",
 }
 """Module, dotted -> why it stands alone although only one other imports it and it has fewer than 70 lines."""
 
 ENTRIES: Mapping[str, str] = {
     "runtime/paddle/optim/rules": "an update rule a module: its table names all of them",
+    "runtime/paddle/fluid": "what the original has under that name",
+    "runtime/paddle/fluid/optimizer": "an optimizer a module: the package names all of them, as scripts do",
+    "runtime/paddle/fluid/layers": "what the original has under that name",
+    "runtime/paddle/fluid/layers/control_flow": "a family of layers a module: the package names all of them",
+    "runtime/paddle/fluid/layers/nn": "a family of layers a module: the package names all of them",
 }
 """Folder -> the registry whose entries its modules are, so that none of them is a fragment."""
 

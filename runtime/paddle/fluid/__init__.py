@@ -23,12 +23,7 @@ from paddle.fluid.compiler import BuildStrategy, CompiledProgram, ExecutionStrat
 from paddle.fluid.data_feeder import DataFeeder
 from paddle.fluid.executor import Executor
 from paddle.fluid.layers.io import sized_data as data
-from paddle.fluid.lod_tensor import (
-    LoDTensor,
-    LoDTensorArray,
-    create_lod_tensor,
-    create_random_int_lodtensor,
-)
+from paddle.fluid.lod_tensor import create_lod_tensor, create_random_int_lodtensor
 from paddle.fluid.parallel_executor import ParallelExecutor
 from paddle.fluid.param_attr import ParamAttr, WeightNormParamAttr
 from paddle.fluid.program.defaults import default_main_program, default_startup_program, program_guard
@@ -46,6 +41,7 @@ from paddle.fluid.run.places import (
     is_compiled_with_cuda,
 )
 from paddle.fluid.run.scope import Scope, global_scope, scope_guard
+from paddle.fluid.run.tensor import LoDTensor, LoDTensorArray
 from paddle.fluid.transpiler import DistributeTranspiler, DistributeTranspilerConfig
 from paddle.graph import unique_name
 from paddle.ops.base.selected_rows import SelectedRows

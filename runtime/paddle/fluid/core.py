@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The names that scripts take from `fluid.core`."""
 
-from paddle.fluid.lod_tensor import LoDTensor, LoDTensorArray
 from paddle.fluid.program.operator import OpRole
 from paddle.fluid.program.var_type import VarDesc
 from paddle.fluid.run.places import (
@@ -12,6 +11,7 @@ from paddle.fluid.run.places import (
     is_compiled_with_cuda,
 )
 from paddle.fluid.run.scope import Scope
+from paddle.fluid.run.tensor import LoDTensor, LoDTensorArray
 from paddle.ops.base.errors import EndOfData as EOFException
 from paddle.ops.base.selected_rows import SelectedRows
 

@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from paddle.fluid.errors import FluidError, FluidTypeError
-from paddle.fluid.lod_tensor import LoDTensor
 from paddle.fluid.program.defaults import default_main_program
 from paddle.fluid.program.program import Program
 from paddle.fluid.program.variable import Variable
 from paddle.fluid.run.places import Place, cpu_places
+from paddle.fluid.run.tensor import LoDTensor
 
 _Reader = Callable[[], Iterable[Any]]
 

@@ -11,15 +11,14 @@ import numpy as np
 from paddle import graph
 from paddle.backend import to_host
 from paddle.fluid.errors import FluidTypeError, RunError
-from paddle.fluid.lod_tensor import LoDTensor, tensor_of
 from paddle.fluid.program.defaults import default_main_program
 from paddle.fluid.program.program import Program
 from paddle.fluid.remote.serving import serve, serving_operator
 from paddle.fluid.remote.switchboard import Switchboard
-from paddle.fluid.run.feeds import entering
-from paddle.fluid.run.fetched import fetched
+from paddle.fluid.run.feeds import entering, fetched
 from paddle.fluid.run.places import CPUPlace, Place
 from paddle.fluid.run.scope import Scope, global_scope, scope_guard
+from paddle.fluid.run.tensor import LoDTensor, tensor_of
 from paddle.graph.block import Name
 from paddle.ops.base.lod import LoDArray
 from paddle.ops.base.selected_rows import SelectedRows

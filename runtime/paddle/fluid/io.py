@@ -1,18 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Saving and loading, in the original's file formats; and where scripts look for readers."""
+"""Saving and loading, in the original's file formats; and where scripts look for readers.
+
+A model for inference is a pruned program in `__model__` and the variables that it needs beside it.
+"""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from paddle.backend import to_host
-from paddle.fluid.errors import FluidTypeError
+from paddle.fluid.errors import FluidError, FluidTypeError, ModelFileError
 from paddle.fluid.executor import Executor
-from paddle.fluid.files.distributed_files import load_persistables, save_persistables
-from paddle.fluid.files.inference_model import load_inference_model, save_inference_model
+from paddle.fluid.files import variable_files
 from paddle.fluid.files.variable_files import (
     is_parameter,
     is_persistable,
@@ -22,10 +27,14 @@ from paddle.fluid.files.variable_files import (
     save_vars,
 )
 from paddle.fluid.program.defaults import default_main_program
+from paddle.fluid.program.operator import Operator, OpRole
 from paddle.fluid.program.program import Program
-from paddle.fluid.program.variable import Parameter
+from paddle.fluid.program.var_type import VarType
+from paddle.fluid.program.variable import Parameter, Variable
 from paddle.fluid.reader import DataLoader, PyReader
 from paddle.fluid.run.scope import global_scope
+from paddle.fluid.transpiler.distributed_files import load_persistables, save_all, save_persistables
+from paddle.fluid.transpiler.prefetching import use_own_tables
 from paddle.reader import (
     batch,
     buffered,
@@ -82,3 +91,120 @@ def get_parameter_value_by_name(
     """Return the value of the parameter of that name."""
     variable = (program or default_main_program()).global_block().var(name)
     return get_parameter_value(variable, executor)  # type: ignore[arg-type]
+
+
+def save_inference_model(
+    dirname: str | os.PathLike[str],
+    feeded_var_names: Sequence[str] | str,
+    target_vars: Sequence[Variable | str] | Variable | str,
+    executor: Executor,
+    main_program: Program | None = None,
+    model_filename: str | None = None,
+    params_filename: str | None = None,
+    export_for_deployment: bool = True,
+    program_only: bool = False,
+) -> list[str]:
+    """Write what computes the targets from what is fed; the program itself is not changed.
+
+    Args:
+        dirname: a folder, which is made.
+        feeded_var_names: what will be fed, in this order.
+        target_vars: variables or names to be fetched, in this order.
+        executor: has no meaning.
+        main_program: None is the default one.
+        model_filename: of the program; None: `__model__`.
+        params_filename: one file for all variables; None: a file each.
+        export_for_deployment: has no meaning.
+        program_only: do not write the variables.
+
+    Returns:
+        Names of the targets in the file.
+
+    Raises:
+        FluidError: a target depends on something that is not fed.
+    """
+    feeds = [feeded_var_names] if isinstance(feeded_var_names, str) else list(feeded_var_names)
+    targets = [target_vars] if isinstance(target_vars, (Variable, str)) else list(target_vars)
+    program = (main_program or default_main_program()).clone(for_test=True)
+    block = program.global_block()
+    # What is computed after an update must not ask for the gradients behind it.
+    block.ops = [op for op in block.ops if not (isinstance(op, Operator) and op.role & OpRole.OPTIMIZE)]
+    names = []
+    for number, target in enumerate(targets):
+        name = f"save_infer_model/scale_{number}"
+        source = block.var(target if isinstance(target, str) else target.name).name
+        block.append_op("scale", {"X": source}, {"Out": name}, {"scale": 1.0})
+        names.append(name)
+    use_own_tables(program)
+    pruned = program.prune([*names, *feeds])
+    _check_feeds(pruned, feeds)
+    _mark_feeds(pruned, feeds, names)
+    folder = Path(dirname)
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / (model_filename or "__model__")
+    partial = path.with_name(f"{path.name}.{os.getpid()}.part")
+    partial.write_bytes(pruned.serialize_to_string())
+    partial.replace(path)
+    if not program_only:
+        save_all(executor, dirname, pruned, params_filename, fetch=True)
+    return names
+
+
+def load_inference_model(
+    dirname: str | os.PathLike[str],
+    executor: Executor,
+    model_filename: str | None = None,
+    params_filename: str | None = None,
+    pserver_endpoints: Sequence[str] | None = None,
+) -> tuple[Program, list[str], list[Variable]]:
+    """Return (program, names to feed, variables to fetch) and load its variables into the global scope.
+
+    Raises:
+        ModelFileError: a file is missing or damaged.
+    """
+    path = Path(dirname) / (model_filename or "__model__")
+    try:
+        program = Program.parse_from_string(path.read_bytes())
+    except OSError as error:
+        raise ModelFileError(f"{path} cannot be read: {error.strerror}") from error
+    block = program.global_block()
+    feeds = sorted((op for op in block.ops if op.type == "feed"), key=_column)
+    fetches = sorted((op for op in block.ops if op.type == "fetch"), key=_column)
+    block.ops = [op for op in block.ops if op.type not in ("feed", "fetch")]
+    for name in ("feed", "fetch"):
+        block.vars.pop(name, None)
+    for op in feeds:
+        block.var(op.outputs["Out"][0]).is_data = True
+    program.touch()
+    variable_files.load_persistables(executor, dirname, program, params_filename)
+    return (
+        program,
+        [op.outputs["Out"][0] for op in feeds],
+        [block.var(op.inputs["X"][0]) for op in fetches],
+    )
+
+
+def _column(op: object) -> int:
+    return int(op.attrs["col"])  # type: ignore[attr-defined]
+
+
+def _check_feeds(program: Program, feeds: Sequence[str]) -> None:
+    block = program.global_block()
+    known = set(feeds) | {name for name, variable in block.vars.items() if variable.persistable}
+    for op in block.ops:
+        for name in op.input_names:
+            if name not in known:
+                raise FluidError(
+                    f"the targets depend on {name!r}, which is not among what is fed: {list(feeds)}"
+                )
+        known.update(op.output_names)
+
+
+def _mark_feeds(program: Program, feeds: Sequence[str], fetches: Sequence[str]) -> None:
+    block = program.global_block()
+    block.create_var("feed", persistable=True, type=VarType.FEED_MINIBATCH)
+    block.create_var("fetch", persistable=True, type=VarType.FETCH_LIST)
+    for column, name in enumerate(feeds):
+        block._prepend_op("feed", {"X": "feed"}, {"Out": name}, {"col": column})
+    for column, name in enumerate(fetches):
+        block.append_op("fetch", {"X": name}, {"Out": "fetch"}, {"col": column})

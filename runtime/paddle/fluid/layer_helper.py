@@ -7,7 +7,9 @@ Names: the layer `fc_0` has parameters `fc_0.w_0`, `fc_0.b_0` and temporaries `f
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from math import prod
 
+import numpy as np
 import numpy.typing as npt
 
 from paddle.fluid.errors import FluidTypeError
@@ -19,7 +21,6 @@ from paddle.fluid.program.operator import Operator
 from paddle.fluid.program.program import Program
 from paddle.fluid.program.var_type import VarType
 from paddle.fluid.program.variable import Parameter, Variable
-from paddle.fluid.weight_norm import weight_normalised
 from paddle.graph import unique_name
 from paddle.ops.base.registry import registered
 
@@ -199,3 +200,45 @@ def one_input(input: Variable | Sequence[Variable], what: str) -> Variable:
 
 
 __all__ = ["LayerHelper", "VarType", "one_input"]
+
+
+def weight_normalised(
+    helper: LayerHelper, attr: WeightNormParamAttr, shape: tuple[int, ...], dtype: npt.DTypeLike
+) -> Parameter:
+    """Add `<name>_g` and `<name>_v` and return W, which is computed from them in every run.
+
+    g starts at 1, so that the norms are 1 at first.
+    """
+    plain = ParamAttr(
+        f"{attr.name}_v",
+        attr.initializer,
+        attr.learning_rate,
+        attr.regularizer,
+        attr.trainable,
+        attr.gradient_clip,
+        attr.do_model_average,
+    )
+    sizes = [1 if axis != attr.dim else size for axis, size in enumerate(shape)]
+    direction = helper.plain_parameter(plain, shape, dtype)
+    length = ParamAttr(
+        f"{attr.name}_g",
+        Constant(1.0),
+        attr.learning_rate,
+        attr.regularizer,
+        attr.trainable,
+        attr.gradient_clip,
+        attr.do_model_average,
+    )
+    gain = helper.plain_parameter(length, [prod(sizes)], dtype)
+    return _product(helper, direction, gain, attr.dim, np.dtype(dtype))  # type: ignore[return-value]
+
+
+def _product(
+    helper: LayerHelper, v: Variable, g: Variable, dim: int | None, dtype: np.dtype[np.generic]
+) -> Variable:
+    others = [axis for axis in range(len(v.shape)) if axis != dim]
+    attrs = {"dim": others, "keep_dim": False, "reduce_all": dim is None}
+    square = helper.apply("square", {"X": v}, dtype=dtype)
+    norm = helper.apply("sqrt", {"X": helper.apply("reduce_sum", {"X": square}, attrs, dtype=dtype)})
+    factor = helper.apply("elementwise_div", {"X": g, "Y": norm}, dtype=dtype)
+    return helper.apply("elementwise_mul", {"X": v, "Y": factor}, {"axis": -1 if dim is None else dim})

@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 
 from paddle.fluid.errors import FluidTypeError, ModelFileError
-from paddle.fluid.executor import Executor
 from paddle.fluid.files.tensor_file import (
     read_selected_rows,
     read_tensor,
@@ -47,7 +46,7 @@ def is_persistable(var: Variable) -> bool:
 
 
 def save_vars(
-    executor: Executor,
+    executor: object,
     dirname: str | os.PathLike[str],
     main_program: Program | None = None,
     vars: Sequence[Variable] | None = None,
@@ -88,7 +87,7 @@ def save_vars(
 
 
 def load_vars(
-    executor: Executor,
+    executor: object,
     dirname: str | os.PathLike[str],
     main_program: Program | None = None,
     vars: Sequence[Variable] | None = None,
@@ -147,7 +146,7 @@ def write_rows(
 class _Transfer(Protocol):
     def __call__(
         self,
-        executor: Executor,
+        executor: object,
         dirname: str | os.PathLike[str],
         main_program: Program | None = None,
         filename: str | None = None,
@@ -158,7 +157,7 @@ def _all_that(predicate: _Predicate, move: Callable[..., None], name: str, doc: 
     """Return what saves or loads all variables that a predicate takes."""
 
     def transfer(
-        executor: Executor,
+        executor: object,
         dirname: str | os.PathLike[str],
         main_program: Program | None = None,
         filename: str | None = None,

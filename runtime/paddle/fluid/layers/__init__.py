@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layers: functions that append operators to the default programs, by family.
+"""Layers: functions that append operators to the default programs, by family; above `run`.
 
 The modules are those that scripts import from; `device` is one of them, but `layers` itself does not have its names.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Optimizers: they append a backward pass and the operators that update parameters."""
+"""Optimizers: they append a backward pass and the operators that update parameters; above `run`."""
 
 from paddle.fluid.optimizer.adadelta import AdadeltaOptimizer
 from paddle.fluid.optimizer.adagrad import AdagradOptimizer, DecayedAdagradOptimizer

@@ -8,11 +8,10 @@ variables that are dead lend their names to later ones too, as scripts expect to
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from paddle.fluid.errors import FluidError
-from paddle.fluid.program.early_updates import moved_ahead
 from paddle.fluid.program.operator import OP_ROLE, Operator, OpRole
 from paddle.fluid.program.program import Program
 from paddle.fluid.program.var_type import VarType
@@ -151,3 +150,33 @@ def _skipped(given: _Names) -> set[str]:
     if isinstance(given, str) or not isinstance(given, Collection):
         raise FluidError(f"skip_opt_set: expected a set or a list of variables or names, got {given!r}")
     return {each if isinstance(each, str) else each.name for each in given}
+
+
+def moved_ahead(ops: Sequence[Operator], kept: Collection[str]) -> list[Operator]:
+    """Return the operators with each update as far ahead as it can be.
+
+    Args:
+        ops: of one block, in order.
+        kept: an update that reads or writes one of these stays behind everything that was ahead of it.
+    """
+    result: list[Operator] = []
+    for op in ops:
+        if op.role == OpRole.OPTIMIZE and not _touches(op, kept):
+            result.insert(_first_place(result, op), op)
+        else:
+            result.append(op)
+    return result
+
+
+def _first_place(before: Sequence[Operator], op: Operator) -> int:
+    reads, writes = set(op.input_names), set(op.output_names)
+    for place in range(len(before), 0, -1):
+        other = before[place - 1]
+        written = set(other.output_names)
+        if written & reads or written & writes or writes.intersection(other.input_names):
+            return place
+    return 0
+
+
+def _touches(op: Operator, names: Collection[str]) -> bool:
+    return any(name in names for name in (*op.input_names, *op.output_names))

@@ -15,11 +15,11 @@ import numpy as np
 from paddle import graph
 from paddle.backend import Device, from_host, to_host
 from paddle.errors import PserverError
+from paddle.fluid.files.save_place import checked_place
 from paddle.fluid.files.variable_files import write_value
 from paddle.fluid.program.var_type import VarType
 from paddle.fluid.remote.delay import Compensation
 from paddle.fluid.remote.growing_rows import growing_rows
-from paddle.fluid.remote.save_place import checked_place
 from paddle.fluid.run.scope import Scope
 from paddle.graph.operator import Operator
 from paddle.graph.variable import Variable

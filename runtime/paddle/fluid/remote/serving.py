@@ -18,10 +18,10 @@ from types import FrameType
 
 from paddle.backend import Device
 from paddle.env import JobEnvironment
+from paddle.fluid.files.save_place import places_of_strangers
 from paddle.fluid.program.program import Program
 from paddle.fluid.remote.distribution import SERVING
 from paddle.fluid.remote.promise import PROMISES
-from paddle.fluid.remote.save_place import places_of_strangers
 from paddle.fluid.remote.settings import deadline_s, wire_keys
 from paddle.fluid.run.scope import Scope
 from paddle.graph.operator import Operator

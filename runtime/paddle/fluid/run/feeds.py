@@ -1,16 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What users feed, made into what the core takes: arrays of the variable's dtype, or arrays with sequences."""
+"""What goes into a run and comes out: what is fed, split over places if there are several, and what is fetched.
+
+Arrays enter with the variable's dtype, or with sequences. One number comes out as an array of shape (1,) that still
+converts to a number: scripts write `float(loss)`, which numpy took before 2.4 and refuses since.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from paddle.fluid.errors import FluidTypeError, RunError
-from paddle.fluid.lod_tensor import LoDTensor
+from paddle.backend import to_host
+from paddle.fluid.errors import FluidError, FluidTypeError, RunError
+from paddle.fluid.run.tensor import LoDTensor
 from paddle.graph.block import Block
 from paddle.ops.base.lod import LoDArray, lod_of, plain, with_lod
+from paddle.ops.base.selected_rows import SelectedRows, concatenated
 
 
 def entering(value: Any, block: Block, name: str) -> Any:
@@ -44,3 +52,65 @@ def entering(value: Any, block: Block, name: str) -> Any:
         return np.asarray(value, dtype)
     except (TypeError, ValueError) as error:
         raise FluidTypeError(f"{name!r} was fed what is no array of {dtype}: {error}") from error
+
+
+class OneNumber(np.ndarray[Any, Any]):
+    """An array of one element, of any rank. What is computed from it may have more, and converts no more."""
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __repr__(self) -> str:
+        return repr(self.view(np.ndarray))
+
+
+def fetched(value: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return a fetched array, one that converts to a number if it holds one."""
+    return value.view(OneNumber) if value.size == 1 and value.ndim else value
+
+
+def split_feed(feed: Mapping[str, Any], parts: int) -> list[dict[str, Any]]:
+    """Return a feed for each part; the last takes what is left over.
+
+    Raises:
+        FluidError: a value has fewer samples than there are parts.
+    """
+    split: list[dict[str, Any]] = [{} for _ in range(parts)]
+    for name, value in feed.items():
+        count = len(value.lod[0]) - 1 if isinstance(value, LoDArray) else len(value)
+        if count < parts:
+            raise FluidError(
+                f"{name!r} has {count} samples for {parts} places: feed at least as many, or a list of feeds"
+            )
+        size = count // parts
+        for at, each in enumerate(split):
+            each[name] = _part(value, at * size, count if at == parts - 1 else (at + 1) * size)
+    return split
+
+
+def joined(values: Sequence[Any]) -> Any:
+    """Return what several places fetched, one after the other."""
+    first = values[0]
+    if isinstance(first, SelectedRows):
+        return concatenated(values)
+    if isinstance(first, LoDArray):
+        data = np.concatenate([to_host(value.data) for value in values])
+        levels = []
+        for number in range(len(first.lod)):
+            lengths = np.concatenate([np.diff(value.lod[number]) for value in values])
+            levels.append(np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)]))
+        return LoDArray(data, tuple(levels))
+    return np.concatenate([np.atleast_1d(to_host(value)) for value in values])
+
+
+def _part(value: Any, start: int, end: int) -> Any:
+    if not isinstance(value, LoDArray):
+        return value[start:end]
+    levels = []
+    for level in value.lod:
+        levels.append(level[start : end + 1] - level[start])
+        start, end = int(level[start]), int(level[end])
+    return LoDArray(value.data[start:end], tuple(levels))

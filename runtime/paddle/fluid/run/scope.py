@@ -10,7 +10,7 @@ from typing import Any
 
 from paddle import graph
 from paddle.fluid.errors import FluidTypeError
-from paddle.fluid.lod_tensor import LoDTensor
+from paddle.fluid.run.tensor import LoDTensor
 from paddle.graph.scope import Cell
 from paddle.ops.base.selected_rows import SelectedRows
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs for training on several machines, made of a program for one."""
+"""Programs for training on several machines, made of a program for one; above `parallel`."""
 
 from paddle.fluid.program.memory import memory_optimize, release_memory
 from paddle.fluid.transpiler.configuration import DistributeTranspilerConfig

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loops, branches, steps of sequences, arrays, comparisons: `layers.control_flow`; above `tensor`."""
+"""Layers that steer: loops, branches, steps of sequences, arrays, comparisons; part of the floor of `layers`."""
 
 from paddle.fluid.layers.control_flow import arrays, blocks, comparisons, printing, rank_tables, rnn
 from paddle.fluid.layers.control_flow.arrays import *  # noqa: F403

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layers of nets, a family a module: `layers.nn`; above `control_flow` and `tensor`.
+"""Layers of nets, a family a module; part of the floor of `layers`, above `control_flow`.
 
 Each module lists its layers in `__all__`. A new family is a new module, its name in the three lists below, and a line
 in `layers`, since mypy follows no star through two lists.

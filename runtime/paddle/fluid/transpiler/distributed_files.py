@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Saving and loading what parameter servers keep: optimizers' state and tables, under the names of one machine.
 
-Trainer 0 saves it; what it writes can be loaded by any number of servers, and on one machine.
+Trainer 0 saves it; what it writes can be loaded by any number of servers, and on one machine. The distributed embedding
+lies in `<dirname>/__lookup_table__/<table>_<i>`, the rows of server i as selected rows: every server writes its own, on
+its own machine; any number of servers can begin with them, each with the files of all.
 """
 
 from __future__ import annotations
@@ -15,10 +17,8 @@ import numpy as np
 
 from paddle.backend import to_host
 from paddle.fluid.errors import FluidError, ModelFileError
-from paddle.fluid.executor import Executor
 from paddle.fluid.files import variable_files
-from paddle.fluid.files.table_files import load_table, save_table
-from paddle.fluid.files.variable_files import is_persistable, load_vars, save_vars, write_value
+from paddle.fluid.files.variable_files import is_persistable, load_vars, read_value, save_vars, write_value
 from paddle.fluid.program.defaults import default_main_program
 from paddle.fluid.program.program import Program
 from paddle.fluid.program.variable import Variable
@@ -26,12 +26,13 @@ from paddle.fluid.remote.connection import Connection
 from paddle.fluid.remote.serving import serving_operator
 from paddle.fluid.run.scope import global_scope, scope_guard
 from paddle.fluid.transpiler.overview import VarDistributed, VarsDistributed
+from paddle.ops.base.selected_rows import SelectedRows
 
 _REMOTE = ("Optimizer", "RemotePrefetch")
 
 
 def save_persistables(
-    executor: Executor,
+    executor: object,
     dirname: str | os.PathLike[str],
     main_program: Program | None = None,
     filename: str | None = None,
@@ -49,7 +50,7 @@ def save_persistables(
 
 
 def save_all(
-    executor: Executor,
+    executor: object,
     dirname: str | os.PathLike[str],
     program: Program,
     filename: str | None,
@@ -80,7 +81,7 @@ def save_all(
 
 
 def load_persistables(
-    executor: Executor,
+    executor: object,
     dirname: str | os.PathLike[str],
     main_program: Program | None = None,
     filename: str | None = None,
@@ -153,3 +154,50 @@ def _load_slices(folder: Path, parts: list[VarDistributed]) -> None:
     scope = global_scope()
     for name, value in values.items():
         scope.set(name, value)
+
+
+_FOLDER = "__lookup_table__"
+
+
+def save_table(program: Program, folder: Path) -> None:
+    """Let servers save the table of a trainer's program, if it has one.
+
+    Raises:
+        PserverError: a server cannot write.
+    """
+    name, connection = program._distributed_lookup_table, program._connection
+    if name is not None and isinstance(connection, Connection):
+        paths = {each: f"{folder}/{_FOLDER}/{name}_{at}" for at, each in enumerate(program._endpoints)}
+        connection.save(name, paths)
+
+
+def load_table(program: Program, folder: Path) -> None:
+    """Give a server's program its rows of all files there are; nothing happens if it has no table.
+
+    Raises:
+        ModelFileError: there are none, or one is damaged.
+    """
+    name = program._distributed_lookup_table
+    if name is None:
+        return
+    variable = program.global_block().var(name)
+    assert isinstance(variable, Variable)
+    paths = [each for each in sorted((folder / _FOLDER).glob(f"{name}_*")) if _number(each, name).isdigit()]
+    if not paths:
+        raise ModelFileError(
+            f"{folder / _FOLDER}: no file {name}_0, {name}_1, ... of the distributed embedding"
+        )
+    servers = len(program._endpoints)
+    server = program._endpoints.index(program._ps_endpoint or "")
+    rows, values = [], []
+    for path in paths:
+        held = read_value(path, variable)
+        mine = held.rows.view(np.uint64) % np.uint64(servers) == server
+        rows.append(held.rows[mine])
+        values.append(held.values[mine])
+    whole = SelectedRows(np.concatenate(rows), np.concatenate(values), variable.shape[0])
+    global_scope().set(name, whole)
+
+
+def _number(path: Path, name: str) -> str:
+    return path.name[len(name) + 1 :]

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""LoDTensor: an array, and where sequences begin in it; what is fed, fetched and kept in scopes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from paddle.backend import to_host
+from paddle.fluid.errors import FluidError
+from paddle.fluid.run.places import Place
+from paddle.graph.scope import Cell
+from paddle.ops.base.errors import OpError
+from paddle.ops.base.lod import LoDArray, lod_of, offsets_of, plain, with_lod
+
+Lengths = Sequence[Sequence[int]]
+
+
+class LoDTensor:
+    """A handle on one value: `numpy.array(tensor)` reads it, `tensor.set(array, place)` replaces it."""
+
+    def __init__(self, cell: Cell | None = None) -> None:
+        self._cell = cell if cell is not None else Cell()
+
+    def set(self, array: npt.ArrayLike, place: Place | None = None) -> None:
+        """Take over a copy of an array; its sequences are gone."""
+        self._cell.value = np.array(array)
+
+    def value(self) -> Any:
+        """Return the array, or the array with its sequences."""
+        return self._cell.value
+
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        return np.array(self._rows(), dtype=dtype)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._rows()[index]
+
+    def __len__(self) -> int:
+        return len(self._rows())
+
+    def __float__(self) -> float:
+        return float(self._rows().item())
+
+    def shape(self) -> list[int]:
+        """Return the sizes."""
+        return list(self._rows().shape)
+
+    def lod(self) -> list[list[int]]:
+        """Return the offsets of each level: [[0, 2, 5]]."""
+        return [level.tolist() for level in lod_of(self._cell.value)]
+
+    def set_lod(self, lod: Lengths) -> None:
+        """Set sequences by offsets.
+
+        Raises:
+            FluidError: they do not fit the rows or each other.
+        """
+        self._set_levels(tuple(np.asarray(level, np.int64) for level in lod))
+
+    def recursive_sequence_lengths(self) -> list[list[int]]:
+        """Return the lengths of each level: [[2, 3]]."""
+        value = self._cell.value
+        return value.lengths() if isinstance(value, LoDArray) else []
+
+    def set_recursive_sequence_lengths(self, lengths: Lengths) -> None:
+        """Set sequences by lengths.
+
+        Raises:
+            FluidError: they do not fit the rows or each other.
+        """
+        self._set_levels(offsets_of(lengths))
+
+    def has_valid_recursive_sequence_lengths(self) -> bool:
+        """Return True: others are refused when they are set."""
+        return True
+
+    def _set_levels(self, levels: tuple[npt.NDArray[np.int64], ...]) -> None:
+        try:
+            self._cell.value = with_lod(plain(self._cell.value), levels)
+        except OpError as error:
+            raise FluidError(str(error)) from error
+
+    def _is_initialized(self) -> bool:
+        return self._cell.value is not None
+
+    def _dtype(self) -> np.dtype[Any]:
+        return self._rows().dtype
+
+    def _rows(self) -> npt.NDArray[Any]:
+        value = plain(self._cell.value)
+        if value is None:
+            raise FluidError("this tensor has no value yet: run the startup program, load it or set it first")
+        rows: npt.NDArray[Any] = to_host(value)
+        return rows
+
+    def __repr__(self) -> str:
+        return f"LoDTensor(lod={self.lod()}, {self._cell.value is not None and self._rows()!r})"
+
+
+def tensor_of(value: Any) -> LoDTensor:
+    """Return a tensor that holds a value."""
+    tensor = LoDTensor()
+    tensor._cell.value = value
+    return tensor
+
+
+class LoDTensorArray(list[LoDTensor]):
+    """Tensors in a row."""
