@@ -8,33 +8,20 @@ It takes the flags of both families that the original had: --gpus (1.3), and --c
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Mapping, Sequence
 
-from paddle.distributed import devices, environments, front, misplaced, nodes, ports, script
+from paddle.distributed import devices, environments, front, nodes, ports, script
 from paddle.distributed.nodes import Nodes
 from paddle.distributed.worker import Worker
-from paddle.errors import ConfigError
 
 PORT = 6170
-LOG_DIR = "./mylog"
-_USAGE = 2
 _MODULE = "paddle.distributed.launch"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Start the processes and wait for them; return the exit code, 2 if nothing was started."""
-    words = sys.argv[1:] if arguments is None else list(arguments)
-    given = script.parse(_flags(), words)
-    try:
-        workers = plan(given, os.environ)
-    except ConfigError as error:
-        front.say(str(error))
-        return _USAGE
-    if warning := misplaced.told(_MODULE, given, words):
-        front.say(f"WARNING: {warning}")
-    return front.run(workers)
+    return script.launch(_MODULE, _flags(), plan, arguments)
 
 
 def plan(given: argparse.Namespace, environ: Mapping[str, str]) -> list[Worker]:
@@ -53,7 +40,7 @@ def plan(given: argparse.Namespace, environ: Mapping[str, str]) -> list[Worker]:
         flag="--started_port",
         movable=given.started_port is None and len(where.addresses) == 1,
     )
-    folder = script.log_folder(LOG_DIR if given.log_dir is None else given.log_dir)
+    folder = script.log_folder(given.log_dir)
     shared = environments.shared(environ, where, len(own))
     workers = [
         Worker(
@@ -96,7 +83,7 @@ def _flags() -> argparse.ArgumentParser:
     )
     flags.add_argument("--selected_gpus", metavar="N,N", help="devices of this node, one process each")
     flags.add_argument("--started_port", type=int, metavar="N", help=f"first port of a node ({PORT})")
-    script.add_common(flags, LOG_DIR)
+    script.add_common(flags, "./mylog")
     return flags
 
 

@@ -7,11 +7,10 @@ Trainers that are done end the job; pservers that have not ended by themselves t
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Mapping, Sequence
 
-from paddle.distributed import environments, front, misplaced, nodes, ports, script
+from paddle.distributed import environments, front, nodes, ports, script
 from paddle.distributed.nodes import Nodes
 from paddle.distributed.worker import Worker
 from paddle.endpoints import address_of, endpoint_of
@@ -19,23 +18,12 @@ from paddle.errors import ConfigError
 
 PORT = 6170
 COUNT = 2
-LOG_DIR = "logs"
-_USAGE = 2
 _MODULE = "paddle.distributed.launch_ps"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Start the processes and wait for them; return the exit code, 2 if nothing was started."""
-    words = sys.argv[1:] if arguments is None else list(arguments)
-    given = script.parse(_flags(), words)
-    try:
-        workers = plan(given, os.environ)
-    except ConfigError as error:
-        front.say(str(error))
-        return _USAGE
-    if warning := misplaced.told(_MODULE, given, words):
-        front.say(f"WARNING: {warning}")
-    return front.run(workers)
+    return script.launch(_MODULE, _flags(), plan, arguments)
 
 
 def plan(given: argparse.Namespace, environ: Mapping[str, str]) -> list[Worker]:
@@ -51,7 +39,7 @@ def plan(given: argparse.Namespace, environ: Mapping[str, str]) -> list[Worker]:
             f"--worker_num, --server_num: expected at least 1, got {given.worker_num}, {given.server_num}"
         )
     servers = _endpoints(given, where)
-    folder = script.log_folder(LOG_DIR if given.log_dir is None else given.log_dir)
+    folder = script.log_folder(given.log_dir)
     own = [(rank, one) for rank, one in enumerate(servers) if one[0] == where.own]
     job = environments.of_pserver_job(servers, given.worker_num * len(where.addresses))
     shared = environments.shared(environ, where, len(own) + given.worker_num) | job
@@ -122,7 +110,7 @@ def _flags() -> argparse.ArgumentParser:
     )
     flags.add_argument("--start_port", type=int, metavar="N", help=f"first pserver port of a node ({PORT})")
     flags.add_argument("--endpoints", default="", metavar="IP:PORT,...", help="all pservers")
-    script.add_common(flags, LOG_DIR)
+    script.add_common(flags, "logs")
     return flags
 
 

@@ -1,15 +1,42 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What both launchers share beside processes: the script and its arguments, the folder of logs, plain flags."""
+"""What both launchers share: their way from words to processes, the script's arguments, the folder of logs, flags."""
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from paddle.distributed import front, misplaced
+from paddle.distributed.worker import Worker
 from paddle.errors import ConfigError
 from paddle.flags import parse_bool
+
+Plan = Callable[[argparse.Namespace, Mapping[str, str]], list[Worker]]
+_USAGE = 2
+
+
+def launch(module: str, flags: argparse.ArgumentParser, plan: Plan, arguments: Sequence[str] | None) -> int:
+    """Start processes and wait for them; return the exit code, 2 if nothing was started.
+
+    Args:
+        module: the launcher, as `python -m` names it.
+        flags: its parser.
+        plan: what it starts, by what was parsed and the environment.
+        arguments: None are those of this process.
+    """
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    given = parse(flags, words)
+    try:
+        workers = plan(given, os.environ)
+    except ConfigError as error:
+        front.say(str(error))
+        return _USAGE
+    if warning := misplaced.told(module, given, words):
+        front.say(f"WARNING: {warning}")
+    return front.run(workers)
 
 
 def parser(module: str, summary: str) -> argparse.ArgumentParser:
@@ -19,11 +46,11 @@ def parser(module: str, summary: str) -> argparse.ArgumentParser:
     )
 
 
-def add_common(flags: argparse.ArgumentParser, log_dir: str | None) -> None:
+def add_common(flags: argparse.ArgumentParser, log_dir: str) -> None:
     """Add what both take.
 
     Args:
-        log_dir: the default of --log_dir, as its help shows it.
+        log_dir: the default of --log_dir.
     """
     flags.add_argument(
         "--cluster_node_ips", metavar="IP,IP", help="addresses of all nodes (PADDLE_TRAINERS, or this node)"
@@ -32,7 +59,9 @@ def add_common(flags: argparse.ArgumentParser, log_dir: str | None) -> None:
     flags.add_argument(
         "--print_config", type=_truth, default=True, metavar="BOOL", help="tell what is started (True)"
     )
-    flags.add_argument("--log_dir", metavar="DIR", help=f"where logs go; empty: to the screen ({log_dir})")
+    flags.add_argument(
+        "--log_dir", default=log_dir, metavar="DIR", help=f"where logs go; empty: to the screen ({log_dir})"
+    )
     flags.add_argument("training_script", help="the script to run")
     flags.add_argument("training_script_args", nargs=argparse.REMAINDER, help="its own arguments")
 
