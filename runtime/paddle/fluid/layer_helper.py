@@ -24,6 +24,8 @@ from paddle.fluid.program.variable import Parameter, Variable
 from paddle.graph import unique_name
 from paddle.ops.base.registry import registered
 
+__all__ = ["LayerHelper", "VarType", "one_input"]
+
 
 class LayerHelper:
     """Builds one layer in the current block of the default programs.
@@ -150,7 +152,7 @@ class LayerHelper:
         if known.initializer is None:
             known.initializer = default_initializer or (Constant(0.0) if is_bias else Xavier())
         if isinstance(known, WeightNormParamAttr):
-            return weight_normalised(self, known, tuple(shape), dtype)
+            return _weight_normalised(self, known, tuple(shape), dtype)
         return self.plain_parameter(known, shape, dtype)
 
     def plain_parameter(self, attr: ParamAttr, shape: Sequence[int], dtype: npt.DTypeLike) -> Parameter:
@@ -199,13 +201,12 @@ def one_input(input: Variable | Sequence[Variable], what: str) -> Variable:
     return input[0]
 
 
-__all__ = ["LayerHelper", "VarType", "one_input"]
-
-
-def weight_normalised(
+def _weight_normalised(
     helper: LayerHelper, attr: WeightNormParamAttr, shape: tuple[int, ...], dtype: npt.DTypeLike
 ) -> Parameter:
-    """Add `<name>_g` and `<name>_v` and return W, which is computed from them in every run.
+    """Add `<name>_g` and `<name>_v` and return W = g V/||V||, computed from them in every run.
+
+    Salimans and Kingma, 2016.
 
     g starts at 1, so that the norms are 1 at first.
     """

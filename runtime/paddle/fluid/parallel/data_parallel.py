@@ -37,6 +37,7 @@ from paddle.ops.base.registry import GRAD, OpDef, Slot
 from paddle.ops.base.selected_rows import SelectedRows, concatenated
 
 _REDUCED = "@REDUCED"
+_POSTING = "post_gradients"  # in no table of operators, and in no file
 # What runs once, with the gradients of all places; also their way to parameter servers.
 _UPDATING = (
     OpRole.OPTIMIZE,
@@ -215,7 +216,7 @@ class DataParallel:
             ops.append(op)
             if at in by_place:
                 number, bucket = by_place[at]
-                ops.append(posting(bucket.names, partial(self._post, number)))
+                ops.append(_posting(bucket.names, partial(self._post, number)))
         return ops
 
     def _sizes(self) -> dict[str, int]:
@@ -276,12 +277,9 @@ def _total(values: list[Any]) -> Any:
     return total
 
 
-_TYPE = "post_gradients"
-
-
 @dataclass(frozen=True)
 class _Posting(graph.Operator):
-    """See above; `made` stands for what others find in the table."""
+    """Hands values to a function while a program runs; `made` stands for what others find in the table."""
 
     made: OpDef | None = None
 
@@ -291,7 +289,7 @@ class _Posting(graph.Operator):
         return self.made
 
 
-def posting(names: Sequence[str], taken: Callable[[Sequence[Any]], None]) -> graph.Operator:
+def _posting(names: Sequence[str], taken: Callable[[Sequence[Any]], None]) -> graph.Operator:
     """Return an operator that calls `taken` with the values of some variables, which it must not change."""
 
     def kernel(values: Sequence[Any]) -> tuple[()]:
@@ -300,7 +298,7 @@ def posting(names: Sequence[str], taken: Callable[[Sequence[Any]], None]) -> gra
 
     nothing = frozenset[str]()
     definition = OpDef(
-        _TYPE,
+        _POSTING,
         (Slot("X", many=True),),
         (),
         MappingProxyType({}),
@@ -310,4 +308,4 @@ def posting(names: Sequence[str], taken: Callable[[Sequence[Any]], None]) -> gra
         nothing,
         has_effect=True,
     )
-    return _Posting(_TYPE, {"X": tuple(names)}, {}, {}, definition)
+    return _Posting(_POSTING, {"X": tuple(names)}, {}, {}, definition)

@@ -46,7 +46,7 @@ def memory_optimize(
     if level not in (0, 1):
         raise FluidError(f"memory_optimize: level must be 0 or 1, got {level}")
     kept = _skipped(skip_opt_set)
-    ops = moved_ahead(_operators(input_program), kept)
+    ops = _moved_ahead(_operators(input_program), kept)
     if skip_grads:
         kept.update(name for op in ops if op.role == OpRole.OPTIMIZE for name in op.role_vars[1::2])
     _reuse(input_program, ops, kept)
@@ -65,7 +65,7 @@ def release_memory(input_program: Program, skip_opt_set: _Names = None) -> None:
     """
     kept = _skipped(skip_opt_set)
     block = input_program.global_block()
-    ops = moved_ahead(_operators(input_program), kept)
+    ops = _moved_ahead(_operators(input_program), kept)
     last = {name: at for at, op in enumerate(ops) for name in (*op.input_names, *op.output_names)}
     gone: dict[int, list[str]] = {}
     for name, at in last.items():
@@ -152,7 +152,7 @@ def _skipped(given: _Names) -> set[str]:
     return {each if isinstance(each, str) else each.name for each in given}
 
 
-def moved_ahead(ops: Sequence[Operator], kept: Collection[str]) -> list[Operator]:
+def _moved_ahead(ops: Sequence[Operator], kept: Collection[str]) -> list[Operator]:
     """Return the operators with each update as far ahead as it can be.
 
     Args:

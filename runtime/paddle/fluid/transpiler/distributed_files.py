@@ -29,6 +29,7 @@ from paddle.fluid.transpiler.overview import VarDistributed, VarsDistributed
 from paddle.ops.base.selected_rows import SelectedRows
 
 _REMOTE = ("Optimizer", "RemotePrefetch")
+_FOLDER = "__lookup_table__"
 
 
 def save_persistables(
@@ -64,7 +65,7 @@ def save_all(
         variable_files.save_persistables(executor, dirname, program, filename)
         return
     if fetch:
-        save_table(program, Path(dirname))
+        _save_table(program, Path(dirname))
     own = _own(program, remote)
     if not fetch:
         save_vars(executor, dirname, program, own, filename=filename)
@@ -100,7 +101,7 @@ def load_persistables(
         if filename is not None:
             raise FluidError("a server's variables are loaded from a file each: save them without filename")
         _load_slices(Path(dirname), overview.get_distributed_vars_by_ep(program._ps_endpoint or ""))
-        load_table(program, Path(dirname))
+        _load_table(program, Path(dirname))
         return
     load_vars(executor, dirname, program, _own(program, _remote(program)), filename=filename)
 
@@ -156,10 +157,7 @@ def _load_slices(folder: Path, parts: list[VarDistributed]) -> None:
         scope.set(name, value)
 
 
-_FOLDER = "__lookup_table__"
-
-
-def save_table(program: Program, folder: Path) -> None:
+def _save_table(program: Program, folder: Path) -> None:
     """Let servers save the table of a trainer's program, if it has one.
 
     Raises:
@@ -171,7 +169,7 @@ def save_table(program: Program, folder: Path) -> None:
         connection.save(name, paths)
 
 
-def load_table(program: Program, folder: Path) -> None:
+def _load_table(program: Program, folder: Path) -> None:
     """Give a server's program its rows of all files there are; nothing happens if it has no table.
 
     Raises:
