@@ -184,6 +184,7 @@ class Conversation:
         """Let no server pay for the time in which this very process was stopped, or its machine asleep."""
         slept_s, self._awake_at = now - self._awake_at, now
         if slept_s > 2 * self._patience.look_every_s + _LATE_S:
+            self._ends_at += slept_s
             for peer in self._peers.values():
                 peer.heard_at += slept_s
                 if peer.idle_since is not None:

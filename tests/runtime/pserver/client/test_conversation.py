@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -16,9 +17,9 @@ TIMEOUT_S = 60.0
 OWN = Message(Verb.STATUS, 0, 77, 5)
 
 
-def conversation() -> Conversation:
+def conversation(wait_s: float = math.inf) -> Conversation:
     transfers = {0: Transfer(Message(Verb.PUSH_PULL))}
-    return Conversation(transfers, OWN, ["10.0.0.1:7164"], Patience(TIMEOUT_S, float("inf")), 0.0)
+    return Conversation(transfers, OWN, ["10.0.0.1:7164"], Patience(TIMEOUT_S, wait_s), 0.0)
 
 
 def look(talk: Conversation, now: float) -> list[Verb]:
@@ -43,9 +44,10 @@ def test_a_server_that_is_silent_is_asked_and_then_lost() -> None:
 
 
 def test_a_process_that_was_stopped_itself_blames_no_server() -> None:
-    talk = conversation()
+    talk = conversation(wait_s=2 * TIMEOUT_S)
     look(talk, 1.25)
     assert look(talk, 1.25 + 10 * TIMEOUT_S) == [Verb.STATUS]
+    talk.check_end(1.25 + 10 * TIMEOUT_S)
     list(talk.hear(answer(Verb.OK), 1.5 + 10 * TIMEOUT_S))
     assert talk.is_over
 
