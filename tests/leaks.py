@@ -15,7 +15,7 @@ class Belongings:
     """Threads, child processes and sockets of the test process at one moment.
 
     Attributes:
-        threads: Python threads that run.
+        threads: Python threads that run; without the one that pyzmq keeps from a process's first large message on.
         children: (pid, command line) of child processes; hosts of a test cluster are left out.
         sockets: kernel names of open sockets.
     """
@@ -26,7 +26,9 @@ class Belongings:
 
     @classmethod
     def now(cls) -> Belongings:
-        return cls(frozenset(threading.enumerate()), frozenset(_children()), frozenset(_sockets()))
+        return cls(
+            frozenset(filter(_is_ours, threading.enumerate())), frozenset(_children()), frozenset(_sockets())
+        )
 
     def beyond(self, before: Belongings) -> list[str]:
         """Says what is here that was not there before, one line each."""
@@ -35,6 +37,10 @@ class Belongings:
             *(f"child {pid}: {command}" for pid, command in self.children - before.children),
             *(f"open {name}" for name in self.sockets - before.sockets),
         ]
+
+
+def _is_ours(thread: threading.Thread) -> bool:
+    return type(thread).__module__ != "zmq.utils.garbage"
 
 
 def _children() -> list[tuple[int, str]]:

@@ -12,27 +12,25 @@ import sys
 import numpy as np
 
 from benchmarks.serving.contest import LEARNING_RATE, Step, take_turns
-from paddle.optim.spec import OptimizerSpec, ParameterSpec
-from paddle.pserver.client.session import TrainerSession
+from paddle.pserver import Client, OptimizerSpec
 
 
-def step_of(client: TrainerSession, sizes: list[int], in_place: bool) -> Step:
-    """One parameter for each size, in bytes; `in_place`: arrays that are shared with the server, if there are such."""
-    parameters = [ParameterSpec(f"w{number}", (size // 4,)) for number, size in enumerate(sizes)]
-    values = {p.name: np.zeros(p.shape, np.float32) for p in parameters}
-    client.configure(parameters, OptimizerSpec("momentum", learning_rate=LEARNING_RATE), values)
-    gradients = {p.name: np.zeros(p.size, np.float32) for p in parameters}
+def step_of(client: Client, sizes: list[int], in_place: bool) -> Step:
+    """One tensor for each size, in bytes; `in_place`: arrays that are shared with the server, if there are such."""
+    values = {f"w{number}": np.zeros(size // 4, np.float32) for number, size in enumerate(sizes)}
+    names = list(values)
+    client.create(values, OptimizerSpec("momentum", learning_rate=LEARNING_RATE))
+    gradients = {name: np.zeros_like(value) for name, value in values.items()}
     if in_place:
-        gradients, values = {p.name: client.gradient_array(p.name) for p in parameters}, {}
+        gradients, values = {name: client.gradient_array(name) for name in names}, {}
     for gradient in gradients.values():
         gradient[...] = 1e-3
-    client.start_pass()
 
     def step() -> None:
-        client.push_pull(gradients, 1, values)
+        client.push_pull(gradients, values)
 
     step()
-    if in_place and any(client.value_array(p.name) is None for p in parameters):
+    if in_place and any(client.value_array(name) is None for name in names):
         raise SystemExit("the server does not share its memory")
     return step
 
@@ -40,9 +38,8 @@ def step_of(client: TrainerSession, sizes: list[int], in_place: bool) -> Step:
 def main() -> None:
     """Connect and take turns."""
     given = json.loads(sys.argv[1])
-    with TrainerSession.connect(
+    with Client(
         given["endpoints"],
-        [],
         trainer_id=given["trainer"],
         num_trainers=given["trainers"],
         job_key=given["key"],

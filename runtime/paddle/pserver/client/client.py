@@ -48,6 +48,7 @@ class Client:
         timeout_s: float = 60.0,
         wait_s: float = 600.0,
         patience_s: float | None = None,
+        within_node: bool = True,
     ) -> None:
         """Connect. What is not given comes from the job's environment, as `paddle.py` sets it.
 
@@ -61,6 +62,7 @@ class Client:
             timeout_s: how long a server may be silent.
             wait_s: how long one request may take, waiting for other trainers included.
             patience_s: how long a server may be gone, since somebody starts it again; by default what the job says.
+            within_node: whether to share memory with servers of this node; False: everything is sent.
 
         Raises:
             ConfigError: an argument or a variable is wrong, or nobody says where servers are.
@@ -88,6 +90,7 @@ class Client:
             timeout_s=positive("timeout_s", timeout_s),
             takes_over=self._restarted,
             patience_s=self.patience_s,
+            within_node=within_node,
         )
         self._session.wait_at_most(self._wait_s)
 
@@ -175,6 +178,31 @@ class Client:
         for each in targets.values():
             each.finish()
 
+    def gradient_array(self, name: str) -> HostArray:
+        """Return an array to put a dense tensor's gradients into, float32 of its shape; ask once, use it in each step.
+
+        If the tensor lies as a whole on a server of this node, the array is memory that both share, and pushing it
+        copies nothing; else it is an array like any other. Between two pushes it holds what was put there last.
+
+        Raises:
+            ConfigError: there is no such tensor, or it is sparse.
+        """
+        shape = self._dense(name, "gradient_array").shape
+        return self._session.gradient_array(name).reshape(shape)
+
+    def value_array(self, name: str) -> HostArray | None:
+        """Return what the last push_pull brought for a dense tensor, float32 of its shape, read-only, not copied.
+
+        It is good until the next push is begun: ask after each. None if no push brought it, or the tensor does not
+        lie as a whole on a server of this node that shares its memory: then pull it, and name it in the next `out`.
+
+        Raises:
+            ConfigError: there is no such tensor, or it is sparse.
+        """
+        shape = self._dense(name, "value_array").shape
+        array = self._session.value_array(name)
+        return None if array is None else array.reshape(shape)
+
     def pull_rows(self, name: str, ids: Any, out: Any = None) -> HostArray:
         """Return rows of a sparse tensor.
 
@@ -236,6 +264,19 @@ class Client:
             raise ConfigError(f"{what}: it is sparse: expected (ids, rows), got {type(given).__name__}")
         self._destinations.check(name, array, what)
         return array
+
+    def _dense(self, name: str, what: str) -> ParameterSpec:
+        self._require_created()
+        parameter = self._parameters.get(name)
+        if parameter is None:
+            raise ConfigError(
+                f"{what}: no tensor {name!r} was created; there are {', '.join(self._parameters)}"
+            )
+        if parameter.sparse:
+            raise ConfigError(
+                f"{what}: tensor {name} is sparse: its gradients are (ids, rows), see pull_rows"
+            )
+        return parameter
 
     def _require_created(self) -> None:
         if not self._parameters:

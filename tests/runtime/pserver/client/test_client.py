@@ -89,6 +89,59 @@ def test_trainers_together_equal_one_process_with_tensors_of_any_library(wrap: A
         np.testing.assert_allclose(found[0][name], value, rtol=1e-4, atol=1e-5, err_msg=name)
 
 
+@pytest.mark.parametrize("within_node", [True, False])
+@pytest.mark.parametrize("size", [(3, 5), (600, 500)], ids=["small", "large"])
+def test_gradients_and_values_that_nobody_copies_give_the_bits_of_those_that_are_copied(
+    size: tuple[int, ...], within_node: bool
+) -> None:
+    def gradient(trainer: int, step: int) -> np.ndarray:
+        return np.random.default_rng((trainer, step)).standard_normal(size).astype(np.float32)
+
+    def copied(each: Client, trainer: int) -> np.ndarray:
+        value = np.zeros(size, np.float32)
+        each.create({"w": value}, SGD)
+        for step in range(STEPS):
+            each.push_pull({"w": gradient(trainer, step)}, {"w": value})
+        return value
+
+    def in_place(each: Client, trainer: int) -> np.ndarray:
+        each.create({"w": np.zeros(size, np.float32)}, SGD)
+        assert each.value_array("w") is None
+        into = each.gradient_array("w")
+        assert into.shape == size
+        for step in range(STEPS):
+            into[...] = gradient(trainer, step)
+            each.push_pull({"w": into}, {})
+            seen = each.value_array("w")
+            assert (seen is not None) == within_node
+        if seen is None:
+            seen = np.empty(size, np.float32)
+            each.pull({"w": seen})
+        else:
+            assert not seen.flags.writeable
+            assert np.shares_memory(into, each.gradient_array("w"))
+        return np.array(seen)
+
+    with server(2) as process:
+        expected = run(process, 2, copied)
+    with server(2) as process:
+        found = run(process, 2, in_place, within_node=within_node)
+    for one in (*expected, *found):
+        assert np.array_equal(one, expected[0])
+
+
+def test_arrays_without_copies_are_there_for_dense_tensors_alone() -> None:
+    with server(1) as process, client(process, 0, 1) as one:
+        with pytest.raises(ConfigError, match="call create first"):
+            one.gradient_array("emb")
+        one.create({"emb": start()["emb"]}, SGD, {"emb": TensorOptions(sparse=True)})
+        for ask in (one.gradient_array, one.value_array):
+            with pytest.raises(ConfigError, match="tensor emb is sparse"):
+                ask("emb")
+            with pytest.raises(ConfigError, match="no tensor 'w' was created; there are emb"):
+                ask("w")
+
+
 def test_everybody_gets_the_values_of_one_trainer_whoever_that_is() -> None:
     def take(each: Client, trainer: int) -> dict[str, np.ndarray]:
         mine = start(trainer)

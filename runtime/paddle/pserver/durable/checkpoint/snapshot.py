@@ -24,7 +24,7 @@ from paddle.pserver.store.observer import Elements
 from paddle.pserver.store.store import Store
 
 if TYPE_CHECKING:  # it brings a compiler, which a server without growing tables does not need
-    from paddle.pserver.sparse.snapshot import Snapshot as Rows
+    from paddle.pserver.sparse.snapshot import TableSnapshot
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 Numbers: TypeAlias = dict[str, dict[str, float]]
@@ -68,7 +68,7 @@ class Snapshot:
             for name, table in store.tables.items()
         }
         self._cursor = dict.fromkeys(self._todo, 0)
-        self._growing: dict[str, Rows] = {}
+        self._growing: dict[str, TableSnapshot] = {}
         self._floats = np.empty(0, np.float32)  # of the block that the part's thread is at
         self._is_idle = True  # that thread will not look at the tables again unless it is told to
         for name, served in store.growing.items():
@@ -117,7 +117,7 @@ class Snapshot:
         elif self._growing:
             self._advance_growing(*next(iter(self._growing.items())))
 
-    def _advance_growing(self, name: str, growing: Rows) -> None:
+    def _advance_growing(self, name: str, growing: TableSnapshot) -> None:
         if growing.is_over:
             del self._growing[name]
         elif not self._sink.has_thread:
@@ -128,7 +128,7 @@ class Snapshot:
             self._is_idle = False
             self._sink.defer(lambda writer: self._write_rows(name, growing, writer))
 
-    def _write_rows(self, name: str, growing: Rows, writer: PartWriter) -> None:
+    def _write_rows(self, name: str, growing: TableSnapshot, writer: PartWriter) -> None:
         """Write what is listed of a table; in the part's thread."""
         self._is_idle = True
         if len(self._floats) < growing.floats_of_block:
