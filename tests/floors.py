@@ -48,6 +48,18 @@ FLOORS: Mapping[str, tuple[str, ...]] = {
         "reader",
         ".",
     ),
+    "runtime/paddle/v2": (
+        "errors",
+        "parameter_config data_type activation pooling regularization settings",
+        "attr parameter_file",
+        "model",
+        "network optimizer",
+        "layer",
+        "topology",
+        "parameters",
+        "training",
+        ".",
+    ),
     "runtime/paddle/fluid": (
         "errors",
         "program",
@@ -84,6 +96,10 @@ UPWARD: Mapping[tuple[str, str], str] = {
         "paddle.fluid.clip",
     ): "for types: variables keep what scripts make there",
     (
+        "paddle.v2.layer.cost",
+        "paddle.v2.evaluator",
+    ): "classification_cost declares the evaluator that it has by default",
+    (
         "paddle.fluid.program.variable",
         "paddle.fluid.regularizer",
     ): "for types: parameters keep what scripts make there",
@@ -114,6 +130,7 @@ FRAGMENTS: Mapping[str, str] = {
     "paddle.pserver.reader.viewing": "one side of a protocol, whose other side is server.reader_snapshots",
     "paddle.pserver.sparse.warming": "Fluid's growing tables and the tests compile with it too",
     "paddle.pserver.wire.reused_memory": "a pool for anybody's arrays: nothing in it knows of streams",
+    "paddle.v2.training.average": "averages values wherever they lie: nothing in it knows of a trainer",
     "paddle.fluid.run.batch_queue": "a protocol between the thread that makes batches and the operators that take them",
     "launcher.text.merged_lines": "a merge by time: no file and no thread, which its user has",
 }
@@ -122,6 +139,8 @@ FRAGMENTS: Mapping[str, str] = {
 ENTRIES: Mapping[str, str] = {
     "runtime/paddle/optim/rules": "an update rule a module: its table names all of them",
     "runtime/paddle/fluid": "what the original has under that name",
+    "runtime/paddle/v2": "what the original has under that name",
+    "runtime/paddle/v2/layer": "a family of layers a module: the package names all of them",
     "runtime/paddle/fluid/optimizer": "an optimizer a module: the package names all of them, as scripts do",
     "runtime/paddle/fluid/layers": "what the original has under that name",
     "runtime/paddle/fluid/layers/control_flow": "a family of layers a module: the package names all of them",

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from paddle.v2 import settings
 from paddle.v2.errors import UsageError
-from paddle.v2.feeder import DataFeeder, Feeding
-from paddle.v2.gradient_machine import GradientMachine
 from paddle.v2.network import MAX_BYTES, Network
 from paddle.v2.parameter_file import binary
 from paddle.v2.parameters import Parameters
 from paddle.v2.topology import Layers, Topology
+from paddle.v2.training.feeder import DataFeeder, Feeding
+from paddle.v2.training.gradient_machine import GradientMachine
 
 Array = NDArray[Any]
 

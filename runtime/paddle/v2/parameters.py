@@ -7,6 +7,7 @@ Once a trainer exists, its values are read and written in place of these.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from typing import IO, Any, Protocol
 
@@ -16,8 +17,7 @@ from numpy.typing import NDArray
 from paddle.v2 import model, settings
 from paddle.v2.attr import Initializer
 from paddle.v2.errors import UsageError
-from paddle.v2.initial_value import initial_value
-from paddle.v2.parameter_config import ParameterConfig
+from paddle.v2.parameter_config import UNIFORM, ParameterConfig
 from paddle.v2.parameter_file import HEADER, binary, blob, read_blob, read_tar, write_tar
 from paddle.v2.topology import Layers, Topology
 
@@ -128,7 +128,7 @@ class Parameters:
     def array(self, key: str) -> Value:
         """The value itself, made now if it does not exist yet; a trainer updates it in place."""
         if key not in self._values:
-            self._values[key] = initial_value(self.config(key), settings.current().seed)
+            self._values[key] = _initial_value(self.config(key), settings.current().seed)
         return self._values[key]
 
     def current(self, key: str) -> Value:
@@ -195,3 +195,24 @@ def create(layers: Layers) -> Parameters:
     for name, config in Topology(layers).network.parameters.items():
         found.add(config, initializers.get(name))
     return found
+
+
+def _initial_value(config: ParameterConfig, seed: int) -> NDArray[np.float32]:
+    """A new float32 array of ``config.shape``, from seed and name alone: trainers start from the same numbers."""
+    if config.initial_std == 0:
+        return np.full(config.shape, config.initial_mean, np.float32)
+    generator = _generator(config.name, seed)
+    if config.initial_strategy == UNIFORM:
+        value = generator.random(config.size, np.float32)
+        value *= np.float32(2 * config.initial_std)
+        value += np.float32(config.initial_mean - config.initial_std)
+    else:
+        value = generator.standard_normal(config.size, np.float32)
+        value *= np.float32(config.initial_std)
+        value += np.float32(config.initial_mean)
+    return value.reshape(config.shape)
+
+
+def _generator(name: str, seed: int) -> np.random.Generator:
+    digest = hashlib.sha256(f"{seed}:{name}".encode()).digest()
+    return np.random.Generator(np.random.Philox(key=int.from_bytes(digest[:16], "little")))

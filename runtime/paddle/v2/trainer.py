@@ -20,19 +20,19 @@ from numpy.typing import NDArray
 from paddle.report import Reporter
 from paddle.v2 import event as events
 from paddle.v2 import settings as init_settings
-from paddle.v2.average import Averager
 from paddle.v2.errors import NotAvailableError, TrainingError, UsageError, UsageTypeError
-from paddle.v2.feeder import DataFeeder, Feed, Feeding, ids_in
-from paddle.v2.gradient_machine import GradientMachine
-from paddle.v2.layer_outputs import LayerOutputs
-from paddle.v2.metric import Metrics
 from paddle.v2.network import Network
 from paddle.v2.optimizer import Optimizer
 from paddle.v2.parameters import Parameters
 from paddle.v2.topology import Layers, Topology
-from paddle.v2.training_log import TrainingLog, trainer_logger
-from paddle.v2.update_local import LocalUpdater
-from paddle.v2.updater import Updater
+from paddle.v2.training.average import Averager
+from paddle.v2.training.feeder import DataFeeder, Feed, Feeding, ids_in
+from paddle.v2.training.gradient_machine import GradientMachine
+from paddle.v2.training.layer_outputs import LayerOutputs
+from paddle.v2.training.metric import Metrics
+from paddle.v2.training.training_log import TrainingLog, trainer_logger
+from paddle.v2.training.update_local import LocalUpdater
+from paddle.v2.training.updater import Updater
 
 Reader = Callable[[], Iterable[Any]]
 EventHandler = Callable[[Any], object]
@@ -128,7 +128,7 @@ class SGD:
         updater = self._start_updater()
         try:
             for pass_id in range(num_passes):
-                if updater.is_over():
+                if updater.skips_pass():
                     continue
                 self._train_pass(pass_id, reader, feeder, updater, handler)
         finally:
@@ -250,7 +250,7 @@ class SGD:
             updater = LocalUpdater(self._machine, spec)
         else:
             # zmq loads here, so that local training works without it.
-            from paddle.v2.update_remote import RemoteUpdater
+            from paddle.v2.training.update_remote import RemoteUpdater
 
             updater = RemoteUpdater(self._machine, spec, self._settings)
         self._updater, self._closed = updater, False

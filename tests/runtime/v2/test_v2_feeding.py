@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from paddle.v2 import data_type
-from paddle.v2.feeder import DataFeeder
+from paddle.v2.training.feeder import DataFeeder
 
 TYPES = [("x", data_type.dense_vector(2)), ("y", data_type.integer_value(5))]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``paddle.v2.layer``: every layer that a script can declare."""
+"""Every layer that a script can declare, ``paddle.layer``; above ``model``."""
 
 from __future__ import annotations
 
@@ -175,4 +175,4 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    raise explain(name)
+    raise explain(name, __all__)

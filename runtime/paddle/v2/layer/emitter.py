@@ -16,13 +16,30 @@ from typing import Any, TypeAlias
 from paddle.graph import Block, Parameter, Program, Variable
 from paddle.v2.data_type import DataType
 from paddle.v2.errors import UsageError
-from paddle.v2.layer.activate import ACTIVATIONS
 from paddle.v2.model import LayerConfig
 from paddle.v2.parameter_config import ParameterConfig
 
 Emit: TypeAlias = "Callable[[Emitter, LayerConfig], None]"
 
 _EMITTERS: dict[str, Emit] = {}
+# activation -> its operator and attributes
+_ACTIVATIONS: Mapping[str, tuple[str, Mapping[str, float]]] = {
+    "tanh": ("tanh", {}),
+    "sigmoid": ("sigmoid", {}),
+    "softmax": ("softmax", {"axis": -1}),
+    "sequence_softmax": ("sequence_softmax", {}),
+    "exponential": ("exp", {}),
+    "relu": ("relu", {}),
+    "brelu": ("brelu", {"t_min": 0.0, "t_max": 24.0}),
+    "softrelu": ("soft_relu", {"threshold": 40.0}),
+    "stanh": ("stanh", {"scale_a": 2.0 / 3.0, "scale_b": 1.7159}),
+    "abs": ("abs", {}),
+    "square": ("square", {}),
+    "log": ("log", {}),
+    "sqrt": ("sqrt", {}),
+    "reciprocal": ("reciprocal", {}),
+    "softsign": ("softsign", {}),
+}
 
 
 def emits(kind: str) -> Callable[[Emit], Emit]:
@@ -86,7 +103,7 @@ class Emitter:
         """The value of a layer as (N, size), for another layer to compute with."""
         self._check_group(name)
         if name in self._logits and name not in self._rows:
-            self._rows[name] = ACTIVATIONS["softmax"](self, self._logits[name])
+            self._rows[name] = self.activated(self._logits[name], "softmax")
         if name not in self._rows:
             config = self.layers[name]
             if name not in self._images:
@@ -173,6 +190,11 @@ class Emitter:
         self._count += 1
         return self.block.create_var(name=f"{self._layer}.tmp_{self._count}", shape=list(shape), dtype=dtype)
 
+    def activated(self, value: Variable, activation: str) -> Variable:
+        """Append an activation, named as its class says, and return its output."""
+        kind, attrs = _ACTIVATIONS[activation]
+        return self.op(kind, {"X": value}, attrs)
+
     def op(
         self, kind: str, inputs: Mapping[str, Any], attrs: Mapping[str, Any] | None = None, out: str = "Out"
     ) -> Variable:
@@ -219,7 +241,7 @@ class Emitter:
         if config.activation == "sigmoid" and not config.drop_rate:
             self._before_sigmoid[config.name] = self.reshape(value, [-1, config.size])
         if config.activation:
-            value = ACTIVATIONS[config.activation](self, value)
+            value = self.activated(value, config.activation)
         if config.drop_rate:
             value = self._dropout(value, config.drop_rate)
         (self._images if len(value.shape) == 4 else self._rows)[config.name] = value

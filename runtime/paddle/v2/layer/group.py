@@ -10,7 +10,6 @@ from paddle.graph import Variable
 from paddle.v2 import activation, model
 from paddle.v2.attr import ExtraLayerAttribute, ParameterAttribute
 from paddle.v2.errors import NotAvailableError, UsageError, UsageTypeError
-from paddle.v2.layer.activate import ACTIVATIONS
 from paddle.v2.layer.body import Body, turned, zeros
 from paddle.v2.layer.emitter import Emitter, emits
 from paddle.v2.layer.output import (
@@ -301,6 +300,6 @@ def _emit_recurrent(emitter: Emitter, config: LayerConfig) -> None:
     total = emitter.add_all([row, emitter.op("mul", {"X": before, "Y": weight})])
     total = emitter.add_bias(total, config.bias)
     act = str(config.attrs["act"])
-    after = ACTIVATIONS[act](emitter, total) if act else total
+    after = emitter.activated(total, act) if act else total
     (result,) = body.close([after], [after])
     emitter.finish(config, turned(emitter, result, reverse))

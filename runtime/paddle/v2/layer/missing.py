@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Sequence
 
 from paddle.v2.errors import MissingNameError
 
@@ -52,14 +53,12 @@ NOT_AVAILABLE = frozenset(
 )
 
 
-def explain(name: str) -> AttributeError:
-    """The error for a name that ``paddle.layer`` lacks."""
+def explain(name: str, known: Sequence[str]) -> AttributeError:
+    """The error for a name that ``paddle.layer``, which knows others, lacks."""
     if name in NEEDS_SEQUENCES:
         return MissingNameError(f"paddle.layer.{name} needs sequence operators, not available yet")
     if name in NOT_AVAILABLE:
         return MissingNameError(f"paddle.layer.{name} is not available")
-    import paddle.v2.layer as layer
-
-    close = difflib.get_close_matches(name, layer.__all__, n=1)
+    close = difflib.get_close_matches(name, known, n=1)
     hint = f"; did you mean {close[0]!r}?" if close else ""
     return AttributeError(f"module 'paddle.v2.layer' has no attribute {name!r}{hint}")

@@ -19,10 +19,10 @@ from paddle.graph import Executor, Scope, SelectedRows, Variable, append_backwar
 from paddle.ops.base.lod import plain
 from paddle.optim.spec import RowGradient
 from paddle.v2.errors import UsageError
-from paddle.v2.feeder import Feed
 from paddle.v2.layer.emitter import Emitter
 from paddle.v2.network import Network
 from paddle.v2.parameters import Parameters
+from paddle.v2.training.feeder import Feed
 
 Value = NDArray[np.float32]
 Gradient = Value | RowGradient

@@ -13,8 +13,8 @@ from logging import Logger
 
 from paddle.env import JobEnvironment
 from paddle.glog import TRAINER, open_log
-from paddle.v2.metric import Metrics, Part
 from paddle.v2.model import EvaluatorConfig
+from paddle.v2.training.metric import Metrics, Part
 
 _EMPTY = "the reader gave no batch; each call of a reader must start anew"
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from paddle.v2.feeder import Feed
-from paddle.v2.gradient_machine import GradientMachine
+from paddle.v2.training.feeder import Feed
+from paddle.v2.training.gradient_machine import GradientMachine
 
 
 class LayerOutputs:

@@ -12,9 +12,9 @@ from paddle.optim.dense import DenseUpdater
 from paddle.optim.learning_rate import LearningRate
 from paddle.optim.sparse import SparseUpdater
 from paddle.optim.spec import OptimizerSpec, RowGradient
-from paddle.v2.feeder import Feed
-from paddle.v2.gradient_machine import Gradient, GradientMachine
-from paddle.v2.updater import parameter_spec
+from paddle.v2.training.feeder import Feed
+from paddle.v2.training.gradient_machine import Gradient, GradientMachine
+from paddle.v2.training.updater import parameter_spec
 
 
 class LocalUpdater:
@@ -38,7 +38,7 @@ class LocalUpdater:
             else:
                 self._dense[name] = DenseUpdater(optimizer, spec, config.size)
 
-    def is_over(self) -> bool:
+    def skips_pass(self) -> bool:
         """Never: weights that only this process has begin anew with it."""
         return False
 

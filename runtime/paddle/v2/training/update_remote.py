@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from paddle.optim.spec import OptimizerSpec
 from paddle.pserver.client.session import TrainerSession
 from paddle.v2.errors import UsageError
-from paddle.v2.feeder import Feed, ids_in
-from paddle.v2.gradient_machine import Gradient, GradientMachine
 from paddle.v2.settings import Settings
-from paddle.v2.updater import parameter_spec
+from paddle.v2.training.feeder import Feed, ids_in
+from paddle.v2.training.gradient_machine import Gradient, GradientMachine
+from paddle.v2.training.updater import parameter_spec
 
 
 class RemoteUpdater:
@@ -70,7 +70,7 @@ class RemoteUpdater:
             self._client.close()
             raise
 
-    def is_over(self) -> bool:
+    def skips_pass(self) -> bool:
         """A trainer that was started again goes on with the pass that the others are in."""
         self._passes_over -= 1
         return self._passes_over >= 0

@@ -10,15 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paddle.optim.spec import ParameterSpec
-from paddle.v2.feeder import Feed
-from paddle.v2.gradient_machine import Gradient
 from paddle.v2.parameter_config import ParameterConfig
+from paddle.v2.training.feeder import Feed
+from paddle.v2.training.gradient_machine import Gradient
 
 
 class Updater(Protocol):
     """The life of a training run: passes, and batches within a pass."""
 
-    def is_over(self) -> bool:
+    def skips_pass(self) -> bool:
         """Whether the next pass was over before this process was started; each answer is about the pass after."""
 
     @property
