@@ -93,7 +93,7 @@ def test_training_goes_on_without_room_and_is_safe_again_with_it(
     work: Callable[[Path], None], said: str, tmp_path: Path
 ) -> None:
     code = (
-        "import sys; from pathlib import Path; from tests.runtime.pserver import test_full_disk as here; "
+        "import sys; from pathlib import Path; from tests.runtime.pserver.durable import test_full_disk as here; "
         "getattr(here, sys.argv[1])(Path(sys.argv[2]))"
     )
     argv = ["sh", "-c", 'mount -t tmpfs -o size=300m none "$0" && exec "$@"', str(tmp_path)]
