@@ -38,7 +38,7 @@ def stopping_after(count: int) -> Iterator[None]:
                 sys.stdin.readline()
         return message
 
-    Transfer._message = counted  # type: ignore[method-assign]
+    Transfer._message = counted  # type: ignore[method-assign,assignment]
     try:
         yield
     finally:
