@@ -9,6 +9,8 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 
+_ENDED = "(ended, not waited for)"
+
 
 @dataclass(frozen=True)
 class Belongings:
@@ -32,9 +34,16 @@ class Belongings:
 
     def beyond(self, before: Belongings) -> list[str]:
         """Says what is here that was not there before, one line each."""
+        known = {
+            (pid, command == _ENDED) for pid, command in before.children
+        }  # one that just began has no name yet
         return [
             *(f"thread {thread.name}" for thread in self.threads - before.threads),
-            *(f"child {pid}: {command}" for pid, command in self.children - before.children),
+            *(
+                f"child {pid}: {command}"
+                for pid, command in self.children
+                if (pid, command == _ENDED) not in known
+            ),
             *(f"open {name}" for name in self.sockets - before.sockets),
         ]
 
@@ -52,7 +61,7 @@ def _children() -> list[tuple[int, str]]:
                     Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
                 )
                 if not command.startswith("unshare "):
-                    found.append((int(pid), command or "(ended, not waited for)"))
+                    found.append((int(pid), command or _ENDED))
     return found
 
 
