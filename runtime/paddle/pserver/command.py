@@ -26,7 +26,7 @@ from paddle.pserver.durable.process_state import Identity, Revival
 from paddle.pserver.recovery import Safety, guarded
 from paddle.pserver.server.options import EngineOptions
 from paddle.pserver.server.port import Port
-from paddle.pserver.server.sync import PushCount
+from paddle.pserver.server.staleness import PushCount
 from paddle.pserver.transports.local_door import open_door
 from paddle.pserver.transports.stream_door import open_stream_door
 from paddle.pserver.transports.zmq_door import Router

@@ -11,9 +11,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from paddle.errors import ConfigError, PserverError
+from paddle.pserver.server.barrier import Barrier, Waiting
 from paddle.pserver.server.readers import Shown
 from paddle.pserver.server.service import Desk
-from paddle.pserver.server.sync import Barrier, LagGate, Waiting, lag_ratio
+from paddle.pserver.server.staleness import LagGate, lag_ratio
 from paddle.pserver.store.store import Store
 from paddle.pserver.wire.configuration import FIRST_COMES, Configuration
 from paddle.pserver.wire.message import Message, Verb, error_message

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from paddle.errors import WireError
 from paddle.pserver.server.engine import Engine, Reply
 from paddle.pserver.server.local_port import LocalPort
-from paddle.pserver.server.sync import PushCount
+from paddle.pserver.server.staleness import PushCount
 from paddle.pserver.transports.local_door import LocalDoor
 from paddle.pserver.transports.stream_door import StreamDoor
 from paddle.pserver.transports.stream_port import StreamPort

@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 
 from paddle.errors import PaddleError, PserverError, WireError
+from paddle.pserver.server.barrier import Barrier, Waiting
 from paddle.pserver.server.served import Served
 from paddle.pserver.server.service import Desk
-from paddle.pserver.server.sync import Barrier, PushCount, Waiting
+from paddle.pserver.server.staleness import PushCount
 from paddle.pserver.store.store import Store
 from paddle.pserver.wire.configuration import Configuration
 from paddle.pserver.wire.message import MAX_FRAME_BYTES, Message, Section, Verb, error_message

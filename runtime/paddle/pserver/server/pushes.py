@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 
 from paddle.errors import PserverError, WireError
-from paddle.pserver.server.sync import Barrier
+from paddle.pserver.server.barrier import Barrier
 from paddle.pserver.store.gradient import NO_VALUES, Gradient, Slab, StrangeGradient
 from paddle.pserver.store.store import Store
 from paddle.pserver.wire.chunks import WINDOW, chunk_span

@@ -10,10 +10,11 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from paddle.pserver.server.barrier import Waiting
 from paddle.pserver.server.options import EngineOptions
 from paddle.pserver.server.readers import Shown
+from paddle.pserver.server.staleness import PushCount
 from paddle.pserver.server.state_keeper import NOBODY, Keeper
-from paddle.pserver.server.sync import PushCount, Waiting
 from paddle.pserver.store.store import Store
 from paddle.pserver.wire.configuration import Configuration
 from paddle.pserver.wire.message import Message, Verb

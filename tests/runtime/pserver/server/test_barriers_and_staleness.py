@@ -9,7 +9,8 @@ import random
 
 import pytest
 
-from paddle.pserver.server.sync import Barrier, LagGate, lag_ratio
+from paddle.pserver.server.barrier import Barrier
+from paddle.pserver.server.staleness import LagGate, lag_ratio
 
 
 def test_a_barrier_opens_when_the_last_trainer_comes() -> None:
