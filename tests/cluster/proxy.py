@@ -76,6 +76,7 @@ class Proxy:
         self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
         self._server: asyncio.Server | None = None
         self._connections: set[asyncio.Task[None]] = set()
+        self._writers: list[asyncio.StreamWriter] = []
         self._count = 0
         self._open = asyncio.Event()
         self.address = ("", 0)
@@ -122,8 +123,17 @@ class Proxy:
 
     async def _close(self) -> None:
         assert self._server is not None
+        for listener in self._server.sockets:
+            self._loop.remove_reader(listener.fileno())
+        # What was accepted a moment ago has no connection yet, or one not begun; a closed server would lose it.
+        while others := asyncio.all_tasks() - {asyncio.current_task()}:
+            for task in self._connections:
+                task.cancel()
+            await asyncio.gather(*others, return_exceptions=True)
         self._server.close()
-        await self._reset_all()
+        for writer in self._writers:
+            writer.transport.abort()
+        await asyncio.gather(*(writer.wait_closed() for writer in self._writers), return_exceptions=True)
 
     async def _reset_all(self) -> None:
         for task in self._connections:
@@ -135,12 +145,16 @@ class Proxy:
         self._count += 1
         self._connections.add(task)
         task.add_done_callback(self._connections.discard)
+        task.add_done_callback(
+            lambda _: writer.close()
+        )  # cancelled before it began, it closes nothing itself
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, number: int) -> None:
         writers = [writer]
         try:
             far_reader, far_writer = await asyncio.open_connection(*self._target)
             writers.append(far_writer)
+            self._writers.append(far_writer)
             pumps = [
                 asyncio.ensure_future(self._pump(reader, far_writer, number, UP)),
                 asyncio.ensure_future(self._pump(far_reader, writer, number, DOWN)),
