@@ -34,6 +34,12 @@ FRAGMENT_LINES = 70
 ASKS = re.compile(r"_?(is|has|may)_")
 # package of a dependency -> what it is imported as, where the names differ
 IMPORTED_AS = {"pyzmq": "zmq"}
+# module -> the records there that make up what a job knows of a node
+RECORDS = {
+    "launcher/nodes/node_record.py": ("Contact", "Traces", "NodeRecord"),
+    "launcher/nodes/handshake.py": ("Introduction",),
+    "launcher/files/payload.py": ("Delivery",),
+}
 ROW = re.compile(r"^\| `([\w/]+)/` \| (.+) \|$", re.MULTILINE)
 
 
@@ -120,6 +126,26 @@ def assigned(node: ast.AST) -> Iterator[ast.expr]:
             yield from inner.targets
         elif isinstance(inner, ast.AugAssign | ast.AnnAssign):
             yield inner.target
+
+
+def test_what_is_known_of_a_node_is_changed_by_the_methods_of_its_own_records_alone() -> None:
+    fields = {
+        node.target.id
+        for module, names in RECORDS.items()
+        for one in tree(ROOT / module).body
+        if isinstance(one, ast.ClassDef) and one.name in names
+        for node in one.body
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
+    }
+    assert len(fields) > 20
+    assert [
+        f"{path.relative_to(ROOT)}:{target.lineno}: {ast.unparse(target)} is assigned"
+        for path in sources("launcher")
+        for whole in assigned(tree(path))
+        for target in (whole.elts if isinstance(whole, ast.Tuple) else [whole])
+        if isinstance(target, ast.Attribute) and target.attr in fields
+        if ast.unparse(target.value) != "self"
+    ] == []
 
 
 @pytest.mark.parametrize("package", ["launcher", "runtime/agent"])  # what user scripts import has other users

@@ -14,8 +14,9 @@ from typing import Any
 
 from launcher.connection.link import MessageEvent
 from launcher.nodes.loop import Handlers
+from launcher.nodes.node_record import NodeRecord
 from launcher.nodes.reports import Pushes, read_step
-from launcher.nodes.roster import NodeRecord, ProcessRecord, Roster
+from launcher.nodes.roster import ProcessRecord, Roster
 from launcher.plan.plan import Role
 from launcher.screen.scrollback import Scrollback
 from launcher.text.wrapping import visible
@@ -124,10 +125,10 @@ def _node(record: NodeRecord, scrollback: Scrollback, offset_s: float) -> dict[s
         "node_id": record.node.node_id,
         "name": record.name,
         "state": scrollback.state(record.node.node_id),
-        "hostname": visible(record.hostname)[:LINE_KEPT],
-        "heard_at": record.heard_at + offset_s if record.heard_at else None,
-        "job_dir": record.trees.get("workspace", ""),
-        "error": str(record.error or ""),
+        "hostname": visible(record.said.hostname)[:LINE_KEPT],
+        "heard_at": record.contact.heard_at + offset_s if record.contact.heard_at else None,
+        "job_dir": record.delivery.trees.get("workspace", ""),
+        "error": str(record.contact.error or ""),
     }
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -50,6 +51,7 @@ class CollectorThread:
         self._wake = threading.Condition()
         self._closing = False
         self._unacked: dict[int, int] = {}
+        self._asked_at: dict[int, float] = {}
         self._thread = threading.Thread(target=self._work, name="collection", daemon=True)
         self._thread.start()
 
@@ -60,6 +62,7 @@ class CollectorThread:
             ProtocolError: the path leads elsewhere, or the offset is none.
         """
         self._collector.check(node_id, path, offset)
+        self._asked_at[node_id] = time.monotonic()
 
         def write() -> None:
             problem = self._collector.store(node_id, path, offset, reset, body, eof)
@@ -80,6 +83,10 @@ class CollectorThread:
         """
         self._collector.check_move(node_id, path, to)
         self._post(lambda: self._collector.move(node_id, path, to))
+
+    def asked_at(self, node_id: int) -> float:
+        """Monotonic time of the last chunk of a node; 0 before the first. For the thread that calls `store`."""
+        return self._asked_at.get(node_id, 0.0)
 
     @property
     def has_output(self) -> bool:

@@ -6,20 +6,22 @@ Listed and digested once, before any connection; a workspace that cannot travel 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from launcher.config.entry import files
-from launcher.connection.link import Link
-from launcher.errors import WorkspaceError
+from launcher.connection.link import Link, MessageEvent
+from launcher.errors import DispatchError, WorkspaceError
 from launcher.files.bundle import bundle
-from launcher.files.dispatch import RUNTIME, WORKSPACE, Dispatch
+from launcher.files.dispatch import RUNTIME, WORKSPACE, Dispatch, DispatchState
 from launcher.files.package import Package, runtime_package, shard, workspace_package
 from launcher.plan.plan import Node, Plan
 from launcher.system.digests import MEMORIES, Digests, memory_of
 
 RUNTIME_DIR = Path(__file__).resolve().parents[2] / "runtime"
 OUTPUT_NODE = 0
-TREES = frozenset((RUNTIME, WORKSPACE))
+_TREES = frozenset((RUNTIME, WORKSPACE))
 
 
 class Payload:
@@ -87,6 +89,49 @@ class Payload:
         trainer_nodes = self._plan.trainer_nodes
         ranks = {rank for rank, node_id in enumerate(trainer_nodes) if node_id == node.node_id}
         return shard(self._workspace, self._plan.settings.job.shard_dirs, ranks, len(trainer_nodes))
+
+
+@dataclass
+class Delivery:
+    """How far the payload is on one node.
+
+    Attributes:
+        dispatches: by tree, once it was offered.
+        trees: tree name -> absolute path on the node, once committed.
+        error: why the trees cannot get there.
+    """
+
+    dispatches: Mapping[str, Dispatch] = field(default_factory=dict)
+    trees: Mapping[str, str] = field(default_factory=dict)
+    error: DispatchError | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the node has all trees, or never will."""
+        return self.error is not None or self.trees.keys() == _TREES
+
+    def begin(self, dispatches: Mapping[str, Dispatch]) -> None:
+        """The payload is offered, perhaps once more."""
+        self.dispatches, self.trees = dispatches, {}
+
+    def forget(self) -> None:
+        """Nothing may start there before it is offered all again."""
+        self.trees = {}
+
+    def answered(self, event: MessageEvent) -> DispatchError | None:
+        """A tree is lacking files, is there, or could not be built: then why."""
+        dispatch = self.dispatches[event.fields["tree"]]
+        dispatch.handle(event)
+        if dispatch.state is DispatchState.DONE:
+            self.trees = {**self.trees, dispatch.tree: dispatch.path}
+        return dispatch.error
+
+    def give_up(self, error: DispatchError) -> bool:
+        """The trees cannot get there; False when that is known already."""
+        if self.error is not None:
+            return False
+        self.error = error
+        return True
 
 
 def _below(node: Node) -> str:

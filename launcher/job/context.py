@@ -10,8 +10,9 @@ from typing import Any
 from launcher.config.settings import Settings
 from launcher.files.collector_thread import CollectorThread
 from launcher.files.payload import Payload
+from launcher.nodes.node_record import NodeRecord
 from launcher.nodes.phases import PhaseClock
-from launcher.nodes.roster import NodeRecord, Roster
+from launcher.nodes.roster import Roster
 from launcher.plan.plan import Plan
 from launcher.screen.console import Console
 from launcher.ssh.connector import Connector

@@ -40,8 +40,9 @@ from launcher.nodes import preflight
 from launcher.nodes.examination import Examination
 from launcher.nodes.failure import LEFT_OUT, Failure, FailureKind
 from launcher.nodes.loop import Loop
+from launcher.nodes.node_record import NodeRecord
 from launcher.nodes.phases import PhaseClock
-from launcher.nodes.roster import NodeRecord, Roster
+from launcher.nodes.roster import Roster
 from launcher.plan import plan as planning
 from launcher.plan import pserver_state
 from launcher.plan.plan import Plan
@@ -150,7 +151,7 @@ class Job:
         self._console.summary(
             job_id=self._plan.job_id,
             code=code,
-            logs=self._collected / "log" if any(r.used for r in self._roster.all()) else None,
+            logs=self._collected / "log" if any(r.traces.used for r in self._roster.all()) else None,
             output=self._collected / "output" if self._collector.has_output else None,
             lines=[*undone.excused, *undone.unclean, *undone.missing, *lines, *discards(self._roster)],
         )

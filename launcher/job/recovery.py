@@ -143,7 +143,7 @@ class Recovery:
             self._roster.incidents.append(Incident(LEFT_OUT, text))
             self._note(text)
         for node_id in nodes:
-            self._roster.nodes[node_id].left_out = True
+            self._roster.nodes[node_id].traces.leave_out()
 
     def _part(self, names: Collection[str]) -> None:
         """End processes, and what they left behind, so that their names and ports are free."""
@@ -160,13 +160,13 @@ class Recovery:
             records.append(record)
             by_node.setdefault(record.process.node_id, []).append(name)
         for node_id, stopping in by_node.items():
-            self._roster.nodes[node_id].parting += 1
+            self._roster.nodes[node_id].traces.part()
             self._roster.nodes[node_id].send(
                 "stop", procs=sorted(stopping), grace_s=self._settings.limits.stop_grace_s
             )
-        parting = [node for node_id in by_node if not (node := self._roster.nodes[node_id]).left_out]
+        parting = [node for node_id in by_node if not (node := self._roster.nodes[node_id]).traces.left_out]
         self._loop.until(
-            lambda: all(node.parting == 0 or node.link is None for node in parting),
+            lambda: all(node.traces.parting == 0 or node.link is None for node in parting),
             self._settings.limits.stop_grace_s + KILL_S,
         )
         for record in records:

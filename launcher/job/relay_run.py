@@ -14,7 +14,8 @@ from typing import Any
 from launcher.files import relay_certificate, relay_plan
 from launcher.files.dispatch import Dispatch, DispatchState
 from launcher.files.relay_plan import Member, RelayWay
-from launcher.nodes.roster import NodeRecord, Roster
+from launcher.nodes.node_record import NodeRecord
+from launcher.nodes.roster import Roster
 
 HOLD_S = 3.0  # from the first answer until those that have not answered are planned without
 OPEN_S = 3.0  # for a node's relay to open
@@ -93,26 +94,26 @@ class RelayRun:
     def relayed_to(self) -> int:
         """How many nodes got bytes from other nodes."""
         return sum(
-            any(dispatch.bytes_relayed for dispatch in record.dispatches.values())
+            any(dispatch.bytes_relayed for dispatch in record.delivery.dispatches.values())
             for record in self._roster.all()
         )
 
     def _expected(self) -> list[NodeRecord]:
-        return [r for r in self._roster.all() if r.node.node_id in self._remote and r.dispatch_error is None]
+        return [r for r in self._roster.all() if r.node.node_id in self._remote and r.delivery.error is None]
 
     def _has_answered(self, record: NodeRecord) -> bool:
         return (
             record.node.node_id in self._remote
-            and bool(record.dispatches)
+            and bool(record.delivery.dispatches)
             and all(
                 dispatch.state not in (DispatchState.NEW, DispatchState.OFFERED)
-                for dispatch in record.dispatches.values()
+                for dispatch in record.delivery.dispatches.values()
             )
         )
 
     @staticmethod
     def _is_held(record: NodeRecord) -> bool:
-        return any(dispatch.state is DispatchState.HELD for dispatch in record.dispatches.values())
+        return any(dispatch.state is DispatchState.HELD for dispatch in record.delivery.dispatches.values())
 
     def _plan(self, answered: Sequence[NodeRecord]) -> None:
         members = [_member(record) for record in answered]
@@ -149,7 +150,7 @@ class RelayRun:
         record.send(
             "relay",
             open=True,
-            address=(record.probed.address or None) if record.probed else None,
+            address=(record.said.answer.address or None) if record.said.answer else None,
             certificate=self._certificate.certificate,
             key=self._certificate.key,
         )
@@ -176,18 +177,20 @@ class RelayRun:
                     dispatch.send()
 
     def _reaches(self, node_id: int, other: int) -> bool:
-        results = self._roster.nodes[node_id].reached
+        results = self._roster.nodes[node_id].said.ways
         return all(way.ok for way in results or () if way.peer == other)
 
 
 def _held(record: NodeRecord) -> list[Dispatch]:
-    return [dispatch for dispatch in record.dispatches.values() if dispatch.state is DispatchState.HELD]
+    return [
+        dispatch for dispatch in record.delivery.dispatches.values() if dispatch.state is DispatchState.HELD
+    ]
 
 
 def _member(record: NodeRecord) -> Member:
     lacking: dict[str, int] = {}
     offered: set[str] = set()
-    for dispatch in record.dispatches.values():
+    for dispatch in record.delivery.dispatches.values():
         offered |= dispatch.offered
         if dispatch.state is DispatchState.HELD:
             lacking.update(dispatch.lacking)

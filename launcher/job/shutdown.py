@@ -16,7 +16,7 @@ from launcher.files.dispatch import WORKSPACE
 from launcher.job.context import JobContext
 from launcher.job.handlers.nodes import NodeHandlers
 from launcher.nodes.loop import Loop
-from launcher.nodes.roster import NodeRecord
+from launcher.nodes.node_record import NodeRecord
 
 MARGIN_S = 3.0  # what a node may take beyond the deadline it was given
 FORCED_STOP_S = 1.0  # after a second request: for the word that everything was killed
@@ -68,8 +68,8 @@ class Shutdown:
         self._collect()
         self._context.connector.close()
         self._context.connector.reactor.join(FAREWELL_S if self._context.forced else ENDS_S)
-        records = [record for record in self._roster.all() if not record.left_out]
-        left_out = [record for record in self._roster.all() if record.left_out]
+        records = [record for record in self._roster.all() if not record.traces.left_out]
+        left_out = [record for record in self._roster.all() if record.traces.left_out]
         return Undone(
             tuple(line for record in records for line in self._unclean(record)),
             (*self._collector.close(), *(line for record in records for line in _missing(record))),
@@ -80,11 +80,14 @@ class Shutdown:
         settings = self._settings
         for record in self._roster.live():
             record.send("stop", procs=None, grace_s=settings.limits.stop_grace_s)
-        lost = [record for record in self._roster.all() if record.used and record.link is None]
+        lost = [record for record in self._roster.all() if record.traces.used and record.link is None]
         for record in lost:
             self._nodes.connect(record)
         self._wait(
-            lambda: all(r.stopped for r in self._roster.live()) and all(r.stopped or r.error for r in lost),
+            lambda: (
+                all(r.traces.stopped for r in self._roster.live())
+                and all(r.traces.stopped or r.contact.error for r in lost)
+            ),
             max(settings.limits.stop_grace_s, settings.ssh.connect_timeout_s if lost else 0.0) + MARGIN_S,
             FORCED_STOP_S,
         )
@@ -96,7 +99,10 @@ class Shutdown:
 
         def all_quiet() -> bool:
             now = time.monotonic()
-            return all(now - max(begun, record.filed_at) >= quiet_s for record in self._roster.live())
+            return all(
+                now - max(begun, self._collector.asked_at(record.node.node_id)) >= quiet_s
+                for record in self._roster.live()
+            )
 
         self._say_bye(DRAIN_LIMIT_S)
         self._wait(all_quiet, DRAIN_LIMIT_S, FORCED_S)
@@ -125,19 +131,19 @@ class Shutdown:
                 self._context.console.note(str(error))
 
     def _unclean(self, record: NodeRecord) -> list[str]:
-        lines = [f"NOT CLEANED on {record.name}: pid {pid} {command}" for pid, command in record.left]
-        if record.used and not record.stopped:
+        lines = [f"NOT CLEANED on {record.name}: pid {pid} {command}" for pid, command in record.traces.left]
+        if record.traces.used and not record.traces.stopped:
             lines.append(
-                f"NOT CLEANED: {record.error or record.name + ': it did not answer'}; "
+                f"NOT CLEANED: {record.contact.error or record.name + ': it did not answer'}; "
                 f"the node stops the job's processes by itself within {self._settings.limits.lease_s:g} s"
             )
         return lines
 
 
 def _missing(record: NodeRecord) -> list[str]:
-    if not record.used or record.complete:
+    if not record.traces.used or record.traces.complete:
         return []
     return [
         f"NOT COLLECTED from {record.name}: what is missing here of its log/ and output/ is there in "
-        f"{record.trees.get(WORKSPACE) or record.node.job_dir}"
+        f"{record.delivery.trees.get(WORKSPACE) or record.node.job_dir}"
     ]

@@ -70,9 +70,9 @@ class Starter:
     def send(self, process: Process, env: dict[str, str], **more: Any) -> None:
         """Send the `start` of a process, with what only its node and this run know."""
         node = self._roster.nodes[process.node_id]
-        node.used = True
+        node.traces.use()
         self._roster.names.add(process.name)
-        job_dir, runtime = node.trees[WORKSPACE], node.trees[RUNTIME]
+        job_dir, runtime = node.delivery.trees[WORKSPACE], node.delivery.trees[RUNTIME]
         python_path = f"{runtime}/{HOOKS}:{runtime}"
         node.send(
             "start",
@@ -95,4 +95,4 @@ class Starter:
         return machines.read(self._plan.service_ports, self._plan.pserver_ports, self._answers())
 
     def _answers(self) -> dict[int, Answer]:
-        return {r.node.node_id: r.probed or Answer() for r in self._roster.all()}
+        return {r.node.node_id: r.said.answer or Answer() for r in self._roster.all()}

@@ -15,7 +15,8 @@ from launcher.job.recovery import JobFailed, Recovery
 from launcher.job.starter import Starter
 from launcher.nodes.failure import Failure, FailureKind
 from launcher.nodes.loop import ALARM_S, Loop
-from launcher.nodes.roster import NodeRecord, ProcessRecord, ProcessState
+from launcher.nodes.node_record import NodeRecord
+from launcher.nodes.roster import ProcessRecord, ProcessState
 
 SETTLE_S = 0.3  # failures that arrive within this time are weighed together
 ECHO_S = 2.0  # if all of them sound like echoes, for so long the cause may still come
@@ -114,16 +115,16 @@ class Watch:
         self._loop.until(lambda: False, SETTLE_S)
         if not self._stalls():
             self._loop.until(lambda: any(not broken_line(failure) for failure in failures), ECHO_S)
-        self._loop.until(lambda: all(r.heard_at > asked_at for r in self._taking_part()), ALARM_S)
+        self._loop.until(lambda: all(r.contact.heard_at > asked_at for r in self._taking_part()), ALARM_S)
         for node in self._taking_part():
-            if node.heard_at <= asked_at:
-                self._roster.fail_node(node, f"no word for {time.monotonic() - node.heard_at:.0f} s")
+            if node.contact.heard_at <= asked_at:
+                self._roster.fail_node(node, f"no word for {time.monotonic() - node.contact.heard_at:.0f} s")
         failures += self._stalls()
         if any(failure.kind in _OF_A_HANG for failure in failures):
             self._ask_for_stacks()
 
     def _taking_part(self) -> list[NodeRecord]:
-        return [record for record in self._roster.live() if not record.left_out]
+        return [record for record in self._roster.live() if not record.traces.left_out]
 
     def _stalls(self) -> list[Failure]:
         return [

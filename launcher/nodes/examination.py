@@ -7,18 +7,18 @@ in the same breath in which it is greeted, and all nodes try their ways together
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from launcher.nodes import handshake, preflight, reachability
+from launcher.nodes import preflight, reachability
 from launcher.nodes.checks.machines import shared_folders
 from launcher.nodes.checks.reply import Demands, Reply
 from launcher.nodes.loop import Loop
 from launcher.nodes.needs import needs
+from launcher.nodes.node_record import NodeRecord
 from launcher.nodes.preflight import PreflightVerdict
-from launcher.nodes.roster import NodeRecord, Roster
+from launcher.nodes.roster import Roster
 from launcher.plan import addresses
 from launcher.plan.addresses import Choice
 from launcher.plan.answers import Answer
@@ -63,12 +63,12 @@ class Examination:
         for record in self._roster.all():
             self._connect(record)
         self._loop.until(
-            lambda: all(record.error or record.login_s for record in self._roster.all()),
+            lambda: all(record.contact.error or record.contact.login_s for record in self._roster.all()),
             settings.ssh.connect_timeout_s + settings.limits.preflight_timeout_s,
         )
         self._enter("preflight")
         self._loop.until(
-            lambda: all(record.probed is not None for record in self._roster.live()),
+            lambda: all(record.said.answer is not None for record in self._roster.live()),
             settings.limits.preflight_timeout_s,
         )
         self._try_ways()
@@ -79,7 +79,9 @@ class Examination:
 
     def _answers(self) -> dict[int, Answer]:
         return {
-            record.node.node_id: record.probed for record in self._roster.live() if record.probed is not None
+            record.node.node_id: record.said.answer
+            for record in self._roster.live()
+            if record.said.answer is not None
         }
 
     def _try_ways(self) -> None:
@@ -94,20 +96,16 @@ class Examination:
                 peers += [[peer, place, ports[place]] for place in places[peer] if place in ports]
             record.send("reach", peers=peers)
         self._loop.until(
-            lambda: all(record.reached is not None or record.link is None for record in asked),
+            lambda: all(record.said.ways is not None or record.link is None for record in asked),
             self._plan.settings.limits.preflight_timeout_s,
         )
 
     def _take_addresses(self) -> Choice:
         answers = self._answers()
-        found = {node_id: self._roster.nodes[node_id].reached or () for node_id in answers}
+        found = {node_id: self._roster.nodes[node_id].said.ways or () for node_id in answers}
         choice = addresses.choose(answers, found, self._plan.settings.cluster.nic)
         for node_id, address in choice.addresses.items():
-            record = self._roster.nodes[node_id]
-            handshake.take_address(record, address, self._plan)
-            record.reached = tuple(
-                way for way in record.reached or () if choice.addresses.get(way.peer) == way.address
-            )
+            self._roster.nodes[node_id].said.take_address(address, choice.addresses, self._plan)
         return choice
 
     def _set_folders_apart(self) -> None:
@@ -119,7 +117,7 @@ class Examination:
                 record = self._roster.nodes[node_id]
                 node = record.node
                 job_dir = f"{node.root_dir.rstrip('/')}/node_{node_id}/{self._plan.job_id}"
-                record.node = dataclasses.replace(node, job_dir=job_dir)
+                record.set_apart(job_dir)
 
     def _demands(self, choice: Choice) -> Demands:
         settings = self._plan.settings
@@ -139,14 +137,14 @@ class Examination:
             Reply(
                 name=record.name,
                 error=_error(record),
-                answer=record.probed or Answer(),
+                answer=record.said.answer or Answer(),
                 node_id=record.node.node_id,
-                ways=record.reached or (),
-                neighbours=record.neighbours,
-                clock_offset_s=record.clock_offset_s,
-                clock_error_s=record.clock.error_s,
-                login_s=record.login_s,
-                hostname=record.hostname,
+                ways=record.said.ways or (),
+                neighbours=record.said.neighbours,
+                clock_offset_s=record.said.clock_offset_s,
+                clock_error_s=record.said.clock_error_s,
+                login_s=record.contact.login_s,
+                hostname=record.said.hostname,
                 is_local=record.node.host.is_local,
                 need=every[record.node.node_id],
             )
@@ -155,6 +153,6 @@ class Examination:
 
 
 def _error(record: NodeRecord) -> str:
-    if record.error is not None:
-        return str(record.error).removeprefix(f"{record.name}: ")
-    return "it did not answer in time" if record.probed is None else ""
+    if record.contact.error is not None:
+        return str(record.contact.error).removeprefix(f"{record.name}: ")
+    return "it did not answer in time" if record.said.answer is None else ""

@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is asked of a node first, and how its answers get into its record: nothing is changed on any node yet."""
+"""What is asked of a node first, and what it said of itself: nothing is changed on any node yet."""
 
 from __future__ import annotations
 
 import math
 import time
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from launcher.connection.link import MessageEvent
 from launcher.nodes import preflight
-from launcher.nodes.roster import NodeRecord
 from launcher.plan import machines
-from launcher.plan.answers import read_probed, read_reached
+from launcher.plan.answers import Answer, Way, read_probed, read_reached
 from launcher.plan.plan import Node, Plan
+from launcher.system.clock import ClockEstimate, NodeTime
 
 _SPARE_S = 2.0  # of PREFLIGHT_TIMEOUT_S, for the answer's way
 
@@ -48,51 +48,97 @@ def probe_of(plan: Plan, node: Node, need_bytes: int, gpus: bool = False) -> dic
     }
 
 
-def hello(record: NodeRecord, event: MessageEvent) -> None:
-    """The agent speaks: who it is, and the first ping that compares clocks."""
-    record.login_s = time.monotonic() - record.connecting_since
-    record.hostname = str(event.fields.get("hostname") or "")
-    record.clock_offset_s = float(event.fields.get("clock") or time.time()) - time.time()
-    _ping(record)
+@dataclass
+class Introduction:
+    """What a node said of itself.
+
+    Attributes:
+        hostname: what the node calls itself.
+        answer: to `probe`; its address is the job's once that is chosen.
+        ways: what came of its tries to reach other nodes.
+        neighbours: ids of nodes whose marks lie in its ROOT_DIR.
+        clock_offset_s: its clock minus ours, as its first answers told.
+    """
+
+    hostname: str = ""
+    answer: Answer | None = None
+    ways: tuple[Way, ...] | None = None
+    neighbours: tuple[int, ...] = ()
+    clock_offset_s: float = 0.0
+    _estimate: ClockEstimate = field(default_factory=ClockEstimate)
+    _time: NodeTime = field(default_factory=NodeTime)
+
+    @property
+    def clock_error_s(self) -> float:
+        """How wrong `clock_offset_s` may be; infinite before the first pong."""
+        return self._estimate.error_s
+
+    def time_offset_s(self) -> float:
+        """Its clock minus ours, kept up to date."""
+        return self._time.offset_s(self.clock_offset_s)
+
+    def hello(self, fields: Mapping[str, Any]) -> None:
+        """Its agent's first frame."""
+        self.hostname = str(fields.get("hostname") or "")
+        self.clock_offset_s = float(fields.get("clock") or time.time()) - time.time()
+
+    def next_ping(self) -> int | None:
+        """The seq of the next ping that compares clocks, which is sent now; None when enough were sent."""
+        return self._estimate.ping()
+
+    def asked(self, seq: int) -> None:
+        """A ping that renews its lease goes out."""
+        self._time.asked(seq)
+
+    def pong(self, fields: Mapping[str, Any]) -> bool:
+        """One more measurement of its clock; True when it was one of those that `next_ping` began.
+
+        Raises:
+            ValueError, KeyError: a field is not what it should be.
+        """
+        clock, seq = fields.get("clock"), int(fields["seq"])
+        if clock is None:
+            return False
+        self._time.answered(seq, finite(clock))
+        if not self._estimate.pong(seq, finite(clock)):
+            return False
+        self.clock_offset_s = self._estimate.offset_s
+        return True
+
+    def probed(self, fields: Mapping[str, Any], plan: Plan) -> None:
+        """What preflight will judge; it is read once, here, so that a node that talks nonsense is named for it."""
+        answer = read_probed(fields)
+        self.answer = machines.set_ports_apart(answer, answer.busy_ports, plan.pserver_ports)
+
+    def reached(self, fields: Mapping[str, Any]) -> None:
+        """Which peers the node can connect to, and whose marks it sees."""
+        self.neighbours = tuple(int(node_id) for node_id in fields.get("neighbours") or ())
+        self.ways = read_reached(fields)
+
+    def take_address(self, own: str, chosen: Mapping[int, str], plan: Plan) -> None:
+        """The job's traffic goes there: of its busy ports and ways those count, and cores that are allowed.
+
+        Args:
+            chosen: the addresses of all nodes.
+        """
+        self.ways = tuple(way for way in self.ways or () if chosen.get(way.peer) == way.address)
+        answer = self.answer
+        if answer is None:
+            return
+        busy = answer.busy_at.get(own)
+        if busy is not None:
+            answer = machines.set_ports_apart(answer, busy, plan.pserver_ports)
+        allowed = answer.machine.group.get("cores")
+        cpus = min(answer.cpus, max(1, math.ceil(allowed))) if allowed else answer.cpus
+        self.answer = replace(answer, address=own, cpus=cpus)
 
 
-def pong(record: NodeRecord, event: MessageEvent) -> None:
-    """One more measurement of a node's clock, and the next one."""
-    clock, seq = event.fields.get("clock"), event.fields["seq"]
-    if clock is None or not record.clock.pong(int(seq), float(clock)):
-        return
-    if not math.isfinite(record.clock.offset_s):
-        raise ValueError("its clock is no number")
-    record.clock_offset_s = record.clock.offset_s
-    _ping(record)
+def finite(value: object) -> float:
+    """A moment that a node told.
 
-
-def probed(record: NodeRecord, event: MessageEvent, plan: Plan) -> None:
-    """What preflight will judge; it is read once, here, so that a node that talks nonsense is named for it."""
-    answer = read_probed(event.fields)
-    record.probed = machines.set_ports_apart(answer, answer.busy_ports, plan.pserver_ports)
-
-
-def reached(record: NodeRecord, event: MessageEvent) -> None:
-    """Which peers the node can connect to, and whose marks it sees."""
-    record.neighbours = tuple(int(node_id) for node_id in event.fields.get("neighbours") or ())
-    record.reached = read_reached(event.fields)
-
-
-def take_address(record: NodeRecord, address: str, plan: Plan) -> None:
-    """The job's traffic goes there: the busy ports that count are that address's, and cores those that are allowed."""
-    answer = record.probed
-    if answer is None:
-        return
-    busy = answer.busy_at.get(address)
-    if busy is not None:
-        answer = machines.set_ports_apart(answer, busy, plan.pserver_ports)
-    allowed = answer.machine.group.get("cores")
-    cpus = min(answer.cpus, max(1, math.ceil(allowed))) if allowed else answer.cpus
-    record.probed = replace(answer, address=address, cpus=cpus)
-
-
-def _ping(record: NodeRecord) -> None:
-    seq = record.clock.ping()
-    if seq is not None:
-        record.send("ping", seq=seq)
+    Raises:
+        ValueError: it is no number of seconds.
+    """
+    if not isinstance(value, int | float) or not math.isfinite(value):
+        raise ValueError(f"{value!r} is no time")
+    return float(value)

@@ -16,7 +16,8 @@ from typing import Any
 
 from launcher.connection.link import MessageEvent
 from launcher.errors import ProtocolError
-from launcher.nodes.roster import NodeRecord, Roster
+from launcher.nodes.node_record import NodeRecord
+from launcher.nodes.roster import Roster
 
 TICK_S = 0.25
 ALARM_S = 10.0  # a node that says nothing for so long is reported
@@ -78,15 +79,14 @@ class Loop:
         """Ask every live node for a word now."""
         self._seq += 1
         for record in self._roster.live():
-            record.node_time.asked(self._seq)
-            record.send("ping", seq=self._seq)
+            record.ping(self._seq)
 
     def _handle(self, event: Any) -> None:
         if not isinstance(event, MessageEvent):
             self._handlers.events[type(event)](event)
             return
         record = self._roster.nodes[event.node_id]
-        if record.hear():
+        if record.contact.hear():
             self._handlers.back(record)
         handler = self._handlers.messages.get(event.kind)
         if handler is None:
@@ -109,9 +109,9 @@ class Loop:
         self._looked_at = now
         self._next_look = now + TICK_S
         for record in self._roster.live():
-            quiet_s = now - max(record.heard_at, self._listens_since)
+            quiet_s = now - max(record.contact.heard_at, self._listens_since)
             if quiet_s >= self._lease_s:
                 self._handlers.lease(record)
-            elif quiet_s >= ALARM_S and not record.silent:
-                record.silent = True
+            elif quiet_s >= ALARM_S and not record.contact.is_silent:
+                record.contact.fall_silent()
                 self._handlers.silence(record)

@@ -10,16 +10,12 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from launcher.connection.link import Link
-from launcher.errors import DispatchError, LauncherError
-from launcher.files.dispatch import Dispatch
 from launcher.files.payload import OUTPUT_NODE
 from launcher.nodes.failure import Failure, FailureKind, Incident
+from launcher.nodes.node_record import NodeRecord
 from launcher.nodes.reports import Pushes
-from launcher.plan.answers import Answer, Way
 from launcher.plan.environment import Endpoints
-from launcher.plan.plan import Node, Process, Role
-from launcher.system.clock import ClockEstimate, NodeTime
+from launcher.plan.plan import Process, Role
 
 
 class ProcessState(Enum):
@@ -67,84 +63,6 @@ class Stall:
     what: str
     stacks: str
     since: float
-
-
-@dataclass
-class NodeRecord:
-    """One node: its link, what it said of itself, how far the job is there.
-
-    Attributes:
-        error: why it could not be reached, or why it was lost.
-        attempts: how often it was connected to.
-        heard_at: monotonic time of its last frame.
-        login_s: seconds to the agent's first word; 0 until then.
-        hostname: what the node calls itself.
-        node_time: how its clock compares with ours, kept up to date.
-        probed: what it answered to `probe`; its address is the job's once that is chosen.
-        reached: what came of its tries to reach other nodes.
-        neighbours: ids of nodes whose marks lie in its ROOT_DIR.
-        used: a process was started there, so something may need cleaning.
-        trees: tree name -> absolute path on the node, once committed.
-        dispatch_error: why the trees cannot get there.
-        left: (pid, command) of what could not be stopped.
-        filed_at: monotonic time of the last chunk of a file it sent.
-        complete: it said goodbye after it had sent all of log/ and output/.
-        cut_off: a link broke after a process was started; another link only cleans.
-        parting: requests to stop some of its processes that it has not answered yet.
-        left_out: it was lost, and the job went on without it.
-    """
-
-    node: Node
-    link: Link | None = None
-    error: LauncherError | None = None
-    attempts: int = 0
-    connecting_since: float = 0.0
-    heard_at: float = 0.0
-    silent: bool = False
-    used: bool = False
-    login_s: float = 0.0
-    hostname: str = ""
-    clock_offset_s: float = 0.0
-    node_time: NodeTime = field(default_factory=NodeTime)
-    probed: Answer | None = None
-    reached: tuple[Way, ...] | None = None
-    neighbours: tuple[int, ...] = ()
-    clock: ClockEstimate = field(default_factory=ClockEstimate)
-    dispatches: dict[str, Dispatch] = field(default_factory=dict)
-    trees: dict[str, str] = field(default_factory=dict)
-    dispatch_error: DispatchError | None = None
-    bytes_sent: int = 0
-    stopped: bool = False
-    left: tuple[tuple[int, str], ...] = ()
-    filed_at: float = 0.0
-    complete: bool = False
-    cut_off: bool = False
-    parting: int = 0
-    left_out: bool = False
-
-    @property
-    def name(self) -> str:
-        """How the screen names the node."""
-        return self.node.label
-
-    def hear(self) -> bool:
-        """A frame came; True when the node had been silent."""
-        self.heard_at = time.monotonic()
-        was_silent, self.silent = self.silent, False
-        return was_silent
-
-    def send(self, kind: str, **fields: Any) -> None:
-        """Send a frame if there is a link; a lost one is noticed elsewhere."""
-        if self.link is not None:
-            self.link.send(kind, **fields)
-
-    def drop(self, error: LauncherError | None) -> None:
-        """The link is gone, or no longer needed."""
-        if self.link is not None:
-            self.bytes_sent += self.link.bytes_sent
-            self.link.close()
-        self.link, self.error = None, error
-        self.cut_off = self.cut_off or (self.used and error is not None)
 
 
 @dataclass
@@ -238,9 +156,10 @@ class Roster:
 
     def fail_node(self, record: NodeRecord, what: str, kind: FailureKind = FailureKind.NODE_LOST) -> None:
         """Note that a node was lost, or failed otherwise; no news of one that was left out or is done."""
-        if record.left_out or (kind is FailureKind.NODE_LOST and self.is_done_with(record)):
+        if record.traces.left_out or (kind is FailureKind.NODE_LOST and self.is_done_with(record)):
             return
-        address = record.probed.address if record.probed else ""
+        answer = record.said.answer
+        address = answer.address if answer else ""
         self.failures.append(
             Failure(
                 kind,

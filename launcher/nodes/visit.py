@@ -7,7 +7,6 @@ The connections are those of a job; what a job does with its nodes afterwards ha
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -17,7 +16,8 @@ from launcher.errors import ConnectError, ProtocolError
 from launcher.nodes import handshake
 from launcher.nodes.examination import Examination, Examined
 from launcher.nodes.loop import Handlers, Loop
-from launcher.nodes.roster import NodeRecord, Roster
+from launcher.nodes.node_record import NodeRecord
+from launcher.nodes.roster import Roster
 from launcher.plan.plan import Plan
 from launcher.ssh.connector import Connected, ConnectFailed, Connector
 from launcher.system.descriptors import make_room
@@ -62,7 +62,7 @@ class _Visit:
 
     def connect(self, record: NodeRecord) -> None:
         """Begin to connect to a node."""
-        record.connecting_since = time.monotonic()
+        record.contact.begin()
         self._connector.connect(record.node)
 
     def leave(self) -> None:
@@ -84,10 +84,10 @@ class _Visit:
                 LinkLost: self._link_lost,
             },
             messages={
-                "hello": handshake.hello,
-                "pong": handshake.pong,
-                "probed": lambda record, event: handshake.probed(record, event, self._plan),
-                "reached": handshake.reached,
+                "hello": lambda record, event: record.hello(event.fields),
+                "pong": lambda record, event: record.pong(event.fields),
+                "probed": lambda record, event: record.said.probed(event.fields, self._plan),
+                "reached": lambda record, event: record.said.reached(event.fields),
                 "failed": _failed,
                 "goodbye": lambda record, event: record.drop(None),
             },
@@ -98,8 +98,9 @@ class _Visit:
 
     def _connected(self, event: Connected) -> None:
         record = self.roster.nodes[event.node_id]
-        record.link = Link(event.node_id, record.name, event.stream, self._events, self._connector.reactor)
-        record.heard_at = time.monotonic()
+        record.connected(
+            Link(event.node_id, record.name, event.stream, self._events, self._connector.reactor)
+        )
         record.send(
             "hello",
             job_id=self._plan.job_id,
@@ -111,7 +112,7 @@ class _Visit:
         record.send("probe", **handshake.probe_of(self._plan, record.node, need_bytes=0, gpus=True))
 
     def _connect_failed(self, event: ConnectFailed) -> None:
-        self.roster.nodes[event.node_id].error = event.error
+        self.roster.nodes[event.node_id].contact.fail(event.error)
 
     def _link_lost(self, event: LinkLost) -> None:
         record = self.roster.nodes[event.node_id]

@@ -13,14 +13,17 @@ from launcher.connection.event_queue import EventQueue
 from launcher.connection.link import Link, LinkLost, MessageEvent
 from launcher.connection.reactor import Reactor
 from launcher.files.dispatch import RUNTIME, WORKSPACE
+from launcher.files.payload import Delivery
 from launcher.job.context import JobContext
 from launcher.job.handlers.dispatch import DispatchHandlers
 from launcher.job.handlers.nodes import NodeHandlers
 from launcher.job.handlers.processes import ProcessHandlers
 from launcher.job.handlers.table import handlers
+from launcher.nodes.handshake import Introduction
 from launcher.nodes.loop import Loop
+from launcher.nodes.node_record import NodeRecord
 from launcher.nodes.phases import PhaseClock
-from launcher.nodes.roster import NodeRecord, Roster
+from launcher.nodes.roster import Roster
 from launcher.plan.answers import Answer
 from launcher.plan.plan import Node, build
 from launcher.screen.console import Console
@@ -31,8 +34,6 @@ JOB = "JOB20260102030405-a1b2c3"
 
 class Agent:
     """A node that does at once what it is told, in place of the link to it."""
-
-    bytes_sent = 0
 
     def __init__(self, node_id: int, events: EventQueue) -> None:
         self.node_id = node_id
@@ -81,10 +82,10 @@ class StagedJob:
         self.roster = Roster({node.node_id: NodeRecord(node) for node in plan.nodes}, directory)
         self.agents = [Agent(node.node_id, self.events) for node in plan.nodes]
         for record, agent in zip(self.roster.all(), self.agents, strict=True):
-            record.link, record.attempts = cast("Link", agent), 1
-            record.hear()
-            record.probed = Answer(address=f"10.0.0.{agent.node_id + 1}")
-            record.trees = {WORKSPACE: "/job", RUNTIME: "/runtime"}
+            record.contact.begin()
+            record.connected(cast("Link", agent))
+            record.said = Introduction(answer=Answer(address=f"10.0.0.{agent.node_id + 1}"))
+            record.delivery = Delivery(trees={WORKSPACE: "/job", RUNTIME: "/runtime"})
         self.connector = Engine()
         self.shown = io.StringIO()
         self.console = Console(self.shown)

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from launcher.connection.link import MessageEvent
 from launcher.errors import DispatchError
-from launcher.files.dispatch import DispatchState
-from launcher.files.payload import TREES
 from launcher.job.context import JobContext
 from launcher.job.relay_run import RelayRun
-from launcher.nodes.roster import NodeRecord
+from launcher.nodes.node_record import NodeRecord
 
 LISTED = 20  # nodes that an error names
 
@@ -27,19 +25,17 @@ class DispatchHandlers:
     def offer(self, record: NodeRecord) -> None:
         """Begin, or begin again, to bring the payload to a node."""
         assert record.link is not None
-        record.trees.clear()
         self._relays.restart(record)
-        record.dispatches = self._context.payload.offer(record.node, record.link, self._relays.takes(record))
+        record.delivery.begin(
+            self._context.payload.offer(record.node, record.link, self._relays.takes(record))
+        )
         self._context.node_state(record, "dispatch")
 
     def answered(self, record: NodeRecord, event: MessageEvent) -> None:
         """A tree is lacking files, is there, or could not be built."""
-        dispatch = record.dispatches[event.fields["tree"]]
-        dispatch.handle(event)
-        if dispatch.error is not None and not self._context.stopping:
-            self.give_up(record, dispatch.error)
-        if dispatch.state is DispatchState.DONE:
-            record.trees[dispatch.tree] = dispatch.path
+        error = record.delivery.answered(event)
+        if error is not None and not self._context.stopping:
+            self.give_up(record, error)
         self._relays.advance()
 
     def relaying(self, record: NodeRecord, event: MessageEvent) -> None:
@@ -48,8 +44,7 @@ class DispatchHandlers:
 
     def give_up(self, record: NodeRecord, error: DispatchError) -> None:
         """The trees cannot get to a node; the others go on."""
-        if record.dispatch_error is None:
-            record.dispatch_error = error
+        if record.delivery.give_up(error):
             self._context.console.note(str(error))
             self._context.node_state(record, "failed")
         self._relays.leave(record)
@@ -57,10 +52,7 @@ class DispatchHandlers:
     def is_over(self) -> bool:
         """Whether every node has all trees or never will; called now and then, goes on with what waits."""
         self._relays.advance()
-        return all(
-            record.dispatch_error is not None or record.trees.keys() == TREES
-            for record in self._context.roster.all()
-        )
+        return all(record.delivery.is_over for record in self._context.roster.all())
 
     def finish(self) -> str:
         """Close the ways between the nodes; returns what was sent, for the screen.
@@ -70,14 +62,16 @@ class DispatchHandlers:
         """
         self._relays.close()
         records = self._context.roster.all()
-        errors = [record.dispatch_error for record in records if record.dispatch_error is not None]
+        errors = [record.delivery.error for record in records if record.delivery.error is not None]
         if errors:
             first, *others = errors
             lines = [str(first).partition(": ")[2], *(f"also {error}" for error in others[: LISTED - 1])]
             if len(others) >= LISTED:
                 lines.append(f"and {len(others) - LISTED + 1} more nodes")
             raise DispatchError(first.node, "\n  ".join(lines))
-        sent = sum(dispatch.bytes_sent for record in records for dispatch in record.dispatches.values())
+        sent = sum(
+            dispatch.bytes_sent for record in records for dispatch in record.delivery.dispatches.values()
+        )
         relayed_to = self._relays.relayed_to
         text = f"{self._context.payload.describe()}: on {len(records)} nodes, {_amount(sent)} sent"
         return text + (f", relayed to {relayed_to} nodes" if relayed_to else "")

@@ -3,14 +3,11 @@
 
 from __future__ import annotations
 
-import math
-import time
-
 from launcher.connection.link import MessageEvent
 from launcher.files.collector_thread import Stored
 from launcher.job.context import JobContext
-from launcher.nodes import handshake
-from launcher.nodes.roster import NodeRecord
+from launcher.nodes.handshake import finite
+from launcher.nodes.node_record import NodeRecord
 from launcher.system import clock
 from launcher.system.rate_limit import RateLimit
 
@@ -27,13 +24,6 @@ class FileHandlers:
         self._console = context.console
         self._roster = context.roster
         self._remarks: dict[int, RateLimit] = {}
-
-    def pong(self, record: NodeRecord, event: MessageEvent) -> None:
-        """The node answered: one more look at its clock."""
-        handshake.pong(record, event)
-        told = event.fields.get("clock")
-        if told is not None:
-            record.node_time.answered(int(event.fields["seq"]), _finite(told))
 
     def line(self, record: NodeRecord, event: MessageEvent) -> None:
         """Lines of a process, or how many bytes of them did not come."""
@@ -57,7 +47,6 @@ class FileHandlers:
             event.body,
             fields.get("eof", True),
         )
-        record.filed_at = time.monotonic()
 
     def moved(self, record: NodeRecord, event: MessageEvent) -> None:
         """A log was renamed on its node."""
@@ -88,10 +77,4 @@ def _moment(record: NodeRecord, event: MessageEvent) -> float:
     now = clock.now()
     if event.fields.get("t") is None:
         return now
-    return min(now, _finite(event.fields["t"]) - record.node_time.offset_s(record.clock_offset_s))
-
-
-def _finite(value: object) -> float:
-    if not isinstance(value, int | float) or not math.isfinite(value):
-        raise ValueError(f"{value!r} is no time")
-    return float(value)
+    return min(now, finite(event.fields["t"]) - record.said.time_offset_s())

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import time
-
 from launcher.connection.link import Link, LinkLost, MessageEvent
 from launcher.control.job_record import submitter
 from launcher.errors import ConnectError, DispatchError
@@ -12,7 +10,7 @@ from launcher.job.context import JobContext
 from launcher.job.handlers.dispatch import DispatchHandlers
 from launcher.nodes import handshake
 from launcher.nodes.loop import ALARM_S
-from launcher.nodes.roster import NodeRecord
+from launcher.nodes.node_record import NodeRecord
 from launcher.ssh.connector import Connected, ConnectFailed
 
 
@@ -29,9 +27,7 @@ class NodeHandlers:
 
     def connect(self, record: NodeRecord) -> None:
         """Begin to connect to a node."""
-        record.error = None
-        record.attempts += 1
-        record.connecting_since = time.monotonic()
+        record.contact.begin()
         self._context.connector.connect(record.node)
         self._context.node_state(record, "connecting")
 
@@ -39,11 +35,9 @@ class NodeHandlers:
         """A byte stream to the agent is there: greet it, and ask what it is or have it clean up."""
         context = self._context
         record = self._roster.nodes[event.node_id]
-        record.link = Link(
-            event.node_id, record.name, event.stream, context.events, context.connector.reactor
+        record.connected(
+            Link(event.node_id, record.name, event.stream, context.events, context.connector.reactor)
         )
-        record.heard_at = time.monotonic()
-        record.stopped, record.left = False, ()  # that was said by an agent before this one
         record.send(
             "hello",
             job_id=self._plan.job_id,
@@ -57,14 +51,14 @@ class NodeHandlers:
             record.send(
                 "stop", procs=None, grace_s=0.0 if context.forced else self._settings.limits.stop_grace_s
             )
-        elif record.probed is None:
+        elif record.said.answer is None:
             need = context.payload.bytes_for(record.node)
             record.send("probe", **handshake.probe_of(self._plan, record.node, need))
 
     def connect_failed(self, event: ConnectFailed) -> None:
         """There is no way to the node."""
         record = self._roster.nodes[event.node_id]
-        record.error = event.error
+        record.contact.fail(event.error)
         self._context.node_state(record, "failed")
         if self._context.clock.current == "dispatch" and not self._context.stopping:
             reason = f"the connection broke, and a second one failed: {event.error}"
@@ -80,29 +74,33 @@ class NodeHandlers:
             return
         self._context.node_state(record, "lost")
         in_dispatch = self._context.clock.current == "dispatch"
-        if in_dispatch and record.attempts == 1:
+        if in_dispatch and record.contact.attempts == 1:
             self._console.note(f"{record.name}: the connection broke ({event.reason}); connecting once more")
-            record.trees.clear()  # nothing starts there before it is offered all again
+            record.delivery.forget()
             self.connect(record)
         elif in_dispatch:
             reason = f"the connection broke twice: {event.reason}"
             self._dispatch.give_up(record, DispatchError(record.name, reason))
-        elif record.trees:
+        elif record.delivery.trees:
             self._lost(record, f"lost: {event.reason}")
 
     def hello(self, record: NodeRecord, event: MessageEvent) -> None:
         """The agent speaks; after a broken dispatch the payload is offered again."""
-        handshake.hello(record, event)
-        if not self._context.stopping and record.probed is not None:
+        record.hello(event.fields)
+        if not self._context.stopping and record.said.answer is not None:
             self._dispatch.offer(record)
 
     def probed(self, record: NodeRecord, event: MessageEvent) -> None:
         """What preflight will judge."""
-        handshake.probed(record, event, self._plan)
+        record.said.probed(event.fields, self._plan)
 
     def reached(self, record: NodeRecord, event: MessageEvent) -> None:
         """Which peers the node can connect to."""
-        handshake.reached(record, event)
+        record.said.reached(event.fields)
+
+    def pong(self, record: NodeRecord, event: MessageEvent) -> None:
+        """The node answered: one more look at its clock."""
+        record.pong(event.fields)
 
     def silent(self, record: NodeRecord) -> None:
         """No word for ALARM_S: tell it."""
@@ -119,7 +117,7 @@ class NodeHandlers:
     def lease_over(self, record: NodeRecord) -> None:
         """No word for a whole lease: the node is lost, and stops its processes by itself."""
         reason = f"no word for {self._settings.limits.lease_s:g} s"
-        if not record.login_s:
+        if not record.contact.login_s:
             reason += (
                 " after the login: no node agent started; see what ~/.bashrc does there without a terminal"
             )

@@ -9,8 +9,9 @@ from launcher.errors import ConnectError, DispatchError
 from launcher.job.context import JobContext
 from launcher.job.handlers.dispatch import DispatchHandlers
 from launcher.nodes.failure import FailureKind, describe_exit
+from launcher.nodes.node_record import NodeRecord
 from launcher.nodes.reports import read_pushes, read_ready, read_step
-from launcher.nodes.roster import NodeRecord, ProcessRecord, ProcessState
+from launcher.nodes.roster import ProcessRecord, ProcessState
 from launcher.plan.plan import Role
 
 _TOO_EARLY = (
@@ -42,7 +43,7 @@ class ProcessHandlers:
             return
         request, what = fields["request"], str(fields["detail"])
         in_dispatch = self._context.clock.current == "dispatch"
-        if record.probed is None:
+        if record.said.answer is None:
             record.drop(ConnectError(record.name, f"refused {request}: {what}"))
         elif self._context.stopping or (in_dispatch and not request):  # it may be connected to once more
             self._context.console.note(f"{record.name}: {what}")

@@ -8,7 +8,8 @@ import time
 from launcher.connection.link import MessageEvent
 from launcher.job.context import JobContext
 from launcher.nodes.failure import FailureKind
-from launcher.nodes.roster import NodeRecord, Stall
+from launcher.nodes.node_record import NodeRecord
+from launcher.nodes.roster import Stall
 
 NO_STEP = "no step"
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from launcher.connection.link import MessageEvent
 from launcher.job.context import JobContext
 from launcher.nodes.failure import FailureKind
-from launcher.nodes.roster import NodeRecord
+from launcher.nodes.node_record import NodeRecord
 from launcher.system.signals import SignalEvent
 
 
@@ -36,17 +36,16 @@ class StopHandlers:
     def stopped(self, record: NodeRecord, event: MessageEvent) -> None:
         """All that was asked for is gone there, but for what is left."""
         if event.fields.get("procs") is not None:
-            record.parting = max(0, record.parting - 1)
+            record.traces.parted()
             for pid, command in event.fields["left"]:
                 self._context.roster.fail_node(
                     record, f"pid {pid} {command} cannot be ended", FailureKind.REFUSED
                 )
             return
-        record.stopped = True
-        record.left = tuple((int(pid), str(command)) for pid, command in event.fields["left"])
+        record.traces.stop(tuple((int(pid), str(command)) for pid, command in event.fields["left"]))
         self._context.node_state(record, "stopped")
 
     def goodbye(self, record: NodeRecord, event: MessageEvent) -> None:
         """The agent's last frame."""
-        record.complete = not event.fields.get("rest") and not record.cut_off
+        record.traces.take_leave(has_sent_all=not event.fields.get("rest"))
         record.drop(None)

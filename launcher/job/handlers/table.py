@@ -41,7 +41,7 @@ def handlers(
             "hello": nodes.hello,
             "probed": nodes.probed,
             "reached": nodes.reached,
-            "pong": files.pong,
+            "pong": nodes.pong,
             "lacking": dispatch.answered,
             "committed": dispatch.answered,
             "relaying": dispatch.relaying,

@@ -35,11 +35,11 @@ def test_dispatch_waits_for_the_second_connection_of_a_node_that_had_everything(
 
 
 def test_a_node_that_cannot_fetch_ends_the_wait_for_its_trees(job: StagedJob) -> None:
-    job.roster.nodes[1].trees.clear()
+    job.roster.nodes[1].delivery.forget()
     job.agents[1].say("failed", request="fetch", reason="os", detail="no inode is left")
     job.settle()
     assert job.dispatch.is_over()
-    assert str(job.roster.nodes[1].dispatch_error) == "b: refused fetch: no inode is left"
+    assert str(job.roster.nodes[1].delivery.error) == "b: refused fetch: no inode is left"
 
 
 def test_an_agent_that_gives_up_during_dispatch_may_be_followed_by_another(job: StagedJob) -> None:
@@ -53,7 +53,8 @@ def test_news_of_a_connection_that_was_given_up_long_ago_does_not_end_the_next_o
     before = job.roster.nodes[1].link
     job.context.clock.enter("stop")
     job.context.stopping = True
-    job.roster.nodes[1].link = now = cast("Link", Agent(1, job.events))
+    now = cast("Link", Agent(1, job.events))
+    job.roster.nodes[1].connected(now)
     job.events.put(LinkLost(1, "the node agent does not end", before))
     job.settle()
     assert job.roster.nodes[1].link is now
@@ -63,12 +64,12 @@ def test_what_an_agent_that_gave_up_had_stopped_says_nothing_of_the_next_one(job
     record = job.roster.nodes[1]
     job.agents[1].say("stopped", procs=None, left=[[7, "sh"]], killed=0)
     job.lose(1)
-    assert record.stopped
+    assert record.traces.stopped
     job.events.put(Connected(1, LocalStream(["sleep", "600"], Bootstrap("n", b"x"))))
     job.settle()
     assert record.link is not None
     record.link.close()
-    assert (record.stopped, record.left) == (False, ())
+    assert (record.traces.stopped, record.traces.left) == (False, ())
 
 
 def test_what_an_agent_cannot_do_while_all_is_stopped_is_no_cause(job: StagedJob) -> None:

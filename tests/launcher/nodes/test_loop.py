@@ -15,7 +15,8 @@ from launcher.config.hosts import parse_host
 from launcher.connection.link import MessageEvent
 from launcher.errors import ProtocolError
 from launcher.nodes.loop import Handlers, Loop
-from launcher.nodes.roster import NodeRecord, Roster
+from launcher.nodes.node_record import NodeRecord
+from launcher.nodes.roster import Roster
 from launcher.plan.plan import Node
 
 
@@ -56,8 +57,8 @@ def test_a_wait_ends_at_its_deadline() -> None:
 def test_a_silent_node_that_speaks_again_is_told() -> None:
     returned: list[str] = []
     loop, events, roster = make_loop({}, back=lambda record: returned.append(record.name))
-    roster.nodes[0].silent = True
+    roster.nodes[0].contact.fall_silent()
     events.put(MessageEvent(0, "pong", {}, b""))
     assert loop.until(lambda: bool(returned), 5)
     assert returned == ["node-a"]
-    assert not roster.nodes[0].silent
+    assert not roster.nodes[0].contact.is_silent

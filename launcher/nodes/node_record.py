@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the job's loop knows of one node: its connection, what it said of itself, its trees, and what the job did there.
+
+Each part has its own record with the methods that change it; whoever else has a record reads it. Only the loop's thread
+calls these methods.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from launcher.connection.link import Link
+from launcher.errors import LauncherError
+from launcher.files.payload import Delivery
+from launcher.nodes.handshake import Introduction
+from launcher.plan.plan import Node
+
+
+@dataclass
+class Contact:
+    """Our connection to the agent of a node.
+
+    Attributes:
+        error: why the node could not be reached, or why it was lost.
+        attempts: how often it was connected to.
+        began_at: monotonic time of the last attempt.
+        heard_at: monotonic time of the last frame.
+        login_s: seconds to the agent's first word; 0 until then.
+        is_silent: it said nothing for so long that this was told.
+    """
+
+    link: Link | None = None
+    error: LauncherError | None = None
+    attempts: int = 0
+    began_at: float = 0.0
+    heard_at: float = 0.0
+    login_s: float = 0.0
+    is_silent: bool = False
+
+    def begin(self) -> None:
+        """We connect to it, perhaps once more."""
+        self.error = None
+        self.attempts += 1
+        self.began_at = time.monotonic()
+
+    def make(self, link: Link) -> None:
+        """There is a byte stream to it."""
+        self.link = link
+        self.heard_at = time.monotonic()
+
+    def fail(self, error: LauncherError) -> None:
+        """There is no way to it."""
+        self.error = error
+
+    def greeted(self) -> None:
+        """The agent has spoken."""
+        self.login_s = time.monotonic() - self.began_at
+
+    def hear(self) -> bool:
+        """A frame came; True when the node had been silent."""
+        self.heard_at = time.monotonic()
+        was_silent, self.is_silent = self.is_silent, False
+        return was_silent
+
+    def fall_silent(self) -> None:
+        """No frame came for long."""
+        self.is_silent = True
+
+    def drop(self, error: LauncherError | None) -> None:
+        """The link is gone, or no longer needed."""
+        if self.link is not None:
+            self.link.close()
+        self.link, self.error = None, error
+
+
+@dataclass
+class Traces:
+    """What the job did on a node, and what is left of it there.
+
+    Attributes:
+        used: a process was started there, so something may need cleaning.
+        stopped: the agent said that all is gone, but for what is `left`.
+        left: (pid, command) of what could not be stopped.
+        complete: it said goodbye after it had sent all of log/ and output/.
+        cut_off: a link broke after a process was started; another link only cleans.
+        parting: requests to stop some of its processes that it has not answered yet.
+        left_out: it was lost, and the job went on without it.
+    """
+
+    used: bool = False
+    stopped: bool = False
+    left: tuple[tuple[int, str], ...] = ()
+    complete: bool = False
+    cut_off: bool = False
+    parting: int = 0
+    left_out: bool = False
+
+    def use(self) -> None:
+        """A process is started there."""
+        self.used = True
+
+    def break_off(self) -> None:
+        """The link broke."""
+        self.cut_off = self.cut_off or self.used
+
+    def meet(self) -> None:
+        """Another agent begins: what was said before was said by an agent before this one."""
+        self.stopped, self.left = False, ()
+
+    def stop(self, left: tuple[tuple[int, str], ...]) -> None:
+        """All is gone there, but for what is left."""
+        self.stopped, self.left = True, left
+
+    def part(self) -> None:
+        """It is asked to stop some of its processes."""
+        self.parting += 1
+
+    def parted(self) -> None:
+        """It did so, as far as it could."""
+        self.parting = max(0, self.parting - 1)
+
+    def take_leave(self, has_sent_all: bool) -> None:
+        """The agent's last word."""
+        self.complete = has_sent_all and not self.cut_off
+
+    def leave_out(self) -> None:
+        """The job goes on without it."""
+        self.left_out = True
+
+
+@dataclass
+class NodeRecord:
+    """One node of a job."""
+
+    node: Node
+    contact: Contact = field(default_factory=Contact)
+    said: Introduction = field(default_factory=Introduction)
+    delivery: Delivery = field(default_factory=Delivery)
+    traces: Traces = field(default_factory=Traces)
+
+    @property
+    def name(self) -> str:
+        """How the screen names the node."""
+        return self.node.label
+
+    @property
+    def link(self) -> Link | None:
+        """The way to its agent, while there is one."""
+        return self.contact.link
+
+    def set_apart(self, job_dir: str) -> None:
+        """Give it a job directory of its own."""
+        self.node = replace(self.node, job_dir=job_dir)
+
+    def send(self, kind: str, **fields: Any) -> None:
+        """Send a frame if there is a link; a lost one is noticed elsewhere."""
+        if self.link is not None:
+            self.link.send(kind, **fields)
+
+    def connected(self, link: Link) -> None:
+        """There is a byte stream to an agent that is about to start."""
+        self.contact.make(link)
+        self.traces.meet()
+
+    def hello(self, fields: Mapping[str, Any]) -> None:
+        """The agent speaks: who it is, and the first ping that compares clocks."""
+        self.contact.greeted()
+        self.said.hello(fields)
+        self._compare_clocks()
+
+    def ping(self, seq: int) -> None:
+        """Ask for a word, which renews its lease."""
+        self.said.asked(seq)
+        self.send("ping", seq=seq)
+
+    def pong(self, fields: Mapping[str, Any]) -> None:
+        """It answered, which is one more look at its clock."""
+        if self.said.pong(fields):
+            self._compare_clocks()
+
+    def drop(self, error: LauncherError | None) -> None:
+        """The link is gone, or no longer needed."""
+        self.contact.drop(error)
+        if error is not None:
+            self.traces.break_off()
+
+    def _compare_clocks(self) -> None:
+        seq = self.said.next_ping()
+        if seq is not None:
+            self.send("ping", seq=seq)
