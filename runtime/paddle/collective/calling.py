@@ -6,15 +6,13 @@ from __future__ import annotations
 import errno
 import logging
 import random
-import select
 import socket
 import time
-from collections.abc import Callable, Iterator
 
 from paddle.collective.errors import CollectiveError, PeerLate
 from paddle.collective.membership import Membership
-from paddle.collective.sealing import Side, secured
-from paddle.collective.stream import Stream
+from paddle.collective.sealing import HANDSHAKE_S, Side, handshake
+from paddle.collective.stream import Stream, finish
 from paddle.endpoints import address_of
 from paddle.errors import ConfigError, PortBusy, WireError
 from paddle.telling import Telling
@@ -64,7 +62,8 @@ def call(me: Membership, rank: int, deadline: float) -> Stream:
     while (left_s := deadline - time.monotonic()) > 0:
         try:
             sock = socket.create_connection(address_of(endpoint), timeout=min(left_s, _CALL_S))
-            return secured(sock, Side.CALLING, me.secret, me.sealed)
+            steps = handshake(sock, Side.CALLING, me.secret, me.sealed)
+            return finish(steps, sock.fileno(), time.monotonic() + HANDSHAKE_S)
         except WireError as error:
             raise CollectiveError(f"rank {rank} at {endpoint}: {error}", rank) from None
         except OSError as error:  # it is not there yet
@@ -76,34 +75,3 @@ def call(me: Membership, rank: int, deadline: float) -> Stream:
         time.sleep(min(pause_s * random.uniform(0.5, 1.0), max(left_s, 0)))  # noqa: S311 - jitter
         pause_s = min(2 * pause_s, _LAST_PAUSE_S)
     raise PeerLate(f"rank {rank} at {endpoint} did not answer within {me.timeout_s:g} s: {why}", rank)
-
-
-def callers(
-    me: Membership, listener: socket.socket, deadline: float, absent: Callable[[], str]
-) -> Iterator[Stream]:
-    """Yield a connection with each one that calls, until the deadline.
-
-    Whoever is no rank of this job is sent away, with a warning in the log.
-
-    Args:
-        absent: says who has not called, which is told now and then.
-    """
-    poll = select.poll()
-    poll.register(listener, select.POLLIN)
-    telling = Telling(deadline - time.monotonic())
-    while (left_s := deadline - time.monotonic()) > 0:
-        if not poll.poll(min(left_s, telling.due_in_s) * 1000):
-            if telling.is_due:
-                endpoint = me.endpoints[me.rank]
-                _log.warning("rank %d at %s waits for %s (%s)", me.rank, endpoint, absent(), telling)
-            continue
-        try:
-            sock, address = listener.accept()
-        except (BlockingIOError, ConnectionError):
-            continue
-        try:
-            stream = secured(sock, Side.CALLED, me.secret, me.sealed)
-        except (WireError, OSError) as error:
-            _log.warning("a connection from %s was refused: %s", address[0], error)
-            continue
-        yield stream

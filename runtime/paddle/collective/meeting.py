@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from paddle.collective.calling import call, callers, listen
+from paddle.collective.callers import Callers
+from paddle.collective.calling import call, listen
 from paddle.collective.errors import CollectiveError, PeerDiffers, PeerLate, PeerLost
 from paddle.collective.membership import Membership
 from paddle.collective.stream import Stream
-from paddle.errors import WireError
 
 _ANSWER_S = 10.0
 # Stores of one processor are seen by others in their order: what counters in shared memory rely on.
@@ -54,16 +54,15 @@ def _receive_all(me: Membership, deadline: float) -> Met:
     links: dict[int, Stream] = {}
     nodes = {0: _node(me)}
     try:
-        with listen(me) as listener:
-            calls = callers(me, listener, deadline, lambda: _absent(me, links))
+        with listen(me) as listener, Callers(me, listener, deadline) as callers:
             while len(links) < me.size - 1:
-                stream = next(calls, None)
-                if stream is None:
+                caller = callers.next(lambda: _absent(me, links))
+                if caller is None:
                     raise PeerLate(
                         f"{_absent(me, links)} did not come within {me.timeout_s:g} s",
                         next(rank for rank in range(1, me.size) if rank not in links),
                     )
-                _welcome(me, stream, links, nodes)
+                _welcome(me, *caller, links, nodes)
         session = secrets.token_bytes(16)
         everyone = tuple(nodes[rank] for rank in range(me.size))
         _tell(links, {"nodes": everyone, "session": session.hex()})
@@ -75,11 +74,12 @@ def _receive_all(me: Membership, deadline: float) -> Met:
     return Met(links, everyone, session)
 
 
-def _welcome(me: Membership, stream: Stream, links: dict[int, Stream], nodes: dict[int, str]) -> None:
+def _welcome(
+    me: Membership, stream: Stream, hello: dict[str, Any], links: dict[int, Stream], nodes: dict[int, str]
+) -> None:
     try:
-        hello = stream.take_note(time.monotonic() + _ANSWER_S)
         rank, node, endpoints = int(hello["rank"]), str(hello["node"]), hello["endpoints"]
-    except (OSError, WireError, KeyError, TypeError, ValueError, OverflowError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         stream.close()
         return
     problem = ""

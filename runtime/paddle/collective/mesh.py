@@ -9,14 +9,13 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Sequence
+from functools import partial
 
-from paddle.collective.calling import call, callers
+from paddle.collective.callers import Callers
+from paddle.collective.calling import call
 from paddle.collective.errors import PeerLate
 from paddle.collective.membership import Membership
 from paddle.collective.stream import Stream
-from paddle.errors import WireError
-
-_HELLO_S = 10.0
 
 
 def partners(place: int, count: int) -> set[int]:
@@ -53,9 +52,10 @@ def connected(
             streams[rank] = call(me, rank, deadline)
             streams[rank].send_note({"rank": me.rank, "session": session.hex()}, deadline)
         lower = {rank for rank in wanted if rank < me.rank}
-        while lower - streams.keys():
+        if lower:
             assert listener is not None
-            _take_call(me, session, listener, lower, streams, deadline)
+            with Callers(me, listener, deadline) as callers:
+                _take_calls(me, session, callers, lower, streams)
     except BaseException:
         for stream in streams.values():
             stream.close()
@@ -63,25 +63,21 @@ def connected(
     return streams
 
 
-def _take_call(
-    me: Membership,
-    session: bytes,
-    listener: socket.socket,
-    lower: set[int],
-    streams: dict[int, Stream],
-    deadline: float,
+def _take_calls(
+    me: Membership, session: bytes, callers: Callers, lower: set[int], streams: dict[int, Stream]
 ) -> None:
-    absent = min(lower - streams.keys())
-    named = f"rank {absent} ({me.endpoints[absent]})"
-    stream = next(callers(me, listener, deadline, lambda: named), None)
-    if stream is None:
-        raise PeerLate(f"{named} did not connect within {me.timeout_s:g} s", absent)
-    try:
-        hello = stream.take_note(time.monotonic() + _HELLO_S)
-    except (OSError, WireError):
-        hello = {}
-    rank = hello.get("rank")
-    if hello.get("session") != session.hex() or rank not in lower:
-        stream.close()
-    else:
-        streams[rank] = stream
+    while missing := lower - streams.keys():
+        absent = min(missing)
+        caller = callers.next(partial(_named, me, absent))
+        if caller is None:
+            raise PeerLate(f"{_named(me, absent)} did not connect within {me.timeout_s:g} s", absent)
+        stream, hello = caller
+        rank = hello.get("rank")
+        if hello.get("session") != session.hex() or rank not in missing:
+            stream.close()
+        else:
+            streams[rank] = stream
+
+
+def _named(me: Membership, rank: int) -> str:
+    return f"rank {rank} ({me.endpoints[rank]})"

@@ -12,12 +12,12 @@ import hashlib
 import hmac
 import os
 import secrets
+import select
 import socket
 import ssl
-import time
 from enum import Enum
 
-from paddle.collective.stream import Stream
+from paddle.collective.stream import Steps, Stream
 from paddle.errors import WireError
 
 HANDSHAKE_S = 10.0
@@ -48,24 +48,32 @@ class Side(Enum):
         return Side.CALLED if self is Side.CALLING else Side.CALLING
 
 
-def secured(sock: socket.socket, side: Side, secret: bytes | None, sealed: bool) -> Stream:
-    """Return the connection, ready for use; takes `HANDSHAKE_S` at most.
+def handshake(sock: socket.socket, side: Side, secret: bytes | None, sealed: bool) -> Steps[Stream]:
+    """Return the connection, ready for use. The caller ends the steps after `HANDSHAKE_S`.
 
     Args:
-        sock: just connected; closed if this fails.
+        sock: just connected; closed if this fails or is ended.
         secret: of the job; None: nobody proves anything.
         sealed: encrypt; needs a secret.
 
     Raises:
         WireError: the other end is no rank of this job, or has other settings.
-        OSError: the connection broke, or nothing came.
+        OSError: the connection broke.
     """
-    deadline = time.monotonic() + HANDSHAKE_S
+    sock.setblocking(False)
     try:
         if sealed:
-            sock = _in_tls(sock, side)
+            if side is Side.CALLED:
+                yield select.POLLIN  # who says nothing costs no memory of TLS
+            sock = _tls(side).wrap_socket(
+                sock, server_side=side is Side.CALLED, do_handshake_on_connect=False
+            )
+            yield from _greet(sock)
         stream = Stream(sock)
-        _prove(stream, side, secret, sealed, deadline)
+        yield from _prove(stream, side, secret, sealed)
+    except (ssl.SSLEOFError, ssl.SSLZeroReturnError):
+        sock.close()
+        raise ConnectionResetError("the connection was closed") from None
     except ssl.SSLError as error:
         sock.close()
         raise WireError(f"no encrypted connection ({error.reason}); {_ADVICE}") from None
@@ -78,14 +86,26 @@ def secured(sock: socket.socket, side: Side, secret: bytes | None, sealed: bool)
 _ADVICE = "do all ranks have the same PADDLE_JOB_KEY and PADDLE_WIRE?"
 
 
-def _prove(stream: Stream, side: Side, secret: bytes | None, sealed: bool, deadline: float) -> None:
+def _greet(sock: ssl.SSLSocket) -> Steps[None]:
+    while True:
+        try:
+            sock.do_handshake()
+        except ssl.SSLWantReadError:
+            yield select.POLLIN
+        except ssl.SSLWantWriteError:
+            yield select.POLLOUT
+        else:
+            return
+
+
+def _prove(stream: Stream, side: Side, secret: bytes | None, sealed: bool) -> Steps[None]:
     ours = secrets.token_bytes(_NONCE)
     kind = b"K" if secret else b"-"
-    stream.send_all(_GREETING + kind + ours, deadline)
-    greeting = stream.take_all(len(_GREETING), deadline)
+    yield from stream.sending(_GREETING + kind + ours)
+    greeting = yield from stream.taking(len(_GREETING))
     if greeting != _GREETING:
-        raise WireError(f"the other end is no rank of a collective job; it says {bytes(greeting)!r}")
-    answer = stream.take_all(1 + _NONCE, deadline)
+        raise WireError(f"the other end is no rank of a collective job; it says {greeting!r}")
+    answer = yield from stream.taking(1 + _NONCE)
     if answer[:1] != kind:
         raise WireError(f"one end has a PADDLE_JOB_KEY and the other has none; {_ADVICE}")
     if secret is None:
@@ -93,8 +113,8 @@ def _prove(stream: Stream, side: Side, secret: bytes | None, sealed: bool, deadl
     theirs = answer[-_NONCE:]
     binding = _binding(stream) if sealed else b""
     nonces = ours + theirs if side is Side.CALLING else theirs + ours
-    stream.send_all(_proof(secret, side, nonces, binding), deadline)
-    shown = stream.take_all(_NONCE, deadline)
+    yield from stream.sending(_proof(secret, side, nonces, binding))
+    shown = yield from stream.taking(_NONCE)
     if not hmac.compare_digest(shown, _proof(secret, side.other, nonces, binding)):
         raise WireError(f"the other end does not have this job's key; {_ADVICE}")
 
@@ -111,18 +131,17 @@ def _binding(stream: Stream) -> bytes:
     return binding
 
 
-def _in_tls(sock: socket.socket, side: Side) -> ssl.SSLSocket:
-    called = side is Side.CALLED
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if called else ssl.PROTOCOL_TLS_CLIENT)
+def _tls(side: Side) -> ssl.SSLContext:
+    """Return settings for one connection: shared ones would let sessions be taken up again, unproven."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if side is Side.CALLED else ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE  # there are no certificates; see above
     context.minimum_version = context.maximum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_RENEGOTIATION
     context.set_ciphers(_CIPHERS)
-    if called:
+    if side is Side.CALLED:
         _load_group(context)
-    sock.settimeout(HANDSHAKE_S)
-    return context.wrap_socket(sock, server_side=called)
+    return context
 
 
 def _load_group(context: ssl.SSLContext) -> None:

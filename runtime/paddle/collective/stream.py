@@ -10,10 +10,14 @@ import socket
 import ssl
 import struct
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Generator, Sequence
+from typing import Any, TypeVar
 
 from paddle.errors import WireError
+
+Result = TypeVar("Result")
+Steps = Generator[int, None, Result]
+"""Work on one connection that never blocks: it yields what it waits for, `select.POLLIN` or `select.POLLOUT`."""
 
 _LENGTH = struct.Struct("<I")
 _MAX_NOTE = 1 << 20
@@ -76,60 +80,58 @@ class Stream:
             raise ConnectionResetError("the connection was closed")
         return count
 
-    def send_all(self, data: bytes, deadline: float) -> None:
+    def sending(self, data: bytes) -> Steps[None]:
         """Send all of it.
 
         Raises:
-            TimeoutError, ConnectionError: that was not possible before the deadline (monotonic clock).
+            ConnectionError: the rank is gone.
         """
         rest = memoryview(data)
         while rest:
             count = self.send_some([rest])
             rest = rest[count:]
             if not count:
-                self._wait(select.POLLOUT, deadline)
+                yield select.POLLOUT
 
-    def take_all(self, count: int, deadline: float) -> bytes:
-        """Return exactly so many bytes.
-
-        Raises:
-            TimeoutError, ConnectionError: they did not come before the deadline.
-        """
+    def taking(self, count: int) -> Steps[bytes]:
+        """Return exactly so many bytes; see `sending`."""
         data = bytearray(count)
         rest = memoryview(data)
         while rest:
             got = self.take_some(rest)
             rest = rest[got:]
             if not got:
-                self._wait(select.POLLIN, deadline)
+                yield select.POLLIN
         return bytes(data)
 
-    def send_note(self, note: dict[str, Any], deadline: float) -> None:
-        """Send a small JSON object; see `send_all`."""
-        text = json.dumps(note).encode()
-        self.send_all(_LENGTH.pack(len(text)) + text, deadline)
-
-    def take_note(self, deadline: float) -> dict[str, Any]:
-        """Wait for a JSON object; see `take_all`.
+    def taking_note(self, most: int = _MAX_NOTE) -> Steps[dict[str, Any]]:
+        """Return a JSON object of `most` bytes at most; see `sending`.
 
         Raises:
             WireError: it is none.
         """
-        while True:
-            note = self.take_note_if_there()
-            if note is not None:
-                return note
-            self._wait(select.POLLIN, deadline)
+        while (note := self.take_note_if_there(most)) is None:
+            yield select.POLLIN
+        return note
 
-    def take_note_if_there(self) -> dict[str, Any] | None:
-        """Return the next JSON object if all of it is there; reads nothing beyond it.
+    def send_note(self, note: dict[str, Any], deadline: float) -> None:
+        """Send a small JSON object; see `finish`."""
+        text = json.dumps(note).encode()
+        finish(self.sending(_LENGTH.pack(len(text)) + text), self.fileno(), deadline)
+
+    def take_note(self, deadline: float) -> dict[str, Any]:
+        """Wait for a JSON object; see `finish` and `taking_note`."""
+        return finish(self.taking_note(), self.fileno(), deadline)
+
+    def take_note_if_there(self, most: int = _MAX_NOTE) -> dict[str, Any] | None:
+        """Return the next JSON object, of `most` bytes at most, if all of it is there; reads nothing beyond it.
 
         Raises:
             ConnectionError: the rank is gone.
             WireError: it is none.
         """
         while True:
-            missing = _missing(self._note)
+            missing = _missing(self._note, most)
             if not missing:
                 text, self._note = bytes(self._note[_LENGTH.size :]), bytearray()
                 return _object(text)
@@ -145,21 +147,37 @@ class Stream:
             self.sock.shutdown(socket.SHUT_WR)
         self.sock.close()
 
-    def _wait(self, events: int, deadline: float) -> None:
-        poll = select.poll()
-        # A sealed connection may have to receive in order to send.
-        poll.register(self.sock, select.POLLIN if self._sealed and events == select.POLLIN else events)
-        left_s = deadline - time.monotonic()
-        if left_s <= 0 or not poll.poll(left_s * 1000):
-            raise TimeoutError("no answer before the deadline")
+
+def finish(steps: Steps[Result], descriptor: int, deadline: float) -> Result:
+    """Do all steps, and return what they come to.
+
+    Args:
+        descriptor: of the connection that they wait for.
+        deadline: of the monotonic clock.
+
+    Raises:
+        TimeoutError: that was not possible before the deadline.
+    """
+    poll = select.poll()
+    try:
+        while True:
+            poll.register(descriptor, next(steps))
+            left_s = deadline - time.monotonic()
+            if left_s <= 0 or not poll.poll(left_s * 1000):
+                raise TimeoutError("no answer before the deadline")
+    except StopIteration as end:
+        result: Result = end.value
+        return result
+    finally:
+        steps.close()
 
 
-def _missing(note: bytearray) -> int:
+def _missing(note: bytearray, most: int) -> int:
     if len(note) < _LENGTH.size:
         return _LENGTH.size - len(note)
     length = _LENGTH.unpack_from(note)[0]
-    if length > _MAX_NOTE:
-        raise WireError(f"a note of {length} bytes, expected at most {_MAX_NOTE}")
+    if length > most:
+        raise WireError(f"a note of {length} bytes, expected at most {most}")
     return int(_LENGTH.size + length - len(note))
 
 

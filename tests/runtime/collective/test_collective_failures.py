@@ -21,6 +21,7 @@ import pytest
 
 from paddle.collective import CollectiveError, Membership, PeerDiffers, PeerLate, PeerLost, Ranks, connect
 from paddle.collective.calling import call
+from paddle.collective.stream import finish
 from paddle.errors import ConfigError, PortBusy
 from tests.runtime.collective.ranks import KEY, at_once, endpoints, failure, members
 
@@ -266,9 +267,10 @@ def test_a_note_that_means_nothing_does_not_end_the_meeting(note: bytes) -> None
 
     def stranger_first() -> None:
         with closing(call(everyone[1], 0, time.monotonic() + 10.0)) as stream:
-            stream.send_all(len(note).to_bytes(4, "little") + note, time.monotonic() + 10.0)
+            sent = stream.sending(len(note).to_bytes(4, "little") + note)
+            finish(sent, stream.fileno(), time.monotonic() + 10.0)
             with pytest.raises(ConnectionError):
-                stream.take_all(1, time.monotonic() + 30.0)
+                finish(stream.taking(1), stream.fileno(), time.monotonic() + 30.0)
         run(everyone[1])
 
     acts: list[Callable[[], None]] = [partial(run, everyone[0]), stranger_first]

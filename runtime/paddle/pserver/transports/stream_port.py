@@ -18,6 +18,7 @@ _log = logging.getLogger(__name__)
 
 _BATCH = 64
 _WORD_WITHIN_S = 5.0
+_MOST_STRANGERS = 128
 
 
 class StreamPort:
@@ -32,13 +33,14 @@ class StreamPort:
     ) -> None:
         self._door, self._bells, self._handle, self._lose = door, bells, handle, lose
         self._guests: dict[int, Guest] = {}
-        self._strangers: dict[int, float] = {}  # descriptor -> when it came
+        self._strangers: dict[int, float] = {}  # descriptor -> when it came, the oldest first
         self._entrance = Entrance(bells, door.listener.fileno(), door.accept)
 
     def serve(self) -> None:
         """Do what there is to do; does not wait."""
         guest = self._entrance.admit()
         if guest is not None:
+            self._make_room()
             self._guests[guest.sock.fileno()] = guest
             self._strangers[guest.sock.fileno()] = time.monotonic()
             self._bells.add_descriptor(guest.sock.fileno())
@@ -76,11 +78,8 @@ class StreamPort:
     def tick(self) -> None:
         """Close connections that have not said their word for too long; look for new ones again."""
         for descriptor, since in list(self._strangers.items()):
-            guest = self._guests[descriptor]
-            if guest.host is not None:
-                del self._strangers[descriptor]
-            elif time.monotonic() - since > _WORD_WITHIN_S:
-                self._dismiss(descriptor, guest)
+            if time.monotonic() - since > _WORD_WITHIN_S:
+                self._dismiss(descriptor, self._guests[descriptor])
         self._entrance.tick()
 
     def close(self) -> None:
@@ -100,6 +99,8 @@ class StreamPort:
             _log.debug("a stream ends: %s", error)
             self._dismiss(descriptor, guest)
             return False
+        if guest.host is not None:
+            self._strangers.pop(descriptor, None)
         if frames is None:
             return False
         try:
@@ -108,6 +109,11 @@ class StreamPort:
             _log.warning("a stream ends: no memory for what it asks (%s)", error)
             self._dismiss(descriptor, guest)
         return True
+
+    def _make_room(self) -> None:
+        if len(self._strangers) >= _MOST_STRANGERS:
+            oldest = next(iter(self._strangers))
+            self._dismiss(oldest, self._guests[oldest])
 
     def _dismiss(self, descriptor: int, guest: Guest) -> None:
         self._bells.remove_descriptor(descriptor)

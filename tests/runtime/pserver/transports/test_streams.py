@@ -23,9 +23,11 @@ from paddle.optim.spec import OptimizerSpec
 from paddle.pserver.client.session import TrainerSession
 from paddle.pserver.transports.stream_door import StreamDoor
 from paddle.pserver.transports.stream_link import StreamLink
+from paddle.pserver.transports.stream_port import StreamPort
 from paddle.pserver.transports.stream_wire import StreamReader, StreamWriter
 from paddle.pserver.wire.chunks import CHUNK
 from paddle.pserver.wire.message import MAX_HEADER_BYTES, Message, Section, Verb, decode
+from paddle.pserver.wire.poller import Doorbells
 from tests.cluster.proxy import Faults, Proxy
 from tests.cluster.zmtp import ZmtpMessages
 from tests.runtime.pserver.in_process_job import Model
@@ -119,6 +121,30 @@ def test_a_door_admits_each_word_once() -> None:
             link.close()
     finally:
         door.close()
+
+
+def test_a_crowd_that_says_no_word_does_not_shut_the_door_to_who_was_invited() -> None:
+    door, bells, heard = StreamDoor("127.0.0.1"), Doorbells(), list[bytes]()
+    port = StreamPort(door, bells, lambda address, frames, found: heard.append(address), heard.append)
+
+    def serve_one() -> None:
+        bells.wait(2.0)
+        port.serve()
+
+    with contextlib.ExitStack() as stack:
+        stack.callback(port.close)
+        invitation = port.invite(b"host", Message(Verb.ATTACH), 7164)
+        where = ("127.0.0.1", invitation.value)
+        for _ in range(1100):
+            stack.enter_context(socket.create_connection(where, 20.0))
+            serve_one()
+        link = StreamLink("127.0.0.1:7164", invitation, lambda header: None)
+        stack.callback(link.close)
+        assert link.send(Message(Verb.PING))
+        for _ in range(10):
+            if not heard:
+                serve_one()
+        assert [guest.address for guest in door.of_host(b"host")] == heard
 
 
 def test_an_invitation_to_another_port_than_ours_is_not_taken() -> None:

@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Callers: who calls a rank that listens. Strangers keep no rank waiting, and are counted rather than told one by one.
+
+All handshakes go on beside each other. There is a bound to their number: beyond it the oldest connection from the
+address that has most of them ends, so that a crowd drives out its own.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import select
+import socket
+import time
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+from paddle.collective.errors import CollectiveError
+from paddle.collective.membership import Membership
+from paddle.collective.sealing import HANDSHAKE_S, Side, handshake
+from paddle.collective.stream import Steps, Stream
+from paddle.errors import WireError
+from paddle.telling import Telling
+
+_log = logging.getLogger(__name__)
+
+_MOST_STRANGERS = 128
+_MOST_TOLD = 16  # addresses; all others are counted
+_BATCH = 32
+_MAX_HELLO = 64 << 10
+_SHORT = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+Introduced = tuple[Stream, dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Guest:
+    """A connection from `address` whose handshake goes on, until `deadline` (monotonic clock)."""
+
+    address: str
+    steps: Steps[Introduced]
+    deadline: float
+
+
+class Callers:
+    """Those who call one listener, until a deadline. Not thread-safe."""
+
+    def __init__(self, me: Membership, listener: socket.socket, deadline: float) -> None:
+        """Take a listener that does not block; it stays open.
+
+        Args:
+            deadline: of the monotonic clock.
+        """
+        self._me, self._listener, self._deadline = me, listener, deadline
+        self._poll = select.poll()
+        self._poll.register(listener, select.POLLIN)
+        self._guests: dict[int, _Guest] = {}  # descriptor -> connection, the oldest first
+        self._introduced: deque[Introduced] = deque()
+        self._telling = Telling(deadline - time.monotonic())
+        self._told: set[str] = set()
+        self._refused = self._untold = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close all connections that were not handed over."""
+        for guest in self._guests.values():
+            guest.steps.close()
+        for stream, _ in self._introduced:
+            stream.close()
+        if self._untold:
+            _log.warning("%s", self._count())
+
+    def next(self, absent: Callable[[], str]) -> Introduced | None:
+        """Return a connection with the next one that proved to be of this job, and its first note; None: it is late.
+
+        Args:
+            absent: says who has not called, which is told now and then.
+
+        Raises:
+            CollectiveError: this process has no descriptors left.
+        """
+        while not self._introduced:
+            now = time.monotonic()
+            if now >= self._deadline:
+                return None
+            wait_s = min(self._deadline - now, self._telling.due_in_s, self._dismiss_late(now))
+            for descriptor, _ in self._poll.poll(wait_s * 1000):
+                if descriptor == self._listener.fileno():
+                    self._admit()
+                elif descriptor in self._guests:
+                    self._go_on(descriptor)
+            if self._telling.is_due:
+                self._tell(absent())
+        return self._introduced.popleft()
+
+    def _dismiss_late(self, now: float) -> float:
+        """End handshakes that take too long; return in how many seconds the next one does."""
+        while self._guests:
+            descriptor, guest = next(iter(self._guests.items()))
+            if guest.deadline > now:
+                return guest.deadline - now
+            self._dismiss(descriptor, f"no handshake within {HANDSHAKE_S:g} s")
+        return HANDSHAKE_S
+
+    def _admit(self) -> None:
+        for _ in range(_BATCH):
+            try:
+                sock, where = self._listener.accept()
+            except OSError as error:
+                if error.errno in _SHORT and not self._guests:
+                    raise CollectiveError(
+                        f"rank {self._me.rank} cannot take connections: {error.strerror}", self._me.rank
+                    ) from None
+                if error.errno in _SHORT:
+                    self._make_room()
+                return
+            if len(self._guests) >= _MOST_STRANGERS + self._me.size:
+                self._make_room()
+            descriptor = sock.fileno()
+            self._guests[descriptor] = _Guest(
+                str(where[0]), _introduction(sock, self._me), time.monotonic() + HANDSHAKE_S
+            )
+            self._go_on(descriptor)
+
+    def _make_room(self) -> None:
+        crowd, _ = Counter(guest.address for guest in self._guests.values()).most_common(1)[0]
+        oldest = next(at for at, guest in self._guests.items() if guest.address == crowd)
+        self._dismiss(oldest, "too many connections without a handshake")
+
+    def _go_on(self, descriptor: int) -> None:
+        guest = self._guests[descriptor]
+        try:
+            self._poll.register(descriptor, next(guest.steps))
+        except StopIteration as end:
+            self._forget(descriptor)
+            self._introduced.append(end.value)
+        except (WireError, OSError) as error:
+            self._forget(descriptor)
+            self._refuse(guest.address, str(error))
+
+    def _dismiss(self, descriptor: int, why: str) -> None:
+        guest = self._guests[descriptor]
+        self._forget(descriptor)
+        guest.steps.close()
+        self._refuse(guest.address, why)
+
+    def _forget(self, descriptor: int) -> None:
+        del self._guests[descriptor]
+        try:
+            self._poll.unregister(descriptor)
+        except KeyError:
+            return  # its first step was its last one
+
+    def _refuse(self, address: str, why: str) -> None:
+        self._refused += 1
+        if address not in self._told and len(self._told) < _MOST_TOLD:
+            self._told.add(address)
+            _log.warning("a connection from %s was refused: %s", address, why)
+        else:
+            self._untold += 1
+
+    def _tell(self, absent: str) -> None:
+        me = self._me
+        strangers = f"; {self._count()}" if self._untold else ""
+        _log.warning(
+            "rank %d at %s waits for %s (%s)%s",
+            me.rank,
+            me.endpoints[me.rank],
+            absent,
+            self._telling,
+            strangers,
+        )
+        self._untold = 0
+
+    def _count(self) -> str:
+        return f"{self._refused} connections that are none of this job's ranks were refused so far"
+
+
+def _introduction(sock: socket.socket, me: Membership) -> Steps[Introduced]:
+    stream = yield from handshake(sock, Side.CALLED, me.secret, me.sealed)
+    try:
+        return stream, (yield from stream.taking_note(_MAX_HELLO))
+    except BaseException:
+        stream.close()
+        raise
