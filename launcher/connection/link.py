@@ -22,6 +22,7 @@ from launcher.connection.event_queue import is_full
 from launcher.connection.protocol import Decoder, Fields, FrameError
 from launcher.connection.reactor import Next, Reactor
 from launcher.connection.send_queue import Frame, SendQueue
+from launcher.text.wrapping import visible
 
 START_LIMIT_S = 30.0  # from the login to the agent's first line
 READ_SIZE = 1 << 18
@@ -216,7 +217,8 @@ class Link:
                 reason += f"; the login said {self._decoder.noise!r}"
             if ": " not in ended:  # nothing on its standard error tells why
                 reason += "; see what ~/.bashrc does there without a terminal (exit, exec, a wait for input)"
-        self._events.put(LinkLost(self.node_id, "; ".join(part for part in (reason, ended) if part), self))
+        told = "; ".join(part for part in (reason, ended) if part)
+        self._events.put(LinkLost(self.node_id, " | ".join(map(visible, told.splitlines())), self))
         self._ended.set()
 
     def _shut(self) -> bool:

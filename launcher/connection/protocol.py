@@ -170,5 +170,5 @@ def _message(header: bytes, body: bytes) -> Message:
         raise FrameError(f"a header is no JSON: {error}") from error
     kind = fields.pop("kind", None) if isinstance(fields, dict) else None
     if not isinstance(kind, str) or kind not in AGENT_KINDS:
-        raise FrameError(f"no agent says {kind!r}")
+        raise FrameError(f"no agent says {kind!r:.80}")
     return Message(kind, fields, body)

@@ -17,11 +17,12 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
 
-from launcher.control.control_client import ControlClient, Gone
+from launcher.control.control_client import ControlClient, ControlLost, Gone, end_of
 from launcher.control.control_protocol import Frame
 from launcher.screen.console import Console
 from launcher.system import signals
 from launcher.system.signals import SignalEvent
+from launcher.text.fields import FieldError, line, whole
 from launcher.text.output_events import Event, from_fields
 
 TURN_S = 0.5
@@ -118,7 +119,10 @@ class _Follower:
             return Farewell(Parting.LOST, reason=event.reason)
         self._heard_at = time.monotonic()
         self._silent = False
-        return self._show(event)
+        try:
+            return self._show(event)
+        except (FieldError, ControlLost) as error:
+            return Farewell(Parting.LOST, reason=f"it said what cannot be read: {error}")
 
     def _show(self, frame: Frame) -> Farewell | None:
         fields = frame.fields
@@ -130,17 +134,12 @@ class _Follower:
                     return Farewell(Parting.REACHED)
         elif frame.kind == "missed":
             self._console.note(
-                f"({fields.get('count')} lines not shown here: too many at once; the logs have them)"
+                f"({whole(fields.get('count'), 'count')} lines not shown here: too many at once; the logs have them)"
             )
         elif frame.kind == "refused":
-            self._console.note(f"the job's launcher refused: {fields.get('reason')}")
+            self._console.note(f"the job's launcher refused: {line(fields.get('reason'), 'reason')}")
         elif frame.kind == "end":
-            return Farewell(
-                Parting.ENDED,
-                int(fields["exit_code"]),
-                tuple(map(str, fields.get("left") or ())),
-                tuple(map(str, fields.get("lines") or ())),
-            )
+            return Farewell(Parting.ENDED, *end_of(frame))
         return None
 
     def _signal(self, event: SignalEvent) -> Farewell | None:

@@ -14,6 +14,7 @@ from typing import Any
 
 from launcher.control.control_protocol import MAX_FRAME, VERSION, ControlDecoder, ControlError, Frame, encode
 from launcher.errors import ExitCode, LauncherError
+from launcher.text.fields import FieldError, items, line, whole
 
 CONNECT_S = 3.0
 READ_SIZE = 1 << 16
@@ -78,6 +79,8 @@ class ControlClient:
                     self._take(frame)
         except (OSError, ControlError) as error:
             reason = str(error)
+        except Exception as error:  # noqa: BLE001 - who waits for frames must hear of the end, whatever ended it
+            reason = f"{type(error).__name__}: {error}"
         self._events.put(Gone(reason))
 
     def _take(self, frame: Frame) -> None:
@@ -110,6 +113,23 @@ def connect(path: Path, events: queue.SimpleQueue[Any]) -> tuple[ControlClient, 
     except ControlLost:
         client.close()
         raise
+
+
+def end_of(frame: Frame) -> tuple[int, tuple[str, ...], tuple[str, ...]]:
+    """What an `end` says: the exit code, what is left, the last lines.
+
+    Raises:
+        ControlLost: it says something else.
+    """
+    fields = frame.fields
+    try:
+        left, lines = (
+            tuple(line(one, name) for one in items(fields.get(name) or [], name))
+            for name in ("left", "lines")
+        )
+        return whole(fields.get("exit_code"), "exit_code", most=255), left, lines
+    except FieldError as error:
+        raise ControlLost(str(error)) from error
 
 
 def welcome(first: Frame | Gone | None, path: Path | str) -> dict[str, Any]:

@@ -31,7 +31,8 @@ from launcher.control.control_protocol import (
 )
 from launcher.screen.scrollback import Scrollback
 from launcher.system.state_dir import own_directory
-from launcher.text.output_events import to_fields
+from launcher.text.fields import flag, line, whole
+from launcher.text.output_events import Event, to_fields
 
 CLIENTS_LIMIT = 32
 BUFFER_LIMIT = 256 << 10  # bytes that wait for one client before its lines are held back
@@ -59,6 +60,12 @@ class _Client:
 
     def send(self, kind: str, **fields: Any) -> None:
         self.buffer += encode(kind, **fields)
+
+    def show(self, event: Event) -> None:
+        try:
+            self.send("shown", **to_fields(event))
+        except ControlError:  # longer than any frame
+            self.send("missed", count=1)
 
 
 class ControlServer:
@@ -188,28 +195,29 @@ class ControlServer:
             return
         except OSError:
             self._drop(client)
-        except (ControlError, ValueError, TypeError, KeyError) as error:
+        except ValueError as error:
             client.send("refused", reason=str(error))
             self._flush(client)
             self._drop(client)
 
     def _answer(self, client: _Client, frame: Frame) -> None:
+        if len(client.buffer) > MAX_FRAME:
+            raise ControlError("it asks again and again, and reads no answer")
         if frame.kind == "attach":
-            client.position = self._scrollback.tail(max(0, int(frame.fields.get("lines", 0))))
+            client.position = self._scrollback.tail(whole(frame.fields.get("lines"), "lines", otherwise=0))
             client.version = 0
             for event in self._scrollback.phase_before(client.position):
-                client.send("shown", **to_fields(event))
+                client.show(event)
         elif frame.kind == "look":
-            if len(client.buffer) > MAX_FRAME:
-                raise ControlError("it asks again and again, and reads no answer")
             client.send("status", status=self._status())
         elif frame.kind == "stop":
-            number = signal.Signals[str(frame.fields.get("signal", "SIGTERM"))]
-            if number not in (signal.SIGINT, signal.SIGTERM):
-                raise ControlError(f"a job is stopped by SIGINT or SIGTERM, not by {number.name}")
-            self._stop(int(number), bool(frame.fields.get("force")), str(frame.fields.get("by", ""))[:100])
+            name = line(frame.fields.get("signal"), "signal", "SIGTERM")
+            if name not in ("SIGINT", "SIGTERM"):
+                raise ControlError(f"a job is stopped by SIGINT or SIGTERM, not by {name!r:.40}")
+            force = flag(frame.fields.get("force"), "force")
+            self._stop(int(signal.Signals[name]), force, line(frame.fields.get("by"), "by", "")[:100])
         else:
-            raise ControlError(f"no client says {frame.kind!r} in version {VERSION}")
+            raise ControlError(f"no client says {frame.kind!r:.80} in version {VERSION}")
 
     def _show(self, client: _Client) -> None:
         """Queue what the client has not seen, as far as there is room."""
@@ -218,14 +226,14 @@ class ControlServer:
         if len(client.buffer) < BUFFER_LIMIT:
             changed, client.version = self._scrollback.changed(client.version)
             for event in changed:
-                client.send("shown", **to_fields(event))
+                client.show(event)
         while len(client.buffer) < BUFFER_LIMIT:
             page = self._scrollback.after(client.position, PAGE)
             client.position = page.position
             if page.missed:
                 client.send("missed", count=page.missed)
             for event in page.events:
-                client.send("shown", **to_fields(event))
+                client.show(event)
             if not page.events:
                 break
         now = time.monotonic()

@@ -20,8 +20,10 @@ from launcher.config.settings import Settings
 from launcher.plan.plan import Plan
 from launcher.system import process_id
 from launcher.system.process_id import ProcessId
+from launcher.text.fields import real
 
 VERSION = 1
+_DAY_S = 86400.0
 
 
 @dataclass(frozen=True)
@@ -161,18 +163,18 @@ def from_json(fields: Mapping[str, Any]) -> JobRecord:
         login = fields["login"]
         return JobRecord(
             **{name: str(fields[name]) for name in ("job_id", "user", "cwd", "conf", "source", "mode")},
-            submitted_at=float(fields["submitted_at"]),
+            submitted_at=real(fields["submitted_at"], "submitted_at"),
             launcher=process_id.from_json(fields["launcher"]),
             detached=bool(fields["detached"]),
             collected=str(fields["collected"]),
-            lease_s=float(fields["lease_s"]),
+            lease_s=real(fields["lease_s"], "lease_s", least=0.0),
             nodes=tuple(map(_node, fields["nodes"])),
             login=Login(
                 str(login["config"]),
                 str(login["known_hosts"]),
                 tuple(map(str, login["identity_files"])),
                 str(login["jump"]),
-                float(login["connect_timeout_s"]),
+                real(login["connect_timeout_s"], "connect_timeout_s", least=0.0, most=_DAY_S),
             ),
             socket=str(fields.get("socket") or ""),
             rebuilt=bool(fields.get("rebuilt")),

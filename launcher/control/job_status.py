@@ -19,6 +19,7 @@ from launcher.nodes.reports import Pushes, read_step
 from launcher.nodes.roster import ProcessRecord, Roster
 from launcher.plan.plan import Role
 from launcher.screen.scrollback import Scrollback
+from launcher.text.fields import whole
 from launcher.text.wrapping import visible
 
 VERSION = 1
@@ -56,10 +57,13 @@ class Observer:
     def beside(self, handlers: Handlers) -> Handlers:
         """The same handlers; what they have handled is noted here, and `Ask` is answered."""
         notes = {
-            "started": lambda fields, body: {"pid": int(fields["pid"]), "started_at": time.time()},
+            "started": lambda fields, body: {
+                "pid": whole(fields.get("pid"), "pid"),
+                "started_at": time.time(),
+            },
             "progress": lambda fields, body: read_step(fields)._asdict(),
             "line": lambda fields, body: {"last_line": _last_line(body)},
-            "exited": lambda fields, body: {"code": fields["code"], "signal": fields["signal"]},
+            "exited": lambda fields, body: {"code": fields.get("code"), "signal": fields.get("signal")},
         }
         messages = {
             kind: self._noting(handler, notes[kind]) if kind in notes else handler

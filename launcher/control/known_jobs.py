@@ -95,8 +95,37 @@ def read(directory: Path) -> KnownJob | None:
         return None
     if record.job_id != directory.name:
         return None
-    status = status_file.read(read_json(directory / STATUS_FILE))
+    fields = read_json(directory / STATUS_FILE)
+    status = status_file.read(fields)
+    if fields is None and (directory / STATUS_FILE).exists():
+        status = {"phase": f"unknown ({STATUS_FILE} cannot be read)"}
     return KnownJob(record, directory, status, record.launcher.is_alive())
+
+
+def unreadable(where: StatePlaces) -> list[str]:
+    """A sentence for each directory of a job whose job.json is there and cannot be read."""
+    found = []
+    for place in where.all():
+        with contextlib.suppress(OSError):
+            for name in sorted(os.listdir(place)):
+                job_file = place / name / JOB_FILE
+                if is_job_id(name) and job_file.exists() and read(place / name) is None:
+                    found.append(
+                        f"{name}: {job_file} cannot be read and is left aside; "
+                        f"`paddle.py status --nodes {name}` writes it anew from what the nodes of conf.py know"
+                    )
+    return found
+
+
+def make_way(directory: Path) -> bool:
+    """Whether a job.json may be written: there is none, or one that cannot be read, which is set aside."""
+    job_file = directory / JOB_FILE
+    if not job_file.exists():
+        return True
+    if read(directory) is not None:
+        return False
+    os.replace(job_file, job_file.with_suffix(".unreadable"))
+    return True
 
 
 def find(where: StatePlaces, word: str) -> KnownJob:
@@ -111,6 +140,9 @@ def find(where: StatePlaces, word: str) -> KnownJob:
         job for job in jobs if word and (job.job_id.startswith(word) or job.job_id.endswith(word))
     ]
     if not found:
+        for problem in unreadable(where):
+            if word and word in problem.partition(":")[0]:
+                raise UsageError(problem)
         raise UsageError(
             f"no job {word!r} is known here; `paddle.py status` lists those that are, `paddle.py status --nodes` "
             "asks the nodes of conf.py"

@@ -11,12 +11,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from launcher.config.settings import Settings
-from launcher.control import job_record
+from launcher.control import job_record, known_jobs
 from launcher.control.job_record import JobRecord, Login, NodeEntry
 from launcher.control.one_question import NodeAnswer, visit
 from launcher.system import process_id
 from launcher.system.process_id import ProcessId
 from launcher.system.state_dir import JOB_FILE, StatePlaces, is_job_id, make_job_dir, write_json
+from launcher.text.fields import FieldError, real
 from launcher.text.wrapping import visible
 
 END_S = 30.0
@@ -109,7 +110,7 @@ def rebuild(where: StatePlaces, jobs: Sequence[NodeJob], login: Login, conf: str
         records.append(record)
         try:
             directory = make_job_dir(where, job_id)
-            if not (directory / JOB_FILE).exists():
+            if known_jobs.make_way(directory):
                 write_json(directory / JOB_FILE, record.as_json())
         except OSError:
             continue
@@ -150,7 +151,7 @@ def _job(node: NodeEntry, fields: Any) -> NodeJob | None:
     submitter = submitter if isinstance(submitter, dict) else {}
     try:
         launcher = process_id.from_json(submitter)
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         launcher = NOBODY
     processes = fields.get("processes")
     roles = tuple(
@@ -166,11 +167,18 @@ def _job(node: NodeEntry, fields: Any) -> NodeJob | None:
         alive=fields.get("alive") is True,
         running=_pairs(fields.get("running")),
         ended=visible(str(ended.get("how"))) if isinstance(ended, dict) else "",
-        since=float(since) if isinstance(since, (int, float)) else 0.0,
+        since=_moment(since),
         user=visible(str(submitter.get("user") or "")),
         collected=visible(str(submitter.get("collected") or "")),
         launcher=launcher,
     )
+
+
+def _moment(value: object) -> float:
+    try:
+        return real(value, "since", least=0.0)
+    except FieldError:
+        return 0.0
 
 
 def _ending(answer: NodeAnswer) -> Ending:

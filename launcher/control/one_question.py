@@ -24,11 +24,13 @@ from launcher.connection.reactor import Reactor
 from launcher.control.job_record import Login, NodeEntry
 from launcher.errors import ConnectError, LauncherError
 from launcher.system.descriptors import make_room
+from launcher.text.wrapping import visible
 
 AT_ONCE = 32
 MARGIN_S = 35.0  # for the start of an agent (30 s at most) and its answer, after the login
 LEASE_S = 30.0
 PING_S = 5.0
+HOSTNAME_KEPT = 255  # characters
 ENDS_S = 3.0  # for all connections together
 
 
@@ -164,9 +166,9 @@ class _Round:
 
     def _hear(self, event: MessageEvent) -> None:
         if event.kind == "hello":
-            self._hostnames[event.node_id] = str(event.fields.get("hostname") or "")
+            self._hostnames[event.node_id] = visible(str(event.fields.get("hostname") or "")[:HOSTNAME_KEPT])
         elif event.kind == "failed":
-            self._note(event.node_id, None, f"it refused: {event.fields.get('detail')}")
+            self._note(event.node_id, None, f"it refused: {event.fields.get('detail')!s:.2000}")
         elif event.kind == self._answer:
             self._note(event.node_id, event.fields, "")
         else:

@@ -17,6 +17,7 @@ from launcher.connection.send_queue import Frame
 from launcher.errors import DispatchError
 from launcher.files.blobs import ChangedError, blobs
 from launcher.files.package import Package
+from launcher.text.fields import FieldError, flag, items, line, mapping, path, whole
 
 WORKSPACE = "workspace"
 RUNTIME = "runtime"
@@ -85,7 +86,7 @@ class Dispatch:
         self._unpacked_bytes = unpacked_bytes
         self._hold = hold
         self._is_there = False
-        self._named: list[str] = []
+        self._named: dict[str, None] = {}
         self._offsets: dict[str, int] = {}
 
     @property
@@ -107,16 +108,18 @@ class Dispatch:
         fields = event.fields
         if fields.get("tree") != self.tree:
             return False
-        if event.kind == "lacking":
-            self._on_lacking(fields)
-        elif event.kind == "committed":
-            self.path = str(fields["job_dir"])
-            self.state = DispatchState.DONE
-        elif event.kind == "failed":
-            self.error = self._error(fields)
-            self.state = DispatchState.FAILED
-        else:
-            return False
+        try:
+            if event.kind == "lacking":
+                self._on_lacking(fields)
+            elif event.kind == "committed":
+                self.path = path(fields.get("job_dir"), "job_dir")
+                self.state = DispatchState.DONE
+            elif event.kind == "failed":
+                self._fail(self._error(fields))
+            else:
+                return False
+        except FieldError as error:
+            self._fail(DispatchError(self._link.name, f"its {event.kind!r} message cannot be read: {error}"))
         return True
 
     def send(self) -> None:
@@ -133,24 +136,28 @@ class Dispatch:
             self._stream(self._package, [digest for digest in self.lacking if digest in direct], [])
         )
 
+    def _fail(self, error: DispatchError) -> None:
+        self.error, self.state = error, DispatchState.FAILED
+
     def _on_lacking(self, fields: Mapping[str, Any]) -> None:
-        digests = fields.get("digests")
-        self._named += [str(digest) for digest in digests] if isinstance(digests, list) else [repr(digests)]
-        offsets = fields.get("offsets")
-        self._offsets.update(offsets if isinstance(offsets, dict) else {})  # `blobs` distrusts them
-        if self._package is None or not fields.get("final", True):
+        if self._package is None:
             return
-        named, self._named = self._named, []
         files = self._package.by_digest
-        unknown = [digest for digest in named if digest not in files]
-        if unknown:
-            self.error = DispatchError(self._link.name, f"it asked for {unknown[0]!r}, which was not offered")
-            self.state = DispatchState.FAILED
+        for digest in items(fields.get("digests"), "digests"):
+            if not isinstance(digest, str) or digest not in files:
+                raise FieldError(f"it asked for {digest!r:.80}, which was not offered")
+            self._named[digest] = None
+        offsets = mapping(fields.get("offsets") or {}, "offsets")
+        self._offsets.update(
+            (name, at) for name, at in offsets.items() if name in files
+        )  # `blobs` distrusts them
+        if not flag(fields.get("final"), "final", True):
             return
-        self._is_there = bool(fields.get("have_tree"))
+        named, self._named = self._named, {}
+        self._is_there = flag(fields.get("have_tree"), "have_tree")
         self.lacking = {digest: files[digest].size for digest in named}
         if self.state is DispatchState.FETCHING:
-            self.bytes_relayed = int(fields.get("relayed") or 0)
+            self.bytes_relayed = whole(fields.get("relayed"), "relayed", otherwise=0)
         else:
             self.bytes_total = sum(self.lacking.values())
         if self._hold and self.lacking and self.state is not DispatchState.FETCHING:
@@ -187,8 +194,8 @@ class Dispatch:
         return "commit", fields, b""
 
     def _error(self, fields: Mapping[str, Any]) -> DispatchError:
-        text = f"the {self.tree} did not arrive: {fields.get('detail')}"
-        missing = fields.get("missing_bytes")
+        text = f"the {self.tree} did not arrive: {line(fields.get('detail'), 'detail')}"
+        missing = whole(fields.get("missing_bytes"), "missing_bytes", otherwise=0)
         if missing:
             text += f"; free {missing} bytes there, or set another ROOT_DIR"
         return DispatchError(self._link.name, text)

@@ -49,7 +49,7 @@ from launcher.plan.plan import Plan
 from launcher.screen.console import Console
 from launcher.screen.job_log import JobLog
 from launcher.ssh.connector import Connector, prepare
-from launcher.system import signals
+from launcher.system import failed_threads, signals
 from launcher.system.descriptors import make_room
 from launcher.system.workspace_lock import locked
 
@@ -78,6 +78,7 @@ def run(settings: Settings, console: Console, first: socket.socket | None = None
     with (
         locked(collected, plan.job_id),
         signals.posted_to(events),
+        failed_threads.posted_to(events),
         Control(plan, collected, events, console, first) as control,
     ):
         return Job(plan, payload, events, console, clock, control).run()
@@ -236,7 +237,7 @@ def _explain(roster: Roster, job_id: str, code: ExitCode) -> list[str]:
 
 def _explain_error(error: LauncherError, roster: Roster, job_id: str) -> list[str]:
     """Lines for an error of the launcher; `failure.json` only once something was sent to nodes."""
-    lines = f"FIRST ERROR: {error}".splitlines()
+    lines = f"FIRST ERROR: {error}".split("\n")
     if error.exit_code in _TOLD_ON_SCREEN:
         return lines
     node = str(getattr(error, "node", ""))

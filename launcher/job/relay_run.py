@@ -16,6 +16,7 @@ from launcher.files.dispatch import Dispatch, DispatchState
 from launcher.files.relay_plan import Member, RelayWay
 from launcher.nodes.node_record import NodeRecord
 from launcher.nodes.roster import Roster
+from launcher.text.fields import line, whole
 
 HOLD_S = 3.0  # from the first answer until those that have not answered are planned without
 OPEN_S = 3.0  # for a node's relay to open
@@ -57,9 +58,9 @@ class RelayRun:
         """A node's relay is open, or could not be opened."""
         node_id = record.node.node_id
         self._opening.pop(node_id, None)
-        port = int(fields["port"])
+        port = whole(fields.get("port"), "port", most=65535)
         if port:
-            self._ports[node_id] = (str(fields["address"]), port)
+            self._ports[node_id] = (line(fields.get("address"), "address"), port)
         self.advance()
 
     def advance(self) -> None:

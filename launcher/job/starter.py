@@ -71,7 +71,7 @@ class Starter:
         """Send the `start` of a process, with what only its node and this run know."""
         node = self._roster.nodes[process.node_id]
         node.traces.use()
-        self._roster.names.add(process.name)
+        self._roster.asked.add((process.node_id, process.name))
         job_dir, runtime = node.delivery.trees[WORKSPACE], node.delivery.trees[RUNTIME]
         python_path = f"{runtime}/{HOOKS}:{runtime}"
         node.send(

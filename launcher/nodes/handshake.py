@@ -14,7 +14,9 @@ from launcher.plan import machines
 from launcher.plan.answers import Answer, Way, read_probed, read_reached
 from launcher.plan.plan import Node, Plan
 from launcher.system.clock import ClockEstimate, NodeTime
+from launcher.text.fields import items, line, real, whole
 
+_LAST_MOMENT = 253402300800.0  # the end of year 9999
 _SPARE_S = 2.0  # of PREFLIGHT_TIMEOUT_S, for the answer's way
 
 
@@ -79,8 +81,9 @@ class Introduction:
 
     def hello(self, fields: Mapping[str, Any]) -> None:
         """Its agent's first frame."""
-        self.hostname = str(fields.get("hostname") or "")
-        self.clock_offset_s = float(fields.get("clock") or time.time()) - time.time()
+        self.hostname = line(fields.get("hostname"), "hostname", "")
+        clock = fields.get("clock")
+        self.clock_offset_s = clock_of(clock) - time.time() if clock is not None else 0.0
 
     def next_ping(self) -> int | None:
         """The seq of the next ping that compares clocks, which is sent now; None when enough were sent."""
@@ -94,13 +97,14 @@ class Introduction:
         """One more measurement of its clock; True when it was one of those that `next_ping` began.
 
         Raises:
-            ValueError, KeyError: a field is not what it should be.
+            FieldError: a field is not what it should be.
         """
-        clock, seq = fields.get("clock"), int(fields["seq"])
-        if clock is None:
+        seq = whole(fields.get("seq"), "seq")
+        if fields.get("clock") is None:
             return False
-        self._time.answered(seq, finite(clock))
-        if not self._estimate.pong(seq, finite(clock)):
+        clock = clock_of(fields["clock"])
+        self._time.answered(seq, clock)
+        if not self._estimate.pong(seq, clock):
             return False
         self.clock_offset_s = self._estimate.offset_s
         return True
@@ -112,7 +116,9 @@ class Introduction:
 
     def reached(self, fields: Mapping[str, Any]) -> None:
         """Which peers the node can connect to, and whose marks it sees."""
-        self.neighbours = tuple(int(node_id) for node_id in fields.get("neighbours") or ())
+        self.neighbours = tuple(
+            whole(node_id, "neighbours") for node_id in items(fields.get("neighbours") or [], "neighbours")
+        )
         self.ways = read_reached(fields)
 
     def take_address(self, own: str, chosen: Mapping[int, str], plan: Plan) -> None:
@@ -133,12 +139,10 @@ class Introduction:
         self.answer = replace(answer, address=own, cpus=cpus)
 
 
-def finite(value: object) -> float:
-    """A moment that a node told.
+def clock_of(value: object) -> float:
+    """What a node's wall clock says, in seconds since 1970.
 
     Raises:
-        ValueError: it is no number of seconds.
+        FieldError: no clock can say it.
     """
-    if not isinstance(value, int | float) or not math.isfinite(value):
-        raise ValueError(f"{value!r} is no time")
-    return float(value)
+    return real(value, "clock", least=0.0, most=_LAST_MOMENT)

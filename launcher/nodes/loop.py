@@ -2,8 +2,8 @@
 """The one loop that owns a job's state: takes events from the queue, keeps leases alive, notices silence.
 
 Links and the connector post events from their threads; nothing else touches the roster. A handler that raises ends
-the wait: errors travel up to the job, which decides what to stop. What a node says is not trusted: a message
-that a handler cannot read is an error of that node.
+the wait: errors travel up to the job, which decides what to stop. What a node says is not trusted: `unread`
+decides about a message that a handler cannot read.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from launcher.connection.link import MessageEvent
-from launcher.errors import ProtocolError
 from launcher.nodes.node_record import NodeRecord
 from launcher.nodes.roster import Roster
 
@@ -34,6 +33,7 @@ class Handlers:
         silence: a node said nothing for ALARM_S.
         back: a silent node spoke again.
         lease: a node said nothing for a whole lease.
+        unread: a message of a node, of this kind, is not what it should be.
     """
 
     events: Mapping[type, Callable[[Any], None]]
@@ -41,6 +41,7 @@ class Handlers:
     silence: Callable[[NodeRecord], None]
     back: Callable[[NodeRecord], None]
     lease: Callable[[NodeRecord], None]
+    unread: Callable[[NodeRecord, str, Exception], None]
 
 
 class Loop:
@@ -94,9 +95,7 @@ class Loop:
         try:
             handler(record, event)
         except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-            raise ProtocolError(
-                record.name, f"its {event.kind!r} message cannot be read: {error!r}"
-            ) from error
+            self._handlers.unread(record, event.kind, error)
 
     def _beat(self, now: float) -> None:
         if now >= self._next_ping:

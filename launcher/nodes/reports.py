@@ -1,18 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """What processes report of themselves, typed: where a pserver answers, how far a trainer is, what became of gradients.
 
-An agent passes it on. It is not trusted: a field that is not what it should be is an error of that node.
+An agent passes it on. It is not trusted: a field that is not what it should be is a FieldError.
 """
 
 from __future__ import annotations
 
-import math
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from launcher.plan.environment import Endpoints
+from launcher.text.fields import FieldError, items, line, real_or_none, rows, whole
 
+MAX_ENDPOINTS = 4096
 _LARGEST = 1 << 53
+_ENDPOINT = re.compile(r"[A-Za-z0-9_.:%\[\]-]{1,300}:[0-9]{1,5}")
 
 
 class Step(NamedTuple):
@@ -35,22 +38,22 @@ def read_ready(fields: Mapping[str, Any]) -> Endpoints:
     """The fields of `ready`.
 
     Raises:
-        ValueError, KeyError: one is not what it should be.
+        FieldError: one is not what it should be.
     """
-    return Endpoints(_texts(fields["endpoints"]), _texts(fields["sparse_endpoints"]))
+    return Endpoints(_endpoints(fields, "endpoints"), _endpoints(fields, "sparse_endpoints"))
 
 
 def read_step(fields: Mapping[str, Any]) -> Step:
     """The fields of `progress`.
 
     Raises:
-        ValueError, KeyError: one is not what it should be.
+        FieldError: one is not what it should be.
     """
     return Step(
-        _count(fields["pass_id"]),
-        _count(fields["batch_id"]),
-        _real_or_none(fields["cost"]),
-        _real_or_none(fields["samples_per_s"]),
+        whole(fields.get("pass_id"), "pass_id", most=_LARGEST),
+        whole(fields.get("batch_id"), "batch_id", most=_LARGEST),
+        real_or_none(fields.get("cost"), "cost"),
+        real_or_none(fields.get("samples_per_s"), "samples_per_s"),
     )
 
 
@@ -58,32 +61,21 @@ def read_pushes(fields: Mapping[str, Any], num_trainers: int) -> dict[int, Pushe
     """The fields of `pushes`, by trainer; those of trainers that the job does not have are left out.
 
     Raises:
-        ValueError, KeyError, TypeError: one is not what it should be.
+        FieldError: one is not what it should be.
     """
     found = {}
-    for trainer, pushed, discarded in fields["trainers"]:
-        if _count(discarded) > _count(pushed):
-            raise ValueError(f"{discarded} of {pushed} gradients of trainer {trainer!r} were discarded")
-        if _count(trainer) < num_trainers:
+    for row in rows(fields.get("trainers"), "trainers", 3):
+        trainer, pushed, discarded = (whole(count, "trainers", most=_LARGEST) for count in row)
+        if discarded > pushed:
+            raise FieldError(f"{discarded} of {pushed} gradients of trainer {trainer} were discarded")
+        if trainer < num_trainers:
             found[trainer] = Pushes(pushed, discarded)
     return found
 
 
-def _texts(value: object) -> tuple[str, ...]:
-    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-        raise ValueError(f"expected a list of texts, got {value!r:.80}")
-    return tuple(value)
-
-
-def _count(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _LARGEST:
-        raise ValueError(f"expected a whole number from 0 to 2^53, got {value!r:.80}")
-    return value
-
-
-def _real_or_none(value: object) -> float | None:
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise ValueError(f"expected a finite number or null, got {value!r:.80}")
-    return float(value)
+def _endpoints(fields: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    found = tuple(line(item, name) for item in items(fields.get(name), name, MAX_ENDPOINTS))
+    for endpoint in found:
+        if _ENDPOINT.fullmatch(endpoint) is None:
+            raise FieldError(f"{name}: expected address:port, got {endpoint!r:.80}")
+    return found

@@ -16,6 +16,7 @@ from launcher.nodes.node_record import NodeRecord
 from launcher.nodes.reports import Pushes
 from launcher.plan.environment import Endpoints
 from launcher.plan.plan import Process, Role
+from launcher.text.fields import FieldError
 
 
 class ProcessState(Enum):
@@ -75,7 +76,7 @@ class Roster:
         late: what ended since the job is being stopped.
         incidents: what the job went on after.
         messengers: processes that tell pservers who is gone: what each is to tell, by name.
-        names: of all processes that were ever asked for.
+        asked: the node and the name of every process that was ever asked for.
     """
 
     nodes: dict[int, NodeRecord]
@@ -85,7 +86,7 @@ class Roster:
     late: list[Failure] = field(default_factory=list)
     incidents: list[Incident] = field(default_factory=list)
     messengers: dict[str, str] = field(default_factory=dict)
-    names: set[str] = field(default_factory=set)
+    asked: set[tuple[int, str]] = field(default_factory=set)
 
     def all(self) -> list[NodeRecord]:
         """Every node, in the order of their ids."""
@@ -99,15 +100,24 @@ class Roster:
         """Trainers by rank."""
         return [record for record in self.processes.values() if record.process.role is Role.TRAINER]
 
-    def known(self, name: object) -> str:
+    def known(self, node: NodeRecord, name: object) -> str:
         """The name of a process as a node says it.
 
         Raises:
-            KeyError: no such process was ever asked for.
+            FieldError: that node was never asked for such a process.
         """
-        if name not in self.names:
-            raise KeyError(name)
-        return str(name)
+        if not isinstance(name, str) or (node.node.node_id, name) not in self.asked:
+            raise FieldError(f"proc: it was not asked for {name!r:.80}")
+        return name
+
+    def process(self, node: NodeRecord, name: object) -> ProcessRecord | None:
+        """The process that a node speaks of; None when the job goes on without it, or it is a messenger.
+
+        Raises:
+            FieldError: that node was never asked for such a process.
+        """
+        found = self.processes.get(self.known(node, name))
+        return found if found is not None and found.process.node_id == node.node.node_id else None
 
     def pservers(self) -> list[ProcessRecord]:
         """Pservers by rank."""

@@ -21,6 +21,8 @@ from launcher.nodes.roster import Roster
 from launcher.plan.plan import Plan
 from launcher.ssh.connector import Connected, ConnectFailed, Connector
 from launcher.system.descriptors import make_room
+from launcher.text.fields import line
+from launcher.text.wrapping import visible
 
 LEAVE_S = 2.0
 
@@ -94,6 +96,7 @@ class _Visit:
             silence=lambda record: None,
             back=lambda record: None,
             lease=self._lease_over,
+            unread=_unread,
         )
 
     def _connected(self, event: Connected) -> None:
@@ -125,4 +128,9 @@ class _Visit:
 
 def _failed(record: NodeRecord, event: MessageEvent) -> None:
     fields = event.fields
-    record.drop(ConnectError(record.name, f"refused {fields['request']}: {fields['detail']}"))
+    request, detail = line(fields.get("request"), "request"), line(fields.get("detail"), "detail")
+    record.drop(ConnectError(record.name, f"refused {request}: {detail}"))
+
+
+def _unread(record: NodeRecord, kind: str, error: Exception) -> None:
+    record.drop(ConnectError(record.name, visible(f"its {kind!r} message cannot be read: {error!s:.300}")))

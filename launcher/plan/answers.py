@@ -8,6 +8,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from launcher.text.fields import (
+    flag,
+    items,
+    line,
+    mapping,
+    real,
+    real_or_none,
+    rows,
+    whole,
+    whole_or_none,
+)
+
+_MOST_CORES = 1 << 20
+
 
 class Placed(NamedTuple):
     """One address of a node; `prefix` bits of it name the network."""
@@ -120,103 +134,126 @@ def read_probed(fields: Mapping[str, Any]) -> Answer:
     """The answer to `probe`.
 
     Raises:
-        ValueError, TypeError, KeyError, AttributeError: a field is not what it should be.
+        ValueError: a field is not what it should be.
     """
-    facts = fields.get("facts") or {}
-    root = facts.get("root_dir")
+    facts = mapping(fields.get("facts") or {}, "facts")
+    root = mapping(facts.get("root_dir") or {}, "root_dir")
+    gpus = mapping(fields.get("gpus") or {}, "gpus")
     return Answer(
-        python_version=str(fields.get("python_version") or ""),
+        python_version=line(fields.get("python_version"), "python_version", ""),
         modules={
-            str(name): str(version) if version else None
-            for name, version in (fields.get("modules") or {}).items()
+            line(name, "modules"): line(version, "modules", "") or None
+            for name, version in mapping(fields.get("modules") or {}, "modules").items()
         },
-        root_dir=str(fields.get("root_dir") or "ROOT_DIR"),
-        free_bytes=int(fields.get("free_bytes") or 0),
-        writable=bool(fields.get("writable")),
-        address=str(fields.get("address") or ""),
-        login_address=str(fields.get("login_address") or ""),
-        placed=tuple(_placed(one) for one in fields.get("networks") or ()),
-        listen_ports={_address(name): int(port) for name, port in (fields.get("listen_ports") or {}).items()},
-        cpus=int(fields.get("cpus") or 1),
-        busy_ports=tuple(_busy(one) for one in fields.get("busy_ports") or ()),
+        root_dir=line(fields.get("root_dir"), "root_dir", "") or "ROOT_DIR",
+        free_bytes=whole(fields.get("free_bytes"), "free_bytes", otherwise=0),
+        writable=flag(fields.get("writable"), "writable"),
+        address=line(fields.get("address"), "address", ""),
+        login_address=line(fields.get("login_address"), "login_address", ""),
+        placed=tuple(_placed(row) for row in rows(fields.get("networks") or [], "networks", 3)),
+        listen_ports={
+            _address(name): _port(port)
+            for name, port in mapping(fields.get("listen_ports") or {}, "listen_ports").items()
+        },
+        cpus=whole(fields.get("cpus"), "cpus", otherwise=1, most=_MOST_CORES) or 1,
+        busy_ports=_busy(fields.get("busy_ports")),
         busy_at={
-            _address(name): tuple(_busy(one) for one in busy)
-            for name, busy in (fields.get("busy_at") or {}).items()
+            _address(name): _busy(busy)
+            for name, busy in mapping(fields.get("busy_at") or {}, "busy_at").items()
         },
         problems=_said(fields.get("problems")),
         remarks=_said(fields.get("remarks")),
         root=_disk(root) if root else None,
-        disks=tuple(_disk(one) for one in facts.get("disks") or ()),
-        machine=_machine(facts.get("machine") or {}),
-        gpus=_gpus(fields["gpus"]) if fields.get("gpus") else None,
-        steps={str(name): float(seconds) for name, seconds in (fields.get("steps") or {}).items()},
+        disks=tuple(_disk(mapping(one, "disks")) for one in items(facts.get("disks") or [], "disks")),
+        machine=_machine(mapping(facts.get("machine") or {}, "machine")),
+        gpus=_gpus(gpus) if gpus else None,
+        steps={
+            line(name, "steps"): real(seconds, "steps", least=0.0)
+            for name, seconds in mapping(fields.get("steps") or {}, "steps").items()
+        },
     )
 
 
 def read_reached(fields: Mapping[str, Any]) -> tuple[Way, ...]:
-    """The answer to `reach`."""
+    """The answer to `reach`.
+
+    Raises:
+        ValueError: a field is not what it should be.
+    """
     return tuple(
-        Way(int(peer), bool(ok), str(text), _address(address), float(seconds))
-        for peer, ok, text, address, seconds in fields["results"]
+        Way(
+            whole(peer, "results"),
+            flag(ok, "results"),
+            line(text, "results", ""),
+            _address(address),
+            real(seconds, "results"),
+        )
+        for peer, ok, text, address, seconds in rows(fields["results"], "results", 5)
     )
 
 
-def _address(value: Any) -> str:
-    return str(ipaddress.ip_address(str(value)))
+def _address(value: object) -> str:
+    return str(ipaddress.ip_address(line(value, "address")))
 
 
-def _placed(one: Sequence[Any]) -> Placed:
-    nic, address, prefix = one
-    checked = _address(address)
-    ipaddress.ip_interface(f"{checked}/{int(prefix)}")
-    return Placed(str(nic), checked, int(prefix))
+def _port(value: object) -> int:
+    return whole(value, "port", most=65535)
 
 
-def _busy(one: Sequence[Any]) -> Busy:
-    port, owner = one
-    return Busy(int(port), str(owner))
+def _placed(row: Sequence[Any]) -> Placed:
+    nic, address, prefix = row
+    checked, bits = _address(address), whole(prefix, "prefix", most=128)
+    ipaddress.ip_interface(f"{checked}/{bits}")
+    return Placed(line(nic, "networks"), checked, bits)
 
 
-def _said(value: Any) -> tuple[tuple[str, str], ...]:
-    return tuple((str(what), str(text)) for what, text in value or ())
+def _busy(value: object) -> tuple[Busy, ...]:
+    return tuple(Busy(_port(port), line(owner, "busy", "")) for port, owner in rows(value or [], "busy", 2))
+
+
+def _said(value: object) -> tuple[tuple[str, str], ...]:
+    return tuple(
+        (line(what, "problems"), line(text, "problems")) for what, text in rows(value or [], "problems", 2)
+    )
 
 
 def _disk(value: Mapping[str, Any]) -> Disk:
-    inodes = value.get("free_inodes")
     return Disk(
-        path=str(value["path"]),
-        free_bytes=int(value.get("free_bytes") or 0),
-        free_inodes=None if inodes is None else int(inodes),
-        kind=str(value.get("kind") or ""),
-        source=str(value.get("source") or ""),
-        noexec=bool(value.get("noexec")),
-        problem=str(value.get("problem") or ""),
+        path=line(value.get("path"), "path"),
+        free_bytes=whole(value.get("free_bytes"), "free_bytes", otherwise=0),
+        free_inodes=whole_or_none(value.get("free_inodes"), "free_inodes"),
+        kind=line(value.get("kind"), "kind", ""),
+        source=line(value.get("source"), "source", ""),
+        noexec=flag(value.get("noexec"), "noexec"),
+        problem=line(value.get("problem"), "problem", ""),
     )
 
 
 def _machine(value: Mapping[str, Any]) -> Machine:
     return Machine(
-        kernel=str(value.get("kernel") or ""),
-        machine=str(value.get("machine") or ""),
-        cores=_whole(value.get("cores")),
-        load=_real(value.get("load")),
-        memory_bytes=_whole(value.get("memory_bytes")),
-        memory_free_bytes=_whole(value.get("memory_free_bytes")),
-        limits={str(name): _whole(limit) for name, limit in (value.get("limits") or {}).items()},
-        threads_of_user=_whole(value.get("threads_of_user")) or 0,
-        may_pass_nproc=bool(value.get("may_pass_nproc")),
-        group={str(name): _real(limit) for name, limit in (value.get("cgroup") or {}).items()},
+        kernel=line(value.get("kernel"), "kernel", ""),
+        machine=line(value.get("machine"), "machine", ""),
+        cores=whole_or_none(value.get("cores"), "cores", most=_MOST_CORES),
+        load=real_or_none(value.get("load"), "load"),
+        memory_bytes=whole_or_none(value.get("memory_bytes"), "memory_bytes"),
+        memory_free_bytes=whole_or_none(value.get("memory_free_bytes"), "memory_free_bytes"),
+        limits={
+            line(name, "limits"): whole_or_none(limit, "limits")
+            for name, limit in mapping(value.get("limits") or {}, "limits").items()
+        },
+        threads_of_user=whole(value.get("threads_of_user"), "threads_of_user", otherwise=0),
+        may_pass_nproc=flag(value.get("may_pass_nproc"), "may_pass_nproc"),
+        group={
+            line(name, "cgroup"): real_or_none(limit, "cgroup")
+            for name, limit in mapping(value.get("cgroup") or {}, "cgroup").items()
+        },
     )
 
 
 def _gpus(value: Mapping[str, Any]) -> Gpus:
-    names = tuple(str(name) for name in value.get("names") or ())
-    return Gpus(int(value.get("count") or 0), str(value.get("driver") or ""), names)
-
-
-def _whole(value: Any) -> int | None:
-    return None if value is None else int(value)
-
-
-def _real(value: Any) -> float | None:
-    return None if value is None else float(value)
+    names = tuple(line(name, "names") for name in items(value.get("names") or [], "names"))
+    return Gpus(
+        whole(value.get("count"), "count", otherwise=0, most=_MOST_CORES),
+        line(value.get("driver"), "driver", ""),
+        names,
+    )

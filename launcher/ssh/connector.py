@@ -8,6 +8,7 @@ threads are daemons: who has asked to stop does not wait for a node that is sile
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 from dataclasses import dataclass
@@ -119,8 +120,9 @@ def prepare(plan: Plan) -> None:
     over_ssh = any(not node.host.is_local for node in plan.nodes)
 
     def work() -> None:
-        packed_agent(folder=plan.settings.state.jobs / MEMORIES)
-        if over_ssh:
-            from launcher.ssh import login  # noqa: F401 - on this thread, so that the login finds it there
+        with contextlib.suppress(OSError, ImportError):  # a login meets it too, and tells it
+            packed_agent(folder=plan.settings.state.jobs / MEMORIES)
+            if over_ssh:
+                from launcher.ssh import login  # noqa: F401 - on this thread, so that the login finds it there
 
     threading.Thread(target=work, name="prepare", daemon=True).start()

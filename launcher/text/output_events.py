@@ -7,7 +7,8 @@ object and `from_fields` back.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
@@ -105,6 +106,10 @@ class Tabled:
     rows: tuple[tuple[str, ...], ...]
     red: tuple[int, ...]
 
+    def __post_init__(self) -> None:
+        if any(len(row) != len(self.headers) for row in self.rows):
+            raise ValueError(f"rows that have not {len(self.headers)} cells")
+
 
 @dataclass(frozen=True)
 class Failed:
@@ -183,17 +188,59 @@ def from_fields(given: Mapping[str, Any]) -> Event:
     try:
         values = {field.name: _value(field.type, given[field.name]) for field in fields(kind)}
         return kind(**values)
-    except (KeyError, TypeError, UnicodeEncodeError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"a {kind.__name__} without its fields: {error!r}") from error
 
 
 def _value(declared: object, value: Any) -> Any:
-    if declared == "bytes":
-        return value.encode("utf-8", "surrogateescape")
-    if declared == "ExitCode":
-        return ExitCode(value)
-    return _frozen(value)
+    return _READERS[str(declared)](value)
 
 
-def _frozen(value: Any) -> Any:
-    return tuple(map(_frozen, value)) if isinstance(value, list) else value
+def _bytes(value: Any) -> bytes:
+    return _text(value).encode("utf-8", "surrogateescape")
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"expected a text, got {value!r:.80}")
+    return value
+
+
+def _whole(value: Any) -> int:
+    if not isinstance(value, int):
+        raise TypeError(f"expected a whole number, got {value!r:.80}")
+    return value
+
+
+def _number(value: Any) -> float:
+    if not isinstance(value, int | float) or not math.isfinite(value):
+        raise TypeError(f"expected a finite number, got {value!r:.80}")
+    return float(value)
+
+
+def _tuple_of(*readers: Callable[[Any], Any], repeated: bool = False) -> Callable[[Any], tuple[Any, ...]]:
+    def read(value: Any) -> tuple[Any, ...]:
+        if not isinstance(value, list | tuple) or (not repeated and len(value) != len(readers)):
+            raise TypeError(f"expected a list, got {value!r:.80}")
+        used = readers * len(value) if repeated else readers
+        return tuple(reader(one) for reader, one in zip(used, value, strict=True))
+
+    return read
+
+
+_texts = _tuple_of(_text, repeated=True)
+_READERS: Mapping[str, Callable[[Any], Any]] = {
+    "bool": lambda value: value is True,
+    "bytes": _bytes,
+    "str": _text,
+    "int": _whole,
+    "float": _number,
+    "float | None": lambda value: None if value is None else _number(value),
+    "ExitCode": lambda value: ExitCode(_whole(value)),
+    "tuple[str, ...]": _texts,
+    "tuple[int, ...]": _tuple_of(_whole, repeated=True),
+    "tuple[tuple[str, ...], ...]": _tuple_of(_texts, repeated=True),
+    "tuple[tuple[int, str], ...]": _tuple_of(_tuple_of(_whole, _text), repeated=True),
+    "tuple[tuple[str, float], ...]": _tuple_of(_tuple_of(_text, _number), repeated=True),
+}
+"""What a field is declared as -> what turns its JSON into it, or raises a TypeError or ValueError."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -16,7 +17,7 @@ from launcher.config.command_arguments import Given
 from launcher.control import known_jobs, node_jobs, status_text
 from launcher.control.known_jobs import KnownJob
 from launcher.errors import ExitCode, UsageError
-from launcher.screen.console import answer
+from launcher.screen.console import answer, show
 from launcher.system.state_dir import StatePlaces, places
 
 SHOWN = 30
@@ -49,11 +50,19 @@ def _show_one(job: KnownJob, as_json: bool) -> None:
 def _show_all(jobs: list[KnownJob], where: StatePlaces) -> None:
     if not jobs:
         answer(f"no job is known in {where.jobs}; `paddle.py status --nodes` asks the nodes of conf.py")
+        _tell_unreadable(where)
         return
     lines = status_text.job_table(jobs[:SHOWN], time.time())
     if len(jobs) > SHOWN:
         lines.append(f"  and {len(jobs) - SHOWN} older ones")
     answer("\n".join(lines))
+    _tell_unreadable(where)
+
+
+def _tell_unreadable(where: StatePlaces) -> None:
+    """What is left aside is told beside the answer, which programs may read."""
+    for problem in known_jobs.unreadable(where)[:SHOWN]:
+        show(f"paddle.py: {problem}", sys.stderr)
 
 
 def _ask_nodes(where: StatePlaces, given: Given) -> ExitCode:

@@ -15,13 +15,14 @@ from launcher.cli import cluster_of
 from launcher.config import command_arguments
 from launcher.config.command_arguments import Given
 from launcher.control import attached, known_jobs, node_jobs
-from launcher.control.control_client import ControlClient, ControlLost, Gone, connect
+from launcher.control.control_client import ControlClient, ControlLost, Gone, connect, end_of
 from launcher.control.control_protocol import Frame
 from launcher.control.job_record import Login, NodeEntry
 from launcher.control.known_jobs import KnownJob
 from launcher.errors import ExitCode, UsageError
 from launcher.screen.console import show
 from launcher.system.state_dir import StatePlaces, is_job_id, places
+from launcher.text.wrapping import visible
 
 SILENT_S = 30.0  # the launcher says something every few seconds
 TURN_S = 0.5
@@ -102,11 +103,10 @@ def _wait(job: KnownJob, client: ControlClient, events: queue.SimpleQueue[Any]) 
                 return _tell_end(job.job_id, again.exit_code or 0, left)
             raise ControlLost(f"its launcher is gone: {event.reason}")
         if isinstance(event, Frame) and event.kind == "end":
-            return _tell_end(
-                job.job_id, int(event.fields["exit_code"]), tuple(map(str, event.fields.get("left") or ()))
-            )
+            code, left, _ = end_of(event)
+            return _tell_end(job.job_id, code, left)
         if isinstance(event, Frame) and event.kind == "shown" and event.fields.get("event") == "PhaseEntered":
-            show(f"== {event.fields.get('name')}")
+            show(f"== {visible(str(event.fields.get('name')))}")
 
 
 def _tell_end(job_id: str, code: int, left: tuple[str, ...]) -> ExitCode:

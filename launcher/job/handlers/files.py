@@ -6,14 +6,15 @@ from __future__ import annotations
 from launcher.connection.link import MessageEvent
 from launcher.files.collector_thread import Stored
 from launcher.job.context import JobContext
-from launcher.nodes.handshake import finite
+from launcher.nodes.handshake import clock_of
 from launcher.nodes.node_record import NodeRecord
 from launcher.system import clock
 from launcher.system.rate_limit import RateLimit
+from launcher.text.fields import FieldError, flag, line, whole
 
 REMARKS = 50  # of a node at once
 REMARKS_A_SECOND = 1.0
-REMARK_SIZE = 4000  # characters
+MOST_LINES = 1 << 20  # bytes that an agent shows at once: a read, and the line that was open before it
 
 
 class FileHandlers:
@@ -28,13 +29,15 @@ class FileHandlers:
     def line(self, record: NodeRecord, event: MessageEvent) -> None:
         """Lines of a process, or how many bytes of them did not come."""
         fields = event.fields
-        name = self._roster.known(fields["proc"])
-        if fields.get("unsent"):
-            self._console.unsent(name, record.name, int(fields["unsent"]), str(fields.get("log", "its log")))
+        name = self._roster.known(record, fields["proc"])
+        unsent = whole(fields.get("unsent"), "unsent", otherwise=0)
+        if unsent:
+            self._console.unsent(name, record.name, unsent, line(fields.get("log"), "log", "its log"))
             return
-        self._console.process_line(
-            name, record.name, event.body, partial=bool(fields.get("partial")), at=_moment(record, event)
-        )
+        if len(event.body) > MOST_LINES:
+            raise FieldError(f"lines of {len(event.body)} bytes at once")
+        partial = flag(fields.get("partial"), "partial")
+        self._console.process_line(name, record.name, event.body, partial=partial, at=_moment(record, event))
 
     def file(self, record: NodeRecord, event: MessageEvent) -> None:
         """The next bytes of a file under log/ or output/."""
@@ -60,6 +63,7 @@ class FileHandlers:
 
     def notice(self, record: NodeRecord, event: MessageEvent) -> None:
         """A remark of the node; too many are counted instead of shown."""
+        text = line(event.fields.get("text"), "text")
         limit = self._remarks.setdefault(record.node.node_id, RateLimit(REMARKS, REMARKS_A_SECOND))
         refused = limit.refused
         if not limit.take():
@@ -69,7 +73,7 @@ class FileHandlers:
         if refused:
             limit.refused = 0
             self._console.note(f"{record.name}: {refused} remarks were not shown")
-        self._console.note(f"{record.name}: {str(event.fields['text'])[:REMARK_SIZE]}")
+        self._console.note(f"{record.name}: {text}")
 
 
 def _moment(record: NodeRecord, event: MessageEvent) -> float:
@@ -77,4 +81,5 @@ def _moment(record: NodeRecord, event: MessageEvent) -> float:
     now = clock.now()
     if event.fields.get("t") is None:
         return now
-    return min(now, finite(event.fields["t"]) - record.said.time_offset_s())
+    written = clock_of(event.fields["t"]) - record.said.time_offset_s()
+    return max(0.0, min(now, written))

@@ -5,13 +5,19 @@ from __future__ import annotations
 
 from launcher.connection.link import Link, LinkLost, MessageEvent
 from launcher.control.job_record import submitter
-from launcher.errors import ConnectError, DispatchError
+from launcher.errors import ConnectError, DispatchError, ProtocolError
 from launcher.job.context import JobContext
 from launcher.job.handlers.dispatch import DispatchHandlers
 from launcher.nodes import handshake
 from launcher.nodes.loop import ALARM_S
 from launcher.nodes.node_record import NodeRecord
 from launcher.ssh.connector import Connected, ConnectFailed
+from launcher.text.wrapping import visible
+
+NEWS = frozenset(
+    ("progress", "pushes", "line", "file", "moved", "notice", "pong", "stalled", "recovered", "stacks")
+)
+"""Kinds of messages that a job can do without."""
 
 
 class NodeHandlers:
@@ -24,6 +30,7 @@ class NodeHandlers:
         self._roster = context.roster
         self._console = context.console
         self._dispatch = dispatch
+        self._unread: set[tuple[int, str]] = set()
 
     def connect(self, record: NodeRecord) -> None:
         """Begin to connect to a node."""
@@ -87,7 +94,8 @@ class NodeHandlers:
     def hello(self, record: NodeRecord, event: MessageEvent) -> None:
         """The agent speaks; after a broken dispatch the payload is offered again."""
         record.hello(event.fields)
-        if not self._context.stopping and record.said.answer is not None:
+        in_dispatch = self._context.clock.current == "dispatch"
+        if in_dispatch and not self._context.stopping and record.said.answer is not None:
             self._dispatch.offer(record)
 
     def probed(self, record: NodeRecord, event: MessageEvent) -> None:
@@ -101,6 +109,19 @@ class NodeHandlers:
     def pong(self, record: NodeRecord, event: MessageEvent) -> None:
         """The node answered: one more look at its clock."""
         record.pong(event.fields)
+
+    def unread(self, record: NodeRecord, kind: str, error: Exception) -> None:
+        """A message is not what it should be: news are left out, and told once; an answer ends the job.
+
+        Raises:
+            ProtocolError: the job waits for such messages.
+        """
+        text = visible(f"its {kind!r} message cannot be read: {error!s:.300}")
+        if kind not in NEWS:
+            raise ProtocolError(record.name, text)
+        if (record.node.node_id, kind) not in self._unread:
+            self._unread.add((record.node.node_id, kind))
+            self._console.note(f"{record.name}: {text}; such messages are left out")
 
     def silent(self, record: NodeRecord) -> None:
         """No word for ALARM_S: tell it."""

@@ -13,7 +13,10 @@ from launcher.nodes.node_record import NodeRecord
 from launcher.nodes.reports import read_pushes, read_ready, read_step
 from launcher.nodes.roster import ProcessRecord, ProcessState
 from launcher.plan.plan import Role
+from launcher.text.fields import line, lines, whole_or_none
 
+_LAST_CODE = 255
+_TAIL_LINES = 41  # as an agent sends: 40 whole ones and one that is open
 _TOO_EARLY = (
     "ended with exit code 0 and never answered as a pserver; "
     "expected exe.run(t.get_pserver_program(...)) where TRAINING_ROLE is PSERVER"
@@ -34,14 +37,13 @@ class ProcessHandlers:
         if fields.get("tree"):
             self._dispatch.answered(record, event)
             return
-        process = self._roster.processes.get(str(fields.get("proc")))
-        if process is not None:
-            process.state = ProcessState.EXITED
-            self._roster.fail_process(
-                process, f"could not be started: {fields['detail']}", FailureKind.NOT_STARTED
-            )
-            return
-        request, what = fields["request"], str(fields["detail"])
+        request, what = line(fields.get("request"), "request"), line(fields.get("detail"), "detail")
+        if fields.get("proc") is not None:
+            process = self._roster.process(record, fields["proc"])
+            if process is not None:
+                process.state = ProcessState.EXITED
+                self._roster.fail_process(process, f"could not be started: {what}", FailureKind.NOT_STARTED)
+                return
         in_dispatch = self._context.clock.current == "dispatch"
         if record.said.answer is None:
             record.drop(ConnectError(record.name, f"refused {request}: {what}"))
@@ -56,28 +58,28 @@ class ProcessHandlers:
 
     def started(self, record: NodeRecord, event: MessageEvent) -> None:
         """The process is there."""
-        process = self._roster.processes.get(self._roster.known(event.fields["proc"]))
+        process = self._roster.process(record, event.fields["proc"])
         if process is not None:  # else a messenger, or one that the job goes on without
             process.state = ProcessState.RUNNING
             self._context.node_state(record, "running")
 
     def ready(self, record: NodeRecord, event: MessageEvent) -> None:
         """A pserver answered on all its ports."""
-        process = self._roster.processes.get(self._roster.known(event.fields["proc"]))
+        process = self._roster.process(record, event.fields["proc"])
         endpoints = read_ready(event.fields)
         if process is not None:  # else the job goes on without it
             process.endpoints = endpoints
 
     def progress(self, record: NodeRecord, event: MessageEvent) -> None:
         """A trainer made a step."""
-        name = self._roster.known(event.fields["proc"])
+        name = self._roster.known(record, event.fields["proc"])
         step = read_step(event.fields)
         self._context.clock.note_first_step()
         self._context.console.progress(record.node.node_id, *step, process=name)
 
     def pushes(self, record: NodeRecord, event: MessageEvent) -> None:
         """A pserver in asynchronous training told what became of gradients; from others it means nothing."""
-        process = self._roster.processes.get(self._roster.known(event.fields["proc"]))
+        process = self._roster.process(record, event.fields["proc"])
         pushes = read_pushes(event.fields, len(self._context.plan.trainer_nodes))
         if process is not None and process.process.role is Role.PSERVER:
             process.pushes = pushes
@@ -85,24 +87,26 @@ class ProcessHandlers:
     def exited(self, record: NodeRecord, event: MessageEvent) -> None:
         """The process is gone; only with 0 it may end by itself, a trainer or a Fluid script that served."""
         fields = event.fields
-        how = describe_exit(fields["code"], fields["signal"], str(fields.get("out_of_memory") or ""))
+        process = self._roster.process(record, fields["proc"])
+        code = whole_or_none(fields.get("code"), "code", most=_LAST_CODE)
+        signal = whole_or_none(fields.get("signal"), "signal", most=_LAST_CODE)
+        how = describe_exit(code, signal, line(fields.get("out_of_memory"), "out_of_memory", ""))
         errand = self._roster.messengers.pop(fields["proc"], None)
         if errand is not None:
-            if fields["code"] != 0 and not self._context.stopping:
+            if code != 0 and not self._context.stopping:
                 self._roster.fail_node(record, f"{errand}: {how}", FailureKind.REFUSED)
             return
-        process = self._roster.processes.get(self._roster.known(fields["proc"]))
         if process is None:  # the job goes on without it
             return
         process.state, process.stall = ProcessState.EXITED, None
         is_trainer = process.process.role is Role.TRAINER
         if process.ending:
             return
-        if is_trainer and fields["code"] == 0:
+        if is_trainer and code == 0:
             # in collective mode all are started again together, if one is
             process.done = self._context.settings.job.mode is not Mode.COLLECTIVE
             return
-        if self._is_fluid_pserver(process) and fields["code"] == 0:
+        if self._is_fluid_pserver(process) and code == 0:
             if process.endpoints is not None:  # it ends when all trainers have left it
                 process.done = True
                 return
@@ -111,9 +115,9 @@ class ProcessHandlers:
             process,
             how,
             FailureKind.EXIT,
-            tail=tuple(fields["tail"].splitlines()),
-            code=fields["code"],
-            signal=fields["signal"],
+            tail=lines(fields.get("tail"), "tail", _TAIL_LINES),
+            code=code,
+            signal=signal,
             late=self._context.stopping,
         )
 

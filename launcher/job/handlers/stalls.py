@@ -10,7 +10,9 @@ from launcher.job.context import JobContext
 from launcher.nodes.failure import FailureKind
 from launcher.nodes.node_record import NodeRecord
 from launcher.nodes.roster import Stall
+from launcher.text.fields import line, lines
 
+_STACK_LINES = 5000
 NO_STEP = "no step"
 
 
@@ -24,13 +26,13 @@ class StallHandlers:
     def stalled(self, record: NodeRecord, event: MessageEvent) -> None:
         """Tell it; a trainer without a step has had its time already, a frozen process gets a lease."""
         fields = event.fields
-        process = self._roster.processes.get(fields["proc"])
+        process = self._roster.process(record, fields["proc"])
+        what, stacks = line(fields.get("what"), "what"), _stacks(event)
         if process is None or process.ending or self._context.stopping:
             return
-        what, stacks = str(fields["what"]), str(fields["stacks"])
         process.stacks = stacks
         name = self._roster.failure_of(process, what, FailureKind.STALLED).name()
-        if fields["cause"] == NO_STEP:
+        if line(fields.get("cause"), "cause") == NO_STEP:
             self._roster.fail_process(process, f"hung: {what}", FailureKind.HUNG, stacks=stacks)
             return
         process.stall = Stall(what, stacks, time.monotonic())
@@ -41,7 +43,7 @@ class StallHandlers:
 
     def recovered(self, record: NodeRecord, event: MessageEvent) -> None:
         """It goes on."""
-        process = self._roster.processes.get(event.fields["proc"])
+        process = self._roster.process(record, event.fields["proc"])
         if process is None or process.stall is None:
             return
         process.stall = None
@@ -51,6 +53,10 @@ class StallHandlers:
 
     def stacks(self, record: NodeRecord, event: MessageEvent) -> None:
         """Where a process is, as somebody asked; its log has it too."""
-        process = self._roster.processes.get(event.fields["proc"])
+        process = self._roster.process(record, event.fields["proc"])
         if process is not None:
-            process.stacks = str(event.fields["stacks"])
+            process.stacks = _stacks(event)
+
+
+def _stacks(event: MessageEvent) -> str:
+    return "\n".join(lines(event.fields.get("stacks"), "stacks", _STACK_LINES))

@@ -3,11 +3,17 @@
 
 from __future__ import annotations
 
-from launcher.connection.link import MessageEvent
+from launcher.connection.link import LinkLost, MessageEvent
+from launcher.errors import LauncherError
 from launcher.job.context import JobContext
 from launcher.nodes.failure import FailureKind
 from launcher.nodes.node_record import NodeRecord
+from launcher.system.failed_threads import ThreadFailed
 from launcher.system.signals import SignalEvent
+from launcher.text.fields import line, rows, whole
+from launcher.text.wrapping import visible
+
+_MOST_LEFT = 1000  # processes that could not be ended
 
 
 class Stopped(Exception):
@@ -33,19 +39,35 @@ class StopHandlers:
         for record in context.roster.live():
             record.send("stop", procs=None, grace_s=0.0)
 
+    def thread_failed(self, event: ThreadFailed) -> None:
+        """A part of the launcher is gone: what it did is no longer done.
+
+        Raises:
+            LauncherError: always.
+        """
+        raise LauncherError(visible(f"the launcher's thread {event.name!r} failed: {event.what}"))
+
     def stopped(self, record: NodeRecord, event: MessageEvent) -> None:
         """All that was asked for is gone there, but for what is left."""
+        left = tuple(
+            (whole(pid, "left"), line(command, "left"))
+            for pid, command in rows(event.fields.get("left"), "left", 2, _MOST_LEFT)
+        )
         if event.fields.get("procs") is not None:
             record.traces.parted()
-            for pid, command in event.fields["left"]:
+            for pid, command in left:
                 self._context.roster.fail_node(
                     record, f"pid {pid} {command} cannot be ended", FailureKind.REFUSED
                 )
             return
-        record.traces.stop(tuple((int(pid), str(command)) for pid, command in event.fields["left"]))
+        record.traces.stop(left)
         self._context.node_state(record, "stopped")
 
     def goodbye(self, record: NodeRecord, event: MessageEvent) -> None:
-        """The agent's last frame."""
+        """The agent's last frame; in the middle of a job nobody asked for it, and the node is lost."""
+        if not self._context.stopping:
+            lost = LinkLost(event.node_id, "its agent said goodbye in mid-run", record.link)
+            self._context.events.put(lost)
+            return
         record.traces.take_leave(has_sent_all=not event.fields.get("rest"))
         record.drop(None)

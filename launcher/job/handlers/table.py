@@ -19,6 +19,7 @@ from launcher.job.handlers.stalls import StallHandlers
 from launcher.job.handlers.stop import StopHandlers
 from launcher.nodes.loop import Handlers
 from launcher.ssh.connector import Connected, ConnectFailed
+from launcher.system.failed_threads import ThreadFailed
 from launcher.system.signals import SignalEvent
 
 
@@ -36,6 +37,7 @@ def handlers(
             LinkLost: nodes.link_lost,
             Stored: files.stored,
             SignalEvent: stop.signal,
+            ThreadFailed: stop.thread_failed,
         },
         messages={
             "hello": nodes.hello,
@@ -64,4 +66,5 @@ def handlers(
         silence=nodes.silent,
         back=nodes.back,
         lease=nodes.lease_over,
+        unread=nodes.unread,
     )

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads the JSON lines a process reports: `ready`, `progress`, `pushes`, `alive`, nothing else, nothing unbounded.
 
-A line counts if every field is what it should be; any other is told once and ignored. So the launcher gets no
-value that it cannot show or add up.
+A line counts if every field that it has is what it should be; any other is told once and ignored. So the launcher
+gets no value that it cannot show or add up.
 """
 
 from __future__ import annotations
@@ -140,7 +140,8 @@ def _read(line: bytes) -> Tuple[str, Fields]:
     if kind == "ready":
         return kind, {name: _endpoints(event, name) for name in ("endpoints", "sparse_endpoints")}
     if kind == "progress":
-        fields: Fields = {name: whole(event, name) for name in ("pass_id", "batch_id", "step", "samples")}
+        fields: Fields = {name: _count_or(event, name, 0) for name in ("pass_id", "step", "samples")}
+        fields["batch_id"] = _count_or(event, "batch_id", fields["step"])
         fields.update((name, _real_or_none(event, name)) for name in ("cost", "samples_per_s"))
         return kind, fields
     if kind == "pushes":
@@ -159,9 +160,17 @@ def _endpoints(event: Fields, name: str) -> List[str]:
     return value
 
 
+def _count_or(event: Fields, name: str, otherwise: int) -> int:
+    """A whole number that every reader of JSON can hold; `otherwise` where it is not there."""
+    value = otherwise if event.get(name) is None else whole(event, name)
+    if value > MAX_COUNT:
+        raise ValueError("%s must be at most 2^53, got %.80r" % (name, value))
+    return value
+
+
 def _real_or_none(event: Fields, name: str) -> Optional[float]:
-    """A finite number; None where it is null: JSON has no NaN."""
-    value = event.get(name, "")
+    """A finite number; None where it is null or not there: JSON has no NaN."""
+    value = event.get(name)
     if value is None:
         return None
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -80,11 +80,15 @@ def test_what_an_agent_cannot_do_while_all_is_stopped_is_no_cause(job: StagedJob
     assert not job.roster.failures
 
 
-@pytest.mark.parametrize("kind", ["progress", "line", "started", "exited"])
-def test_news_of_a_process_that_nobody_asked_for_is_an_error_of_its_node(job: StagedJob, kind: str) -> None:
+STEP = {"pass_id": 0, "batch_id": 0, "cost": 1.0, "samples_per_s": 1.0, "pid": 1}
+
+
+@pytest.mark.parametrize("kind", ["started", "ready", "exited"])
+def test_the_end_or_start_of_a_process_that_nobody_asked_for_is_an_error_of_its_node(
+    job: StagedJob, kind: str
+) -> None:
     """Else a node could fill the launcher's memory with names."""
-    step = {"pass_id": 0, "batch_id": 0, "cost": 1.0, "samples_per_s": 1.0, "pid": 1}
-    job.agents[1].say(kind, proc="trainer-99", **step, code=0, signal=None, tail="")
+    job.agents[1].say(kind, proc="trainer-99", **STEP, code=0, signal=None, tail="")
     with pytest.raises(ProtocolError, match=f"b: its '{kind}' message cannot be read"):
         job.settle()
 

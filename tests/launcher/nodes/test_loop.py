@@ -20,6 +20,10 @@ from launcher.nodes.roster import Roster
 from launcher.plan.plan import Node
 
 
+def unread(record: NodeRecord, kind: str, error: Exception) -> None:
+    raise ProtocolError(record.name, f"{kind}: {error}")
+
+
 def make_loop(
     messages: dict[str, Callable[[NodeRecord, MessageEvent], None]],
     back: Callable[[NodeRecord], None] = print,
@@ -27,7 +31,7 @@ def make_loop(
     node = Node(0, parse_host("node-a"), "/root", "/root/JOB1", "python3", None)
     roster = Roster({0: NodeRecord(node)}, Path("ws"))
     events: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    handlers = Handlers(events={}, messages=messages, silence=print, back=back, lease=print)
+    handlers = Handlers(events={}, messages=messages, silence=print, back=back, lease=print, unread=unread)
     return Loop(events, roster, 30.0, handlers), events, roster
 
 
@@ -40,10 +44,10 @@ def test_a_message_reaches_the_handler_of_its_kind() -> None:
 
 
 @pytest.mark.parametrize("fields", [{}, {"text": None}, {"text": 7}])
-def test_a_message_that_cannot_be_read_is_an_error_of_its_node(fields: dict[str, Any]) -> None:
+def test_a_message_that_cannot_be_read_is_told_with_its_node_and_kind(fields: dict[str, Any]) -> None:
     loop, events, _ = make_loop({"notice": lambda record, event: event.fields["text"].upper()})
     events.put(MessageEvent(0, "notice", fields, b""))
-    with pytest.raises(ProtocolError, match="node-a: its 'notice' message cannot be read"):
+    with pytest.raises(ProtocolError, match="node-a: notice: "):
         loop.until(lambda: False, 5)
 
 

@@ -55,6 +55,19 @@ def test_a_cost_that_is_no_number_is_passed_on_as_null(node: Node) -> None:
     assert not remarks(node)
 
 
+def test_fields_that_a_script_leaves_out_have_defaults(node: Node) -> None:
+    report(node, {"event": "progress", "step": 5, "cost": 0.3})
+    assert node.expect("progress").fields == {
+        "proc": "trainer-0",
+        "pass_id": 0,
+        "batch_id": 5,
+        "step": 5,
+        "cost": 0.3,
+        "samples": 0,
+        "samples_per_s": None,
+    }
+
+
 def test_progress_is_told_at_most_four_times_a_second_and_the_last_one_always(node: Node) -> None:
     node.python(
         "import json, os, time; fd = int(os.environ['PADDLE_REPORT_FD'])\n"
@@ -101,7 +114,7 @@ def test_counts_of_as_many_trainers_as_a_server_takes_are_passed_on(node: Node) 
         json.dumps(progress(cost=float("nan"))),
         json.dumps(progress(samples_per_s=float("inf"))),
         json.dumps(progress()).replace("5.1", "1" + "0" * 400),
-        {"event": "progress", "step": 8},
+        progress(step=(1 << 53) + 1),
         {"event": "pushes"},
         {"event": "pushes", "trainers": {"0": [1, 0]}},
         pushes(7),
