@@ -165,6 +165,7 @@ CONF_NAMES: Mapping[str, ConfName] = MappingProxyType(
             None, values.list_of(values.node_reference, "entries of HOSTS or their indices")
         ),
         "ROOT_DIR": ConfName("~/.paddle-cluster", values.root_dir),
+        "JOB_UMASK": ConfName(0o077, values.umask),
         "PADDLE_NIC": ConfName("", values.nics, "nics", from_environment=True),
         "PADDLE_PORT": ConfName(7164, values.integer(1, 65535), "port", from_environment=True),
         "PADDLE_PORTS_NUM": ConfName(1, values.integer(1, 1024), "ports_num", from_environment=True),

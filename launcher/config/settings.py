@@ -40,6 +40,7 @@ class ClusterSettings:
         pservers, trainers: node ids in ascending order; a rank is an index into these. No pservers in
             collective mode.
         root_dir: parent of the job directories on a node, absolute or beginning with ~.
+        job_umask: of all that a job makes on a node.
         nic: network interface for the job's traffic, or empty: by route.
         port_is_explicit: --port was given: a busy port is an error then, not a reason to take the next.
         python: as configured; empty for the default of the node's kind.
@@ -49,6 +50,7 @@ class ClusterSettings:
     pservers: tuple[int, ...]
     trainers: tuple[int, ...]
     root_dir: str
+    job_umask: int
     nic: str
     port: int
     port_is_explicit: bool
@@ -302,6 +304,7 @@ def _cluster(
         pservers=() if arguments.mode is Mode.COLLECTIVE else roles["PSERVERS"],
         trainers=roles["TRAINERS"],
         root_dir=read["ROOT_DIR"],
+        job_umask=read["JOB_UMASK"],
         nic=read["PADDLE_NIC"],
         port=read["PADDLE_PORT"],
         port_is_explicit=arguments.flag("port") is not None,

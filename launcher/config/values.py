@@ -86,6 +86,13 @@ def boolean(value: object) -> bool:
     raise mismatch("True or False (also yes, no, 1, 0)", value)
 
 
+def umask(value: object) -> int:
+    """A umask that takes nothing from the owner, and lets nobody else write."""
+    if isinstance(value, bool) or not isinstance(value, int) or value & ~0o077 or value & 0o022 != 0o022:
+        raise mismatch("0o077 (yours alone), 0o027 (your group may read) or 0o022 (everybody may)", value)
+    return value
+
+
 def wire(value: object) -> Wire:
     """`curve` or `plain`."""
     if value not in tuple(Wire):

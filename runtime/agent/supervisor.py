@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from agent.relay.relay import Relay
 
 FIRST_LEASE_S = 30.0  # until `hello` says
+PRIVATE = 0o077  # the umask of what a job makes, unless its launcher says otherwise
 ALONE_GRACE_S = 1.0  # what processes get after TERM when the launcher is gone
 FAREWELL_S = 2.0
 READ_SIZE = 1 << 18
@@ -164,6 +165,7 @@ class Supervisor:
         marks = {"PADDLE_JOB_ID": job_id(fields, "job_id")}
         if fields.get("node_id") is not None:
             marks["PADDLE_NODE_ID"] = str(whole(fields, "node_id"))
+        os.umask(whole(fields, "umask") & 0o777 if "umask" in fields else PRIVATE)
         self._python = os.path.expanduser(text(fields, "python"))
         self._lease_s = seconds(fields, "lease_s")
         self._watch_lease()

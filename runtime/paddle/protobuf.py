@@ -71,6 +71,20 @@ def fields(message: bytes) -> Iterator[tuple[int, int | float | bytes]]:
             )
 
 
+def text(raw: int | float | bytes, what: str) -> str:
+    """A string field.
+
+    Raises:
+        ModelFileError: it is no UTF-8.
+    """
+    if not isinstance(raw, bytes):
+        raise ModelFileError(f"the description of {what} is damaged: expected a text, got a number")
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ModelFileError(f"the text of {what} is no UTF-8: {raw[:40]!r}") from error
+
+
 def varints(packed: bytes) -> Iterator[int]:
     """The integers of a packed repeated field."""
     at = 0

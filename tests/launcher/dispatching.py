@@ -43,7 +43,7 @@ def to_workspace(node: Node, package: Package | None, dest: str = "JOB1", **more
 
 
 def tree(folder: Path) -> dict[bytes, object]:
-    """Everything below a directory: modes, link targets and contents."""
+    """Everything below a directory: its owner's modes, link targets and contents."""
     found: dict[bytes, object] = {}
     for top, folders, files in os.walk(os.fsencode(folder)):
         for name in folders + files:
@@ -52,7 +52,7 @@ def tree(folder: Path) -> dict[bytes, object]:
             if os.path.islink(path):
                 found[relative] = os.readlink(path)
             elif os.path.isdir(path):
-                found[relative] = os.stat(path).st_mode
+                found[relative] = os.stat(path).st_mode & ~0o077
             else:
-                found[relative] = (os.stat(path).st_mode, Path(os.fsdecode(path)).read_bytes())
+                found[relative] = (os.stat(path).st_mode & ~0o077, Path(os.fsdecode(path)).read_bytes())
     return found

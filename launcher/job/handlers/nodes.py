@@ -51,6 +51,7 @@ class NodeHandlers:
             node_id=record.node.node_id,
             lease_s=self._settings.limits.lease_s,
             root_dir=record.node.root_dir,
+            umask=self._settings.cluster.job_umask,
             python=record.node.python,
             submitter=submitter(self._roster.collected),
         )

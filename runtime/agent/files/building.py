@@ -38,7 +38,7 @@ class Builder:
         self._asides: Set[str] = set()
         umask = os.umask(0)
         os.umask(umask)
-        self._kept = ~umask  # bits of a mode that survive when a file is made
+        self._kept = ~umask  # bits of a mode that survive
 
     def build(
         self,
@@ -68,9 +68,8 @@ class Builder:
         yield from self._publish(final, partial(_unpack, bundle))
 
     def _publish(self, final: str, fill: Callable[[str], Iterator[None]]) -> Iterator[None]:
-        parent, base = os.path.split(final)
-        aside = "%s/%s.%s" % (self._folder, base, os.urandom(8).hex())
-        os.makedirs(parent, exist_ok=True)
+        aside = "%s/%s.%s" % (self._folder, os.path.basename(final), os.urandom(8).hex())
+        disk.own_parent(final)
         os.mkdir(aside)
         self._asides.add(aside)
         try:
@@ -110,10 +109,16 @@ class Builder:
             os.makedirs(aside + "/" + folder, exist_ok=True)
         for path, content in files.items():
             disk.write_text(aside + "/" + path, content)
-        _set_modes(aside, entries)
+        self._set_modes(aside, entries)
+
+    def _set_modes(self, aside: str, entries: Dict[str, Entry]) -> None:
+        """Directories last and deepest first: one may forbid to write into it."""
+        for path, entry in sorted(entries.items(), reverse=True):
+            if isinstance(entry, Folder):
+                os.chmod(aside + "/" + path, entry.mode & self._kept)
 
     def _place(self, target: str, entry: File) -> Iterator[None]:
-        if not self._cache.lend(entry.digest, target, entry.mode):
+        if not self._cache.lend(entry.digest, target, entry.mode & self._kept):
             yield from self._copy(target, entry)
 
     def _copy(self, target: str, entry: File) -> Iterator[None]:
@@ -124,8 +129,6 @@ class Builder:
                 _copy_small(self._cache.path(entry.digest), fd, entry.size)
             else:
                 yield from _copy(self._cache.path(entry.digest), fd)
-            if entry.mode & self._kept != entry.mode:
-                os.fchmod(fd, entry.mode)
         finally:
             os.close(fd)
         # another job may have been lent it, and have written to it meanwhile
@@ -136,13 +139,6 @@ class Builder:
             raise OSError(
                 errno.EAGAIN, "a job changed it while it was copied for this one; start again", target
             )
-
-
-def _set_modes(aside: str, entries: Dict[str, Entry]) -> None:
-    """Directories last and deepest first: one may forbid to write into it."""
-    for path, entry in sorted(entries.items(), reverse=True):
-        if isinstance(entry, Folder):
-            os.chmod(aside + "/" + path, entry.mode)
 
 
 def _copy_small(source: str, target: int, size: int) -> None:

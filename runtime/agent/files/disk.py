@@ -10,6 +10,8 @@ import stat
 import time
 from typing import List, Optional, Union
 
+from agent.files import ownership
+
 
 def deepest(path: str) -> str:
     """The deepest directory on the way to `path` that is there."""
@@ -28,18 +30,33 @@ def own_folder(path: str) -> None:
     """Make a directory, its parents too, that nobody but this user can read or change.
 
     Raises:
-        PermissionError: a link or somebody else's directory is there: what lies in it cannot be trusted.
+        PermissionError: a link or somebody else's directory is there, or one that others can write, or one lies on
+            the way: what lies in it cannot be trusted.
     """
-    os.makedirs(os.path.dirname(path), exist_ok=True)
+    own_parent(path)
     try:
         os.mkdir(path, 0o700)
     except FileExistsError:
         status = os.lstat(path)
-        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
-            text = "is a link, or not this user's: remove it, or set another ROOT_DIR"
+        mine = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
+        if not mine or not ownership.closed_to_others(status):
+            text = "is a link, not this user's, or others can write it: remove it, or set another ROOT_DIR"
             raise PermissionError(errno.EPERM, text, path) from None
         if stat.S_IMODE(status.st_mode) != 0o700:
             os.chmod(path, 0o700)
+
+
+def own_parent(path: str) -> None:
+    """Make the directories above `path` where need be.
+
+    Raises:
+        PermissionError: other users can put files in the place of those that come to lie there.
+    """
+    parent = os.path.dirname(path)
+    os.makedirs(parent, exist_ok=True)
+    problem = ownership.problem(parent)
+    if problem:
+        raise PermissionError(errno.EPERM, problem, path)
 
 
 def older_than(folder: str, age_s: float) -> List[str]:

@@ -13,7 +13,7 @@ import time
 from functools import partial
 from typing import Any, Callable, Dict, List, Optional
 
-from agent.files import storage
+from agent.files import ownership, storage
 from agent.link.fields import number, relative_path, seconds, text_or_none, texts, whole, whole_numbers
 from agent.link.identity import login_address
 from agent.link.loop import Loop
@@ -86,7 +86,9 @@ class Probe:
         for name, path in other_disks.items():
             look.beside(name, partial(storage.look, path, write=False), look.disk)
         if workspace:
-            look.beside("workspace", partial(_workspace_problem, workspace, entry), look.trouble)
+            look.beside(
+                "workspace", partial(_workspace_problem, workspace, entry, self._root_dir), look.workspace
+            )
         look.beside("machine", limits.look, look.keep)
         look.beside("ports", partial(_busy_ports, list(listen_ports), ports), look.ports)
         look.beside("gpus", gpus.ask if fields.get("gpus") else gpus.look, look.gpus)
@@ -117,11 +119,17 @@ class Probe:
 
     def _root_dir_seen(self, look: "_Look", need: float) -> Callable[[str, Any], None]:
         def seen(name: str, facts: Any) -> None:
-            problem = facts.pop("write_problem")
+            problem, unsafe = facts.pop("write_problem"), facts.pop("unsafe")
             self._mark = facts.pop("mark")
             free = facts["free_bytes"]
             if problem:
                 text = "%s cannot be written: %s (%d bytes free)" % (facts["parent"], problem, free)
+                look.problems.append(["root_dir", text])
+            elif unsafe:
+                text = "other users could change a job in %s: %s (ROOT_DIR in conf.py)" % (
+                    self._root_dir,
+                    unsafe,
+                )
                 look.problems.append(["root_dir", text])
             if free < need:
                 text = "%s has %d bytes free, %d are needed" % (self._root_dir, free, need)
@@ -193,14 +201,16 @@ class _Look:
         """The GPUs."""
         self.found["gpus"] = answer
 
-    def trouble(self, name: str, problem: Any) -> None:
-        """A problem, or None."""
-        if problem:
-            self.problems.append([name, problem])
+    def workspace(self, name: str, answer: Any) -> None:
+        """Whether there is something to say of it, and whether a job cannot run there then."""
+        text, serious = answer
+        if text:
+            (self.problems if serious else self.found["remarks"]).append([name, text])
 
 
 def _root_dir(root_dir: str, marked: str, token: Optional[str], node_id: int) -> Dict[str, Any]:
     found = storage.look(root_dir, write=True)
+    found["unsafe"] = ownership.problem(root_dir)
     found["mark"] = storage.leave_mark(marked, token, node_id) if token else ""
     return found
 
@@ -225,11 +235,14 @@ def _workspace(workspace: Optional[str], root_dir: str) -> str:
     return "" if workspace is None else os.path.join(root_dir, os.path.expanduser(workspace))
 
 
-def _workspace_problem(path: str, entry: Optional[str]) -> Optional[str]:
+def _workspace_problem(path: str, entry: Optional[str], root_dir: str) -> List[Any]:
     if not os.path.isdir(path):
-        return "%s is no directory on this node" % path
+        return ["%s is no directory on this node" % path, True]
     if not os.access(path, os.W_OK | os.X_OK):
-        return "%s cannot be written by this user" % path
+        return ["%s cannot be written by this user" % path, True]
     if entry is not None and not os.path.isfile(path + "/" + entry):
-        return "%s/%s is not there: trainers run it (--entry names another script)" % (path, entry)
-    return None
+        return ["%s/%s is not there: trainers run it (--entry names another script)" % (path, entry), True]
+    unsafe = ownership.problem(path)
+    # a directory of a team, elsewhere, is the user's own choice
+    below = os.path.realpath(path).startswith(os.path.realpath(root_dir).rstrip("/") + "/")
+    return ["other users could change what runs as you: %s" % unsafe if unsafe else "", below]

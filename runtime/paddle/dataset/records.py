@@ -42,11 +42,13 @@ def load(file: BinaryIO) -> list[Any]:
     """Reads what `dump` wrote; the default loader of `cluster_files_reader`."""
     try:
         samples = _unpacked(json.loads(file.read()))
-    except (ValueError, KeyError, TypeError) as error:
+        if not isinstance(samples, list):
+            raise TypeError(f"expected a list of samples, got {samples!r:.80}")
+    except (ValueError, KeyError, TypeError, SyntaxError, RecursionError) as error:
         raise DatasetError(
             file.name, f"dataset: {file.name} was not written by common.split: {error}"
         ) from error
-    return list(samples)
+    return samples
 
 
 def split(

@@ -73,6 +73,8 @@ __all__ = [
     "xmap_readers",
 ]
 
+_HARMLESS = ("feed", "fetch", "print")
+
 
 def get_parameter_value(para: Parameter, executor: Executor) -> npt.NDArray[Any]:
     """Return the value of a parameter in the global scope.
@@ -167,21 +169,27 @@ def load_inference_model(
         program = Program.parse_from_string(path.read_bytes())
     except OSError as error:
         raise ModelFileError(f"{path} cannot be read: {error.strerror}") from error
+    for op in (op for each in program.blocks for op in each.ops):
+        if op.definition.has_effect and op.type not in _HARMLESS:
+            raise ModelFileError(
+                f"{path} is no model for inference: its operator {op.type!r} acts outside of it"
+            )
     block = program.global_block()
     feeds = sorted((op for op in block.ops if op.type == "feed"), key=_column)
     fetches = sorted((op for op in block.ops if op.type == "fetch"), key=_column)
     block.ops = [op for op in block.ops if op.type not in ("feed", "fetch")]
     for name in ("feed", "fetch"):
         block.vars.pop(name, None)
-    for op in feeds:
-        block.var(op.outputs["Out"][0]).is_data = True
+    fed = [op.outputs["Out"][0] for op in feeds]
+    wanted = [op.inputs["X"][0] for op in fetches]
+    for name in (*fed, *wanted):
+        if name not in block.vars:
+            raise ModelFileError(f"{path} feeds or fetches {name!r}, which it does not describe")
+    for name in fed:
+        block.var(name).is_data = True
     program.touch()
     variable_files.load_persistables(executor, dirname, program, params_filename)
-    return (
-        program,
-        [op.outputs["Out"][0] for op in feeds],
-        [block.var(op.inputs["X"][0]) for op in fetches],
-    )
+    return program, fed, [block.var(name) for name in wanted]
 
 
 def _column(op: object) -> int:

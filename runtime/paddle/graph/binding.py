@@ -24,7 +24,7 @@ from paddle.graph.program import Program
 from paddle.graph.sharing import NOT_EXPOSED, Exposed
 from paddle.graph.tape import Derivation
 from paddle.ops.base.body import Body
-from paddle.ops.base.registry import NO_SLOTS
+from paddle.ops.base.registry import NO_SLOTS, attribute_of
 
 STEP, NOTHING, UNWANTED = 0, 1, 2
 # In place of a set of variables that may have sequences: any of them may.
@@ -94,7 +94,11 @@ class Binder:
 
     def _kernel(self, op: Operator, needs: frozenset[str], spent: frozenset[str]) -> Callable[..., Any]:
         definition = op.definition
-        keywords = {name: op.attrs[name] for name in definition.keywords if name in op.attrs}
+        keywords = {
+            name: op.attrs[attribute_of(name)]
+            for name in definition.keywords
+            if attribute_of(name) in op.attrs
+        }
         if "needs" in definition.keywords:
             keywords["needs"] = needs
         if "spent" in definition.keywords:

@@ -17,7 +17,7 @@ from paddle.graph.errors import GraphError, UnknownVariableError
 from paddle.graph.operator import EMPTY, Operator
 from paddle.graph.variable import Parameter, Variable
 from paddle.ops.base.errors import OpError
-from paddle.ops.base.registry import OpDef, Spec, lookup
+from paddle.ops.base.registry import OpDef, Spec, attribute_of, lookup
 
 if TYPE_CHECKING:
     from paddle.graph.program import Program
@@ -229,7 +229,7 @@ class Block:
         for slot in definition.inputs:
             specs = [self.reach(name).spec for name in op.inputs[slot.name] if name != EMPTY]
             arguments.append(specs if slot.many else specs[0] if specs else None)
-        keywords = {name: op.attrs[name] for name in definition.infer_keywords}
+        keywords = {name: op.attrs[attribute_of(name)] for name in definition.infer_keywords}
         assert definition.infer is not None
         try:
             result = definition.infer(*arguments, **keywords)

@@ -7,6 +7,7 @@ original's configurations have them; every other one when it differs from the me
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields
 
 from paddle import protobuf
@@ -89,9 +90,7 @@ class ParameterConfig:
         return config
 
     def _check_size(self) -> None:
-        count = 1
-        for dim in self.shape:
-            count *= dim
+        count = math.prod(self.shape)
         if not 0 < self.size <= MAX_ELEMENTS:
             raise ModelFileError(f"parameter {self.name!r} says it has {self.size} elements")
         # An lstm weight stores [size, size, 4] and the same count; a bias may store [1, size].
@@ -127,6 +126,7 @@ _FIELDS: dict[int, tuple[str, str]] = {
     23: ("is_shared", "bool"),
     24: ("parameter_block_size", "uint"),
 }
+_MAX_ITEMS = 32
 _ALWAYS = frozenset(
     {"name", "size", "initial_mean", "initial_std", "dims", "initial_strategy", "initial_smart"}
 )
@@ -151,18 +151,15 @@ def _encode_hook(hook: UpdateHook) -> bytes:
 
 def _decode_field(found: dict[str, object], name: str, kind: str, raw: int | float | bytes) -> None:
     if kind == "string" and isinstance(raw, bytes):
-        try:
-            found[name] = raw.decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise ModelFileError(f"{name} of a parameter configuration is not UTF-8: {raw[:40]!r}") from error
+        found[name] = protobuf.text(raw, f"{name} of a parameter configuration")
     elif kind == "double" and isinstance(raw, float):
         found[name] = raw
     elif kind == "uints" and isinstance(raw, int):
-        found[name] = (*found.get(name, ()), raw)  # type: ignore[misc]
+        _append(found, name, (raw,))
     elif kind == "uints" and isinstance(raw, bytes):
-        found[name] = (*found.get(name, ()), *protobuf.varints(raw))  # type: ignore[misc]
+        _append(found, name, tuple(protobuf.varints(raw)))
     elif kind == "hooks" and isinstance(raw, bytes):
-        found[name] = (*found.get(name, ()), _decode_hook(raw))  # type: ignore[misc]
+        _append(found, name, (_decode_hook(raw),))
     elif kind == "bool" and isinstance(raw, int):
         found[name] = bool(raw)
     elif kind == "int" and isinstance(raw, int):
@@ -173,6 +170,13 @@ def _decode_field(found: dict[str, object], name: str, kind: str, raw: int | flo
         raise ModelFileError(
             f"{name} of a parameter configuration has the wrong wire type ({type(raw).__name__})"
         )
+
+
+def _append(found: dict[str, object], name: str, items: tuple[object, ...]) -> None:
+    known: tuple[object, ...] = found.get(name, ())  # type: ignore[assignment]
+    if len(known) + len(items) > _MAX_ITEMS:
+        raise ModelFileError(f"{name} of a parameter configuration has more than {_MAX_ITEMS} values")
+    found[name] = (*known, *items)
 
 
 def _decode_hook(message: bytes) -> UpdateHook:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import struct
 import tarfile
+import zlib
 from collections.abc import Iterable, Iterator
 from typing import IO, Any
 
@@ -104,6 +105,15 @@ def read_tar(file: IO[Any]) -> Iterator[tuple[ParameterConfig, NDArray[np.float3
         ) from error
     except EOFError as error:
         raise ModelFileError(f"{where} ends too early: {error}") from error
+    except ModelFileError:
+        raise
+    except (
+        tarfile.TarError,
+        ValueError,
+        OverflowError,
+        zlib.error,
+    ) as error:  # what a damaged header makes of tarfile
+        raise ModelFileError(f"{where} is no tar of parameters: {error}") from error
 
 
 def _read_parameter(
@@ -126,7 +136,7 @@ def _read_parameter(
 
 
 def _member_bytes(tar: tarfile.TarFile, member: tarfile.TarInfo, where: str) -> bytes:
-    stream = tar.extractfile(member) if member.isreg() else None
+    stream = tar.extractfile(member) if member.isreg() and not member.issparse() else None
     if stream is None:
         raise ModelFileError(f"{where}: {member.name} is no regular file")
     raw = stream.read()

@@ -9,7 +9,7 @@ from enum import IntEnum
 import numpy as np
 
 from paddle.fluid.errors import ModelFileError
-from paddle.protobuf import FIXED32, bytes_field, fields, signed, varint, varint_field
+from paddle.protobuf import FIXED32, bytes_field, fields, signed, text, varint, varint_field
 
 _FLOAT = struct.Struct("<f")
 
@@ -57,6 +57,7 @@ _LISTS = (
 )
 
 _BLOCK_ATTRS = {"sub_block": AttrType.BLOCK, "optimize_blocks": AttrType.BLOCKS}
+BLOCK_ATTRS = _BLOCK_ATTRS.keys()
 _LONG_ATTRS = {"padding_idx", "min_row_size_to_use_multithread"}
 _LONGS_ATTRS = {"height_sections"}
 _SHAPES_OF_LONGS = {"fill_constant", "uniform_random", "gaussian_random", "fake_init"}
@@ -94,7 +95,7 @@ def read_attribute(message: bytes) -> tuple[str, object]:
     values: list[object] = []
     for number, raw in fields(message):
         if number == 1 and isinstance(raw, bytes):
-            name = raw.decode()
+            name = text(raw, "an attribute")
         elif number == 2 and isinstance(raw, int):
             if raw not in AttrType._value2member_map_:
                 raise ModelFileError(f"attribute {name!r} has the unknown type {raw}")
@@ -146,7 +147,7 @@ def _value(kind: AttrType, raw: int | float | bytes) -> object:
         # The shortest decimal of the same float32: 0.9 comes back as 0.9.
         return float(str(np.frombuffer(raw, "<f4")[0]))
     if kind in (AttrType.STRING, AttrType.STRINGS) and isinstance(raw, bytes):
-        return raw.decode()
+        return text(raw, "an attribute")
     if kind in (AttrType.BOOLEAN, AttrType.BOOLEANS):
         return bool(raw)
     if not isinstance(raw, int):

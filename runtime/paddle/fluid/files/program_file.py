@@ -1,30 +1,40 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs as bytes: the original's ProgramDesc message, as `__model__` files hold it.
 
-Parameters come back as persistable variables: the format does not tell them apart. Attributes that this
-implementation's operators do not have are left out when a program is read.
+Parameters come back as persistable variables: the format does not tell them apart. Attributes that operators do not
+have here are left out when a program is read; a warning names those that could have an effect.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import warnings
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from paddle.fluid.errors import ModelFileError
-from paddle.fluid.files.attribute_file import encode_attribute, read_attribute
+from paddle.fluid.files.attribute_file import BLOCK_ATTRS, encode_attribute, read_attribute
 from paddle.fluid.files.tensor_file import read_tensor_desc, tensor_desc
 from paddle.fluid.program.block import Block
 from paddle.fluid.program.var_type import VarType
 from paddle.fluid.program.variable import Variable
 from paddle.graph import Operator
-from paddle.ops.base.registry import COMMON_ATTRS, lookup
-from paddle.protobuf import bytes_field, fields, signed, varint_field
+from paddle.ops.base.errors import OpError
+from paddle.ops.base.registry import COMMON_ATTRS, attribute_of, lookup
+from paddle.protobuf import bytes_field, fields, signed, text, varint_field
 
 if TYPE_CHECKING:
     from paddle.fluid.program.program import Program
 
+MAX_BLOCKS = 10_000
+MAX_NAMED = 8
+# The original's programs name kernels and scales of quantised ones: which one runs is decided here otherwise.
+_IDLE = frozenset(
+    {"op_callstack", "op_device", "use_cudnn", "use_mkldnn", "workspace_size_MB", "exhaustive_search"}
+)
+_IDLE_BEGINNINGS = ("mkldnn_", "use_quantizer")
+_NEUTRAL: tuple[object, ...] = (0, "", (), 1.0, (1.0,))  # off, nothing, or a scale that changes nothing
 _TENSORS = {VarType.SELECTED_ROWS: 2, VarType.LOD_TENSOR: 3, VarType.LOD_TENSOR_ARRAY: 4}
 
 
@@ -41,12 +51,25 @@ def read_into(program: Program, message: bytes) -> None:
         ModelFileError: the bytes are none.
         OpError: an operator is unknown or does not fit the table.
     """
-    described = [value for number, value in fields(message) if number == 1]
-    if not described:
-        raise ModelFileError("the bytes hold no program: no block is in them")
+    described = list(islice((value for number, value in fields(message) if number == 1), MAX_BLOCKS + 1))
+    if not 1 <= len(described) <= MAX_BLOCKS:
+        raise ModelFileError(
+            f"a program has 1 to {MAX_BLOCKS} blocks, the bytes hold {len(described)} or more"
+        )
     program.blocks = [Block(program, idx) for idx in range(len(described))]
-    for block, each in zip(program.blocks, described, strict=True):
-        _fill(program, block, _bytes(each, "a block"))
+    unknown: set[tuple[str, str]] = set()
+    try:
+        for block, each in zip(program.blocks, described, strict=True):
+            _fill(block, _bytes(each, "a block"), unknown)
+        _check_bodies(program)
+    except (ModelFileError, OpError):
+        raise
+    except (ValueError, OverflowError) as error:  # a shape or a number that nothing here can have
+        raise ModelFileError(f"the program is damaged: {error}") from error
+    if unknown:
+        named = ", ".join(f"{name} of {op_type}" for op_type, name in sorted(unknown)[:MAX_NAMED])
+        more = f" and {len(unknown) - MAX_NAMED} more" if len(unknown) > MAX_NAMED else ""
+        warnings.warn(f"attributes of the program that have no effect here: {named}{more}", stacklevel=2)
     program.touch()
 
 
@@ -81,10 +104,12 @@ def _operator(op: Operator) -> bytes:
     return b"".join(parts)
 
 
-def _fill(program: Program, block: Any, message: bytes) -> None:
-    operators = []
+def _fill(block: Any, message: bytes, unknown: set[tuple[str, str]]) -> None:
+    operators, said = [], None
     for number, value in fields(message):
-        if number == 2:
+        if number == 1:
+            said = _int(value)
+        elif number == 2:
             block.parent_idx = _int(value)
         elif number == 3:
             _read_variable(block, _bytes(value, "a variable"))
@@ -92,24 +117,34 @@ def _fill(program: Program, block: Any, message: bytes) -> None:
             operators.append(_bytes(value, "an operator"))
         elif number == 5:
             block.forward_block_idx = _int(value)
-    block.ops = [_read_operator(block, each) for each in operators]
+    around = (block.parent_idx, block.forward_block_idx)
+    if said != block.idx or not all(-1 <= each < block.idx for each in around):
+        raise ModelFileError(
+            f"block {block.idx} of the program says that it is block {said} and goes with blocks {around}"
+        )
+    block.ops = [_read_operator(block, each, unknown) for each in operators]
 
 
 def _read_variable(block: Block, message: bytes) -> Variable:
     name, described, persistable = "", b"", False
     for number, value in fields(message):
         if number == 1:
-            name = _bytes(value, "a name").decode()
+            name = text(value, "a name")
         elif number == 2:
             described = _bytes(value, name)
         elif number == 3:
             persistable = bool(value)
+    if not name:
+        raise ModelFileError(f"block {block.idx} of the program describes a variable without a name")
     kind, level = VarType.LOD_TENSOR, 0
     dtype: np.dtype[Any] = np.dtype("float32")
     shape: tuple[int, ...] = ()
     for number, value in fields(described):
         if number == 1:
-            kind = VarType(_int(value))
+            number_of_type = _int(value)
+            if number_of_type not in VarType._value2member_map_:
+                raise ModelFileError(f"{name!r} is of the unknown type {number_of_type}")
+            kind = VarType(number_of_type)
         elif number == 2:
             dtype, shape = read_tensor_desc(_bytes(value, name), name)
         elif number in (3, 4):
@@ -121,7 +156,7 @@ def _read_variable(block: Block, message: bytes) -> Variable:
     return block.create_var(name, shape, dtype, persistable=persistable, lod_level=level, type=kind)
 
 
-def _read_operator(block: Block, message: bytes) -> Operator:
+def _read_operator(block: Block, message: bytes, unknown: set[tuple[str, str]]) -> Operator:
     slots: tuple[dict[str, list[str]], dict[str, list[str]]] = ({}, {})
     op_type = ""
     attrs: dict[str, object] = {}
@@ -132,27 +167,61 @@ def _read_operator(block: Block, message: bytes) -> Operator:
             if names:
                 slots[number - 1][slot] = names
         elif number == 3:
-            op_type = part.decode()
+            op_type = text(part, "an operator")
         elif number == 4:
             name, attribute = read_attribute(part)
             attrs[name] = attribute
     known = {**lookup(op_type).attrs, **COMMON_ATTRS}
-    return block.operator_class.make(
-        op_type, *slots, {name: value for name, value in attrs.items() if name in known}
-    )
+    taken = {}
+    for name, attribute in attrs.items():
+        if attribute_of(name) in known:
+            taken[attribute_of(name)] = attribute
+        elif name not in _IDLE and not name.startswith(_IDLE_BEGINNINGS) and attribute not in _NEUTRAL:
+            unknown.add((op_type, name))
+    return block.operator_class.make(op_type, *slots, taken)
 
 
 def _read_slot(message: bytes) -> tuple[str, list[str]]:
-    texts: Iterator[tuple[int, str]] = (
-        (number, _bytes(value, "a slot").decode()) for number, value in fields(message)
-    )
     slot, names = "", []
-    for number, text in texts:
+    for number, value in fields(message):
         if number == 1:
-            slot = text
+            slot = text(value, "a slot")
         else:
-            names.append(text)
+            names.append(text(value, "a slot"))
     return slot, names
+
+
+def _check_bodies(program: Program) -> None:
+    """Refuse operators whose body is not there, or lies in itself.
+
+    Raises:
+        ModelFileError: there is such an operator.
+    """
+    bodies: dict[int, set[int]] = {}
+    for block in program.blocks:
+        inner = bodies[block.idx] = set()
+        for op in block.ops:
+            for name in BLOCK_ATTRS & op.attrs.keys():
+                value: Any = op.attrs[name]
+                inner.update(value if isinstance(value, tuple) else (value,))
+        if not all(isinstance(each, int) and 0 < each < len(program.blocks) for each in inner):
+            raise ModelFileError(
+                f"block {block.idx} names bodies that are not there: {sorted(inner, key=str)}"
+            )
+    # take away blocks that hold no bodies until none is left; those that stay hold themselves
+    holders: dict[int, list[int]] = {}
+    for holder, inner in bodies.items():
+        for each in inner:
+            holders.setdefault(each, []).append(holder)
+    open_bodies = {holder: len(inner) for holder, inner in bodies.items()}
+    done = [holder for holder, count in open_bodies.items() if not count]
+    for each in done:
+        for holder in holders.get(each, ()):
+            open_bodies[holder] -= 1
+            if not open_bodies[holder]:
+                done.append(holder)
+    if len(done) < len(bodies):
+        raise ModelFileError("an operator of the program is within its own body")
 
 
 def _bytes(value: int | float | bytes, what: str) -> bytes:

@@ -8,6 +8,7 @@ SelectedRows: uint32 0 | uint64 rows | int64 each | int64 height | tensor.
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Iterable
 from typing import Any, BinaryIO
@@ -18,9 +19,13 @@ import numpy.typing as npt
 from paddle.backend import to_host
 from paddle.fluid.errors import ModelFileError
 from paddle.ops.base.dtypes import VarType
+from paddle.ops.base.errors import OpError
 from paddle.ops.base.lod import lod_of, plain, with_lod
 from paddle.ops.base.selected_rows import SelectedRows
 from paddle.protobuf import fields, signed, varint_field
+
+MAX_LEVELS = 64
+MAX_DIMS = 32  # what numpy takes at least
 
 _U32, _I32, _U64, _I64 = (struct.Struct(f"<{code}") for code in "IiQq")
 
@@ -44,10 +49,19 @@ def read_tensor(stream: BinaryIO, what: str) -> Any:
     """
     _version(stream, what)
     levels = []
-    for _ in range(_number(stream, _U64, what)):
+    count = _number(stream, _U64, what)
+    if count > MAX_LEVELS:
+        raise ModelFileError(f"{what}: it says that it has {count} levels of sequences")
+    for _ in range(count):
         size = _number(stream, _U64, what)
+        if size % 8:
+            raise ModelFileError(f"{what}: offsets of sequences take 8 bytes each, got {size} bytes")
         levels.append(np.frombuffer(_exactly(stream, size, what), "<u8").astype(np.int64))
-    return with_lod(_read_rows(stream, what), tuple(levels))
+    rows = _read_rows(stream, what)
+    try:
+        return with_lod(rows, tuple(levels))
+    except (OpError, TypeError) as error:
+        raise ModelFileError(f"{what}: {error}") from error
 
 
 def write_selected_rows(stream: BinaryIO, value: SelectedRows) -> None:
@@ -93,7 +107,12 @@ def read_selected_rows(stream: BinaryIO, what: str) -> SelectedRows:
     count = _number(stream, _U64, what)
     rows = np.frombuffer(_exactly(stream, 8 * count, what), "<i8").astype(np.int64)
     height = _number(stream, _I64, what)
-    return SelectedRows(rows, _read_rows(stream, what), height)
+    values = _read_rows(stream, what)
+    if values.ndim < 1 or len(values) != count:
+        raise ModelFileError(f"{what}: {count} rows of {height} have values of shape {values.shape}")
+    if count and not (rows.min() >= 0 and rows.max() < height):
+        raise ModelFileError(f"{what}: a row of it lies outside of its {height} rows")
+    return SelectedRows(rows, values, height)
 
 
 def tensor_desc(dtype: npt.DTypeLike, shape: tuple[int, ...]) -> bytes:
@@ -130,9 +149,9 @@ def _write_rows(stream: BinaryIO, array: npt.NDArray[Any]) -> None:
 def _read_rows(stream: BinaryIO, what: str) -> npt.NDArray[Any]:
     _version(stream, what)
     dtype, shape = read_tensor_desc(_exactly(stream, _number(stream, _I32, what), what), what)
-    if any(size < 0 for size in shape):
-        raise ModelFileError(f"{what}: its shape {shape} has an unknown size")
-    count = int(np.prod(shape, dtype=object)) if shape else 1
+    if len(shape) > MAX_DIMS or any(not 0 <= size < 1 << 48 for size in shape):
+        raise ModelFileError(f"{what}: its shape {shape[:MAX_DIMS]} is none of a value")
+    count = math.prod(shape)
     raw = _exactly(stream, count * dtype.itemsize, what)
     return np.frombuffer(raw, dtype.newbyteorder("<")).astype(dtype).reshape(shape)
 

@@ -78,7 +78,7 @@ def save_vars(
             )
     if filename is None:
         for variable in chosen:
-            with _complete(folder / variable.name) as stream:
+            with _complete(place_of(folder, variable.name)) as stream:
                 _write(stream, scope.get(variable.name))
     else:
         with _complete(folder / filename) as stream:
@@ -105,7 +105,7 @@ def load_vars(
     values: dict[str, Any] = {}
     if filename is None:
         for variable in chosen:
-            values[variable.name] = _only(folder / variable.name, variable)
+            values[variable.name] = _only(place_of(folder, variable.name), variable)
     else:
         with _opened(folder / filename) as stream:
             for variable in sorted(chosen, key=lambda each: each.name):
@@ -114,6 +114,23 @@ def load_vars(
     scope = global_scope()
     for name, value in values.items():
         scope.set(name, value)
+
+
+def place_of(folder: str | os.PathLike[str], name: str) -> Path:
+    """Return where a variable's file is or will be; the name may come from a stranger's program.
+
+    Raises:
+        ModelFileError: that is not in the folder, or no name of a file.
+    """
+    path = Path(folder, name)
+    parts = name.split("/")
+    if not name or "\0" in name or os.path.isabs(name) or any(part in ("", ".", "..") for part in parts):
+        raise ModelFileError(
+            f"{name[:200]!r} cannot be the file of a variable in {folder}: it leads elsewhere"
+        )
+    if len(parts) > 1 and not path.parent.resolve().is_relative_to(Path(folder).resolve()):
+        raise ModelFileError(f"{path}: a link on the way leads out of {folder}")
+    return path
 
 
 def write_value(path: str | os.PathLike[str], value: Any) -> None:

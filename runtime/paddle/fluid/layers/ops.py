@@ -80,7 +80,7 @@ tanh_shrink = function("tanh_shrink")
 
 def softshrink(x: Variable, alpha: float | None = None, name: str | None = None) -> Variable:
     """Return x moved towards zero by alpha (None: 0.5), and zero within it."""
-    attrs = {"lambda_": alpha}
+    attrs = {"lambda": alpha}
     return LayerHelper("softshrink", name).apply("softshrink", {"X": x}, attrs, dtype=x.dtype)
 
 

@@ -18,7 +18,14 @@ import numpy as np
 from paddle.backend import to_host
 from paddle.fluid.errors import FluidError, ModelFileError
 from paddle.fluid.files import variable_files
-from paddle.fluid.files.variable_files import is_persistable, load_vars, read_value, save_vars, write_value
+from paddle.fluid.files.variable_files import (
+    is_persistable,
+    load_vars,
+    place_of,
+    read_value,
+    save_vars,
+    write_value,
+)
 from paddle.fluid.program.defaults import default_main_program
 from paddle.fluid.program.program import Program
 from paddle.fluid.program.variable import Variable
@@ -72,7 +79,7 @@ def save_all(
     elif filename is None:
         save_vars(executor, dirname, program, own)
         for name, parts in remote.items():
-            write_value(Path(dirname) / name, _fetched(program, parts))
+            write_value(place_of(dirname, name), _fetched(program, parts))
     else:
         scope = global_scope().new_scope()
         for name, parts in remote.items():
@@ -141,7 +148,7 @@ def _load_slices(folder: Path, parts: list[VarDistributed]) -> None:
     for part in sorted(parts, key=lambda each: each.origin.name):
         assert isinstance(part.origin, Variable)
         if part.origin.name not in wholes:  # slices of one variable follow each other, and need one reading
-            read = to_host(variable_files.read_value(folder / part.origin.name, part.origin))
+            read = to_host(variable_files.read_value(place_of(folder, part.origin.name), part.origin))
             wholes = {part.origin.name: read}
         whole = wholes[part.origin.name]
         size = int(np.prod(part.slice.shape))

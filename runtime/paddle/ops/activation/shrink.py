@@ -24,7 +24,7 @@ def tanh_shrink_grad(x: Array, dout: Array) -> Array:
     return dout * array_module(x).tanh(x) ** 2
 
 
-@operator("softshrink", "X -> Out", attrs={"lambda_": 0.5}, infer=same_as_input, fresh=True)
+@operator("softshrink", "X -> Out", attrs={"lambda": 0.5}, infer=same_as_input, fresh=True)
 def softshrink(x: Array, *, lambda_: float) -> Array:
     """Out = X moved towards zero by lambda, and zero within it."""
     return x - x.clip(-lambda_, lambda_)

@@ -2,9 +2,9 @@
 """The table of operators: slots, attributes and their defaults, kernel, shape rule and gradient of each.
 
 A kernel is a plain function: arrays in the order of the input slots (a list for a slot marked `*`, None for
-an absent slot marked `?`), attributes as keywords, and as result the arrays in the order of the output slots
-(the array itself if there is one slot). A kernel never changes an array it was given, but for those that are
-`spent`; it may return one of its inputs or a view of it, unless it is registered as `fresh`.
+an absent slot marked `?`), attributes as keywords (`lambda_` for `lambda`), and as result the arrays in the order of
+the output slots (the array itself if there is one slot). A kernel never changes an array it was given, but for those
+that are `spent`; it may return one of its inputs or a view of it, unless it is registered as `fresh`.
 
 Besides attributes a kernel may name these keywords: `rng`, a generator for this operator and step; `xp`, the
 array library, for kernels that have no input to tell it; `needs`, the frozenset of output slots that anybody
@@ -23,6 +23,7 @@ import difflib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from keyword import iskeyword
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -243,6 +244,11 @@ def lookup(op_type: str) -> OpDef:
     return found
 
 
+def attribute_of(keyword: str) -> str:
+    """Return the attribute that a kernel's keyword stands for: one that Python keeps for itself ends in `_`."""
+    return keyword[:-1] if keyword.endswith("_") and iskeyword(keyword[:-1]) else keyword
+
+
 def registered() -> tuple[str, ...]:
     """Return all operator types, sorted."""
     return tuple(sorted(_TABLE))
@@ -262,7 +268,7 @@ def _slot(text: str) -> Slot:
 def _keywords(op_type: str, function: Callable[..., Any], attrs: Mapping[str, object]) -> frozenset[str]:
     parameters = inspect.signature(function).parameters.values()
     names = frozenset(p.name for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY)
-    unknown = names - set(attrs) - _SPECIAL
+    unknown = {attribute_of(name) for name in names} - set(attrs) - _SPECIAL
     if unknown:
         raise OpError(
             f"operator {op_type!r}: its function names attributes it does not have: {sorted(unknown)}"

@@ -96,8 +96,8 @@ def test_setuid_setgid_and_sticky_bits_are_stripped(idle: Node) -> None:
     send_blob(idle, (0, CONTENT, True))
     commit(idle)
     idle.expect("committed")
-    assert (idle.root / "JOB1/x").stat().st_mode & 0o7777 == 0o755
-    assert (idle.root / "JOB1/d").stat().st_mode & 0o7777 == 0o755
+    assert (idle.root / "JOB1/x").stat().st_mode & 0o7777 == 0o700
+    assert (idle.root / "JOB1/d").stat().st_mode & 0o7777 == 0o700
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ def test_files_that_no_job_used_for_a_month_leave_the_cache(idle: Node) -> None:
 def test_what_is_kept_between_jobs_is_closed_to_other_users(idle: Node) -> None:
     own = idle.root / ".paddle"
     own.mkdir(parents=True)
-    own.chmod(0o777)
+    own.chmod(0o755)
     offer(idle, [file("x")])
     idle.expect("lacking")
     for folder in (own, own / "cache", own / "cache/incoming", own / "building"):
