@@ -134,7 +134,20 @@ def _field(number: int, value: float | bytes) -> bytes:
 
 def trees(chance: random.Random, data: bytes) -> bytes:
     """Changes values within JSON."""
-    odd = (None, True, -1, 1 << 70, 1e308, "", "../../victim", [], {}, "x" * 9999, [[[[]]]], {"format": 1})
+    odd: tuple[object, ...] = (
+        None,
+        True,
+        -1,
+        1 << 70,
+        1e308,
+        "",
+        "../../victim",
+        [],
+        {},
+        "x" * 9999,
+        [[[[]]]],
+        {"format": 1},
+    )
 
     def change(value: object) -> object:
         if isinstance(value, dict) and value and chance.random() < 0.8:
@@ -220,7 +233,7 @@ def _records() -> bytes:
 
 def _read_records(data: bytes) -> object:
     stream = io.BytesIO(data)
-    stream.name = "records"  # type: ignore[misc]
+    stream.name = "records"
     return records.load(stream)
 
 

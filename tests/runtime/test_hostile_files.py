@@ -13,7 +13,7 @@ import pytest
 import paddle.fluid as fluid
 from paddle.errors import ModelFileError
 from paddle.fluid.files import tensor_file
-from paddle.protobuf import bytes_field, varint_field
+from paddle.protobuf import bytes_field, fields, varint_field
 from paddle.v2.parameter_config import ParameterConfig
 from paddle.v2.parameter_file import HEADER, read_tar
 from tests.runtime import hostile_files
@@ -115,13 +115,13 @@ def with_attributes(*attributes: tuple[str, int, bytes]) -> bytes:
         bytes_field(number, value + more if number == 4 and b"\x1a\x0asoftshrink" in bytes(value) else value)
         if isinstance(value, bytes)
         else varint_field(number, int(value))
-        for number, value in hostile_files.protobuf.fields(next(_blocks(plain)))
+        for number, value in fields(next(_blocks(plain)))
     )
     return b"".join([bytes_field(1, block), *(bytes_field(1, each) for each in list(_blocks(plain))[1:])])
 
 
 def _blocks(program: bytes):  # type: ignore[no-untyped-def]
-    return (value for number, value in hostile_files.protobuf.fields(program) if number == 1)
+    return (value for number, value in fields(program) if number == 1)
 
 
 def test_an_attribute_that_means_nothing_here_is_named() -> None:
