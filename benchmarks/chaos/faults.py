@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The faults: what is done to a job, and what must be true of it then."""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from benchmarks.chaos.ground import LEASE_S, NODES, Ground, first_error, kill, wait_for_beats
+from tests.cluster.deadline import wait_for
+from tests.cluster.launch import Launch
+
+CLEAN_S = 15.0
+BATCHES = 14  # of each of three passes
+_BEATS = 3 * BATCHES * NODES
+_STARTED_S = _ENDED_S = 90.0
+_SETTING_UP_S, _LATEST_S = 2.0, 8.0
+_SIGNALS = {"INT": 130, "TERM": 143, "HUP": 129, "KILL": -int(signal.SIGKILL)}
+
+
+@dataclass(frozen=True)
+class Blow:
+    """What is done to one job; the same seed and number give the same.
+
+    Attributes:
+        fault: name of a fault.
+        node: of the three; the trainer and the parameter server of that number are on it.
+        step: strike after so many steps of all trainers; signals to the launcher strike after `moment_s` instead.
+        moment_s: seconds after the start of the launcher.
+        cut_s: how long a link is cut.
+        number: name of the signal.
+        hostile: whether trainers have grandchildren that flee.
+    """
+
+    fault: str
+    node: int
+    step: int
+    moment_s: float
+    cut_s: float
+    number: str
+    hostile: bool
+
+
+@dataclass(frozen=True)
+class Struck:
+    """A job that met its fault.
+
+    Attributes:
+        at: time.monotonic() of the strike, or of the moment when a link came back.
+        beats: steps of all trainers then.
+    """
+
+    ground: Ground
+    launch: Launch
+    blow: Blow
+    at: float
+    beats: int
+
+
+class Missed(Exception):
+    """The job was over, or what was to be struck was not there."""
+
+
+def launcher_signalled(ground: Ground, launch: Launch, blow: Blow) -> None:
+    """A person or a machine ends the launcher."""
+    wait_for(
+        "the moment", lambda: launch.age_s >= blow.moment_s or launch.poll() is not None, _STARTED_S, 0.005
+    )
+    pid = ground.launcher(launch)
+    if pid is None or launch.poll() is not None:
+        raise Missed
+    kill(pid, signal.Signals[f"SIG{blow.number}"])
+
+
+def process_struck(role: str, number: int, ground: Ground, launch: Launch, blow: Blow) -> None:
+    """A trainer or a parameter server gets a signal while it works."""
+    _wait_for_step(ground, launch, blow)
+    process = ground.process(f"{role}-{blow.node}", blow.node)
+    if process is None:
+        raise Missed
+    kill(process.pid, number)
+
+
+def agents_killed(which: tuple[int, ...], ground: Ground, launch: Launch, blow: Blow) -> None:
+    """A node loses its agent (0), its guard (1), its watcher (2), or several of them at once."""
+    _wait_for_step(ground, launch, blow)
+    found = ground.agent(blow.node)
+    if len(found) <= max(which):
+        raise Missed
+    for each in which:
+        kill(found[each])
+
+
+def link_cut(ground: Ground, launch: Launch, blow: Blow) -> None:
+    """The cable of a host is out for a while."""
+    _wait_for_step(ground, launch, blow)
+    host = ground.host(blow.node)
+    host.cut()
+    time.sleep(blow.cut_s)  # the fault itself
+    host.heal()
+
+
+def link_lost(ground: Ground, launch: Launch, blow: Blow) -> None:
+    """The cable of a host is out for good."""
+    _wait_for_step(ground, launch, blow)
+    ground.host(blow.node).cut()
+
+
+def _wait_for_step(ground: Ground, launch: Launch, blow: Blow) -> None:
+    if not wait_for_beats(ground, launch, blow.step, _STARTED_S):
+        raise Missed
+
+
+# -- verdicts: raise AssertionError, or return what the recovery time is of and how long it took
+
+
+def ends_at_once(struck: Struck) -> tuple[str, float]:
+    """The launcher ends with the signal's code, and nothing is left."""
+    name = struck.blow.number
+    expected = {
+        _SIGNALS[name],
+        -int(signal.Signals[f"SIG{name}"]),
+    }  # before Python has its handlers: by default
+    code = struck.launch.wait(_ENDED_S)
+    # a job that was done a moment before ends as done
+    is_done = code == 0 and struck.beats >= _BEATS - NODES
+    assert code in expected or is_done, f"exit code {code} after SIG{name}"
+    struck.ground.wait_for_clean(CLEAN_S)
+    took_s = time.monotonic() - struck.at
+    return ("launcher dead to nodes clean" if name == "KILL" else "signal to end"), took_s
+
+
+def names_the_process(role: str, struck: Struck) -> tuple[str, float]:
+    """The job ends, and the first cause is the process that was struck."""
+    code = struck.launch.wait(_ENDED_S)
+    took_s = time.monotonic() - struck.at
+    wanted = f"{role} {struck.blow.node} on {struck.ground.label(struck.blow.node)}"
+    _check_cause(struck, code, 1, wanted)
+    return f"{role} struck to end", took_s
+
+
+def names_the_node(struck: Struck) -> tuple[str, float]:
+    """The job ends as lost, the first cause is the node, and it cleans itself even when it cannot be reached."""
+    code = struck.launch.wait(_ENDED_S)
+    took_s = time.monotonic() - struck.at
+    if struck.blow.fault == "link lost":
+        struck.ground.wait_for_clean_without_cable(struck.blow.node, LEASE_S + CLEAN_S)
+    _check_cause(struck, code, 5, f"node {struck.ground.label(struck.blow.node)}")
+    return f"{struck.blow.fault} to end", took_s
+
+
+def goes_on(of: str, expected: Callable[[], str], struck: Struck) -> tuple[str, float]:
+    """The job ends well, with the same bits as one that met nothing."""
+    # a step that was under way may end without what was struck, one of each trainer
+    wait_for_beats(struck.ground, struck.launch, struck.beats + NODES, _ENDED_S)
+    took_s = time.monotonic() - struck.at
+    code = struck.launch.wait(_ENDED_S)
+    assert code == 0, f"exit code {code}"
+    assert not first_error(struck.launch.output), "it told of a first error"
+    assert struck.ground.parameters() == {expected()}, f"parameters: {struck.ground.parameters()}"
+    struck.ground.wait_for_clean(CLEAN_S)
+    return of, took_s
+
+
+def _check_cause(struck: Struck, code: int, expected: int, wanted: str) -> None:
+    cause = first_error(struck.launch.output)
+    assert code == expected, f"exit code {code}, expected {expected}; first error: {cause!r}"
+    assert cause.startswith(wanted), f"the first error is {cause!r}, and it was {wanted}"
+    struck.ground.wait_for_clean(LEASE_S + CLEAN_S)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One kind of fault.
+
+    Attributes:
+        strike: does it, or raises Missed.
+        check: see above.
+        share: how often it is drawn, beside the others.
+        only_ssh: whether it takes hosts with cables.
+    """
+
+    strike: Callable[[Ground, Launch, Blow], None]
+    check: Callable[[Struck], tuple[str, float]]
+    share: int = 1
+    only_ssh: bool = False
+
+
+def faults(expected: Callable[[], str]) -> Mapping[str, Fault]:
+    """All faults by name; `expected` gives the digest of a job that met none."""
+
+    def process(role: str, name: str) -> Callable[[Ground, Launch, Blow], None]:
+        number = int(signal.Signals[f"SIG{name}"])
+        return lambda ground, launch, blow: process_struck(role, number, ground, launch, blow)
+
+    def agents(*which: int) -> Callable[[Ground, Launch, Blow], None]:
+        return lambda ground, launch, blow: agents_killed(which, ground, launch, blow)
+
+    def well(of: str) -> Callable[[Struck], tuple[str, float]]:
+        return lambda struck: goes_on(of, expected, struck)
+
+    def trainer(struck: Struck) -> tuple[str, float]:
+        return names_the_process("trainer", struck)
+
+    return {
+        "launcher signalled": Fault(launcher_signalled, ends_at_once, share=8),
+        "trainer killed": Fault(process("trainer", "KILL"), trainer, share=2),
+        "trainer crashed": Fault(process("trainer", "SEGV"), trainer),
+        "trainer stopped": Fault(process("trainer", "STOP"), trainer),
+        "pserver killed": Fault(process("pserver", "KILL"), well("pserver killed to next batch"), share=4),
+        "pserver stopped": Fault(process("pserver", "STOP"), well("pserver stopped to next batch")),
+        "agent killed": Fault(agents(0), names_the_node),
+        "guard killed": Fault(agents(1), names_the_node),
+        "agent and guard killed": Fault(agents(1, 0), names_the_node),
+        "link cut": Fault(link_cut, well("link back to next batch"), share=4, only_ssh=True),
+        "link lost": Fault(link_lost, names_the_node, only_ssh=True),
+    }
+
+
+def blows(seed: int, runs: int, where: str) -> Iterator[Blow]:
+    """The same blows for the same seed and place; every second one meets hostile grandchildren."""
+    dice = random.Random(f"{seed}/{where}")
+    table = {name: fault for name, fault in faults(str).items() if where == "ssh" or not fault.only_ssh}
+    names, shares = list(table), [fault.share for fault in table.values()]
+    for number in range(runs):
+        yield Blow(
+            dice.choices(names, shares)[0],
+            dice.randrange(NODES),
+            dice.randrange(1, _BEATS - 4 * NODES),
+            round(dice.uniform(0.05, dice.choice((_SETTING_UP_S, _LATEST_S))), 3),
+            round(dice.uniform(0.2, LEASE_S - 1), 1),
+            dice.choice(list(_SIGNALS)),
+            number % 2 == 1,
+        )

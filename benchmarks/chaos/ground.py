@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where jobs run and are looked at: three hosts with an sshd each, or three embedded nodes on one host.
+
+What a job does is read from the hosts: process tables, and files that its trainers write beside the job.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import sys
+import tempfile
+from pathlib import Path
+from types import TracebackType
+
+from tests.cluster.deadline import wait_for
+from tests.cluster.host import HOME, Host
+from tests.cluster.hosts import ROOT, Cluster
+from tests.cluster.launch import Launch
+from tests.cluster.oracle import CANARY_ID, Oracle, strangers
+from tests.cluster.processes import HostProcess
+
+NODES = 3
+LEASE_S = 8.0
+_WORKSPACE = Path(__file__).with_name("workspace")
+_CONF: dict[str, object] = {
+    "LEASE_S": LEASE_S,
+    "STOP_GRACE_S": 1,
+    "CONNECT_TIMEOUT_S": 4,
+    "HEARTBEAT_TIMEOUT_S": 3,
+    "RESTART_BACKOFF_S": 0.2,
+}
+_EMBEDDED: dict[str, object] = {
+    "HOSTS": ["local"] * NODES,
+    **dict.fromkeys(("PADDLE_NIC", "SSH_CONFIG", "SSH_KNOWN_HOSTS", "SSH_IDENTITY_FILES")),
+}
+
+
+class Ground:
+    """A cluster with a canary on each host, and the jobs on it. Use it as a context.
+
+    Args:
+        where: "ssh", or "local" for embedded nodes.
+    """
+
+    def __init__(self, where: str) -> None:
+        self.where = where
+        # not /tmp, which each host has its own of
+        self._scratch = Path(tempfile.mkdtemp(prefix="paddle-chaos-", dir="/var/tmp"))
+        self._cluster = Cluster(NODES if where == "ssh" else 1)
+        self._oracle = Oracle(self._cluster)
+        self._count = 0
+
+    def __enter__(self) -> Ground:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._oracle.close()
+        self._cluster.close()
+        shutil.rmtree(self._scratch, ignore_errors=True)
+
+    # -- one job
+
+    def start(self, batches: int, hostile: bool) -> Launch:
+        """Start a job with a workspace of its own; `batches` of each pass."""
+        self._count += 1
+        for host in self._cluster.hosts:
+            for pattern in ("beats-*", "parameters-*", "JOB*"):
+                for path in host.path(HOME).glob(pattern):
+                    if path.name != CANARY_ID:
+                        shutil.rmtree(path) if path.is_dir() else path.unlink()
+        workspace = Path(shutil.copytree(_WORKSPACE, self._scratch / f"ws-{self._count}"))
+        conf = self._scratch / f"conf-{self._count}.py"
+        self._cluster.write_conf(conf, **_CONF, **({} if self.where == "ssh" else _EMBEDDED))
+        args = [
+            f"--conf={conf}",
+            f"--job_dispatch_package={workspace}",
+            f"--batches={batches}",
+            f"--places={HOME}",
+            f"--hostile={int(hostile)}",
+        ]
+        if self.where == "ssh":
+            return self._cluster.launch(args, cwd=self._scratch)
+        command = [sys.executable, str(ROOT / "paddle.py"), *args]
+        return Launch(
+            self._cluster.hosts[0].inside.command(command),
+            cwd=self._scratch,
+            env={**self._cluster.launcher_env(), "HOME": HOME},
+            log=self._scratch / f"launch-{self._count}.out",
+        )
+
+    def launcher(self, launch: Launch) -> int | None:
+        """The process id of a launcher, or None before it runs and after its end."""
+        if self.where == "ssh":
+            return launch.pid
+        found = (one for one in self._cluster.hosts[0].processes() if "paddle.py" in " ".join(one.argv[:2]))
+        return min((one.pid for one in found if one.job_id is None), default=None)
+
+    # -- what the hosts show
+
+    def host(self, node: int) -> Host:
+        """The host that a node of the job is on."""
+        return self._cluster.hosts[node if self.where == "ssh" else 0]
+
+    def label(self, node: int) -> str:
+        """What the launcher calls a node."""
+        return f"root@{self._cluster.hosts[node].name}" if self.where == "ssh" else f"local-{node}"
+
+    def beats(self) -> int:
+        """Steps of all trainers so far."""
+        return sum(_size(self.host(node).path(f"{HOME}/beats-{node}")) for node in range(NODES))
+
+    def parameters(self) -> set[str]:
+        """The digests of what the trainers ended with; shorter than a digest where one has none."""
+        paths = [self.host(node).path(f"{HOME}/parameters-{node}") for node in range(NODES)]
+        return {
+            path.read_text() if path.exists() else f"none of trainer {node}"
+            for node, path in enumerate(paths)
+        }
+
+    def process(self, name: str, node: int) -> HostProcess | None:
+        """The process "trainer-1" of the job, without its children; None where there is none."""
+        found = [
+            one
+            for one in self.host(node).processes()
+            if one.environ.get("PADDLE_PROC") == name and one.job_id not in (None, CANARY_ID)
+        ]
+        pids = {one.pid for one in found}
+        return next((one for one in found if one.ppid not in pids and _is_program(one)), None)
+
+    def agent(self, node: int) -> list[int]:
+        """A node's agent, its guard and its watcher, innermost first; fewer where some are gone."""
+        trainer = self.process(f"trainer-{node}", node)
+        parents = {one.pid: one.ppid for one in self.host(node).processes()}
+        found: list[int] = []
+        pid = parents.get(trainer.pid) if trainer else None
+        while pid in parents and len(found) < 3 and pid is not None:
+            found.append(pid)
+            pid = parents[pid]
+        return found
+
+    def wait_for_clean(self, within_s: float) -> None:
+        """Wait until nothing of the job is left on any host; the canaries must be as they were.
+
+        Raises:
+            AssertionError: something is left, or a canary was touched.
+        """
+        self._oracle.check_clean(within_s)
+
+    def wait_for_clean_without_cable(self, node: int, within_s: float) -> None:
+        """Wait until nothing of the job is left on a host that nobody can reach, then plug it in again.
+
+        Raises:
+            AssertionError: something is left.
+        """
+        host = self.host(node)
+        known = {one.pid for one in host.job_processes(CANARY_ID)}
+        # sshd itself waits for its broken connection as long as TCP does
+        wait_for(
+            f"the end of the job on {host.name}, out of reach",
+            lambda: all("sshd: " in each for each in strangers(host, known)),
+            within_s,
+        )
+        host.drop_connections()
+        host.heal()
+
+    def sweep(self) -> None:
+        """End whatever a failed run left, so that the next one starts clean."""
+        self._cluster.end_launches()
+        self._oracle.close()
+        self._cluster.reset(keep_runtime=True)
+        self._oracle = Oracle(self._cluster)
+
+    def hosts(self) -> list[Host]:
+        """All hosts."""
+        return list(self._cluster.hosts)
+
+
+def kill(pid: int, number: int = signal.SIGKILL) -> None:
+    """Send a signal to a process of a host."""
+    os.kill(pid, number)
+
+
+def wait_for_beats(ground: Ground, launch: Launch, more_than: int, within_s: float) -> bool:
+    """Wait until the trainers have made more steps than that; return whether the job still ran then."""
+    wait_for(
+        f"more than {more_than} steps",
+        lambda: ground.beats() > more_than or launch.poll() is not None,
+        within_s,
+        0.005,
+    )
+    return launch.poll() is None
+
+
+def first_error(output: str) -> str:
+    """What a launcher named as the cause, or an empty string."""
+    found = re.search(r"^FIRST ERROR: (.*)$", output, re.MULTILINE)
+    return found.group(1) if found else ""
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def _is_program(process: HostProcess) -> bool:
+    """Whether a process is what the agent started and not a grandchild that fled."""
+    return any(word in process.argv for word in ("train.py", "pserver"))

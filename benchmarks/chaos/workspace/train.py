@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A job with a dense and a sparse parameter that leaves its steps and its parameters where the hosts can be asked.
+
+--batches=N    of each of three passes
+--places=DIR   where `beats-RANK` grows by a byte a step, and `parameters-RANK` has the digest of what was learned
+--hostile=1    grandchildren that flee: setsid, double fork, TERM ignored, stopped, forking on, environment cleared
+"""
+
+import hashlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import paddle.v2 as paddle
+
+PASSES, WORDS, CLASSES, BATCH = 3, 20_000, 2_000, 8
+FLEE = """
+import os, signal, sys, time
+for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+    signal.signal(number, signal.SIG_IGN)
+os.setsid()
+if os.fork():
+    os._exit(0)
+"""
+SLEEP = FLEE + "time.sleep(1000)\n"
+STOP = FLEE + "os.kill(os.getpid(), signal.SIGSTOP)\ntime.sleep(1000)\n"
+KEEP_FORKING = (
+    FLEE
+    + "while os.getpid():\n    time.sleep(0.05)\n    if os.fork():\n        os._exit(0)\n    os.setsid()\n"
+)
+
+flags = dict(word[2:].split("=", 1) for word in sys.argv[1:])
+rank, life = int(os.environ["PADDLE_TRAINER_ID"]), int(os.environ["PADDLE_RESTART_COUNT"])
+batches = int(flags["batches"])
+
+
+def reader() -> Iterator[list[tuple[list[int], int]]]:
+    """This trainer's batches, other ones than the others have."""
+    for batch in range(batches):
+        first = (batch * 3 + rank) * BATCH
+        yield [([(first + each) * 7919 % WORDS, each], (first + each) % CLASSES) for each in range(BATCH)]
+
+
+def start_hostile_grandchildren() -> None:
+    """Start all kinds, with the job's environment and without one."""
+    for program in (SLEEP, STOP, KEEP_FORKING):
+        for environment in (dict(os.environ), {}):
+            subprocess.Popen([sys.executable, "-I", "-S", "-c", program], env=environment)
+
+
+def network() -> object:
+    """An embedding, two dense layers, a cost."""
+    words = paddle.layer.data(name="words", type=paddle.data_type.integer_value_sequence(WORDS))
+    label = paddle.layer.data(name="label", type=paddle.data_type.integer_value(CLASSES))
+    table = paddle.layer.embedding(
+        input=words, size=32, param_attr=paddle.attr.Param(name="table", sparse_update=True)
+    )
+    hidden = paddle.layer.fc(input=paddle.layer.pooling(input=table), size=256, act=paddle.activation.Tanh())
+    predicted = paddle.layer.fc(input=hidden, size=CLASSES, act=paddle.activation.Softmax())
+    return paddle.layer.classification_cost(input=predicted, label=label)
+
+
+def main() -> None:
+    """Train, and leave the traces."""
+    if flags["hostile"] == "1" and life == 0:
+        start_hostile_grandchildren()
+
+    def on_event(event: object) -> None:
+        if isinstance(event, paddle.event.EndIteration):
+            with open(os.path.join(flags["places"], f"beats-{rank}"), "ab") as beats:
+                beats.write(b".")
+
+    paddle.init()
+    cost = network()
+    parameters = paddle.parameters.create(cost)
+    optimizer = paddle.optimizer.Momentum(momentum=0, learning_rate=1e-2)
+    trainer = paddle.trainer.SGD(cost, parameters, optimizer, is_local=False)
+    trainer.train(reader, num_passes=PASSES, event_handler=on_event)
+    digest = hashlib.sha256()
+    for name in sorted(parameters.names()):
+        digest.update(parameters.get(name).tobytes())
+    with open(os.path.join(flags["places"], f"parameters-{rank}"), "w") as file:
+        file.write(digest.hexdigest())
+
+
+main()
