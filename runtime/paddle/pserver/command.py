@@ -42,6 +42,7 @@ _PING_TIMEOUT_S = 10.0
 _JOIN_S = 5.0
 _MAX_IO_THREADS = 4
 _REPORT_EVERY_S = 1.0
+_BUSY_S, _BUSY_PAUSE_S = 10.0, 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,28 +218,15 @@ class Server:
         """Bind a whole range of ports, or the next free one; or the very ports that are given."""
         options = self._options
         if again:
-            addresses = options.addresses * count
-            return [
-                (address, Router(self._context, address, port, AdaptiveWait(self._spin_s)))
-                for address, port in zip(addresses, again, strict=True)
-            ]
+            return self._bind_again(list(zip(options.addresses * count, again, strict=True)))
         for attempt in range(options.tries + 1):
             base = options.port + attempt if options.port else 0
             if base + count - 1 > MAX_PORT:
                 break
-            routers: list[tuple[str, Router]] = []
             try:
-                for number in range(count):
-                    for address in options.addresses:
-                        at = base + number if base else 0
-                        routers.append(
-                            (address, Router(self._context, address, at, AdaptiveWait(self._spin_s)))
-                        )
-            except PaddleError as error:
-                for _, router in routers:
-                    router.close()
-                if not isinstance(error, PortBusy):
-                    raise
+                numbers = [base + number if base else 0 for number in range(count)]
+                routers = self._bind_all([(each, number) for number in numbers for each in options.addresses])
+            except PortBusy as error:
                 busy = error
                 continue
             if attempt:
@@ -249,6 +237,37 @@ class Server:
         raise PortBusy(
             f"{busy}{tried}{owner}; stop it, or give another --port, or --port_tries=<n>", busy.endpoint
         )
+
+    def _bind_all(self, places: Sequence[tuple[str, int]]) -> list[tuple[str, Router]]:
+        """Bind all addresses with their ports, or none."""
+        routers: list[tuple[str, Router]] = []
+        try:
+            for address, port in places:
+                routers.append((address, Router(self._context, address, port, AdaptiveWait(self._spin_s))))
+        except PaddleError:
+            for _, router in routers:
+                router.close()
+            raise
+        return routers
+
+    def _bind_again(self, places: Sequence[tuple[str, int]]) -> list[tuple[str, Router]]:
+        """Bind the ports that trainers know; a connection of another process may have got one for moments.
+
+        The kernel gives a port that nobody listens on to whoever connects to somewhere. It tells nobody when that
+        connection ends, so we ask again.
+        """
+        give_up_at = time.monotonic() + _BUSY_S
+        is_told = False
+        while True:
+            try:
+                return self._bind_all(places)
+            except PortBusy as error:
+                if time.monotonic() >= give_up_at:
+                    raise
+                if not is_told:
+                    _log.warning("%s; trying for %.0f s", error, _BUSY_S)
+                is_told = True
+                time.sleep(_BUSY_PAUSE_S)
 
     def _published(self, start: int, stop: int) -> tuple[str, ...]:
         per_port = len(self._options.addresses)

@@ -14,6 +14,7 @@ import pytest
 
 from paddle.errors import PserverLost
 from paddle.pserver.client.session import TrainerSession
+from tests.cluster.deadline import wait_for
 from tests.runtime.pserver.in_process_job import SGD
 from tests.runtime.pserver.pserver_process import KEY, PserverProcess
 from tests.runtime.pserver.pserver_training import MODEL, connect, train
@@ -128,3 +129,24 @@ def test_trainers_may_start_before_their_server() -> None:
         thread.join(20)
         assert found
         found[0].close()
+
+
+def test_a_server_that_is_started_again_waits_for_its_port_that_somebody_got_for_moments(
+    tmp_path: Path,
+) -> None:
+    logs = {"GLOG_logtostderr": "0", "GLOG_log_dir": str(tmp_path)}
+    with PserverProcess("--port=0", f"--state_dir={tmp_path}", **logs) as server:
+        before = server.endpoints
+        server.end(signal.SIGKILL)
+        host, port = before[0].split(":")
+        # what the kernel gives to a connection: it listens to nobody, and nobody can bind it meanwhile
+        with socket.socket() as holder:
+            holder.bind((host, int(port)))
+            started = threading.Thread(target=server.start)
+            started.start()
+            log = tmp_path / "paddle_pserver2.INFO"
+            wait_for(
+                "another try", lambda: f"{port}: Address already in use; trying for" in log.read_text(), 60
+            )
+        started.join(60)
+        assert server.endpoints == before
