@@ -131,9 +131,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     for of, found in summary.items():
         _say(f"  {of}: {found['n']:g} times, p50 {found['p50_s']:.2f} s, max {found['max_s']:.2f} s")
     if given.json:
-        counts = Counter(outcome.blow.fault for outcome in outcomes)
-        found = {"seed": given.seed, "where": given.where, "faults": counts, "times": summary}
-        given.json.write_text(json.dumps({**found, "runs": [asdict(o) for o in outcomes]}, indent=1) + "\n")
+        told = {
+            "seed": given.seed,
+            "where": given.where,
+            "faults": Counter(outcome.blow.fault for outcome in outcomes),
+            "times": summary,
+            "runs": [asdict(outcome) for outcome in outcomes],
+        }
+        given.json.write_text(json.dumps(told, indent=1) + "\n")
     return 1 if broken else 0
 
 

@@ -49,7 +49,7 @@ def start_hostile_grandchildren() -> None:
             subprocess.Popen([sys.executable, "-I", "-S", "-c", program], env=environment)
 
 
-def network() -> object:
+def network() -> paddle.layer.LayerOutput:
     """An embedding, two dense layers, a cost."""
     words = paddle.layer.data(name="words", type=paddle.data_type.integer_value_sequence(WORDS))
     label = paddle.layer.data(name="label", type=paddle.data_type.integer_value(CLASSES))

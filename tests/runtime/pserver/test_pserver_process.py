@@ -134,8 +134,9 @@ def test_trainers_may_start_before_their_server() -> None:
 def test_a_server_that_is_started_again_waits_for_its_port_that_somebody_got_for_moments(
     tmp_path: Path,
 ) -> None:
-    logs = {"GLOG_logtostderr": "0", "GLOG_log_dir": str(tmp_path)}
-    with PserverProcess("--port=0", f"--state_dir={tmp_path}", **logs) as server:
+    with PserverProcess(
+        "--port=0", f"--state_dir={tmp_path}", GLOG_logtostderr="0", GLOG_log_dir=str(tmp_path)
+    ) as server:
         before = server.endpoints
         server.end(signal.SIGKILL)
         host, port = before[0].split(":")

@@ -53,7 +53,7 @@ class Router:
             self._socket.bind(f"tcp://{host}:{port or '*'}")
         except zmq.ZMQError as error:
             self._socket.close()
-            text = f"cannot listen on {host}:{port}: {zmq.strerror(error.errno)}"
+            text = f"cannot listen on {host}:{port}: {zmq.strerror(error.errno or 0)}"
             if error.errno == errno.EADDRINUSE:
                 raise PortBusy(text, f"{host}:{port}") from error
             raise ConfigError(f"{text}; give an address of this machine as --bind, or --nics") from error
