@@ -65,7 +65,7 @@ def _run_guard(received: bytes, watcher: int) -> None:
         end_with_parent(signal.SIGTERM)
         if os.getppid() == watcher:
             become_subreaper()
-            code = _guard(received)
+            code = _guard(received, Watcher(watcher))
     except Exception as error:  # noqa: BLE001 - the last resort of a process: the launcher shows what is on stderr
         sys.stderr.write("the node agent's guard failed: %s\n" % error)  # where even an import may fail
         import traceback
@@ -76,7 +76,29 @@ def _run_guard(received: bytes, watcher: int) -> None:
         os._exit(code)
 
 
-def _guard(received: bytes) -> int:
+class Watcher:
+    """The guard's parent: while it is stopped it can do nothing, not even end, so it is continued in a while."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._stopped_s = 0.0
+
+    def note_wait(self, waited_s: float) -> None:
+        """Look at it after one more wait of the guard."""
+        from agent.processes import process_tree  # there is time now
+
+        found = process_tree.look(self._pid)
+        self._stopped_s = self._stopped_s + waited_s if found is not None and found.state == "T" else 0.0
+        if self._stopped_s >= STOPPED_S:
+            self.wake()
+
+    def wake(self) -> None:
+        """Let it go on, if it is there."""
+        if os.getppid() == self._pid:
+            os.kill(self._pid, signal.SIGCONT)
+
+
+def _guard(received: bytes, watcher: Watcher) -> int:
     alive_read, alive_write = os.pipe()  # ends when this process does
     marks_read, marks_write = os.pipe()
     signs_read, signs_write = os.pipe()
@@ -91,13 +113,14 @@ def _guard(received: bytes) -> int:
     os.close(signs_write)
     _let_go_of_the_stream()
     vigil = Vigil(signs_read)
-    status = _watch(pid, vigil)
+    status = _watch(pid, vigil, watcher)
     if status is None:
         text = "the node agent gave no sign of life for %.0f s (a file system that hangs?): the job is stopped here\n"
         sys.stderr.write(text % vigil.patience_s)
     marks = _marks(marks_read)
     _clean(marks)
     _forget_state(marks)
+    watcher.wake()
     return _explain(status)
 
 
@@ -139,11 +162,11 @@ def _let_go_of_the_stream() -> None:
     os.close(null)
 
 
-def _watch(pid: int, vigil: "Vigil | None" = None) -> "int | None":
+def _watch(pid: int, vigil: "Vigil | None" = None, watcher: "Watcher | None" = None) -> "int | None":
     """Wait for a child's end, passing TERM on; returns its status, or None if a vigil over it ended before."""
     signal.signal(signal.SIGTERM, lambda *_: _pass_on(pid))
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
-    status = _wait(pid, vigil)
+    status = _wait(pid, vigil, watcher)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the pid is free for others now
     return status
 
@@ -153,13 +176,16 @@ def _await_end(inside: int) -> None:
     select.select([inside], [], [], FAREWELL_S)
 
 
-def _wait(pid: int, vigil: "Vigil | None") -> "int | None":
+def _wait(pid: int, vigil: "Vigil | None", watcher: "Watcher | None") -> "int | None":
     while True:
         ended, status = os.waitpid(-1, os.WUNTRACED | (os.WNOHANG if vigil else 0))
         if vigil and not ended:
             began = time.monotonic()
             signal.sigtimedwait([signal.SIGCHLD], LOOK_S)
-            if vigil.note_wait(time.monotonic() - began):
+            waited_s = time.monotonic() - began
+            if watcher:
+                watcher.note_wait(waited_s)
+            if vigil.note_wait(waited_s):
                 return None
             continue
         if ended != pid:

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 from launcher.nodes.checks.reply import Demands, Reply
 from launcher.nodes.findings import Finding
@@ -12,6 +14,7 @@ from launcher.plan.answers import Answer
 
 OLDEST_PYTHON = (3, 11)
 RUNTIME_MODULES = ("numpy", "zmq")
+OLDEST: Mapping[str, tuple[int, ...]] = MappingProxyType({"numpy": (1, 26), "zmq": (26,), "libzmq": (4, 3)})
 _PACKAGES = {"zmq": "pyzmq"}
 
 
@@ -64,6 +67,17 @@ def _missing(reply: Reply, demands: Demands) -> Iterator[Finding]:
                 "modules",
                 f"{demands.python} cannot import {module}; install {package} there, or set PYTHON in conf.py",
             )
+    for module, oldest in OLDEST.items():
+        have = reply.answer.modules.get(module)
+        if have and _release(have) and _release(have) < oldest:
+            text = f"{_PACKAGES.get(module, module)} is {have}, the job needs {'.'.join(map(str, oldest))} or newer"
+            yield Finding(reply.name, "modules", f"{text}; upgrade it there, or set PYTHON in conf.py")
+
+
+def _release(version: str) -> tuple[int, ...]:
+    """The leading numbers of a version; none where it begins with something else."""
+    numbers = itertools.takewhile(lambda part: part.isascii() and part.isdigit(), version.split("."))
+    return tuple(int(part[:9]) for part in numbers)
 
 
 def _different(reply: Reply, usual: Mapping[str, str]) -> Iterator[Finding]:

@@ -17,27 +17,57 @@ OUTPUT_LIMIT = 1 << 18
 
 # Not isolated (-I): a job sees packages of the user's site directory too. What is installed tells its version in the
 # name of a directory beside it, a hundred times faster than an import would; what does not is imported. Words without
-# blanks, so that nothing has to be imported to print them.
+# blanks, so that nothing has to be imported to print them. A module's own word, in a file of its, tells whether two
+# installations lie over each other; a libzmq that does not come with pyzmq is asked itself.
 _ASK = """
 import os, sys
 sys.path = [entry for entry in sys.path if entry]
 
-def installed(name):
+def folder_of(name):
     for finder in sys.meta_path:
         spec = finder.find_spec(name, None)
-        if spec is not None:
-            break
-    else:
+        if spec is None:
+            continue
+        if spec.submodule_search_locations:
+            return os.path.dirname(list(spec.submodule_search_locations)[0])
+        return spec.origin and os.path.dirname(spec.origin)
+    return ""
+
+def installed(name):
+    folder = folder_of(name)
+    if folder == "":
         return ""
-    folder = spec.origin and os.path.dirname(spec.origin)
-    if spec.submodule_search_locations:
-        folder = os.path.dirname(list(spec.submodule_search_locations)[0])
     for entry in os.listdir(folder) if folder else []:
         package, dash, rest = entry.partition("-")
         version, dot, kind = rest.rpartition(".")
         if package.lower() in (name, "py" + name) and kind in ("dist-info", "egg-info"):
-            return version
+            own = own_word(os.path.join(folder, name))
+            return version if own in ("", version) else version + "|" + own
     return None
+
+def own_word(folder):
+    for name in ("version.py", "sugar/version.py"):
+        try:
+            with open(os.path.join(folder, name), encoding="utf-8") as file:
+                lines = file.read().splitlines()
+        except OSError:
+            continue
+        for line in lines:
+            word, equals, value = line.partition("=")
+            value = value.strip()
+            if word.split(":")[0].strip() in ("version", "__version__") and value[:1] in ("'", '"'):
+                return value[1:].split(value[0])[0]
+    return ""
+
+def libzmq():
+    folder = folder_of("zmq")
+    if not folder or os.path.isdir(os.path.join(folder, "pyzmq.libs")):
+        return ""
+    try:
+        import zmq
+        return zmq.zmq_version()
+    except Exception:
+        return ""
 
 def version_of(name):
     try:
@@ -49,7 +79,10 @@ def version_of(name):
         found = ""
     return "".join(str(found).split())
 
-print("\\nPYTHON", sys.version.split()[0], *[name + "=" + version_of(name) for name in sys.argv[1:]])
+words = [name + "=" + version_of(name) for name in sys.argv[1:]]
+if "zmq" in sys.argv[1:]:
+    words += ["libzmq=" + word for word in [libzmq()] if word]
+print("\\nPYTHON", sys.version.split()[0], *words)
 """
 
 Done = Callable[[Optional[str], Dict[str, Any], str], None]
@@ -61,7 +94,7 @@ def ask_python(loop: Loop, python: str, modules: List[str], limit_s: float, done
     def answered(status: int, output: bytes) -> None:
         try:
             version, versions = _read(output.splitlines()[-1].decode())
-            done(version, versions, "")
+            done(version, *_settled(versions))
         except (ValueError, IndexError):
             said = output.decode("utf-8", "replace").strip()[-300:]
             done(None, {}, "%s %s and said %r" % (python, _how(status, limit_s), said))
@@ -81,6 +114,23 @@ def _read(line: str) -> Tuple[str, Dict[str, Any]]:
         raise ValueError(line)
     named = (one.partition("=") for one in found)
     return version, {name: value or None for name, _, value in named}
+
+
+def _settled(found: Dict[str, Any]) -> Tuple[Dict[str, Any], str]:
+    """Versions as modules say them, and what is wrong where a distribution beside one says something else."""
+    versions, odd = {}, []
+    for name, said in found.items():
+        listed, _, own = (said or "").partition("|")
+        versions[name] = own or listed or None
+        if own and _release(own) != _release(listed):
+            odd.append(
+                "%s says that it is %s, its distribution that it is %s: reinstall it" % (name, own, listed)
+            )
+    return versions, "; ".join(odd)
+
+
+def _release(version: str) -> str:
+    return version[: len(version) - len(version.lstrip("0123456789."))].rstrip(".")
 
 
 def _how(status: int, limit_s: float) -> str:

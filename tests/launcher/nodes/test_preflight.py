@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+import tomllib
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from launcher.nodes.checks.reply import Demands, Reply
+from launcher.nodes.checks.versions import OLDEST
 from launcher.nodes.needs import Need
 from launcher.nodes.preflight import HEADERS, judge
 from launcher.plan.answers import Way, read_probed
@@ -52,6 +55,12 @@ def test_good_nodes_give_a_full_table_and_no_problem() -> None:
         ({"python_version": None, "modules": {}}, ["python3 is missing"]),
         ({"modules": {"numpy": None, "zmq": "27.3.0"}}, ["cannot import numpy", "PYTHON in conf.py"]),
         ({"modules": {"numpy": "2.4.6"}}, ["install pyzmq"]),
+        ({"modules": {"numpy": "1.25.9", "zmq": "27.3.0"}}, ["numpy is 1.25.9, the job needs 1.26 or newer"]),
+        ({"modules": {"numpy": "2.4.6", "zmq": "9.0"}}, ["pyzmq is 9.0, the job needs 26 or newer"]),
+        (
+            {"modules": {"numpy": "2.4.6", "zmq": "27.0.0", "libzmq": "4.2.5"}},
+            ["libzmq is 4.2.5", "4.3 or newer"],
+        ),
         (
             {"problems": [["disk", "/root/jobs has 7 bytes free, 99 are needed"]]},
             ["disk: /root/jobs has 7 bytes"],
@@ -262,3 +271,18 @@ def test_of_many_nodes_the_table_lists_those_that_are_wrong() -> None:
     verdict = judge(replies, DEMANDS)
     assert [row[0] for row in verdict.rows] == ["node-49"]
     assert verdict.red == {0}
+
+
+def test_versions_without_numbers_are_not_too_old() -> None:
+    modules = {"numpy": "unknown", "zmq": "27.dev0", "libzmq": "4.3.5"}
+    assert judge([reply(modules=modules)], DEMANDS).problems == ()
+
+
+def test_the_oldest_versions_are_those_that_the_package_asks_for() -> None:
+    project = tomllib.loads(Path("pyproject.toml").read_text())["project"]
+    asked = dict(
+        entry.split(">=") for entry in project["dependencies"] if entry.startswith(("numpy>", "pyzmq>"))
+    )
+    assert asked == {"numpy": "1.26", "pyzmq": "26"}
+    assert OLDEST["numpy"] == (1, 26)
+    assert OLDEST["zmq"] == (26,)

@@ -187,3 +187,31 @@ def test_a_python_that_takes_too_long_is_told_with_its_limit(
     found = probe(node, limit_s=0.2)
     assert what(found) == ["python"]
     assert "it has 0.2 s" in found["problems"][0][1]
+
+
+def with_package(folder: Path, name: str, listed: str, own: str) -> None:
+    """A package as it is installed: (name, the version of its distribution, the version that it says itself)."""
+    (folder / name).mkdir(parents=True)
+    (folder / name / "__init__.py").write_text("from .version import version as __version__\n")
+    (folder / name / "version.py").write_text(f"version: str = '{own}'\n")
+    (folder / f"{name}-{listed}.dist-info").mkdir()
+
+
+@pytest.mark.parametrize(
+    ("listed", "own", "wrong"), [("1.2", "1.2", False), ("1.2", "1.2+local", False), ("2.0", "1.2", True)]
+)
+def test_a_module_that_says_another_version_than_its_distribution_is_a_problem(
+    make_node: Callable[..., Node], tmp_path: Path, listed: str, own: str, wrong: bool
+) -> None:
+    with_package(tmp_path / "site", "twofold", listed, own)
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path}/site exec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    node = make_node()
+    node.link.send("hello", job_id="j", node_id=0, lease_s=30, root_dir=str(node.root), python=str(python))
+    found = probe(node, modules=["twofold"])
+    assert what(found) == (["python"] if wrong else [])
+    assert found["modules"]["twofold"] == own
+    assert (
+        not wrong or "twofold says that it is 1.2, its distribution that it is 2.0" in found["problems"][0][1]
+    )

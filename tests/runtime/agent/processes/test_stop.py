@@ -238,3 +238,20 @@ def test_a_guard_that_was_started_with_children_ignored_cleans_all_the_same(
     os.kill(agent, signal.SIGKILL)
     assert "ended by signal 9" in node.expect_lost()
     assert marked(node.job_id) == []
+
+
+def test_a_watcher_that_somebody_stopped_goes_on_and_ends_with_the_job(node: Node) -> None:
+    guard, _ = node.pids()
+    watcher = parent_of(guard)
+    os.kill(watcher, signal.SIGSTOP)
+    eventually(lambda: state(watcher) == "T", "the watcher is stopped")
+    eventually(lambda: state(watcher) != "T", "its guard continued it")
+    os.kill(watcher, signal.SIGSTOP)
+    eventually(lambda: state(watcher) == "T", "the watcher is stopped once more")
+    node.link.send("bye")
+    node.expect_lost()
+    eventually(lambda: not lives(watcher), "the watcher is gone")
+
+
+def state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
