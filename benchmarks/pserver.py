@@ -18,8 +18,8 @@ from benchmarks import machine
 from benchmarks.arguments import add_peers_python, parser
 from benchmarks.report import Report, tell
 from benchmarks.serving import limits, peers
-from benchmarks.serving.measuring import Plan, goodput, latency, mixed_sizes
-from benchmarks.serving.sides import KEY, Processes, ours, peer, raw
+from benchmarks.serving.measuring import Plan, goodput, latency, mixed_sizes, pace
+from benchmarks.serving.sides import KEY, Processes, ours, peer, raw, trained
 
 PACKAGES = ("numpy", "pyzmq", "numba", *peers.PACKAGES)
 SIZES = {"4KB": 4 << 10, "1MB": 1 << 20, "40MB": 40_000_000, "400MB": 400_000_000}
@@ -91,6 +91,21 @@ def _curve(plan: Plan) -> None:
     plan.report.compare("curve_ports2_vs_ports1", "curve_40MB_ports2", "curve_40MB_ports1")
 
 
+def _trained(face: str) -> Callable[[Plan], None]:
+    def measure(plan: Plan) -> None:
+        width = 2048 if plan.scale == 1.0 else 256
+        for count in TRAINERS:
+            at = f"{face}_w{count}"
+            sides = {
+                at: partial(trained, face, count, width=width, batch=32),
+                f"{face}_sent_w{count}": partial(trained, face, count, width=width, batch=32, apart=True),
+            }
+            _contest(plan, sides, pace, 4 * 2 * width * width)
+            plan.report.compare(f"{at}_vs_sent", at, f"{face}_sent_w{count}")
+
+    return measure
+
+
 def _peers(plan: Plan, python: str) -> None:
     size = plan.size(SIZES["40MB"])
     for count in TRAINERS:
@@ -130,6 +145,7 @@ MEASUREMENTS: Mapping[str, Callable[[Plan], None]] = {
     **{name: _size(name) for name in SIZES},
     "mixed": _mixed,
     "curve": _curve,
+    **{face: _trained(face) for face in ("v2",)},
 }
 NAMES = (*MEASUREMENTS, "peers")
 

@@ -66,6 +66,16 @@ def latency(plan: Plan, sides: Mapping[str, Side], size: int) -> None:
     _in_turns(plan, sides, median, "us")
 
 
+def pace(plan: Plan, sides: Mapping[str, Side], size: int) -> None:
+    """Steps a second of a whole job."""
+
+    def rate(side: Side) -> float:
+        count = plan.steps(size)
+        return count / _span_s(side.steps(count))
+
+    _in_turns(plan, sides, rate, "steps/s")
+
+
 def mixed_sizes(total: int, count: int = 100) -> list[int]:
     """Bytes of `count` parameters, of a few hundred bytes to some MB, that sum up to about `total`."""
     weights = np.exp(np.random.default_rng(SEED).normal(0.0, 2.0, count))

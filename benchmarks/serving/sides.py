@@ -15,6 +15,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
 
+from paddle.pserver.transports.local_wire import local_name
+
 ROOT = Path(__file__).resolve().parents[2]
 KEY = "6b" * 32
 _START_S = 60.0
@@ -127,6 +129,36 @@ def ours(
         ports: of the server.
         more: for `ours_trainer`.
     """
+    given = {"key": key, "sizes": list(sizes), **more}
+    return _served("ours_trainer", trainers, given, key=key, ports=ports)
+
+
+def trained(face: str, trainers: int, *, apart: bool = False, **more: object) -> Processes:
+    """A server and trainers that train a net as scripts do.
+
+    Args:
+        face: "v2".
+        apart: the server's memory is not to be had, as from another node: somebody else has the name for it.
+        more: for `v2_trainer`.
+    """
+    if not apart:
+        return _served(f"{face}_trainer", trainers, more)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as taken:
+        taken.bind(local_name(f"127.0.0.1:{port}", None))
+        return _served(f"{face}_trainer", trainers, more, port=port)
+
+
+def _served(
+    module: str,
+    trainers: int,
+    more: Mapping[str, object],
+    *,
+    key: str | None = None,
+    port: int = 0,
+    ports: int = 1,
+) -> Processes:
     side = Processes()
     reading, writing = side.reports_to()
     env = {
@@ -134,7 +166,7 @@ def ours(
         "PADDLE_REPORT_FD": str(writing),
         **({"PADDLE_JOB_KEY": key} if key else {}),
     }
-    flags = ["--port=0", f"--ports_num={ports}", f"--num_gradient_servers={trainers}"]
+    flags = [f"--port={port}", f"--ports_num={ports}", f"--num_gradient_servers={trainers}"]
     server = side.child(
         ["-P", "-c", _WITH_ENVIRONMENT, json.dumps(env), *flags],
         pass_fds=[writing],
@@ -144,9 +176,8 @@ def ours(
         raise RuntimeError(f"paddle pserver did not start: code {server.poll()}")
     endpoints = json.loads(os.read(reading, 65536))["endpoints"]
     for trainer in range(trainers):
-        given = {"endpoints": endpoints, "trainer": trainer, "trainers": trainers, "key": key}
-        given |= {"sizes": list(sizes), **more}
-        side.trainer(["-m", "benchmarks.serving.ours_trainer", json.dumps(given)])
+        given = {"endpoints": endpoints, "trainer": trainer, "trainers": trainers, **more}
+        side.trainer(["-P", "-m", f"benchmarks.serving.{module}", json.dumps(given)])
     side.wait_ready()
     return side
 

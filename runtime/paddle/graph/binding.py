@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -33,6 +33,7 @@ ALL: Collection[str] = ("*",)
 Registers: TypeAlias = list[Any]
 Call: TypeAlias = Callable[[Registers], None]
 Index: TypeAlias = int | tuple[int, ...]
+Rooms: TypeAlias = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,7 @@ class Binder:
     seed: int
     xp: Any
     remote: Any = None
+    rooms: Rooms = field(default_factory=dict)
 
     def call(
         self, op: Operator, dead: tuple[int, ...], look_out: Exposed, spent: frozenset[str] = NO_SLOTS
@@ -107,6 +109,8 @@ class Binder:
             keywords["xp"] = self.xp
         if "remote" in definition.keywords:
             keywords["remote"] = self.remote
+        if "room" in definition.keywords:
+            keywords["room"] = _room_of(op, self.rooms)
         if "names" in definition.keywords:
             keywords["names"] = {**op.inputs, **op.outputs}
         kernel = partial(definition.kernel, **keywords) if keywords else definition.kernel
@@ -135,6 +139,10 @@ def compile_body(block: Block, seed: int, xp: Any) -> CompiledBody:
     smooth = frozenset(name for name in numbers if allowed(block.reach(name), set()))
     derivation = Derivation(smooth, partial(_by_name, seed=seed, xp=xp))
     return CompiledBody(calls, numbers, tuple(reads), tuple(written), tuple(block.ops), derivation)
+
+
+def _room_of(op: Operator, rooms: Rooms) -> Callable[[str], Any]:
+    return lambda slot: rooms.get(op.outputs[slot][0])
 
 
 def _by_name(op: Operator, seed: int, xp: Any) -> Callable[[Mapping[str, Any], int], dict[str, Any]]:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from paddle.backend import Array, Device, array_module, from_host
-from paddle.graph.binding import STEP, Registers
+from paddle.graph.binding import STEP, Registers, Rooms
 from paddle.graph.errors import ExecutionError, FeedError, NotInitialisedError
 from paddle.graph.failure import failed
 from paddle.graph.in_place import copied, owner
@@ -33,15 +33,17 @@ class BoundPlan:
         feeds: tuple[str, ...],
         fetches: tuple[str, ...],
         device: Device,
+        rooms: Rooms,
     ) -> None:
         for name in feeds:
             if name not in specs:
                 raise FeedError(f"{name!r} was fed, and the program has no variable of that name")
         self._plan = plan
         self._device = device
+        self._rooms = rooms
         self._specs = specs
         self._feeds = [(plan.numbers[name], name, specs[name]) for name in feeds]
-        self._fetches = [plan.numbers[name] for name in fetches]
+        self._fetches = [(plan.numbers[name], name) for name in fetches]
         self._blank: Registers = [None] * plan.registers
         self._scope: Scope | None = None
         self._layout = -1
@@ -113,13 +115,16 @@ class BoundPlan:
         return from_host(value, self._device)
 
     def _fetched(self, registers: Registers) -> list[Any]:
-        """Return the fetched values, copying those that share memory with anything else."""
+        """Return the fetched values, copying those that share memory with anything else but their own room."""
         taken = {id(owner(registers[number])) for number, _, _ in self._feeds}
         taken.update([id(owner(registers[number])) for number, _, _ in self._loads])
         taken.update([id(owner(registers[number])) for number, _, _ in self._stores])
         results = []
-        for number in self._fetches:
+        for number, name in self._fetches:
             value = registers[number]
+            if value is not None and value is self._rooms.get(name):
+                results.append(value)
+                continue
             held = id(owner(value))
             if held in taken:
                 value = copied(value)

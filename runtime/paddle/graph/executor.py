@@ -16,6 +16,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from paddle.backend import Device
+from paddle.graph.binding import Rooms
 from paddle.graph.block import Name
 from paddle.graph.bound_plan import BoundPlan
 from paddle.graph.lod import LoDArray
@@ -28,15 +29,19 @@ from paddle.ops.base.remote import Remote
 class Executor:
     """Runs programs on one device."""
 
-    def __init__(self, device: Device | str = "cpu", remote: Remote | None = None) -> None:
+    def __init__(
+        self, device: Device | str = "cpu", remote: Remote | None = None, rooms: Rooms | None = None
+    ) -> None:
         """Prepare.
 
         Args:
             device: where to run.
             remote: connects operators that talk to other processes; None: they fail.
+            rooms: variable name -> array of its shape and dtype that an operator may put its value in, instead of in a
+                new one; looked at in each run. What is fetched of such a variable is then that array.
         """
         self.device = Device(device) if isinstance(device, str) else device
-        self._remote = remote
+        self._remote, self._rooms = remote, {} if rooms is None else rooms
         self._fresh_seed = secrets.randbits(63)
         self._caches: WeakKeyDictionary[Program, _Cache] = WeakKeyDictionary()
 
@@ -107,11 +112,19 @@ class Executor:
     ) -> BoundPlan:
         seed = program.random_seed or self._fresh_seed
         plan = compile_plan(
-            program, feeds, fetches, seed, self.device.module(), with_lod, block_idx, self._remote
+            program,
+            feeds,
+            fetches,
+            seed,
+            self.device.module(),
+            with_lod,
+            block_idx,
+            self._remote,
+            self._rooms,
         )
         # Specs and not variables: those know their program, and the cache must not keep it alive.
         specs = {name: variable.spec for name, variable in program.block(block_idx).visible_vars().items()}
-        return BoundPlan(plan, specs, feeds, fetches, self.device)
+        return BoundPlan(plan, specs, feeds, fetches, self.device, self._rooms)
 
 
 class _Cache:

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from paddle.graph.binding import Binder, Call
+from paddle.graph.binding import Binder, Call, Rooms
 from paddle.graph.block import Block
 from paddle.graph.errors import FeedError
 from paddle.graph.fuse import fused
@@ -55,6 +55,7 @@ def compile_plan(
     with_lod: Sequence[str] = (),
     block_idx: int = 0,
     remote: Any = None,
+    rooms: Rooms | None = None,
 ) -> Plan:
     """Compile one block.
 
@@ -67,6 +68,7 @@ def compile_plan(
         with_lod: those of the feeds that come with LoD.
         block_idx: which block.
         remote: for operators that talk to other processes.
+        rooms: variable name -> array that an operator may put its value in; looked at in each run.
 
     Raises:
         FeedError: an operator or a fetch reads a variable that is neither fed, persistable nor computed
@@ -92,7 +94,7 @@ def compile_plan(
     levels = {name: block.reach(name).lod_level for name in persistable}
     sequential = carriers((op for _, op in live), with_lod, levels)
     lost = _lost(live)
-    make = Binder(program, numbers, read, sequential, frozenset(feeds), seed, xp, remote)
+    make = Binder(program, numbers, read, sequential, frozenset(feeds), seed, xp, remote, rooms or {})
     plain_ops = [op for _, op in live]
     look_out, spent = exposed(plain_ops, kept), spent_inputs(plain_ops, kept)
     calls = []

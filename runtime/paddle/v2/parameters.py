@@ -97,10 +97,12 @@ class Parameters:
         return self.config(key).shape
 
     def get_grad(self, key: str) -> Value:
-        """The gradient of the last batch; zeros for a static parameter or before training."""
+        """A copy of the gradient of the last batch; zeros for a static parameter or before training."""
         config = self.config(key)
         found = None if self._holder is None else self._holder.gradient(key)
-        return np.zeros(config.shape, np.float32) if found is None else found.reshape(config.shape)
+        if found is None:
+            return np.zeros(config.shape, np.float32)
+        return np.array(found, np.float32).reshape(config.shape)
 
     def config(self, key: str) -> ParameterConfig:
         """The configuration of a parameter."""

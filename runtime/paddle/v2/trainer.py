@@ -259,7 +259,7 @@ class SGD:
         if average is not None:
             parameters = self._topology.network.parameters
             trained = [name for name, config in parameters.items() if not config.is_static]
-            self._averager = Averager(average, trained, self._machine.flat)
+            self._averager = Averager(average, trained, self._machine.flat, self._machine.show)
         return updater
 
     def _prepare(self, feed: Feed) -> None:

@@ -10,6 +10,7 @@ Besides attributes a kernel may name these keywords: `rng`, a generator for this
 array library, for kernels that have no input to tell it; `needs`, the frozenset of output slots that anybody
 reads: it may return None for the others; `names`, a mapping from each slot to the variable names in it; `spent`,
 the frozenset of input slots whose arrays nobody reads afterwards, so that the kernel may put its result there;
+`room`, a function of an output slot that gives an array to put the result in and return, or None;
 `body`, the block that the attribute `sub_block` names, as an `ops.base.body.Body`; and `remote`, what connects the
 executor with other processes, as an `ops.base.remote.Remote`, or None.
 
@@ -38,7 +39,7 @@ GRAD = "@GRAD"
 COMMON_ATTRS: Mapping[str, object] = MappingProxyType({"op_role": 0, "op_role_var": (), "op_namescope": "/"})
 
 NO_SLOTS: frozenset[str] = frozenset()
-_SPECIAL = frozenset({"rng", "xp", "needs", "names", "spent", "body", "remote"})
+_SPECIAL = frozenset({"rng", "xp", "needs", "names", "spent", "room", "body", "remote"})
 
 
 class Spec(NamedTuple):

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
 
 import numpy as np
@@ -39,13 +40,25 @@ def mul(x: Array, y: Array, *, x_num_col_dims: int, y_num_col_dims: int) -> Arra
 
 @gradient("mul", "X Y Out@GRAD -> X@GRAD Y@GRAD", fresh=True)
 def mul_grad(
-    x: Array, y: Array, dout: Array, *, x_num_col_dims: int, y_num_col_dims: int, needs: frozenset[str]
+    x: Array,
+    y: Array,
+    dout: Array,
+    *,
+    x_num_col_dims: int,
+    y_num_col_dims: int,
+    needs: frozenset[str],
+    room: Callable[[str], Array | None],
 ) -> tuple[Array | None, Array | None]:
     """dX = dOut Yᵀ, dY = Xᵀ dOut."""
     x2, y2 = _matrix(x, x_num_col_dims), _matrix(y, y_num_col_dims)
     dout2 = dout.reshape(x2.shape[0], y2.shape[1])
     dx = _times_transposed(dout2, y2).reshape(x.shape) if "X@GRAD" in needs else None
-    dy = (x2.T @ dout2).reshape(y.shape) if "Y@GRAD" in needs else None
+    if "Y@GRAD" not in needs:
+        return dx, None
+    dy = room("Y@GRAD")
+    if dy is None:
+        return dx, (x2.T @ dout2).reshape(y.shape)
+    np.matmul(x2.T, dout2, out=dy.reshape(y2.shape))
     return dx, dy
 
 

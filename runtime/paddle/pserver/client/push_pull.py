@@ -67,6 +67,13 @@ class PushPull:
                 values = reply_array(reply, self._network.endpoints[i], "", shape)
                 self._layout.scatter(i, values, views)
 
+    def look(self) -> None:
+        """Let `WithinNode.value` have what servers of this node hold now."""
+        near = [i for i in range(len(self._network.endpoints)) if self._shares_memory(i)]
+        for i, reply in self._exchange.run({i: Message(Verb.PULL, extra=IN_PLACE) for i in near}).items():
+            if self._shares_memory(i):
+                self._node.take(i, reply)
+
     def _carry(
         self, transfers: Mapping[int, Transfer], inspection: Inspection, views: Mapping[str, Array]
     ) -> dict[int, Message]:

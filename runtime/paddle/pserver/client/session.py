@@ -245,11 +245,19 @@ class TrainerSession:
         array = self._node.gradient(name)
         return np.zeros(self._layout.parameter(name).size, np.float32) if array is None else array
 
-    def value_array(self, name: str) -> Array | None:
-        """Return what the last `push_pull` brought for a dense parameter (size,), read-only, not copied.
+    def look(self) -> None:
+        """Let `value_array` have what servers of this node hold now, without a step.
 
-        It is good until the next `push_pull`. None if the parameter does not lie as a whole on a server of this
-        node: then name it in `out`.
+        Raises:
+            PserverError, PserverLost: see the class.
+        """
+        self._step.look()
+
+    def value_array(self, name: str) -> Array | None:
+        """Return what the last `push_pull` or `look` brought for a dense parameter (size,), read-only, not copied.
+
+        It is good until the next `push_pull`, `finish_pass` or `close`. None if the parameter does not lie as a whole
+        on a server of this node: then name it in `out`.
         """
         return self._node.value(name)
 

@@ -91,7 +91,7 @@ class WithinNode:
         return slab
 
     def take(self, index: int, reply: Message) -> Array:
-        """Return the slab of values that the reply to a push in place speaks of."""
+        """Return the slab of values that the reply to a push or a look in place speaks of."""
         self._latest[index] = self._shared[index].values(reply)
         return self._latest[index]
 

@@ -19,7 +19,9 @@ def values_of(store: Store) -> Message:
 
 
 def part_of_values(store: Store, message: Message) -> Message:
-    """Return the answer to PULL: `extra` elements from `value` on, or all."""
+    """Return the answer to PULL: `extra` elements from `value` on, or all, or which shared slab has them."""
+    if message.extra == IN_PLACE:
+        return Message(Verb.OK, value=store.version, extra=IN_PLACE + store.slab_number)
     if not message.extra:
         return values_of(store)
     part = store.dense_part(message.value, message.extra)

@@ -57,7 +57,7 @@ class LocalLink:
             raise
 
     def send(self, message: Message) -> bool:
-        """Send a push of `gradient`; return False if the server is gone or does not take it."""
+        """Send what `carries` says; return False if the server is gone or does not take it."""
         try:
             return bool(self.sock.send(pack(in_place(message, ()))))
         except OSError:
@@ -78,7 +78,7 @@ class LocalLink:
         return decode(unpack(packet))
 
     def values(self, reply: Message) -> Floats:
-        """Return the slab that the answer to a push in place speaks of; it changes with the next push but one.
+        """Return the slab that an answer in place speaks of; it changes with the next push but one.
 
         Raises:
             WireError: there is no such slab.
@@ -89,7 +89,9 @@ class LocalLink:
         return self._values[which]
 
     def carries(self, message: Message) -> bool:
-        """Return whether a message is nothing but a push of `gradient`."""
+        """Return whether a message is nothing but a push of `gradient`, or asks where values lie."""
+        if message.verb is Verb.PULL:
+            return message.extra == IN_PLACE
         sections: tuple[Section, ...] = message.sections
         return message.verb is Verb.PUSH_PULL and len(sections) == 1 and sections[0].array is self.gradient
 

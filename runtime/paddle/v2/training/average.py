@@ -16,12 +16,18 @@ Value = NDArray[np.float32]
 
 
 class Averager:
-    """Means of parameters; ``value_of`` gives the array that training updates in place, by name."""
+    """Means of parameters; ``value_of`` gives the array that has a value, by name, and ``show`` puts another there."""
 
-    def __init__(self, rule: ModelAverage, names: Sequence[str], value_of: Callable[[str], Value]) -> None:
+    def __init__(
+        self,
+        rule: ModelAverage,
+        names: Sequence[str],
+        value_of: Callable[[str], Value],
+        show: Callable[[str, Value], None],
+    ) -> None:
         self._average = model_average.ModelAverage(rule.average_window, rule.max_average_window)
         self._names = tuple(names)
-        self._value_of = value_of
+        self._value_of, self._show = value_of, show
 
     def add(self) -> None:
         """Take in the values after an update."""
@@ -37,11 +43,13 @@ class Averager:
         if not self._average.count:
             yield
             return
-        kept = {name: self._value_of(name).copy() for name in self._names}
-        for name in self._names:
-            self._average.mean(name, self._value_of(name))
+        kept = {name: self._value_of(name) for name in self._names}
         try:
+            for name, value in kept.items():
+                mean = np.empty_like(value)
+                self._average.mean(name, mean)
+                self._show(name, mean)
             yield
         finally:
-            for name in self._names:
-                self._value_of(name)[...] = kept[name]
+            for name, value in kept.items():
+                self._show(name, value)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs a network: forward and backward over a batch, forward alone for tests, and single layers on demand.
 
-The scope's arrays are the parameters: updates change them in place, and ``Parameters`` reads and writes them here.
+The scope's arrays are the parameters: updates change them in place or put others there, and ``Parameters`` reads and
+writes them here.
 The loss is the sum of all costs over the batch, each times its ``coeff``; the cost that users see has no coeff.
 """
 
@@ -89,7 +90,8 @@ class GradientMachine:
         self.scope = Scope()
         self._costs = list(costs)
         self._seed = seed
-        self._executor = Executor(device)
+        self._rooms: dict[str, Value] = {}
+        self._executor = Executor(device, rooms=self._rooms)
         self._runnables: dict[tuple[bool, bool], _Runnable] = {}
         self._gradients: list[tuple[str, str]] = []
         self._held_elsewhere = held_elsewhere
@@ -137,8 +139,9 @@ class GradientMachine:
     def outputs(
         self, feed: Feed, layers: Sequence[str], fields: Sequence[str]
     ) -> dict[str, dict[str, NDArray[Any]]]:
-        """Layer name -> field (value, id, prob) -> array, in test mode."""
+        """Layer name -> field (value, id, prob) -> array, in test mode, with a trainer's newest values."""
         emitter = self._runnable(is_test=True).emitter
+        self._follow()
         wanted = [(name, field, _field(emitter, name, field)) for name in layers for field in fields]
         variables = [variable for _, _, variable in wanted if variable is not None]
         fetched = iter(self._executor.run(emitter.program, feed, variables, self.scope, 0))
@@ -180,6 +183,20 @@ class GradientMachine:
         """The value in the scope as one dimension, for updates in place."""
         value: Value = self.scope.get(name)
         return value.reshape(-1)
+
+    def show(self, name: str, value: Value) -> None:
+        """Let an array of the right size be the value from now on; it may be read-only, and is not copied."""
+        self.scope.set(name, value.reshape(self.scope.get(name).shape))
+
+    def put_gradient(self, name: str, room: Value) -> None:
+        """Let gradients of a parameter be computed where its caller wants them, as far as operators can do that.
+
+        Args:
+            room: float32 (size,); holds the last gradient until the next ``train``, or what was there before.
+        """
+        for parameter, gradient in self._gradients:
+            if parameter == name:
+                self._rooms[gradient] = room.reshape(self.scope.get(name).shape)
 
     def newest(self, name: str) -> Value:
         """The current value on the host."""
@@ -233,6 +250,15 @@ class GradientMachine:
                 value = self.parameters.current(parameter.name).reshape(parameter.shape)
                 self.scope.set(parameter.name, value)
                 self._prune(parameter.name)
+
+    def _follow(self) -> None:
+        """Take the arrays that a trainer has its values in now: those that servers of its node share change places."""
+        for name, config in self.network.parameters.items():
+            if config.sparse_update or not self.scope.has(name):
+                continue
+            mine, newest = self.scope.get(name), self.parameters.current(name)
+            if isinstance(mine, np.ndarray) and not np.may_share_memory(mine, newest):
+                self.show(name, newest)
 
     def _gradient(self, name: str, value: Any) -> Gradient:
         if isinstance(value, SelectedRows):

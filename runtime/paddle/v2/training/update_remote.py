@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sends gradients to parameter servers and takes new weights back.
 
-Dense parameters are kept here and overwritten after every batch. Of a sparse parameter only the rows that a batch
-reads are here; they come before the forward and their gradients leave after the backward. Static parameters never
-travel. Optimizer state lives on the servers, so it also outlives one call of ``train``.
+Dense parameters are kept here and overwritten after every batch. Where a server of this node has all of one, nothing of
+it is copied: its gradients are computed into memory that the server reads, and the weights are the server's own, seen
+read-only. Another batch of anybody may change those, so they are copied home before this trainer waits for the others
+at the end of a pass, leaves, or gives up. Of a sparse parameter only the rows that a batch reads are here; they come
+before the forward and their gradients leave after the backward. Static parameters never travel. Optimizer state lives
+on the servers, so it also outlives one call of ``train``.
 """
 
 from __future__ import annotations
@@ -11,14 +14,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 
 from paddle.optim.spec import OptimizerSpec
 from paddle.pserver.client.session import TrainerSession
 from paddle.v2.errors import UsageError
 from paddle.v2.settings import Settings
 from paddle.v2.training.feeder import Feed, ids_in
-from paddle.v2.training.gradient_machine import Gradient, GradientMachine
+from paddle.v2.training.gradient_machine import Gradient, GradientMachine, Value
 from paddle.v2.training.updater import parameter_spec
 
 
@@ -39,7 +41,8 @@ class RemoteUpdater:
         _check(list(self._sparse), [config.name for config in dense], settings)
         self._ids = {name: machine.lookups(name) for name in self._sparse}
         self._on_gpu = settings.use_gpu
-        self._dense = {config.name: self._buffer(config.name) for config in dense}
+        self._home = {config.name: self._buffer(config.name) for config in dense}
+        self._near: set[str] = set()
         key = settings.environment.job_key
         self._client = TrainerSession.connect(
             settings.endpoints,
@@ -64,8 +67,10 @@ class RemoteUpdater:
                 shared = settings.num_trainers if optimizer.is_async else 1
                 self._batches_over = resumed.in_pass // shared
                 self.first_step = (resumed.version - resumed.in_pass) // shared
-            self._client.pull(self._dense)
-            self._take()
+            if not self._on_gpu:
+                for name in self._home:
+                    machine.put_gradient(name, self._client.gradient_array(name))
+            self._fetch()
         except BaseException:
             self._client.close()
             raise
@@ -94,19 +99,24 @@ class RemoteUpdater:
         """Send the gradients of a batch, wait, and take the new dense weights."""
         if self._on_gpu:
             gradients = {name: self._machine.gradient(name) for name in gradients}  # type: ignore[misc]
-        self._client.push_pull(gradients, num_samples, self._dense)
-        self._take()
+        far = {name: home for name, home in self._home.items() if name not in self._near}
+        try:
+            self._client.push_pull(gradients, num_samples, far)
+        except BaseException:
+            self._go_home()
+            raise
+        self._take(far)
 
     def finish_pass(self) -> None:
         """Wait until every trainer has finished the pass, then take the dense weights."""
+        self._go_home()
         self._client.finish_pass()
-        self._client.pull(self._dense)
-        self._take()
+        self._fetch()
 
     def catch_up(self) -> None:
         """The servers do that at the end of a pass and before they hand out whole tables."""
 
-    def table(self, name: str) -> NDArray[np.float32]:
+    def table(self, name: str) -> Value:
         """All rows of a sparse parameter, fetched now."""
         table = np.empty(self._sparse[name].shape, np.float32)
         self._client.pull({name: table})
@@ -114,21 +124,52 @@ class RemoteUpdater:
 
     def close(self) -> None:
         """Leave the job; the others go on without this trainer."""
+        self._go_home()
         self._client.close()
 
-    def _buffer(self, name: str) -> NDArray[np.float32]:
+    def _buffer(self, name: str) -> Value:
         """Where the client writes: the weights themselves, or a host array beside those on a GPU."""
         return np.array(self._machine.newest(name)) if self._on_gpu else self._machine.flat(name)
 
-    def _take(self) -> None:
+    def _fetch(self) -> None:
+        """Take the dense weights as they are now."""
+        self._client.look()
+        self._near = {name for name in self._home if self._client.value_array(name) is not None}
+        far = {name: home for name, home in self._home.items() if name not in self._near}
+        if far:
+            self._client.pull(far)
+        self._take(far)
+
+    def _take(self, far: Mapping[str, Value]) -> None:
+        """Let weights be what came: `far` was filled, others are where a server of this node has them."""
+        lost: dict[str, Value] = {}
+        for name in sorted(self._near):
+            value = self._client.value_array(name)
+            if value is None:
+                lost[name] = self._home[name]
+            elif self._on_gpu:
+                self._machine.replace(name, value)
+            else:
+                self._machine.show(name, value)
+        if lost:  # the server was started again, and its memory with it
+            self._go_home()
+            self._client.pull(lost)
         if self._on_gpu:
-            for name, value in self._dense.items():
+            for name, value in {**far, **lost}.items():
                 self._machine.replace(name, value)
 
-    def _first_values(self, settings: Settings) -> dict[str, NDArray[np.float32]]:
+    def _go_home(self) -> None:
+        """Copy weights out of memory that a server may change from now on."""
+        if not self._on_gpu:
+            for name in self._near:
+                self._home[name][...] = self._machine.flat(name)
+                self._machine.show(name, self._home[name])
+        self._near = set()
+
+    def _first_values(self, settings: Settings) -> dict[str, Value]:
         if settings.trainer_id:
             return {}
-        return {**self._dense, **{name: self._machine.parameters.current(name) for name in self._sparse}}
+        return {**self._home, **{name: self._machine.parameters.current(name) for name in self._sparse}}
 
 
 def _check(sparse: list[str], dense: list[str], settings: Settings) -> None:
