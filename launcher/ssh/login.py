@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Byte streams to agents over SSH: one connection per node, through paramiko, on the way that fabric finds.
+"""Byte streams to agents over SSH: one of fabric's connections a node, over a transport of ours.
 
 Host keys are always verified, on jump hosts too. Nobody is ever asked for a password or a passphrase. Every
 step has a time limit. Import this module only where a node needs SSH.
@@ -97,7 +97,7 @@ class Logins:
     def _log_in(self, host: Host, hops: tuple[Hop, ...], python: str) -> SshStream:
         with contextlib.ExitStack() as opened:
             transport = self._open(host, hops, opened, is_jump=False)
-            opened.callback(_close, transport)
+            opened.callback(_close, hops[-1])
             return self._start(host, transport, python, opened.pop_all().close)
 
     def _open(
@@ -116,9 +116,9 @@ class Logins:
         attempt = Attempt(
             host.text,
             hop.text,
-            hop.user,
-            hop.host,
-            hop.port,
+            hop.connection.user,
+            hop.connection.host,
+            hop.connection.port,
             is_jump,
             hop.keys,
             self._options.connect_timeout_s,
@@ -139,44 +139,25 @@ class Logins:
 
     def _authenticated(self, hop: Hop, jump: QuietTransport | None) -> QuietTransport:
         timeout_s = self._options.connect_timeout_s
-        name = known_name(hop.host, hop.port)
-        transport = QuietTransport(
-            _socket(hop, jump, timeout_s), self._known.key_types(hop.known_hosts, name), timeout_s
-        )
+        connection = hop.connection
+        types = self._known.key_types(hop.known_hosts, known_name(connection.host, connection.port))
+        connection.client.set_missing_host_key_policy(_HostKeys(self._known, hop))
+        connection.gateway = None  # the way there is a socket of ours, over a jump host that others share
+        connection.connect_timeout = None  # the one that follows counts, in parts of a second too
+        connection.connect_kwargs = {
+            "sock": _socket(hop, jump, timeout_s),
+            "transport_factory": lambda sock, **_: QuietTransport(sock, types, timeout_s),
+            "auth_strategy": _UserKeys(self._keys, hop),
+            "timeout": timeout_s,
+        }
         try:
-            transport.start_client(timeout=timeout_s)
-            self._known.check(hop.known_hosts, name, transport.get_remote_server_key())
-            self._authenticate(transport, hop)
-            transport.be_quiet()
+            connection.open()
+            connection.transport.be_quiet()
         except BaseException:
-            _close(transport)
+            _close(hop)
             raise
+        transport: QuietTransport = connection.transport
         return transport
-
-    def _authenticate(self, transport: QuietTransport, hop: Hop) -> None:
-        refused = SSHException("No authentication methods available")
-        for key in self._all_keys(hop):
-            if isinstance(key, SSHException):
-                refused = key
-                continue
-            try:
-                if not transport.auth_publickey(hop.user, key):
-                    return
-                refused = SSHException("the key alone is not enough")
-            except SSHException as error:
-                refused = error
-            if not transport.is_active():  # too many keys for this server
-                break
-        raise refused
-
-    def _all_keys(self, hop: Hop) -> Iterator[paramiko.PKey | SSHException]:
-        yield from self._keys.keys(hop.keys)
-        if os.environ.get("SSH_AUTH_SOCK"):
-            agent = paramiko.Agent()
-            try:
-                yield from agent.get_keys()
-            finally:
-                agent.close()
 
     def _start(
         self, host: Host, transport: QuietTransport, python: str, let_go: Callable[[], None]
@@ -194,6 +175,52 @@ class Logins:
             raise
 
 
+class _HostKeys(paramiko.MissingHostKeyPolicy):  # type: ignore[misc]
+    """Judges the key that a hop presents; fabric's connection itself is given no keys, so all come here."""
+
+    def __init__(self, known: KnownHosts, hop: Hop) -> None:
+        self._known = known
+        self._hop = hop
+
+    def missing_host_key(self, client: object, hostname: str, key: paramiko.PKey) -> None:
+        """Raise HostKeyError where the key is not accepted."""
+        self._known.check(self._hop.known_hosts, hostname, key)
+
+
+class _UserKeys:
+    """Offers the user's keys, and those of the agent, until one is taken: the strategy of fabric's connection."""
+
+    def __init__(self, keys: KeyRing, hop: Hop) -> None:
+        self._keys = keys
+        self._hop = hop
+
+    def authenticate(self, transport: paramiko.Transport) -> None:
+        """Raise what the last key was refused with where none is taken."""
+        refused = SSHException("No authentication methods available")
+        for key in self._all_keys():
+            if isinstance(key, SSHException):
+                refused = key
+                continue
+            try:
+                if not transport.auth_publickey(self._hop.connection.user, key):
+                    return
+                refused = SSHException("the key alone is not enough")
+            except SSHException as error:
+                refused = error
+            if not transport.is_active():  # too many keys for this server
+                break
+        raise refused
+
+    def _all_keys(self) -> Iterator[paramiko.PKey | SSHException]:
+        yield from self._keys.keys(self._hop.keys)
+        if os.environ.get("SSH_AUTH_SOCK"):
+            agent = paramiko.Agent()
+            try:
+                yield from agent.get_keys()
+            finally:
+                agent.close()
+
+
 class _BusyError(Exception):
     """A server turned a login away that it may admit a moment later."""
 
@@ -206,15 +233,16 @@ def _socket(hop: Hop, jump: QuietTransport | None, timeout_s: float) -> Any:
     """What the SSH connection runs over: TCP, a channel of the jump host before it, or a ProxyCommand."""
     if hop.proxy_command:
         return ProxySocket(hop.proxy_command)
+    place = (hop.connection.host, hop.connection.port)
     if jump is not None:
-        return jump.open_channel("direct-tcpip", (hop.host, hop.port), ("", 0), timeout=timeout_s)
-    return open_tcp(hop.host, hop.port, timeout_s)
+        return jump.open_channel("direct-tcpip", place, ("", 0), timeout=timeout_s)
+    return open_tcp(*place, timeout_s)
 
 
-def _close(transport: QuietTransport) -> None:
-    # a connection that runs through one that broke has nobody to say goodbye to
+def _close(hop: Hop) -> None:
+    # the client's, for fabric's own does nothing with a connection that broke; nobody is there then to say goodbye to
     with contextlib.suppress(*BROKEN):
-        transport.close()
+        hop.connection.client.close()
 
 
 class KeyRing:

@@ -34,14 +34,13 @@ class Hop:
     """One login on the way to a node.
 
     Attributes:
+        connection: fabric's, which is to be opened; it is like another one to the same user, host and port.
         keys: private key files to offer, in this order.
         known_hosts: files with host keys; new ones go into the first.
         proxy_command: what the connection runs over, or empty.
     """
 
-    user: str
-    host: str
-    port: int
+    connection: fabric.Connection
     keys: tuple[Path, ...]
     known_hosts: tuple[Path, ...]
     proxy_command: str
@@ -49,7 +48,7 @@ class Hop:
     @property
     def text(self) -> str:
         """As messages name it."""
-        return f"{self.user}@{self.host}:{self.port}"
+        return f"{self.connection.user}@{self.connection.host}:{self.connection.port}"
 
 
 class Routes:
@@ -116,9 +115,7 @@ class Routes:
         named = f"{config.get('userknownhostsfile', '')} {config.get('globalknownhostsfile', '')}"
         own = (Path(name).expanduser() for name in named.split())
         return Hop(
-            user=connection.user,
-            host=connection.host,
-            port=connection.port,
+            connection,
             keys=self._keys(config),
             known_hosts=(self._known_hosts, *own, SYSTEM_KNOWN_HOSTS),
             proxy_command=connection.gateway if isinstance(connection.gateway, str) else "",
