@@ -159,6 +159,8 @@ UNUSED: Mapping[str, str] = {
     "agent.bootstrap.create_module": "the interpreter asks for it when it imports",
     "agent.bootstrap.find_spec": "the interpreter asks for it when it imports",
     "agent.bootstrap.get_source": "the interpreter asks for it when it shows a traceback",
+    "launcher.ssh.login.authenticate": "paramiko calls it, as fabric's connection says",
+    "launcher.ssh.login.missing_host_key": "paramiko calls it when a host has shown its key",
     "launcher.ssh.transport.start_handshake": "paramiko calls it: what it does there is left out",
 }
 """Function or class, dotted -> who uses it although no module of its package names it."""

@@ -21,8 +21,8 @@ import launcher.job.job  # noqa: E402
 import launcher.ssh.login  # noqa: E402, F401
 from launcher.config import arguments, settings  # noqa: E402
 from launcher.connection.link import Link, MessageEvent  # noqa: E402
+from launcher.nodes.connector import Connected, Connector  # noqa: E402
 from launcher.plan import plan  # noqa: E402
-from launcher.ssh.connector import Connected, Connector  # noqa: E402
 
 IMPORTED = time.monotonic()
 LIMIT_S = 120.0
@@ -34,10 +34,10 @@ def main(conf: str, workspace: str) -> None:
     resolved = settings.resolve(given, {})
     planned = plan.build(resolved, "JOB20260101000000-bec0de")
     events: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    connector = Connector(planned, events)
+    connector = Connector(planned.settings.ssh, events)
     begun = time.monotonic()
     for node in planned.nodes:
-        connector.connect(node)
+        connector.connect(node.node_id, node.label, node.host, node.python)
     links: list[Link] = []
     greeted: set[int] = set()
     while len(greeted) < len(planned.nodes):

@@ -100,7 +100,7 @@ def _run(argv: Sequence[str]) -> ExitCode:
 
 
 def _run_job(resolved: settings.Settings) -> ExitCode:
-    from launcher.job import job  # brings fabric, which --help and --dry_run do without
+    from launcher.job import job  # half of all imports, which --help and --dry_run do without
 
     if resolved.detach:
         from launcher.cli import detach

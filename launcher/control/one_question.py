@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import queue
 import secrets
-import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,15 +17,13 @@ from typing import Any
 
 from launcher.config.hosts import parse_host
 from launcher.config.settings import SshSettings
-from launcher.connection import local
-from launcher.connection.link import Link, LinkLost, MessageEvent, Stream
-from launcher.connection.reactor import Reactor
+from launcher.connection.link import Link, LinkLost, MessageEvent
 from launcher.control.job_record import Login, NodeEntry
-from launcher.errors import ConnectError, LauncherError
+from launcher.errors import ConnectError
+from launcher.nodes.connector import MAX_AT_ONCE, Connected, ConnectFailed, Connector
 from launcher.system.descriptors import make_room
 from launcher.text.wrapping import visible
 
-AT_ONCE = 32
 MARGIN_S = 35.0  # for the start of an agent (30 s at most) and its answer, after the login
 LEASE_S = 30.0
 PING_S = 5.0
@@ -49,15 +46,6 @@ class NodeAnswer:
     hostname: str = ""
 
 
-@dataclass(frozen=True)
-class _Arrived:
-    """A login succeeded (stream) or failed (error)."""
-
-    index: int
-    stream: Stream | None
-    error: str
-
-
 def visit(
     nodes: Sequence[NodeEntry], login: Login, request: str, answer: str, patience_s: float, **fields: Any
 ) -> list[NodeAnswer]:
@@ -77,7 +65,7 @@ def visit(
 
 
 class _Round:
-    """One question to many nodes; everything but the logins happens on the caller's thread."""
+    """One question to many nodes; all but the logins happens on the caller's thread."""
 
     def __init__(
         self,
@@ -88,20 +76,19 @@ class _Round:
         patience_s: float,
     ) -> None:
         self._nodes = nodes
-        self._login = login
         self._request = request
         self._answer = answer
         self._limit_s = login.connect_timeout_s + MARGIN_S + patience_s
         self._events: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._reactor = Reactor()
+        self._connector = Connector(_options(login), self._events)
         self._links: dict[int, Link] = {}
         self._answers: dict[int, NodeAnswer] = {}
         self._hostnames: dict[int, str] = {}
-        self._room = threading.Semaphore(AT_ONCE)
 
     def run(self) -> list[NodeAnswer]:
-        threading.Thread(target=self._log_in, name="visit", daemon=True).start()
-        deadline = time.monotonic() + self._limit_s * (1 + len(self._nodes) // AT_ONCE)
+        for index, node in enumerate(self._nodes):
+            self._connector.connect(index, node.name, parse_host(node.host), node.python)
+        deadline = time.monotonic() + self._limit_s * (1 + len(self._nodes) // MAX_AT_ONCE)
         pinged_at = time.monotonic()
         try:
             while len(self._answers) < len(self._nodes) and time.monotonic() < deadline:
@@ -112,46 +99,30 @@ class _Round:
                     for link in self._links.values():
                         link.send("ping", seq=1)
         finally:
+            self._connector.close()
             for link in self._links.values():
                 link.close()
-            self._reactor.join(ENDS_S)
+            self._connector.reactor.join(ENDS_S)
         late = f"it did not answer within {self._limit_s:.0f} s"
         return [
             self._answers.get(index, NodeAnswer(node, None, late)) for index, node in enumerate(self._nodes)
         ]
 
-    def _log_in(self) -> None:
-        for index in range(len(self._nodes)):
-            self._room.acquire()
-            threading.Thread(target=self._arrive, args=(index,), name="visit", daemon=True).start()
-
-    def _arrive(self, index: int) -> None:
-        stream, error = None, ""
-        try:
-            stream = _open(self._nodes[index], self._login)
-        except LauncherError as refused:
-            error = refused.reason if isinstance(refused, ConnectError) else str(refused)
-        except Exception as broken:  # noqa: BLE001 - a thread's end must be an event, whatever ended it
-            error = f"{type(broken).__name__}: {broken}"
-        finally:
-            self._room.release()
-        self._events.put(_Arrived(index, stream, error))
-
     def _handle(self, event: Any) -> None:
-        if isinstance(event, _Arrived):
+        if isinstance(event, Connected):
             self._greet(event)
+        elif isinstance(event, ConnectFailed):
+            error = event.error
+            self._note(event.node_id, None, error.reason if isinstance(error, ConnectError) else str(error))
         elif isinstance(event, LinkLost):
             self._note(event.node_id, None, f"the connection ended: {event.reason}")
         elif isinstance(event, MessageEvent):
             self._hear(event)
 
-    def _greet(self, event: _Arrived) -> None:
-        node = self._nodes[event.index]
-        if event.stream is None:
-            self._note(event.index, None, event.error)
-            return
-        link = self._links[event.index] = Link(
-            event.index, node.name, event.stream, self._events, self._reactor
+    def _greet(self, event: Connected) -> None:
+        node = self._nodes[event.node_id]
+        link = self._links[event.node_id] = Link(
+            event.node_id, node.name, event.stream, self._events, self._connector.reactor
         )
         link.send(
             "hello",
@@ -181,17 +152,11 @@ class _Round:
         self._answers.setdefault(index, NodeAnswer(self._nodes[index], fields, error, hostname))
 
 
-def _open(node: NodeEntry, login: Login) -> Stream:
-    host = parse_host(node.host)
-    if host.is_local:
-        return local.connect(node.name)
-    from launcher.ssh import login as ssh_login  # brings fabric, which embedded nodes do without
-
-    options = SshSettings(
+def _options(login: Login) -> SshSettings:
+    return SshSettings(
         config=Path(login.config),
         known_hosts=Path(login.known_hosts),
         identity_files=tuple(map(Path, login.identity_files)),
         jump=login.jump,
         connect_timeout_s=login.connect_timeout_s,
     )
-    return ssh_login.connect(host, options, node.python)

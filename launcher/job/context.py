@@ -10,12 +10,12 @@ from typing import Any
 from launcher.config.settings import Settings
 from launcher.files.collector_thread import CollectorThread
 from launcher.files.payload import Payload
+from launcher.nodes.connector import Connector
 from launcher.nodes.node_record import NodeRecord
 from launcher.nodes.phases import PhaseClock
 from launcher.nodes.roster import Roster
 from launcher.plan.plan import Plan
 from launcher.screen.console import Console
-from launcher.ssh.connector import Connector
 from launcher.system.signals import SignalEvent
 
 

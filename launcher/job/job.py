@@ -37,6 +37,7 @@ from launcher.job.recovery import JobFailed
 from launcher.job.shutdown import Shutdown, Undone
 from launcher.job.watch import Watch
 from launcher.nodes import preflight
+from launcher.nodes.connector import Connector, prepare
 from launcher.nodes.examination import Examination
 from launcher.nodes.failure import LEFT_OUT, Failure, FailureKind
 from launcher.nodes.loop import Loop
@@ -48,7 +49,6 @@ from launcher.plan import pserver_state
 from launcher.plan.plan import Plan
 from launcher.screen.console import Console
 from launcher.screen.job_log import JobLog
-from launcher.ssh.connector import Connector, prepare
 from launcher.system import failed_threads, signals
 from launcher.system.descriptors import make_room
 from launcher.system.workspace_lock import locked
@@ -114,7 +114,7 @@ class Job:
         self._job_log = JobLog(self._settings.limits.log_limit_mb << 20)
         console.watch(self._job_log.take)
         self._roster = Roster({node.node_id: NodeRecord(node) for node in plan.nodes}, self._collected)
-        self._connector = Connector(plan, events)
+        self._connector = Connector(plan.settings.ssh, events)
         self._context = JobContext(
             plan, payload, self._roster, self._connector, events, self._collector, console, clock
         )

@@ -15,6 +15,7 @@ from typing import Any
 from launcher.connection.link import Link
 from launcher.errors import LauncherError
 from launcher.files.payload import Delivery
+from launcher.nodes.connector import Connector
 from launcher.nodes.handshake import Introduction
 from launcher.plan.plan import Node
 
@@ -159,6 +160,11 @@ class NodeRecord:
         """Send a frame if there is a link; a lost one is noticed elsewhere."""
         if self.link is not None:
             self.link.send(kind, **fields)
+
+    def connect(self, connector: Connector) -> None:
+        """Begin to connect to it, perhaps once more."""
+        self.contact.begin()
+        connector.connect(self.node.node_id, self.name, self.node.host, self.node.python)
 
     def connected(self, link: Link) -> None:
         """There is a byte stream to an agent that is about to start."""

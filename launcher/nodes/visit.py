@@ -14,12 +14,12 @@ from launcher.connection.event_queue import EventQueue
 from launcher.connection.link import Link, LinkLost, MessageEvent
 from launcher.errors import ConnectError, ProtocolError
 from launcher.nodes import handshake
+from launcher.nodes.connector import Connected, ConnectFailed, Connector
 from launcher.nodes.examination import Examination, Examined
 from launcher.nodes.loop import Handlers, Loop
 from launcher.nodes.node_record import NodeRecord
 from launcher.nodes.roster import Roster
 from launcher.plan.plan import Plan
-from launcher.ssh.connector import Connected, ConnectFailed, Connector
 from launcher.system.descriptors import make_room
 from launcher.text.fields import line
 from launcher.text.wrapping import visible
@@ -58,14 +58,13 @@ class _Visit:
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._events = EventQueue()
-        self._connector = Connector(plan, self._events)
+        self._connector = Connector(plan.settings.ssh, self._events)
         self.roster = Roster({node.node_id: NodeRecord(node) for node in plan.nodes}, Path())
         self.loop = Loop(self._events, self.roster, plan.settings.limits.lease_s, self._handlers())
 
     def connect(self, record: NodeRecord) -> None:
         """Begin to connect to a node."""
-        record.contact.begin()
-        self._connector.connect(record.node)
+        record.connect(self._connector)
 
     def leave(self) -> None:
         """Let the agents go; those that do not say goodbye in time go by themselves when the connection ends."""

@@ -43,11 +43,6 @@ WINDOW = 1 << 20  # bytes of a node that may wait here unread; as much a round t
 REAP_S = 1.0  # for a ProxyCommand to end
 
 
-def connect(host: Host, options: SshSettings, python: str) -> SshStream:
-    """Log in to a single node; see `Logins.connect`."""
-    return Logins(options).connect(host, python)
-
-
 class Logins:
     """All logins of a job: what they have in common is read, decrypted and opened once; any thread may log in."""
 

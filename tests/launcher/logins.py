@@ -14,7 +14,7 @@ from launcher.config.hosts import parse_host
 from launcher.config.settings import SshSettings
 from launcher.connection.link import Link, MessageEvent
 from launcher.errors import ConnectError
-from launcher.ssh import login
+from launcher.ssh.login import Logins
 from launcher.ssh.stream import SshStream
 from tests.launcher.login_server import LoginServer
 
@@ -35,11 +35,8 @@ class Client:
 
     def connect(self, host: str, **options: Any) -> SshStream:
         given = {"connect_timeout_s": TIMEOUT_S, "identity_files": (), **options}
-        return login.connect(
-            parse_host(host),
-            SshSettings(config=self.config, known_hosts=self.known_hosts, **given),
-            sys.executable,
-        )
+        settings = SshSettings(config=self.config, known_hosts=self.known_hosts, **given)
+        return Logins(settings).connect(parse_host(host), sys.executable)
 
     def error(self, host: str, **options: Any) -> ConnectError:
         with pytest.raises(ConnectError) as caught:

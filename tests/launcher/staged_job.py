@@ -19,15 +19,15 @@ from launcher.job.handlers.dispatch import DispatchHandlers
 from launcher.job.handlers.nodes import NodeHandlers
 from launcher.job.handlers.processes import ProcessHandlers
 from launcher.job.handlers.table import handlers
+from launcher.nodes.connector import Connector
 from launcher.nodes.handshake import Introduction
 from launcher.nodes.loop import Loop
 from launcher.nodes.node_record import NodeRecord
 from launcher.nodes.phases import PhaseClock
 from launcher.nodes.roster import Roster
 from launcher.plan.answers import Answer
-from launcher.plan.plan import Node, build
+from launcher.plan.plan import build
 from launcher.screen.console import Console
-from launcher.ssh.connector import Connector
 
 JOB = "JOB20260102030405-a1b2c3"
 
@@ -64,8 +64,8 @@ class Engine:
         self.asked: list[int] = []
         self.reactor = Reactor()
 
-    def connect(self, node: Node) -> None:
-        self.asked.append(node.node_id)
+    def connect(self, node_id: int, *where: object) -> None:
+        self.asked.append(node_id)
 
 
 class StagedJob:

@@ -9,9 +9,9 @@ from launcher.errors import ConnectError, DispatchError, ProtocolError
 from launcher.job.context import JobContext
 from launcher.job.handlers.dispatch import DispatchHandlers
 from launcher.nodes import handshake
+from launcher.nodes.connector import Connected, ConnectFailed
 from launcher.nodes.loop import ALARM_S
 from launcher.nodes.node_record import NodeRecord
-from launcher.ssh.connector import Connected, ConnectFailed
 from launcher.text.wrapping import visible
 
 NEWS = frozenset(
@@ -34,8 +34,7 @@ class NodeHandlers:
 
     def connect(self, record: NodeRecord) -> None:
         """Begin to connect to a node."""
-        record.contact.begin()
-        self._context.connector.connect(record.node)
+        record.connect(self._context.connector)
         self._context.node_state(record, "connecting")
 
     def connected(self, event: Connected) -> None:

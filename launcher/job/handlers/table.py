@@ -17,8 +17,8 @@ from launcher.job.handlers.nodes import NodeHandlers
 from launcher.job.handlers.processes import ProcessHandlers
 from launcher.job.handlers.stalls import StallHandlers
 from launcher.job.handlers.stop import StopHandlers
+from launcher.nodes.connector import Connected, ConnectFailed
 from launcher.nodes.loop import Handlers
-from launcher.ssh.connector import Connected, ConnectFailed
 from launcher.system.failed_threads import ThreadFailed
 from launcher.system.signals import SignalEvent
 

@@ -114,6 +114,17 @@ def test_help_dry_run_and_usage_errors_touch_no_network_and_load_nothing_heavy(
     assert done.stderr.decode().splitlines()[-1] == "[]"
 
 
+def test_a_job_of_this_machine_alone_does_without_the_ssh_library(run: Run, package: Path) -> None:
+    place = package.parent
+    (place / "conf.py").write_text(f"HOSTS = ['local']\nROOT_DIR = {str(place / 'nodes')!r}\n")
+    environ = {**os.environ, "PADDLE_STATE_DIR": str(place / "state"), "XDG_RUNTIME_DIR": str(place)}
+    done = run("-p", "ws", "--conf=conf.py", "--mode=collective", code=WATCH, env=environ)
+    assert done.returncode == 0, done.stderr.decode()
+    touched = done.stderr.decode().splitlines()[-1]
+    assert "subprocess.Popen" in touched
+    assert not [name for name in ("fabric", "paramiko", "cryptography") if name in touched]
+
+
 def test_a_dry_run_shows_the_plan_and_writes_nothing(run: Run, package: Path) -> None:
     before = sorted(package.parent.rglob("*"))
     done = run("-p", "ws", "--conf=conf.py", "--dry_run", "--name=a b")

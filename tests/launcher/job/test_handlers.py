@@ -14,7 +14,7 @@ from launcher.connection.link import Link, LinkLost
 from launcher.connection.local import LocalStream
 from launcher.errors import ProtocolError
 from launcher.job.starter import Starter
-from launcher.ssh.connector import Connected
+from launcher.nodes.connector import Connected
 from tests.launcher.staged_job import Agent, StagedJob
 
 

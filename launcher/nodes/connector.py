@@ -12,14 +12,16 @@ import contextlib
 import queue
 import threading
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
+from launcher.config.hosts import Host
+from launcher.config.settings import SshSettings
 from launcher.connection import local
 from launcher.connection.bootstrap import packed_agent
 from launcher.connection.link import Stream
 from launcher.connection.reactor import Reactor
 from launcher.errors import ConnectError, LauncherError
-from launcher.plan.plan import Node, Plan
+from launcher.plan.plan import Plan
 from launcher.system.digests import MEMORIES
 
 MAX_AT_ONCE = 32
@@ -41,29 +43,45 @@ class ConnectFailed:
     error: LauncherError
 
 
+class _Goal(NamedTuple):
+    """Where an agent is to start."""
+
+    node_id: int
+    label: str
+    host: Host
+    python: str
+
+
 class Connector:
-    """Opens byte streams to the nodes of a plan.
+    """Opens byte streams to nodes.
 
     Args:
+        options: of logins.
         events: gets one event for every attempt.
 
     Attributes:
         reactor: the threads for links over these streams.
     """
 
-    def __init__(self, plan: Plan, events: queue.SimpleQueue[Any]) -> None:
+    def __init__(self, options: SshSettings, events: queue.SimpleQueue[Any]) -> None:
         self.reactor = Reactor()
-        self._plan = plan
+        self._options = options
         self._events = events
-        self._waiting: queue.SimpleQueue[Node] = queue.SimpleQueue()
+        self._waiting: queue.SimpleQueue[_Goal] = queue.SimpleQueue()
         self._room = threading.Semaphore(MAX_AT_ONCE)
         self._closed = False
         self._logins: Any = None
         self._making_logins = threading.Lock()
 
-    def connect(self, node: Node) -> None:
-        """Begin to connect; returns at once."""
-        self._waiting.put(node)
+    def connect(self, node_id: int, label: str, host: Host, python: str) -> None:
+        """Begin to connect; returns at once.
+
+        Args:
+            node_id: in the event that says what came of it.
+            label: how messages name the node.
+            python: the job's interpreter there.
+        """
+        self._waiting.put(_Goal(node_id, label, host, python))
         self._begin()
 
     def close(self) -> None:
@@ -84,7 +102,7 @@ class Connector:
         if not (self._closed or self._waiting.empty()):  # it came when there was no room yet
             self._begin()
 
-    def _attempt(self, node: Node) -> None:
+    def _attempt(self, node: _Goal) -> None:
         try:
             stream = self._open(node)
         except LauncherError as error:
@@ -100,7 +118,7 @@ class Connector:
             return
         self._events.put(Connected(node.node_id, stream))
 
-    def _open(self, node: Node) -> Stream:
+    def _open(self, node: _Goal) -> Stream:
         if node.host.is_local:
             return local.connect(node.label)
         with self._making_logins:
@@ -110,9 +128,9 @@ class Connector:
         return stream
 
     def _new_logins(self) -> Any:
-        from launcher.ssh import login  # brings the SSH library, which embedded nodes do not need
+        from launcher.ssh import login  # brings fabric and paramiko, which embedded nodes do not need
 
-        return login.Logins(self._plan.settings.ssh)
+        return login.Logins(self._options)
 
 
 def prepare(plan: Plan) -> None:
