@@ -93,6 +93,7 @@ class Limits:
         step_timeout_s: a trainer that told of steps and then of none for so long hangs; 0: never.
         restart_backoff_s: the wait before the first restart; each one after it doubles it.
         log_limit_mb: a log that grows beyond it is rotated.
+        collect_limit_gb: bytes of one node that are collected; collect_limit_files: files.
     """
 
     preflight_timeout_s: float
@@ -104,6 +105,8 @@ class Limits:
     step_timeout_s: float
     restart_backoff_s: float
     log_limit_mb: int
+    collect_limit_gb: int
+    collect_limit_files: int
 
 
 @dataclass(frozen=True, kw_only=True)

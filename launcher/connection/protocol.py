@@ -60,6 +60,8 @@ AGENT_KINDS = frozenset(
         "recovered",
         "stacks",
         "moved",
+        "link",
+        "removed",
         "jobs_found",
         "job_ended",
     )

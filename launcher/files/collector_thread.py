@@ -16,10 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from launcher.files.collect import Collector
+from launcher.files.collect import CollectLimits, Collector
+from launcher.text.fields import FieldError
 
 ACK_SIZE = 256 << 10  # bytes; far below what may travel unacknowledged
 CLOSE_S = 30.0
+WAITING_LIMIT = 8 << 20  # bytes of a node; several times what may travel unacknowledged
+_JOB_SIZE = 1 << 10  # beside the bytes of a chunk
 
 
 @dataclass(frozen=True)
@@ -42,12 +45,16 @@ class CollectorThread:
     Args:
         root: the directory that gets log/ and output/.
         events: the loop's queue; gets `Stored`.
+        limits: of each node.
     """
 
-    def __init__(self, root: Path, events: queue.SimpleQueue[Any]) -> None:
-        self._collector = Collector(root)
+    def __init__(
+        self, root: Path, events: queue.SimpleQueue[Any], limits: CollectLimits | None = None
+    ) -> None:
+        self._collector = Collector(root, limits)
         self._events = events
-        self._jobs: deque[Callable[[], None]] = deque()
+        self._jobs: deque[tuple[int, int, Callable[[], None]]] = deque()
+        self._waiting: dict[int, int] = {}
         self._wake = threading.Condition()
         self._closing = False
         self._unacked: dict[int, int] = {}
@@ -59,7 +66,7 @@ class CollectorThread:
         """Have a chunk written; see `Collector.store`.
 
         Raises:
-            ProtocolError: the path leads elsewhere, or the offset is none.
+            FieldError: the path leads elsewhere, the offset is none, or more comes than was asked for.
         """
         self._collector.check(node_id, path, offset)
         self._asked_at[node_id] = time.monotonic()
@@ -73,16 +80,40 @@ class CollectorThread:
             self._unacked[node_id] = 0
             self._events.put(Stored(node_id, size, problem))
 
-        self._post(write)
+        self._post(node_id, len(body), write)
+
+    def link(self, node_id: int, path: str, to: str) -> None:
+        """Make a link in output/; see `Collector.link`.
+
+        Raises:
+            FieldError: it leads elsewhere, or more comes than was asked for.
+        """
+        self._collector.check_link(node_id, path, to)
+
+        def make() -> None:
+            problem = self._collector.link(node_id, path, to)
+            if problem:
+                self._events.put(Stored(node_id, 0, problem))
+
+        self._post(node_id, 0, make)
+
+    def remove(self, node_id: int, path: str) -> None:
+        """A link is gone, or a file that was sent in part; see `Collector.remove`.
+
+        Raises:
+            FieldError: the path leads elsewhere, or more comes than was asked for.
+        """
+        self._collector.check(node_id, path)
+        self._post(node_id, 0, lambda: self._collector.remove(node_id, path))
 
     def move(self, node_id: int, path: str, to: str) -> None:
         """Give a log the name that it has on its node now.
 
         Raises:
-            ProtocolError: it is no log, or a path leads elsewhere.
+            FieldError: it is no log, a path leads elsewhere, or more comes than was asked for.
         """
         self._collector.check_move(node_id, path, to)
-        self._post(lambda: self._collector.move(node_id, path, to))
+        self._post(node_id, 0, lambda: self._collector.move(node_id, path, to))
 
     def asked_at(self, node_id: int) -> float:
         """Monotonic time of the last chunk of a node; 0 before the first. For the thread that calls `store`."""
@@ -101,12 +132,17 @@ class CollectorThread:
         self._thread.join(timeout_s)
         if self._thread.is_alive():
             return [f"the disk of log/ and output/ did not take everything within {timeout_s:g} s"]
-        return self._collector.close()
+        failed = ["what came last of log/ and output/ was not written"] if any(self._waiting.values()) else []
+        return [*failed, *self._collector.close()]
 
-    def _post(self, job: Callable[[], None]) -> None:
+    def _post(self, node_id: int, size: int, job: Callable[[], None]) -> None:
         with self._wake:
+            waiting = self._waiting.get(node_id, 0)
+            if waiting > WAITING_LIMIT:
+                raise FieldError(f"it sends more than was acknowledged: {waiting} bytes wait for the disk")
             if not self._closing:
-                self._jobs.append(job)
+                self._waiting[node_id] = waiting + size + _JOB_SIZE
+                self._jobs.append((node_id, size + _JOB_SIZE, job))
                 self._wake.notify()
 
     def _work(self) -> None:
@@ -117,5 +153,7 @@ class CollectorThread:
                 if not self._jobs:
                     return
                 jobs, self._jobs = self._jobs, deque()
-            for job in jobs:
+            for node_id, size, job in jobs:
                 job()
+                with self._wake:
+                    self._waiting[node_id] -= size

@@ -22,6 +22,7 @@ from launcher.config.settings import Settings
 from launcher.connection.event_queue import EventQueue
 from launcher.control.control import Control
 from launcher.errors import ExitCode, LauncherError, PreflightError
+from launcher.files.collect import CollectLimits
 from launcher.files.collector_thread import CollectorThread
 from launcher.files.payload import Payload
 from launcher.job import failure_report
@@ -110,7 +111,7 @@ class Job:
         self._control = control
         self._key = secrets.token_hex(32)
         self._collected = collected_in(plan)
-        self._collector = CollectorThread(self._collected, events)
+        self._collector = CollectorThread(self._collected, events, self._collect_limits())
         self._job_log = JobLog(self._settings.limits.log_limit_mb << 20)
         console.watch(self._job_log.take)
         self._roster = Roster({node.node_id: NodeRecord(node) for node in plan.nodes}, self._collected)
@@ -125,6 +126,10 @@ class Job:
         table = control.observe(table, self._roster)
         self._loop = Loop(events, self._roster, self._settings.limits.lease_s, table)
         self._shutdown = Shutdown(self._context, self._loop, self._to_nodes, self._enter)
+
+    def _collect_limits(self) -> CollectLimits:
+        limits = self._settings.limits
+        return CollectLimits(limits.collect_limit_gb << 30, limits.collect_limit_files)
 
     def run(self) -> ExitCode:
         """Run all phases; every way out goes through the shutdown."""

@@ -17,6 +17,7 @@ from launcher.job.context import JobContext
 from launcher.job.handlers.nodes import NodeHandlers
 from launcher.nodes.loop import Loop
 from launcher.nodes.node_record import NodeRecord
+from launcher.text.wrapping import visible
 
 MARGIN_S = 3.0  # what a node may take beyond the deadline it was given
 FORCED_STOP_S = 1.0  # after a second request: for the word that everything was killed
@@ -72,7 +73,10 @@ class Shutdown:
         left_out = [record for record in self._roster.all() if record.traces.left_out]
         return Undone(
             tuple(line for record in records for line in self._unclean(record)),
-            (*self._collector.close(), *(line for record in records for line in _missing(record))),
+            (
+                *map(visible, self._collector.close()),
+                *(line for record in records for line in _missing(record)),
+            ),
             tuple(line for record in left_out for line in (*self._unclean(record), *_missing(record))),
         )
 

@@ -15,6 +15,7 @@ from launcher.text.wrapping import visible
 LARGEST = 1 << 63
 LINE_LIMIT = 2000  # characters
 PATH_LIMIT = 4096
+TEXT_LIMIT = 1 << 16
 LIST_LIMIT = 1 << 16
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
@@ -35,6 +36,13 @@ def line(value: object, name: str, otherwise: str | None = None) -> str:
     if not isinstance(value, str):
         raise _wrong(name, "a text", value)
     return visible(value[:LINE_LIMIT])[:LINE_LIMIT]
+
+
+def text(value: object, name: str) -> str:
+    """A text as it is, no longer than any path may be where it came from."""
+    if not isinstance(value, str) or len(value) > TEXT_LIMIT:
+        raise _wrong(name, f"a text of at most {TEXT_LIMIT} characters", value)
+    return value
 
 
 def lines(value: object, name: str, most: int) -> tuple[str, ...]:

@@ -10,7 +10,8 @@ from launcher.nodes.handshake import clock_of
 from launcher.nodes.node_record import NodeRecord
 from launcher.system import clock
 from launcher.system.rate_limit import RateLimit
-from launcher.text.fields import FieldError, flag, line, whole
+from launcher.text.fields import FieldError, flag, line, text, whole
+from launcher.text.wrapping import visible
 
 REMARKS = 50  # of a node at once
 REMARKS_A_SECOND = 1.0
@@ -42,28 +43,46 @@ class FileHandlers:
     def file(self, record: NodeRecord, event: MessageEvent) -> None:
         """The next bytes of a file under log/ or output/."""
         fields = event.fields
-        self._collector.store(
-            record.node.node_id,
-            fields["path"],
-            fields["offset"],
-            fields["reset"],
-            event.body,
-            fields.get("eof", True),
-        )
+        try:
+            self._collector.store(
+                record.node.node_id,
+                text(fields.get("path"), "path"),
+                whole(fields.get("offset"), "offset"),
+                flag(fields.get("reset"), "reset"),
+                event.body,
+                flag(fields.get("eof"), "eof", True),
+            )
+        except FieldError:  # left out: it must not count as on its way for ever
+            record.send("ack", bytes=len(event.body))
+            raise
 
     def moved(self, record: NodeRecord, event: MessageEvent) -> None:
         """A log was renamed on its node."""
-        self._collector.move(record.node.node_id, event.fields["path"], event.fields["to"])
+        fields = event.fields
+        self._collector.move(
+            record.node.node_id, text(fields.get("path"), "path"), text(fields.get("to"), "to")
+        )
+
+    def link(self, record: NodeRecord, event: MessageEvent) -> None:
+        """A link in output/."""
+        fields = event.fields
+        to = text(fields.get("target"), "target")
+        self._collector.link(record.node.node_id, text(fields.get("path"), "path"), to)
+
+    def removed(self, record: NodeRecord, event: MessageEvent) -> None:
+        """A link is gone, or a file that was sent in part."""
+        self._collector.remove(record.node.node_id, text(event.fields.get("path"), "path"))
 
     def stored(self, event: Stored) -> None:
         """Chunks are on disk: the node may send more."""
         if event.problem:
-            self._console.note(event.problem)
-        self._roster.nodes[event.node_id].send("ack", bytes=event.size)
+            self._console.note(visible(event.problem))
+        if event.size:
+            self._roster.nodes[event.node_id].send("ack", bytes=event.size)
 
     def notice(self, record: NodeRecord, event: MessageEvent) -> None:
         """A remark of the node; too many are counted instead of shown."""
-        text = line(event.fields.get("text"), "text")
+        said = line(event.fields.get("text"), "text")
         limit = self._remarks.setdefault(record.node.node_id, RateLimit(REMARKS, REMARKS_A_SECOND))
         refused = limit.refused
         if not limit.take():
@@ -73,7 +92,7 @@ class FileHandlers:
         if refused:
             limit.refused = 0
             self._console.note(f"{record.name}: {refused} remarks were not shown")
-        self._console.note(f"{record.name}: {text}")
+        self._console.note(f"{record.name}: {said}")
 
 
 def _moment(record: NodeRecord, event: MessageEvent) -> float:

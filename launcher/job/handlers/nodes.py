@@ -15,7 +15,20 @@ from launcher.nodes.node_record import NodeRecord
 from launcher.text.wrapping import visible
 
 NEWS = frozenset(
-    ("progress", "pushes", "line", "file", "moved", "notice", "pong", "stalled", "recovered", "stacks")
+    (
+        "progress",
+        "pushes",
+        "line",
+        "file",
+        "moved",
+        "link",
+        "removed",
+        "notice",
+        "pong",
+        "stalled",
+        "recovered",
+        "stacks",
+    )
 )
 """Kinds of messages that a job can do without."""
 

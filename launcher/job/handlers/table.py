@@ -59,6 +59,8 @@ def handlers(
             "line": files.line,
             "file": files.file,
             "moved": files.moved,
+            "link": files.link,
+            "removed": files.removed,
             "notice": files.notice,
             "stopped": stop.stopped,
             "goodbye": stop.goodbye,

@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
-from typing import Dict, Iterator, List, Optional, Tuple
+from typing import Dict, List, NamedTuple, Optional, Tuple
 
 from agent.files.digests import blake2b
 
 SAMPLE = 4 << 10
+LOG_DIR = "log"
 
 
 def inode(status: os.stat_result) -> Tuple[int, int]:
@@ -25,9 +27,11 @@ class Tailed:
         size: and its size then.
         offset: bytes that were sent.
         reset: it is sent from its start, whatever the other side has.
+        is_partial: the other side has a beginning of it, and waits for the rest.
     """
 
     def __init__(self, status: os.stat_result) -> None:
+        self.is_partial = False
         self.restart(status)
 
     def restart(self, status: os.stat_result) -> None:
@@ -65,13 +69,32 @@ class Tailed:
         return (_digest(head), _digest(last)) == (self._head, self._last)
 
 
-def listing(job_dir: str, dirs: List[str]) -> Iterator[Tuple[str, os.stat_result]]:
-    """Every file to send, once: path relative to the job directory, and status."""
+class Listing(NamedTuple):
+    """What there is to send, by path relative to the job directory.
+
+    Attributes:
+        files: every file once, with its status.
+        links: links that are sent as such, with their targets relative to where they are.
+    """
+
+    files: Dict[str, os.stat_result]
+    links: Dict[str, str]
+
+
+def listing(job_dir: str, dirs: List[str]) -> Listing:
+    """Every file and link of directories; links in logs stand for the files that they lead to.
+
+    Args:
+        job_dir: without links in its path.
+    """
+    found = Listing({}, {})
     plain: Dict[str, Tuple[str, os.stat_result]] = {}
     linked = set()
-    todo = [path for path in dirs if not os.path.islink(job_dir + "/" + path)]  # it may lead to all of a disk
+    todo = [
+        (path, path) for path in dirs if not os.path.islink(job_dir + "/" + path)
+    ]  # it may lead to all of a disk
     while todo:
-        relative = todo.pop()
+        top, relative = todo.pop()
         try:
             entries = list(os.scandir(job_dir + "/" + relative))
         except OSError:
@@ -80,26 +103,34 @@ def listing(job_dir: str, dirs: List[str]) -> Iterator[Tuple[str, os.stat_result
             path = relative + "/" + entry.name
             try:
                 if entry.is_dir(follow_symlinks=False):
-                    todo.append(path)
+                    todo.append((top, path))
                 elif entry.is_symlink():
-                    target = _inside(job_dir, entry.path)
-                    if target is not None:
+                    target = os.path.realpath(entry.path)
+                    if (
+                        top != LOG_DIR
+                        and target.startswith(job_dir + "/" + top + "/")
+                        and os.path.exists(target)
+                    ):
+                        found.links[path] = os.path.relpath(target, job_dir + "/" + relative)
+                    elif target.startswith(job_dir + "/") and stat.S_ISREG(os.stat(target).st_mode):
                         linked.add(target)
-                        yield path, os.stat(target)
+                        found.files[path] = os.stat(target)
                 elif entry.is_file(follow_symlinks=False):
                     plain[entry.path] = (path, entry.stat(follow_symlinks=False))
             except OSError:
                 continue  # removed meanwhile
-    for absolute, listed in plain.items():
+    for absolute, (path, status) in plain.items():
         if absolute not in linked:
-            yield listed
+            found.files[path] = status
+    return found
 
 
-def _inside(job_dir: str, link: str) -> Optional[str]:
-    target = os.path.realpath(link)
-    if not target.startswith(job_dir + "/"):
-        return None
-    return target if stat.S_ISREG(os.stat(target).st_mode) else None
+def data_from(fd: int, offset: int, size: int) -> int:
+    """Where bytes follow that are no hole; the end of the file where none do."""
+    try:
+        return os.lseek(fd, offset, os.SEEK_DATA)
+    except OSError as error:  # ENXIO: nothing but a hole; any other: a file system that knows none
+        return max(offset, size) if error.errno == errno.ENXIO else offset
 
 
 def _digest(data: bytes) -> bytes:

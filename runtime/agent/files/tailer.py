@@ -3,9 +3,9 @@
 
 A log that was renamed is known by its inode and the digests of what was sent: `moved` tells the new name, and
 sending goes on where it was. Any other file that is replaced, shrinks, or is rewritten in place is sent again from
-its start (`reset`). A symlink to a file inside the job directory is sent under the link's name, and the file it
-points to is then not sent twice. Never more than WINDOW bytes travel unacknowledged. What went away before it
-was sent is counted and told.
+its start (`reset`). A link within output/ is sent as one; a link in log/ to a file inside the job directory is
+sent under the link's name, and the file it points to is then not sent twice. Holes are left out. Never more than
+WINDOW bytes travel unacknowledged. What went away before it was sent is counted and told.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import time
 from collections import deque
 from typing import Deque, Dict, List, Optional, Tuple
 
-from agent.files.sent_files import Tailed, inode, listing
+from agent.files.sent_files import LOG_DIR, Tailed, data_from, inode, listing
 from agent.link.loop import Loop, Timer
 from agent.link.outbox import Outbox
 from agent.link.protocol import encode
@@ -28,7 +28,6 @@ IDLE_SCAN_S = 1.0
 SCAN_SHARE = 10  # a scan may take one tenth of the time
 POKE_S = 0.03
 TELL_S = 10.0
-LOG_DIR = "log"
 
 
 class Tailer:
@@ -53,12 +52,15 @@ class Tailer:
         self._timer: Optional[Timer] = None
         self._poke_timer: Optional[Timer] = None
         self._poked: Dict[str, None] = {}
-        self._links: Dict[str, None] = {}
+        self._led_away: Dict[str, None] = {}
+        self._links: Dict[str, str] = {}
 
     def watch(self, dirs: List[str]) -> None:
         """Begin; files that are there already count as known and are sent only once they change."""
         self._dirs = dirs
-        for path, status in listing(self._job_dir, self._dirs):
+        there = listing(self._job_dir, self._dirs)
+        self._links = there.links
+        for path, status in there.files.items():
             tailed = Tailed(status)
             tailed.offset = status.st_size
             self._files[path] = tailed
@@ -96,14 +98,15 @@ class Tailer:
 
     def scan(self) -> bool:
         """Look at every file; True when something changed."""
-        listed = dict(listing(self._job_dir, self._dirs))
+        listed, links = listing(self._job_dir, self._dirs)
         self._tell_of_links()
         self._follow(listed)
+        self._send_links(links)
         changed = False
         for path, status in listed.items():
             changed = self._compare(path, status) or changed
         for path in [path for path in self._files if path not in listed]:
-            self._tell_of_log(path, "was removed; what was sent of it stays" + _unsent(self._forget(path)))
+            self._lose(path)
         self._tell_lost()
         if changed:
             self._outbox.soon()
@@ -111,9 +114,23 @@ class Tailer:
 
     def _tell_of_links(self) -> None:
         for path in self._dirs:
-            if path not in self._links and os.path.islink(self._absolute(path)):
-                self._links[path] = None
+            if path not in self._led_away and os.path.islink(self._absolute(path)):
+                self._led_away[path] = None
                 self._outbox.notice("%s has become a link; what it leads to is not collected" % path)
+
+    def _send_links(self, links: Dict[str, str]) -> None:
+        for path in [path for path in self._links if path not in links]:
+            self._outbox.send("removed", path=path)
+        for path, target in links.items():
+            if self._links.get(path) != target:
+                self._outbox.send("link", path=path, target=target)
+        self._links = links
+
+    def _lose(self, path: str) -> None:
+        """A file is gone: nobody shall wait for the rest of one that was half sent."""
+        if self._files[path].is_partial and not _is_log(path):
+            self._outbox.send("removed", path=path)
+        self._tell_of_log(path, "was removed; what was sent of it stays" + _unsent(self._forget(path)))
 
     def _follow(self, listed: Dict[str, os.stat_result]) -> None:
         """Find out which logs were renamed, and pass that on before anything else is sent of them."""
@@ -227,25 +244,29 @@ class Tailer:
             return None
         try:
             fd = os.open(self._absolute(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except FileNotFoundError:
+            self._lose(path)
+            return None
         except OSError:
             return None
         try:
             status = os.fstat(fd)
             if inode(status) != tailed.inode or not stat.S_ISREG(status.st_mode):
                 return None  # replaced since: the next scan sees it
-            offset = tailed.offset
+            offset = data_from(fd, tailed.offset, status.st_size)
             body = os.pread(fd, CHUNK, offset)
             end = offset + len(body)
+            before = tailed.offset
             tailed.sent(fd, end)
         except OSError as error:
             self._outbox.notice("%s cannot be read: %s" % (path, error.strerror))
             return None
         finally:
             os.close(fd)
-        if not body and not tailed.reset:
+        if not body and offset == before and not tailed.reset:
             return None
         fields = {"path": path, "offset": offset, "reset": tailed.reset, "eof": end >= status.st_size}
-        tailed.reset = False
+        tailed.reset, tailed.is_partial = False, not fields["eof"]
         self._unacked += len(body)
         if not fields["eof"]:
             self._enqueue(path)

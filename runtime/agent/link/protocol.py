@@ -59,6 +59,8 @@ AGENT_KINDS = frozenset(
         "recovered",
         "stacks",
         "moved",
+        "link",
+        "removed",
         "jobs_found",
         "job_ended",
     )

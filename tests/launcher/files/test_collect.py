@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from launcher.errors import ProtocolError
-from launcher.files.collect import MAX_OPEN, Collector
+from launcher.files.collect import MAX_OPEN, CollectLimits, Collector
 from launcher.files.collector_thread import ACK_SIZE, CollectorThread, Stored
+from launcher.text.fields import FieldError
 
 
 @pytest.fixture
@@ -89,13 +89,13 @@ def test_an_empty_file_is_made(collector: Collector, tmp_path: Path) -> None:
     ],
 )
 def test_a_path_that_leads_elsewhere_is_refused(collector: Collector, tmp_path: Path, path: str) -> None:
-    with pytest.raises(ProtocolError, match="node 3"):
+    with pytest.raises(FieldError):
         collector.store(3, path, 0, True, b"x")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_output_of_another_node_is_refused(collector: Collector) -> None:
-    with pytest.raises(ProtocolError, match="not collected"):
+    with pytest.raises(FieldError, match="not collected"):
         collector.store(1, "output/w", 0, True, b"x")
 
 
@@ -153,7 +153,7 @@ def test_a_log_that_was_rotated_on_its_node_is_rotated_here(collector: Collector
     ("path", "to"), [("log/a", "output/a"), ("output/a", "log/a"), ("log/a", "log/../a")]
 )
 def test_a_rename_that_leads_elsewhere_is_refused(collector: Collector, path: str, to: str) -> None:
-    with pytest.raises(ProtocolError, match="node 0"):
+    with pytest.raises(FieldError):
         collector.check_move(0, path, to)
 
 
@@ -187,7 +187,7 @@ def test_a_disk_that_stalls_holds_up_nobody_and_nothing_is_acknowledged(tmp_path
 
 @pytest.mark.parametrize(("path", "offset"), [("log/\ud800", 0), ("output/w", -1), ("output/w", 1 << 70)])
 def test_what_no_file_can_be_is_refused(collector: Collector, path: str, offset: int) -> None:
-    with pytest.raises(ProtocolError):
+    with pytest.raises(FieldError):
         collector.store(0, path, offset, True, b"x")
 
 
@@ -216,3 +216,169 @@ def test_a_log_that_is_gone_at_the_end_is_told_and_a_model_is_not(tmp_path: Path
     shutil.rmtree(tmp_path / "output")
     (sentence,) = collector.close()
     assert "train.log: 4 bytes are missing" in sentence
+
+
+MEGABYTE = 1 << 20
+
+
+def test_holes_stay_holes_whether_they_were_left_out_or_sent_as_zeros(
+    collector: Collector, tmp_path: Path
+) -> None:
+    collector.store(0, "output/w", 0, True, b"a", eof=False)
+    collector.store(0, "output/w", 64 * MEGABYTE, False, b"b", eof=False)
+    collector.store(0, "output/w", 64 * MEGABYTE + 1, False, bytes(4 * MEGABYTE), eof=False)
+    collector.store(0, "output/w", 1 << 40, False, b"", eof=True)
+    collector.store(0, "log/train.log", 1 << 30, True, b"end\n")
+    model, log = tmp_path / "output/w", tmp_path / "log/node_0/train.log"
+    assert model.stat().st_size == 1 << 40
+    assert log.stat().st_size == (1 << 30) + 4
+    assert (model.stat().st_blocks + log.stat().st_blocks) * 512 < MEGABYTE
+    with model.open("rb") as file:
+        assert file.read(3) == b"a\0\0"
+        file.seek(64 * MEGABYTE)
+        assert file.read(2) == b"b\0"
+    assert collector.close() == []
+
+
+@pytest.mark.parametrize(
+    "path", ["output/" + "n" * 255, "output/" + "é" * 150, "output/" + "d/" * 3000 + "w"]
+)
+def test_names_that_are_too_long_here_are_cut_and_told(
+    collector: Collector, tmp_path: Path, path: str
+) -> None:
+    told = collector.store(0, path, 0, True, b"one", eof=False)
+    collector.store(0, path, 3, False, b"two", eof=True)
+    collector.store(0, path + "x"[: len(path) > 300], 0, True, b"other")
+    assert collector.close() == []
+    found = [place.read_bytes() for place in (tmp_path / "output").rglob("*") if place.is_file()]
+    assert b"onetwo" in found or found == [b"other"]
+    assert told == "" if len(path) == 262 else "too long for this machine" in told
+
+
+def test_two_long_names_with_the_same_beginning_are_two_files(collector: Collector, tmp_path: Path) -> None:
+    for end in "ab":
+        collector.store(0, "output/" + "n" * 400 + end, 0, True, end.encode())
+    assert sorted(place.read_bytes() for place in (tmp_path / "output").iterdir()) == [b"a", b"b"]
+
+
+def test_a_link_keeps_its_name_and_moves_on(collector: Collector, tmp_path: Path) -> None:
+    output = tmp_path / "output"
+    collector.store(0, "output/epoch3/w", 0, True, b"3")
+    assert collector.link(0, "output/latest", "epoch3") == ""
+    collector.store(0, "output/epoch4/w", 0, True, b"4")
+    assert collector.link(0, "output/latest", "epoch4") == ""
+    assert (output / "latest").readlink() == Path("epoch4")
+    assert collector.link(0, "output/best/first", "../epoch3/w") == ""
+    assert (output / "best/first").read_bytes() == b"3"
+    collector.remove(0, "output/latest")
+    assert not (output / "latest").is_symlink()
+    assert collector.close() == []
+
+
+@pytest.mark.parametrize(
+    ("path", "to"),
+    [
+        ("output/l", "../x"),
+        ("output/l", "/etc"),
+        ("output/a/l", "../../x"),
+        ("output/l", "a/../../x"),
+        ("output/l", "."),
+        ("output/a/l", ".."),
+        ("output/l", ""),
+        ("output/l", "a\0b"),
+        ("output/l", "\ud800"),
+        ("log/l", "x"),
+        ("output/../l", "x"),
+    ],
+)
+def test_a_link_that_could_lead_out_of_output_is_refused(collector: Collector, path: str, to: str) -> None:
+    with pytest.raises(FieldError):
+        collector.check_link(0, path, to)
+
+
+def test_nothing_is_written_through_a_link(collector: Collector, tmp_path: Path) -> None:
+    collector.store(0, "output/epoch3/w", 0, True, b"3")
+    collector.link(0, "output/latest", "epoch3")
+    collector.link(0, "output/w", "epoch3/w")
+    collector.store(0, "output/latest/w", 0, True, b"new")
+    collector.store(0, "output/w", 0, False, b"new")
+    assert (tmp_path / "output/epoch3/w").read_bytes() == b"3"
+    assert (tmp_path / "output/latest/w").read_bytes() == b"new"
+
+
+def test_no_link_is_made_where_an_earlier_link_leads(collector: Collector, tmp_path: Path) -> None:
+    (tmp_path / "output/a/b").mkdir(parents=True)
+    (tmp_path / "output/a/b/earlier").symlink_to("../..")
+    assert "a link is on the way" in collector.link(0, "output/a/b/earlier/l", "../../../x")
+    assert not (tmp_path / "output/l").is_symlink()
+
+
+def test_a_file_that_was_removed_while_it_was_sent_leaves_nothing(
+    collector: Collector, tmp_path: Path
+) -> None:
+    collector.store(0, "output/w", 0, True, b"whole")
+    collector.store(0, "output/w", 0, True, b"half", eof=False)
+    collector.store(0, "output/v", 0, True, b"half", eof=False)
+    for path in ("output/w", "output/v", "output/never"):
+        collector.remove(0, path)
+    assert {place.name: place.read_bytes() for place in (tmp_path / "output").iterdir()} == {"w": b"whole"}
+    assert collector.close() == []
+
+
+def test_more_bytes_than_are_wanted_of_a_node_are_told_before_and_left_there(tmp_path: Path) -> None:
+    collector = Collector(tmp_path, CollectLimits(most_bytes=1000, most_files=100))
+    told = [
+        collector.store(1, f"log/{turn}", 100 * index, index == 0, b"x" * 100)
+        for turn in range(2)
+        for index in range(10)
+    ]
+    assert [bool(sentence) for sentence in told].index(True) == 7
+    assert "COLLECT_LIMIT_GB" in told[7]
+    assert collector.store(2, "log/x", 0, True, b"x" * 900) != ""  # each node has its own
+    (sentence,) = collector.close()
+    assert (
+        sentence
+        == f"{tmp_path}/log/node_1/1: 1000 bytes are missing: more than COLLECT_LIMIT_GB of this node"
+    )
+    assert sum(place.stat().st_size for place in (tmp_path / "log/node_1").iterdir()) == 1000
+
+
+def test_a_file_that_is_written_again_and_again_counts_once(tmp_path: Path) -> None:
+    collector = Collector(tmp_path, CollectLimits(most_bytes=1000, most_files=10))
+    for _ in range(50):
+        assert collector.store(0, "output/w", 0, True, b"x" * 500) == ""
+    assert collector.close() == []
+
+
+def test_more_files_than_are_wanted_of_a_node_are_left_there(tmp_path: Path) -> None:
+    collector = Collector(tmp_path, CollectLimits(most_bytes=1 << 30, most_files=10))
+    told = [collector.store(1, f"log/{index}", 0, True, b"x") for index in range(30)]
+    told = [sentence for sentence in told if sentence]
+    assert ["COLLECT_LIMIT_FILES (10)" in told[0], "= 10 is reached" in told[1], len(told)] == [True, True, 2]
+    assert len(list((tmp_path / "log/node_1").iterdir())) == 10
+    (sentence,) = collector.close()
+    assert sentence.startswith("node 1: 20 pieces of files were left there, such as log/10: ")
+
+
+def test_a_file_that_becomes_a_directory_makes_way(collector: Collector, tmp_path: Path) -> None:
+    collector.store(0, "output/model", 0, True, b"file")
+    collector.store(0, "output/model/w", 0, True, b"w")
+    assert (tmp_path / "output/model/w").read_bytes() == b"w"
+    assert collector.close() == []
+
+
+def test_a_node_that_sends_more_than_was_acknowledged_is_refused(tmp_path: Path) -> None:
+    fifo = tmp_path / "log/node_0/train.log"
+    fifo.parent.mkdir(parents=True)
+    os.mkfifo(fifo)
+    collection = CollectorThread(tmp_path, queue.SimpleQueue())
+
+    def flood() -> None:
+        for _ in range(1000):
+            collection.store(0, "log/train.log", 0, False, b"x" * (1 << 16), True)
+
+    with pytest.raises(FieldError, match="more than was acknowledged"):
+        flood()
+    with fifo.open("rb") as reader:  # now the disk answers again
+        assert reader.read(1 << 16)
+        collection.close(0.1)

@@ -224,3 +224,48 @@ def test_nothing_is_sent_of_what_log_leads_to_once_it_is_a_link(
     (job / "output/last").write_bytes(b"x")
     arrived(node, "output/last", b"x")
     assert set(node.files) == {"output/last"}
+
+
+def test_a_link_in_output_comes_as_a_link_and_moves_on(node: Node, job: Path) -> None:
+    for epoch in ("epoch3", "epoch4"):
+        (job / "output" / epoch).mkdir(parents=True)
+        (job / "output" / epoch / "w").write_bytes(epoch.encode())
+    (job / "output/latest").symlink_to("epoch3")
+    (job / "output/best").symlink_to(job / "output/epoch4/w")
+    assert {node.expect("link").fields["path"]: None for _ in range(2)}.keys() == {
+        "output/latest",
+        "output/best",
+    }
+    (job / "output/new").symlink_to("epoch4")
+    (job / "output/new").rename(job / "output/latest")
+    assert node.expect("link", path="output/latest", target="epoch4")
+    (job / "output/latest").unlink()
+    node.expect("removed", path="output/latest")
+    arrived(node, "output/epoch3/w", b"epoch3")
+    arrived(node, "output/epoch4/w", b"epoch4")
+    assert set(node.files) == {"output/epoch3/w", "output/epoch4/w"}
+
+
+def test_a_file_that_is_removed_while_it_is_sent_is_told(node: Node, job: Path) -> None:
+    node.acking = False
+    (job / "new").write_bytes(random.Random(10).randbytes(2 * WINDOW))
+    (job / "new").rename(job / "output/w")
+    node.until(lambda _: len(node.files.get("output/w", b"")) >= WINDOW - (1 << 16), 20, "half of it")
+    (job / "output/w").unlink()
+    node.expect("removed", path="output/w")
+
+
+def test_holes_are_not_sent(node: Node, job: Path) -> None:
+    with (job / "new").open("wb") as file:
+        file.write(b"begin")
+        file.seek(1 << 34)
+        file.write(b"end")
+        file.truncate(1 << 40)
+    (job / "new").rename(job / "output/w")
+    node.until(
+        lambda _: any(event.fields["eof"] for event in node.messages("file")), 20, "the end of a sparse file"
+    )
+    chunks = [(event.fields["offset"], event.body.rstrip(b"\0")) for event in node.messages("file")]
+    assert (chunks[0][0], chunks[0][1]) == (0, b"begin")
+    assert chunks[-1] == (1 << 40, b"")
+    assert sum(len(event.body) for event in node.messages("file")) < 1 << 20

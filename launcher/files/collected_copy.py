@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One collected file as it grows on this machine, and a place for it that the file system takes."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import functools
+import hashlib
+import os
+from pathlib import Path
+
+LONG_PATHS = "long-paths"
+PATH_LIMIT = 4000  # bytes; PATH_MAX less what is put beside a file
+NAME_LIMIT = 255  # bytes; where a file system does not say
+_FULL = "more than COLLECT_LIMIT_GB of this node"
+
+
+def fitting(path: str, folder: Path) -> Path:
+    """Where a path below a folder goes: names that are too long are cut, and told apart by a digest.
+
+    Args:
+        path: relative, with names that are none of ".", ".." and the empty one.
+    """
+    limit = _name_limit(folder)
+    place = folder.joinpath(*(fitting_name(part, limit) for part in path.split("/")))
+    if len(os.fsencode(place)) <= PATH_LIMIT:
+        return place
+    return folder / LONG_PATHS / fitting_name(f"{_digest(path)}-{place.name}", limit)
+
+
+def fitting_name(name: str, limit: int) -> str:
+    """A name that has at most `limit` bytes."""
+    data = os.fsencode(name)
+    if len(data) <= limit:
+        return name
+    mark = f"~{_digest(name)}"
+    return data[: limit - len(mark)].decode("utf-8", "ignore") + mark
+
+
+def link_target(to: str, folder: Path) -> str:
+    """What a link in a folder leads to, with names as `fitting` gives them."""
+    limit = _name_limit(folder)
+    return "/".join(fitting_name(part, limit) for part in to.split("/"))
+
+
+@functools.lru_cache(maxsize=16)
+def _name_limit(folder: Path) -> int:
+    """Bytes that a name may have, as the nearest folder that is there says."""
+    for place in (folder, *folder.parents):
+        with contextlib.suppress(OSError, ValueError):
+            return os.pathconf(place, "PC_NAME_MAX")
+    return NAME_LIMIT
+
+
+def _digest(text: str) -> str:
+    return hashlib.blake2b(os.fsencode(text), digest_size=8).hexdigest()
+
+
+class Copy:
+    """One file.
+
+    Args:
+        lost: bytes that were lost before.
+        start: where the first chunk begins, but for holes.
+
+    Attributes:
+        lost: bytes that could not be written.
+        stored: bytes that were.
+        problem: why not.
+    """
+
+    def __init__(self, target: Path, whole_only: bool, lost: int, start: int) -> None:
+        self.partial = _beside(target)
+        self.lost = lost
+        self.stored = 0
+        self.problem = ""
+        self.is_partial = whole_only
+        self._target = target
+        self._whole_only = whole_only
+        self._broken = False
+        self._gap = False
+        self._next = start  # offset, on the node
+        self._size = 0  # of a log, as it should be here
+        self._fd: int | None = None
+
+    def write(self, offset: int, reset: bool, body: bytes, room: int) -> None:
+        """Write a chunk; what cannot be written is counted.
+
+        Args:
+            room: bytes that may be stored.
+        """
+        hole, self._next = max(0, offset - self._next), offset + len(body)
+        if self._broken:  # half a model is worse than none
+            self.lost += len(body)
+            return
+        is_hole = body.count(0) == len(body)
+        view = memoryview(b"" if is_hole else body)
+        before = self.stored
+        try:
+            fd = self._descriptor(reset)
+            if self._gap and not self._whole_only and room:
+                self._append(fd, b"\n[bytes are missing here]\n")
+                self._gap = False
+            if hole or is_hole:
+                self._extend(fd, hole + len(body) - len(view), offset + len(body) - len(view))
+            self._put(fd, offset, view[:room])
+            if len(view) > room:
+                raise OSError(errno.EDQUOT, _FULL)
+        except OSError as error:
+            self.problem = error.strerror or str(error)
+            self.lost += len(view) - (self.stored - before)
+            self._gap = True
+            self._broken = self._whole_only
+
+    def rename(self, target: Path) -> None:
+        """Give the file another place."""
+        self.close()
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            os.replace(self._target, target)
+        except OSError as error:
+            self.lost, self.problem = self.lost + 1, error.strerror or str(error)
+        self._target, self.partial = target, _beside(target)
+
+    def publish(self) -> None:
+        """Let a file that is whole appear under its name."""
+        if not self.is_partial or self._broken:
+            return
+        try:
+            os.replace(self.partial, self._target)
+            self.is_partial = False
+        except OSError as error:
+            self.problem = error.strerror or str(error)
+
+    def close(self) -> None:
+        """Give the descriptor back."""
+        if self._fd is not None:
+            with contextlib.suppress(OSError):
+                os.close(self._fd)
+            self._fd = None
+
+    def discard(self) -> None:
+        """Close it, and leave nothing of a part."""
+        self.close()
+        if self.is_partial:
+            with contextlib.suppress(OSError):
+                self.partial.unlink()
+
+    def look_again(self) -> None:
+        """Count what somebody removed of a log here; models may be taken away at any time."""
+        if not self._whole_only:
+            self._expect(self._target.stat().st_size if self._target.is_file() else 0)
+
+    def _expect(self, size: int) -> None:
+        if size < self._size:
+            self.lost += self._size - size
+            self.problem = "it was removed or cut here while the job ran"
+            self._gap = True
+        self._size = size
+
+    def _put(self, fd: int, offset: int, view: memoryview) -> None:
+        while view:
+            written = os.pwrite(fd, view, offset) if self._whole_only else self._append(fd, view)
+            self.stored += written
+            offset, view = offset + written, view[written:]
+
+    def _append(self, fd: int, data: bytes | memoryview) -> int:
+        written = os.write(fd, data)
+        self._size += written
+        return written
+
+    def _extend(self, fd: int, hole: int, end: int) -> None:
+        """Let the file have a hole: a log at its end, any other up to `end`."""
+        size = os.fstat(fd).st_size
+        wanted = end if self._whole_only else size + hole
+        if wanted > size:
+            os.ftruncate(fd, wanted)
+        if not self._whole_only:
+            self._size += hole
+
+    def _descriptor(self, reset: bool) -> int:
+        if self._fd is not None and not self._whole_only and not os.fstat(self._fd).st_nlink:
+            self.close()  # somebody removed it
+        if self._fd is None:
+            path = self.partial if self.is_partial else self._target
+            path.parent.mkdir(parents=True, exist_ok=True)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | (0 if self._whole_only else os.O_APPEND)
+            self._fd = os.open(path, flags | (os.O_TRUNC if reset else 0), 0o644)
+            if not self._whole_only:
+                self._expect(os.fstat(self._fd).st_size)
+        return self._fd
+
+
+def _beside(target: Path) -> Path:
+    """Where a file lies until it is whole."""
+    name = f".{target.name}.part"
+    if len(os.fsencode(name)) > _name_limit(target.parent):
+        name = f".{_digest(target.name)}.part"
+    return target.with_name(name)
