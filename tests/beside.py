@@ -29,6 +29,8 @@ from typing import Any
 
 import pytest
 
+# What tests of scenarios are called, a name a kind of place: workers that share a run's tests know no more of them.
+TESTS = ("test_on_hosts_of_its_own", "test_beside_each_other", "test_after_a_while")
 AT_ONCE = 4  # more would wait for processors rather than for time to pass
 
 Scenario = Callable[..., None]
@@ -123,6 +125,7 @@ class Beside:
                 name = item.callspec.params.get("scenario")
                 for scenarios in vars(item.module).values():
                     if isinstance(scenarios, Scenarios) and name in scenarios:
+                        assert item.originalname in TESTS, f"{item.nodeid}: call it one of {TESTS}"
                         self._wanted.setdefault(scenarios, []).append(str(name))
 
     def outcomes(self, scenarios: Scenarios) -> Outcomes:

@@ -7,14 +7,19 @@ import gc
 import os
 import signal
 from collections.abc import Generator, Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.beside import Beside
+from tests.beside import TESTS, Beside
 from tests.cluster.deadline import wait_for
 from tests.cluster.hosts import Cluster, missing_tools
 from tests.gpus import missing_gpu
 from tests.leaks import Belongings
+
+if TYPE_CHECKING:
+    from xdist.remote import Producer
+    from xdist.scheduler import Scheduling
 
 GONE_S = 5.0  # what was told to end may need a moment
 
@@ -49,6 +54,20 @@ def pytest_runtest_makereport(
             f"as root in CI every cluster test must run, this one was skipped: {report.longrepr}"
         )
     return report
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling:
+    """Of several workers one gets a whole module, and one all scenarios of a kind, which run beside each other."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class Shares(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            module, _, test = nodeid.partition("::")
+            name = test.partition("[")[0]
+            return name if name in TESTS else module
+
+    return Shares(config, log)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Sets up what the tests need and runs them all: sh tests/run.sh [pytest arguments]
 #
+# Two workers share the tests, since many of these wait: `-n 0` keeps them in one process, as does an argument tests/...
 # As root the test hosts (network namespaces, each with its own sshd) run too; the packages they need are installed
 # with apt-get where they are missing. Without root those tests skip and say why.
 set -eu
@@ -37,4 +38,9 @@ if [ $# -eq 0 ]; then
     .venv/bin/ruff format --check .
     .venv/bin/mypy
 fi
-exec .venv/bin/python -m pytest "$@"
+workers="-n 2 --no-loadscope-reorder"
+for argument in "$@"; do
+    case $argument in tests/*) workers= ;; esac
+done
+# shellcheck disable=SC2086
+exec .venv/bin/python -m pytest $workers "$@"
