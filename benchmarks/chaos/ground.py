@@ -18,8 +18,8 @@ from types import TracebackType
 from tests.cluster.deadline import wait_for
 from tests.cluster.host import HOME, Host
 from tests.cluster.hosts import ROOT, Cluster
+from tests.cluster.jobs.oracle import CANARY_ID, Oracle, strangers
 from tests.cluster.launch import Launch
-from tests.cluster.oracle import CANARY_ID, Oracle, strangers
 from tests.cluster.processes import HostProcess
 
 NODES = 3

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tests.cluster import addresses, network, sshd
+from tests.cluster import network, sshd
 from tests.cluster.deadline import wait_for
-from tests.cluster.host_files import HostFiles
 from tests.cluster.namespaces import Namespaces
 from tests.cluster.processes import HostProcess, listening_ports, processes_of
 
@@ -28,15 +28,16 @@ PRIVATE_DIRS = ("/root", "/tmp")  # what a host does not share with this machine
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 KINDS = ("--net", "--mount", "--pid", "--uts", "--ipc")
 INIT = Path(__file__).with_name("host_init.sh")
+RUNTIME = "root/.paddle/runtime"  # the trees that jobs of ours run from
 
 
 class Host:
     """A machine of the test cluster; see `Cluster` for how to get one."""
 
     def __init__(self, index: int, cluster: int, state: Path, gate: Namespaces, key: sshd.KeyPair) -> None:
-        self.name = addresses.host_name(index)
+        self.name = network.host_name(index)
         self.index = index
-        self.address = addresses.host_address(cluster, index)
+        self.address = network.host_address(cluster, index)
         self.port = 22
         self.user = "root"
         self.files = HostFiles(state)
@@ -44,7 +45,7 @@ class Host:
         self._gate = gate
         self._boots = 0
         self._inside: Namespaces | None = None
-        self._cable = network.Port("", addresses.host_mac(index), self.address)
+        self._cable = network.Port("", network.host_mac(index), self.address)
 
     def __repr__(self) -> str:
         return f"Host({self.name} {self.address} {'on' if self.alive else 'off'})"
@@ -276,3 +277,33 @@ def _kept_dirs() -> list[str]:
     return sorted(
         prefix for prefix in prefixes if prefix.startswith(tuple(f"{top}/" for top in PRIVATE_DIRS))
     )
+
+
+@dataclass(frozen=True)
+class HostFiles:
+    """Where the files of a host lie on this machine.
+
+    Attributes:
+        etc: its passwd, hosts, sshd_config and host key.
+        fs: what it sees as /root and /tmp.
+    """
+
+    state: Path
+
+    @property
+    def etc(self) -> Path:
+        return self.state / "etc"
+
+    @property
+    def fs(self) -> Path:
+        return self.state / "fs"
+
+    def wipe(self, keep_runtime: bool) -> None:
+        """Empties /root and /tmp; the runtime that jobs left there may stay."""
+        runtime, aside = self.fs / RUNTIME, self.state / "runtime"
+        if keep_runtime and runtime.exists():
+            runtime.rename(aside)
+        shutil.rmtree(self.fs, ignore_errors=True)
+        if aside.exists():
+            runtime.parent.mkdir(parents=True)
+            aside.rename(runtime)

@@ -15,11 +15,12 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
-from tests.cluster import addresses, limits, network, sshd, state
+from tests.cluster import limits, network, sshd
 from tests.cluster.host import HOME, PATH, Host
 from tests.cluster.launch import Launch
 from tests.cluster.namespaces import Namespaces
@@ -32,7 +33,8 @@ BOOT_AT_ONCE = 32
 # Beyond so many, all hosts asking each other for their hardware addresses would overflow the neighbour table, which
 # Linux has one of for all namespaces: they know each other from the start then, and only the gate asks.
 ASK_UP_TO = 26
-_numbers = itertools.cycle(addresses.CLUSTERS)
+_numbers = itertools.cycle(network.CLUSTERS)
+PREFIX = "paddle-hosts-"
 
 
 def missing_tools() -> str:
@@ -63,15 +65,15 @@ class Cluster:
     """
 
     def __init__(self, count: int) -> None:
-        state.sweep()
+        sweep()
         if lacking := limits.shortfall(count):
             raise RuntimeError(lacking)
         number = next(_numbers)
-        self.state = state.make_state_dir(os.getpid())
+        self.state = make_state_dir(os.getpid())
         self.ssh_config = self.state / "ssh_config"
         self.known_hosts = self.state / "known_hosts"
         self.identity = self.state / "id_ed25519"
-        self.gate_address = addresses.gate_address(number)
+        self.gate_address = network.gate_address(number)
         self._launches: list[Launch] = []
         self._etc_hosts = self._write_etc_hosts(number, count)
         self._gate = Namespaces(("--net", "--mount"), ["sh", str(GATE_INIT), str(self._etc_hosts)])
@@ -79,7 +81,7 @@ class Cluster:
         try:
             self._identity_key = sshd.make_key(self.identity, "launcher")
             for index in range(count):
-                name = addresses.host_name(index)
+                name = network.host_name(index)
                 key = sshd.make_key(self.state / name / "etc/ssh_host_ed25519_key", name)
                 self.hosts.append(Host(index, number, self.state / name, self._gate, key))
                 self._furnish(self.hosts[-1])
@@ -258,8 +260,7 @@ class Cluster:
     def _write_etc_hosts(self, number: int, count: int) -> Path:
         path = self.state / "hosts"
         lines = "".join(
-            f"{addresses.host_address(number, index)} {addresses.host_name(index)}\n"
-            for index in range(count)
+            f"{network.host_address(number, index)} {network.host_name(index)}\n" for index in range(count)
         )
         path.write_text(f"127.0.0.1 localhost\n{self.gate_address} gate\n{lines}")
         return path
@@ -287,3 +288,26 @@ class Cluster:
         for launch in self._launches:
             launch.end()
         self._launches.clear()
+
+
+def make_state_dir(pid: int) -> Path:
+    """Makes a fresh directory for a cluster owned by process `pid`."""
+    return Path(tempfile.mkdtemp(prefix=f"{PREFIX}{pid}-"))
+
+
+def sweep(base: Path | None = None) -> list[Path]:
+    """Removes directories of owners that no longer run.
+
+    Args:
+        base: where to look; the system's temporary directory by default.
+
+    Returns:
+        What was removed.
+    """
+    removed = []
+    for left in sorted((base or Path(tempfile.gettempdir())).glob(f"{PREFIX}*-*")):
+        owner = left.name.removeprefix(PREFIX).split("-")[0]
+        if owner.isdigit() and not Path(f"/proc/{owner}").exists():
+            shutil.rmtree(left, ignore_errors=True)
+            removed.append(left)
+    return removed

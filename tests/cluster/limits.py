@@ -8,7 +8,7 @@ import resource
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.cluster.addresses import MOST
+from tests.cluster.network import MOST
 
 PROCESSES_A_HOST = 40  # four of its own, the rest for a job: sshd, agent, scripts and their threads
 FILES_A_HOST = 4  # of the test process: two pipes, a file for errors, and one in passing

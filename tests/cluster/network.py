@@ -7,10 +7,10 @@ allows 15 characters; they cannot clash, as every cluster has a bridge namespace
 
 from __future__ import annotations
 
+import string
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tests.cluster.addresses import PREFIX_LENGTH
 from tests.cluster.namespaces import Namespaces
 
 BRIDGE = "br0"
@@ -19,6 +19,10 @@ GATE_NIC = "gate0"  # the gate's own cable: what the launcher sends and gets goe
 FAST_MBIT = 100
 _GATE_PORT = "gateport"
 NOWHERE = "02:00:00:00:00:01"  # a hardware address that nobody has
+MOST = 1000  # a Linux bridge has 1023 ports
+PREFIX_LENGTH = 16
+CLUSTERS = range(1, 255)
+_PER_BLOCK = 200
 
 
 @dataclass(frozen=True)
@@ -133,3 +137,25 @@ def ip(where: Namespaces, *commands: str, check: bool = True) -> None:
 
 def _tc(where: Namespaces, command: str, check: bool = True) -> None:
     where.run(["tc", "-batch", "-"], kinds=("--net",), input=command + "\n", check=check)
+
+
+def host_name(index: int) -> str:
+    """node-a to node-z, then node-27 and so on."""
+    letters = string.ascii_lowercase
+    return f"node-{letters[index]}" if index < len(letters) else f"node-{index + 1}"
+
+
+def gate_address(cluster: int) -> str:
+    """Address of the launcher's side."""
+    return f"10.{cluster}.0.1"
+
+
+def host_address(cluster: int, index: int) -> str:
+    """Address of host `index`."""
+    block, place = divmod(index, _PER_BLOCK)
+    return f"10.{cluster}.{block}.{11 + place}"
+
+
+def host_mac(index: int) -> str:
+    """Hardware address of host `index`; it stays when the host is switched off and on, as a real machine's."""
+    return f"02:77:00:00:{index // 256:02x}:{index % 256:02x}"

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster import addresses, state
+from tests.cluster import hosts, network
 from tests.cluster.deadline import wait_for
 from tests.cluster.hosts import Cluster
 from tests.cluster.processes import HostProcess
@@ -220,7 +220,7 @@ def test_hosts_die_with_a_killed_test_process_and_its_directory_is_swept(tmp_pat
         owner.wait(timeout=5)
     wait_for("the end of the hosts", lambda: not spaces & namespaces_in_use(), 5)
     assert Path(directory).exists()
-    assert Path(directory) in state.sweep()
+    assert Path(directory) in hosts.sweep()
     assert not Path(directory).exists()
 
 
@@ -247,12 +247,12 @@ def test_more_hosts_than_letters_have_names_and_addresses_of_their_own_and_know_
     assert not many.state.exists()
 
 
-@pytest.mark.parametrize("index", [0, 199, 200, 255, 256, addresses.MOST - 1])
+@pytest.mark.parametrize("index", [0, 199, 200, 255, 256, network.MOST - 1])
 def test_addresses_differ_at_every_seam_of_the_plan(index: int) -> None:
-    others = [other for other in range(addresses.MOST) if other != index]
-    assert addresses.host_address(1, index) not in {addresses.host_address(1, other) for other in others}
-    assert addresses.host_mac(index) not in {addresses.host_mac(other) for other in others}
-    assert addresses.host_name(index) not in {addresses.host_name(other) for other in others}
+    others = [other for other in range(network.MOST) if other != index]
+    assert network.host_address(1, index) not in {network.host_address(1, other) for other in others}
+    assert network.host_mac(index) not in {network.host_mac(other) for other in others}
+    assert network.host_name(index) not in {network.host_name(other) for other in others}
 
 
 def test_a_cluster_that_the_kernel_has_no_room_for_is_refused_with_the_limit_and_its_remedy() -> None:

@@ -11,10 +11,10 @@ import pytest
 from tests.beside import Outcomes, Scenarios
 from tests.cluster.deadline import wait_for
 from tests.cluster.hosts import Cluster
-from tests.cluster.job import JobRunner, cached
+from tests.cluster.jobs.job import JobRunner, cached
 from tests.cluster.launch import Launch
-from tests.cluster.oracle import Oracle
-from tests.cluster.own_hosts import BESIDE_S, own_hosts
+from tests.cluster.jobs.oracle import Oracle
+from tests.cluster.jobs.own_hosts import BESIDE_S, own_hosts
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(BESIDE_S)]
 

@@ -15,9 +15,9 @@ from tests.cluster import sshd
 from tests.cluster.deadline import wait_for
 from tests.cluster.host import Host
 from tests.cluster.hosts import Cluster
-from tests.cluster.job import JobRunner
-from tests.cluster.oracle import CANARY_ID, Oracle
-from tests.cluster.own_hosts import BESIDE_S, own_hosts
+from tests.cluster.jobs.job import JobRunner
+from tests.cluster.jobs.oracle import CANARY_ID, Oracle
+from tests.cluster.jobs.own_hosts import BESIDE_S, own_hosts
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(BESIDE_S)]
 

@@ -19,9 +19,9 @@ from tests.cluster import network, sshd
 from tests.cluster.deadline import wait_for
 from tests.cluster.host import Host
 from tests.cluster.hosts import Cluster
-from tests.cluster.job import JobRunner
+from tests.cluster.jobs.job import JobRunner
 from tests.cluster.launch import Launch
-from tests.cluster.oracle import Oracle
+from tests.cluster.jobs.oracle import Oracle
 
 pytestmark = pytest.mark.cluster
 

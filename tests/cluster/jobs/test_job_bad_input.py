@@ -10,8 +10,8 @@ from typing import NamedTuple
 import pytest
 
 from tests.cluster.hosts import Cluster
-from tests.cluster.job import JobRunner
-from tests.cluster.oracle import Oracle
+from tests.cluster.jobs.job import JobRunner
+from tests.cluster.jobs.oracle import Oracle
 
 pytestmark = pytest.mark.cluster
 

@@ -10,8 +10,8 @@ import shutil
 import pytest
 
 from tests.cluster.hosts import ROOT, Cluster, missing_tools
-from tests.cluster.job import JobRunner
-from tests.cluster.oracle import Oracle
+from tests.cluster.jobs.job import JobRunner
+from tests.cluster.jobs.oracle import Oracle
 
 LACKING = (
     missing_tools()

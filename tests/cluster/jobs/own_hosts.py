@@ -11,8 +11,8 @@ from pathlib import Path
 
 from tests.beside import Place
 from tests.cluster.hosts import Cluster
-from tests.cluster.job import ACTS, JobRunner
-from tests.cluster.oracle import Oracle
+from tests.cluster.jobs.job import ACTS, JobRunner
+from tests.cluster.jobs.oracle import Oracle
 
 HOSTS = 3
 BESIDE_S = 900  # the first test waits for all scenarios, each of which has deadlines of its own

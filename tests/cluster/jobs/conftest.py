@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.hosts import Cluster
-from tests.cluster.job import ACTS, JobRunner
-from tests.cluster.oracle import Oracle
+from tests.cluster.jobs.job import ACTS, JobRunner
+from tests.cluster.jobs.oracle import Oracle
 
 
 @pytest.fixture
