@@ -61,7 +61,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Schedul
     """Of several workers one gets a whole module, and one all scenarios of a kind, which run beside each other."""
     from xdist.scheduler import LoadFileScheduling
 
-    class Shares(LoadFileScheduling):  # type: ignore[misc] - xdist brings no types
+    class Shares(LoadFileScheduling):  # type: ignore[misc]  # xdist brings no types
         def _split_scope(self, nodeid: str) -> str:
             module, _, test = nodeid.partition("::")
             name = test.partition("[")[0]

@@ -12,8 +12,8 @@ from typing import Any
 from tests.cluster.deadline import wait_for
 from tests.cluster.host import Host
 from tests.cluster.hosts import Cluster
-from tests.cluster.launch import Launch
 from tests.cluster.jobs.oracle import CANARY_ID
+from tests.cluster.launch import Launch
 from tests.cluster.processes import HostProcess
 
 STARTED_S = 30.0

@@ -20,8 +20,8 @@ from tests.cluster.deadline import wait_for
 from tests.cluster.host import Host
 from tests.cluster.hosts import Cluster
 from tests.cluster.jobs.job import JobRunner
-from tests.cluster.launch import Launch
 from tests.cluster.jobs.oracle import Oracle
+from tests.cluster.launch import Launch
 
 pytestmark = pytest.mark.cluster
 

@@ -15,9 +15,9 @@ from tests.beside import Outcomes, Scenarios
 from tests.cluster.deadline import wait_for
 from tests.cluster.hosts import Cluster
 from tests.cluster.jobs.job import JobRunner
-from tests.cluster.launch import Launch
 from tests.cluster.jobs.oracle import Oracle
 from tests.cluster.jobs.own_hosts import BESIDE_S, own_hosts
+from tests.cluster.launch import Launch
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(BESIDE_S)]
 
