@@ -38,7 +38,6 @@ for thread in threads:
 sys.exit("\\n".join(failures) or 0)
 """
 MODULES = (
-    "paddle.pserver.durable.checkpoint.crc_kernels",
     "paddle.pserver.wire.dense_kernels",
     "paddle.pserver.sparse.row_kernels",
     "paddle.pserver.wire.arrival_kernel",
@@ -74,5 +73,5 @@ def test_who_imports_numba_begins_with_its_outermost_package() -> None:
     imports = {path: numba_imports(path) for path in RUNTIME.rglob("*.py")}
     first = {path.name: names[0] for path, names in imports.items() if names}
     assert first.pop(BY_NUMBA).startswith("numba.")
-    assert len(first) > 3
+    assert len(first) > 2
     assert set(first.values()) == {"numba"}

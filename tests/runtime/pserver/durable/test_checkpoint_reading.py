@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import runpy
+import sys
 import zlib
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import numpy as np
 import pytest
 
 from paddle.errors import CheckpointError
+from paddle.pserver.durable.checkpoint import crc as crc_module
 from paddle.pserver.durable.checkpoint.crc import crc32
 from paddle.pserver.durable.checkpoint.manifest import DataFile
 from paddle.pserver.durable.checkpoint.part import DATA
@@ -41,6 +44,13 @@ def written(root: Path, content: bytes) -> DataFile:
 def test_the_fast_crc_is_that_of_zlib_wherever_bytes_begin_and_end(start: int, stop: int, value: int) -> None:
     part = memoryview(BYTES)[start:stop]
     assert crc32(part, value) == zlib.crc32(part, value)
+
+
+def test_a_node_without_the_library_computes_the_same_crc(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "zlib_ng.zlib_ng", None)
+    slow = runpy.run_path(str(crc_module.__file__))["crc32"]
+    assert slow is zlib.crc32
+    assert slow(BYTES, 5) == crc32(BYTES, 5)
 
 
 def test_pieces_come_as_they_were_written(tmp_path: Path) -> None:

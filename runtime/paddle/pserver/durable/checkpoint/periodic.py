@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from paddle.pserver.durable.checkpoint.crc import prepare
 from paddle.pserver.durable.checkpoint.series import Origin, Series
 from paddle.pserver.durable.checkpoint.sink import ThreadSink
 from paddle.pserver.durable.checkpoint.snapshot import dense_size_of, size_of
@@ -29,7 +28,7 @@ from paddle.pserver.wire.configuration import Configuration
 
 _log = logging.getLogger(__name__)
 
-_LARGE_BYTES = 16 << 20  # smaller ones are summed up without what has to be prepared
+_LARGE_BYTES = 16 << 20  # memory for copies of smaller ones is found at once
 
 
 class Periodic:
@@ -46,8 +45,6 @@ class Periodic:
         self._begun = self._skipped = store.version
         self._begun_at = 0.0
         self._whole = 0  # version of the newest one
-        if store.growing or size_of(store) >= _LARGE_BYTES:
-            prepare()
         if dense_size_of(store) >= _LARGE_BYTES:
             self._spare.prepare(dense_size_of(store))
 
