@@ -33,7 +33,7 @@ LEAST, MOST = 5, 25
 FRAGMENT_LINES = 70
 ASKS = re.compile(r"_?(is|has|may)_")
 # package of a dependency -> what it is imported as, where the names differ
-IMPORTED_AS = {"pyzmq": "zmq"}
+IMPORTED_AS = {"pyzmq": "zmq", "zlib-ng": "zlib_ng"}
 # module -> the records there that make up what a job knows of a node
 RECORDS = {
     "launcher/nodes/node_record.py": ("Contact", "Traces", "NodeRecord"),
