@@ -9,10 +9,19 @@ from typing import Any, TypeVar, cast
 import numba
 from numba.core import config
 
+from paddle.kernel_cache import place
+
 _config: Any = config
-if not _config.CACHE_DIR and not getattr(_config, "CACHE_LOCATOR_CLASSES", ""):
-    # Those of numba follow: they serve sources that are not ours, and homes that cannot be written.
-    _config.CACHE_LOCATOR_CLASSES = "paddle.kernel_cache.Shared,InTreeCacheLocator,UserWideCacheLocator"
+if not getattr(_config, "CACHE_LOCATOR_CLASSES", ""):
+    # Those of numba follow: they serve sources that are not ours.
+    _config.CACHE_LOCATOR_CLASSES = ",".join(
+        (
+            "paddle.kernel_cache.Shared",
+            "UserProvidedCacheLocator",
+            "InTreeCacheLocator",
+            "UserWideCacheLocator",
+        )
+    )
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -20,9 +29,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 def compiled(function: F) -> F:
     """Compile a function at its first call; it runs without the interpreter's lock.
 
-    What was compiled is kept in the user's cache (`kernel_cache`), or beside the source where there is no home.
+    What was compiled is kept where `kernel_cache` says.
     """
-    try:
-        return cast(F, numba.njit(nogil=True, cache=True, error_model="numpy")(function))
-    except RuntimeError:  # nowhere to keep it
-        return cast(F, numba.njit(nogil=True, error_model="numpy")(function))
+    return cast(F, numba.njit(nogil=True, cache=place() is not None, error_model="numpy")(function))

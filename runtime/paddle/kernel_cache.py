@@ -4,6 +4,10 @@
 Every node has a runtime directory of its own for each version; beside the sources, machine code would be made again
 for each of them, which takes seconds. A digest of all sources that loops may be made of names the folder: numba
 itself looks at the file of a loop alone, not at those whose loops it calls.
+
+What numba keeps are pickles, which run whatever they say when they are read. So a folder counts only if nobody but
+this user and root can have put anything there: not into it, nor into any directory or link on the way to it. Where
+there is no such folder, nothing is kept.
 """
 
 from __future__ import annotations
@@ -11,22 +15,34 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import logging
 import os
 import shutil
+import stat
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
+from numba.core import config
 from numba.core.caching import UserProvidedCacheLocator
+
+_log = logging.getLogger(__name__)
 
 PACKAGE = Path(__file__).resolve().parent
 _PARTS = ("compiling.py", "kernel_cache.py", "ops", "optim", "pserver")
 _UNUSED_S = 30 * 24 * 3600.0
+_MAX_LINKS = 40
 
 
-def folder() -> Path:
-    """Return the user's folder for all versions."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
-    return Path(base) / "paddle" / "kernels"
+def folders() -> Iterator[Path]:
+    """Yield the folders for all versions, the best one first: that for numba, the user's, one beside the sources."""
+    if config.CACHE_DIR:  # type: ignore[attr-defined]
+        yield Path(config.CACHE_DIR) / "paddle"  # type: ignore[attr-defined]
+    else:
+        with contextlib.suppress(RuntimeError):  # no home
+            base = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
+            yield Path(base) / "paddle" / "kernels"
+        yield PACKAGE / "__pycache__" / "kernels"
 
 
 @functools.cache
@@ -43,31 +59,100 @@ def digest() -> str:
 
 
 @functools.cache
-def place() -> Path:
+def place() -> Path | None:
     """Make the folder of this version, and remove those that nobody made anew for a month; return it.
 
-    Raises:
-        OSError: it cannot be made.
+    Where none can be made or trusted that is told, and None returned.
     """
-    made = folder() / digest()
+    problems = []
+    for folder in folders():
+        made = (folder / digest()).absolute()
+        try:
+            problem = weakness(made) or _make(made)
+        except OSError as error:
+            problem = f"{made}: {error.strerror}"
+        if not problem:
+            return made
+        problems.append(problem)
+    _log.warning(
+        "compiled loops are not kept, and every process makes its own, which takes seconds: %s; "
+        "name a directory of your own in XDG_CACHE_HOME",
+        "; ".join(problems),
+    )
+    return None
+
+
+def weakness(path: Path) -> str:
+    """Return how others could have put files below an absolute path, empty if they could not.
+
+    What is not there yet is no weakness.
+
+    Raises:
+        OSError: a directory cannot be looked at.
+    """
+    at, todo, links = Path("/"), [*reversed(path.parts)], 0
+    while todo:
+        part = todo.pop()
+        at = at.parent if part == ".." else at / part  # `at` itself has no links any more
+        try:
+            status = at.lstat()
+        except FileNotFoundError:
+            return ""
+        if status.st_uid not in (0, os.geteuid()):
+            return f"{at} belongs to uid {status.st_uid}"
+        if stat.S_ISLNK(status.st_mode):
+            links += 1
+            if links > _MAX_LINKS:
+                return f"{path}: too many links"
+            todo += reversed(at.readlink().parts)
+            at = at.parent
+        elif not _is_closed(status) and (not todo or not status.st_mode & stat.S_ISVTX):
+            return f"{at} can be written by others"
+    return ""
+
+
+def _is_closed(status: os.stat_result) -> bool:
+    """Whether nobody but the owner can write, or the group of this user's own name alone."""
+    mode = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    if mode != stat.S_IWGRP or status.st_uid != os.geteuid() or status.st_gid != os.getegid():
+        return not mode
+    import grp  # few need to know
+    import pwd
+
+    try:
+        user, group = pwd.getpwuid(status.st_uid), grp.getgrgid(status.st_gid)
+    except KeyError:
+        return False
+    return group.gr_name == user.pw_name and not set(group.gr_mem) - {user.pw_name}
+
+
+def _make(made: Path) -> str:
     if not made.is_dir():
-        made.mkdir(parents=True, mode=0o700)
+        for each in (*reversed(made.parents), made):
+            if not each.is_dir():
+                each.mkdir(mode=0o700, exist_ok=True)
         with contextlib.suppress(OSError):
             oldest = time.time() - _UNUSED_S
             for other in made.parent.iterdir():
                 if other.stat().st_mtime < oldest:
                     shutil.rmtree(other, ignore_errors=True)
-    return made
+    for folder, _, names in os.walk(made):
+        for name in ("", *names):
+            if (problem := weakness(Path(folder, name))) != "":
+                return problem
+    return ""
 
 
 class Shared(UserProvidedCacheLocator):
-    """numba's interface to all that; it steps back for sources that are not ours, and where nothing can be written."""
+    """numba's interface to all that; it steps back for sources that are not ours."""
 
     def __init__(self, py_func: object, py_file: str) -> None:
-        path = Path(py_file).resolve().relative_to(PACKAGE)
+        path, kept = Path(py_file).resolve().relative_to(PACKAGE), place()
+        if kept is None:
+            raise ValueError("nothing is kept")
         self._py_file = py_file
         self._lineno = py_func.__code__.co_firstlineno  # type: ignore[attr-defined]
-        self._cache_path = str(place() / "_".join(path.with_suffix("").parts))
+        self._cache_path = str(kept / "_".join(path.with_suffix("").parts))
 
     @classmethod
     def from_function(cls, py_func: object, py_file: str) -> Shared | None:
@@ -75,10 +160,6 @@ class Shared(UserProvidedCacheLocator):
         try:
             found = cls(py_func, py_file)
             found.ensure_cache_path()  # type: ignore[no-untyped-call]
-        except (
-            OSError,
-            ValueError,
-            RuntimeError,
-        ):  # no home, no room, another's folder; or not a source of ours
+        except (OSError, ValueError):  # no room; or not a source of ours
             return None
         return found
