@@ -26,7 +26,8 @@ from tests.cluster.launch import Launch
 pytestmark = pytest.mark.cluster
 
 # An interpreter whose clock is two hours late. The agent runs with -I -S: only its own code can be changed.
-LATE_PYTHON = """#!{python}
+OTHER_PYTHON = str(Path(sys.base_prefix, "bin", "python3"))  # wherever the clone and its environment lie
+LATE_PYTHON = """#!{script_python}
 import os, sys
 late = "import time as t; now = t.time; t.time = lambda: now() - 7200\\n"
 argv = [late + one if before == "-c" else one for before, one in zip(sys.argv, sys.argv[1:])]
@@ -151,7 +152,7 @@ def test_a_clock_that_is_late_is_a_remark(cluster: Cluster, job: JobRunner, orac
     host = cluster["node-b"]
     host.path("/root/bin").mkdir()
     script = host.path("/root/bin/python3")
-    script.write_text(LATE_PYTHON.format(python=sys.executable))
+    script.write_text(LATE_PYTHON.format(script_python=OTHER_PYTHON, python=sys.executable))
     script.chmod(0o755)
     host.path("/root/.bashrc").write_text("PATH=/root/bin:$PATH\n")
     launch = doctor(job, "--json")
@@ -195,7 +196,7 @@ def test_a_file_server_that_is_gone_delays_nothing_else(
 ) -> None:
     job.conf["ROOT_DIR"] = "/root/jobs"
     if str(Path(sys.prefix).resolve()).startswith("/tmp/"):  # it would hang with the rest of /tmp
-        job.conf["PYTHON"] = str(Path(sys.base_prefix, "bin", "python3"))
+        job.conf["PYTHON"] = OTHER_PYTHON
     servers = [(cluster["node-b"], "/root/jobs"), (cluster["node-c"], "/tmp")]
     running = [(host, hang(host, path)) for host, path in servers]
     try:
