@@ -19,17 +19,18 @@ from agent.processes.tapped_log import TappedLog
 
 SIGNAL_VARIABLE = "PADDLE_STACKS_SIGNAL"
 SIGNAL = signal.SIGRTMIN + 7  # far from those that C libraries, profilers and run times take
-LONGEST_WAIT_S = 1.5
-QUIET_S = 0.2
+LONGEST_WAIT_S = 2.0  # for all processes together; the launcher waits somewhat longer
+QUIET_S = 0.1
 MOST_PROCESSES = 16
 TEXT_LIMIT = 32 << 10
 _CANNOT_ANSWER = "TtDZX"
+_LEAST = b"Current thread 0x"  # every process writes that once
 _STATES = {"T": "stopped", "t": "held by a debugger", "D": "in the kernel", "Z": "ended", "S": "waiting"}
 _OF_A_STACK = re.compile(r'(Current thread|Thread) 0x|Stack \(most recent|  File "|  \.\.\.|  <')
 
 
 class Stacks:
-    """Asks one process, and those that it started, where they are.
+    """Asks one process, and those that it started, where they are: one after the other, since all write to one log.
 
     Args:
         log: the process's log, where Python writes its stacks.
@@ -42,23 +43,31 @@ class Stacks:
         self._done = done
         self._tap = log.tap(2 * TEXT_LIMIT)
         self._waited_s = 0.0
-        self._heard = 0
+        self._heard = self._begun_at = 0
         self._mute: List[str] = []
-        asked = [_ask(one) for one in _tree(pid)]
-        self._mute = [text for text in asked if text is not None]
-        if any(text is None for text in asked):
-            loop.after(QUIET_S, self._look)
-        else:
-            self._end()
+        self._left = _tree(pid)
+        self._ask_next()
+
+    def _ask_next(self) -> None:
+        while self._left:
+            text = _ask(self._left.pop(0)) if self._waited_s < LONGEST_WAIT_S else describe(self._left.pop(0))
+            if text is None:
+                self._heard = self._begun_at = len(self._tap.data)
+                self._loop.after(QUIET_S, self._look)
+                return
+            self._mute.append(text)
+        self._end()
 
     def _look(self) -> None:
+        """Go on with the next process once this one has told of its current thread and then no more."""
         self._waited_s += QUIET_S
         heard = len(self._tap.data)
-        if self._waited_s < LONGEST_WAIT_S and (heard == 0 or heard > self._heard):
-            self._heard = heard
-            self._loop.after(QUIET_S, self._look)
+        is_whole = heard == self._heard and _LEAST in self._tap.data[self._begun_at :]
+        self._heard = heard
+        if is_whole or self._waited_s >= LONGEST_WAIT_S:
+            self._ask_next()
         else:
-            self._end()
+            self._loop.after(QUIET_S, self._look)
 
     def _end(self) -> None:
         lines = self._tap.close().decode("utf-8", "replace").splitlines()
