@@ -13,7 +13,7 @@ from launcher.nodes import preflight
 from launcher.plan import machines
 from launcher.plan.answers import Answer, Way, read_probed, read_reached
 from launcher.plan.plan import Node, Plan
-from launcher.system.clock import ClockEstimate, NodeTime
+from launcher.system.clock import NodeClock
 from launcher.text.fields import items, line, real, whole
 
 _LAST_MOMENT = 253402300800.0  # the end of year 9999
@@ -59,55 +59,30 @@ class Introduction:
         answer: to `probe`; its address is the job's once that is chosen.
         ways: what came of its tries to reach other nodes.
         neighbours: ids of nodes whose marks lie in its ROOT_DIR.
-        clock_offset_s: its clock minus ours, as its first answers told.
+        clock: how its clock compares with ours, kept up to date.
     """
 
     hostname: str = ""
     answer: Answer | None = None
     ways: tuple[Way, ...] | None = None
     neighbours: tuple[int, ...] = ()
-    clock_offset_s: float = 0.0
-    _estimate: ClockEstimate = field(default_factory=ClockEstimate)
-    _time: NodeTime = field(default_factory=NodeTime)
-
-    @property
-    def clock_error_s(self) -> float:
-        """How wrong `clock_offset_s` may be; infinite before the first pong."""
-        return self._estimate.error_s
-
-    def time_offset_s(self) -> float:
-        """Its clock minus ours, kept up to date."""
-        return self._time.offset_s(self.clock_offset_s)
+    clock: NodeClock = field(default_factory=NodeClock)
 
     def hello(self, fields: Mapping[str, Any]) -> None:
         """Its agent's first frame."""
         self.hostname = line(fields.get("hostname"), "hostname", "")
         clock = fields.get("clock")
-        self.clock_offset_s = clock_of(clock) - time.time() if clock is not None else 0.0
+        self.clock.guess_s = clock_of(clock) - time.time() if clock is not None else 0.0
 
-    def next_ping(self) -> int | None:
-        """The seq of the next ping that compares clocks, which is sent now; None when enough were sent."""
-        return self._estimate.ping()
-
-    def asked(self, seq: int) -> None:
-        """A ping that renews its lease goes out."""
-        self._time.asked(seq)
-
-    def pong(self, fields: Mapping[str, Any]) -> bool:
-        """One more measurement of its clock; True when it was one of those that `next_ping` began.
+    def pong(self, fields: Mapping[str, Any]) -> None:
+        """One more measurement of its clock.
 
         Raises:
             FieldError: a field is not what it should be.
         """
         seq = whole(fields.get("seq"), "seq")
-        if fields.get("clock") is None:
-            return False
-        clock = clock_of(fields["clock"])
-        self._time.answered(seq, clock)
-        if not self._estimate.pong(seq, clock):
-            return False
-        self.clock_offset_s = self._estimate.offset_s
-        return True
+        if fields.get("clock") is not None:
+            self.clock.answered(seq, clock_of(fields["clock"]))
 
     def probed(self, fields: Mapping[str, Any], plan: Plan) -> None:
         """What preflight will judge; it is read once, here, so that a node that talks nonsense is named for it."""

@@ -17,7 +17,7 @@ from launcher.errors import LauncherError
 from launcher.files.payload import Delivery
 from launcher.nodes.connector import Connector
 from launcher.nodes.handshake import Introduction
-from launcher.plan.plan import Node
+from launcher.plan.plan import Node, Plan
 
 
 @dataclass
@@ -166,10 +166,23 @@ class NodeRecord:
         self.contact.begin()
         connector.connect(self.node.node_id, self.name, self.node.host, self.node.python)
 
-    def connected(self, link: Link) -> None:
-        """There is a byte stream to an agent that is about to start."""
+    def connected(self, link: Link, plan: Plan, **more: Any) -> None:
+        """There is a byte stream to an agent that is about to start: greet it.
+
+        Args:
+            more: fields of `hello`.
+        """
         self.contact.make(link)
         self.traces.meet()
+        self.send(
+            "hello",
+            job_id=plan.job_id,
+            node_id=self.node.node_id,
+            lease_s=plan.settings.limits.lease_s,
+            root_dir=self.node.root_dir,
+            python=self.node.python,
+            **more,
+        )
 
     def hello(self, fields: Mapping[str, Any]) -> None:
         """The agent speaks: who it is, and the first ping that compares clocks."""
@@ -179,13 +192,13 @@ class NodeRecord:
 
     def ping(self, seq: int) -> None:
         """Ask for a word, which renews its lease."""
-        self.said.asked(seq)
+        self.said.clock.asked(seq)
         self.send("ping", seq=seq)
 
     def pong(self, fields: Mapping[str, Any]) -> None:
         """It answered, which is one more look at its clock."""
-        if self.said.pong(fields):
-            self._compare_clocks()
+        self.said.pong(fields)
+        self._compare_clocks()
 
     def drop(self, error: LauncherError | None) -> None:
         """The link is gone, or no longer needed."""
@@ -194,6 +207,6 @@ class NodeRecord:
             self.traces.break_off()
 
     def _compare_clocks(self) -> None:
-        seq = self.said.next_ping()
+        seq = self.said.clock.next_ping()
         if seq is not None:
             self.send("ping", seq=seq)

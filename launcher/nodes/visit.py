@@ -100,17 +100,8 @@ class _Visit:
 
     def _connected(self, event: Connected) -> None:
         record = self.roster.nodes[event.node_id]
-        record.connected(
-            Link(event.node_id, record.name, event.stream, self._events, self._connector.reactor)
-        )
-        record.send(
-            "hello",
-            job_id=self._plan.job_id,
-            node_id=event.node_id,
-            lease_s=self._plan.settings.limits.lease_s,
-            root_dir=record.node.root_dir,
-            python=record.node.python,
-        )
+        link = Link(event.node_id, record.name, event.stream, self._events, self._connector.reactor)
+        record.connected(link, self._plan)
         record.send("probe", **handshake.probe_of(self._plan, record.node, need_bytes=0, gpus=True))
 
     def _connect_failed(self, event: ConnectFailed) -> None:

@@ -108,16 +108,7 @@ class Logins:
             jump, release = self._jumps.use(hops[:-1], partial(self._open_jump, host, hops[:-1]))
             opened.callback(release)
         hop = hops[-1]
-        attempt = Attempt(
-            host.text,
-            hop.text,
-            hop.connection.user,
-            hop.connection.host,
-            hop.connection.port,
-            is_jump,
-            hop.keys,
-            self._options.connect_timeout_s,
-        )
+        attempt = Attempt(host.text, hop, is_jump, self._options.connect_timeout_s)
         try:
             return self._authenticated(hop, jump)
         except (OSError, EOFError, ValueError, SSHException, HostKeyError) as error:
@@ -135,7 +126,7 @@ class Logins:
     def _authenticated(self, hop: Hop, jump: QuietTransport | None) -> QuietTransport:
         timeout_s = self._options.connect_timeout_s
         connection = hop.connection
-        types = self._known.key_types(hop.known_hosts, known_name(connection.host, connection.port))
+        types = self._known.key_types(hop.known_hosts, known_name(hop.host, hop.port))
         connection.client.set_missing_host_key_policy(_HostKeys(self._known, hop))
         connection.gateway = None  # the way there is a socket of ours, over a jump host that others share
         connection.connect_timeout = None  # the one that follows counts, in parts of a second too
@@ -197,7 +188,7 @@ class _UserKeys:
                 refused = key
                 continue
             try:
-                if not transport.auth_publickey(self._hop.connection.user, key):
+                if not transport.auth_publickey(self._hop.user, key):
                     return
                 refused = SSHException("the key alone is not enough")
             except SSHException as error:
@@ -228,10 +219,9 @@ def _socket(hop: Hop, jump: QuietTransport | None, timeout_s: float) -> Any:
     """What the SSH connection runs over: TCP, a channel of the jump host before it, or a ProxyCommand."""
     if hop.proxy_command:
         return ProxySocket(hop.proxy_command)
-    place = (hop.connection.host, hop.connection.port)
     if jump is not None:
-        return jump.open_channel("direct-tcpip", place, ("", 0), timeout=timeout_s)
-    return open_tcp(*place, timeout_s)
+        return jump.open_channel("direct-tcpip", (hop.host, hop.port), ("", 0), timeout=timeout_s)
+    return open_tcp(hop.host, hop.port, timeout_s)
 
 
 def _close(hop: Hop) -> None:

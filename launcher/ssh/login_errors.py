@@ -7,7 +7,6 @@ import errno
 import os
 import socket
 from dataclasses import dataclass
-from pathlib import Path
 
 from paramiko.ssh_exception import (
     AuthenticationException,
@@ -25,6 +24,7 @@ from launcher.ssh.known_hosts import (
     fingerprint,
 )
 from launcher.ssh.resolver import NameTimeoutError
+from launcher.ssh.route import Hop
 
 BROKEN = (OSError, EOFError, SSHException)  # what the library raises on a connection that is gone
 
@@ -37,19 +37,14 @@ class Attempt:
 
     Attributes:
         node: the node as the user wrote it.
-        hop: user@host:port of this login, a jump host's or the node's own.
+        hop: the login, a jump host's or the node's own.
         is_jump: whether the hop is a jump host on the way.
-        keys: private key files that were offered.
         timeout_s: of each step.
     """
 
     node: str
-    hop: str
-    user: str
-    host: str
-    port: int
+    hop: Hop
     is_jump: bool
-    keys: tuple[Path, ...]
     timeout_s: float
 
 
@@ -69,7 +64,7 @@ def explain(error: Exception, attempt: Attempt) -> ConnectError:
     """Turn what the SSH library or the kernel raised into an error with a reason and a hint."""
     reason, hint = _reason(error, attempt)
     if attempt.is_jump:
-        reason = f"jump host {attempt.hop}: {reason}"
+        reason = f"jump host {attempt.hop.text}: {reason}"
     return ConnectError(attempt.node, reason, hint)
 
 
@@ -89,17 +84,17 @@ def _reason(error: Exception, attempt: Attempt) -> tuple[str, str]:
         return _refused(attempt, str(error), "Put a public key into its ~/.ssh/authorized_keys: ssh-copy-id.")
     if isinstance(error, NameTimeoutError):
         return (
-            f"the name {attempt.host} is not resolved: {error}.",
+            f"the name {attempt.hop.host} is not resolved: {error}.",
             "Check the name servers (/etc/resolv.conf), or write an address.",
         )
     if isinstance(error, socket.gaierror):
         return (
-            f"the name {attempt.host} is not resolved: {error.strerror}.",
+            f"the name {attempt.hop.host} is not resolved: {error.strerror}.",
             "Check HOSTS and your ssh config.",
         )
     if isinstance(error, ChannelException):
         return (
-            f"the jump host before it cannot reach {attempt.host}:{attempt.port}: {error.text}.",
+            f"the jump host before it cannot reach {attempt.hop.host}:{attempt.hop.port}: {error.text}.",
             "Check that the node is up and sshd listens there.",
         )
     if isinstance(error, ConfigParseError):
@@ -108,7 +103,7 @@ def _reason(error: Exception, attempt: Attempt) -> tuple[str, str]:
 
 
 def _network(error: Exception, attempt: Attempt) -> tuple[str, str]:
-    where = f"{attempt.host}:{attempt.port}"
+    where = f"{attempt.hop.host}:{attempt.hop.port}"
     if isinstance(error, TimeoutError):
         return f"no answer from {where} within {attempt.timeout_s:g} s.", "Check that the node is up."
     if isinstance(error, ConnectionRefusedError):
@@ -130,11 +125,11 @@ def _network(error: Exception, attempt: Attempt) -> tuple[str, str]:
 
 
 def _unknown_key(error: UnknownHostKeyError, attempt: Attempt) -> tuple[str, str]:
-    port = "" if attempt.port == 22 else f"-p {attempt.port} "
+    port = "" if attempt.hop.port == 22 else f"-p {attempt.hop.port} "
     return (
         f"its host key is not in known_hosts: {fingerprint(error.key)}.",
         "Compare it with `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` on the machine itself; then accept "
-        f"it with `ssh {port}{attempt.user}@{attempt.host} true`, or all new ones with --accept_new_host_keys.",
+        f"it with `ssh {port}{attempt.hop.user}@{attempt.hop.host} true`, or all new ones with --accept_new_host_keys.",
     )
 
 
@@ -154,8 +149,8 @@ def _changed_key(error: ChangedHostKeyError) -> tuple[str, str]:
 
 
 def _refused(attempt: Attempt, why: str, hint: str) -> tuple[str, str]:
-    keys = [str(path) for path in attempt.keys]
+    keys = [str(path) for path in attempt.hop.keys]
     if os.environ.get("SSH_AUTH_SOCK"):
         keys.append("those of your ssh agent")
     tried = ", ".join(keys) or "none"
-    return f"auth refused for {attempt.user}@{attempt.host} ({why}), keys tried: {tried}.", hint
+    return f"auth refused for {attempt.hop.user}@{attempt.hop.host} ({why}), keys tried: {tried}.", hint

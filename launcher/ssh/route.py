@@ -46,9 +46,24 @@ class Hop:
     proxy_command: str
 
     @property
+    def user(self) -> str:
+        """Who logs in there."""
+        return str(self.connection.user)
+
+    @property
+    def host(self) -> str:
+        """The host's name or address."""
+        return str(self.connection.host)
+
+    @property
+    def port(self) -> int:
+        """Of the SSH server."""
+        return int(self.connection.port)
+
+    @property
     def text(self) -> str:
         """As messages name it."""
-        return f"{self.connection.user}@{self.connection.host}:{self.connection.port}"
+        return f"{self.user}@{self.host}:{self.port}"
 
 
 class Routes:

@@ -22,60 +22,46 @@ STEP_S = 0.05  # a difference that no round trip explains: the node's clock was 
 _BASE = time.time() - time.monotonic()
 
 
-@dataclass
-class ClockEstimate:
-    """The estimate of one node, better with every pong.
-
-    Attributes:
-        offset_s: the node's clock minus ours.
-        error_s: how wrong that may be; infinite before the first pong.
-    """
-
-    offset_s: float = 0.0
-    error_s: float = float("inf")
-    _sent: dict[int, float] = field(default_factory=dict)
-
-    def ping(self, now: float | None = None) -> int | None:
-        """The seq of the next ping, which is sent now; None when enough were sent.
-
-        Args:
-            now: monotonic seconds.
-        """
-        if len(self._sent) >= PINGS:
-            return None
-        seq = FIRST_SEQ + len(self._sent)
-        self._sent[seq] = time.monotonic() if now is None else now
-        return seq
-
-    def pong(self, seq: int, node_clock: float, now: float | None = None, wall: float | None = None) -> bool:
-        """An answer came; False when it was not to a ping of ours.
-
-        Args:
-            node_clock: the node's wall clock when it answered.
-            now: monotonic seconds.
-            wall: our wall clock at `now`.
-        """
-        sent = self._sent.get(seq)
-        if sent is None:
-            return False
-        round_trip_s = (time.monotonic() if now is None else now) - sent
-        if round_trip_s / 2 < self.error_s:
-            self.error_s = round_trip_s / 2
-            self.offset_s = node_clock - ((time.time() if wall is None else wall) - self.error_s)
-        return True
-
-
 def now() -> float:
     """Seconds since the epoch, never going back."""
     return _BASE + time.monotonic()
 
 
 @dataclass
-class NodeTime:
-    """How far a node's clock is off, from the last pings that renewed its lease; the fastest round trip counts."""
+class NodeClock:
+    """How far a node's clock is off, from the last pings; the fastest round trip counts.
 
+    Attributes:
+        guess_s: the node's clock minus ours as long as no ping was answered.
+    """
+
+    guess_s: float = 0.0
     _asked: dict[int, float] = field(default_factory=dict)
     _samples: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=SAMPLES))
+    _pings: int = 0
+
+    @property
+    def offset_s(self) -> float:
+        """The node's clock minus ours."""
+        return min(self._samples)[1] if self._samples else self.guess_s
+
+    @property
+    def error_s(self) -> float:
+        """How wrong that may be; infinite before the first pong."""
+        return min(self._samples)[0] if self._samples else float("inf")
+
+    def next_ping(self, moment: float | None = None) -> int | None:
+        """The seq of one more ping for the clock alone, which goes out now; None when enough were sent.
+
+        Args:
+            moment: when, as `now` tells it.
+        """
+        if self._pings == PINGS:
+            return None
+        self._pings += 1
+        seq = FIRST_SEQ + self._pings
+        self.asked(seq, moment)
+        return seq
 
     def asked(self, seq: int, moment: float | None = None) -> None:
         """A ping goes out.
@@ -99,12 +85,6 @@ class NodeTime:
             return
         came = now() if moment is None else moment
         error, offset = (came - sent) / 2, clock - (came + sent) / 2
-        if self._samples:
-            best_error, best = min(self._samples)
-            if abs(offset - best) > error + best_error + STEP_S:
-                self._samples.clear()
+        if self._samples and abs(offset - self.offset_s) > error + self.error_s + STEP_S:
+            self._samples.clear()
         self._samples.append((error, offset))
-
-    def offset_s(self, otherwise: float) -> float:
-        """The node's clock minus ours; `otherwise` before the first pong."""
-        return min(self._samples)[1] if self._samples else otherwise

@@ -83,7 +83,7 @@ class StagedJob:
         self.agents = [Agent(node.node_id, self.events) for node in plan.nodes]
         for record, agent in zip(self.roster.all(), self.agents, strict=True):
             record.contact.begin()
-            record.connected(cast("Link", agent))
+            record.connected(cast("Link", agent), plan)
             record.said = Introduction(answer=Answer(address=f"10.0.0.{agent.node_id + 1}"))
             record.delivery = Delivery(trees={WORKSPACE: "/job", RUNTIME: "/runtime"})
         self.connector = Engine()

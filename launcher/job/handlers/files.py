@@ -100,5 +100,5 @@ def _moment(record: NodeRecord, event: MessageEvent) -> float:
     now = clock.now()
     if event.fields.get("t") is None:
         return now
-    written = clock_of(event.fields["t"]) - record.said.time_offset_s()
+    written = clock_of(event.fields["t"]) - record.said.clock.offset_s
     return max(0.0, min(now, written))

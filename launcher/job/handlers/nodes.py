@@ -54,17 +54,11 @@ class NodeHandlers:
         """A byte stream to the agent is there: greet it, and ask what it is or have it clean up."""
         context = self._context
         record = self._roster.nodes[event.node_id]
+        link = Link(event.node_id, record.name, event.stream, context.events, context.connector.reactor)
         record.connected(
-            Link(event.node_id, record.name, event.stream, context.events, context.connector.reactor)
-        )
-        record.send(
-            "hello",
-            job_id=self._plan.job_id,
-            node_id=record.node.node_id,
-            lease_s=self._settings.limits.lease_s,
-            root_dir=record.node.root_dir,
+            link,
+            self._plan,
             umask=self._settings.cluster.job_umask,
-            python=record.node.python,
             submitter=submitter(self._roster.collected),
         )
         if context.stopping:

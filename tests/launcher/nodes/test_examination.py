@@ -15,7 +15,7 @@ from launcher.config.hosts import parse_host
 from launcher.nodes import reachability
 from launcher.plan import addresses, plan
 from launcher.plan.answers import Answer, Placed, Way, read_probed, read_reached
-from launcher.system.clock import PINGS, ClockEstimate
+from launcher.system.clock import PINGS, NodeClock
 
 
 def node(*placed: tuple[str, str, int], login: str = "") -> Answer:
@@ -139,22 +139,22 @@ def test_prefixes_that_differ_within_one_network_do_not_hide_it() -> None:
 
 
 def test_the_fastest_of_several_pings_counts_and_half_of_it_is_the_uncertainty() -> None:
-    clock = ClockEstimate()
-    now, wall, ahead = 50.0, 1000.0, 3600.0
+    clock = NodeClock()
+    now, ahead = 1000.0, 3600.0
     for out, back in ((0.2, 0.4), (0.001, 0.003), (0.5, 0.001)):
-        seq = clock.ping(now)
+        seq = clock.next_ping(now)
         assert seq is not None
-        node_clock = wall + out + ahead
-        now, wall = now + out + back, wall + out + back
-        assert clock.pong(seq, node_clock, now, wall)
+        node_clock = now + out + ahead
+        now += out + back
+        clock.answered(seq, node_clock, now)
     assert clock.error_s == pytest.approx(0.002)
     assert abs(clock.offset_s - ahead) <= clock.error_s + 1e-9
 
 
 def test_pings_end_and_a_pong_of_a_lease_is_none_of_ours() -> None:
-    clock = ClockEstimate()
-    assert [clock.ping(0.0) is not None for _ in range(PINGS + 1)] == [True] * PINGS + [False]
-    assert not clock.pong(7, 0.0, 1.0, 1.0)
+    clock = NodeClock()
+    assert [clock.next_ping(0.0) is not None for _ in range(PINGS + 1)] == [True] * PINGS + [False]
+    clock.answered(7, 0.0, 1.0)
     assert clock.error_s == math.inf
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from launcher.screen.job_log import WAITING_LIMIT, JobLog
 from launcher.system import clock
-from launcher.system.clock import NodeTime
+from launcher.system.clock import NodeClock
 from launcher.system.rotated_file import RotatedFile
 from launcher.text.merged_lines import MergedLines
 from launcher.text.output_events import Event, NodeState, Noted, PhaseEntered, Printed, Unsent
@@ -189,7 +189,7 @@ def test_blocks_wait_until_their_time_has_come() -> None:
     assert [at for at, _, _ in merged.ready(10.0)] == [1.5, 3.0]
 
 
-def pinged(time: NodeTime, seq: int, sent: float, back_s: float, there_s: float, offset_s: float) -> None:
+def pinged(time: NodeClock, seq: int, sent: float, back_s: float, there_s: float, offset_s: float) -> None:
     """A ping that took `there_s` to a node whose clock is off, and `back_s` back."""
     time.asked(seq, sent)
     time.answered(seq, sent + there_s + offset_s, sent + there_s + back_s)
@@ -197,21 +197,21 @@ def pinged(time: NodeTime, seq: int, sent: float, back_s: float, there_s: float,
 
 def test_the_fastest_round_trip_of_the_last_tells_how_far_a_clock_is_off() -> None:
     random_ = random.Random(7)
-    time = NodeTime()
-    assert time.offset_s(5.0) == 5.0
+    time = NodeClock(5.0)
+    assert time.offset_s == 5.0
     for seq in range(30):
         pinged(time, seq, 100.0 + seq, random_.uniform(0.001, 0.2), random_.uniform(0.001, 0.2), 3600.0)
-        assert abs(time.offset_s(0.0) - 3600.0) < 0.1
+        assert abs(time.offset_s - 3600.0) < 0.1
     time.answered(999, 0.0)  # nobody asked
-    assert abs(time.offset_s(0.0) - 3600.0) < 0.1
+    assert abs(time.offset_s - 3600.0) < 0.1
 
 
 def test_a_clock_that_is_set_is_noticed_at_the_next_ping() -> None:
-    time = NodeTime()
+    time = NodeClock()
     for seq in range(8):
         pinged(time, seq, 10.0 * seq, 0.001, 0.001, 0.0)
     pinged(time, 8, 80.0, 0.1, 0.1, -3600.0)
-    assert abs(time.offset_s(0.0) + 3600.0) < 0.11
+    assert abs(time.offset_s + 3600.0) < 0.11
 
 
 def test_the_time_line_of_a_job_never_goes_back() -> None:
