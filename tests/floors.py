@@ -48,6 +48,15 @@ FLOORS: Mapping[str, tuple[str, ...]] = {
         "reader",
         ".",
     ),
+    "runtime/paddle/collective": ("errors membership", "connection", "exchange", "."),
+    "runtime/paddle/distributed": (
+        "alarm kernel worker devices nodes ports",
+        "endings environments",
+        "keeper",
+        "front",
+        "script",
+        ".",
+    ),
     "runtime/paddle/v2": (
         "errors",
         "parameter_config data_type activation pooling regularization settings",
@@ -125,6 +134,7 @@ FRAGMENTS: Mapping[str, str] = {
     "launcher.nodes.reachability": "pure, beside an examination that connects and waits",
     "launcher.system.rate_limit": "a limit for anybody: nothing in it knows of nodes or lines",
     "paddle.ops.math.sum": "an operator, which the registry finds",
+    "paddle.distributed.devices": "what GPUs a machine has: looked for under that name",
     "paddle.optim.clip": "user scripts clip gradients by norms before they push them",
     "paddle.optim.row_step": "parameter servers step the rows of their tables by it too",
     "paddle.pserver.reader.viewing": "one side of a protocol, whose other side is server.reader_snapshots",

@@ -6,18 +6,18 @@ from __future__ import annotations
 import contextlib
 import socket
 
-from paddle.collective import within as within_node
-from paddle.collective.between import Between
-from paddle.collective.calling import listen
+from paddle.collective.connection.calling import listen
+from paddle.collective.connection.mesh import connected
+from paddle.collective.connection.rendezvous import Met, meet
 from paddle.collective.errors import CollectiveError
+from paddle.collective.exchange import intra_node
+from paddle.collective.exchange.inter_node import InterNode
+from paddle.collective.exchange.shared_memory import shared_slab
+from paddle.collective.exchange.watch import Watch
 from paddle.collective.group import Group
-from paddle.collective.meeting import Met, meet
 from paddle.collective.membership import Membership
-from paddle.collective.mesh import connected
 from paddle.collective.mpi import mpi_ranks, under_mpirun
 from paddle.collective.ranks import Ranks
-from paddle.collective.slab import shared_slab
-from paddle.collective.watch import Watch
 
 
 def connect(me: Membership) -> Ranks:
@@ -63,8 +63,8 @@ def _built(me: Membership, met: Met, watch: Watch, listener: socket.socket | Non
     firsts = sorted(ranks[0] for ranks in nodes.values())
     between = within = None
     if len(firsts) > 1 and me.rank == ours[0]:
-        between = Between(firsts, me.rank, connected(me, firsts, met.session, listener), watch)
+        between = InterNode(firsts, me.rank, connected(me, firsts, met.session, listener), watch)
     if len(ours) > 1:
-        slab = shared_slab(me, ours, met.session, within_node.bytes_needed(len(ours)))
-        within = within_node.Within(slab, ours, me.rank, watch)
+        slab = shared_slab(me, ours, met.session, intra_node.bytes_needed(len(ours)))
+        within = intra_node.IntraNode(slab, ours, me.rank, watch)
     return Group(me.rank, list(nodes.values()), watch, within, between)

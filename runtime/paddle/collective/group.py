@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Group: the ranks of a job that compute together; all call the same operations in the same order.
 
-Within a node arrays go through shared memory, between nodes the first rank of each speaks for the others. Results
+IntraNode a node arrays go through shared memory, between nodes the first rank of each speaks for the others. Results
 have the same bits on all ranks and in every run. After an error a group is of no use any more: every further
 operation raises the same error.
 """
@@ -13,13 +13,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from paddle.collective.between import Between
 from paddle.collective.errors import CollectiveError
-from paddle.collective.pieces import Pieces
+from paddle.collective.exchange.inter_node import InterNode
+from paddle.collective.exchange.intra_node import IntraNode
+from paddle.collective.exchange.pieces import Pieces
+from paddle.collective.exchange.task import Kind, Task, dtype_code
+from paddle.collective.exchange.watch import Watch
 from paddle.collective.ranks import Arrays, Ranks
-from paddle.collective.task import Kind, Task, dtype_code
-from paddle.collective.watch import Watch
-from paddle.collective.within import Within
 
 
 class Group(Ranks):
@@ -30,8 +30,8 @@ class Group(Ranks):
         rank: int,
         nodes: Sequence[Sequence[int]],
         watch: Watch,
-        within: Within | None,
-        between: Between | None,
+        within: IntraNode | None,
+        between: InterNode | None,
     ) -> None:
         """Take what `connect` made.
 
@@ -155,12 +155,12 @@ class Group(Ranks):
             self._within.broadcast(pieces, task, self._firsts[self.rank])
 
 
-def _leave(watch: Watch, within: Within | None, between: Between | None) -> None:
+def _leave(watch: Watch, within: IntraNode | None, between: InterNode | None) -> None:
     watch.leave()
     _close(watch, within, between)
 
 
-def _close(watch: Watch, within: Within | None, between: Between | None) -> None:
+def _close(watch: Watch, within: IntraNode | None, between: InterNode | None) -> None:
     watch.close()
     for way in (within, between):
         if way is not None:

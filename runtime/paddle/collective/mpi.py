@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 
 from paddle.collective.errors import CollectiveError, PeerDiffers, PeerLate
+from paddle.collective.exchange.pieces import Pieces
+from paddle.collective.exchange.task import WORDS, Kind, Task, dtype_code
 from paddle.collective.membership import Membership
-from paddle.collective.pieces import Pieces
 from paddle.collective.ranks import Arrays, Ranks
-from paddle.collective.task import WORDS, Kind, Task, dtype_code
 from paddle.errors import ConfigError
 
 _STARTED_BY = (

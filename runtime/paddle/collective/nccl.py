@@ -15,9 +15,9 @@ import numpy as np
 
 from paddle.backend import Device, DeviceError
 from paddle.collective.errors import CollectiveError, PeerDiffers, PeerLate
+from paddle.collective.exchange.task import WORDS, Kind, Task, dtype_code
 from paddle.collective.group import Group
 from paddle.collective.ranks import Arrays, Ranks
-from paddle.collective.task import WORDS, Kind, Task, dtype_code
 from paddle.errors import ConfigError
 
 _ID_WORDS = 128  # signed bytes, as cupy gives them

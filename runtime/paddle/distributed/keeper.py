@@ -14,14 +14,16 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
-from paddle.distributed import alarm, endings, kernel, log_tail
+from paddle.distributed import alarm, endings, kernel
 from paddle.distributed.worker import Worker
 
 DONE, FAILED, ABANDONED = 0, 1, 1
 GRACE_S = 10.0  # between TERM and KILL
 LONELY_S = 2.0  # the same after whoever started us was killed: who did that is in a hurry
 AGAIN_S = 0.2  # some were just being started, and are asked next time
+LOG_LINES, LOG_BYTES = 20, 16384  # shown of the log of who failed
 SERVERS_S = 2.0  # servers end by themselves when all trainers have said that they are done
 
 
@@ -133,7 +135,7 @@ class Keeper:
             self._say(f"{worker.name} failed: {endings.how(code)}")
             if worker.log is not None:
                 self._say(f"the last lines of {worker.log}:")
-                for line in log_tail.last_lines(worker.log):
+                for line in last_lines(worker.log):
                     self._say(f"  {line}")
         if self._running:
             self._say("the other processes are stopped")
@@ -151,3 +153,16 @@ class Keeper:
                 return 0
             orders += said
         return orders[0] if orders else None
+
+
+def last_lines(path: Path) -> list[str]:
+    """The last lines of a file, as far as they lie in its last 16 KiB; nothing if it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, 2)
+            file.seek(max(0, size - LOG_BYTES))
+            text = file.read(LOG_BYTES).decode(errors="replace")
+    except OSError:
+        return []
+    lines = text.splitlines()
+    return (lines[1:] if size > LOG_BYTES else lines)[-LOG_LINES:]

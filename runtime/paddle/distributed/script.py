@@ -5,17 +5,19 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from paddle.distributed import front, misplaced
+from paddle.distributed import front
 from paddle.distributed.worker import Worker
 from paddle.errors import ConfigError
 from paddle.flags import parse_bool
 
 Plan = Callable[[argparse.Namespace, Mapping[str, str]], list[Worker]]
 _USAGE = 2
+_NO_FLAGS = ("training_script", "training_script_args")
 
 
 def launch(module: str, flags: argparse.ArgumentParser, plan: Plan, arguments: Sequence[str] | None) -> int:
@@ -34,7 +36,7 @@ def launch(module: str, flags: argparse.ArgumentParser, plan: Plan, arguments: S
     except ConfigError as error:
         front.say(str(error))
         return _USAGE
-    if warning := misplaced.told(module, given, words):
+    if warning := _misplaced(module, given, words):
         front.say(f"WARNING: {warning}")
     return front.run(workers)
 
@@ -119,3 +121,40 @@ def _truth(text: str) -> bool:
         return parse_bool(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def _misplaced(module: str, given: argparse.Namespace, arguments: Sequence[str]) -> str:
+    """Return what to tell of flags that come after the script; empty if there are none.
+
+    A script may have a flag of the same name, so nothing is taken from it. Who gives the flag in both places, or
+    writes `--` before the script's own, has said what is meant.
+    """
+    own: list[str] = given.training_script_args
+    before = list(arguments[: len(arguments) - len(own) - 1])
+    names = {f"--{name}" for name in vars(given) if name not in _NO_FLAGS}
+    wanted = names - {word.partition("=")[0] for word in before}
+    flags, rest = _split(own, wanted)
+    if not flags:
+        return ""
+    moved = shlex.join([*before, *flags, given.training_script, *rest])
+    return (
+        f"{shlex.join(flags)} comes after {given.training_script}, so the script gets it, and this launcher does not "
+        f"know of it. If the launcher is meant: python -m {module} {moved}. If the script is meant, put -- before "
+        "its flags, or give the launcher the flag of that name too, and this line is gone"
+    )
+
+
+def _split(words: Sequence[str], wanted: set[str]) -> tuple[list[str], list[str]]:
+    """Part words into flags of these names with their values, and all else; what follows `--` is no flag."""
+    flags: list[str] = []
+    rest: list[str] = []
+    left = list(words)
+    while left and left[0] != "--":
+        word = left.pop(0)
+        if word.partition("=")[0] not in wanted:
+            rest.append(word)
+            continue
+        flags.append(word)
+        if "=" not in word and left and not left[0].startswith("--"):
+            flags.append(left.pop(0))
+    return flags, rest + left

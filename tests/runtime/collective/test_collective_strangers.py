@@ -20,8 +20,8 @@ import numpy as np
 import pytest
 
 from paddle.collective import Membership, connect
-from paddle.collective.callers import Callers
-from paddle.collective.calling import call, listen
+from paddle.collective.connection.callers import Callers
+from paddle.collective.connection.calling import call, listen
 from tests.runtime.collective.ranks import KEY, PATIENCE_S, members
 
 RUNTIME = Path(__file__).resolve().parents[3] / "runtime"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from paddle.distributed import launch_ps, nodes
-from paddle.distributed.log_tail import last_lines
+from paddle.distributed.keeper import last_lines
 from paddle.errors import ConfigError
 
 

@@ -23,10 +23,10 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from paddle.collective.pieces import Pieces
-from paddle.collective.slab import Slab
-from paddle.collective.task import WORDS, Task
-from paddle.collective.watch import Watch
+from paddle.collective.exchange.pieces import Pieces
+from paddle.collective.exchange.shared_memory import Slab
+from paddle.collective.exchange.task import WORDS, Task
+from paddle.collective.exchange.watch import Watch
 
 CHUNK = 256 << 10
 SLOTS = 4
@@ -49,7 +49,7 @@ def _counters(count: int) -> int:
     return -(-count * _RANK_BYTES // _PAGE) * _PAGE
 
 
-class Within:
+class IntraNode:
     """One rank's part of it. Not thread-safe."""
 
     def __init__(self, slab: Slab, ranks: Sequence[int], rank: int, watch: Watch) -> None:

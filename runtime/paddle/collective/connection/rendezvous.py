@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from paddle.collective.callers import Callers
-from paddle.collective.calling import call, listen
+from paddle.collective.connection.callers import Callers
+from paddle.collective.connection.calling import call, listen
+from paddle.collective.connection.stream import Stream
 from paddle.collective.errors import CollectiveError, PeerDiffers, PeerLate, PeerLost
 from paddle.collective.membership import Membership
-from paddle.collective.stream import Stream
 
 _ANSWER_S = 10.0
 # Stores of one processor are seen by others in their order: what counters in shared memory rely on.

@@ -11,15 +11,15 @@ import time
 from collections.abc import Sequence
 from functools import partial
 
-from paddle.collective.callers import Callers
-from paddle.collective.calling import call
+from paddle.collective.connection.callers import Callers
+from paddle.collective.connection.calling import call
+from paddle.collective.connection.stream import Stream
 from paddle.collective.errors import PeerLate
 from paddle.collective.membership import Membership
-from paddle.collective.stream import Stream
 
 
 def partners(place: int, count: int) -> set[int]:
-    """Return the places that one of `count` exchanges data with: both neighbours, and those of `doubling`."""
+    """Return the places that one of `count` exchanges data with: both neighbours, and those of recursive doubling."""
     power = 1 << (count.bit_length() - 1)
     found = {(place + 1) % count, (place - 1) % count}
     if place >= power:

@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
+from paddle.collective.connection.handshake import HANDSHAKE_S, Side, handshake
+from paddle.collective.connection.stream import Steps, Stream
 from paddle.collective.errors import CollectiveError
 from paddle.collective.membership import Membership
-from paddle.collective.sealing import HANDSHAKE_S, Side, handshake
-from paddle.collective.stream import Steps, Stream
 from paddle.errors import WireError
 from paddle.telling import Telling
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from paddle.collective.doubling import LARGEST, small_sum
-from paddle.collective.pieces import Pieces
-from paddle.collective.ring import Neighbours, ring_broadcast, ring_sum
-from paddle.collective.stream import Stream
-from paddle.collective.task import Task
-from paddle.collective.watch import Watch
+from paddle.collective.connection.stream import Stream
+from paddle.collective.exchange.pieces import Pieces
+from paddle.collective.exchange.recursive_doubling import LARGEST, small_sum
+from paddle.collective.exchange.ring import Neighbours, ring_broadcast, ring_sum
+from paddle.collective.exchange.task import Task
+from paddle.collective.exchange.watch import Watch
 
 
-class Between:
+class InterNode:
     """One node's part of it. Not thread-safe."""
 
     def __init__(self, ranks: Sequence[int], rank: int, streams: dict[int, Stream], watch: Watch) -> None:

@@ -13,9 +13,9 @@ import select
 import numpy as np
 import numpy.typing as npt
 
-from paddle.collective.pieces import Pieces
-from paddle.collective.ring import Neighbours
-from paddle.collective.task import SIZE, Task, unpack
+from paddle.collective.exchange.pieces import Pieces
+from paddle.collective.exchange.ring import Neighbours
+from paddle.collective.exchange.task import SIZE, Task, unpack
 
 LARGEST = 64 << 10  # above, a ring moves fewer bytes
 _TRIES = 100

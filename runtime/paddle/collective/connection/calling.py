@@ -9,10 +9,10 @@ import random
 import socket
 import time
 
+from paddle.collective.connection.handshake import HANDSHAKE_S, Side, handshake
+from paddle.collective.connection.stream import Stream, finish
 from paddle.collective.errors import CollectiveError, PeerLate
 from paddle.collective.membership import Membership
-from paddle.collective.sealing import HANDSHAKE_S, Side, handshake
-from paddle.collective.stream import Stream, finish
 from paddle.endpoints import address_of
 from paddle.errors import ConfigError, PortBusy, WireError
 from paddle.telling import Telling

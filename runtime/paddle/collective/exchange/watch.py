@@ -15,8 +15,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from paddle.collective.connection.stream import Stream
 from paddle.collective.errors import CollectiveError, PeerDiffers, PeerLate, PeerLost
-from paddle.collective.stream import Stream
 from paddle.errors import WireError
 
 _KINDS = {"lost": PeerLost, "differs": PeerDiffers, "late": PeerLate}

@@ -16,10 +16,10 @@ from itertools import pairwise
 
 import numpy as np
 
-from paddle.collective.pieces import Pieces
-from paddle.collective.stream import Stream
-from paddle.collective.task import SIZE, Task, unpack
-from paddle.collective.watch import Watch
+from paddle.collective.connection.stream import Stream
+from paddle.collective.exchange.pieces import Pieces
+from paddle.collective.exchange.task import SIZE, Task, unpack
+from paddle.collective.exchange.watch import Watch
 
 CHUNK = 256 << 10  # stays in a core's own cache between the kernel's copy and the sum
 _TRIES = 50  # before it sleeps: about 50 us

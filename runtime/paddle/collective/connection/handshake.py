@@ -17,7 +17,7 @@ import socket
 import ssl
 from enum import Enum
 
-from paddle.collective.stream import Steps, Stream
+from paddle.collective.connection.stream import Steps, Stream
 from paddle.errors import WireError
 
 HANDSHAKE_S = 10.0
