@@ -33,7 +33,8 @@ from paddle.pserver.transports.zmq_door import Router
 from paddle.pserver.wire.adaptive_wait import AdaptiveWait
 from paddle.pserver.wire.address import bind_addresses, owner_of, published
 from paddle.pserver.wire.keys import Context, WireKeys
-from paddle.pserver.wire.message import Message, Verb
+from paddle.pserver.wire.message import Message
+from paddle.pserver.wire.verbs import Ping
 from paddle.report import Reporter
 
 _log = logging.getLogger(__name__)
@@ -165,7 +166,7 @@ class Server:
         try:
             waiting = set(range(len(endpoints)))
             for index in waiting:
-                links.send(index, Message(Verb.PING))
+                links.send(index, Message(Ping()))
             deadline = time.monotonic() + _PING_TIMEOUT_S
             while waiting:
                 incoming = links.receive(deadline - time.monotonic())

@@ -30,9 +30,9 @@ from paddle.pserver.server.engine import Engine
 from paddle.pserver.server.options import EngineOptions
 from paddle.pserver.store.observer import Elements
 from paddle.pserver.store.store import Store
-from paddle.pserver.transports.local_wire import IN_PLACE
 from paddle.pserver.wire.configuration import Configuration
-from paddle.pserver.wire.message import Message, Verb
+from paddle.pserver.wire.message import Message
+from paddle.pserver.wire.verbs import PushPull
 
 _log = logging.getLogger(__name__)
 
@@ -210,8 +210,8 @@ class Safekeeper:
 
 def _to_newcomer(request: Message) -> Message:
     """Return a request as one to a process that shares no memory: the answer is values, not their place."""
-    is_in_place = request.verb is Verb.PUSH_PULL and request.extra == IN_PLACE
-    return request._replace(extra=0) if is_in_place else request
+    push = request.record
+    return request._replace(record=push._replace(in_place=False)) if isinstance(push, PushPull) else request
 
 
 def _load(store: Store, found: Checkpoint, configuration: Configuration) -> None:

@@ -37,11 +37,12 @@ def test_strangers_on_the_port_do_not_disturb_a_job(key: str | None) -> None:
 
 def test_a_peer_that_speaks_zeromq_but_not_our_protocol_is_answered_and_logged() -> None:
     from paddle.pserver.client.links import Links
-    from paddle.pserver.wire.message import Message, Verb
+    from paddle.pserver.wire.message import Message
+    from paddle.pserver.wire.verbs import Verb, Waits
 
     with PserverProcess("--port=0", key=None) as server:
         links = Links(server.endpoints, None)
-        links.send(0, Message(Verb.WAITING))
+        links.send(0, Message(Waits()))
         incoming = links.receive(5.0)
         links.close()
         assert incoming is not None

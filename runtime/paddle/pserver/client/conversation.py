@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 from paddle.errors import ConfigError, PserverError, PserverLost, WaitTimeout, WireError
 from paddle.pserver.client.transfer import Transfer
-from paddle.pserver.wire.message import IDLE, STRANGE, Message, Verb
+from paddle.pserver.wire.message import Message
+from paddle.pserver.wire.verbs import Error, Repeat, Values, Verb, Waits
 
 _log = logging.getLogger(__name__)
 
@@ -125,15 +126,15 @@ class Conversation:
             return
         if message is None:
             yield from self._repeat(server, peer.transfer.again)
-        elif message.verb is Verb.REPEAT:
+        elif isinstance(message.record, Repeat):
             if message.request in (0, self._own.request):
-                which = message.value
+                which = message.record.chunk
                 yield from self._repeat(server, lambda: peer.transfer.repeat(which))
         elif (message.session, message.request) == (self._own.session, self._own.request):
-            if message.verb is Verb.WAITING:
-                self._hear_wait(server, message, now)
+            if isinstance(message.record, Waits):
+                self._hear_wait(server, message.record, message.section("").as_text(), now)
                 return
-            if message.verb is not Verb.VALUES:
+            if not isinstance(message.record, Values):
                 self._accept(server, message)
             for each in peer.transfer.take(message):
                 yield Outgoing(server, each)
@@ -199,11 +200,11 @@ class Conversation:
         for each in messages():
             yield Outgoing(server, each)
 
-    def _hear_wait(self, server: int, message: Message, now: float) -> None:
+    def _hear_wait(self, server: int, said: Waits, text: str, now: float) -> None:
         """Take what a server says that it waits for."""
         peer, endpoint = self._peers[server], self._endpoints[server]
         peer.hears(now)
-        if message.value != IDLE:
+        if not said.is_idle:
             peer.idle_since = None
         elif peer.idle_since is None:
             peer.idle_since = now
@@ -215,7 +216,7 @@ class Conversation:
                 "trainer and pserver; restart the job, and please report it with both logs",
                 endpoint,
             )
-        self._told = f"pserver {endpoint}: {message.section('').as_text()}"
+        self._told = f"pserver {endpoint}: {text}"
         if now - self._told_at > _TELL_EVERY_S:
             self._told_at = now
             _log.warning("%s", self._told)
@@ -225,6 +226,6 @@ class Conversation:
         if reply.verb not in _REFUSALS:
             return
         endpoint, text = self._endpoints[server], reply.section("").as_text()
-        if reply.value == STRANGE and len(self._endpoints) == 1:
+        if isinstance(reply.record, Error) and reply.record.is_strange and len(self._endpoints) == 1:
             raise ConfigError(text)
         raise _REFUSALS[reply.verb](f"pserver {endpoint}: {text}", endpoint)

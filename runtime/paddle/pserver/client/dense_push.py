@@ -12,6 +12,7 @@ from paddle.pserver.client.layout import Array, Layout
 from paddle.pserver.client.transfer import Transfer
 from paddle.pserver.wire.chunks import chunk_span
 from paddle.pserver.wire.message import Message, Section
+from paddle.pserver.wire.verbs import PushPull
 
 
 class Inspection:
@@ -78,13 +79,13 @@ class DensePush:
         self._homes: dict[int, Array] = {}
         self.count = inspection.add(index)
 
-    def transfer(self, head: Message, rows: Sequence[Section], *, wants_values: bool) -> Transfer:
+    def transfer(self, head: Message, rows: Sequence[Section]) -> Transfer:
         """Return the request: a message with all, or one that chunks follow."""
         if self.count > 1:
-            head = head._replace(extra=self.count, sections=tuple(rows))
-            return Transfer(
-                head, self.count, self._chunk, self._deliver, self._place, wants_values=wants_values
+            head = head._replace(
+                record=head.expect(PushPull)._replace(chunks=self.count), sections=tuple(rows)
             )
+            return Transfer(head, self.count, self._chunk, self._deliver, self._place)
         slab = self._chunk(0) if self.count else Section("", np.zeros(0, np.float32))
         return Transfer(head._replace(sections=(slab, *rows)))
 

@@ -17,7 +17,8 @@ from paddle.errors import ConfigError, PserverError
 from paddle.pserver.client.conversation import Conversation, Incoming, Outgoing, Patience
 from paddle.pserver.client.transfer import Lane, Transfer
 from paddle.pserver.client.within_node import SharedSlabs
-from paddle.pserver.wire.message import Message, Verb
+from paddle.pserver.wire.message import Message
+from paddle.pserver.wire.verbs import Attach, Hello, Leave, Status
 
 
 class Network(Protocol):
@@ -62,18 +63,18 @@ class Exchange:
         self._broken = ""
         self.wait_s = math.inf
 
-    def hello(self, num_trainers: int, extra: int = 0) -> None:
+    def hello(self, num_trainers: int, *, takes_over: bool = False) -> None:
         """Open the session with every server.
 
         Args:
             num_trainers: of the job.
-            extra: 0 or `message.TAKES_OVER`.
+            takes_over: see `verbs.Hello`.
 
         Raises:
             PserverLost: one did not answer within `timeout_s`.
             PserverError: one refused us.
         """
-        hello = Message(Verb.HELLO, value=num_trainers, extra=extra)
+        hello = Message(Hello(num_trainers, takes_over))
         for index, reply in self.run(dict.fromkeys(range(len(self._stamps)), hello)).items():
             self._stamps[index] = reply.stamp
 
@@ -118,7 +119,7 @@ class Exchange:
 
     def attach(self, index: int, size: int) -> SharedSlabs | None:
         """Share memory with a server of this node; see `Links.attach`."""
-        return self._network.attach(index, self._own(index, Message(Verb.ATTACH)), size)
+        return self._network.attach(index, self._own(index, Message(Attach())), size)
 
     def leave(self, timeout_s: float) -> None:
         """Tell every server that this trainer goes, whatever happened before; waits at most `timeout_s`.
@@ -127,12 +128,12 @@ class Exchange:
             PserverError: not every server could be told.
         """
         self._broken, self._timeout_s, self.wait_s = "", timeout_s, math.inf
-        self.run(dict.fromkeys(range(len(self._stamps)), Message(Verb.LEAVE)))
+        self.run(dict.fromkeys(range(len(self._stamps)), Message(Leave())))
 
     def _converse(self, transfers: Mapping[int, Transfer]) -> dict[int, Message]:
         """Wait for all replies."""
         now = time.monotonic()
-        own = self._own(0, Message(Verb.STATUS))
+        own = self._own(0, Message(Status()))
         patience = Patience(self._timeout_s, self.wait_s)
         conversation = Conversation(transfers, own, self._network.endpoints, patience, now)
         while not conversation.is_over:

@@ -18,16 +18,16 @@ from paddle.pserver.client.reachability import Reaching
 from paddle.pserver.client.transfer import Lane
 from paddle.pserver.transports.local_link import LocalLink
 from paddle.pserver.transports.stream_link import StreamLink
-from paddle.pserver.transports.stream_wire import ON_STREAM, WORD
 from paddle.pserver.transports.zmq_link import RENEW_S, Link
 from paddle.pserver.wire import arrival
 from paddle.pserver.wire.arithmetic import Findings
 from paddle.pserver.wire.chunk_wire import read_message
 from paddle.pserver.wire.heap import keep_message_memory
 from paddle.pserver.wire.keys import WireKeys
-from paddle.pserver.wire.message import DamagedError, Frame, Message, Verb, peek
+from paddle.pserver.wire.message import DamagedError, Frame, Message, peek
 from paddle.pserver.wire.poller import LINGER_MS, Doorbells
 from paddle.pserver.wire.port_range import PortRange
+from paddle.pserver.wire.verbs import Configured, OpenStream, Repeat, Values
 
 _log = logging.getLogger(__name__)
 
@@ -154,7 +154,7 @@ class Links:
 
     def _open_stream(self, index: int, hello: Message, size: int) -> None:
         link = self._links[index]
-        asked = hello._replace(verb=Verb.ATTACH, value=0, extra=ON_STREAM, sections=())
+        asked = hello._replace(record=OpenStream())
         deadline = time.monotonic() + _INVITED_WITHIN_S
         try:
             link.send(asked)
@@ -177,13 +177,13 @@ class Links:
     def _invited(self, link: Link, asked: Message) -> Message | None:
         """Return the answer to a question for a stream, if it is here.
 
-        The request before has the same number, and where it was asked for twice its reply comes twice.
+        The CONFIGURE before has the same number, and where it was asked for twice its reply comes twice.
         """
         while (frames := link.take()) is not None:
             answer = self._read(frames)
             if answer is None or answer.request != asked.request:
                 continue
-            if answer.verb is not Verb.OK or any(section.name == WORD for section in answer.sections):
+            if not isinstance(answer.record, Configured):
                 return answer
         return None
 
@@ -255,9 +255,9 @@ class Links:
         except DamagedError as error:
             _log.warning("%s; asking again", error)
             damaged = error.message
-            if damaged is None or damaged.verb is not Verb.VALUES:
+            if damaged is None or not isinstance(damaged.record, Values):
                 return None
-            return damaged._replace(verb=Verb.REPEAT, value=damaged.value + 1, sections=())
+            return damaged._replace(record=Repeat(damaged.record.number), sections=())
 
     def _hear_locally(self, index: int) -> Incoming | None:
         local = self._local.get(index)

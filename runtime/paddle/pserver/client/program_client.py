@@ -17,7 +17,7 @@ from paddle.errors import PserverError
 from paddle.pserver.client.exchange import Exchange, Network
 from paddle.pserver.client.links import Links
 from paddle.pserver.wire.keys import WireKeys
-from paddle.pserver.wire.message import TAKES_OVER, Message, Verb
+from paddle.pserver.wire.message import Message
 from paddle.pserver.wire.named_values import (
     Ids,
     Value,
@@ -25,7 +25,8 @@ from paddle.pserver.wire.named_values import (
     names_section,
     to_sections,
 )
-from paddle.pserver.wire.value_parts import ALL, MORE, Gathering, parcels, wish
+from paddle.pserver.wire.value_parts import Gathering, parcels, wish
+from paddle.pserver.wire.verbs import Fetch, Lookup, Save, Step
 
 _log = logging.getLogger(__name__)
 
@@ -65,7 +66,7 @@ class ProgramClient:
         self._parcel_bytes = parcel_bytes
         self._closed = False
         try:
-            self._exchange.hello(num_trainers, TAKES_OVER if takes_over else 0)
+            self._exchange.hello(num_trainers, takes_over=takes_over)
         except BaseException:
             network.close()
             raise
@@ -121,7 +122,7 @@ class ProgramClient:
         for turn in range(max((len(each) for each in messages.values()), default=0) - 1):
             self._exchange.run(
                 {
-                    index: Message(Verb.STEP, value=MORE, sections=tuple(each[turn]))
+                    index: Message(Step(is_last=False), sections=tuple(each[turn]))
                     for index, each in messages.items()
                     if turn < len(each) - 1
                 }
@@ -129,7 +130,7 @@ class ProgramClient:
         found = {index: Gathering(wanted.get(index, ())) for index in servers}
         replies = self._exchange.run(
             {
-                index: Message(Verb.STEP, value=ALL, sections=(wish(found[index].missing), *each[-1]))
+                index: Message(Step(), sections=(wish(found[index].missing), *each[-1]))
                 for index, each in messages.items()
             }
         )
@@ -142,17 +143,14 @@ class ProgramClient:
     def lookup(self, ids: Mapping[int, Mapping[str, Ids]]) -> dict[int, dict[str, Value]]:
         """Return rows of variables: server -> name -> ids (n,) int64; each name gets (n, ...)."""
         replies = self._exchange.run(
-            {index: Message(Verb.LOOKUP, sections=tuple(to_sections(named))) for index, named in ids.items()}
+            {index: Message(Lookup(), sections=tuple(to_sections(named))) for index, named in ids.items()}
         )
         return {index: from_sections(reply.sections) for index, reply in replies.items()}
 
     def save(self, name: str, paths: Mapping[int, str]) -> None:
         """Let servers write their rows of a table: server -> path of the file, on the server's machine."""
         self._exchange.run(
-            {
-                index: Message(Verb.SAVE, sections=(names_section((name, path)),))
-                for index, path in paths.items()
-            }
+            {index: Message(Save(), sections=(names_section((name, path)),)) for index, path in paths.items()}
         )
 
     def close(self) -> None:
@@ -187,5 +185,5 @@ class ProgramClient:
             if not asking:
                 return {index: each.values for index, each in found.items()}
             replies = self._exchange.run(
-                {index: Message(Verb.FETCH, sections=(wish(names),)) for index, names in asking.items()}
+                {index: Message(Fetch(), sections=(wish(names),)) for index, names in asking.items()}
             )

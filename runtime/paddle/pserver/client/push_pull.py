@@ -14,9 +14,9 @@ from paddle.pserver.client.tables import reply_array
 from paddle.pserver.client.transfer import Transfer
 from paddle.pserver.client.whole_slabs import WholeSlabs
 from paddle.pserver.client.within_node import WithinNode
-from paddle.pserver.store.gradient import NO_VALUES
-from paddle.pserver.transports.local_wire import IN_PLACE
-from paddle.pserver.wire.message import Message, Section, Verb
+from paddle.pserver.wire.message import Message, Section
+from paddle.pserver.wire.verbs import NO_SLAB, Ok, Pull
+from paddle.pserver.wire.verbs import PushPull as Push
 
 
 class PushPull:
@@ -41,7 +41,7 @@ class PushPull:
             raise ConfigError(f"num_samples: expected 0 or more, got {num_samples}")
         views = self._layout.views(out)
         flat, rows = self._sorted(grads)
-        head = Message(Verb.PUSH_PULL, value=num_samples + NO_VALUES if is_quiet else num_samples)
+        head = Message(Push(num_samples, wants_values=not is_quiet))
         transfers: dict[int, Transfer] = {}
         pushes: dict[int, tuple[DensePush, list[Section]]] = {}
         inspection = Inspection(self._layout, flat)
@@ -56,9 +56,9 @@ class PushPull:
         if transfers or any(push.count <= 1 for push, _ in pushes.values()):
             inspection.finish()  # what goes out in one message cannot be taken back
         for i, (push, theirs) in pushes.items():
-            transfers[i] = push.transfer(head, theirs, wants_values=not is_quiet)
+            transfers[i] = push.transfer(head, theirs)
         for i, reply in self._carry(transfers, inspection, views).items():
-            if i in in_place and reply.extra >= IN_PLACE:
+            if i in in_place and reply.expect(Ok).slab != NO_SLAB:
                 self._node.scatter(i, self._node.take(i, reply), views)
                 continue
             self._node.lose(i)  # what was shared, if anything, is not what holds now
@@ -70,7 +70,7 @@ class PushPull:
     def look(self) -> None:
         """Let `WithinNode.value` have what servers of this node hold now."""
         near = [i for i in range(len(self._network.endpoints)) if self._shares_memory(i)]
-        for i, reply in self._exchange.run({i: Message(Verb.PULL, extra=IN_PLACE) for i in near}).items():
+        for i, reply in self._exchange.run({i: Message(Pull(in_place=True)) for i in near}).items():
             if self._shares_memory(i):
                 self._node.take(i, reply)
 

@@ -29,9 +29,10 @@ from paddle.pserver.client.within_node import SharedSlabs, WithinNode
 from paddle.pserver.sparse.spec import TableSpec
 from paddle.pserver.wire.configuration import Configuration, configure_message
 from paddle.pserver.wire.keys import WireKeys
-from paddle.pserver.wire.message import TAKES_OVER, Message, Verb
+from paddle.pserver.wire.message import Message
 from paddle.pserver.wire.port_range import PortRange
 from paddle.pserver.wire.resumption import Position, read_positions
+from paddle.pserver.wire.verbs import Configured, FinishPass, Ok, Pull, Ready, Record, StartPass
 
 _log = logging.getLogger(__name__)
 
@@ -70,7 +71,7 @@ class TrainerSession:
         self.resumed: Position | None = None
         self._lay_out(Layout([], len(self._everyone) - num_sparse, num_sparse), {})
         try:
-            self._exchange.hello(num_trainers, TAKES_OVER if takes_over else 0)
+            self._exchange.hello(num_trainers, takes_over=takes_over)
         except BaseException:
             network.close()
             raise
@@ -180,7 +181,7 @@ class TrainerSession:
         shared = {i: self._exchange.attach(i, layout.slabs[i].size) for i in self._everyone}
         self._lay_out(layout, {i: slabs for i, slabs in shared.items() if slabs is not None})
         self.resumed = read_positions(replies, self._network.endpoints, is_async=optimizer.is_async)
-        missing = [i for i, reply in replies.items() if reply.value == 0]
+        missing = [i for i, reply in replies.items() if not reply.expect(Configured).has_values]
         if not missing:
             if self._trainer == 0:
                 _log.info("the pservers hold values of this model already; they are kept")
@@ -192,7 +193,7 @@ class TrainerSession:
                 self._tables.send(index, share, flat[share.parameter.name])
         # Server 0 last: it lets others go on to all servers.
         for turn in ([i for i in missing if i], [i for i in missing if not i]):
-            self._exchange.run({i: Message(Verb.READY) for i in turn})
+            self._exchange.run({i: Message(Ready()) for i in turn})
 
     def wait_at_most(self, wait_s: float) -> None:
         """Bound each later call as a whole; then it raises WaitTimeout, and the client can only leave."""
@@ -204,11 +205,11 @@ class TrainerSession:
 
     def start_pass(self) -> None:
         """Wait until every trainer starts a pass."""
-        self._exchange.run({i: Message(Verb.START_PASS) for i in self._everyone})
+        self._exchange.run({i: Message(StartPass()) for i in self._everyone})
 
     def finish_pass(self) -> None:
         """Say that this trainer's data is at its end, and wait until that of every trainer is."""
-        self._exchange.run({i: Message(Verb.FINISH_PASS) for i in self._everyone})
+        self._exchange.run({i: Message(FinishPass()) for i in self._everyone})
 
     def push_pull(
         self, grads: Mapping[str, Array | RowGradient], num_samples: int, out: Mapping[str, Array]
@@ -323,10 +324,11 @@ def rejoin(exchange: Exchange, servers: Iterable[int]) -> int:
     The earlier process may have told one server of the end of a pass and not the next: those that are behind hear it
     again, or the others would wait for it for ever.
     """
-    replies = exchange.run({index: Message(Verb.PULL, extra=1) for index in servers})
-    passes = {index: reply.extra for index, reply in replies.items()}
+    replies = exchange.run({index: Message(Pull(length=1)) for index in servers})
+    passes = {index: reply.expect(Ok).passes for index, reply in replies.items()}
     behind = [index for index, number in passes.items() if number < max(passes.values())]
-    for verb in (Verb.START_PASS, Verb.FINISH_PASS):
+    turns: tuple[Record, ...] = (StartPass(), FinishPass())
+    for record in turns:
         if behind:
-            exchange.run({index: Message(verb) for index in behind})
+            exchange.run({index: Message(record) for index in behind})
     return max(passes.values())

@@ -11,8 +11,9 @@ import numpy.typing as npt
 from paddle.errors import ConfigError, WireError
 from paddle.pserver.client.exchange import Exchange
 from paddle.pserver.client.layout import Array, Layout
-from paddle.pserver.wire.message import Message, Section, Verb
+from paddle.pserver.wire.message import Message, Section
 from paddle.pserver.wire.placement import RowShare
+from paddle.pserver.wire.verbs import PullRows, PullTable, SetValues
 
 
 class Tables:
@@ -28,7 +29,7 @@ class Tables:
         for start in range(0, share.height, step):
             part = np.ascontiguousarray(whole[share.span(start, min(start + step, share.height))])
             section = Section(share.parameter.name, part)
-            self._exchange.run({index: Message(Verb.SET_VALUES, extra=start, sections=(section,))})
+            self._exchange.run({index: Message(SetValues(start), sections=(section,))})
 
     def pull(self, shares: Sequence[tuple[int, RowShare]], out: Array) -> None:
         """Fill `out`, of the parameter's shape, with the rows of all (server, share)."""
@@ -38,7 +39,7 @@ class Tables:
             step = max(self._part_bytes // (4 * share.width), 1)
             for start in range(0, share.height, step):
                 stop = min(start + step, share.height)
-                request = Message(Verb.PULL_TABLE, value=start, extra=stop - start, sections=(name,))
+                request = Message(PullTable(start, stop - start), sections=(name,))
                 reply = self._exchange.run({index: request})[index]
                 shape = (stop - start, share.width)
                 whole[share.span(start, stop)] = reply_array(reply, self._endpoints[index], "", shape)
@@ -63,7 +64,7 @@ class Tables:
         places = {i: np.flatnonzero(share.holds(ids)) for i, share in layout.holders(name)}
         asked = {i: place for i, place in places.items() if len(place)}
         replies = self._exchange.run(
-            {i: Message(Verb.PULL_ROWS, sections=(Section(name, ids[place]),)) for i, place in asked.items()}
+            {i: Message(PullRows(), sections=(Section(name, ids[place]),)) for i, place in asked.items()}
         )
         found = np.empty((len(ids), parameter.shape[1]), np.float32)
         for index, reply in replies.items():

@@ -16,9 +16,9 @@ from enum import Enum
 from typing import NamedTuple
 
 from paddle.errors import WireError
-from paddle.pserver.store.gradient import NO_VALUES
 from paddle.pserver.wire.chunks import WINDOW
-from paddle.pserver.wire.message import Message, Section, Verb
+from paddle.pserver.wire.message import Message, Section
+from paddle.pserver.wire.verbs import WHOLE, Chunk, PushPull, Status, Values, Verb
 
 
 class _State(Enum):
@@ -36,8 +36,7 @@ class Transfer:
     """One request.
 
     `chunk` gives part `index` of the gradient, `deliver` takes part `index` of the values, `place` tells where that
-    may be written beforehand. Without `wants_values` it is over with the reply, and each chunk says so: one that comes
-    late finds a server that forgot the push.
+    may be written beforehand. A push that wants no values is over with the reply.
     """
 
     def __init__(
@@ -47,11 +46,9 @@ class Transfer:
         chunk: Callable[[int], Section] | None = None,
         deliver: Callable[[int, Section], None] | None = None,
         place: Callable[[int], memoryview | None] = lambda index: None,
-        *,
-        wants_values: bool = True,
     ) -> None:
         self.head, self._chunk, self._deliver, self._where = head, chunk, deliver, place
-        self._wants_values = wants_values
+        self._wants_values = not isinstance(head.record, PushPull) or head.record.wants_values
         self._reset(count)
         self.reply: Message | None = None
         self.repeats = 0  # since something last arrived
@@ -97,19 +94,19 @@ class Transfer:
                 yield self._message(index)
 
     def repeat(self, which: int) -> Iterator[Message]:
-        """What to send for a server's REPEAT: chunk `which` - 1, or everything from the beginning."""
-        if not which:
+        """What to send for a server's REPEAT of chunk `which`, or of everything from the beginning."""
+        if which == WHOLE:
             self._reset(len(self._states))
             yield from self.begin()
-        elif which <= len(self._states) and self._states[which - 1] in _ON_THEIR_WAY:
-            yield self._message(which - 1)
+        elif which < len(self._states) and self._states[which] in _ON_THEIR_WAY:
+            yield self._message(which)
 
     def inquire(self) -> Iterator[Message]:
         """What to send when nothing was heard for long: what keeps the server, and has it what is on its way?"""
-        yield Message(Verb.STATUS)
+        yield Message(Status())
         for index, state in enumerate(self._states):
             if state is _State.SENT:
-                yield Message(Verb.STATUS, value=index + 1)
+                yield Message(Status(index))
             elif state is _State.ASKED:
                 yield self._message(index)
 
@@ -120,8 +117,8 @@ class Transfer:
             WireError: there is no such part of the values.
         """
         self.repeats, self.has_moved = 0, True
-        if message.verb is Verb.VALUES:
-            self._take_values(message)
+        if isinstance(message.record, Values):
+            self._take_values(message.record.number, message.sections)
         else:
             self.reply = message
             for index, state in enumerate(self._states):
@@ -129,13 +126,12 @@ class Transfer:
                     self._become(index, _State.TAKEN)
         yield from self._more()
 
-    def _take_values(self, message: Message) -> None:
-        index = message.value
+    def _take_values(self, index: int, sections: tuple[Section, ...]) -> None:
         if index >= len(self._states) or self._deliver is None:
             raise WireError(f"values of chunk {index}, expected one of {len(self._states)}")
         state = self._states[index]
-        if message.sections and state is not _State.DONE:
-            self._deliver(index, message.sections[0])
+        if sections and state is not _State.DONE:
+            self._deliver(index, sections[0])
             self._become(index, _State.DONE)
         elif state in (_State.WAITING, _State.SENT):
             self._become(index, _State.TAKEN)
@@ -164,9 +160,7 @@ class Transfer:
         """Return a chunk, or what asks for its values."""
         assert self._chunk is not None
         sections = (self._chunk(index),) if self._states[index] is _State.SENT else ()
-        return Message(
-            Verb.CHUNK, value=index, extra=0 if self._wants_values else NO_VALUES, sections=sections
-        )
+        return Message(Chunk(index), sections=sections)
 
     def _become(self, index: int, state: _State) -> None:
         before, self._states[index] = self._states[index], state
@@ -192,7 +186,7 @@ class Lane(NamedTuple):
         """Return whether a message, or one of which only the header is here, is part of the values that are due."""
         own = self.own
         return (
-            message.verb is Verb.VALUES
+            isinstance(message.record, Values)
             and message.request == own.request
             and message.session == own.session
             and not self.transfer.is_over
@@ -200,7 +194,7 @@ class Lane(NamedTuple):
 
     def place(self, message: Message) -> memoryview | None:
         """Return where the array of such a message belongs, if it may be written there before it was checked."""
-        return self.transfer.place(message.value) if self.leads(message) else None
+        return self.transfer.place(message.expect(Values).number) if self.leads(message) else None
 
     def go_on(self, message: Message) -> Iterator[Message]:
         """Take part of the values; what to send next.

@@ -9,7 +9,8 @@ from paddle.pserver.client.exchange import Exchange
 from paddle.pserver.client.layout import Array, Layout
 from paddle.pserver.client.tables import reply_array
 from paddle.pserver.wire.chunks import PART, part_span
-from paddle.pserver.wire.message import Message, Section, Verb
+from paddle.pserver.wire.message import Message, Section
+from paddle.pserver.wire.verbs import Ok, Pull, SetValues
 
 _TRIES = 3
 
@@ -27,7 +28,7 @@ class WholeSlabs:
             parts = {i: self._layout.slabs[i][part_span(start, self._size(i))] for i in servers}
             self._exchange.run(
                 {
-                    i: Message(Verb.SET_VALUES, extra=start, sections=(Section("", part),))
+                    i: Message(SetValues(start), sections=(Section("", part),))
                     for i, part in parts.items()
                     if part.size or not start
                 }
@@ -47,12 +48,12 @@ class WholeSlabs:
             for start in range(0, self._longest(servers), PART):
                 asked = {i: part_span(start, self._size(i)) for i in servers if start < self._size(i)}
                 replies = self._exchange.run(
-                    {i: Message(Verb.PULL, value=start, extra=s.stop - s.start) for i, s in asked.items()}
+                    {i: Message(Pull(start, s.stop - s.start)) for i, s in asked.items()}
                 )
                 for i, reply in replies.items():
                     shape = (asked[i].stop - start,)
                     self._layout.slabs[i][asked[i]] = reply_array(reply, self._endpoints[i], "", shape)
-                    stamps[i].add(reply.value)
+                    stamps[i].add(reply.expect(Ok).version)
             if all(len(seen) == 1 for seen in stamps.values()):
                 break
         for i in servers:

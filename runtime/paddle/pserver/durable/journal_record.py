@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One request in a journal: a head that is written last, a description, the arrays.
 
-    head: magic "PDJ1" | crc of the rest of the head and of the description I | sequence number Q |
+    head: magic "PDJ2" | crc of the rest of the head and of the description I | sequence number Q |
           bytes of the description I | bytes of the arrays Q                       (little-endian)
 
 A journal outlives its process, not its machine: a request is whole if its head is, since memory that was
@@ -18,10 +18,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from paddle.pserver.wire.message import Frame, Message, Section, Verb
+from paddle.pserver.wire.message import Frame, Message, Section
+from paddle.pserver.wire.verbs import LAYOUTS, Verb
 
 HEAD = struct.Struct("<4sIQIQ")
-_MAGIC = b"PDJ1"
+_MAGIC = b"PDJ2"
 _CHECKED = struct.Struct("<QIQ")
 
 
@@ -39,7 +40,7 @@ def encode(sequence: int, message: Message) -> tuple[bytes, list[Frame]]:
     m = message
     description = json.dumps(
         [
-            [m.verb, m.trainer, m.session, m.request, m.stamp, m.value, m.extra],
+            [m.verb, m.record, m.trainer, m.session, m.request, m.stamp],
             [[section.name, section.array.dtype.str, section.array.shape] for section in m.sections],
         ]
     ).encode()
@@ -71,5 +72,6 @@ def decode(head: Head, description: bytes, data: bytes) -> Message | None:
         array = np.frombuffer(data[at : at + nbytes], dtype).reshape(shape)
         sections.append(Section(name, array))
         at += nbytes
-    verb, trainer, session, request, stamp, value, extra = numbers
-    return Message(Verb(verb), trainer, session, request, stamp, value, extra, tuple(sections))
+    verb, fields, trainer, session, request, stamp = numbers
+    record = LAYOUTS[Verb(verb)][0]._make(fields)
+    return Message(record, trainer, session, request, stamp, tuple(sections))

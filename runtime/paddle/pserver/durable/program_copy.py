@@ -21,11 +21,11 @@ import numpy as np
 
 from paddle.errors import CheckpointError
 from paddle.pserver.durable.journal_record import HEAD, decode, encode, read_head
-from paddle.pserver.wire.message import Message, Section, Verb
+from paddle.pserver.wire.message import Message, Section
 from paddle.pserver.wire.named_values import Rows, Value, from_sections, to_sections
+from paddle.pserver.wire.verbs import Configure, SetValues, Step
 
 _NAME = re.compile(r"copy-(\d{16})\Z")
-_VALUE, _FACTS, _SENT = 0, 1, 2
 
 
 class Sent(NamedTuple):
@@ -74,11 +74,11 @@ def write_copy(
     try:
         with open(unfinished, "wb", buffering=0) as file:
             for name, value in values:
-                _write(file, Message(Verb.VALUES, value=_VALUE, sections=tuple(to_sections({name: value}))))
+                _write(file, Message(SetValues(), sections=tuple(to_sections({name: value}))))
             for trainer, sections in sent:
-                _write(file, Message(Verb.VALUES, trainer, value=_SENT, sections=sections))
+                _write(file, Message(Step(is_last=False), trainer, sections=sections))
             text = Section.text("", json.dumps(facts))
-            _write(file, Message(Verb.VALUES, value=_FACTS, sections=(text,)))
+            _write(file, Message(Configure(), sections=(text,)))
             nbytes = file.tell()
         os.replace(unfinished, path)
     finally:
@@ -98,11 +98,11 @@ def read_copy(copy: Copy) -> Iterator[tuple[str, Value] | Sent | dict[str, Any]]
     with open(copy.path, "rb") as file:
         while True:
             message = _read(file, copy)
-            if message.value == _FACTS:
+            if isinstance(message.record, Configure):
                 facts: dict[str, Any] = json.loads(message.section("").as_text())
                 yield facts
                 return
-            if message.value == _SENT:
+            if isinstance(message.record, Step):
                 yield Sent(message.trainer, message.sections)
                 continue
             for name, value in from_sections(message.sections).items():

@@ -25,8 +25,9 @@ from paddle.pserver.client.tables import Tables
 from paddle.pserver.reader.shown_model import TensorInfo, layout_of, read_model, tensors_of
 from paddle.pserver.reader.viewing import Viewing
 from paddle.pserver.wire.keys import WireKeys
-from paddle.pserver.wire.message import Message, Verb
+from paddle.pserver.wire.message import Message
 from paddle.pserver.wire.reader_protocol import READ_PART, READER, rows_at_once
+from paddle.pserver.wire.verbs import Describe, Ok
 
 
 class Reader:
@@ -47,7 +48,7 @@ class Reader:
         self._everyone = range(len(network.endpoints))
         try:
             self._exchange.hello(0)
-            replies = self._exchange.run(dict.fromkeys(self._everyone, Message(Verb.DESCRIBE)))
+            replies = self._exchange.run(dict.fromkeys(self._everyone, Message(Describe())))
             self._layout = layout_of(read_model(replies, network.endpoints))
         except BaseException:
             network.close()
@@ -163,8 +164,8 @@ class Reader:
 
     def version(self) -> int:
         """Return the batches that every server has applied; in asynchronous training every trainer's count."""
-        replies = self._exchange.run(dict.fromkeys(self._everyone, Message(Verb.DESCRIBE, extra=1)))
-        return min(reply.value for reply in replies.values())
+        replies = self._exchange.run(dict.fromkeys(self._everyone, Message(Describe(is_brief=True))))
+        return min(reply.expect(Ok).version for reply in replies.values())
 
     def close(self) -> None:
         """Close all connections; safe to call twice."""

@@ -10,8 +10,9 @@ from paddle.errors import WaitTimeout
 from paddle.pserver.client.exchange import Exchange
 from paddle.pserver.client.layout import Array, Layout
 from paddle.pserver.client.tables import reply_array
-from paddle.pserver.wire.message import Message, Verb
+from paddle.pserver.wire.message import Message
 from paddle.pserver.wire.reader_protocol import READ_PART
+from paddle.pserver.wire.verbs import Ok, View
 
 
 class Viewing:
@@ -40,16 +41,14 @@ class Viewing:
                 raise WaitTimeout(
                     f"gave up after {self._exchange.wait_s:g} s: values change faster than they get here"
                 )
-            replies = self._exchange.run(
-                {i: Message(Verb.PULL, value=start, extra=moments[i] + 1) for i, start in starts.items()}
-            )
+            replies = self._exchange.run({i: Message(View(start, moments[i])) for i, start in starts.items()})
             for i, reply in replies.items():
                 if not reply.sections:
                     starts[i] = 0
                     continue
                 part = slabs[i][starts[i] : starts[i] + READ_PART]
                 part[...] = reply_array(reply, self._endpoints[i], "", part.shape)
-                moments[i] = reply.value
+                moments[i] = reply.expect(Ok).version
                 starts[i] += READ_PART
                 if starts[i] >= slabs[i].size:
                     del starts[i]

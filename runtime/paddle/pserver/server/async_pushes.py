@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from paddle.errors import WireError
 from paddle.pserver.store.gradient import Gradient
 from paddle.pserver.store.store import Store
-from paddle.pserver.wire.message import Message, Section, Verb
+from paddle.pserver.wire.message import Message, Section
+from paddle.pserver.wire.verbs import Chunk, Values
 
 
 @dataclass(slots=True)
@@ -37,6 +38,7 @@ class AsyncPushes:
         """Start without any. `tell`: sends a trainer something that is not yet the reply to its request."""
         self._tell = tell
         self._pushes: dict[int, AsyncPush] = {}
+        self._quiet: set[int] = set()  # trainers whose last push wants no values
 
     def __contains__(self, trainer: object) -> bool:
         """Whether a trainer's push has begun and is not whole."""
@@ -45,6 +47,7 @@ class AsyncPushes:
     def begin(self, trainer: int, head: Message, gradient: Gradient) -> AsyncPush | None:
         """Take the head of a push; return the push if that is all of it."""
         push = AsyncPush(gradient, [head])
+        (self._quiet.discard if gradient.wants_values else self._quiet.add)(trainer)
         if not gradient.lacking:
             return push
         self._pushes[trainer] = push
@@ -56,11 +59,11 @@ class AsyncPushes:
         Raises:
             PaddleError: the chunk is refused, and its push is forgotten.
         """
-        index, push = message.value, self._pushes.get(trainer)
+        index, push = message.expect(Chunk).number, self._pushes.get(trainer)
         if not 0 <= index < store.num_chunks:
             raise WireError(f"chunk {index} of {store.num_chunks}")
         if push is None:
-            self._give(store, trainer, message)
+            self._give(store, trainer, index)
             return None
         if push.gradient.chunks[index] is None and message.sections:
             section = message.sections[0]
@@ -73,7 +76,7 @@ class AsyncPushes:
             push.messages.append(message)
             if not push.gradient.lacking:
                 return self._pushes.pop(trainer)
-        self._tell(trainer, Message(Verb.VALUES, value=index))
+        self._tell(trainer, Message(Values(index)))
         return None
 
     def lacks(self, trainer: int, index: int) -> bool:
@@ -83,15 +86,14 @@ class AsyncPushes:
             return False
         if push.gradient.chunks[index] is None:
             return True
-        self._tell(trainer, Message(Verb.VALUES, value=index))
+        self._tell(trainer, Message(Values(index)))
         return False
 
     def withdraw(self, trainer: int) -> None:
         """Forget what a trainer began to push."""
         self._pushes.pop(trainer, None)
 
-    def _give(self, store: Store, trainer: int, message: Message) -> None:
+    def _give(self, store: Store, trainer: int, index: int) -> None:
         """Answer a chunk of a push that was used: with the values there now, unless none are wanted."""
-        index = message.value
-        sections = () if message.extra else (Section("", store.dense_chunk(index)),)
-        self._tell(trainer, Message(Verb.VALUES, value=index, sections=sections))
+        sections = () if trainer in self._quiet else (Section("", store.dense_chunk(index)),)
+        self._tell(trainer, Message(Values(index), sections=sections))

@@ -23,9 +23,10 @@ from paddle.pserver.server.state_keeper import NOBODY, Keeper
 from paddle.pserver.server.training import Training
 from paddle.pserver.store.store import Store
 from paddle.pserver.wire.configuration import Configuration
-from paddle.pserver.wire.message import IDLE, TAKES_OVER, Message, Section, Verb, error_message
+from paddle.pserver.wire.message import Message, Section, error_message
 from paddle.pserver.wire.port_range import ports_section
 from paddle.pserver.wire.reader_protocol import READER
+from paddle.pserver.wire.verbs import WHOLE, Hello, Ok, PullTable, Repeat, StateLost, Status, Verb, Waits
 
 _log = logging.getLogger(__name__)
 
@@ -170,14 +171,14 @@ class Engine:
     def _dispatch(self, address: bytes, message: Message) -> None:
         verb = message.verb
         if verb is Verb.PING:
-            self._send(address, message, Message(Verb.OK))
+            self._send(address, message, Message(Ok()))
         elif verb is Verb.HELLO and message.trainer != READER:
             self._on_hello(address, message)
         elif message.stamp != self._stamp and message.trainer == READER:
             self._on_reader(address, message)
         elif message.stamp != self._stamp:
             text = "this pserver was restarted and its parameters are lost: restart the job"
-            self._send(address, message, error_message(text)._replace(verb=Verb.STATE_LOST))
+            self._send(address, message, error_message(text)._replace(record=StateLost()))
         elif verb is Verb.STATUS:
             self._on_status(address, message)
         elif verb is Verb.CHUNK:
@@ -190,9 +191,9 @@ class Engine:
         if is_new:
             self._service.forget(session.trainer)
             _log.info("worker started, peer = trainer %d", session.trainer)
-        self._send(address, message, Message(Verb.OK, value=self._service.version, sections=self._ports))
+        self._send(address, message, Message(Ok(self._service.version), sections=self._ports))
         # It was let in, since the process before it was away: the next process of this server does not know that.
-        self._keeper.record(message._replace(extra=TAKES_OVER))
+        self._keeper.record(message._replace(record=message.expect(Hello)._replace(takes_over=True)))
 
     def _on_reader(self, address: bytes, message: Message) -> None:
         reply = self._readers.handle(address, message)
@@ -200,25 +201,23 @@ class Engine:
             self._out.append(Reply(address, reply))
 
     def _on_status(self, address: bytes, message: Message) -> None:
-        """Tell a trainer that hears nothing what keeps it; make up for a request or a reply that got lost.
-
-        `value` is 0, or 1 and the number of a chunk that the trainer has sent and that was not answered.
-        """
+        """Tell a trainer that hears nothing what keeps it; make up for a request or a reply that got lost."""
         session = self._sessions.find(message)
         session.note_heard(address)
         trainer, is_open = session.trainer, message.request == session.last and session.reply is None
-        if message.value:
-            if is_open and self._service.lacks(trainer, message.value - 1):
-                self._send(address, message, Message(Verb.REPEAT, value=message.value))
+        chunk = message.expect(Status).chunk
+        if chunk != WHOLE:
+            if is_open and self._service.lacks(trainer, chunk):
+                self._send(address, message, Message(Repeat(chunk)))
         elif message.request > session.last or (is_open and self._service.is_cut(trainer)):
-            self._send(address, message, Message(Verb.REPEAT))
+            self._send(address, message, Message(Repeat()))
         elif session.reply is not None:
             self._out.append(Reply(address, session.reply))
         else:
             waiting = self._service.waiting()
             text = self._describe(waiting[0]) if waiting else "nobody waits"
             waits = any(trainer in each.barrier.arrived and {*each.missing} - {trainer} for each in waiting)
-            told = Message(Verb.WAITING, value=0 if waits else IDLE, sections=(Section.text("", text),))
+            told = Message(Waits(is_idle=not waits), sections=(Section.text("", text),))
             self._send(address, message, told)
 
     def _on_chunk(self, address: bytes, message: Message) -> None:
@@ -255,7 +254,7 @@ class Engine:
                 self._on_leave(session)
             else:
                 self._service.handle(session.trainer, message)
-            catches_up = message.verb is Verb.PULL_TABLE and not message.value
+            catches_up = isinstance(message.record, PullTable) and not message.record.start
             is_read = message.verb in self._service.reads and not catches_up
             if not is_read and not self._service.is_partial(session.trainer):
                 self._keeper.record(message)
@@ -269,7 +268,7 @@ class Engine:
         return session.verb in self._service.reads or self._service.is_partial(session.trainer)
 
     def _on_leave(self, session: Session) -> None:
-        self._answer(session, Message(Verb.OK))
+        self._answer(session, Message(Ok()))
         self._sessions.left.add(session.trainer)
         _log.info("trainer %d left", session.trainer)
         self._service.leave(session.trainer)
@@ -296,7 +295,8 @@ class Engine:
         """Send a trainer something about its newest request that is not the reply to it."""
         session = self._sessions.get(trainer)
         if session is not None:
-            self._send(session.address, Message(session.verb, trainer, session.id, session.last), message)
+            told = message.numbered(trainer, session.id, session.last, self._stamp)
+            self._out.append(Reply(session.address, told))
 
     def _answer(self, session: Session, message: Message) -> None:
         """Answer the session's newest request, and keep the reply in case it must be sent again."""

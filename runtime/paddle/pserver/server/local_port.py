@@ -10,8 +10,9 @@ from paddle.errors import PaddleError, WireError
 from paddle.pserver.server.engine import Engine, Reply
 from paddle.pserver.transports.entrance import Entrance
 from paddle.pserver.transports.local_door import LocalDoor, Visitor
-from paddle.pserver.wire.message import Message, Verb, error_message
+from paddle.pserver.wire.message import Message, error_message
 from paddle.pserver.wire.poller import Doorbells
+from paddle.pserver.wire.verbs import Attach
 
 _log = logging.getLogger(__name__)
 
@@ -61,7 +62,7 @@ class LocalPort:
             if received is None:
                 return
             message, descriptors = received
-            if message.verb is Verb.ATTACH:
+            if isinstance(message.record, Attach):
                 slabs = self._engine.shared_slabs(message)
                 self._door.attach(visitor, message, descriptors, slabs)
             else:

@@ -16,9 +16,10 @@ from paddle.pserver.server.readers import Shown
 from paddle.pserver.server.service import Desk
 from paddle.pserver.server.staleness import LagGate, lag_ratio
 from paddle.pserver.store.store import Store
-from paddle.pserver.wire.configuration import FIRST_COMES, Configuration
-from paddle.pserver.wire.message import Message, Verb, error_message
+from paddle.pserver.wire.configuration import Configuration
+from paddle.pserver.wire.message import Message, error_message
 from paddle.pserver.wire.resumption import position
+from paddle.pserver.wire.verbs import Configure, Configured, Ok, SetValues, Verb
 
 _log = logging.getLogger(__name__)
 
@@ -111,7 +112,7 @@ class Model:
 
     def _on_configure(self, trainer: int, message: Message) -> None:
         wanted = Configuration.from_text(message.section("").as_text())
-        if self._configuration is None and (trainer == 0 or message.extra == FIRST_COMES):
+        if self._configuration is None and (trainer == 0 or message.expect(Configure).first_comes):
             self._configure(wanted, trainer)
         if self._configuration is not None:
             difference = self._configuration.difference(wanted)
@@ -122,7 +123,7 @@ class Model:
         if self.is_ready:
             self._desk.answer(trainer, self._there())
         elif trainer == self._creator:
-            self._desk.answer(trainer, Message(Verb.OK, value=0))
+            self._desk.answer(trainer, Message(Configured()))
         elif self._creator in self._desk.left:
             raise PserverError(_NO_VALUES % self._creator)
         else:
@@ -159,8 +160,8 @@ class Model:
         """Say that values are there, and of which checkpoint if the job begins with one."""
         store = self.ready()
         if store.version != self.resumed_at:
-            return Message(Verb.OK, value=1)
-        return Message(Verb.OK, value=1, sections=(position(store.version, store.pass_version),))
+            return Message(Configured(has_values=True))
+        return Message(Configured(has_values=True), sections=(position(store.version, store.pass_version),))
 
     def _adapt(self, configuration: Configuration) -> None:
         self._configuration = configuration
@@ -180,19 +181,20 @@ class Model:
         store = self.configured()
         if trainer != self._creator or self.is_ready:
             raise PserverError(f"values are set by trainer {self._creator} alone, before training")
+        start = message.expect(SetValues).start
         for section in message.sections:
             if section.name:
-                store.table(section.name).set(message.extra, section.array)
+                store.table(section.name).set(start, section.array)
             else:
-                store.set_dense(message.extra, section)
+                store.set_dense(start, section)
         _log.info("pserver: setParameter")
-        self._desk.answer(trainer, Message(Verb.OK))
+        self._desk.answer(trainer, Message(Ok()))
 
     def _on_ready(self, trainer: int, message: Message) -> None:
         self.configured()
         if trainer != self._creator:
             raise PserverError(f"trainer {self._creator} alone says that the parameters are ready")
         self.is_ready = True
-        self._desk.answer(trainer, Message(Verb.OK))
+        self._desk.answer(trainer, Message(Ok()))
         for other, _ in self._config.take():
-            self._desk.answer(other, Message(Verb.OK, value=1))
+            self._desk.answer(other, Message(Configured(has_values=True)))

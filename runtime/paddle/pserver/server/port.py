@@ -20,8 +20,9 @@ from paddle.pserver.transports.stream_door import StreamDoor
 from paddle.pserver.transports.stream_port import StreamPort
 from paddle.pserver.transports.zmq_door import Router
 from paddle.pserver.wire.arithmetic import Findings
-from paddle.pserver.wire.message import DamagedError, Frame, Message, Verb, error_message
+from paddle.pserver.wire.message import DamagedError, Frame, Message, error_message
 from paddle.pserver.wire.reader_protocol import READER, peer_name
+from paddle.pserver.wire.verbs import WHOLE, Chunk, Repeat, Verb
 
 _log = logging.getLogger(__name__)
 
@@ -105,13 +106,14 @@ class Port:
         except DamagedError as error:
             self._complain(address, f"{error}; asking for it again")
             damaged = error.message
-            which = damaged.value + 1 if damaged is not None and damaged.verb is Verb.CHUNK else 0
+            record = None if damaged is None else damaged.record
+            which = record.number if isinstance(record, Chunk) else WHOLE
             request = damaged.request if damaged is not None else 0
-            self._deliver([Reply(address, Message(Verb.REPEAT, value=which, request=request))])
+            self._deliver([Reply(address, Message(Repeat(which), request=request))])
         except WireError as error:
             self._deliver([Reply(address, error_message(str(error)))])
         else:
-            if message.verb is Verb.ATTACH and self._streams is not None and message.trainer != READER:
+            if message.verb is Verb.OPEN_STREAM and self._streams is not None and message.trainer != READER:
                 self._router.send(address, self._streams.invite(address, message, self._router.port))
             else:
                 self._deliver(self._engine.handle(address, message))

@@ -22,7 +22,7 @@ from paddle.pserver.server.service import Desk
 from paddle.pserver.server.staleness import PushCount
 from paddle.pserver.store.store import Store
 from paddle.pserver.wire.configuration import Configuration
-from paddle.pserver.wire.message import MAX_FRAME_BYTES, Message, Section, Verb, error_message
+from paddle.pserver.wire.message import MAX_FRAME_BYTES, Message, Section, error_message
 from paddle.pserver.wire.named_values import (
     Rows,
     Value,
@@ -31,7 +31,8 @@ from paddle.pserver.wire.named_values import (
     to_sections,
     value_bytes,
 )
-from paddle.pserver.wire.value_parts import MORE, Arriving, pack, wishes_of
+from paddle.pserver.wire.value_parts import Arriving, pack, wishes_of
+from paddle.pserver.wire.verbs import Ok, Step, Verb
 
 _log = logging.getLogger(__name__)
 
@@ -175,14 +176,14 @@ class ProgramService:
             lambda name, _: self._program.given(trainer, name),
             self._answer_bytes,
         )
-        return Message(Verb.OK, value=self.version, sections=tuple(map(_copied, packed)))
+        return Message(Ok(self.version), sections=tuple(map(_copied, packed)))
 
     def _on_step(self, trainer: int, message: Message) -> None:
         pending = self._sent.get(trainer) or Arriving()
         pending.take(message.sections, self._program.check)
         self._sent[trainer] = pending
-        if message.value == MORE:
-            self._desk.answer(trainer, Message(Verb.OK, value=self.version))
+        if not message.expect(Step).is_last:
+            self._desk.answer(trainer, Message(Ok(self.version)))
             return
         if pending.unfinished:
             raise WireError(f"the step ends in the middle of {pending.unfinished!r}")
@@ -248,7 +249,7 @@ class ProgramService:
             sections = tuple(packed if shared is not None else map(_copied, packed))
         if shared is not None:
             shared[key] = sections
-        self._desk.answer(trainer, Message(Verb.OK, value=self.version, sections=sections))
+        self._desk.answer(trainer, Message(Ok(self.version), sections=sections))
 
     def _value(self, trainer: int, name: str, start: int) -> Value:
         """Return a variable; where it counts what a trainer was given, the rest is of what the first rows were of."""
@@ -268,14 +269,14 @@ class ProgramService:
                 raise WireError(f"ids of {name!r}: expected (n,) int64")
             if sum(map(value_bytes, found.values())) > MAX_FRAME_BYTES:
                 raise WireError(f"rows of more than {MAX_FRAME_BYTES} bytes: look up fewer at a time")
-        self._desk.answer(trainer, Message(Verb.OK, value=self.version, sections=tuple(to_sections(found))))
+        self._desk.answer(trainer, Message(Ok(self.version), sections=tuple(to_sections(found))))
 
     def _on_save(self, trainer: int, message: Message) -> None:
         names = names_of(message.sections)
         if len(names) != 2:
             raise WireError("SAVE: expected the name of a table and a path of one line")
         self._program.save(*names)
-        self._desk.answer(trainer, Message(Verb.OK, value=self.version))
+        self._desk.answer(trainer, Message(Ok(self.version)))
 
 
 def _copied(section: Section) -> Section:

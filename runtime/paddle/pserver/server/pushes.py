@@ -11,10 +11,11 @@ from collections.abc import Callable, Collection, Sequence
 
 from paddle.errors import PserverError, WireError
 from paddle.pserver.server.barrier import Barrier
-from paddle.pserver.store.gradient import NO_VALUES, Gradient, Slab, StrangeGradient
+from paddle.pserver.store.gradient import Gradient, Slab, StrangeGradient
 from paddle.pserver.store.store import Store
 from paddle.pserver.wire.chunks import WINDOW, chunk_span
-from paddle.pserver.wire.message import Message, Section, Verb
+from paddle.pserver.wire.message import Message, Section
+from paddle.pserver.wire.verbs import Chunk, Repeat, Values
 
 
 class RefusedPush(PserverError):
@@ -70,14 +71,11 @@ class Pushes:
         Raises:
             PaddleError: it is refused, and with it the whole push.
         """
-        index, gradient = message.value, self.arrived.get(trainer)
+        index, gradient = message.expect(Chunk).number, self.arrived.get(trainer)
         if not 0 <= index < store.num_chunks:
             raise WireError(f"chunk {index} of {store.num_chunks}")
         if gradient is None:
-            if message.extra == NO_VALUES:
-                self._tell_values(trainer, index, None)
-            else:
-                self._give(store, trainer, index)
+            self._give(store, trainer, index)
             return False
         if gradient.slab is not None or not message.sections:
             return False
@@ -126,7 +124,7 @@ class Pushes:
             if other != trainer and theirs.slab is None:
                 theirs.chunks, theirs.lacking = [None] * len(theirs.chunks), len(theirs.chunks)
                 self._cut.add(other)
-                self._tell(other, Message(Verb.REPEAT))
+                self._tell(other, Message(Repeat()))
 
     def give_up(self, trainer: int) -> bool:
         """Forget a push of which chunks are missing: its trainer asks for something else. Tell if there was one."""
@@ -204,10 +202,11 @@ class Pushes:
             return []
         members, self._members = list(self._members.items()), {}
         store.commit([gradient.rows for _, gradient in members])
-        in_chunks = [trainer for trainer, each in members if each.slab is None and each.wants_values]
-        if in_chunks:
+        in_chunks = [(trainer, each) for trainer, each in members if each.slab is None]
+        if any(each.wants_values for _, each in in_chunks):
             given = self._ready if store.is_plain else _sections(store, store.slab)
-            self._given.update(dict.fromkeys(in_chunks, given))
+        for trainer, each in in_chunks:
+            self._given[trainer] = given if each.wants_values else [None] * store.num_chunks
         for trainer, _ in members:
             self.arrived.withdraw(trainer)
         return members
@@ -219,7 +218,7 @@ class Pushes:
         self._tell_values(trainer, index, self._given[trainer][index])
 
     def _tell_values(self, trainer: int, index: int, section: Section | None) -> None:
-        self._tell(trainer, Message(Verb.VALUES, value=index, sections=(section,) if section else ()))
+        self._tell(trainer, Message(Values(index), sections=(section,) if section else ()))
 
 
 def _sections(store: Store, slab: Slab) -> list[Section | None]:

@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 from paddle.errors import WireError
 from paddle.pserver.store.gradient import Slab
 from paddle.pserver.store.store import Store
-from paddle.pserver.wire.message import Message, Section, Verb
+from paddle.pserver.wire.message import Message, Section
 from paddle.pserver.wire.reader_protocol import READ_PART
+from paddle.pserver.wire.verbs import Ok, View
 
 _COPIES = 2
 _REST = 9.0  # times what copying took
@@ -50,32 +51,32 @@ class Moments:
         self._next_at = 0.0
 
     def answer(self, store: Store, address: bytes, message: Message) -> Message:
-        """Return the answer to a reader's PULL: the part from `value` on, of the moment `extra` - 1, or of a new one.
+        """Return the answer to a reader's VIEW.
 
         Without a section if that moment is gone: the reader must begin again.
 
         Raises:
             WireError: there is no such part.
         """
-        start, size = message.value, store.slab.size
+        (start, version), size = message.expect(View), store.slab.size
         if start % READ_PART or start >= max(size, 1):
             raise WireError(
                 f"values from element {start} on: expected a multiple of {READ_PART} below {size}"
             )
         if size <= READ_PART:
-            return Message(Verb.OK, value=store.version, sections=(Section("", store.dense()),))
+            return Message(Ok(store.version), sections=(Section("", store.dense()),))
         if not start:
             self.lose(address)
             copy: _Copy | None = self._newest(store)
         else:
-            copy = next((each for each in self._copies if each.version == message.extra - 1), None)
+            copy = next((each for each in self._copies if each.version == version), None)
         if copy is None:
-            return Message(Verb.OK, value=store.version)
+            return Message(Ok(store.version))
         copy.read_at = self._clock()
         copy.reading.add(address)
         if start + READ_PART >= size:
             copy.reading.discard(address)
-        return Message(Verb.OK, value=copy.version, sections=(copy.part(start),))
+        return Message(Ok(copy.version), sections=(copy.part(start),))
 
     def lose(self, address: bytes) -> None:
         """Forget a reader."""

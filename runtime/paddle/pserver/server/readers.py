@@ -16,8 +16,9 @@ from paddle.pserver.server.reader_snapshots import Moments
 from paddle.pserver.server.values import rows_of_tables
 from paddle.pserver.store.store import Store
 from paddle.pserver.wire.configuration import Configuration
-from paddle.pserver.wire.message import Message, Section, Verb, error_message
+from paddle.pserver.wire.message import Message, Section, error_message
 from paddle.pserver.wire.reader_protocol import READER, reader_stamp, rows_at_once
+from paddle.pserver.wire.verbs import Describe, Ok, PullTable, Repeat, StateLost, Verb, Waits
 
 _log = logging.getLogger(__name__)
 
@@ -31,6 +32,7 @@ _REFUSED: Mapping[Verb, str] = {
     Verb.SET_VALUES: "set values",
     Verb.READY: "set values",
     Verb.ATTACH: "share memory",
+    Verb.OPEN_STREAM: "open a stream",
     Verb.START_PASS: "take part in a pass",
     Verb.FINISH_PASS: "take part in a pass",
     Verb.SAVE: "save",
@@ -76,7 +78,7 @@ class Readers:
         self._moments = Moments(clock)
         self._handlers: Mapping[Verb, Callable[[Shown, bytes, Message], Message]] = {
             Verb.DESCRIBE: _describe,
-            Verb.PULL: lambda shown, address, m: self._moments.answer(shown.store, address, m),
+            Verb.VIEW: lambda shown, address, m: self._moments.answer(shown.store, address, m),
             Verb.PULL_TABLE: _part_of_table,
             Verb.PULL_ROWS: _rows,
         }
@@ -97,10 +99,10 @@ class Readers:
             )
         if message.verb is not Verb.HELLO and message.stamp != self._stamp:
             text = "this pserver was restarted and the parameters it had are lost: connect again"
-            return self._signed(message, error_message(text)._replace(verb=Verb.STATE_LOST))
+            return self._signed(message, error_message(text)._replace(record=StateLost()))
         self._admit(address)
         if message.verb is Verb.HELLO:
-            return self._signed(message, Message(Verb.OK))
+            return self._signed(message, Message(Ok()))
         if message.verb is Verb.STATUS:
             return self._signed(message, self._status(address))
         if message.verb not in self._handlers:
@@ -148,25 +150,24 @@ class Readers:
     def _status(self, address: bytes) -> Message:
         """A reader that hears nothing waits for the model, or what it asked got lost."""
         if address not in self._waiting:
-            return Message(Verb.REPEAT)
-        return Message(
-            Verb.WAITING, sections=(Section.text("", "waiting until trainers create the tensors"),)
-        )
+            return Message(Repeat())
+        return Message(Waits(), sections=(Section.text("", "waiting until trainers create the tensors"),))
 
     def _signed(self, to: Message, reply: Message) -> Message:
         return reply._replace(trainer=READER, session=to.session, request=to.request, stamp=self._stamp)
 
 
 def _describe(shown: Shown, address: bytes, message: Message) -> Message:
-    text = () if message.extra else (Section.text("", shown.configuration.to_text()),)
-    return Message(Verb.OK, value=shown.store.version, sections=text)
+    text = () if message.expect(Describe).is_brief else (Section.text("", shown.configuration.to_text()),)
+    return Message(Ok(shown.store.version), sections=text)
 
 
 def _part_of_table(shown: Shown, address: bytes, message: Message) -> Message:
     """Return rows as they are: what they owe of decay is taken when trainers have them catch up."""
     table = shown.store.table(message.section("name").as_text())
-    _check_count(message.extra, table.share.parameter.name, table.share.width)
-    return Message(Verb.OK, sections=(Section("", table.part(message.value, message.extra)),))
+    asked = message.expect(PullTable)
+    _check_count(asked.length, table.share.parameter.name, table.share.width)
+    return Message(Ok(), sections=(Section("", table.part(*asked)),))
 
 
 def _rows(shown: Shown, address: bytes, message: Message) -> Message:

@@ -9,7 +9,8 @@ from paddle.errors import WireError
 from paddle.pserver.transports.zmq_door import Router
 from paddle.pserver.wire.address import host_and_port
 from paddle.pserver.wire.keys import Context, WireKeys
-from paddle.pserver.wire.message import Message, Verb, error_message
+from paddle.pserver.wire.message import Message, error_message
+from paddle.pserver.wire.verbs import Verb
 
 _READING_S = 2.0
 _STAMP = 1  # of no server: whoever hears it has no session

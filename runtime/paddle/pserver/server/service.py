@@ -17,7 +17,8 @@ from paddle.pserver.server.staleness import PushCount
 from paddle.pserver.server.state_keeper import NOBODY, Keeper
 from paddle.pserver.store.store import Store
 from paddle.pserver.wire.configuration import Configuration
-from paddle.pserver.wire.message import Message, Verb
+from paddle.pserver.wire.message import Message
+from paddle.pserver.wire.verbs import Verb
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from paddle.errors import PserverError
-from paddle.pserver.transports.local_wire import IN_PLACE
-from paddle.pserver.wire.message import TAKES_OVER, Message, Section, Verb
-
-ANY_NUMBER = 0  # `value` of a HELLO: whoever asks does not know how many trainers there are
+from paddle.pserver.wire.message import Message, Section
+from paddle.pserver.wire.verbs import ANY_NUMBER, LAYOUTS, NO_SLAB, Hello, Ok, Verb
 
 
 @dataclass(slots=True)
@@ -54,24 +52,24 @@ class Sessions:
     def join(self, message: Message, address: bytes) -> tuple[Session, bool]:
         """Start the session of a HELLO, or find it again; say whether it is new.
 
-        One that says TAKES_OVER gets the trainer id even from a process that seems connected: a machine that lost
+        One that takes over gets the trainer id even from a process that seems connected: a machine that lost
         its power breaks no connection.
 
         Raises:
             PserverError: the trainer id does not exist in this job, or a living process has it already.
         """
-        trainer = message.trainer
-        if message.value not in (self.num_trainers, ANY_NUMBER):
+        trainer, hello = message.trainer, message.expect(Hello)
+        if hello.num_trainers not in (self.num_trainers, ANY_NUMBER):
             raise PserverError(
                 f"number of trainers: this pserver has --num_gradient_servers={self.num_trainers}, "
-                f"trainer {trainer} says {message.value}; give both the same number"
+                f"trainer {trainer} says {hello.num_trainers}; give both the same number"
             )
         if trainer >= self.num_trainers:
             raise PserverError(f"trainer_id: expected 0 to {self.num_trainers - 1}, got {trainer}")
         session = self._by_trainer.get(trainer)
         is_new = session is None or session.id != message.session
         is_taken = session is not None and session.lost_at is None and trainer not in self.left
-        if is_new and is_taken and message.extra != TAKES_OVER:
+        if is_new and is_taken and not hello.takes_over:
             raise PserverError(
                 f"trainer_id {trainer} is taken by another process that is still connected; "
                 "give each trainer its own"
@@ -168,16 +166,8 @@ def sessions_from_json(
         session = Session(each["trainer"], each["id"], b"", last=each["last"], verb=Verb(each["verb"]))
         reply = each["reply"]
         if reply is not None:
-            made = (
-                values(session.trainer)
-                if reply["values"]
-                else Message(Verb(reply["verb"]), value=reply["value"], extra=reply["extra"])
-            )
-            if reply["text"] is not None:
-                made = made._replace(sections=(Section.text("", reply["text"]),))
-            session.reply = made._replace(
-                trainer=session.trainer, session=session.id, request=session.last, stamp=stamp
-            )
+            made = values(session.trainer) if reply["values"] else _reply_from_json(reply)
+            session.reply = made.numbered(session.trainer, session.id, session.last, stamp)
         sessions.take_up(session)
 
 
@@ -193,11 +183,16 @@ def _to_json(session: Session, is_to_come: bool) -> dict[str, Any]:
 
 
 def _reply_to_json(reply: Message) -> dict[str, Any]:
-    is_text = reply.verb is Verb.ERROR
+    record = reply.record
+    is_values = isinstance(record, Ok) and (bool(reply.sections) or record.slab != NO_SLAB)
     return {
         "verb": int(reply.verb),
-        "value": reply.value,
-        "extra": reply.extra,
-        "text": reply.section("").as_text() if is_text else None,
-        "values": (bool(reply.sections) or reply.extra >= IN_PLACE) and not is_text,
+        "record": record,
+        "texts": [] if is_values else [[section.name, section.as_text()] for section in reply.sections],
+        "values": is_values,
     }
+
+
+def _reply_from_json(said: dict[str, Any]) -> Message:
+    record = LAYOUTS[Verb(said["verb"])][0]._make(said["record"])
+    return Message(record, sections=tuple(Section.text(name, text) for name, text in said["texts"]))

@@ -25,12 +25,14 @@ from paddle.pserver.server.values import (
     part_of_table,
     part_of_values,
     rows_of_tables,
+    state_of,
     values_of,
 )
 from paddle.pserver.store.gradient import Gradient, read_gradient
 from paddle.pserver.store.store import Store
 from paddle.pserver.wire.configuration import Configuration
-from paddle.pserver.wire.message import STRANGE, Message, Verb, error_message
+from paddle.pserver.wire.message import Message, error_message
+from paddle.pserver.wire.verbs import PushPull, Verb
 
 _log = logging.getLogger(__name__)
 
@@ -206,7 +208,7 @@ class Training:
         store = self._model.ready()
         if self._pass_open:
             self._in_pass.add(trainer)
-            self._answer(trainer, Message(Verb.OK, value=store.pass_id))
+            self._answer(trainer, Message(state_of(store)))
             return
         self._start.arrive(trainer, None)
         self._advance()
@@ -225,8 +227,9 @@ class Training:
             raise PserverError(f"trainer {trainer} pushes outside a pass: it must start one first")
         gradient = read_gradient(message)
         store.check(gradient)
-        if gradient.slab is None and message.extra != store.num_chunks:
-            raise WireError(f"a push of {message.extra} chunks, expected {store.num_chunks}")
+        chunks = message.expect(PushPull).chunks
+        if gradient.slab is None and chunks != store.num_chunks:
+            raise WireError(f"a push of {chunks} chunks, expected {store.num_chunks}")
         if self._model.lag is None:
             self._pushes.arrive(trainer, gradient)
             self._advance()
@@ -256,7 +259,7 @@ class Training:
             self._pass_open = True
             for trainer, _ in self._start.take():
                 self._in_pass.add(trainer)
-                self._answer(trainer, Message(Verb.OK, value=store.pass_id))
+                self._answer(trainer, Message(state_of(store)))
         self._apply(store)
         if self._finish.is_open(self._left):
             reply = self._outcome(lambda: self._finish_pass(store))
@@ -295,12 +298,12 @@ class Training:
             try:
                 return self._pushes.advance(store, self._left | self._finish.arrived)
             except RefusedPush as refused:
-                self._answer(refused.trainer, error_message(str(refused), STRANGE))
+                self._answer(refused.trainer, error_message(str(refused), is_strange=True))
 
     def _finish_pass(self, store: Store) -> Message:
         self._pass_open = False
         store.finish_pass()
-        return Message(Verb.OK, value=store.pass_id)
+        return Message(state_of(store))
 
     def _log_statistics(self, store: Store) -> None:
         lag = self._model.lag

@@ -7,47 +7,52 @@ import logging
 
 from paddle.pserver.store.gradient import Gradient
 from paddle.pserver.store.store import Store
-from paddle.pserver.transports.local_wire import IN_PLACE
-from paddle.pserver.wire.message import Message, Section, Verb
+from paddle.pserver.wire.message import Message, Section
+from paddle.pserver.wire.verbs import Ok, Pull, PullTable
 
 _log = logging.getLogger(__name__)
 
 
+def state_of(store: Store) -> Ok:
+    """Return how far a store is."""
+    return Ok(store.version, store.pass_id)
+
+
 def values_of(store: Store) -> Message:
     """Return all dense values."""
-    return Message(Verb.OK, value=store.version, extra=store.pass_id, sections=(Section("", store.dense()),))
+    return Message(state_of(store), sections=(Section("", store.dense()),))
 
 
 def part_of_values(store: Store, message: Message) -> Message:
-    """Return the answer to PULL: `extra` elements from `value` on, or all, or which shared slab has them."""
-    if message.extra == IN_PLACE:
-        return Message(Verb.OK, value=store.version, extra=IN_PLACE + store.slab_number)
-    if not message.extra:
+    """Return the answer to PULL."""
+    asked = message.expect(Pull)
+    if asked.in_place:
+        return Message(state_of(store)._replace(slab=store.slab_number))
+    if not asked.length:
         return values_of(store)
-    part = store.dense_part(message.value, message.extra)
-    return Message(Verb.OK, value=store.version, extra=store.pass_id, sections=(Section("", part),))
+    return Message(state_of(store), sections=(Section("", store.dense_part(asked.start, asked.length)),))
 
 
 def answer_to_push(store: Store, gradient: Gradient) -> Message:
     """Return the answer to a push; to one in chunks the values go in chunks too, beside it, if they are wanted."""
     if gradient.in_place:
-        return Message(Verb.OK, value=store.version, extra=IN_PLACE + store.slab_number)
+        return Message(state_of(store)._replace(slab=store.slab_number))
     if gradient.slab is None or not gradient.wants_values:
-        return Message(Verb.OK, value=store.version, extra=store.pass_id)
+        return Message(state_of(store))
     return values_of(store)
 
 
 def part_of_table(store: Store, message: Message) -> Message:
     """Return the answer to PULL_TABLE."""
-    name = message.section("name").as_text()
-    if message.value == 0:
+    asked, name = message.expect(PullTable), message.section("name").as_text()
+    if not asked.start:
         _log.info("pserver: getParameter")
         store.catch_up()
-    part = store.table(name).part(message.value, message.extra)
-    return Message(Verb.OK, sections=(Section("", part),))
+    part = store.table(name).part(*asked)
+    return Message(state_of(store), sections=(Section("", part),))
 
 
 def rows_of_tables(store: Store, message: Message) -> Message:
     """Return the answer to PULL_ROWS."""
     sections = tuple(Section(s.name, store.rows_of(s.name).rows(s.array)) for s in message.sections)
-    return Message(Verb.OK, value=store.version, sections=sections)
+    return Message(state_of(store), sections=sections)

@@ -11,14 +11,11 @@ import numpy.typing as npt
 
 from paddle.errors import PserverError, WireError
 from paddle.optim.spec import RowGradient
-from paddle.pserver.transports.local_wire import IN_PLACE
 from paddle.pserver.wire.chunks import chunk_count, chunk_span
 from paddle.pserver.wire.message import Message, Section
+from paddle.pserver.wire.verbs import PushPull
 
 Slab: TypeAlias = npt.NDArray[np.float32]
-
-NO_VALUES = 1 << 63
-"""Added to `value` of a push, and to `extra` of its chunks: the trainer wants no values back."""
 
 
 class StrangeGradient(PserverError):
@@ -80,15 +77,14 @@ class Gradient:
 def read_gradient(message: Message) -> Gradient:
     """Read a push: a slab, then for each sparse parameter its row ids and its values, both under its name.
 
-    With `extra` above 0 there is no slab: so many chunks follow. With `IN_PLACE` it was not sent. `value` is the
-    samples, with `NO_VALUES` added if nothing but a note shall come back.
+    Where chunks follow there is no slab.
 
     Raises:
         WireError: the message is made up otherwise. What the arrays hold is for the store to check.
     """
     first = message.sections[:1]
-    in_place = message.extra == IN_PLACE
-    if message.extra and not in_place:
+    push = message.expect(PushPull)
+    if push.chunks and not push.in_place:
         slab, rest = None, message.sections
     else:
         slab, rest = (first[0] if first else Section("", np.zeros(0, np.float32))), message.sections[1:]
@@ -101,5 +97,4 @@ def read_gradient(message: Message) -> Gradient:
                 f"a push has row ids of {ids.name!r} and values of {values.name!r}, or one of them twice"
             )
         rows[ids.name] = RowGradient(ids.array, values.array)
-    wants_values = message.value < NO_VALUES
-    return Gradient(slab, rows, message.value % NO_VALUES, in_place, wants_values=wants_values)
+    return Gradient(slab, rows, push.num_samples, push.in_place, wants_values=push.wants_values)

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 
 from paddle.errors import WireError
 from paddle.pserver.transports.local_wire import (
-    IN_PLACE,
     MAX_PACKET,
     in_place,
     is_our_user,
@@ -25,8 +24,9 @@ from paddle.pserver.transports.local_wire import (
     unpack,
 )
 from paddle.pserver.wire.keys import WireKeys
-from paddle.pserver.wire.message import Message, Section, Verb, decode
+from paddle.pserver.wire.message import Message, Section, decode
 from paddle.pserver.wire.shared_memory import Floats, mapped
+from paddle.pserver.wire.verbs import Attach, Ok, PushPull
 
 _log = logging.getLogger(__name__)
 
@@ -112,10 +112,10 @@ class LocalDoor:
         try:
             if len(descriptors) != 1:
                 raise WireError(f"ATTACH with {len(descriptors)} descriptors, expected 1")
-            visitor.gradient = mapped(descriptors[0], message.value)
+            visitor.gradient = mapped(descriptors[0], message.expect(Attach).size)
         finally:
             _close(descriptors)
-        answer = [pack(message._replace(verb=Verb.OK))]
+        answer = [pack(message._replace(record=Ok()))]
         with contextlib.suppress(OSError):  # then it is gone, and that is read next
             socket.send_fds(visitor.sock, answer, slabs)
 
@@ -125,7 +125,7 @@ class LocalDoor:
         Raises:
             WireError: no memory was attached.
         """
-        if message.verb is not Verb.PUSH_PULL or message.extra != IN_PLACE:
+        if not isinstance(message.record, PushPull) or not message.record.in_place:
             return message
         if visitor.gradient is None:
             raise WireError("a push in place without shared memory")

@@ -8,7 +8,6 @@ import socket
 
 from paddle.errors import WireError
 from paddle.pserver.transports.local_wire import (
-    IN_PLACE,
     MAX_PACKET,
     in_place,
     is_our_user,
@@ -17,8 +16,9 @@ from paddle.pserver.transports.local_wire import (
     unpack,
 )
 from paddle.pserver.wire.keys import WireKeys
-from paddle.pserver.wire.message import Message, Section, Verb, decode
+from paddle.pserver.wire.message import Message, Section, decode
 from paddle.pserver.wire.shared_memory import Floats, SharedArray, mapped
+from paddle.pserver.wire.verbs import Attach, Ok, Pull, Verb
 
 _ANSWER_S = 5.0
 
@@ -48,7 +48,7 @@ class LocalLink:
             self.sock.connect(local_name(endpoint, keys))
             if not is_our_user(self.sock):
                 raise WireError("another user's process has the name of a pserver")
-            packet = pack(hello._replace(verb=Verb.ATTACH, value=size))
+            packet = pack(hello._replace(record=Attach(size)))
             socket.send_fds(self.sock, [packet], [self._shared.descriptor])
             self._values = self._attached(size)
             self.sock.setblocking(False)
@@ -83,15 +83,15 @@ class LocalLink:
         Raises:
             WireError: there is no such slab.
         """
-        which = reply.extra - IN_PLACE
+        which = reply.expect(Ok).slab
         if not 0 <= which < len(self._values):
             raise WireError("a reply that names no slab")
         return self._values[which]
 
     def carries(self, message: Message) -> bool:
         """Return whether a message is nothing but a push of `gradient`, or asks where values lie."""
-        if message.verb is Verb.PULL:
-            return message.extra == IN_PLACE
+        if isinstance(message.record, Pull):
+            return message.record.in_place
         sections: tuple[Section, ...] = message.sections
         return message.verb is Verb.PUSH_PULL and len(sections) == 1 and sections[0].array is self.gradient
 

@@ -15,9 +15,7 @@ from collections.abc import Sequence
 from paddle.errors import WireError
 from paddle.pserver.wire.keys import WireKeys
 from paddle.pserver.wire.message import Frame, Message, Section, encode
-
-IN_PLACE = 1 << 63
-"""`extra` of a push whose gradient lies in shared memory; its answer adds the number of the slab with the values."""
+from paddle.pserver.wire.verbs import Pull, PushPull
 
 MAX_PACKET = 1 << 16
 _CREDENTIALS = struct.Struct("3i")
@@ -41,8 +39,10 @@ def is_our_user(sock: socket.socket) -> bool:
 
 def in_place(message: Message, sections: tuple[Section, ...]) -> Message:
     """Return a push in place, as it travels: without sections, or as it is understood: with the slab where it lies."""
-    verb, trainer, session, request, stamp, value, _, _ = message
-    return Message(verb, trainer, session, request, stamp, value, IN_PLACE, sections)
+    record = message.record
+    if isinstance(record, PushPull | Pull):
+        record = record._replace(in_place=True)
+    return message._replace(record=record, sections=sections)
 
 
 def pack(message: Message) -> bytes:

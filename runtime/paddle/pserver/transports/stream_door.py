@@ -15,7 +15,8 @@ import socket
 import numpy as np
 
 from paddle.pserver.transports.stream_wire import TOKEN_BYTES, WORD, StreamReader, StreamWriter, prepare
-from paddle.pserver.wire.message import Frame, Message, Section, Verb
+from paddle.pserver.wire.message import Frame, Message, Section
+from paddle.pserver.wire.verbs import Invited
 
 _log = logging.getLogger(__name__)
 
@@ -60,7 +61,7 @@ class StreamDoor:
         self._words[word] = host
         section = Section(WORD, np.frombuffer(word, np.uint8))
         where = int(self.listener.getsockname()[1])
-        return message._replace(verb=Verb.OK, value=where, extra=port, sections=(section,))
+        return message._replace(record=Invited(where, port), sections=(section,))
 
     def accept(self) -> Guest | None:
         """Let the next one in, if there is one.

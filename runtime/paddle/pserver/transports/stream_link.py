@@ -8,7 +8,8 @@ import socket
 from paddle.errors import WireError
 from paddle.pserver.transports.stream_wire import WORD, Place, StreamReader, StreamWriter, prepare
 from paddle.pserver.wire.arithmetic import Findings
-from paddle.pserver.wire.message import Frame, Message, Verb
+from paddle.pserver.wire.message import Frame, Message
+from paddle.pserver.wire.verbs import Invited
 
 # Where a firewall lets nothing through but the ports it knows, this is what finding out costs, once.
 _CONNECT_S = 1.0
@@ -25,12 +26,13 @@ class StreamLink:
             WireError: the answer is no invitation to the server of `endpoint`.
         """
         host, _, port = endpoint.rpartition(":")
-        if invitation.verb is not Verb.OK or not 0 < invitation.value < 1 << 16:
+        offered = invitation.record
+        if not isinstance(offered, Invited) or not 0 < offered.port < 1 << 16:
             raise WireError("the pserver offers no stream")
-        if str(invitation.extra) != port:
-            raise WireError(f"the pserver's own port is {invitation.extra}, we reach it by {port}")
+        if str(offered.own_port) != port:
+            raise WireError(f"the pserver's own port is {offered.own_port}, we reach it by {port}")
         word = bytes(invitation.section(WORD).array)
-        self.sock = socket.create_connection((host.strip("[]"), invitation.value), _CONNECT_S)
+        self.sock = socket.create_connection((host.strip("[]"), offered.port), _CONNECT_S)
         try:
             self.sock.sendall(word)
             prepare(self.sock)

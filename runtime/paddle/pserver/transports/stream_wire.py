@@ -38,9 +38,6 @@ TOKEN_BYTES = 16
 WORD = "word"
 """Section of the answer that has it."""
 
-ON_STREAM = 1
-"""`extra` of an ATTACH that asks for a connection of this kind."""
-
 Place = Callable[[bytes], memoryview | None]
 """Tells from a message's header where its only frame belongs; None: anywhere."""
 

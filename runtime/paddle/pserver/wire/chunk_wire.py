@@ -14,28 +14,32 @@ from collections.abc import Sequence
 import numpy as np
 
 from paddle.pserver.wire.arithmetic import Findings
-from paddle.pserver.wire.message import Frame, Message, Section, Verb, decode, encode
+from paddle.pserver.wire.message import Frame, Message, Section, decode, encode
+from paddle.pserver.wire.verbs import VERBS, Chunk, Values
 
-# Message header, section without a name, one dimension: see `message`.
-_HEADER = struct.Struct("<4sBBHIIQQQQQBBBQQ")
+# What `message` draws, for records of one number (its number) and one section, without a name, of one dimension:
+#
+#     magic 4s | version B | verb B | 1 H | trainer I | crc I | session Q | request Q | stamp Q | number Q |
+#     name length 0 B | dtype B | 1 B | checksum Q | elements Q
+_HEADER = struct.Struct("<4sBBHIIQQQQBBBQQ")
 _CRC = struct.Struct("<I")
 _CRC_AT = 12
 _NO_CRC = bytes(4)
 _FLOATS = np.dtype(np.float32)
-_VERBS = {verb.value: verb for verb in (Verb.CHUNK, Verb.VALUES)}
+_KINDS: dict[int, type[Chunk | Values]] = {VERBS[kind]: kind for kind in (Chunk, Values)}
 
 SIZE = _HEADER.size
 
 # What all have in common comes from the general form itself.
-_EXAMPLE = _HEADER.unpack(encode(Message(Verb.CHUNK, sections=(Section("", np.zeros(1, np.float32)),)))[0])
+_EXAMPLE = _HEADER.unpack(encode(Message(Chunk(), sections=(Section("", np.zeros(1, np.float32)),)))[0])
 _MAGIC, _VERSION = _EXAMPLE[:2]
-_COUNT, _NAME_BYTES, _CODE, _NDIM = _EXAMPLE[3], *_EXAMPLE[11:14]
+_COUNT, _NAME_BYTES, _CODE, _NDIM = _EXAMPLE[3], *_EXAMPLE[10:13]
 
 
 def chunk_header(message: Message) -> bytes | None:
     """Return the header of a message as `encode` makes it, or None if it is not of this kind."""
-    verb, trainer, session, request, stamp, value, extra, sections = message
-    if len(sections) != 1 or verb not in _VERBS:
+    record, trainer, session, request, stamp, sections = message
+    if len(sections) != 1 or not isinstance(record, Chunk | Values):
         return None
     section = sections[0]
     array = section.array
@@ -43,7 +47,18 @@ def chunk_header(message: Message) -> bytes | None:
         return None
     header = bytearray(
         _HEADER.pack(
-            *(_MAGIC, _VERSION, verb, _COUNT, trainer, 0, session, request, stamp, value, extra),
+            *(
+                _MAGIC,
+                _VERSION,
+                VERBS[type(record)],
+                _COUNT,
+                trainer,
+                0,
+                session,
+                request,
+                stamp,
+                record.number,
+            ),
             *(_NAME_BYTES, _CODE, _NDIM, section.checksum, array.size),
         )
     )
@@ -67,8 +82,8 @@ def read_chunk(header: bytes | memoryview, frame: bytes | memoryview, found: Fin
     """
     if len(header) != SIZE:
         return None
-    (magic, version, verb, count, trainer, crc, session, request, stamp, value, extra, *rest) = (
-        _HEADER.unpack(header)
+    (magic, version, verb, count, trainer, crc, session, request, stamp, number, *rest) = _HEADER.unpack(
+        header
     )
     name_bytes, code, ndim, checksum, size = rest
     bare = zlib.crc32(header[_CRC_AT + 4 :], zlib.crc32(_NO_CRC, zlib.crc32(header[:_CRC_AT])))
@@ -76,9 +91,9 @@ def read_chunk(header: bytes | memoryview, frame: bytes | memoryview, found: Fin
         (magic, version, count) != (_MAGIC, _VERSION, _COUNT)
         or (name_bytes, code, ndim, 4 * size) != (_NAME_BYTES, _CODE, _NDIM, len(frame))
         or (crc, checksum) != (bare, found.checksum)
-        or verb not in _VERBS
+        or verb not in _KINDS
     ):
         return None
     section = Section("", np.frombuffer(frame, _FLOATS), checksum)
     section.note(found)
-    return Message(_VERBS[verb], trainer, session, request, stamp, value, extra, (section,))
+    return Message(_KINDS[verb](number), trainer, session, request, stamp, (section,))

@@ -13,10 +13,9 @@ from dataclasses import dataclass, replace
 from paddle.errors import ConfigError, PserverError
 from paddle.optim.spec import OptimizerSpec, ParameterSpec, rule_of
 from paddle.pserver.sparse.spec import TableSpec
-from paddle.pserver.wire.message import Message, Section, Verb
+from paddle.pserver.wire.message import Message, Section
 from paddle.pserver.wire.placement import ServerShare, place
-
-FIRST_COMES = 1  # `extra` of a CONFIGURE: whoever comes first provides the values, whatever its trainer id
+from paddle.pserver.wire.verbs import Configure
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +114,4 @@ def _count(value: object) -> int:
 def configure_message(model: Configuration, server: int, first_comes: bool) -> Message:
     """Return what a trainer tells server number `server` of a model."""
     text = replace(model, server=server).to_text()
-    return Message(
-        Verb.CONFIGURE, extra=FIRST_COMES if first_comes else 0, sections=(Section.text("", text),)
-    )
+    return Message(Configure(first_comes), sections=(Section.text("", text),))

@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """What travels between trainer and server: one binary header frame, then one raw frame for each array.
 
-    header:  magic 4s | wire version B | verb B | section count H | trainer I | crc I |
-             session Q | request Q | stamp Q | value Q | extra Q
-    section: name length B | dtype B | ndim B | checksum Q | name, UTF-8 | dims Q each     (all little-endian)
+    frame 0:  magic 4s | version B | verb B | number of sections H | trainer I | crc I |
+              session Q | request Q | stamp Q | record, as `verbs` says | a section for each array
+    frame 1, 2, ...: the bytes of an array each
+
+    section: name length B | dtype B | ndim B | checksum Q | name, UTF-8 | dims Q each          (all little-endian)
 
 `decode` trusts nothing: lengths, names, dtypes and sizes are checked before any array is made, and arrays
 are views on the frames received. The crc covers the header, and with it the checksums of all arrays: they
 tell damage, and frames of two messages put together, which encryption alone does not. Magic, version and crc
-stay where they are in all versions.
+stay where they are in all versions, so that each side can tell another release by its first message.
 """
 
 from __future__ import annotations
@@ -16,8 +18,7 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Sequence
-from enum import IntEnum
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -25,22 +26,25 @@ import numpy.typing as npt
 from paddle.errors import WireError
 from paddle.pserver.wire.arithmetic import Findings, checksum_of, inspect, is_looked_at_once, is_small_finite
 from paddle.pserver.wire.array_header import description, read_arrays
+from paddle.pserver.wire.verbs import VERBS, Error, Layout, Record, Verb
 
-WIRE_VERSION = 3
+WIRE_VERSION = 4
 MAX_FRAME_BYTES = 1 << 30
 MAX_SECTIONS = 4096
 MAX_HEADER_BYTES = 1 << 20
-TAKES_OVER = 1
-"""`extra` of a HELLO: whoever started this process knows that the trainer's earlier one is dead."""
-
 _MAGIC = b"PDPS"
-_HEADER = struct.Struct("<4sBBHIIQQQQQ")
+_BEFORE = struct.Struct("<4sBBHIIQQQ")
+_VERB_AT = 5
+_COUNT_AT = 3  # among the numbers
 _CRC_AT = 12
 _NO_CRC = bytes(4)
 _CRC = struct.Struct("<I")
 _FLOATS = np.dtype("<f4")
+_LAYOUTS: dict[int, Layout] = {verb: Layout(verb, _BEFORE) for verb in Verb}
+_PACKS = {layout.kind: (verb, layout.pack) for verb, layout in _LAYOUTS.items()}
 
 Frame: TypeAlias = bytes | memoryview
+_Record = TypeVar("_Record", bound=Record)
 
 
 class DamagedError(WireError):
@@ -53,40 +57,6 @@ class DamagedError(WireError):
     def __init__(self, text: str, message: Message | None = None) -> None:
         super().__init__(text)
         self.message = message
-
-
-class Verb(IntEnum):
-    """What a message asks for, or answers (64 and above)."""
-
-    PING = 1
-    HELLO = 2
-    CONFIGURE = 3
-    SET_VALUES = 4
-    READY = 5
-    START_PASS = 6
-    FINISH_PASS = 7
-    PUSH_PULL = 8
-    PULL = 9
-    PULL_TABLE = 10
-    PULL_ROWS = 11
-    STATUS = 12
-    LEAVE = 13
-    CHUNK = 14
-    ATTACH = 15
-    STEP = 16
-    FETCH = 17
-    LOOKUP = 18
-    SAVE = 19
-    DESCRIBE = 20
-    OK = 64
-    ERROR = 65
-    WAITING = 66
-    STATE_LOST = 67
-    REPEAT = 68
-    VALUES = 69
-
-
-_VERBS = {int(verb): verb for verb in Verb}
 
 
 class Section:
@@ -147,25 +117,38 @@ class Message(NamedTuple):
     """One request or reply.
 
     Attributes:
+        record: what it asks or answers; `verb` names it.
         trainer: rank of the trainer that asks.
         session: random number of the asking client; a restarted trainer has another.
         request: number of the request within the session, rising; a reply repeats it.
         stamp: random number of the server process; 0 while the client does not know it.
-        value, extra: two whole numbers whose meaning depends on the verb.
     """
 
-    verb: Verb
+    record: Record
     trainer: int = 0
     session: int = 0
     request: int = 0
     stamp: int = 0
-    value: int = 0
-    extra: int = 0
     sections: tuple[Section, ...] = ()
+
+    @property
+    def verb(self) -> Verb:
+        """What kind of record it has."""
+        return VERBS[type(self.record)]
+
+    def expect(self, kind: type[_Record]) -> _Record:
+        """Return the record, of that kind.
+
+        Raises:
+            WireError: it is of another.
+        """
+        if not isinstance(self.record, kind):
+            raise WireError(f"expected a message {VERBS[kind].name}, got {self.verb.name}")
+        return self.record
 
     def numbered(self, trainer: int, session: int, request: int, stamp: int) -> Message:
         """Return the same with the numbers that tell whose it is; `_replace` takes twice as long."""
-        return Message(self.verb, trainer, session, request, stamp, self.value, self.extra, self.sections)
+        return Message(self.record, trainer, session, request, stamp, self.sections)
 
     def section(self, name: str) -> Section:
         """Return the section of that name.
@@ -179,26 +162,26 @@ class Message(NamedTuple):
         raise WireError(f"{self.verb.name} message without a section named {name!r}")
 
 
-IDLE = 1
-"""`value` of a WAITING: nothing but this trainer itself keeps its request."""
-
-STRANGE = 1
-"""`value` of an ERROR: a gradient is NaN or infinite, and the trainer may go on if it asked nobody else."""
-
-
-def error_message(text: str, value: int = 0) -> Message:
-    """Return the reply that refuses a request; `value`: 0, or STRANGE."""
-    return Message(Verb.ERROR, value=value, sections=(Section.text("", text),))
+def error_message(text: str, *, is_strange: bool = False) -> Message:
+    """Return the reply that refuses a request; `is_strange`: see `verbs.Error`."""
+    return Message(Error(is_strange), sections=(Section.text("", text),))
 
 
 def encode(message: Message) -> list[Frame]:
-    """Return the frames of a message; array frames are views, not copies."""
-    verb, trainer, session, request, stamp, value, extra, sections = message
-    header = bytearray(
-        _HEADER.pack(
-            _MAGIC, WIRE_VERSION, verb, len(sections), trainer, 0, session, request, stamp, value, extra
+    """Return the frames of a message; array frames are views, not copies.
+
+    Raises:
+        WireError: a number is larger than those that travel.
+    """
+    record, trainer, session, request, stamp, sections = message
+    verb, pack = _PACKS[type(record)]
+    count = len(sections)
+    try:
+        header = bytearray(
+            pack(_MAGIC, WIRE_VERSION, verb, count, trainer, 0, session, request, stamp, *record)
         )
-    )
+    except struct.error as error:
+        raise WireError(f"{record} cannot travel: {error}") from None
     frames: list[Frame] = [b""]
     for section in sections:
         header += description(section.name, section.array, section.checksum)
@@ -219,7 +202,7 @@ def decode(frames: Sequence[Frame], found: Findings | None = None) -> Message:
         DamagedError: they changed on the way, or are no message.
         WireError: they are whole, but no message of this wire version.
     """
-    if not frames or not _HEADER.size <= len(frames[0]) <= MAX_HEADER_BYTES:
+    if not frames or not _BEFORE.size <= len(frames[0]) <= MAX_HEADER_BYTES:
         raise DamagedError(f"not a message: header of {len(frames[0]) if frames else 0} bytes")
     header = bytes(frames[0])
     if header[: len(_MAGIC)] != _MAGIC:
@@ -240,12 +223,9 @@ def peek(header: bytes) -> Message:
     """Read the numbers of a header, and nothing else of it, trusting nothing that they say.
 
     Raises:
-        WireError: it is too short, or of an unknown verb.
+        WireError: it is too short, of an unknown verb, or with numbers that this cannot have.
     """
-    if len(header) < _HEADER.size:
-        raise WireError(f"a header of {len(header)} bytes")
-    _, _, verb, _, trainer, _, session, request, stamp, value, extra = _HEADER.unpack_from(header)
-    return Message(_known(verb), trainer, session, request, stamp, value, extra)
+    return _message(header, *_numbers(header))
 
 
 def parse(frames: Sequence[Frame]) -> Message:
@@ -258,23 +238,39 @@ def parse(frames: Sequence[Frame]) -> Message:
 
 
 def _parse(header: bytes, frames: Sequence[Frame]) -> tuple[Message, list[int]]:
-    if len(header) < _HEADER.size:
+    layout, numbers = _numbers(header)
+    count = numbers[_COUNT_AT]
+    if count != len(frames) - 1 or count > MAX_SECTIONS:
+        raise WireError(f"expected {count} array frames (at most {MAX_SECTIONS}), got {len(frames) - 1}")
+    if not count and len(header) == layout.size:
+        return _message(header, layout, numbers), []
+    found = read_arrays(header, layout.size, frames[1:], MAX_FRAME_BYTES)
+    sections = tuple([Section(name, array) for name, array, _ in found])
+    return _message(header, layout, numbers, sections), [checksum for _, _, checksum in found]
+
+
+def _numbers(header: bytes) -> tuple[Layout, tuple[int, ...]]:
+    """Return what a header begins with."""
+    if len(header) < _BEFORE.size:
         raise WireError(f"a header of {len(header)} bytes")
-    _, version, verb, count, trainer, _, session, request, stamp, value, extra = _HEADER.unpack_from(header)
+    version, verb = header[len(_MAGIC)], header[_VERB_AT]
     if version != WIRE_VERSION:
         raise WireError(
             f"wire version: this side speaks {WIRE_VERSION}, the peer {version}; use one release everywhere"
         )
-    if count != len(frames) - 1 or count > MAX_SECTIONS:
-        raise WireError(f"expected {count} array frames (at most {MAX_SECTIONS}), got {len(frames) - 1}")
-    known = _known(verb)
-    found = read_arrays(header, _HEADER.size, frames[1:], MAX_FRAME_BYTES)
-    sections = tuple([Section(name, array) for name, array, _ in found])
-    checksums = [checksum for _, _, checksum in found]
-    return Message(known, trainer, session, request, stamp, value, extra, sections), checksums
-
-
-def _known(verb: int) -> Verb:
-    if verb not in _VERBS:
+    layout = _LAYOUTS.get(verb)
+    if layout is None:
         raise WireError(f"unknown verb {verb}")
-    return _VERBS[verb]
+    if len(header) < layout.size:
+        raise WireError(f"a header of {len(header)} bytes, expected {layout.size} or more")
+    return layout, layout.unpack(header)
+
+
+def _message(
+    header: bytes, layout: Layout, numbers: tuple[int, ...], sections: tuple[Section, ...] = ()
+) -> Message:
+    _, _, _, _, trainer, _, session, request, stamp, *fields = numbers
+    record = layout.kind._make(fields)
+    if layout.is_to_check:
+        layout.check(header, record)
+    return Message(record, trainer, session, request, stamp, sections)

@@ -24,9 +24,6 @@ from paddle.pserver.wire.named_values import (
     value_bytes,
 )
 
-MORE = 0  # `value` of a STEP: more gradients of this step follow
-ALL = 1  # these were the last
-
 _PART = "~"
 _MESSAGE_VALUES = 1000  # of a trainer's message: likewise
 _MAX_NAMES = 1000  # of an answer: a message has a bounded number of sections

@@ -15,8 +15,9 @@ from paddle.fluid.remote.serving import serving_operator
 from paddle.pserver.server.engine import Engine
 from paddle.pserver.server.options import EngineOptions
 from paddle.pserver.server.program_service import ProgramService
-from paddle.pserver.wire.message import Message, Section, Verb
-from paddle.pserver.wire.value_parts import ALL, Gathering, wish
+from paddle.pserver.wire.message import Message, Section
+from paddle.pserver.wire.value_parts import Gathering, wish
+from paddle.pserver.wire.verbs import Fetch, Hello, Record, Step, Verb
 from tests.runtime.fluid.transpiled_job import Feed, TranspiledJob, built, one_process
 
 COMPENSATED = fluid.DistributeTranspilerConfig(enable_dc_asgd=True)
@@ -87,18 +88,18 @@ def test_a_parameter_that_comes_in_several_answers_is_what_the_trainer_counts_as
     )
     requests = [0, 0]
 
-    def ask(trainer: int, verb: Verb, *sections: Section, value: int = 0) -> Message:
+    def ask(trainer: int, record: Record, *sections: Section) -> Message:
         requests[trainer] += 1
-        message = Message(verb, trainer, 7, requests[trainer], 1, value, sections=sections)
+        message = Message(record, trainer, 7, requests[trainer], 1, sections)
         (reply,) = engine.handle(b"%d" % trainer, message)
         return reply.message
 
     for trainer in range(2):
-        assert ask(trainer, Verb.HELLO, value=2).verb is Verb.OK
+        assert ask(trainer, Hello(2)).verb is Verb.OK
     client = Gathering(["w"])
     while client.missing:
-        client.take(ask(0, Verb.FETCH, wish(client.missing)).sections)
-        ask(1, Verb.STEP, Section("=w@GRAD", np.ones((13, 1), np.float32)), value=ALL)
+        client.take(ask(0, Fetch(), wish(client.missing)).sections)
+        ask(1, Step(), Section("=w@GRAD", np.ones((13, 1), np.float32)))
     np.testing.assert_array_equal(client.values["w"], np.zeros((13, 1)))
     np.testing.assert_array_equal(server.given(0, "w"), np.zeros((13, 1)))
     assert (scope.get("w") < 0).all()

@@ -19,7 +19,8 @@ from paddle.pserver.program_server import ProgramServer
 from paddle.pserver.server.engine import Engine
 from paddle.pserver.server.options import EngineOptions
 from paddle.pserver.server.program_service import ProgramService
-from paddle.pserver.wire.message import Message, Section, Verb, decode, encode
+from paddle.pserver.wire.message import Message, Section, decode, encode
+from paddle.pserver.wire.verbs import Fetch, Hello, Lookup, Save, Step, Verb
 
 EP = "127.0.0.1:6174"
 Ask = Callable[[Message], Message]
@@ -57,7 +58,7 @@ def ask(server: ServedProgram) -> Ask:
         (reply,) = engine.handle(b"it", decode(encode(whole)))
         return decode(encode(reply.message))
 
-    asked(Message(Verb.HELLO, value=1))
+    asked(Message(Hello(1)))
     return asked
 
 
@@ -70,33 +71,31 @@ def ids(name: str, *numbers: int) -> tuple[Section]:
 
 
 WRONG = {
-    "save: nothing": Message(Verb.SAVE),
-    "save: no path": Message(Verb.SAVE, sections=text("table")),
-    "save: an empty path": Message(Verb.SAVE, sections=text("table\n")),
-    "save: a folder": Message(Verb.SAVE, sections=text("table\n/")),
-    "save: a zero byte": Message(Verb.SAVE, sections=text("table\n\0")),
-    "save: two paths": Message(Verb.SAVE, sections=text("table\na\nb")),
-    "fetch: row of 5000 digits": Message(Verb.FETCH, sections=text("9" * 5000 + ":w")),
-    "fetch: row beyond int64": Message(Verb.FETCH, sections=text("9" * 25 + ":w")),
-    "fetch: 17 MiB of names": Message(Verb.FETCH, sections=text("0:w\n" * (17 << 18))),
-    "lookup: the table by its own name": Message(Verb.LOOKUP, sections=ids("table", 0)),
-    "lookup: a row below": Message(Verb.LOOKUP, sections=ids("w", -1)),
-    "lookup: a row beyond": Message(Verb.LOOKUP, sections=ids("w", 1 << 62)),
-    "step: an unknown gradient": Message(
-        Verb.STEP, value=1, sections=(Section("=x", np.ones(1, np.float32)),)
-    ),
-    "step: numbers without rows": Message(Verb.STEP, value=1, sections=(Section("#x", np.array([1, 2])),)),
+    "save: nothing": Message(Save()),
+    "save: no path": Message(Save(), sections=text("table")),
+    "save: an empty path": Message(Save(), sections=text("table\n")),
+    "save: a folder": Message(Save(), sections=text("table\n/")),
+    "save: a zero byte": Message(Save(), sections=text("table\n\0")),
+    "save: two paths": Message(Save(), sections=text("table\na\nb")),
+    "fetch: row of 5000 digits": Message(Fetch(), sections=text("9" * 5000 + ":w")),
+    "fetch: row beyond int64": Message(Fetch(), sections=text("9" * 25 + ":w")),
+    "fetch: 17 MiB of names": Message(Fetch(), sections=text("0:w\n" * (17 << 18))),
+    "lookup: the table by its own name": Message(Lookup(), sections=ids("table", 0)),
+    "lookup: a row below": Message(Lookup(), sections=ids("w", -1)),
+    "lookup: a row beyond": Message(Lookup(), sections=ids("w", 1 << 62)),
+    "step: an unknown gradient": Message(Step(), sections=(Section("=x", np.ones(1, np.float32)),)),
+    "step: numbers without rows": Message(Step(), sections=(Section("#x", np.array([1, 2])),)),
 }
 
 
 @pytest.mark.parametrize("what", WRONG)
 def test_a_wrong_request_is_refused_and_the_next_one_answered(ask: Ask, what: str) -> None:
     assert ask(WRONG[what]).verb is Verb.ERROR
-    assert ask(Message(Verb.FETCH, sections=text("0:w"))).verb is Verb.OK
+    assert ask(Message(Fetch(), sections=text("0:w"))).verb is Verb.OK
 
 
 def test_a_row_far_beyond_a_variables_end_is_answered_with_none(ask: Ask) -> None:
-    (_, part) = ask(Message(Verb.FETCH, sections=text(f"{10**17}:w"))).sections
+    (_, part) = ask(Message(Fetch(), sections=text(f"{10**17}:w"))).sections
     assert part.array.shape == (0, 1)
 
 
@@ -123,7 +122,7 @@ def test_where_the_wire_is_plain_files_lie_under_the_working_or_the_temporary_fo
 
 
 def test_a_table_is_saved_again_in_its_own_place_alone(ask: Ask, tmp_path: Path) -> None:
-    save = Message(Verb.SAVE, sections=text(f"table\n{tmp_path}/t/table_0"))
+    save = Message(Save(), sections=text(f"table\n{tmp_path}/t/table_0"))
     assert ask(save).verb is ask(save).verb is Verb.OK
     (place,) = (tmp_path / "t").iterdir()
     assert place.name == "table_0"

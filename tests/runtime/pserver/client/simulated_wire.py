@@ -29,11 +29,27 @@ from paddle.pserver.client.transfer import Transfer
 from paddle.pserver.server.engine import Engine
 from paddle.pserver.server.options import EngineOptions
 from paddle.pserver.server.state_keeper import Keeper
-from paddle.pserver.store.gradient import NO_VALUES
 from paddle.pserver.store.store import Store
 from paddle.pserver.wire import chunks
 from paddle.pserver.wire.configuration import Configuration, configure_message
-from paddle.pserver.wire.message import TAKES_OVER, Message, Section, Verb
+from paddle.pserver.wire.message import Message, Section
+from paddle.pserver.wire.verbs import (
+    Chunk,
+    Configured,
+    FinishPass,
+    Hello,
+    Leave,
+    Ok,
+    Pull,
+    PushPull,
+    Ready,
+    Record,
+    Repeat,
+    SetValues,
+    StartPass,
+    Status,
+    Values,
+)
 from tests.runtime.pserver.client.memory_keeper import MemoryKeeper
 
 SMALL_CHUNK = 256
@@ -134,7 +150,7 @@ class Trainer:
             self.is_done = True
             return
         self.request += 1
-        own = Message(Verb.STATUS, self.number, self.session, self.request)
+        own = Message(Status(), self.number, self.session, self.request)
         patience = Patience(_TIMEOUT_S, float("inf"))
         names = [f"s{server.index}" for server in self.history.servers]
         self.conversation = Conversation(transfers, own, names, patience, self.history.now)
@@ -146,43 +162,48 @@ class Trainer:
 
     def _script(self) -> Iterator[dict[int, Transfer]]:
         history = self.history
-        extra = TAKES_OVER if self.session > 2000 and history.choices.random() < 0.5 else 0
-        yield self._all(Message(Verb.HELLO, value=history.num_trainers, extra=extra))
+        takes_over = self.session > 2000 and history.choices.random() < 0.5
+        yield self._all(Message(Hello(history.num_trainers, takes_over)))
         for server, reply in self.conversation.replies.items():
             self.stamps[server] = reply.stamp
         model = history.model
         yield {s.index: Transfer(configure_message(model, s.index, False)) for s in history.servers}
-        missing = [server for server, reply in self.conversation.replies.items() if reply.value == 0]
+        missing = [
+            server
+            for server, reply in self.conversation.replies.items()
+            if not reply.expect(Configured).has_values
+        ]
         for server in missing:
             zeros = np.zeros(history.slab_sizes[server], np.float32)
-            yield {server: Transfer(Message(Verb.SET_VALUES, sections=(Section("", zeros),)))}
+            yield {server: Transfer(Message(SetValues(), sections=(Section("", zeros),)))}
         for turn in ([i for i in missing if i], [i for i in missing if not i]):
             if turn:
-                yield {server: Transfer(Message(Verb.READY)) for server in turn}
+                yield {server: Transfer(Message(Ready())) for server in turn}
         # The process before may have told one server of the end of its pass, and not the next: see `session.rejoin`.
-        yield self._all(Message(Verb.PULL, extra=1))
-        over = {server: reply.extra for server, reply in self.conversation.replies.items()}
+        yield self._all(Message(Pull(0, 1)))
+        over = {server: reply.expect(Ok).passes for server, reply in self.conversation.replies.items()}
         behind = [server for server, passes in over.items() if passes < max(over.values())]
-        for verb in (Verb.START_PASS, Verb.FINISH_PASS) if behind else ():
-            yield {server: Transfer(Message(verb)) for server in behind}
+        turns: tuple[Record, ...] = (StartPass(), FinishPass()) if behind else ()
+        for record in turns:
+            yield {server: Transfer(Message(record)) for server in behind}
         if max(over.values()):
-            yield self._all(Message(Verb.LEAVE))
+            yield self._all(Message(Leave()))
             return
-        yield self._all(Message(Verb.START_PASS))
+        yield self._all(Message(StartPass()))
         while self.left:
             push = Push(self.left.pop(0), history.choices.random() < 0.3)
             self.pushes.append(push)
             yield {server.index: self._push(server.index, push) for server in history.servers}
             push.is_answered = True
             if history.choices.random() < 0.1:
-                yield self._all(Message(Verb.PULL, value=0, extra=1))
-        yield self._all(Message(Verb.FINISH_PASS))
-        yield self._all(Message(Verb.LEAVE))
+                yield self._all(Message(Pull(0, 1)))
+        yield self._all(Message(FinishPass()))
+        yield self._all(Message(Leave()))
 
     def _push(self, server: int, push: Push) -> Transfer:
         size = self.history.slab_sizes[server]
         count = chunks.chunk_count(size)
-        head = Message(Verb.PUSH_PULL, value=1 + (NO_VALUES if push.is_quiet else 0))
+        head = Message(PushPull(1, wants_values=not push.is_quiet))
         gradient = np.full(size, push.bit, np.float32)
         if count <= 1:
             return Transfer(head._replace(sections=(Section("", gradient),)))
@@ -191,11 +212,10 @@ class Trainer:
             push.values[server, index] = section.array.copy()
 
         return Transfer(
-            head._replace(extra=count),
+            head._replace(record=head.expect(PushPull)._replace(chunks=count)),
             count,
             lambda index: Section("", gradient[chunks.chunk_span(index, size)]),
             deliver,
-            wants_values=not push.is_quiet,
         )
 
 
@@ -288,8 +308,8 @@ class History:
             kind = self.choices.randrange(4)
             if kind == 0:
                 return
-            if kind == 3 and message.verb in (Verb.CHUNK, Verb.VALUES) and message.sections:
-                self._damage(box is self.to_server, way, message)
+            if kind == 3 and isinstance(message.record, Chunk | Values) and message.sections:
+                self._damage(way, message, message.record)
                 return
             if kind == 1:
                 queue.insert(self.choices.randint(0, len(queue)), message)
@@ -302,10 +322,10 @@ class History:
         else:
             self.trainers[way[0]].hear(Incoming(way[1], message))
 
-    def _damage(self, is_chunk: bool, way: tuple[int, int], message: Message) -> None:
+    def _damage(self, way: tuple[int, int], message: Message, record: Chunk | Values) -> None:
         """Let a chunk, or values, come with another checksum: both sides ask for it again then."""
-        repeat = Message(Verb.REPEAT, value=message.value + 1, request=message.request)
-        if is_chunk:
+        repeat = Message(Repeat(record.number), request=message.request)
+        if isinstance(record, Chunk):
             self.to_trainer[way].append(repeat)
         else:
             self.trainers[way[0]].hear(Incoming(way[1], repeat))

@@ -11,14 +11,15 @@ import pytest
 from paddle.errors import PserverError, PserverLost
 from paddle.pserver.client.conversation import Conversation, Incoming, Patience
 from paddle.pserver.client.transfer import Transfer
-from paddle.pserver.wire.message import IDLE, Message, Section, Verb
+from paddle.pserver.wire.message import Message, Section
+from paddle.pserver.wire.verbs import Ok, PushPull, Record, Status, Verb, Waits
 
 TIMEOUT_S = 60.0
-OWN = Message(Verb.STATUS, 0, 77, 5)
+OWN = Message(Status(), 0, 77, 5)
 
 
 def conversation(wait_s: float = math.inf) -> Conversation:
-    transfers = {0: Transfer(Message(Verb.PUSH_PULL))}
+    transfers = {0: Transfer(Message(PushPull()))}
     return Conversation(transfers, OWN, ["10.0.0.1:7164"], Patience(TIMEOUT_S, wait_s), 0.0)
 
 
@@ -30,9 +31,9 @@ def moments(until: float) -> Iterator[float]:
     return (1.25 * number for number in range(1, int(until / 1.25) + 1))
 
 
-def answer(verb: Verb, value: int = 0) -> Incoming:
+def answer(record: Record) -> Incoming:
     sections = (Section.text("", "nobody waits"),)
-    return Incoming(0, Message(verb, value=value, sections=sections).numbered(0, 77, 5, 1))
+    return Incoming(0, Message(record, sections=sections).numbered(0, 77, 5, 1))
 
 
 def test_a_server_that_is_silent_is_asked_and_then_lost() -> None:
@@ -48,28 +49,32 @@ def test_a_process_that_was_stopped_itself_blames_no_server() -> None:
     look(talk, 1.25)
     assert look(talk, 1.25 + 10 * TIMEOUT_S) == [Verb.STATUS]
     talk.check_end(1.25 + 10 * TIMEOUT_S)
-    list(talk.hear(answer(Verb.OK), 1.5 + 10 * TIMEOUT_S))
+    list(talk.hear(answer(Ok()), 1.5 + 10 * TIMEOUT_S))
     assert talk.is_over
 
 
 @pytest.mark.parametrize(
-    ("value", "said_by", "expected"),
-    [(0, lambda now: True, None), (IDLE, lambda now: True, PserverError), (IDLE, lambda now: now < 30, None)],
+    ("is_idle", "said_by", "expected"),
+    [
+        (False, lambda now: True, None),
+        (True, lambda now: True, PserverError),
+        (True, lambda now: now < 30, None),
+    ],
     ids=["it waits for others", "nothing keeps it", "it got on"],
 )
 def test_a_server_that_lives_and_does_not_get_on_has_as_long_as_a_silent_one(
-    value: int, said_by: Callable[[float], bool], expected: type[PserverError] | None
+    is_idle: bool, said_by: Callable[[float], bool], expected: type[PserverError] | None
 ) -> None:
     talk = conversation()
 
     def wait() -> None:
         for now in moments(1.5 * TIMEOUT_S):
             look(talk, now)
-            list(talk.hear(answer(Verb.WAITING, value if said_by(now) else 0), now))
+            list(talk.hear(answer(Waits(is_idle and said_by(now))), now))
 
     if expected is None:
         wait()
-        list(talk.hear(answer(Verb.OK), 2 * TIMEOUT_S))
+        list(talk.hear(answer(Ok()), 2 * TIMEOUT_S))
         assert talk.is_over
         return
     with pytest.raises(expected, match=r"lives and waits for nobody, but PUSH_PULL has not got on for 6\d s"):

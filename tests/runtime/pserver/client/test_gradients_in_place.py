@@ -20,13 +20,25 @@ from paddle.pserver.server.options import EngineOptions
 from paddle.pserver.store.dense_threads import DenseThreads
 from paddle.pserver.store.gradient import StrangeGradient
 from paddle.pserver.store.store import Store
-from paddle.pserver.transports.local_wire import IN_PLACE
 from paddle.pserver.wire import arithmetic
 from paddle.pserver.wire.chunks import chunk_count, chunk_span
 from paddle.pserver.wire.configuration import Configuration
-from paddle.pserver.wire.message import Message, Section, Verb
+from paddle.pserver.wire.message import Message, Section
 from paddle.pserver.wire.placement import place
 from paddle.pserver.wire.shared_memory import SharedArray
+from paddle.pserver.wire.verbs import (
+    Chunk,
+    Configure,
+    Hello,
+    Leave,
+    Pull,
+    PushPull,
+    Ready,
+    Record,
+    SetValues,
+    StartPass,
+    Verb,
+)
 from tests.runtime.pserver.pserver_process import KEY, PserverProcess
 
 # pyzmq starts a thread of its own when it first sends something large without a copy, and keeps it.
@@ -153,17 +165,17 @@ class Server:
         self.requests = [0, 0]
         text = Configuration(tuple(PARAMETERS), RULES["plain"], 1, 0, 0).to_text()
         for trainer in (0, 1):
-            self.ask(trainer, Verb.HELLO, value=2)
-            self.ask(trainer, Verb.CONFIGURE, Section.text("", text))
-        self.ask(0, Verb.SET_VALUES, Section("", np.ones(SIZE, np.float32)))
-        self.ask(0, Verb.READY)
+            self.ask(trainer, Hello(2))
+            self.ask(trainer, Configure(), Section.text("", text))
+        self.ask(0, SetValues(), Section("", np.ones(SIZE, np.float32)))
+        self.ask(0, Ready())
         for trainer in (0, 1):
-            self.ask(trainer, Verb.START_PASS)
+            self.ask(trainer, StartPass())
 
-    def ask(self, trainer: int, verb: Verb, *sections: Section, **numbers: int) -> dict[int, Message]:
+    def ask(self, trainer: int, record: Record, *sections: Section) -> dict[int, Message]:
         """Return the replies that are due now, by trainer."""
         self.requests[trainer] += 1
-        message = Message(verb, trainer, trainer + 1, self.requests[trainer], 7, sections=sections, **numbers)
+        message = Message(record, trainer, trainer + 1, self.requests[trainer], 7, sections)
         return {
             reply.message.trainer: reply.message for reply in self.engine.handle(b"%d" % trainer, message)
         }
@@ -171,10 +183,10 @@ class Server:
     def push(self, trainer: int, value: float, last: float | None = None) -> dict[int, Message]:
         slab = np.full(SIZE, value, np.float32)
         slab[-1] = value if last is None else last
-        return self.ask(trainer, Verb.PUSH_PULL, Section("", slab), value=1, extra=IN_PLACE)
+        return self.ask(trainer, PushPull(1, in_place=True), Section("", slab))
 
     def values(self) -> np.ndarray:
-        found: np.ndarray = self.ask(0, Verb.PULL)[0].section("").array
+        found: np.ndarray = self.ask(0, Pull())[0].section("").array
         return found
 
 
@@ -242,22 +254,22 @@ def test_two_strange_gradients_are_both_refused() -> None:
 def test_a_strange_gradient_of_a_trainer_that_left_does_not_keep_the_others() -> None:
     server = Server()
     server.push(0, np.nan)
-    server.ask(0, Verb.LEAVE)
+    server.ask(0, Leave())
     replies = server.push(1, 1.0)
     assert replies[1].verb is Verb.OK
-    assert np.allclose(server.ask(1, Verb.PULL)[1].section("").array[0], 0.9)
+    assert np.allclose(server.ask(1, Pull())[1].section("").array[0], 0.9)
 
 
 def test_a_strange_gradient_in_place_is_refused_before_chunks_of_others_are_used() -> None:
     server = Server()
     server.push(0, 1.0, np.nan)
-    replies = server.ask(1, Verb.PUSH_PULL, value=1, extra=chunk_count(SIZE))
+    replies = server.ask(1, PushPull(1, chunks=chunk_count(SIZE)))
     assert replies[0].section("").as_text() == REFUSED
     assert list(replies) == [0]
     assert server.push(0, 1.0) == {}
     for index in range(chunk_count(SIZE)):
         chunk = np.ones(SIZE, np.float32)[chunk_span(index, SIZE)]
-        message = Message(Verb.CHUNK, 1, 2, server.requests[1], 7, index, sections=(Section("", chunk),))
+        message = Message(Chunk(index), 1, 2, server.requests[1], 7, (Section("", chunk),))
         replies = {reply.message.trainer: reply.message for reply in server.engine.handle(b"1", message)}
     assert replies[0].verb is Verb.OK
     assert np.allclose(server.values()[SIZES["a"] + 100], 0.8)

@@ -19,7 +19,7 @@ from paddle.pserver.client.links import Links
 from paddle.pserver.client.session import TrainerSession
 from paddle.pserver.wire.chunks import CHUNK
 from paddle.pserver.wire.keys import WireKeys
-from paddle.pserver.wire.message import Verb
+from paddle.pserver.wire.verbs import Verb
 from tests.runtime.pserver.in_process_job import SGD, InProcessJob, Model
 from tests.runtime.pserver.killed_pserver import Killer, client_of, flags
 from tests.runtime.pserver.neutral_job import server

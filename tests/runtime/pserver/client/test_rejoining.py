@@ -13,7 +13,8 @@ from paddle.pserver.client.conversation import Incoming
 from paddle.pserver.client.session import TrainerSession
 from paddle.pserver.client.transfer import Lane
 from paddle.pserver.inproc import InprocLinks
-from paddle.pserver.wire.message import Message, Verb
+from paddle.pserver.wire.message import Message
+from paddle.pserver.wire.verbs import Verb
 from tests.runtime.pserver.in_process_job import SGD, InProcessJob, Model
 
 MODEL = Model({"w": (300, 400), "b": (64,)})

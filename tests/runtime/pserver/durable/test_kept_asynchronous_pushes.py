@@ -17,7 +17,19 @@ from paddle.pserver.recovery import Safekeeper, Safety
 from paddle.pserver.server.engine import Engine
 from paddle.pserver.server.options import EngineOptions
 from paddle.pserver.wire.configuration import Configuration
-from paddle.pserver.wire.message import Message, Section, Verb
+from paddle.pserver.wire.message import Message, Section
+from paddle.pserver.wire.verbs import (
+    Chunk,
+    Configure,
+    Hello,
+    Pull,
+    PushPull,
+    Ready,
+    Record,
+    SetValues,
+    StartPass,
+    Verb,
+)
 from tests.runtime.pserver.client.simulated_wire import SMALL_CHUNK, small_chunks
 from tests.runtime.pserver.push_ports import asynchronous, bits_of, parameters
 
@@ -64,29 +76,28 @@ class Process:
         text = Configuration(tuple(parameters(SIZE)[:1]), asynchronous(), 1, 0, 0).to_text()
         zeros = Section("", np.zeros(SIZE, np.float32))
         for trainer in range(TRAINERS):
-            self.ask(numbered(trainer, 1, Verb.HELLO, value=TRAINERS))
-            self.ask(numbered(trainer, 2, Verb.CONFIGURE, Section.text("", text)))
-        self.ask(numbered(0, 3, Verb.SET_VALUES, zeros))
-        self.ask(numbered(0, 4, Verb.READY))
+            self.ask(numbered(trainer, 1, Hello(TRAINERS)))
+            self.ask(numbered(trainer, 2, Configure(), Section.text("", text)))
+        self.ask(numbered(0, 3, SetValues(), zeros))
+        self.ask(numbered(0, 4, Ready()))
         for trainer in range(TRAINERS):
-            self.ask(numbered(trainer, 5, Verb.START_PASS))
+            self.ask(numbered(trainer, 5, StartPass()))
 
     def bits(self) -> int:
         """Which pushes the values are made of."""
-        (reply,) = self.ask(numbered(0, 1000, Verb.PULL))
+        (reply,) = self.ask(numbered(0, 1000, Pull()))
         return bits_of(reply.section("").array)
 
 
-def numbered(trainer: int, request: int, verb: Verb, *sections: Section, value: int = 0) -> Message:
-    extra = COUNT if verb is Verb.PUSH_PULL else 0
-    return Message(verb, trainer, trainer + 1, request, STAMP, value, extra, sections)
+def numbered(trainer: int, request: int, record: Record, *sections: Section) -> Message:
+    return Message(record, trainer, trainer + 1, request, STAMP, sections)
 
 
 def push(trainer: int, request: int, bit: int) -> list[Message]:
     """Return the head of a push and its chunks."""
     array = np.full(SMALL_CHUNK, bit, np.float32)
-    every = [numbered(trainer, request, Verb.CHUNK, Section("", array), value=i) for i in range(COUNT)]
-    return [numbered(trainer, request, Verb.PUSH_PULL, value=1), *every]
+    every = [numbered(trainer, request, Chunk(i), Section("", array)) for i in range(COUNT)]
+    return [numbered(trainer, request, PushPull(1, COUNT)), *every]
 
 
 def overlapping() -> Iterator[list[Message]]:

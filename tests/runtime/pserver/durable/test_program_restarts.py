@@ -18,9 +18,10 @@ from paddle.pserver.server.engine import Engine
 from paddle.pserver.server.options import EngineOptions
 from paddle.pserver.server.program_service import ProgramService
 from paddle.pserver.server.service import Desk
-from paddle.pserver.wire.message import Message, Verb
+from paddle.pserver.wire.message import Message
 from paddle.pserver.wire.named_values import Rows, Value, from_sections, to_sections
-from paddle.pserver.wire.value_parts import ALL, MORE, parcels, wish
+from paddle.pserver.wire.value_parts import parcels, wish
+from paddle.pserver.wire.verbs import Fetch, Hello, Step, Verb
 from tests.runtime.pserver.in_process_job import Clock
 from tests.runtime.pserver.recorded_program import Recorder
 
@@ -55,25 +56,25 @@ def requests() -> Iterator[Message]:
     """What two trainers ask for, in an order in which neither waits for ever."""
     rng = np.random.default_rng(3)
     for trainer in range(TRAINERS):
-        yield Message(Verb.HELLO, trainer, trainer + 1, request=1, value=TRAINERS)
+        yield Message(Hello(TRAINERS), trainer, trainer + 1, request=1)
     for number in range(2, 3 * ROUNDS, 3):
         for trainer in (0, 1) if number % 2 else (1, 0):
             ours = {"trainer": trainer, "session": trainer + 1, "stamp": STAMP}
             rows = Rows(rng.integers(0, 3, 4), rng.standard_normal((4, 1)).astype(np.float32), 3)
             part: dict[str, Value] = {f"g.{trainer}": rng.standard_normal(3).astype(np.float32)}
-            yield Message(Verb.STEP, request=number, value=MORE, sections=tuple(to_sections(part)), **ours)
+            yield Message(Step(is_last=False), request=number, sections=tuple(to_sections(part)), **ours)
             rest = (wish([("w", 0)]), *to_sections({f"g_rows.{trainer}": rows}))
-            yield Message(Verb.STEP, request=number + 1, value=ALL, sections=rest, **ours)
+            yield Message(Step(), request=number + 1, sections=rest, **ours)
         for trainer in range(TRAINERS):
             ours = {"trainer": trainer, "session": trainer + 1, "stamp": STAMP}
-            yield Message(Verb.FETCH, request=number + 2, sections=(wish([("w", 0)]),), **ours)
+            yield Message(Fetch(), request=number + 2, sections=(wish([("w", 0)]),), **ours)
 
 
 def overlapping_requests() -> Iterator[Message]:
     """What two trainers ask for that are never both between two steps, in parts of rows."""
     rng = np.random.default_rng(4)
     for trainer in range(TRAINERS):
-        yield Message(Verb.HELLO, trainer, trainer + 1, request=1, value=TRAINERS)
+        yield Message(Hello(TRAINERS), trainer, trainer + 1, request=1)
     waiting: list[deque[Message]] = [deque() for _ in range(TRAINERS)]
     asked = [1] * TRAINERS
     for number in range(2 * ROUNDS):
@@ -88,12 +89,11 @@ def overlapping_requests() -> Iterator[Message]:
             is_last = sections is parts[-1]
             waiting[trainer].append(
                 Message(
-                    Verb.STEP,
+                    Step(is_last),
                     trainer,
                     trainer + 1,
                     asked[trainer],
                     STAMP,
-                    ALL if is_last else MORE,
                     sections=((wish([("w", 0)]), *sections) if is_last else tuple(sections)),
                 )
             )

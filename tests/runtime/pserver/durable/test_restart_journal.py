@@ -17,7 +17,8 @@ from paddle.pserver.durable.memory_copy import Kept
 from paddle.pserver.recovery import Safety
 from paddle.pserver.store.store import Store
 from paddle.pserver.wire.configuration import Configuration
-from paddle.pserver.wire.message import Message, Section, Verb
+from paddle.pserver.wire.message import Message, Section
+from paddle.pserver.wire.verbs import PushPull
 from tests.runtime.pserver.in_process_job import Model
 from tests.runtime.pserver.kept_job import DECAYED, KeptJob
 
@@ -27,7 +28,7 @@ LARGE = Model({"w": (2000, 1500), "b": (64,), "table": (300, 8)}, sparse=["table
 
 def push(number: int, size: int = 1000) -> Message:
     values = np.full(size, number, np.float32)
-    return Message(Verb.PUSH_PULL, 1, 2**63, number, 2**62, 8, 0, (Section("", values),))
+    return Message(PushPull(8), 1, 2**63, number, 2**62, (Section("", values),))
 
 
 def numbers(journal: Journal, after: int) -> list[int]:

@@ -15,8 +15,22 @@ from paddle.pserver import Reader, TensorInfo
 from paddle.pserver.client.exchange import Exchange
 from paddle.pserver.client.session import TrainerSession
 from paddle.pserver.sparse.spec import TableSpec
-from paddle.pserver.wire.message import Message, Section, Verb
+from paddle.pserver.wire.message import Message, Section
 from paddle.pserver.wire.reader_protocol import READER
+from paddle.pserver.wire.verbs import (
+    Attach,
+    Chunk,
+    Configure,
+    FinishPass,
+    Leave,
+    PullRows,
+    PullTable,
+    PushPull,
+    Ready,
+    SetValues,
+    StartPass,
+    View,
+)
 from tests.runtime.pserver.in_process_job import SGD, InProcessJob
 from tests.runtime.pserver.other_tensors import OldTensor, Tensor
 from tests.runtime.pserver.reader.reader_job import MODEL
@@ -126,7 +140,7 @@ def test_a_reader_waits_until_there_are_values_and_gives_up_in_time() -> None:
 
 def test_a_reader_that_asks_for_rows_before_there_is_a_model_harms_nobody() -> None:
     job = InProcessJob(1, num_dense=1)
-    rows = Message(Verb.PULL_ROWS, sections=(Section("nothing", np.zeros(1, np.int64)),))
+    rows = Message(PullRows(), sections=(Section("nothing", np.zeros(1, np.int64)),))
     with pytest.raises(
         PserverError, match="the tensors have no values yet: a reader asks for their description"
     ):
@@ -142,31 +156,31 @@ def test_what_a_reader_may_not_do_is_refused_by_its_name() -> None:
     job = InProcessJob(1, num_dense=1)
     with job.client(0) as client:
         client.configure(MODEL.parameters, DECAYING, MODEL.values())
-        for verb, what in (
-            (Verb.PUSH_PULL, "push"),
-            (Verb.CHUNK, "push"),
-            (Verb.CONFIGURE, "create tensors"),
-            (Verb.SET_VALUES, "set values"),
-            (Verb.READY, "set values"),
-            (Verb.ATTACH, "share memory"),
-            (Verb.START_PASS, "take part in a pass"),
-            (Verb.FINISH_PASS, "take part in a pass"),
+        for record, what in (
+            (PushPull(), "push"),
+            (Chunk(), "push"),
+            (Configure(), "create tensors"),
+            (SetValues(), "set values"),
+            (Ready(), "set values"),
+            (Attach(), "share memory"),
+            (StartPass(), "take part in a pass"),
+            (FinishPass(), "take part in a pass"),
         ):
             refused = f"d0: a reader cannot {what}: it reads values; only the trainers of the job change them"
             with pytest.raises(PserverError, match=refused):
-                asked(job, Message(verb))
+                asked(job, Message(record))
         for message, refused in (
-            (Message(Verb.LEAVE), "LEAVE is not a request of readers"),
-            (Message(Verb.PULL, value=7), "values from element 7 on: expected a multiple of"),
+            (Message(Leave()), "LEAVE is not a request of readers"),
+            (Message(View(7)), "values from element 7 on: expected a multiple of"),
             (
-                Message(Verb.PULL_TABLE, extra=1 << 40, sections=(Section.text("name", "emb"),)),
+                Message(PullTable(0, 1 << 40), sections=(Section.text("name", "emb"),)),
                 "a reader gets at most 87381 rows of emb at once, asked for 1099511627776",
             ),
             (
-                Message(Verb.PULL_ROWS, sections=(Section("emb", np.zeros(90_000, np.int64)),)),
+                Message(PullRows(), sections=(Section("emb", np.zeros(90_000, np.int64)),)),
                 "a reader gets at most 87381 rows of emb at once, asked for 90000",
             ),
-            (Message(Verb.PULL_ROWS), "a reader asks for rows of one tensor at once, not of 0"),
+            (Message(PullRows()), "a reader asks for rows of one tensor at once, not of 0"),
         ):
             with pytest.raises(PserverError, match=refused):
                 asked(job, message)

@@ -15,8 +15,21 @@ from paddle.pserver.server.options import EngineOptions
 from paddle.pserver.server.program_service import ProgramService
 from paddle.pserver.store.store import Store
 from paddle.pserver.wire.configuration import Configuration
-from paddle.pserver.wire.message import Message, Section, Verb
+from paddle.pserver.wire.message import Message, Section
 from paddle.pserver.wire.reader_protocol import READ_PART, READER, reader_stamp
+from paddle.pserver.wire.verbs import (
+    Configure,
+    Describe,
+    Hello,
+    Ok,
+    PullRows,
+    PullTable,
+    Ready,
+    Record,
+    Status,
+    Verb,
+    View,
+)
 from tests.runtime.pserver.in_process_job import SGD, InProcessJob, Model
 from tests.runtime.pserver.reader.reader_job import MODEL
 from tests.runtime.pserver.recorded_program import Recorder
@@ -70,9 +83,9 @@ def test_a_server_keeps_two_copies_at_most_and_readers_of_a_lost_one_begin_again
         slow = [Exchange(job.servers.connect(job.endpoints), READER, 5.0) for _ in range(3)]
 
         def begun(which: int, start: int = 0, moment: int = 0) -> tuple[int, bool]:
-            request = Message(Verb.PULL, value=start, extra=moment + 1)
+            request = Message(View(start, moment))
             reply = slow[which].run({0: request})[0]
-            return reply.value, bool(reply.sections)
+            return reply.expect(Ok).version, bool(reply.sections)
 
         for exchange in slow:
             exchange.hello(0)
@@ -92,7 +105,7 @@ def test_readers_are_bounded_and_one_that_vanished_makes_room() -> None:
     engine = Engine(EngineOptions(1), 5)
 
     def hello(number: int) -> Message:
-        return engine.handle(b"%d" % number, Message(Verb.HELLO, READER, session=1))[0].message
+        return engine.handle(b"%d" % number, Message(Hello(), READER, session=1))[0].message
 
     assert {hello(number).verb for number in range(1024)} == {Verb.OK}
     refusal = hello(1024)
@@ -126,30 +139,31 @@ class Noting:
 def test_nothing_that_a_reader_asks_goes_into_the_journal() -> None:
     keeper = Noting()
     engine = Engine(EngineOptions(1), 5, keeper=keeper)
-    trainer = Message(Verb.HELLO, 0, session=1, value=1)
+    trainer = Message(Hello(1), 0, session=1)
     configuration = Configuration(tuple(MODEL.parameters), SGD, 1, 0, 0).to_text()
     engine.handle(b"t", trainer)
-    for request, verb in enumerate((Verb.CONFIGURE, Verb.READY), 1):
-        text = (Section.text("", configuration),) if verb is Verb.CONFIGURE else ()
-        engine.handle(b"t", trainer._replace(verb=verb, request=request, stamp=5, value=0, sections=text))
+    text = Section.text("", configuration)
+    engine.handle(b"t", Message(Configure(), 0, 1, 1, 5, (text,)))
+    engine.handle(b"t", Message(Ready(), 0, 1, 2, 5))
     assert keeper.noted == [Verb.HELLO, Verb.CONFIGURE, Verb.READY]
     emb = Section.text("name", "emb")
-    for verb, sections in (
-        (Verb.HELLO, ()),
-        (Verb.DESCRIBE, ()),
-        (Verb.STATUS, ()),
-        (Verb.PULL, ()),
-        (Verb.PULL_TABLE, (emb,)),
-        (Verb.PULL_ROWS, (Section("emb", np.arange(3)),)),
-    ):
-        asks = Message(verb, READER, session=2, stamp=reader_stamp(5), extra=0, sections=sections)
+    asked: tuple[tuple[Record, tuple[Section, ...]], ...] = (
+        (Hello(), ()),
+        (Describe(), ()),
+        (Status(), ()),
+        (View(), ()),
+        (PullTable(), (emb,)),
+        (PullRows(), (Section("emb", np.arange(3)),)),
+    )
+    for record, sections in asked:
+        asks = Message(record, READER, session=2, stamp=reader_stamp(5), sections=sections)
         assert engine.handle(b"r", asks)[0].message.verb in (Verb.OK, Verb.REPEAT)
     assert len(keeper.noted) == 3
 
 
 def test_a_server_of_a_program_has_nothing_for_readers() -> None:
     engine = Engine(EngineOptions(1), 5, serve=lambda desk: ProgramService(desk, Recorder(), is_sync=True))
-    (reply,) = engine.handle(b"a", Message(Verb.DESCRIBE, READER, stamp=reader_stamp(5)))
+    (reply,) = engine.handle(b"a", Message(Describe(), READER, stamp=reader_stamp(5)))
     assert reply.message.verb is Verb.ERROR
     assert reply.message.section("").as_text() == (
         "this server holds the variables of a program; readers look at tensors alone"
@@ -157,7 +171,7 @@ def test_a_server_of_a_program_has_nothing_for_readers() -> None:
 
 
 def test_a_reader_is_told_when_a_server_has_lost_what_it_looked_at() -> None:
-    (reply,) = Engine(EngineOptions(1), 99).handle(b"a", Message(Verb.DESCRIBE, READER, stamp=5))
+    (reply,) = Engine(EngineOptions(1), 99).handle(b"a", Message(Describe(), READER, stamp=5))
     assert (reply.message.verb, reply.message.section("").as_text()) == (
         Verb.STATE_LOST,
         "this pserver was restarted and the parameters it had are lost: connect again",

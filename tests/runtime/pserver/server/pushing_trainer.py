@@ -18,7 +18,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from paddle.pserver.client.transfer import Transfer
-from paddle.pserver.wire.message import Message, Verb
+from paddle.pserver.wire.message import Message
+from paddle.pserver.wire.verbs import Verb
 from tests.runtime.pserver.push_ports import BITS, Way, asynchronous, parameters, start_values
 
 

@@ -10,7 +10,22 @@ from paddle.pserver.server.engine import Engine
 from paddle.pserver.server.options import EngineOptions
 from paddle.pserver.wire.chunks import CHUNK, WINDOW
 from paddle.pserver.wire.configuration import Configuration
-from paddle.pserver.wire.message import TAKES_OVER, Message, Section, Verb
+from paddle.pserver.wire.message import Message, Section
+from paddle.pserver.wire.verbs import (
+    Chunk,
+    Configure,
+    Hello,
+    Leave,
+    Pull,
+    PushPull,
+    Ready,
+    Record,
+    SetValues,
+    StartPass,
+    Status,
+    Values,
+    Verb,
+)
 from tests.runtime.pserver.in_process_job import SGD
 from tests.runtime.pserver.large_model import LARGE
 
@@ -24,33 +39,31 @@ class Bench:
         self.count = -(-self.size // CHUNK)
         text = Configuration(tuple(LARGE.parameters), SGD, 1, 0, 0).to_text()
         for trainer in (0, 1):
-            self.send(trainer, Verb.HELLO, 1, value=2)
-            self.send(trainer, Verb.CONFIGURE, 2, Section.text("", text))
-        self.send(0, Verb.SET_VALUES, 3, Section("", np.ones(self.size, np.float32)))
-        self.send(0, Verb.READY, 4)
+            self.send(trainer, Hello(2), 1)
+            self.send(trainer, Configure(), 2, Section.text("", text))
+        self.send(0, SetValues(), 3, Section("", np.ones(self.size, np.float32)))
+        self.send(0, Ready(), 4)
         for trainer in (0, 1):
-            self.send(trainer, Verb.START_PASS, 5)
+            self.send(trainer, StartPass(), 5)
 
-    def send(
-        self, trainer: int, verb: Verb, request: int, *sections: Section, **numbers: int
-    ) -> list[Message]:
-        message = Message(verb, trainer, trainer + 1, request, 7, sections=sections, **numbers)
+    def send(self, trainer: int, record: Record, request: int, *sections: Section) -> list[Message]:
+        message = Message(record, trainer, trainer + 1, request, 7, sections)
         return [reply.message for reply in self.engine.handle(b"%d" % trainer, message)]
 
     def head(self, trainer: int, request: int = 6) -> list[Message]:
-        return self.send(trainer, Verb.PUSH_PULL, request, value=1, extra=self.count)
+        return self.send(trainer, PushPull(1, chunks=self.count), request)
 
     def chunk(self, trainer: int, index: int, value: float, request: int = 6) -> list[Message]:
         size = min(CHUNK, self.size - index * CHUNK)
         array = np.full(size, value, np.float32)
-        return self.send(trainer, Verb.CHUNK, request, Section("", array), value=index)
+        return self.send(trainer, Chunk(index), request, Section("", array))
 
     def asks(self, trainer: int) -> Verb:
-        (reply,) = self.send(trainer, Verb.STATUS, 6)
+        (reply,) = self.send(trainer, Status(), 6)
         return reply.verb
 
     def values(self) -> np.ndarray:
-        found: np.ndarray = self.send(1, Verb.PULL, 99)[0].section("").array
+        found: np.ndarray = self.send(1, Pull(), 99)[0].section("").array
         return found
 
 
@@ -58,7 +71,7 @@ def test_a_chunk_is_answered_as_soon_as_every_trainers_is_there() -> None:
     bench = Bench()
     assert bench.head(0) == bench.head(1) == bench.chunk(0, 1, 1.0) == []
     replies = bench.chunk(1, 1, 2.0)
-    assert [(m.verb, m.value, m.trainer) for m in replies] == [(Verb.VALUES, 1, 0), (Verb.VALUES, 1, 1)]
+    assert [(m.expect(Values).number, m.trainer) for m in replies] == [(1, 0), (1, 1)]
     assert np.allclose(replies[0].section("").array, 0.7)
 
 
@@ -93,12 +106,12 @@ def test_a_trainer_that_dies_in_the_middle_of_a_push_leaves_no_half_of_it() -> N
     bench = Bench()
     bench.head(0), bench.head(1)
     bench.chunk(0, 0, 1.0), bench.chunk(1, 0, 9.0)
-    replies = [reply.message for reply in bench.engine.handle(b"2", Message(Verb.LEAVE, 1, 2, 7, 7))]
+    replies = [reply.message for reply in bench.engine.handle(b"2", Message(Leave(), 1, 2, 7, 7))]
     assert Verb.REPEAT in [m.verb for m in replies if m.trainer == 0]
     for index in range(bench.count):
         last = bench.chunk(0, index, 1.0)
     assert last[-1].verb is Verb.OK
-    found = bench.send(0, Verb.PULL, 99)[0].section("").array
+    found = bench.send(0, Pull(), 99)[0].section("").array
     assert np.allclose(found, 0.9)
 
 
@@ -108,7 +121,7 @@ def test_a_trainer_that_did_not_hear_that_it_must_repeat_hears_it_when_it_asks(s
     bench.head(0), bench.head(1)
     bench.chunk(0, 0, 1.0), bench.chunk(0, 1, 1.0), bench.chunk(1, 0, 9.0)
     bench.engine.handle(
-        b"3", Message(Verb.HELLO, 1, 3, 0, 0, 2, TAKES_OVER)
+        b"3", Message(Hello(2, takes_over=True), 1, 3, 0, 0)
     )  # whatever it tells others is lost
     for index in sent_again:
         bench.chunk(0, index, 1.0)
@@ -124,7 +137,7 @@ def test_a_chunk_sent_twice_counts_once_and_is_answered_again() -> None:
     bench.chunk(0, 0, 1.0), bench.chunk(0, 0, 1.0)
     first = bench.chunk(1, 0, 1.0)[0].section("").array.copy()
     (again,) = bench.chunk(0, 0, 5.0)
-    assert (again.verb, again.value, again.trainer) == (Verb.VALUES, 0, 0)
+    assert (again.expect(Values).number, again.trainer) == (0, 0)
     assert np.array_equal(again.section("").array, first)
 
 
@@ -132,7 +145,7 @@ def test_a_chunk_sent_twice_counts_once_and_is_answered_again() -> None:
 def test_a_chunk_that_is_none_refuses_the_push(index: int) -> None:
     bench = Bench()
     bench.head(0)
-    (reply,) = bench.send(0, Verb.CHUNK, 6, Section("", np.zeros(1, np.float32)), value=index)
+    (reply,) = bench.send(0, Chunk(index), 6, Section("", np.zeros(1, np.float32)))
     assert reply.verb is Verb.ERROR
     assert f"chunk {index} of {bench.count}" in reply.section("").as_text()
 
@@ -140,7 +153,7 @@ def test_a_chunk_that_is_none_refuses_the_push(index: int) -> None:
 def test_a_server_refuses_wrong_shapes_of_chunks() -> None:
     bench = Bench()
     bench.head(0)
-    (reply,) = bench.send(0, Verb.CHUNK, 6, Section("", np.zeros(9, np.float32)), value=0)
+    (reply,) = bench.send(0, Chunk(0), 6, Section("", np.zeros(9, np.float32)))
     assert reply.verb is Verb.ERROR
     assert f"expected ({CHUNK},) float32" in reply.section("").as_text()
 

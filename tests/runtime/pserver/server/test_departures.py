@@ -12,7 +12,8 @@ from paddle.optim.spec import OptimizerSpec
 from paddle.pserver.client.session import TrainerSession
 from paddle.pserver.server.engine import Engine
 from paddle.pserver.server.options import EngineOptions
-from paddle.pserver.wire.message import Message, Verb
+from paddle.pserver.wire.message import Message
+from paddle.pserver.wire.verbs import Hello, Leave, Pull, Verb
 from tests.cluster.deadline import wait_for
 from tests.runtime.pserver.in_process_job import SGD, InProcessJob, Model
 
@@ -63,12 +64,12 @@ def test_every_trainer_of_a_step_hears_why_it_could_not_be_taken() -> None:
 
 def test_an_old_hello_that_comes_late_does_not_bring_a_trainer_back() -> None:
     engine = Engine(EngineOptions(2), stamp=7)
-    hello = Message(Verb.HELLO, session=1, request=1, value=2)
+    hello = Message(Hello(2), session=1, request=1)
     engine.handle(b"a", hello)
-    engine.handle(b"a", Message(Verb.LEAVE, session=1, request=9, stamp=7))
+    engine.handle(b"a", Message(Leave(), session=1, request=9, stamp=7))
     (reply,) = engine.handle(b"b", hello)
     assert reply.message.verb is Verb.ERROR
-    (reply,) = engine.handle(b"b", Message(Verb.PULL, session=1, request=10, stamp=7))
+    (reply,) = engine.handle(b"b", Message(Pull(), session=1, request=10, stamp=7))
     assert "no session" in reply.message.section("").as_text()
 
 

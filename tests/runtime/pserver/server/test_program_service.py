@@ -16,9 +16,9 @@ from paddle.pserver.inproc import InprocLinks, InprocServers
 from paddle.pserver.server.engine import Engine
 from paddle.pserver.server.options import EngineOptions
 from paddle.pserver.server.program_service import ProgramService
-from paddle.pserver.wire.message import Message, Section, Verb
+from paddle.pserver.wire.message import Message, Section
 from paddle.pserver.wire.named_values import Rows
-from paddle.pserver.wire.value_parts import ALL, MORE
+from paddle.pserver.wire.verbs import Hello, Step, Verb
 from tests.cluster.deadline import wait_for
 from tests.runtime.pserver.in_process_job import DEADLINE_S, Clock
 from tests.runtime.pserver.recorded_program import Recorder
@@ -143,9 +143,9 @@ def test_a_gradient_whose_parts_make_no_whole_is_refused_and_the_next_step_count
     job = Job(trainers=1, sync=sync)
     parts = [(Section("~g", np.array(each)), GRADIENT) for each in WRONG_PARTS[what]]
     last = len(parts) - 1
-    job.engine.handle(b"0", Message(Verb.HELLO, session=7, value=1))
+    job.engine.handle(b"0", Message(Hello(1), session=7))
     for at, sections in enumerate(parts):
-        message = Message(Verb.STEP, value=ALL if at == last else MORE, sections=sections)
+        message = Message(Step(is_last=at == last), sections=sections)
         (reply,) = job.engine.handle(b"0", message._replace(session=7, request=at + 1, stamp=1))
         assert reply.message.verb is (Verb.ERROR if at == last else Verb.OK)
     assert not job.program.steps
@@ -195,9 +195,9 @@ def test_those_who_wait_hear_who_is_missing_and_go_on_when_that_one_leaves() -> 
 def test_a_trainer_that_lost_its_connection_is_given_up_by_name() -> None:
     job = Job()
     for trainer in range(2):
-        job.engine.handle(b"%d" % trainer, Message(Verb.HELLO, trainer, session=7, value=2))
+        job.engine.handle(b"%d" % trainer, Message(Hello(2), trainer, session=7))
     job.engine.lose(b"1")
-    job.engine.handle(b"0", Message(Verb.STEP, 0, session=7, request=1, stamp=1, value=ALL))
+    job.engine.handle(b"0", Message(Step(), 0, session=7, request=1, stamp=1))
     job.engine.tick()
     job.clock.now += 51.0
     (reply,) = job.engine.tick()

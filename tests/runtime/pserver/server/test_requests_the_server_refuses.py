@@ -12,7 +12,24 @@ import pytest
 from paddle.pserver.server.engine import Engine
 from paddle.pserver.server.options import EngineOptions
 from paddle.pserver.wire.configuration import Configuration
-from paddle.pserver.wire.message import Message, Section, Verb
+from paddle.pserver.wire.message import Message, Section
+from paddle.pserver.wire.verbs import (
+    Configure,
+    FinishPass,
+    Hello,
+    Ok,
+    Ping,
+    Pull,
+    PullRows,
+    PullTable,
+    PushPull,
+    Ready,
+    Record,
+    SetValues,
+    StartPass,
+    Status,
+    Verb,
+)
 from tests.runtime.pserver.in_process_job import SGD
 from tests.runtime.pserver.refused_model import MODEL, bad
 
@@ -23,23 +40,23 @@ class Server:
     def __init__(self) -> None:
         self.engine = Engine(EngineOptions(1), stamp=7)
         self.request = 0
-        self.ask(Verb.HELLO, value=1)
+        self.ask(Hello(1))
         text = _configuration_text()
-        self.ask(Verb.CONFIGURE, Section.text("", text))
-        self.ask(Verb.SET_VALUES, Section("", np.ones(2050, np.float32)))
-        self.ask(Verb.READY)
-        self.ask(Verb.START_PASS)
+        self.ask(Configure(), Section.text("", text))
+        self.ask(SetValues(), Section("", np.ones(2050, np.float32)))
+        self.ask(Ready())
+        self.ask(StartPass())
 
-    def ask(self, verb: Verb, *sections: Section, value: int = 0, extra: int = 0) -> Message:
+    def ask(self, record: Record, *sections: Section) -> Message:
         self.request += 1
-        message = Message(verb, 0, 1, self.request, 7, value, extra, sections)
+        message = Message(record, 0, 1, self.request, 7, sections)
         replies = self.engine.handle(b"peer", message)
         assert len(replies) == 1
         return replies[0].message
 
     def values(self) -> list[bytes]:
-        table = self.ask(Verb.PULL_TABLE, Section.text("name", "emb"), extra=20)
-        return [self.ask(Verb.PULL).section("").array.tobytes(), table.section("").array.tobytes()]
+        table = self.ask(PullTable(0, 20), Section.text("name", "emb"))
+        return [self.ask(Pull()).section("").array.tobytes(), table.section("").array.tobytes()]
 
 
 def _configuration_text() -> str:
@@ -92,43 +109,42 @@ def test_the_server_itself_refuses_what_a_client_would_not_send(what: str) -> No
     sections, why = HOSTILE[what]
     server = Server()
     before = server.values()
-    reply = server.ask(Verb.PUSH_PULL, *sections, value=1)
+    reply = server.ask(PushPull(1), *sections)
     assert reply.verb is Verb.ERROR
     assert re.search(why, reply.section("").as_text())
     assert server.values() == before
-    assert server.ask(Verb.PUSH_PULL, slab(), value=1).verb is Verb.OK
+    assert server.ask(PushPull(1), slab()).verb is Verb.OK
 
 
-REQUESTS: dict[str, tuple[Verb, tuple[Section, ...], dict[str, int], str]] = {
-    "rows of a dense one": (Verb.PULL_ROWS, (Section("fc.w", np.zeros(1, np.int64)),), {}, "unknown here"),
-    "rows as floats": (Verb.PULL_ROWS, (Section("emb", np.zeros(1, np.float32)),), {}, "int64"),
+REQUESTS: dict[str, tuple[Record, tuple[Section, ...], str]] = {
+    "rows of a dense one": (PullRows(), (Section("fc.w", np.zeros(1, np.int64)),), "unknown here"),
+    "rows as floats": (PullRows(), (Section("emb", np.zeros(1, np.float32)),), "int64"),
     "rows beyond": (
-        Verb.PULL_ROWS,
+        PullRows(),
         (Section("emb", np.array([2**62])),),
-        {},
         "row 4611686018427387904 is not here",
     ),
-    "table unknown": (Verb.PULL_TABLE, (Section.text("name", "x"),), {}, "'x' is unknown here"),
-    "table unnamed": (Verb.PULL_TABLE, (), {}, "without a section named 'name'"),
-    "values too late": (Verb.SET_VALUES, (slab(),), {}, "before training"),
-    "not JSON": (Verb.CONFIGURE, (Section.text("", "{"),), {}, "configuration cannot be read"),
-    "JSON of another kind": (Verb.CONFIGURE, (Section.text("", "[1]"),), {}, "configuration cannot be read"),
-    "a reply": (Verb.OK, (), {}, "OK is not a request"),
-    "a second start": (Verb.FINISH_PASS, (), {}, ""),
+    "table unknown": (PullTable(), (Section.text("name", "x"),), "'x' is unknown here"),
+    "table unnamed": (PullTable(), (), "without a section named 'name'"),
+    "values too late": (SetValues(), (slab(),), "before training"),
+    "not JSON": (Configure(), (Section.text("", "{"),), "configuration cannot be read"),
+    "JSON of another kind": (Configure(), (Section.text("", "[1]"),), "configuration cannot be read"),
+    "a reply": (Ok(), (), "OK is not a request"),
+    "a second start": (FinishPass(), (), ""),
 }
 
 
 @pytest.mark.parametrize("what", REQUESTS)
 def test_other_wrong_requests_get_an_exact_answer_too(what: str) -> None:
-    verb, sections, numbers, why = REQUESTS[what]
+    record, sections, why = REQUESTS[what]
     server = Server()
-    reply = server.ask(verb, *sections, **numbers)
+    reply = server.ask(record, *sections)
     if why:
         assert reply.verb is Verb.ERROR
         assert why in reply.section("").as_text()
     else:
         assert reply.verb is Verb.OK
-        assert "did not start" in server.ask(verb).section("").as_text()
+        assert "did not start" in server.ask(record).section("").as_text()
 
 
 UNCONFIGURABLE: dict[str, tuple[str, str, str]] = {
@@ -159,11 +175,11 @@ UNCONFIGURABLE: dict[str, tuple[str, str, str]] = {
 def test_a_configuration_that_cannot_be_is_refused_and_the_server_lives(what: str) -> None:
     was, becomes, why = UNCONFIGURABLE[what]
     engine = Engine(EngineOptions(1), stamp=7)
-    engine.handle(b"x", Message(Verb.HELLO, session=1, request=1, value=1))
+    engine.handle(b"x", Message(Hello(1), session=1, request=1))
     text = _configuration_text()
     assert was in text
     sections = (Section.text("", text.replace(was, becomes, 1)),)
-    (reply,) = engine.handle(b"x", Message(Verb.CONFIGURE, session=1, request=2, stamp=7, sections=sections))
+    (reply,) = engine.handle(b"x", Message(Configure(), session=1, request=2, stamp=7, sections=sections))
     assert reply.message.verb is Verb.ERROR
     assert why in reply.message.section("").as_text()
     assert "memory" not in reply.message.section("").as_text()
@@ -171,43 +187,43 @@ def test_a_configuration_that_cannot_be_is_refused_and_the_server_lives(what: st
 
 def test_a_table_value_without_dimensions_is_refused_and_the_server_lives() -> None:
     engine = Engine(EngineOptions(1), stamp=7)
-    engine.handle(b"x", Message(Verb.HELLO, session=1, request=1, value=1))
+    engine.handle(b"x", Message(Hello(1), session=1, request=1))
     text = Section.text("", _configuration_text())
-    engine.handle(b"x", Message(Verb.CONFIGURE, session=1, request=2, stamp=7, sections=(text,)))
+    engine.handle(b"x", Message(Configure(), session=1, request=2, stamp=7, sections=(text,)))
     scalar = (Section("emb", np.array(1.0, np.float32)),)
-    (reply,) = engine.handle(b"x", Message(Verb.SET_VALUES, session=1, request=3, stamp=7, sections=scalar))
+    (reply,) = engine.handle(b"x", Message(SetValues(), session=1, request=3, stamp=7, sections=scalar))
     assert "values of parameter emb: expected up to (20, 3)" in reply.message.section("").as_text()
 
 
 def test_a_request_without_session_or_to_a_server_of_before_is_refused() -> None:
     engine = Engine(EngineOptions(1), stamp=7)
-    (reply,) = engine.handle(b"x", Message(Verb.PULL, session=1, request=1, stamp=7))
+    (reply,) = engine.handle(b"x", Message(Pull(), session=1, request=1, stamp=7))
     assert "no session" in reply.message.section("").as_text()
-    (reply,) = engine.handle(b"x", Message(Verb.PULL, session=1, request=1, stamp=6))
+    (reply,) = engine.handle(b"x", Message(Pull(), session=1, request=1, stamp=6))
     assert reply.message.verb is Verb.STATE_LOST
     assert "was restarted" in reply.message.section("").as_text()
 
 
 def test_a_model_larger_than_memory_is_refused_and_the_server_lives() -> None:
     server = Engine(EngineOptions(1), stamp=7)
-    server.handle(b"x", Message(Verb.HELLO, session=1, request=1, value=1))
+    server.handle(b"x", Message(Hello(1), session=1, request=1))
     text = _configuration_text().replace("[20, 3]", "[200000000000, 300000]")
     sections = (Section.text("", text),)
-    (reply,) = server.handle(b"x", Message(Verb.CONFIGURE, session=1, request=2, stamp=7, sections=sections))
+    (reply,) = server.handle(b"x", Message(Configure(), session=1, request=2, stamp=7, sections=sections))
     assert "do not fit" in reply.message.section("").as_text()
-    (reply,) = server.handle(b"x", Message(Verb.PING))
+    (reply,) = server.handle(b"x", Message(Ping()))
     assert reply.message.verb is Verb.OK
 
 
 def test_a_lost_request_or_reply_is_made_up_for() -> None:
     server = Server()
-    push = Message(Verb.PUSH_PULL, 0, 1, 50, 7, 1, 0, (slab(),))
-    (reply,) = server.engine.handle(b"peer", Message(Verb.STATUS, 0, 1, 50, 7))
+    push = Message(PushPull(1), 0, 1, 50, 7, (slab(),))
+    (reply,) = server.engine.handle(b"peer", Message(Status(), 0, 1, 50, 7))
     assert reply.message.verb is Verb.REPEAT
     (first,) = server.engine.handle(b"peer", push)
-    (again,) = server.engine.handle(b"elsewhere", Message(Verb.STATUS, 0, 1, 50, 7))
+    (again,) = server.engine.handle(b"elsewhere", Message(Status(), 0, 1, 50, 7))
     assert again.message == first.message
     (third,) = server.engine.handle(b"elsewhere", push)
     assert third.address == b"elsewhere"
     assert third.message == first.message
-    assert server.engine.handle(b"peer", Message(Verb.PUSH_PULL, 0, 1, 49, 7, 1, 0, (slab(),))) == []
+    assert server.engine.handle(b"peer", Message(PushPull(1), 0, 1, 49, 7, (slab(),))) == []

@@ -18,7 +18,8 @@ from paddle.pserver.sparse.initial import Initial
 from paddle.pserver.sparse.mixing import owners
 from paddle.pserver.sparse.spec import TableSpec
 from paddle.pserver.wire.configuration import Configuration
-from paddle.pserver.wire.message import Message, Section, Verb
+from paddle.pserver.wire.message import Message, Section
+from paddle.pserver.wire.verbs import Configure, Hello, PullRows, PushPull, Ready, Record, StartPass, Verb
 from tests.runtime.pserver.in_process_job import SGD, InProcessJob, Model
 
 WIDTH = 4
@@ -129,24 +130,24 @@ class Server:
     def __init__(self, **more: Any) -> None:
         self.engine = Engine(EngineOptions(1), stamp=7)
         self.request = 0
-        self.ask(Verb.HELLO, stamp=0, value=1)
+        self.ask(Hello(1), stamp=0)
         text = Configuration((), SGD, 2, 0, 0, (table_spec(**more),)).to_text()
-        assert self.ask(Verb.CONFIGURE, Section.text("", text)).verb is Verb.OK
-        assert self.ask(Verb.READY).verb is Verb.OK
-        assert self.ask(Verb.START_PASS).verb is Verb.OK
+        assert self.ask(Configure(), Section.text("", text)).verb is Verb.CONFIGURED
+        assert self.ask(Ready()).verb is Verb.OK
+        assert self.ask(StartPass()).verb is Verb.OK
 
-    def ask(self, verb: Verb, *sections: Section, stamp: int = 7, **numbers: int) -> Message:
+    def ask(self, record: Record, *sections: Section, stamp: int = 7) -> Message:
         self.request += 1
-        message = Message(verb, 0, 1, self.request, stamp, sections=sections, **numbers)
+        message = Message(record, 0, 1, self.request, stamp, sections)
         (reply,) = self.engine.handle(b"peer", message)
         return reply.message
 
     def push(self, ids: np.ndarray, values: np.ndarray) -> Message:
         slab = Section("", np.zeros(0, np.float32))
-        return self.ask(Verb.PUSH_PULL, slab, Section("emb", ids), Section("emb", values), value=1)
+        return self.ask(PushPull(1), slab, Section("emb", ids), Section("emb", values))
 
     def rows(self, ids: np.ndarray) -> np.ndarray:
-        return self.ask(Verb.PULL_ROWS, Section("emb", ids)).section("emb").array.copy()
+        return self.ask(PullRows(), Section("emb", ids)).section("emb").array.copy()
 
 
 HERE = POOL[owners(POOL, 2) == 0][:3].copy()
@@ -203,7 +204,7 @@ def test_wrong_lookups_get_an_exact_answer() -> None:
         (Section("emb", np.zeros(2, np.float32)), "row ids as (n,) int64"),
         (Section("rows", HERE), "'rows' is unknown here"),
     ):
-        reply = server.ask(Verb.PULL_ROWS, section)
+        reply = server.ask(PullRows(), section)
         assert reply.verb is Verb.ERROR
         assert why in reply.section("").as_text()
 
@@ -221,11 +222,11 @@ def test_wrong_lookups_get_an_exact_answer() -> None:
 )
 def test_a_table_that_cannot_be_is_refused_and_the_server_lives(was: str, becomes: str, why: str) -> None:
     engine = Engine(EngineOptions(1), stamp=7)
-    engine.handle(b"x", Message(Verb.HELLO, session=1, request=1, value=1))
+    engine.handle(b"x", Message(Hello(1), session=1, request=1))
     text = Configuration((), SGD, 1, 0, 0, (table_spec(),)).to_text()
     assert was in text
     sections = (Section.text("", text.replace(was, becomes, 1)),)
-    (reply,) = engine.handle(b"x", Message(Verb.CONFIGURE, session=1, request=2, stamp=7, sections=sections))
+    (reply,) = engine.handle(b"x", Message(Configure(), session=1, request=2, stamp=7, sections=sections))
     assert reply.message.verb is Verb.ERROR
     assert why in reply.message.section("").as_text()
 

@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 
 from paddle.pserver.client.session import TrainerSession
-from paddle.pserver.wire.message import WIRE_VERSION, Message, Section, Verb, encode
+from paddle.pserver.wire.message import WIRE_VERSION, Message, Section, encode
+from paddle.pserver.wire.verbs import PushPull
 from tests.runtime.pserver.in_process_job import SGD, Model
 from tests.runtime.pserver.pserver_process import PserverProcess
 
@@ -40,9 +41,7 @@ def framed(frames: list[bytes]) -> bytes:
 
 def patched(at: int, new: bytes) -> bytes:
     """A request in which some bytes of the header differ, under a right checksum."""
-    header, *arrays = map(
-        bytes, encode(Message(Verb.PUSH_PULL, sections=(Section("", np.ones(3, np.float32)),)))
-    )
+    header, *arrays = map(bytes, encode(Message(PushPull(), sections=(Section("", np.ones(3, np.float32)),))))
     header = header[:at] + new + header[at + len(new) :]
     bare = header[:12] + bytes(4) + header[16:]
     return framed([header[:12] + struct.pack("<I", zlib.crc32(bare)) + header[16:], *arrays])

@@ -22,7 +22,23 @@ from paddle.pserver.server.options import EngineOptions
 from paddle.pserver.transports.stream_link import StreamLink
 from paddle.pserver.wire.chunks import CHUNK
 from paddle.pserver.wire.configuration import Configuration
-from paddle.pserver.wire.message import Message, Section, Verb
+from paddle.pserver.wire.message import Message, Section
+from paddle.pserver.wire.verbs import (
+    Chunk,
+    Configure,
+    Hello,
+    Leave,
+    Ok,
+    Pull,
+    PullTable,
+    PushPull,
+    Ready,
+    Record,
+    SetValues,
+    StartPass,
+    Values,
+    Verb,
+)
 from tests.runtime.pserver.in_process_job import Model
 from tests.runtime.pserver.pserver_process import PserverProcess
 
@@ -48,10 +64,10 @@ class Kept:
         self.engine = self.next_process(state)
         for trainer in range(count):
             self.come(trainer)
-        self.send(0, Verb.SET_VALUES, 3, Section("", np.ones(SIZE, np.float32)))
-        self.send(0, Verb.READY, 4)
+        self.send(0, SetValues(), 3, Section("", np.ones(SIZE, np.float32)))
+        self.send(0, Ready(), 4)
         for trainer in range(count):
-            self.send(trainer, Verb.START_PASS, 5)
+            self.send(trainer, StartPass(), 5)
 
     def next_process(self, state: Path) -> Engine:
         keeper = Safekeeper(Safety(state=state))
@@ -62,30 +78,30 @@ class Kept:
 
     def come(self, trainer: int) -> None:
         text = self.configuration.to_text()
-        self.send(trainer, Verb.HELLO, 1, value=self.count)
-        self.send(trainer, Verb.CONFIGURE, 2, Section.text("", text))
+        self.send(trainer, Hello(self.count), 1)
+        self.send(trainer, Configure(), 2, Section.text("", text))
 
     def come_again(self, trainer: int) -> None:
         """As another process, into the pass that is open."""
         self.engine.lose(b"%d" % trainer)
         self.sessions[trainer] += 100
         self.come(trainer)
-        self.send(trainer, Verb.START_PASS, 5)
+        self.send(trainer, StartPass(), 5)
 
     def values(self, request: int) -> np.ndarray:
-        found: np.ndarray = self.send(0, Verb.PULL, request)[0].section("").array
+        found: np.ndarray = self.send(0, Pull(), request)[0].section("").array
         return found
 
-    def send(self, trainer: int, verb: Verb, request: int, *sections: Section, **more: int) -> list[Message]:
-        message = Message(verb, trainer, self.sessions[trainer], request, 7, sections=sections, **more)
+    def send(self, trainer: int, record: Record, request: int, *sections: Section) -> list[Message]:
+        message = Message(record, trainer, self.sessions[trainer], request, 7, sections)
         return [reply.message for reply in self.engine.handle(b"%d" % trainer, message)]
 
     def push(self, trainer: int, request: int, numbers: Sequence[int], value: float) -> list[Message]:
-        replies = self.send(trainer, Verb.PUSH_PULL, request, value=1, extra=COUNT)
+        replies = self.send(trainer, PushPull(1, chunks=COUNT), request)
         for number in numbers:
             size = min(CHUNK, SIZE - number * CHUNK)
             section = Section("", np.full(size, value, np.float32))
-            replies += self.send(trainer, Verb.CHUNK, request, section, value=number)
+            replies += self.send(trainer, Chunk(number), request, section)
         return replies
 
 
@@ -98,9 +114,9 @@ def test_a_push_given_up_is_so_in_the_next_process_too_whatever_was_read_between
     kept.push(1, 6, [0], 9.0)  # and then finds something strange in its gradient
     request = 6
     for request in range(7, 7 + reads):
-        (answer,) = kept.send(1, Verb.PULL, request)
+        (answer,) = kept.send(1, Pull(), request)
         assert np.all(answer.section("").array == 1.0)
-    replies = kept.send(1, Verb.PUSH_PULL, request + 1, value=1, extra=COUNT)
+    replies = kept.send(1, PushPull(1, chunks=COUNT), request + 1)
     assert [(m.verb, m.trainer) for m in replies] == [(Verb.REPEAT, 0)]
     replies = kept.push(0, 6, range(COUNT), 1.0) + kept.push(1, request + 1, range(COUNT), 3.0)
     assert [m.trainer for m in replies if m.verb is Verb.OK] == [0, 1]
@@ -112,18 +128,18 @@ def test_rows_that_catch_up_after_a_push_was_given_up_do_so_in_the_next_process_
     kept = Kept(tmp_path, 1, ASYNC, WITH_ROWS)
     rows = [Section("table", np.array([3, 5])), Section("table", np.ones((2, 8), np.float32))]
     for request in (6, 7):
-        kept.send(0, Verb.PUSH_PULL, request, *rows, value=1, extra=COUNT)
+        kept.send(0, PushPull(1, chunks=COUNT), request, *rows)
         for number in range(COUNT):
             size = min(CHUNK, SIZE - number * CHUNK)
-            kept.send(0, Verb.CHUNK, request, Section("", np.ones(size, np.float32)), value=number)
+            kept.send(0, Chunk(number), request, Section("", np.ones(size, np.float32)))
         rows = []
     kept.push(0, 8, [0], 1.0)  # and then finds something strange in its gradient
-    kept.send(0, Verb.PULL_TABLE, 9, Section.text("name", "table"), value=0, extra=300)
+    kept.send(0, PullTable(0, 300), 9, Section.text("name", "table"))
     written = [(message.verb, message.request) for message in Journal(tmp_path).read(0)]
     assert (Verb.PUSH_PULL, 8) not in written
     assert written[-1] == (Verb.PULL_TABLE, 9)
     for number in range(1, COUNT):  # too late
-        kept.send(0, Verb.CHUNK, 8, Section("", np.ones(CHUNK, np.float32)), value=number)
+        kept.send(0, Chunk(number), 8, Section("", np.ones(CHUNK, np.float32)))
     assert kept.next_process(tmp_path).version == kept.engine.version == 2
 
 
@@ -132,7 +148,7 @@ def test_a_refused_chunk_takes_the_batch_back_in_the_next_process_too(tmp_path: 
     kept.push(0, 6, [0], 1.0)
     kept.push(1, 6, [0], 9.0)
     strange = Section("", np.full(CHUNK, np.nan, np.float32))
-    replies = kept.send(1, Verb.CHUNK, 6, strange, value=1)
+    replies = kept.send(1, Chunk(1), 6, strange)
     assert {(m.verb, m.trainer) for m in replies} == {(Verb.ERROR, 1), (Verb.REPEAT, 0)}
     replies = kept.push(0, 6, range(COUNT), 1.0) + kept.push(1, 7, range(COUNT), 3.0)
     assert [m.trainer for m in replies if m.verb is Verb.OK] == [0, 1]
@@ -158,7 +174,7 @@ def test_a_batch_that_nobody_came_to_the_end_of_leaves_nothing_to_the_next(tmp_p
 
 def test_who_comes_back_halfway_through_a_batch_is_part_of_the_next(tmp_path: Path) -> None:
     kept = Kept(tmp_path, 3)
-    kept.send(2, Verb.LEAVE, 6)
+    kept.send(2, Leave(), 6)
     kept.push(0, 6, [0], 1.0)
     kept.push(1, 6, [0], 1.0)
     kept.come_again(2)
@@ -267,20 +283,24 @@ def test_a_transfer_that_stops_anywhere_sends_each_chunk_once_and_ends_with_the_
     one = Section("", np.zeros(1, np.float32))
     delivered: list[int] = []
     transfer = Transfer(
-        Message(Verb.PUSH_PULL), 8, lambda number: one, lambda number, section: delivered.append(number)
+        Message(PushPull()), 8, lambda number: one, lambda number, section: delivered.append(number)
     )
-    lane = Lane(transfer, Message(Verb.PUSH_PULL, 0, 1, 1))
-    sent = [m.value for m in transfer.begin() if m.verb is Verb.CHUNK]
-    sent.append(next(iter(lane.go_on(values(0, one)))).value)  # a stream breaks while it takes this one
-    assert {m.value for m in transfer.again() if m.verb is Verb.CHUNK} == set(sent) - {0}
+    lane = Lane(transfer, Message(PushPull(), 0, 1, 1))
+    sent = [chunk_of(m) for m in transfer.begin() if m.verb is Verb.CHUNK]
+    sent.append(chunk_of(next(iter(lane.go_on(values(0, one))))))  # a stream breaks while it takes this one
+    assert {chunk_of(m) for m in transfer.again() if m.verb is Verb.CHUNK} == set(sent) - {0}
     for number in (4, 1, 2, 3, 5, 6):
-        sent += [m.value for m in transfer.take(values(number, one))]
-    list(transfer.take(Message(Verb.OK)))
+        sent += [chunk_of(m) for m in transfer.take(values(number, one))]
+    list(transfer.take(Message(Ok())))
     over = [transfer.is_over]
     list(transfer.take(values(7, one)))
     assert [*over, transfer.is_over] == [False, True]
     assert sorted(delivered) == sorted(sent) == list(range(8))
 
 
+def chunk_of(message: Message) -> int:
+    return message.expect(Chunk).number
+
+
 def values(number: int, section: Section) -> Message:
-    return Message(Verb.VALUES, 0, 1, 1, value=number, sections=(section,))
+    return Message(Values(number), 0, 1, 1, sections=(section,))

@@ -11,8 +11,9 @@ import zmq
 from paddle.errors import WireError
 from paddle.pserver.transports.local_link import LocalLink
 from paddle.pserver.wire.keys import WireKeys
-from paddle.pserver.wire.message import Message, Verb
+from paddle.pserver.wire.message import Message
 from paddle.pserver.wire.shared_memory import SharedArray, mapped
+from paddle.pserver.wire.verbs import Attach
 from tests.runtime.pserver.pserver_process import KEY, PserverProcess
 
 # pyzmq starts a thread of its own when it first sends something large without a copy, and keeps it.
@@ -21,12 +22,12 @@ zmq.Frame(bytes(1 << 17), copy=False)
 
 def test_only_the_holder_of_the_key_finds_the_shared_memory() -> None:
     with PserverProcess("--port=0") as server, pytest.raises(ConnectionRefusedError):
-        LocalLink(server.endpoints[0], WireKeys.of("6b" * 32), Message(Verb.ATTACH), 10)
+        LocalLink(server.endpoints[0], WireKeys.of("6b" * 32), Message(Attach()), 10)
 
 
 def test_without_a_session_no_memory_is_shared() -> None:
     with PserverProcess("--port=0") as server, pytest.raises(WireError):
-        LocalLink(server.endpoints[0], WireKeys.of(KEY), Message(Verb.ATTACH), 10)
+        LocalLink(server.endpoints[0], WireKeys.of(KEY), Message(Attach()), 10)
 
 
 def test_memory_that_its_owner_can_shrink_is_not_mapped() -> None:

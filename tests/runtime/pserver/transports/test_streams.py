@@ -26,8 +26,9 @@ from paddle.pserver.transports.stream_link import StreamLink
 from paddle.pserver.transports.stream_port import StreamPort
 from paddle.pserver.transports.stream_wire import StreamReader, StreamWriter
 from paddle.pserver.wire.chunks import CHUNK
-from paddle.pserver.wire.message import MAX_HEADER_BYTES, Message, Section, Verb, decode
+from paddle.pserver.wire.message import MAX_HEADER_BYTES, Message, Section, decode
 from paddle.pserver.wire.poller import Doorbells
+from paddle.pserver.wire.verbs import Invited, OpenStream, Ping, Values, Verb
 from tests.cluster.proxy import Faults, Proxy
 from tests.cluster.zmtp import ZmtpMessages
 from tests.runtime.pserver.in_process_job import Model
@@ -64,10 +65,10 @@ def test_messages_of_any_size_arrive_whole_and_in_order(
     arrays = [np.random.default_rng(n).standard_normal(n).astype(np.float32) for n in sizes]
     for number in range(3):
         sections = tuple(Section(f"s{i}", array) for i, array in enumerate(arrays))
-        assert writer.put(Message(Verb.VALUES, value=number, sections=sections))
+        assert writer.put(Message(Values(number), sections=sections))
     for number in range(3):
         message = through(writer, reader)
-        assert (message.value, message.verb) == (number, Verb.VALUES)
+        assert message.expect(Values).number == number
         assert all(np.array_equal(s.array, a) for s, a in zip(message.sections, arrays, strict=True))
     assert writer.is_empty
 
@@ -77,7 +78,7 @@ def test_an_array_is_written_where_it_belongs_if_it_fits(ends: tuple[socket.sock
     writer = StreamWriter(ends[0])
     reader = StreamReader(ends[1], lambda header: home.data.cast("B"))
     for array in (np.ones(50_000, np.float32), np.ones(49_999, np.float32)):
-        writer.put(Message(Verb.VALUES, sections=(Section("", array),)))
+        writer.put(Message(Values(), sections=(Section("", array),)))
         got = through(writer, reader).sections[0].array
         assert np.array_equal(got, array)
         assert np.shares_memory(got, home) == (array.size == home.size)
@@ -105,12 +106,12 @@ def test_lengths_beyond_all_limits_are_refused_before_anything_is_allocated(
 def test_a_door_admits_each_word_once() -> None:
     door = StreamDoor("127.0.0.1")
     try:
-        invitation = door.invite(b"host", Message(Verb.ATTACH), 7164)
+        invitation = door.invite(b"host", Message(OpenStream()), 7164)
         links = [StreamLink("127.0.0.1:7164", invitation, lambda header: None) for _ in range(2)]
         first, second = (door.accept() for _ in links)
         assert first is not None
         assert second is not None
-        assert links[0].send(Message(Verb.PING))
+        assert links[0].send(Message(Ping()))
         frames = door.receive(first)
         assert frames is not None
         assert decode(frames).verb is Verb.PING
@@ -133,14 +134,14 @@ def test_a_crowd_that_says_no_word_does_not_shut_the_door_to_who_was_invited() -
 
     with contextlib.ExitStack() as stack:
         stack.callback(port.close)
-        invitation = port.invite(b"host", Message(Verb.ATTACH), 7164)
-        where = ("127.0.0.1", invitation.value)
+        invitation = port.invite(b"host", Message(OpenStream()), 7164)
+        where = ("127.0.0.1", invitation.expect(Invited).port)
         for _ in range(1100):
             stack.enter_context(socket.create_connection(where, 20.0))
             serve_one()
         link = StreamLink("127.0.0.1:7164", invitation, lambda header: None)
         stack.callback(link.close)
-        assert link.send(Message(Verb.PING))
+        assert link.send(Message(Ping()))
         for _ in range(10):
             if not heard:
                 serve_one()
@@ -150,7 +151,7 @@ def test_a_crowd_that_says_no_word_does_not_shut_the_door_to_who_was_invited() -
 
 def test_an_invitation_to_another_port_than_ours_is_not_taken() -> None:
     with pytest.raises(WireError, match="own port is 7164, we reach it by 9"):
-        StreamLink("127.0.0.1:9", Message(Verb.OK, value=5, extra=7164), lambda header: None)
+        StreamLink("127.0.0.1:9", Message(Invited(5, 7164)), lambda header: None)
 
 
 def streams(server: PserverProcess) -> list[socket.socket]:

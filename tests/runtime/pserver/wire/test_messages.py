@@ -15,25 +15,15 @@ import numpy as np
 import pytest
 
 from paddle.errors import WireError
-from paddle.pserver.wire.message import (
-    DamagedError,
-    Frame,
-    Message,
-    Section,
-    Verb,
-    decode,
-    encode,
-    parse,
-)
+from paddle.pserver.wire.message import DamagedError, Frame, Message, Section, decode, encode, parse
+from paddle.pserver.wire.verbs import LAYOUTS, Chunk, Pull, PushPull, Status, Step, Values, Verb
 
 MESSAGE = Message(
-    Verb.PUSH_PULL,
+    PushPull(32, chunks=1),
     trainer=3,
     session=2**64 - 1,
     request=17,
     stamp=5,
-    value=32,
-    extra=1,
     sections=(
         Section("", np.arange(7, dtype=np.float32)),
         Section("emb", np.array([1, 5], np.int64)),
@@ -50,7 +40,7 @@ def frames() -> list[bytes]:
 
 def test_a_message_comes_back_as_it_was() -> None:
     back = decode(frames())
-    for name in ("verb", "trainer", "session", "request", "stamp", "value", "extra"):
+    for name in ("verb", "record", "trainer", "session", "request", "stamp"):
         assert getattr(back, name) == getattr(MESSAGE, name)
     for ours, theirs in zip(MESSAGE.sections, back.sections, strict=True):
         assert (ours.name, ours.array.dtype, ours.array.shape) == (
@@ -62,9 +52,39 @@ def test_a_message_comes_back_as_it_was() -> None:
     assert back.section("text").as_text() == "größer"
 
 
+@pytest.mark.parametrize("verb", Verb)
+def test_the_record_of_every_verb_comes_back_as_it_was(verb: Verb) -> None:
+    kind, fields = LAYOUTS[verb]
+    highest = {"Q": 2**64 - 1, "q": 2**63 - 1, "?": True}
+    for record in (kind(), kind._make(highest[code] for code in fields)):
+        back = decode(encode(Message(record)))
+        assert (type(back.record), back.record, back.verb) == (kind, record, verb)
+        assert all(type(ours) is type(theirs) for ours, theirs in zip(record, back.record, strict=True))
+
+
+def test_a_field_that_cannot_have_its_value_is_refused_by_name() -> None:
+    flagged, signed = (bytes(encode(Message(record))[0]) for record in (Step(), Status()))
+    with pytest.raises(WireError, match="STEP: expected a flag of 0 or 1, got 2"):
+        decode(sealed(flagged[:-1] + b"\x02", []))
+    with pytest.raises(WireError, match="STATUS: expected -1 or more, got -2"):
+        decode(sealed(signed[:-8] + struct.pack("<q", -2), []))
+    with pytest.raises(WireError, match=r"a header of 47 bytes, expected 48 or more"):
+        decode(sealed(signed[:-1], []))
+    with pytest.raises(WireError, match=r"header: expected 48 bytes, got 49"):
+        decode(sealed(signed + b"\0", []))
+    with pytest.raises(WireError, match=r"PushPull\(num_samples=18446744073709551616.*cannot travel"):
+        encode(Message(PushPull(2**64)))
+
+
+def test_a_message_is_not_taken_for_one_of_another_verb() -> None:
+    assert Message(Values(3)).expect(Values).number == 3
+    with pytest.raises(WireError, match="expected a message CHUNK, got VALUES"):
+        Message(Values(3)).expect(Chunk)
+
+
 def test_arrays_are_views_on_what_was_sent_and_received() -> None:
     array = np.arange(4, dtype=np.float32)
-    out = encode(Message(Verb.PULL, sections=(Section("", array),)))
+    out = encode(Message(Pull(), sections=(Section("", array),)))
     assert isinstance(out[1], memoryview)
     assert np.shares_memory(np.frombuffer(out[1], np.float32), array)
     assert np.shares_memory(decode(out).section("").array, array)
@@ -112,8 +132,7 @@ def test_mutated_frames_end_in_a_message_or_a_wire_error() -> None:
 
 def test_frames_of_two_messages_make_none() -> None:
     one, two = (
-        encode(Message(Verb.PULL, request=n, sections=(Section("", np.full(3, n, np.float32)),)))
-        for n in (1, 2)
+        encode(Message(Pull(), request=n, sections=(Section("", np.full(3, n, np.float32)),))) for n in (1, 2)
     )
     with pytest.raises(DamagedError):
         decode([one[0], two[1]])
@@ -136,7 +155,7 @@ def test_what_is_no_message_is_refused(garbage: list[Frame]) -> None:
 
 
 def test_a_peer_of_another_wire_version_is_told_both_versions() -> None:
-    with pytest.raises(WireError, match="this side speaks 3, the peer 99") as caught:
+    with pytest.raises(WireError, match="this side speaks 4, the peer 99") as caught:
         decode(sealed(frames()[0][:4] + b"\x63" + frames()[0][5:], frames()[1:]))
     assert not isinstance(caught.value, DamagedError)
 

@@ -1,0 +1,331 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The verbs of the wire, and one record for each: what a message says beside its arrays; `message` puts it into bytes.
+
+A record is as long as its verb says, its fields follow each other without gaps:
+
+    CHUNK      | number Q |
+    PUSH_PULL  | num_samples Q | chunks Q | in_place ? | wants_values ? |      Q: 8 bytes, little-endian, from 0 on
+    STATUS     | chunk q |                                                     q: the same, from -1 on
+    ...        see `LAYOUTS`                                                   ?: 1 byte, 0 or 1
+
+Whoever changes a record, or adds a verb, raises `message.WIRE_VERSION`: both ends must be of one release.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import NamedTuple, TypeAlias
+
+from paddle.errors import WireError
+
+WHOLE = -1
+"""`chunk` of a STATUS or a REPEAT that is about a request as a whole."""
+
+NO_SLAB = -1
+"""`slab` of an OK whose values, if there are any, travel with it."""
+
+ANY_NUMBER = 0
+"""`num_trainers` of a HELLO: whoever asks does not know how many trainers there are."""
+
+
+class Verb(IntEnum):
+    """What a message asks for, or answers (64 and above)."""
+
+    PING = 1
+    HELLO = 2
+    CONFIGURE = 3
+    SET_VALUES = 4
+    READY = 5
+    START_PASS = 6
+    FINISH_PASS = 7
+    PUSH_PULL = 8
+    PULL = 9
+    PULL_TABLE = 10
+    PULL_ROWS = 11
+    STATUS = 12
+    LEAVE = 13
+    CHUNK = 14
+    ATTACH = 15
+    STEP = 16
+    FETCH = 17
+    LOOKUP = 18
+    SAVE = 19
+    DESCRIBE = 20
+    VIEW = 21
+    OPEN_STREAM = 22
+    OK = 64
+    ERROR = 65
+    WAITING = 66
+    STATE_LOST = 67
+    REPEAT = 68
+    VALUES = 69
+    CONFIGURED = 70
+    INVITED = 71
+
+
+class Ping(NamedTuple):
+    """Is anybody there?"""
+
+
+class Hello(NamedTuple):
+    """Opens a session. `takes_over`: the trainer's earlier process is known to be dead, even if nobody noticed."""
+
+    num_trainers: int = ANY_NUMBER
+    takes_over: bool = False
+
+
+class Configure(NamedTuple):
+    """Describes the model. `first_comes`: whoever comes first gives the values, whatever its trainer id."""
+
+    first_comes: bool = False
+
+
+class SetValues(NamedTuple):
+    """Gives values, from element or row `start` on."""
+
+    start: int = 0
+
+
+class Ready(NamedTuple):
+    """All values are there."""
+
+
+class StartPass(NamedTuple):
+    """Waits until every trainer starts a pass."""
+
+
+class FinishPass(NamedTuple):
+    """Waits until every trainer's data is at its end."""
+
+
+class PushPull(NamedTuple):
+    """Gives gradients of one batch, and asks for the values after it.
+
+    Attributes:
+        num_samples: in the trainer's batch.
+        chunks: how many CHUNK messages follow with the dense gradient; 0: it is here as a whole, or in place.
+        in_place: it lies in memory that both ends share, and so will the values.
+        wants_values: False: nothing but the answer itself is to come back. This is the only place that says so.
+    """
+
+    num_samples: int = 0
+    chunks: int = 0
+    in_place: bool = False
+    wants_values: bool = True
+
+
+class Pull(NamedTuple):
+    """Asks for dense values.
+
+    Attributes:
+        start, length: elements; `length` 0: all of them.
+        in_place: asks instead where they lie in memory that both ends share.
+    """
+
+    start: int = 0
+    length: int = 0
+    in_place: bool = False
+
+
+class PullTable(NamedTuple):
+    """Asks for `length` rows of a table from `start` on."""
+
+    start: int = 0
+    length: int = 0
+
+
+class PullRows(NamedTuple):
+    """Asks for rows by their ids."""
+
+
+class Status(NamedTuple):
+    """What keeps my request, or this chunk of it?"""
+
+    chunk: int = WHOLE
+
+
+class Leave(NamedTuple):
+    """Nobody need wait for this trainer any more."""
+
+
+class Chunk(NamedTuple):
+    """Part `number` of a push that is under way; without an array: asks for that part of the values."""
+
+    number: int = 0
+
+
+class Attach(NamedTuple):
+    """Shows memory of `size` elements to share."""
+
+    size: int = 0
+
+
+class Step(NamedTuple):
+    """Gives gradients of a program's step, and if these were the last asks for values. `is_last`: nothing follows."""
+
+    is_last: bool = True
+
+
+class Fetch(NamedTuple):
+    """Asks for variables of a program."""
+
+
+class Lookup(NamedTuple):
+    """Asks for rows of variables."""
+
+
+class Save(NamedTuple):
+    """Lets a server write a table."""
+
+
+class Describe(NamedTuple):
+    """A reader's question for the model, or with `is_brief` for the version alone."""
+
+    is_brief: bool = False
+
+
+class View(NamedTuple):
+    """A reader's PULL: the part from `start` on, of the moment after batch `version`; from 0 on of a new moment."""
+
+    start: int = 0
+    version: int = 0
+
+
+class OpenStream(NamedTuple):
+    """Asks for a stream beside the connection."""
+
+
+class Ok(NamedTuple):
+    """It is done.
+
+    Attributes:
+        version: batches applied, where the verb has to do with values.
+        passes: passes that are over.
+        slab: number of the shared slab that has the values, or NO_SLAB.
+    """
+
+    version: int = 0
+    passes: int = 0
+    slab: int = NO_SLAB
+
+
+class Error(NamedTuple):
+    """It is refused. `is_strange`: a gradient is NaN or infinite; nothing was changed, and more may be asked."""
+
+    is_strange: bool = False
+
+
+class Waits(NamedTuple):
+    """Says what a request waits for. `is_idle`: nothing but its trainer itself keeps it."""
+
+    is_idle: bool = False
+
+
+class StateLost(NamedTuple):
+    """Whoever asks knows another process of this server, and its state is gone."""
+
+
+class Repeat(NamedTuple):
+    """Part `chunk` of the request got lost, or all of it."""
+
+    chunk: int = WHOLE
+
+
+class Values(NamedTuple):
+    """Answers part `number` of a push: with the values, or only that it was taken."""
+
+    number: int = 0
+
+
+class Configured(NamedTuple):
+    """Answers CONFIGURE. `has_values`: False: it is on whoever asked to give them."""
+
+    has_values: bool = False
+
+
+class Invited(NamedTuple):
+    """Answers OPEN_STREAM: connect to `port` of the same address, if `own_port` is the one that you asked at."""
+
+    port: int = 0
+    own_port: int = 0
+
+
+Record: TypeAlias = (
+    Ping | Hello | Configure | SetValues | Ready | StartPass | FinishPass | PushPull | Pull | PullTable | PullRows
+    | Status | Leave | Chunk | Attach | Step | Fetch | Lookup | Save | Describe | View | OpenStream
+    | Ok | Error | Waits | StateLost | Repeat | Values | Configured | Invited
+)  # fmt: skip
+
+LAYOUTS: Mapping[Verb, tuple[type[Record], str]] = {
+    Verb.PING: (Ping, ""),
+    Verb.HELLO: (Hello, "Q?"),
+    Verb.CONFIGURE: (Configure, "?"),
+    Verb.SET_VALUES: (SetValues, "Q"),
+    Verb.READY: (Ready, ""),
+    Verb.START_PASS: (StartPass, ""),
+    Verb.FINISH_PASS: (FinishPass, ""),
+    Verb.PUSH_PULL: (PushPull, "QQ??"),
+    Verb.PULL: (Pull, "QQ?"),
+    Verb.PULL_TABLE: (PullTable, "QQ"),
+    Verb.PULL_ROWS: (PullRows, ""),
+    Verb.STATUS: (Status, "q"),
+    Verb.LEAVE: (Leave, ""),
+    Verb.CHUNK: (Chunk, "Q"),
+    Verb.ATTACH: (Attach, "Q"),
+    Verb.STEP: (Step, "?"),
+    Verb.FETCH: (Fetch, ""),
+    Verb.LOOKUP: (Lookup, ""),
+    Verb.SAVE: (Save, ""),
+    Verb.DESCRIBE: (Describe, "?"),
+    Verb.VIEW: (View, "QQ"),
+    Verb.OPEN_STREAM: (OpenStream, ""),
+    Verb.OK: (Ok, "QQq"),
+    Verb.ERROR: (Error, "?"),
+    Verb.WAITING: (Waits, "?"),
+    Verb.STATE_LOST: (StateLost, ""),
+    Verb.REPEAT: (Repeat, "q"),
+    Verb.VALUES: (Values, "Q"),
+    Verb.CONFIGURED: (Configured, "?"),
+    Verb.INVITED: (Invited, "QQ"),
+}
+"""Verb -> its record, and how the fields of that travel."""
+
+VERBS: Mapping[type, Verb] = {kind: verb for verb, (kind, _) in LAYOUTS.items()}
+
+
+class Layout:
+    """How a header with a record begins, for one verb.
+
+    Attributes:
+        kind: of the record.
+        size: bytes of it.
+        pack, unpack: the header's own fields, then those of the record.
+    """
+
+    __slots__ = ("_flags", "_signed", "_verb", "is_to_check", "kind", "pack", "size", "unpack")
+
+    def __init__(self, verb: Verb, before: struct.Struct) -> None:
+        """Put what the record of a verb says behind what all headers begin with."""
+        self.kind, fields = LAYOUTS[verb]
+        self._verb = verb
+        whole = struct.Struct(before.format + fields)
+        self.pack, self.unpack, self.size = whole.pack, whole.unpack_from, whole.size
+        at = [before.size + struct.calcsize("<" + fields[:number]) for number in range(len(fields))]
+        self._flags = [place for place, code in zip(at, fields, strict=True) if code == "?"]
+        self._signed = [number for number, code in enumerate(fields) if code == "q"]
+        self.is_to_check = bool(self._flags or self._signed)
+
+    def check(self, header: bytes, record: Record) -> None:
+        """Look at a record and the header that it is from; needed where `is_to_check`.
+
+        Raises:
+            WireError: a field has a value that it cannot have.
+        """
+        for place in self._flags:
+            if header[place] > 1:
+                raise WireError(f"{self._verb.name}: expected a flag of 0 or 1, got {header[place]}")
+        for number in self._signed:
+            if record[number] < -1:
+                raise WireError(f"{self._verb.name}: expected -1 or more, got {record[number]}")
