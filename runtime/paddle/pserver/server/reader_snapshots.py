@@ -51,9 +51,7 @@ class Moments:
         self._next_at = 0.0
 
     def answer(self, store: Store, address: bytes, message: Message) -> Message:
-        """Return the answer to a reader's VIEW.
-
-        Without a section if that moment is gone: the reader must begin again.
+        """Return the answer to a reader's VIEW, without a section if that moment is gone: the reader must begin again.
 
         Raises:
             WireError: there is no such part.
