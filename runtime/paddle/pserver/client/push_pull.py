@@ -15,12 +15,11 @@ from paddle.pserver.client.transfer import Transfer
 from paddle.pserver.client.whole_slabs import WholeSlabs
 from paddle.pserver.client.within_node import WithinNode
 from paddle.pserver.wire.message import Message, Section
-from paddle.pserver.wire.verbs import NO_SLAB, Ok, Pull
-from paddle.pserver.wire.verbs import PushPull as Push
+from paddle.pserver.wire.verbs import NO_SLAB, Ok, Pull, PushPull
 
 
-class PushPull:
-    """Steps with one layout. Not thread-safe; `run` blocks."""
+class TrainerStep:
+    """Every step of a trainer with one layout. Not thread-safe; `run` blocks."""
 
     def __init__(
         self, exchange: Exchange, network: Network, layout: Layout, node: WithinNode, slabs: WholeSlabs
@@ -41,7 +40,7 @@ class PushPull:
             raise ConfigError(f"num_samples: expected 0 or more, got {num_samples}")
         views = self._layout.views(out)
         flat, rows = self._sorted(grads)
-        head = Message(Push(num_samples, wants_values=not is_quiet))
+        head = Message(PushPull(num_samples, wants_values=not is_quiet))
         transfers: dict[int, Transfer] = {}
         pushes: dict[int, tuple[DensePush, list[Section]]] = {}
         inspection = Inspection(self._layout, flat)

@@ -22,7 +22,7 @@ from paddle.optim.spec import OptimizerSpec, ParameterSpec, RowGradient, rule_of
 from paddle.pserver.client.exchange import Exchange, Network
 from paddle.pserver.client.layout import Array, Layout
 from paddle.pserver.client.links import Links
-from paddle.pserver.client.push_pull import PushPull
+from paddle.pserver.client.push_pull import TrainerStep
 from paddle.pserver.client.tables import Tables
 from paddle.pserver.client.whole_slabs import WholeSlabs
 from paddle.pserver.client.within_node import SharedSlabs, WithinNode
@@ -315,7 +315,7 @@ class TrainerSession:
     def _lay_out(self, layout: Layout, shared: Mapping[int, SharedSlabs]) -> None:
         self._layout, self._node = layout, WithinNode(layout, shared)
         self._slabs = WholeSlabs(self._exchange, self._network.endpoints, layout)
-        self._step = PushPull(self._exchange, self._network, layout, self._node, self._slabs)
+        self._step = TrainerStep(self._exchange, self._network, layout, self._node, self._slabs)
 
 
 def rejoin(exchange: Exchange, servers: Iterable[int]) -> int:

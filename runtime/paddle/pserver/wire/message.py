@@ -26,7 +26,7 @@ import numpy.typing as npt
 from paddle.errors import WireError
 from paddle.pserver.wire.arithmetic import Findings, checksum_of, inspect, is_looked_at_once, is_small_finite
 from paddle.pserver.wire.array_header import description, read_arrays
-from paddle.pserver.wire.verbs import VERBS, Error, Layout, Record, Verb
+from paddle.pserver.wire.verbs import VERBS, Error, HeadLayout, Record, Verb
 
 WIRE_VERSION = 4
 MAX_FRAME_BYTES = 1 << 30
@@ -40,7 +40,7 @@ _CRC_AT = 12
 _NO_CRC = bytes(4)
 _CRC = struct.Struct("<I")
 _FLOATS = np.dtype("<f4")
-_LAYOUTS: dict[int, Layout] = {verb: Layout(verb, _BEFORE) for verb in Verb}
+_LAYOUTS: dict[int, HeadLayout] = {verb: HeadLayout(verb, _BEFORE) for verb in Verb}
 _PACKS = {layout.kind: (verb, layout.pack) for verb, layout in _LAYOUTS.items()}
 
 Frame: TypeAlias = bytes | memoryview
@@ -249,7 +249,7 @@ def _parse(header: bytes, frames: Sequence[Frame]) -> tuple[Message, list[int]]:
     return _message(header, layout, numbers, sections), [checksum for _, _, checksum in found]
 
 
-def _numbers(header: bytes) -> tuple[Layout, tuple[int, ...]]:
+def _numbers(header: bytes) -> tuple[HeadLayout, tuple[int, ...]]:
     """Return what a header begins with."""
     if len(header) < _BEFORE.size:
         raise WireError(f"a header of {len(header)} bytes")
@@ -267,7 +267,7 @@ def _numbers(header: bytes) -> tuple[Layout, tuple[int, ...]]:
 
 
 def _message(
-    header: bytes, layout: Layout, numbers: tuple[int, ...], sections: tuple[Section, ...] = ()
+    header: bytes, layout: HeadLayout, numbers: tuple[int, ...], sections: tuple[Section, ...] = ()
 ) -> Message:
     _, _, _, _, trainer, _, session, request, stamp, *fields = numbers
     record = layout.kind._make(fields)

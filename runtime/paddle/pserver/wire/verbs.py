@@ -295,7 +295,7 @@ LAYOUTS: Mapping[Verb, tuple[type[Record], str]] = {
 VERBS: Mapping[type, Verb] = {kind: verb for verb, (kind, _) in LAYOUTS.items()}
 
 
-class Layout:
+class HeadLayout:
     """How a header with a record begins, for one verb.
 
     Attributes:
