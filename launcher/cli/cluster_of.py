@@ -8,15 +8,16 @@ from collections.abc import Mapping
 from launcher.config import settings
 from launcher.config.arguments import Arguments
 from launcher.config.command_arguments import Given
+from launcher.config.settings import SshSettings
 from launcher.control import job_record, known_jobs, node_jobs
-from launcher.control.job_record import Login, NodeEntry
+from launcher.control.job_record import NodeEntry
 from launcher.errors import UsageError
 from launcher.system.state_dir import StatePlaces
 
 
 def nodes_to_ask(
     where: StatePlaces, given: Given, environ: Mapping[str, str]
-) -> tuple[tuple[NodeEntry, ...], Login, str, str | None]:
+) -> tuple[tuple[NodeEntry, ...], SshSettings, str, str | None]:
     """Nodes, how to log in, the conf.py that names them, and the job id (or a part of it) when one was given.
 
     Raises:

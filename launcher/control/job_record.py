@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher.config.hosts import parse_host
-from launcher.config.settings import Settings
+from launcher.config.settings import Settings, SshSettings
 from launcher.plan.plan import Plan
 from launcher.system import process_id
 from launcher.system.process_id import ProcessId
@@ -45,17 +45,6 @@ class NodeEntry:
 
 
 @dataclass(frozen=True)
-class Login:
-    """How to log in to the nodes: paths and times, never a key."""
-
-    config: str
-    known_hosts: str
-    identity_files: tuple[str, ...]
-    jump: str
-    connect_timeout_s: float
-
-
-@dataclass(frozen=True)
 class JobRecord:
     """job.json.
 
@@ -63,6 +52,7 @@ class JobRecord:
         submitted_at: seconds since 1970.
         source: the workspace as given on the command line.
         collected: absolute path of the directory that gets log/ and output/; empty when it is not known.
+        login: how to log in to the nodes; new host keys are not accepted for it.
         socket: where the launcher listens; empty when it does not.
         rebuilt: put together from what the nodes told.
     """
@@ -79,13 +69,17 @@ class JobRecord:
     collected: str
     lease_s: float
     nodes: tuple[NodeEntry, ...]
-    login: Login
+    login: SshSettings
     socket: str = ""
     rebuilt: bool = False
 
     def as_json(self) -> dict[str, Any]:
         """For job.json."""
-        return {"version": VERSION, **asdict(self)}
+        login = asdict(self.login)
+        del login["accept_new_host_keys"]
+        login |= {name: str(login[name]) for name in ("config", "known_hosts")}
+        login["identity_files"] = [str(path) for path in self.login.identity_files]
+        return {"version": VERSION, **asdict(self), "login": login}
 
     def node(self, word: str) -> NodeEntry | None:
         """The node with this id, name or host."""
@@ -132,15 +126,9 @@ def submitter(collected: Path) -> dict[str, Any]:
     return {"user": user_name(), "collected": str(collected.absolute()), **process_id.own().as_json()}
 
 
-def login_of(settings: Settings) -> Login:
-    """How a configuration logs in."""
-    return Login(
-        str(settings.ssh.config),
-        str(settings.ssh.known_hosts),
-        tuple(map(str, settings.ssh.identity_files)),
-        settings.ssh.jump,
-        settings.ssh.connect_timeout_s,
-    )
+def login_of(settings: Settings) -> SshSettings:
+    """How a configuration logs in; nobody who only looks accepts new host keys."""
+    return replace(settings.ssh, accept_new_host_keys=False)
 
 
 def user_name() -> str:
@@ -169,12 +157,14 @@ def from_json(fields: Mapping[str, Any]) -> JobRecord:
             collected=str(fields["collected"]),
             lease_s=real(fields["lease_s"], "lease_s", least=0.0),
             nodes=tuple(map(_node, fields["nodes"])),
-            login=Login(
-                str(login["config"]),
-                str(login["known_hosts"]),
-                tuple(map(str, login["identity_files"])),
-                str(login["jump"]),
-                real(login["connect_timeout_s"], "connect_timeout_s", least=0.0, most=_DAY_S),
+            login=SshSettings(
+                config=Path(str(login["config"])),
+                known_hosts=Path(str(login["known_hosts"])),
+                identity_files=tuple(Path(str(path)) for path in login["identity_files"]),
+                jump=str(login["jump"]),
+                connect_timeout_s=real(
+                    login["connect_timeout_s"], "connect_timeout_s", least=0.0, most=_DAY_S
+                ),
             ),
             socket=str(fields.get("socket") or ""),
             rebuilt=bool(fields.get("rebuilt")),

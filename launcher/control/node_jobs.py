@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from launcher.config.settings import Settings
+from launcher.config.settings import Settings, SshSettings
 from launcher.control import job_record, known_jobs
-from launcher.control.job_record import JobRecord, Login, NodeEntry
+from launcher.control.job_record import JobRecord, NodeEntry
 from launcher.control.one_question import NodeAnswer, visit
 from launcher.system import process_id
 from launcher.system.process_id import ProcessId
@@ -84,20 +84,22 @@ def nodes_of(settings: Settings) -> tuple[NodeEntry, ...]:
     )
 
 
-def ask(nodes: Sequence[NodeEntry], login: Login) -> tuple[list[NodeJob], list[NodeAnswer]]:
+def ask(nodes: Sequence[NodeEntry], login: SshSettings) -> tuple[list[NodeJob], list[NodeAnswer]]:
     """The jobs that nodes know of, and the answers of those that could not be asked."""
     answers = visit(nodes, login, "jobs", "jobs_found", 10.0)
     jobs = [job for answer in answers for job in _jobs(answer)]
     return jobs, [answer for answer in answers if answer.fields is None]
 
 
-def end(job_id: str, nodes: Sequence[NodeEntry], login: Login, grace_s: float = GRACE_S) -> list[Ending]:
+def end(
+    job_id: str, nodes: Sequence[NodeEntry], login: SshSettings, grace_s: float = GRACE_S
+) -> list[Ending]:
     """End a job on its nodes; nothing else there is touched."""
     answers = visit(nodes, login, "end_job", "job_ended", END_S + grace_s, job_id=job_id, grace_s=grace_s)
     return [_ending(answer) for answer in answers]
 
 
-def rebuild(where: StatePlaces, jobs: Sequence[NodeJob], login: Login, conf: str) -> list[JobRecord]:
+def rebuild(where: StatePlaces, jobs: Sequence[NodeJob], login: SshSettings, conf: str) -> list[JobRecord]:
     """Write a job.json for every job that nodes have a record of; what cannot be written is not.
 
     Args:
@@ -117,7 +119,7 @@ def rebuild(where: StatePlaces, jobs: Sequence[NodeJob], login: Login, conf: str
     return records
 
 
-def _record(mine: Sequence[NodeJob], login: Login, conf: str) -> JobRecord:
+def _record(mine: Sequence[NodeJob], login: SshSettings, conf: str) -> JobRecord:
     first = next((job for job in mine if job.launcher != NOBODY), mine[0])
     return JobRecord(
         job_id=first.job_id,

@@ -12,13 +12,12 @@ import secrets
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from launcher.config.hosts import parse_host
 from launcher.config.settings import SshSettings
 from launcher.connection.link import Link, LinkLost, MessageEvent
-from launcher.control.job_record import Login, NodeEntry
+from launcher.control.job_record import NodeEntry
 from launcher.errors import ConnectError
 from launcher.nodes.connector import MAX_AT_ONCE, Connected, ConnectFailed, Connector
 from launcher.system.descriptors import make_room
@@ -47,7 +46,12 @@ class NodeAnswer:
 
 
 def visit(
-    nodes: Sequence[NodeEntry], login: Login, request: str, answer: str, patience_s: float, **fields: Any
+    nodes: Sequence[NodeEntry],
+    login: SshSettings,
+    request: str,
+    answer: str,
+    patience_s: float,
+    **fields: Any,
 ) -> list[NodeAnswer]:
     """Ask every node one thing; blocks until all have answered, failed, or let their time pass.
 
@@ -70,7 +74,7 @@ class _Round:
     def __init__(
         self,
         nodes: Sequence[NodeEntry],
-        login: Login,
+        login: SshSettings,
         request: tuple[str, dict[str, Any]],
         answer: str,
         patience_s: float,
@@ -80,7 +84,7 @@ class _Round:
         self._answer = answer
         self._limit_s = login.connect_timeout_s + MARGIN_S + patience_s
         self._events: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._connector = Connector(_options(login), self._events)
+        self._connector = Connector(login, self._events)
         self._links: dict[int, Link] = {}
         self._answers: dict[int, NodeAnswer] = {}
         self._hostnames: dict[int, str] = {}
@@ -150,13 +154,3 @@ class _Round:
     def _note(self, index: int, fields: dict[str, Any] | None, error: str) -> None:
         hostname = self._hostnames.get(index, "")
         self._answers.setdefault(index, NodeAnswer(self._nodes[index], fields, error, hostname))
-
-
-def _options(login: Login) -> SshSettings:
-    return SshSettings(
-        config=Path(login.config),
-        known_hosts=Path(login.known_hosts),
-        identity_files=tuple(map(Path, login.identity_files)),
-        jump=login.jump,
-        connect_timeout_s=login.connect_timeout_s,
-    )

@@ -52,10 +52,6 @@ class Contact:
         self.link = link
         self.heard_at = time.monotonic()
 
-    def fail(self, error: LauncherError) -> None:
-        """There is no way to it."""
-        self.error = error
-
     def greeted(self) -> None:
         """The agent has spoken."""
         self.login_s = time.monotonic() - self.began_at
@@ -201,7 +197,7 @@ class NodeRecord:
         self._compare_clocks()
 
     def drop(self, error: LauncherError | None) -> None:
-        """The link is gone, or no longer needed."""
+        """The link is gone, could not be made, or is no longer needed."""
         self.contact.drop(error)
         if error is not None:
             self.traces.break_off()

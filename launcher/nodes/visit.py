@@ -105,7 +105,7 @@ class _Visit:
         record.send("probe", **handshake.probe_of(self._plan, record.node, need_bytes=0, gpus=True))
 
     def _connect_failed(self, event: ConnectFailed) -> None:
-        self.roster.nodes[event.node_id].contact.fail(event.error)
+        self.roster.nodes[event.node_id].drop(event.error)
 
     def _link_lost(self, event: LinkLost) -> None:
         record = self.roster.nodes[event.node_id]

@@ -14,10 +14,11 @@ from typing import Any
 from launcher.cli import cluster_of
 from launcher.config import command_arguments
 from launcher.config.command_arguments import Given
+from launcher.config.settings import SshSettings
 from launcher.control import attached, known_jobs, node_jobs
 from launcher.control.control_client import ControlClient, ControlLost, Gone, connect, end_of
 from launcher.control.control_protocol import Frame
-from launcher.control.job_record import Login, NodeEntry
+from launcher.control.job_record import NodeEntry
 from launcher.control.known_jobs import KnownJob
 from launcher.errors import ExitCode, UsageError
 from launcher.screen.console import show
@@ -133,7 +134,7 @@ def _stop_on_nodes(where: StatePlaces, given: Given) -> ExitCode:
     return _end_there(word, nodes, login)
 
 
-def _end_there(job_id: str, nodes: Sequence[NodeEntry], login: Login) -> ExitCode:
+def _end_there(job_id: str, nodes: Sequence[NodeEntry], login: SshSettings) -> ExitCode:
     endings = node_jobs.end(job_id, nodes, login)
     for ending in endings:
         if ending.error:

@@ -72,7 +72,7 @@ class NodeHandlers:
     def connect_failed(self, event: ConnectFailed) -> None:
         """There is no way to the node."""
         record = self._roster.nodes[event.node_id]
-        record.contact.fail(event.error)
+        record.drop(event.error)
         self._context.node_state(record, "failed")
         if self._context.clock.current == "dispatch" and not self._context.stopping:
             reason = f"the connection broke, and a second one failed: {event.error}"
@@ -104,18 +104,6 @@ class NodeHandlers:
         in_dispatch = self._context.clock.current == "dispatch"
         if in_dispatch and not self._context.stopping and record.said.answer is not None:
             self._dispatch.offer(record)
-
-    def probed(self, record: NodeRecord, event: MessageEvent) -> None:
-        """What preflight will judge."""
-        record.said.probed(event.fields, self._plan)
-
-    def reached(self, record: NodeRecord, event: MessageEvent) -> None:
-        """Which peers the node can connect to."""
-        record.said.reached(event.fields)
-
-    def pong(self, record: NodeRecord, event: MessageEvent) -> None:
-        """The node answered: one more look at its clock."""
-        record.pong(event.fields)
 
     def unread(self, record: NodeRecord, kind: str, error: Exception) -> None:
         """A message is not what it should be: news are left out, and told once; an answer ends the job.

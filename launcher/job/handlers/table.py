@@ -41,9 +41,9 @@ def handlers(
         },
         messages={
             "hello": nodes.hello,
-            "probed": nodes.probed,
-            "reached": nodes.reached,
-            "pong": nodes.pong,
+            "probed": lambda record, event: record.said.probed(event.fields, context.plan),
+            "reached": lambda record, event: record.said.reached(event.fields),
+            "pong": lambda record, event: record.pong(event.fields),
             "lacking": dispatch.answered,
             "committed": dispatch.answered,
             "relaying": dispatch.relaying,

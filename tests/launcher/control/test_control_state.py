@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from launcher.config.settings import SshSettings
 from launcher.control import job_record, known_jobs
-from launcher.control.job_record import JobRecord, Login, NodeEntry
+from launcher.control.job_record import JobRecord, NodeEntry
 from launcher.control.status_text import ago, detail, job_table
 from launcher.errors import UsageError
 from launcher.system import process_id
@@ -55,7 +56,7 @@ def record(job_id: str, launcher: ProcessId | None = None, age_s: float = 0.0) -
         collected="/home/ann/ws",
         lease_s=30.0,
         nodes=(NodeEntry(0, "root@a", "root@a", "~", f"~/{job_id}", "python3", ("trainer 0",)),),
-        login=Login("/c", "/k", (), "", 10.0),
+        login=SshSettings(config=Path("/c"), known_hosts=Path("/k")),
     )
 
 

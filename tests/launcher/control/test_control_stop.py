@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from launcher.cli.commands import stop
-from launcher.control.job_record import JobRecord, Login
+from launcher.config.settings import SshSettings
+from launcher.control.job_record import JobRecord
 from launcher.errors import ExitCode
 from launcher.system import process_id
 from launcher.system.state_dir import JOB_FILE, SOCKET_FILE, STATUS_FILE, places, write_json
@@ -34,7 +35,7 @@ def record(directory: Path) -> JobRecord:
         collected="",
         lease_s=30.0,
         nodes=(),
-        login=Login("", "", (), "", 10.0),
+        login=SshSettings(config=Path(), known_hosts=Path()),
         socket=str(directory / SOCKET_FILE),
     )
 

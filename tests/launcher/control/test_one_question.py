@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from launcher.control.job_record import Login, NodeEntry
+from launcher.config.settings import SshSettings
+from launcher.control.job_record import NodeEntry
 from launcher.control.one_question import visit
 
 NODES = 6
@@ -27,5 +28,5 @@ def few_files() -> Iterator[None]:
 @pytest.mark.usefixtures("few_files")
 def test_many_nodes_are_asked_whatever_the_soft_limit_of_open_files(tmp_path: Path) -> None:
     nodes = [NodeEntry(i, f"n{i}", "local", str(tmp_path / f"n{i}"), "", "python3") for i in range(NODES)]
-    answers = visit(nodes, Login("", "", (), "", 10.0), "jobs", "jobs_found", 10.0)
+    answers = visit(nodes, SshSettings(config=Path(), known_hosts=Path()), "jobs", "jobs_found", 10.0)
     assert [answer.error for answer in answers] == [""] * NODES
