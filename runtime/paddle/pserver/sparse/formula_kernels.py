@@ -3,6 +3,10 @@
 
 Rows are brought near a block before their turn, and read and written once. Every operation is float32 and rounded by
 itself, in the order of the rule in `optim`: nothing is contracted or reordered, so both give the same bits.
+
+A row is one stretch of floats at one address, so that a change touches as few cache lines as there can be:
+
+    address  | w: width floats | state 1: width | state 2: width |       no states: SGD; one: AdaGrad; two: Adam
 """
 
 from __future__ import annotations
@@ -26,6 +30,7 @@ _1F, _0F = np.float32(1.0), np.float32(0.0)
 
 @compiled
 def _descent(rows: Any, g: Any, factors: Any) -> None:
+    # w −= ηg
     eta = factors[0]
     width = g.shape[1]
     for i in range(len(rows)):
@@ -36,6 +41,7 @@ def _descent(rows: Any, g: Any, factors: Any) -> None:
 
 @compiled
 def _momentum(rows: Any, g: Any, factors: Any) -> None:
+    # m = μm − ηg;  w += m
     eta, mu = factors[0], factors[1]
     width = g.shape[1]
     for i in range(len(rows)):
@@ -48,6 +54,7 @@ def _momentum(rows: Any, g: Any, factors: Any) -> None:
 
 @compiled
 def _adagrad(rows: Any, g: Any, factors: Any) -> None:
+    # s += g²;  w −= η (1/√(s + ε)) g: the root's inverse is rounded before it is multiplied, as in the rule
     eta, epsilon = factors[0], factors[1]
     width = g.shape[1]
     for i in range(len(rows)):
@@ -59,6 +66,7 @@ def _adagrad(rows: Any, g: Any, factors: Any) -> None:
 
 @compiled
 def _adagrad_momentum(rows: Any, g: Any, factors: Any) -> None:
+    # s += g²;  m = μm − η (1/√(s + ε)) g;  w += m
     eta, epsilon, mu = factors[0], factors[1], factors[2]
     width = g.shape[1]
     for i in range(len(rows)):
@@ -72,6 +80,7 @@ def _adagrad_momentum(rows: Any, g: Any, factors: Any) -> None:
 
 @compiled
 def _fluid_adagrad(rows: Any, g: Any, factors: Any) -> None:
+    # s += g²;  w −= ηg/(√(s + s₀) + ε): states begin with 0 in memory, and what the rule begins with is added here
     eta, start, epsilon = factors[0], factors[1], factors[2]
     width = g.shape[1]
     for i in range(len(rows)):
@@ -83,6 +92,8 @@ def _fluid_adagrad(rows: Any, g: Any, factors: Any) -> None:
 
 @compiled
 def _adam(rows: Any, g: Any, factors: Any) -> None:
+    # m = β₁m + (1 − β₁)g;  v = β₂v + (1 − β₂)g²;  w −= αm/(√v + ε): α has the correction by the batch in it, and
+    # 1 − β comes rounded once from float64, since 1 − float32(β) is another number.
     alpha, epsilon = factors[0], factors[5]
     beta1, rest1, beta2, rest2 = factors[1], factors[2], factors[3], factors[4]
     width = g.shape[1]
@@ -122,6 +133,8 @@ def _apply(rows: Any, g: Any, formula: Any) -> None:
 
 @compiled
 def _add_up(base: Any, order: Any, begin: Any, end: Any, g: Any) -> None:
+    # g = the sum of the gradients of one id. The first is copied, not added to zeros, and the others follow in the
+    # order of the batch: so the plain form adds, and floats added in another order give other bits.
     width = len(g)
     values = float32s(base + _4 * np.uint64(width * order[begin]), width)
     for j in range(width):
@@ -141,6 +154,8 @@ def _clip(g: Any, most: Any) -> None:
 
 @compiled
 def _decay(w: Any, l1: Any, l2: Any, batches: Any) -> None:
+    # All decay that a row owes at once: it pays for the batches in which nobody came for it when somebody comes.
+    # L1 moves each value towards 0, by no more than it has; L2 divides.
     if l1 != _0F:
         threshold = l1 * batches
         for j in range(len(w)):
@@ -176,10 +191,15 @@ def change(
     g = np.empty((_BLOCK, width), np.float32)
     rows = np.empty(_BLOCK, np.uint64)
     batches = np.empty(_BLOCK, np.float32)
+    # One block is worked on while the next one is on its way from memory:
+    #
+    #     start       -16       0        16       32
+    #     fetched   0 .. 15  16 .. 31 32 .. 47   ...
+    #     changed      -      0 .. 15 16 .. 31   ...
     for start in range(-_BLOCK, len(here), _BLOCK):
         for at in range(start + _BLOCK, min(start + 2 * _BLOCK, len(here))):
             coming = here[at]
-            if not fresh[coming]:
+            if not fresh[coming]:  # a fresh one is written without being read
                 prefetch_row(slabs, bits, floats, numbers[coming], floats)
             prefetch(tick_address(slabs, bits, floats, numbers[coming]))
             first = base + _4 * np.uint64(width * order[starts[coming]])
@@ -192,6 +212,7 @@ def change(
             i = here[start + k]
             rows[k] = row_address(slabs, bits, floats, numbers[i])
             last = uint32s(tick_address(slabs, bits, floats, numbers[i]), 1)
+            # 31 bits that wrap: the difference is right as long as no row is older than `ticks.MAX_AGE`.
             age = (tick - last[0]) & _AGE
             if fresh[i]:
                 row = float32s(rows[k], floats)
@@ -199,7 +220,7 @@ def change(
                 row[width:] = _0F
                 age = np.uint32(1)
             batches[k] = min(np.float32(max(age, np.uint32(1))), caught_up)
-            last[0] = tick
+            last[0] = tick  # without the top bit: from now on the row had a gradient
             _add_up(base, order, starts[i], starts[i + 1], g[k])
         if formula.clip != _0F:
             _clip(g[:count], formula.clip)

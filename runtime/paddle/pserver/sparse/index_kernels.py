@@ -5,6 +5,16 @@ The first bits of an id's mixed number choose its piece, the next 32 its home bu
 are searched one after the other. A piece of c buckets is c ids and then c numbers, at one address. An
 empty bucket holds an id that belongs to another piece, so that no id is reserved. Every piece has an
 empty bucket, or searches would not end. `directory` (2^bits,) of ENTRY says where pieces are.
+
+    mixed id   | depth bits: which piece | 32 bits h | the rest |      home bucket = ⌊h · c / 2^32⌋, for any c
+
+    directory    entry   0   1   2   3   4   5   6   7               bits = 3
+                 piece   0   0   0   0   4   4   6   7               depth = 1, 2, 3, 3: a piece has its first
+                                                                     entry's number, and 2^(bits − depth) entries
+    a piece      address | id 0 | id 1 | .. | id c−1 |  8 bytes each
+                         | number 0 | .. | number c−1 | 4 bytes each, at address + 8c
+
+A home is in proportion to h, not h modulo c: a piece has any number of buckets and grows by a seventh, not twofold.
 """
 
 from __future__ import annotations
@@ -61,6 +71,7 @@ def _home(mixed: Any, depth: Any, capacity: Any) -> Any:
 @compiled
 def _search(keys: Any, key: Any, home: Any, empty: Any) -> Any:
     """Return the bucket that holds the key, or the empty one where it would go."""
+    # Linear probing: what is searched next lies in the same cache line most of the time.
     bucket = home
     while keys[bucket] != key and keys[bucket] != empty:
         bucket += 1
@@ -75,6 +86,8 @@ def by_place(places: Any, num_places: Any) -> Any:
 
     Whoever then goes from place to place finds the page tables of each near, which a walk across gigabytes does not.
     """
+    # A counting sort: ends[p] is where place p begins, and moves on as its positions are written.
+    #     places  2 0 2 1        ends  0 1 2 4        turns  1 | 3 | 0 2
     ends = np.zeros(num_places + 1, np.int64)
     for i in range(len(places)):
         ends[places[i] + 1] += 1
@@ -104,6 +117,7 @@ def _bring_near(
 @compiled
 def find(ids: Any, directory: Any, bits: Any, out: Any) -> Any:
     """Write each id's number, or ABSENT, to out (n,) uint32; return how many of ids (n,) int64 are absent."""
+    # By segment and not by piece: one pass knows an id's segment without a look at the directory.
     absent = 0
     segments = np.empty(len(ids), np.int64)
     for i in range(len(ids)):
@@ -177,6 +191,10 @@ def remove(ids: Any, directory: Any, bits: Any, counts: Any) -> None:
         keys = int64s(piece.address, size)
         numbers = uint32s(piece.address + _8 * np.uint64(size), size)
         hole = _search(keys, ids[i], _home(mixed, depth, size), empty_of(number))
+        # A hole would end searches for those behind it. So the next one that may lie there moves in, which leaves a
+        # hole in its place, until an empty bucket follows. No bucket is ever marked as once used.
+        #     bucket               3 4 5 6 7
+        #     home of who is there 3 3 5 3 -      without the first: 3 3 5 - -, for the one of 5 stays at home
         bucket = hole
         while True:
             bucket = bucket + 1 if bucket + 1 < size else 0
@@ -245,6 +263,9 @@ def group(ids: Any, first: Any, order: Any, starts: Any) -> Any:
     Returns:
         m.
     """
+    # A small table of the batch's own, at most half full: a bucket has the number of a distinct id, and the id itself
+    # is looked up where it first appears. Then a counting sort by that number.
+    #     ids  7 2 7 9 2        first  0 1 3        order  0 2 | 1 4 | 3        starts  0   2   4   5
     size = 16
     while size < 2 * len(ids):
         size *= 2

@@ -4,6 +4,14 @@
 A slab of 2^bits rows is, at one address, all their floats (row after row: values, then each state) and
 then their ticks, uint32. A row's number is its slab's number and its place therein. `slabs` (k,) uint64 are
 the addresses. Rows are brought near well before they are used.
+
+    number   | slab | place: bits |
+
+    slab     address | row 0: values, state 1, state 2 | row 1 | .. | row 2^bits − 1 |     4 · floats bytes each
+                     | tick 0 | tick 1 | .. | tick 2^bits − 1 |                            4 bytes each
+
+Ticks lie apart: whoever looks for old rows, or for changed ones, reads 4 bytes of each and not the row. A slab never
+moves, so an address is good as long as its row is there.
 """
 
 from __future__ import annotations
@@ -51,6 +59,7 @@ def prefetch_row(slabs: Any, bits: Any, floats: Any, number: Any, used: Any) -> 
 
 @compiled
 def _even(half: Any, mean: Any, spread: Any) -> Any:
+    # 24 of 32 random bits, as many as a float32 has: 0 .. 2^24 − 1 becomes −1 .. 1 − 2^−23 without being rounded.
     return np.float32(mean + spread * (np.float64(half >> _8) * 2.0**-23 - 1.0))
 
 
@@ -73,6 +82,7 @@ def draw(key: Any, kind: Any, mean: Any, spread: Any, row_id: Any, out: Any) -> 
         return
     for at in range(0, width, 2):
         drawn = mix(start + np.uint64(at // 2 + 1) * _GAMMA)
+        # Box and Muller: one word gives two numbers. 1 is added, since 0 has no logarithm.
         r = math.sqrt(-2.0 * math.log((np.float64(drawn >> _32) + 1.0) * 2.0**-32))
         phi = 2.0 * math.pi * (np.float64(drawn & _LOW) * 2.0**-32)
         out[at] = np.float32(mean + spread * (r * math.cos(phi)))
@@ -94,6 +104,7 @@ def read(
     out: Any,
 ) -> None:
     """Write the values of rows (n,) to out (n, width); those that are ABSENT are drawn."""
+    # Values alone are fetched, not the states behind them. The first ones have nobody who fetched them before.
     count, width = out.shape
     for i in range(min(_AHEAD, count)):
         if numbers[i] != ABSENT:
@@ -112,6 +123,7 @@ def read(
 @compiled
 def gather(slabs: Any, bits: Any, floats: Any, numbers: Any, parts: Any, ticks: Any) -> None:
     """Copy rows (n,) to parts (parts, n, width) and their ticks to (n,) uint32."""
+    # A row is values and states side by side; in `parts` all rows' values come first, then all rows' states.
     num_parts, _, width = parts.shape
     count = len(numbers)
     for i in range(min(_AHEAD, count)):
@@ -201,6 +213,7 @@ def add_up(values: Any, order: Any, starts: Any, which: Any, out: Any) -> None:
         order: (m,) int64, starts: (k + 1,) int64, which: (n,) int64.
         out: (n, width) float32.
     """
+    # Only the first gradient of a sum is fetched ahead: one there always is.
     count, width = out.shape
     base = np.uint64(values.ctypes.data)
     for i in range(count):

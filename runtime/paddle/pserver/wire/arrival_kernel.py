@@ -14,6 +14,7 @@ from numba import types
 from paddle.pserver.sparse.compiling import compiled, uint64s
 from paddle.pserver.wire.dense_kernels import inspect
 
+# Bytes that one call receives: few enough that they are still in the cache when they are looked at.
 _BLOCK = 128 << 10
 
 # numba finds them in the C library by name.
@@ -40,9 +41,11 @@ def receive(descriptor: Any, array: Any, got: Any, tail: Any, looked: Any, total
     if address % 8:
         return got, 0, -1, total, seen
     words = uint64s(np.uint64(address), length // 8)
+    # array  | looked at | here, not looked at | missing |  tail  |       the last piece comes together with what
+    #        0        looked * 8              got      length            follows it, in one call: see `ends`
     ends = np.empty(4, np.uint64)
     while True:
-        stop = min(got, length) // 8
+        stop = min(got, length) // 8  # whole words only: half of one is looked at when its rest is here
         more, strange = inspect(words[looked:stop])
         looked, total, seen = stop, total + more, seen | strange
         if got >= length:

@@ -16,7 +16,11 @@ from numba.extending import intrinsic
 
 from paddle.pserver.sparse.compiling import compiled
 
-# Adding one to an exponent of all ones, and to no other, reaches the sign bit above it; two floats a word.
+# A float32 is NaN or infinite if its exponent is all ones. Adding one to such an exponent, and to no other, reaches
+# the sign bit above it, which was cleared before. Nothing gets from the lower float of a word into the upper one,
+# since a sum is 0x807FFFFF at most. So a whole array needs one look at the signs, at its end:
+#
+#     sign | exponent, 8 bits | fraction, 23 bits        0 11111111 f..f  +  0 00000001 0..0  =  1 00000000 f..f
 _ONE_EXPONENT = np.uint64(0x0080000000800000)
 _NO_SIGNS = np.uint64(0x7FFFFFFF7FFFFFFF)
 _SIGNS = np.uint64(0x8000000080000000)
@@ -24,13 +28,14 @@ _FLOAT_EXPONENT = np.uint32(0x00800000)
 _FLOAT_NO_SIGN = np.uint32(0x7FFFFFFF)
 _FLOAT_SIGN = np.uint32(0x80000000)
 
-# Elements; what happens to a block happens in the nearest cache.
+# Elements; what happens to a block happens in the nearest cache. It is even, so that words do not lie across blocks.
 _BLOCK = 4096
 
 
 @compiled
 def inspect(words: Any) -> Any:
     """Return the sum of (n,) uint64 words, and 0 if none of the floats in them is NaN or infinite."""
+    # A sum that wraps and an OR, whose order does not matter: the compiler takes as many words at once as it likes.
     total, seen = np.uint64(0), np.uint64(0)
     for i in range(words.size):
         word = words[i]
@@ -46,6 +51,7 @@ def descend_one(w: Any, g: Any, eta: Any, out: Any, words: Any) -> Any:
     Returns:
         The sum of `words`, which is `out` as uint64, or empty; and 0 if no float of `g` is NaN or infinite.
     """
+    # The sum is of what was just written, which is still in the cache; both may go beyond the end, as slices do.
     total, seen = np.uint64(0), np.uint32(0)
     for start in range(0, w.size, _BLOCK):
         stop = start + _BLOCK
