@@ -91,44 +91,10 @@ class DistributeTranspiler:
         check_endpoints(self.pserver_endpoints, "pservers: endpoint", first_port=0)
         self._program, self._startup = program, startup
         self._origin, self._origin_startup = program.clone(), startup.clone()
-        block = self._origin.global_block()
-        self._updates = optimizing(block)
-        pairs = params_and_grads(self._updates)
-        self._table = growing.growing_table(self._origin, self._origin_startup, pairs)
-        self.has_distributed_lookup_table = self._table is not None
-        if self._table is not None:
-            self.table_name = self._table.name
-            del pairs[self.table_name]
-        self._rates = trainer_side.learning_rate_ops(block)
         cutting = self.config.slice_var_up if slice_var_up is None else slice_var_up
-        method = split_method or self.config.split_method or RoundRobin
-        self._placed = place(
-            block,
-            pairs,
-            method(self.pserver_endpoints),
-            len(self.pserver_endpoints) if cutting else 1,
-            self.config.min_block_size,
-            f".trainer_{trainer_id}" if self.sync_mode and trainers > 1 else "",
-            None if cutting else program.random_seed,
-            whole_params(self._updates),
-        )
-        check_apart(block, [each.param for each in self._placed], self._updates, self._rates)
-        self._prefetched = prefetchable(program, [each.param for each in self._placed])
+        self._place(cutting, (split_method or self.config.split_method or RoundRobin)(self.pserver_endpoints))
         self._note(program, current_endpoint)
-        endpoints = self.pserver_endpoints
-        fetched = [each.param for each in self._placed if each.param not in self._prefetched]
-        sent = []
-        if self._table is not None:
-            main = program.global_block()
-            growing.rewrite_lookups(main, self._table, endpoints, trainer_id)
-            sent.append(growing.send_gradient(main, self._table, endpoints, trainer_id, self.sync_mode))
-        trainer_side.rewrite_main(program, self._placed, fetched, endpoints, trainer_id, self.sync_mode, sent)
-        for each in self._placed:
-            if each.param in self._prefetched:
-                prefetch_rows(program.global_block(), each, trainer_id)
-        trainer_side.rewrite_startup(startup, self._placed, endpoints, trainer_id)
-        if self._table is not None:
-            growing.rewrite_startup(startup, self._table)
+        self._rewrite()
 
     def get_trainer_program(self, wait_port: bool = True) -> Program:
         """Return the trainer's program, without updates; the same object that was transpiled.
@@ -218,6 +184,48 @@ class DistributeTranspiler:
     def _check_endpoint(self, endpoint: str) -> None:
         if endpoint not in self.pserver_endpoints:
             raise FluidError(f"{endpoint!r} is none of the servers: {', '.join(self.pserver_endpoints)}")
+
+    def _place(self, cutting: bool, dispatcher: PSDispatcher) -> None:
+        """Find out what is updated and how, and which server has which slice of it."""
+        block = self._origin.global_block()
+        self._updates = optimizing(block)
+        pairs = params_and_grads(self._updates)
+        self._table = growing.growing_table(self._origin, self._origin_startup, pairs)
+        self.has_distributed_lookup_table = self._table is not None
+        if self._table is not None:
+            self.table_name = self._table.name
+            del pairs[self.table_name]
+        self._rates = trainer_side.learning_rate_ops(block)
+        self._placed = place(
+            block,
+            pairs,
+            dispatcher,
+            len(self.pserver_endpoints) if cutting else 1,
+            self.config.min_block_size,
+            f".trainer_{self.trainer_id}" if self.sync_mode and self.trainers > 1 else "",
+            None if cutting else self._program.random_seed,
+            whole_params(self._updates),
+        )
+        check_apart(block, [each.param for each in self._placed], self._updates, self._rates)
+        self._prefetched = prefetchable(self._program, [each.param for each in self._placed])
+
+    def _rewrite(self) -> None:
+        """Make the program and its startup program those of a trainer."""
+        endpoints, trainer_id, main = self.pserver_endpoints, self.trainer_id, self._program.global_block()
+        fetched = [each.param for each in self._placed if each.param not in self._prefetched]
+        sent = []
+        if self._table is not None:
+            growing.rewrite_lookups(main, self._table, endpoints, trainer_id)
+            sent.append(growing.send_gradient(main, self._table, endpoints, trainer_id, self.sync_mode))
+        trainer_side.rewrite_main(
+            self._program, self._placed, fetched, endpoints, trainer_id, self.sync_mode, sent
+        )
+        for each in self._placed:
+            if each.param in self._prefetched:
+                prefetch_rows(main, each, trainer_id)
+        trainer_side.rewrite_startup(self._startup, self._placed, endpoints, trainer_id)
+        if self._table is not None:
+            growing.rewrite_startup(self._startup, self._table)
 
     def _note(self, program: Program, current_endpoint: str) -> None:
         """Note on the program and here where everything lies."""

@@ -51,19 +51,12 @@ def server_program(
     program.random_seed = origin.program.random_seed
     block = program.global_block()
     mine = slices_at(placed, endpoint)
-    merging = sync and trainers > 1
-    inputs: list[str] = []
-    for each, one in mine:
-        dtype = origin.var(each.param).dtype
-        block.create_var(one.param.name, one.param.shape, dtype, persistable=True)
-        kind = VarType.SELECTED_ROWS if origin.is_sparse(each.grad) else VarType.LOD_TENSOR
-        block.create_var(one.grad, one.param.shape, dtype, persistable=True, type=kind)
-        senders = [f"{one.grad}.trainer_{at}" for at in range(trainers)] if merging else [one.grad]
-        for name in senders if merging else ():
-            block.create_var(name, one.param.shape, dtype, type=kind)
-        inputs.extend(senders)
-        if compensated and kind == VarType.LOD_TENSOR:
-            compensation.declare(block, one.param.name, trainers)
+    merged = trainers if sync and trainers > 1 else 0
+    inputs = [
+        name
+        for each, one in mine
+        for name in _declare_slice(block, origin, each, one, merged, trainers if compensated else 0)
+    ]
     blocks: list[Block] = []
     if rates:
         blocks.append(_rate_block(program, origin, rates))
@@ -72,16 +65,7 @@ def server_program(
     for each, one in mine:
         inner = program._create_block(parent)
         blocks.append(inner)
-        if merging:
-            _merge(inner, one, trainers)
-        grad = one.grad
-        if compensated and not origin.is_sparse(each.grad):
-            grad = compensation.compensate(inner, one.param.name, grad, trainers)
-        names = {name: one.own(name) for name in written_by(updates, each)}
-        names |= {each.param: one.param.name, each.grad: grad}
-        for op in updates:
-            if op.role_vars and op.role_vars[0] == each.param:
-                _append_update(inner, origin, op, names, one)
+        _append_update(inner, origin, updates, each, one, merged, trainers if compensated else 0)
         grad_to_block.append(f"{one.grad}:{inner.idx}")
     lookups: tuple[str, ...] = ()
     saving = -1
@@ -116,6 +100,27 @@ def server_program(
     return program
 
 
+def _declare_slice(
+    block: Block, origin: Block, each: Placed, one: PlacedSlice, merged: int, compensated: int
+) -> list[str]:
+    """Add a slice and its gradients; return the names that trainers send gradients under.
+
+    Args:
+        merged: of how many trainers gradients are merged; 0: of none.
+        compensated: for how many delay is corrected; 0: for none.
+    """
+    dtype = origin.var(each.param).dtype
+    block.create_var(one.param.name, one.param.shape, dtype, persistable=True)
+    kind = VarType.SELECTED_ROWS if origin.is_sparse(each.grad) else VarType.LOD_TENSOR
+    block.create_var(one.grad, one.param.shape, dtype, persistable=True, type=kind)
+    senders = [f"{one.grad}.trainer_{at}" for at in range(merged)]
+    for name in senders:
+        block.create_var(name, one.param.shape, dtype, type=kind)
+    if compensated and kind == VarType.LOD_TENSOR:
+        compensation.declare(block, one.param.name, compensated)
+    return senders or [one.grad]
+
+
 def _merge(block: Block, one: PlacedSlice, trainers: int) -> None:
     # In the order of trainers, not of arrival: runs are reproducible.
     names = [f"{one.grad}.trainer_{at}" for at in range(trainers)]
@@ -125,11 +130,26 @@ def _merge(block: Block, one: PlacedSlice, trainers: int) -> None:
 
 
 def _append_update(
-    block: Block, origin: Block, op: Operator, names: Mapping[str, str], one: PlacedSlice
+    block: Block,
+    origin: Block,
+    updates: Sequence[Operator],
+    each: Placed,
+    one: PlacedSlice,
+    merged: int,
+    compensated: int,
 ) -> None:
-    """Append one operator of an update, with the slice in place of the parameter; `names` says what is called how."""
-    _declare(block, origin, op, sliced_states(op), one.param.shape, names)
-    block.append_op(op.type, renamed(op.inputs, names), renamed(op.outputs, names), dict(op.attrs))
+    """Append what updates a parameter, with the slice in its place; see `_declare_slice`."""
+    grad = one.grad
+    if merged:
+        _merge(block, one, merged)
+    if compensated and not origin.is_sparse(each.grad):
+        grad = compensation.compensate(block, one.param.name, grad, compensated)
+    names = {name: one.own(name) for name in written_by(updates, each)}
+    names |= {each.param: one.param.name, each.grad: grad}
+    for op in updates:
+        if op.role_vars and op.role_vars[0] == each.param:
+            _declare(block, origin, op, sliced_states(op), one.param.shape, names)
+            block.append_op(op.type, renamed(op.inputs, names), renamed(op.outputs, names), dict(op.attrs))
 
 
 def _declare(

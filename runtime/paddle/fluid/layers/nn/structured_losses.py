@@ -180,21 +180,24 @@ def sampled_softmax_with_cross_entropy(
     }
     _, _, scores, places = helper.apply_all("sample_logits", inputs, outs, attrs)
     places.stop_gradient = True
-    if num_true == 1:
-        soft, chosen = False, places
-    else:
-        apart = helper.apply("reshape", {"X": places}, {"shape": (-1, num_true, 1)}, dtype="int64")
-        hot = helper.apply("one_hot", {"X": apart}, {"depth": num_true + num_samples}, stop_gradient=True)
-        total = helper.apply("reduce_sum", {"X": hot}, {"dim": [1]})
-        soft, chosen = True, helper.apply("scale", {"X": total}, {"scale": 1.0 / num_true})
-        chosen.stop_gradient = True
+    target = places if num_true == 1 else _shared_evenly(helper, places, num_true, num_true + num_samples)
     costs = helper.apply_all(
         "softmax_with_cross_entropy",
-        {"Logits": scores, "Label": chosen},
+        {"Logits": scores, "Label": target},
         {"Softmax": logits.dtype, "Loss": logits.dtype},
-        {"soft_label": soft},
+        {"soft_label": num_true > 1},
     )
     return costs[1]
+
+
+def _shared_evenly(helper: LayerHelper, places: Variable, num_true: int, classes: int) -> Variable:
+    """Return (rows, classes) probabilities: each of a row's places (rows, num_true) gets as much as the others."""
+    apart = helper.apply("reshape", {"X": places}, {"shape": (-1, num_true, 1)}, dtype="int64")
+    hot = helper.apply("one_hot", {"X": apart}, {"depth": classes}, stop_gradient=True)
+    total = helper.apply("reduce_sum", {"X": hot}, {"dim": [1]})
+    target = helper.apply("scale", {"X": total}, {"scale": 1.0 / num_true})
+    target.stop_gradient = True
+    return target
 
 
 def warpctc(
