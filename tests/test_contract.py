@@ -63,8 +63,13 @@ def test_the_design_page_has_a_row_for_every_message() -> None:
         set(re.findall(r"^\| (\w+) \|", part, re.MULTILINE)) - {"kind"}
         for part in section.split("\nAgent -> launcher:")
     )
-    assert to_agent == protocol.LAUNCHER_KINDS | {"modules"}
-    assert to_launcher == protocol.AGENT_KINDS
+    assert to_agent == protocol.LAUNCHER_KINDS | {"modules", "rejoin"}
+    assert to_launcher == protocol.AGENT_KINDS | {"rejoined"}
+
+
+def test_both_sides_keep_what_is_not_acknowledged_alike() -> None:
+    ours, theirs = ROOT / "launcher/connection/replay.py", ROOT / "runtime/agent/link/replay.py"
+    assert ours.read_text(encoding="utf-8") == theirs.read_text(encoding="utf-8")
 
 
 def test_both_sides_know_the_same_flags_of_paddle_init() -> None:

@@ -40,12 +40,21 @@ FIRST = (
     "agent.link.identity",
     "agent.link.opening",
 )
+# What a login needs that brings its connection to an agent: that is not sent again.
+REJOIN = (
+    *FIRST,
+    "agent.rejoin",
+    "agent.link.door",
+    "agent.link.fields",
+    "agent.link.loop",
+    "agent.link.protocol",
+)
 LOADER = "agent.bootstrap"
 NONCE_BYTES = 16
 _packing = threading.Lock()
 _packed_agents: dict[Path, PackedAgent] = {}
 _MARSHAL = 2  # a form that every Python 3 reads
-_KEPT_AS = "agent-1"  # the form, in the names of those that are kept
+_KEPT_AS = "agent-2"  # the form, in the names of those that are kept
 
 # The first line is read by any Python from 2.7 on, and must not say more than that. A buffer of one byte reads
 # exactly so many bytes: what follows belongs to the agent. Neither an apostrophe nor a line end in here.
@@ -92,8 +101,17 @@ class Bootstrap:
 
 def agent_bootstrap(agent_dir: Path = AGENT_DIR) -> Bootstrap:
     """The agent's modules and a new nonce."""
+    return _with_nonce(packed_agent(agent_dir).first)
+
+
+def rejoin_bootstrap(agent_dir: Path = AGENT_DIR) -> Bootstrap:
+    """The modules that bring a connection to an agent that is there already, and a new nonce."""
+    return _with_nonce(packed_agent(agent_dir).rejoin)
+
+
+def _with_nonce(modules: bytes) -> Bootstrap:
     nonce = secrets.token_hex(NONCE_BYTES)
-    return Bootstrap(nonce, b"%b%b\n" % (packed_agent(agent_dir).first, nonce.encode()))
+    return Bootstrap(nonce, b"%b%b\n" % (modules, nonce.encode()))
 
 
 @dataclass(frozen=True)
@@ -102,11 +120,13 @@ class PackedAgent:
 
     Attributes:
         first: those of its first word, for `boot` in agent.bootstrap; in letters and digits.
+        rejoin: those that bring a connection to it, likewise.
         code: all others as code of this interpreter.
         source: all others as source.
     """
 
     first: bytes
+    rejoin: bytes
     code: bytes
     source: bytes
 
@@ -138,13 +158,13 @@ def _load_or_pack(agent_dir: Path, folder: Path | None) -> PackedAgent:
     }
     if folder is None:
         return _pack(sources)
-    about = marshal.dumps((sys.version, importlib.util.MAGIC_NUMBER, FIRST, sources), _MARSHAL)
+    about = marshal.dumps((sys.version, importlib.util.MAGIC_NUMBER, FIRST, REJOIN, sources), _MARSHAL)
     path = folder / f"{hashlib.blake2b(about, digest_size=DIGEST_SIZE).hexdigest()}.{_KEPT_AS}"
     content = file_cache.load(path)
     if content is not None:
         return PackedAgent(*marshal.loads(content))  # noqa: S302 - of this user, as the sources are
     packed = _pack(sources)
-    file_cache.keep(path, marshal.dumps((packed.first, packed.code, packed.source)))
+    file_cache.keep(path, marshal.dumps((packed.first, packed.rejoin, packed.code, packed.source)))
     return packed
 
 
@@ -154,10 +174,12 @@ def _pack(sources: dict[str, bytes]) -> PackedAgent:
         # level 2: without docstrings
         code = compile(source, f"{name.replace('.', '/')}.py", "exec", dont_inherit=True, optimize=2)
         modules[name] = (source, marshal.dumps(code))
+    rejoin = {name: modules[name] for name in REJOIN}
     first = {name: modules.pop(name) for name in FIRST}
     nothing = b""
     return PackedAgent(
         base64.b64encode(_packed((importlib.util.MAGIC_NUMBER, first))),
+        base64.b64encode(_packed((importlib.util.MAGIC_NUMBER, rejoin))),
         _packed({name: (nothing, code) for name, (_, code) in modules.items()}),
         _packed({name: (source, nothing) for name, (source, _) in modules.items()}),
     )

@@ -1,61 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One connection to one agent: sends frames in the order of their urgency, posts what comes as events.
+"""One conversation with one agent: sends frames in the order of their urgency, posts what comes as events.
 
 Posts `MessageEvent`s and in the end exactly one `LinkLost`. Reading pauses while too many events wait, so that
 a flood stays on the node. Nothing but the agent's first modules is written before it has said `hello`; then comes
 the first frame, its other modules before the second, and so on, single frames before the next of a stream. The
 threads are those of `Reactor`, which links share.
+
+A link with a key outlives its connection: when that ends, or is let go of because the node is silent, another one
+carries the conversation on, and nothing of it is lost or comes twice.
 """
 
 from __future__ import annotations
 
-import logging
 import queue
 import threading
-import time
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
-from launcher.connection.bootstrap import Bootstrap
+from launcher.connection.carrier import Carrier, Stream
 from launcher.connection.event_queue import is_full
 from launcher.connection.protocol import Decoder, Fields, FrameError
-from launcher.connection.reactor import Next, Reactor
+from launcher.connection.reactor import Reactor
+from launcher.connection.rejoining import RejoinKey
+from launcher.connection.replay import ACK_EACH
 from launcher.connection.send_queue import Frame, SendQueue
 from launcher.text.wrapping import visible
-
-START_LIMIT_S = 30.0  # from the login to the agent's first line
-READ_SIZE = 1 << 18
-WRITE_SIZE = 1 << 15
-TURN_SIZE = 1 << 18  # bytes that are written before others have their turn
-
-_log = logging.getLogger(__name__)
-
-
-class Stream(Protocol):
-    """A byte stream to an agent; `read` and `write` are called by one thread at a time each, `close` from any."""
-
-    @property
-    def bootstrap(self) -> Bootstrap:
-        """What the agent's interpreter waits for on its standard input."""
-
-    def fileno(self) -> int:
-        """A descriptor that is readable while `read` has something to tell."""
-
-    def may_block(self) -> bool:
-        """Whether the next `read` may have to wait until the other side takes something."""
-
-    def read(self, limit: int) -> bytes | None:
-        """Up to `limit` bytes of what is there, b"" at the end, None when there is nothing now."""
-
-    def write(self, data: bytes) -> int:
-        """How much of `data` was taken within a short time; OSError when the other end is gone."""
-
-    def close(self) -> None:
-        """End both directions; `read` then tells the end."""
-
-    def end(self) -> str:
-        """Why the stream ended, as a sentence; closes it."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +56,15 @@ class LinkLost:
     link: Link | None = None
 
 
+@dataclass(frozen=True)
+class LinkBroken:
+    """A connection ended, and its agent may live on: `rejoining` can give the link another one."""
+
+    node_id: int
+    reason: str
+    link: Link
+
+
 class Link:
     """A running conversation with one agent.
 
@@ -95,6 +74,7 @@ class Link:
         stream: from ssh.connect or local.connect; the link owns it from now on.
         events: where events go; other links may post there too.
         reactor: the threads; those of its own when left out.
+        key: what its agent was given to know us by when we come back; None: the link ends with its connection.
     """
 
     def __init__(
@@ -104,34 +84,43 @@ class Link:
         stream: Stream,
         events: queue.SimpleQueue[Any],
         reactor: Reactor | None = None,
+        key: RejoinKey | None = None,
     ) -> None:
         self.node_id = node_id
         self.name = name
-        self._stream = stream
+        self.key = key
         self._events = events
         self._reactor = Reactor() if reactor is None else reactor
         self._decoder = Decoder(stream.bootstrap.nonce)
-        self._start_by = time.monotonic() + START_LIMIT_S
-        self._fault = ""
-        self._outgoing = SendQueue(stream.bootstrap.first_bytes)
+        self._outgoing = SendQueue(stream.bootstrap.first_bytes, keeps=key is not None)
         self._has_greeted = False
+        self._acknowledged = 0
         self._closed = False  # by us
-        self._is_over = False  # there is nothing more to read
-        self._ended = threading.Event()
-        self._writing = self._reactor.workers.task(self._write_turn)
-        self._shutting = self._reactor.workers.task(self._shut)
-        self._read_once_more = self._reactor.watch(self)
-        self._reactor.ask(self._writing)
+        self._is_lost = False  # which was posted
+        self._lock = threading.Lock()  # of what is heard, and of who carries it
+        self._first = Carrier(name, stream, self, self._reactor, 0)
+        self._carrier: Carrier | None = self._first
+        self._first.start()
 
     @property
     def bytes_sent(self) -> int:
-        """Bytes of frames that were handed to the stream."""
+        """Bytes of frames that were handed to a stream."""
         return self._outgoing.bytes_sent
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether it has no connection now."""
+        return self._carrier is None and not self._closed
+
+    @property
+    def can_rejoin(self) -> bool:
+        """Whether another connection could go on where this one ended."""
+        return self.key is not None and self._outgoing.can_repeat and not self._closed
 
     def send(self, kind: str, body: bytes = b"", **fields: Any) -> None:
         """Queue one frame, before those of streams. Never blocks; without effect on a closed link."""
         if self._outgoing.put((kind, fields, body)):
-            self._reactor.ask(self._writing)
+            self._write_soon()
 
     def send_stream(self, frames: Iterable[Frame]) -> None:
         """Queue many frames, made one by one when there is room for them.
@@ -139,119 +128,140 @@ class Link:
         The iterable runs on a thread that writes. An error from it ends the link.
         """
         if self._outgoing.put_stream(frames):
-            self._reactor.ask(self._writing)
+            self._write_soon()
 
     def post(self, kind: str, **fields: Any) -> None:
         """Put an event where the agent's own messages go; for work on a writing thread that fails."""
         self._events.put(MessageEvent(self.node_id, kind, fields, b""))
 
     def close(self) -> None:
-        """Begin to end the connection, which may take seconds; never blocks. `LinkLost` comes when it has ended."""
-        self._closed = True
+        """Begin to end the conversation, which may take seconds; never blocks. `LinkLost` comes when it has ended."""
         self._outgoing.stop()
-        self._reactor.ask(self._shutting)
+        with self._lock:
+            self._closed = True
+            carrier = self._carrier
+        if carrier is not None:
+            carrier.close()
+        else:
+            self._lose("the link was closed")
 
-    # What `Reactor` asks for
+    def release(self) -> int:
+        """Let go of the connection, for another one: nothing more is heard over it.
 
-    def fileno(self) -> int:
-        """Readable while there is something to read."""
-        return self._stream.fileno()
+        Returns:
+            How many bytes of the agent's stream have come.
+        """
+        with self._lock:
+            carrier, self._carrier = self._carrier, None
+            received = self._acknowledged = self._decoder.received
+        if carrier is not None:
+            carrier.close()
+        return received
 
-    def may_block(self) -> bool:
-        """Whether the next `read_turn` may have to wait for the other side."""
-        return self._stream.may_block()
+    def carry_on(self, stream: Stream, position: int) -> None:
+        """Go on over another connection; owned by the link from now on.
 
+        Args:
+            position: how many bytes of our stream the agent has, as it says.
+
+        Raises:
+            ValueError: so many were never sent, or some of the rest are forgotten.
+        """
+        begin = self._outgoing.repeat_from(position)
+        carrier = Carrier(self.name, stream, self, self._reactor, begin)
+        with self._lock:
+            if not self._closed:
+                self._carrier = carrier
+        carrier.start()
+        if self._closed:
+            carrier.close()
+
+    # What a carrier asks for
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the agent's first line was seen."""
+        return self._decoder.started
+
+    @property
     def may_go_on(self) -> bool:
         """Whether the events that came were taken."""
         return self._outgoing.is_stopped or not is_full(self._events)
 
-    def waits_until(self) -> float | None:
-        """When an agent must have said its first line, as long as it has not."""
-        return None if self._decoder.started else self._start_by
-
-    def read_turn(self) -> Next:
-        """Post the frames that are there; at the end of the stream, `LinkLost`."""
-        if self._ended.is_set():
-            return Next.NOTHING
-        try:
-            data = b"" if self._closed or self._fault or self._is_over else self._stream.read(READ_SIZE)
-            if data:
-                self._post_frames(data)
-            # a login script may go on talking
-            if data != b"" and not self._decoder.started and time.monotonic() >= self._start_by:
-                raise FrameError(f"no node agent started within {START_LIMIT_S:.0f} s")
-        except (FrameError, OSError) as error:
-            self._fault = self._fault or str(error)
-            data = b""
-        except Exception as error:  # noqa: BLE001 - this thread reads from all nodes
-            self._fault = self._fault or f"{type(error).__name__}: {error}"
-            data = b""
-        if data == b"":
-            if not self._is_over:
-                self._is_over = True
-                return Next.TASK  # the node has seconds to say why: others are read meanwhile
-            self._tell_end()
-            return Next.NOTHING
-        return Next.PAUSE if is_full(self._events) else Next.BYTES
-
-    def _post_frames(self, data: bytes) -> None:
+    def hear(self, carrier: Carrier, data: bytes) -> None:
+        """Post the frames that came."""
         size = len(data)
-        for kind, fields, body in self._decoder.feed(data):
-            if not self._has_greeted:
-                self._has_greeted = True
-                self._outgoing.greeted(fields.get("magic"))
-                self._reactor.ask(self._writing)
-            self._events.put(MessageEvent(self.node_id, kind, fields, body, max(size, len(body))))
-            size = 0
+        with self._lock:
+            if carrier is not self._carrier:
+                return
+            for kind, fields, body in self._decoder.feed(data):
+                if not self._has_greeted:
+                    self._has_greeted = True
+                    self._outgoing.greeted(fields.get("magic"))
+                    carrier.write_soon()
+                if kind == "received":
+                    self._acknowledge(carrier, fields)
+                    continue
+                self._events.put(MessageEvent(self.node_id, kind, fields, body, max(size, len(body))))
+                size = 0
+            received = self._decoder.received
+            if self.key is None or received - self._acknowledged < ACK_EACH:
+                return
+            self._acknowledged = received
+        self.send("received", position=received)
 
-    def _tell_end(self) -> None:
-        reason = self._fault
+    def to_say(self, position: int, most: int) -> bytes:
+        """What is to be written from a position on."""
+        return self._outgoing.read(position, most)
+
+    def said(self, position: int) -> None:
+        """Everything before a position was written."""
+        self._outgoing.took(position)
+
+    def over(self, carrier: Carrier, fault: str, ended: str) -> None:
+        """A connection ended."""
+        with self._lock:
+            if carrier is not self._carrier:
+                return  # another one has its place, or will have
+            self._carrier = None
+        may_live_on = carrier is not self._first or carrier.stream.may_live_on
+        if may_live_on and self.can_rejoin and not fault:
+            self._events.put(LinkBroken(self.node_id, _on_one_line(ended), self))
+            return
+        self._outgoing.stop()
+        reason = fault
         if self._closed and not reason:
             reason = "the link was closed"
-        self._outgoing.stop()
-        self._reactor.forget(self._stream.fileno())
-        ended = self._stream.end()
         if not (self._decoder.started or self._closed):
             reason = reason or "no node agent started"
             if self._decoder.noise:
                 reason += f"; the login said {self._decoder.noise!r}"
             if ": " not in ended:  # nothing on its standard error tells why
                 reason += "; see what ~/.bashrc does there without a terminal (exit, exec, a wait for input)"
-        told = "; ".join(part for part in (reason, ended) if part)
-        self._events.put(LinkLost(self.node_id, " | ".join(map(visible, told.splitlines())), self))
-        self._ended.set()
+        self._lose(_on_one_line("; ".join(part for part in (reason, ended) if part)))
 
-    def _shut(self) -> bool:
-        self._outgoing.stop()
-        self._stream.close()
-        self._read_once_more()
-        return False
+    def _lose(self, reason: str) -> None:
+        with self._lock:
+            if self._is_lost:
+                return
+            self._is_lost = True
+        self._events.put(LinkLost(self.node_id, reason, self))
 
-    # Writing
-
-    def _write_turn(self) -> bool:
-        """Write for a while; True when there is more."""
+    def _acknowledge(self, carrier: Carrier, fields: Fields) -> None:
+        position = fields.get("position")
+        if not isinstance(position, int) or self.key is None:
+            raise FrameError(f"its 'received' says {str(position)[:80]!r}; expected a whole number")
         try:
-            return self._write(TURN_SIZE)
-        except OSError as error:  # reading will meet the end of the stream, and the reason
-            _log.debug("%s: writing ended: %s", self.name, error)
-            self._outgoing.stop()
+            self._outgoing.acknowledged(position)
         except ValueError as error:
-            self._fault = str(error)
-            return self._shut()
-        except Exception as error:  # noqa: BLE001 - who waits for the node must hear of it
-            self._fault = f"{type(error).__name__}: {error}"
-            return self._shut()
-        return False
+            raise FrameError(str(error)) from error
+        carrier.write_soon()
 
-    def _write(self, limit: int) -> bool:
-        while limit > 0:
-            data = self._outgoing.next(WRITE_SIZE)
-            if not data:
-                return False
-            written = self._stream.write(data)
-            self._outgoing.took(written)
-            if written == 0:
-                return True  # the node is slow: others first
-            limit -= written
-        return True
+    def _write_soon(self) -> None:
+        carrier = self._carrier
+        if carrier is not None:
+            carrier.write_soon()
+
+
+def _on_one_line(told: str) -> str:
+    return " | ".join(map(visible, told.splitlines()))

@@ -54,6 +54,11 @@ class LocalStream:
         """Readable while `read` has something to tell."""
         return self._fd
 
+    @property
+    def may_live_on(self) -> bool:
+        """Never: an agent whose pipes ended has, or will."""
+        return False
+
     def may_block(self) -> bool:
         """Never: a pipe is read without a word to its other end."""
         return False

@@ -28,6 +28,7 @@ LAUNCHER_KINDS = frozenset(
         "stop",
         "ack",
         "ping",
+        "received",
         "bye",
         "relay",
         "fetch",
@@ -54,6 +55,7 @@ AGENT_KINDS = frozenset(
         "failed",
         "notice",
         "pong",
+        "received",
         "goodbye",
         "relaying",
         "stalled",
@@ -114,6 +116,8 @@ class Decoder:
         self._marker = marker(nonce)
         self._skipped = 0
         self._buffer = bytearray()
+        self._frames_size = 0
+        self._hello_size = 0
 
     def feed(self, data: bytes) -> list[Message]:
         """Take the next bytes and return the messages they complete.
@@ -129,6 +133,11 @@ class Decoder:
         while (message := self._next()) is not None:
             messages.append(message)
         return messages
+
+    @property
+    def received(self) -> int:
+        """How many bytes have come behind the agent's first frame."""
+        return self._frames_size + len(self._buffer) - self._hello_size
 
     @property
     def noise(self) -> str:
@@ -162,6 +171,8 @@ class Decoder:
             return None
         header, body = bytes(self._buffer[_PREFIX.size : body_at]), bytes(self._buffer[body_at:end])
         del self._buffer[:end]
+        self._frames_size += end
+        self._hello_size = self._hello_size or end
         return _message(header, body)
 
 

@@ -2,7 +2,8 @@
 """What waits to be sent on one link, in the order in which it goes out.
 
 First the agent's first modules. When it has said `hello`: the first frame, its other modules, and then single frames
-before the next one of a stream. Frames are put in by any thread, and taken by one at a time.
+before the next one of a stream. Frames are put in by any thread; bytes are read from a position on, so that what was
+read and not acknowledged can be read again for another connection.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Iterable, Iterator
 
 from launcher.connection.bootstrap import packed_agent
 from launcher.connection.protocol import Fields, encode
+from launcher.connection.replay import ReplayBuffer
 
 TOGETHER = 1 << 15  # bytes of small frames that are written at once
 
@@ -24,20 +26,27 @@ class SendQueue:
 
     Args:
         greeting: what goes out before the agent has said anything; no frame of a job.
+        keeps: whether what was written is kept until the agent acknowledges it.
 
     Attributes:
-        bytes_sent: bytes of frames that were taken.
+        bytes_sent: bytes of frames that were written.
         is_stopped: nothing more is sent.
     """
 
-    def __init__(self, greeting: bytes) -> None:
+    def __init__(self, greeting: bytes, keeps: bool = False) -> None:
         self.bytes_sent = 0
         self.is_stopped = False
         self._lock = threading.Lock()
+        self._making = (
+            threading.Lock()
+        )  # of frames: the thread of a connection that was let go of may still be at it
         self._urgent: deque[Frame] = deque()
         self._streams: deque[Iterator[Frame]] = deque()
-        self._current = memoryview(greeting)
-        self._is_greeting = True
+        self._said = ReplayBuffer()
+        self._said.append(greeting)
+        self._greeting_size = len(greeting)
+        self._keeps = keeps
+        self._opening_size = 0  # greeting, first frame and modules: with them an agent begins to count
         self._magic: object = None
         self._has_greeted = False
         self._frames_out = 0
@@ -72,30 +81,66 @@ class SendQueue:
             self._urgent.clear()
             self._streams.clear()
 
-    def next(self, most: int) -> bytes:
-        """The next bytes, `most` at most; none when nothing is to be sent now. Raises what a stream raises."""
-        if self.is_stopped:
-            return b""
-        if not self._current:
-            self._current = memoryview(self._frames())
-        return bytes(self._current[:most])
+    @property
+    def can_repeat(self) -> bool:
+        """Whether the agent counts what comes."""
+        return self._keeps and self._opening_size > 0
 
-    def took(self, size: int) -> None:
-        """So much of it was written."""
-        if not self._is_greeting:
-            self.bytes_sent += size
-        self._current = self._current[size:]
+    def read(self, position: int, most: int) -> bytes:
+        """The bytes from a position on, `most` at most; none when nothing is to be sent now.
+
+        Raises:
+            Exception: what a stream raises.
+        """
+        with self._making:
+            if self.is_stopped:
+                return b""
+            if position == self._said.end:
+                frames = self._frames()
+                with self._lock:
+                    self._said.append(frames)
+            with self._lock:
+                # an old connection may be behind what the agent acknowledged over a newer one
+                return bytes(self._said.read(position, most)) if position >= self._said.acked else b""
+
+    def took(self, position: int) -> None:
+        """Everything before a position was written."""
+        self.bytes_sent = max(self.bytes_sent, position - self._greeting_size)
+        if not self._keeps:
+            with self._lock:
+                self._said.acknowledge(position)
+
+    def acknowledged(self, count: int) -> None:
+        """The agent says how many bytes have come since it counts.
+
+        Raises:
+            ValueError: so many were never sent.
+        """
+        with self._lock:
+            self._said.acknowledge(self._opening_size + count)
+
+    def repeat_from(self, count: int) -> int:
+        """The position of what comes behind so many bytes, for another connection.
+
+        Raises:
+            ValueError: so many were never sent, or some of the rest are forgotten.
+        """
+        self.acknowledged(count)
+        position = self._opening_size + count
+        with self._lock:
+            self._said.read(position, 0)
+        return position
 
     def _frames(self) -> bytes:
         """The next frame, or several small ones: a write for each would cost more than they do."""
         if not self._has_greeted:
             return b""
-        self._is_greeting = False
         parts: list[bytes] = []
         size = 0
         while size < TOGETHER and (frame := self._next_frame()) is not None:
             if self._frames_out == 1:
                 parts.append(encode("modules", {}, packed_agent().rest_for(self._magic)))
+                self._opening_size = self._said.end + sum(map(len, parts))
             self._frames_out += 1
             parts.append(encode(*frame))
             size += len(parts[-1])
@@ -107,7 +152,7 @@ class SendQueue:
             with self._lock:
                 if self._urgent:
                     return self._urgent.popleft()
-                if not self._streams:
+                if not self._streams or (self._keeps and self._said.is_full):
                     return None
                 stream = self._streams[0]
             frame = next(stream, None)

@@ -11,20 +11,25 @@ from __future__ import annotations
 import contextlib
 import queue
 import threading
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 from launcher.config.hosts import Host
 from launcher.config.settings import SshSettings
 from launcher.connection import local
 from launcher.connection.bootstrap import packed_agent
-from launcher.connection.link import Stream
+from launcher.connection.carrier import Stream
+from launcher.connection.link import Link
 from launcher.connection.reactor import Reactor
+from launcher.connection.rejoining import RejoinError, hand_over
 from launcher.errors import ConnectError, LauncherError
 from launcher.plan.plan import Plan
 from launcher.system.digests import MEMORIES
 
 MAX_AT_ONCE = 32
+REJOIN_STEP_S = 4.0  # of each step of a login that replaces a lost connection: then the next one is tried
 
 
 @dataclass(frozen=True)
@@ -41,6 +46,28 @@ class ConnectFailed:
 
     node_id: int
     error: LauncherError
+
+
+@dataclass(frozen=True)
+class Rejoined:
+    """A link goes on over another connection."""
+
+    node_id: int
+    link: Link
+
+
+@dataclass(frozen=True)
+class RejoinFailed:
+    """A link has no other connection yet.
+
+    Attributes:
+        is_final: it will get none: nobody is there any more.
+    """
+
+    node_id: int
+    link: Link
+    error: LauncherError
+    is_final: bool
 
 
 class _Goal(NamedTuple):
@@ -67,10 +94,11 @@ class Connector:
         self.reactor = Reactor()
         self._options = options
         self._events = events
-        self._waiting: queue.SimpleQueue[_Goal] = queue.SimpleQueue()
+        self._waiting: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._room = threading.Semaphore(MAX_AT_ONCE)
         self._closed = False
         self._logins: Any = None
+        self._rejoins: Any = None
         self._making_logins = threading.Lock()
 
     def connect(self, node_id: int, label: str, host: Host, python: str) -> None:
@@ -81,7 +109,12 @@ class Connector:
             label: how messages name the node.
             python: the job's interpreter there.
         """
-        self._waiting.put(_Goal(node_id, label, host, python))
+        self._waiting.put(partial(self._attempt, _Goal(node_id, label, host, python)))
+        self._begin()
+
+    def rejoin(self, link: Link, host: Host, python: str) -> None:
+        """Begin to give a link another connection, to the agent that lives on; returns at once."""
+        self._waiting.put(partial(self._attempt_rejoin, link, _Goal(link.node_id, link.name, host, python)))
         self._begin()
 
     def close(self) -> None:
@@ -95,7 +128,7 @@ class Connector:
     def _work(self) -> None:
         try:
             while not self._closed:
-                self._attempt(self._waiting.get_nowait())
+                self._waiting.get_nowait()()
         except queue.Empty:
             pass
         self._room.release()
@@ -123,14 +156,44 @@ class Connector:
             return local.connect(node.label)
         with self._making_logins:
             if self._logins is None:
-                self._logins = self._new_logins()
+                self._logins = _new_logins(self._options)
         stream: Stream = self._logins.connect(node.host, node.python)
         return stream
 
-    def _new_logins(self) -> Any:
-        from launcher.ssh import login  # brings fabric and paramiko, which embedded nodes do not need
+    def _attempt_rejoin(self, link: Link, node: _Goal) -> None:
+        try:
+            self._rejoin(link, node)
+        except RejoinError as error:
+            self._rejoin_failed(link, ConnectError(node.label, str(error)), error.is_final)
+        except LauncherError as error:
+            self._rejoin_failed(link, error, is_final=False)
+        except Exception as error:  # noqa: BLE001 - a thread's end must be an event, whatever ended it
+            text = f"{type(error).__name__}: {error}"
+            self._rejoin_failed(link, ConnectError(node.label, text), is_final=False)
 
-        return login.Logins(self._options)
+    def _rejoin(self, link: Link, node: _Goal) -> None:
+        assert link.key is not None
+        with self._making_logins:
+            if self._rejoins is None:  # jump hosts too are logged in to anew
+                limit_s = min(self._options.connect_timeout_s, REJOIN_STEP_S)
+                self._rejoins = _new_logins(replace(self._options, connect_timeout_s=limit_s))
+        stream: Stream = self._rejoins.rejoin(node.host, node.python)
+        try:
+            position = hand_over(stream, link.key, link.release)
+            self._events.put(Rejoined(node.node_id, link))  # before what comes over it
+            link.carry_on(stream, position)
+        except BaseException:
+            stream.close()
+            raise
+
+    def _rejoin_failed(self, link: Link, error: LauncherError, is_final: bool) -> None:
+        self._events.put(RejoinFailed(link.node_id, link, error, is_final))
+
+
+def _new_logins(settings: SshSettings) -> Any:
+    from launcher.ssh import login  # brings fabric and paramiko, which embedded nodes do not need
+
+    return login.Logins(settings)
 
 
 def prepare(plan: Plan) -> None:

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from launcher.connection.link import MessageEvent
+from launcher.connection.rejoining import ping_s
 from launcher.nodes.node_record import NodeRecord
 from launcher.nodes.roster import Roster
 
 TICK_S = 0.25
 ALARM_S = 10.0  # a node that says nothing for so long is reported
-PINGS_A_LEASE = 6
 DEAF_S = 2.0  # between two looks: this process did not run, as after Ctrl+Z, and heard nobody
 
 
@@ -32,7 +32,8 @@ class Handlers:
         events: event type -> handler; a `MessageEvent` goes to `messages` by its kind.
         silence: a node said nothing for ALARM_S.
         back: a silent node spoke again.
-        lease: a node said nothing for a whole lease.
+        lease: a node said nothing for a whole lease, and for what may be spared beyond it.
+        doubt: a node did not answer two pings, or its connection ended; called again and again.
         unread: a message of a node, of this kind, is not what it should be.
     """
 
@@ -42,6 +43,7 @@ class Handlers:
     back: Callable[[NodeRecord], None]
     lease: Callable[[NodeRecord], None]
     unread: Callable[[NodeRecord, str, Exception], None]
+    doubt: Callable[[NodeRecord], None] = lambda record: None
 
 
 class Loop:
@@ -53,6 +55,7 @@ class Loop:
         self._events = events
         self._roster = roster
         self._lease_s = lease_s
+        self._ping_s = ping_s(lease_s)
         self._handlers = handlers
         self._next_ping = 0.0
         self._next_look = 0.0
@@ -99,7 +102,7 @@ class Loop:
 
     def _beat(self, now: float) -> None:
         if now >= self._next_ping:
-            self._next_ping = now + self._lease_s / PINGS_A_LEASE
+            self._next_ping = now + self._ping_s
             self.ping()
         if now < self._next_look:
             return
@@ -109,8 +112,11 @@ class Loop:
         self._next_look = now + TICK_S
         for record in self._roster.live():
             quiet_s = now - max(record.contact.heard_at, self._listens_since)
-            if quiet_s >= self._lease_s:
+            if quiet_s >= self._lease_s + record.spare_s:
                 self._handlers.lease(record)
-            elif quiet_s >= ALARM_S and not record.contact.is_silent:
+                continue
+            if quiet_s >= ALARM_S and not record.contact.is_silent:
                 record.contact.fall_silent()
                 self._handlers.silence(record)
+            if quiet_s >= 2 * self._ping_s or record.is_broken:
+                self._handlers.doubt(record)

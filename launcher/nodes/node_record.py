@@ -148,6 +148,16 @@ class NodeRecord:
         """The way to its agent, while there is one."""
         return self.contact.link
 
+    @property
+    def spare_s(self) -> float:
+        """What it has beyond a lease to come back in, where it can."""
+        return self.link.key.spare_s if self.link is not None and self.link.key is not None else 0.0
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether its link has no connection now."""
+        return self.link is not None and self.link.is_broken
+
     def set_apart(self, job_dir: str) -> None:
         """Give it a job directory of its own."""
         self.node = replace(self.node, job_dir=job_dir)

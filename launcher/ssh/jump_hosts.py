@@ -71,6 +71,13 @@ class Jumps(Generic[C, K]):
             release()
             raise
 
+    def forget(self, way: K, connection: C) -> None:
+        """Whoever asks from now on gets another connection: this one may be silent; those who use it keep it."""
+        with self._lock:
+            shared = self._shared.get(way)
+            if shared is not None and shared.made.done() and shared.made.result() is connection:
+                del self._shared[way]
+
     def _make(self, way: K, shared: _Shared[C], make: Callable[[], C]) -> None:
         try:
             shared.made.set_result(make())

@@ -25,7 +25,7 @@ from paramiko.ssh_exception import PasswordRequiredException, SSHException
 
 from launcher.config.hosts import Host
 from launcher.config.settings import SshSettings
-from launcher.connection.bootstrap import agent_bootstrap
+from launcher.connection.bootstrap import Bootstrap, agent_bootstrap, rejoin_bootstrap
 from launcher.connection.shell import agent_command
 from launcher.errors import ConnectError
 from launcher.ssh.jump_hosts import Jumps
@@ -69,7 +69,7 @@ class Logins:
         least_s, most_s = RETRY_S
         while True:
             try:
-                return self._log_in(host, hops, python)
+                return self._log_in(host, hops, python, agent_bootstrap())
             except _BusyError as busy:
                 # jitter, or a crowd that was turned away comes back as a crowd
                 wait_s = random.uniform(least_s, most_s)  # noqa: S311
@@ -77,6 +77,17 @@ class Logins:
                     raise busy.error from busy.__cause__
                 time.sleep(wait_s)
                 most_s = min(2 * most_s, LONGEST_RETRY_S)
+
+    def rejoin(self, host: Host, python: str) -> SshStream:
+        """Log in once to a node where an agent lives on, and start what brings the connection to it.
+
+        Raises:
+            ConnectError: there is no way to the node now.
+        """
+        try:
+            return self._log_in(host, self._hops(host), python, rejoin_bootstrap())
+        except _BusyError as busy:
+            raise busy.error from busy.__cause__
 
     def _hops(self, host: Host) -> tuple[Hop, ...]:
         for path in self._options.identity_files:
@@ -89,11 +100,11 @@ class Logins:
         except (OSError, ValueError, SSHException) as error:
             raise ConnectError(host.text, f"the ssh config {self._options.config}: {error}.") from error
 
-    def _log_in(self, host: Host, hops: tuple[Hop, ...], python: str) -> SshStream:
+    def _log_in(self, host: Host, hops: tuple[Hop, ...], python: str, bootstrap: Bootstrap) -> SshStream:
         with contextlib.ExitStack() as opened:
             transport = self._open(host, hops, opened, is_jump=False)
             opened.callback(_close, hops[-1])
-            return self._start(host, transport, python, opened.pop_all().close)
+            return self._start(host, transport, python, bootstrap, opened.pop_all().close)
 
     def _open(
         self, host: Host, hops: tuple[Hop, ...], opened: contextlib.ExitStack, is_jump: bool
@@ -112,6 +123,8 @@ class Logins:
         try:
             return self._authenticated(hop, jump)
         except (OSError, EOFError, ValueError, SSHException, HostKeyError) as error:
+            if jump is not None and ("imeout" in str(error) or "timed out" in str(error)):
+                self._jumps.forget(hops[:-1], jump)  # it may be silent itself
             explained = explain(error, attempt)
             if is_worth_another_try(error):
                 raise _BusyError(explained) from error
@@ -146,9 +159,13 @@ class Logins:
         return transport
 
     def _start(
-        self, host: Host, transport: QuietTransport, python: str, let_go: Callable[[], None]
+        self,
+        host: Host,
+        transport: QuietTransport,
+        python: str,
+        bootstrap: Bootstrap,
+        let_go: Callable[[], None],
     ) -> SshStream:
-        bootstrap = agent_bootstrap()
         try:
             channel = transport.open_session(WINDOW, timeout=self._options.connect_timeout_s)
             channel.exec_command(agent_command(bootstrap, python))

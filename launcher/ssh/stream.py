@@ -42,6 +42,11 @@ class SshStream:
         """Readable while `read` has something to tell."""
         return self._fd
 
+    @property
+    def may_live_on(self) -> bool:
+        """Whether nothing is known of the command's end: the connection alone may be lost."""
+        return not (self._channel.exit_status_ready() and self._channel.exit_status >= 0)
+
     def may_block(self) -> bool:
         """Whether so much was read that the next `read` tells the node to go on sending."""
         return bool(self._unacknowledged + PIECE > self._channel.in_window_threshold)

@@ -82,23 +82,34 @@ class MemoryImporter:
 
 
 def boot(magic: bytes, first: "dict[str, tuple[bytes, bytes]]", nonce: str) -> None:
-    """Import the agent from memory and run it until the launcher lets it go."""
+    """Import the agent from memory and run it until the launcher lets it go.
+
+    Where `agent.rejoin` was sent with it, an agent lives here already, and gets this connection.
+    """
     gc.disable()  # until the agent proper has imported all: what is imported is no garbage
     importer = MemoryImporter(magic, first)
     sys.meta_path.insert(0, importer)
     try:
-        from agent.greeting import greet
+        if "agent.rejoin" in first:
+            from agent.rejoin import rejoin
 
-        received = greet(nonce, importer.magic, importer.add, 0, 1)
-        if received is None:
-            code = 0
+            code = rejoin(nonce, 0, 1)
         else:
-            from agent.guard import guard
-
-            code = guard(received)
+            code = _serve(nonce, importer)
     except Exception:  # noqa: BLE001 - the last resort of a process: the launcher shows what is on stderr
         import traceback
 
         traceback.print_exc()
         code = START_FAILED
     sys.exit(code)
+
+
+def _serve(nonce: str, importer: MemoryImporter) -> int:
+    from agent.greeting import greet
+
+    received = greet(nonce, importer.magic, importer.add, 0, 1)
+    if received is None:
+        return 0
+    from agent.guard import guard
+
+    return guard(received)

@@ -41,15 +41,15 @@ def greet(
     fields["magic"] = magic.hex()
     os.write(stdout, marker(nonce) + frame(_json(fields, "hello")))
     received = bytearray()
-    hello = _read_frame(stdin, received)
-    modules = _read_frame(stdin, received) if hello else b""
+    hello = read_frame(stdin, received)
+    modules = read_frame(stdin, received) if hello else b""
     if not modules:
         return None
     take_modules(modules[body_start(modules) :])
     return hello + bytes(received)
 
 
-def _read_frame(stdin: int, received: bytearray) -> bytes:
+def read_frame(stdin: int, received: bytearray) -> bytes:
     """Take one frame from what was received, reading on until it is there; nothing at the stream's end."""
     waiter = select.poll()
     waiter.register(stdin, select.POLLIN)

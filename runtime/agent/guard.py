@@ -52,7 +52,7 @@ def guard(received: bytes) -> int:
         _await_end(inside_read)
         _clean({})
     if os.WIFSIGNALED(status):
-        sys.stderr.write("the node agent's guard was ended by signal %d\n" % os.WTERMSIG(status))
+        _say("the node agent's guard was ended by signal %d\n" % os.WTERMSIG(status))
         return FAILED
     return os.WEXITSTATUS(status)
 
@@ -67,12 +67,12 @@ def _run_guard(received: bytes, watcher: int) -> None:
             become_subreaper()
             code = _guard(received, Watcher(watcher))
     except Exception as error:  # noqa: BLE001 - the last resort of a process: the launcher shows what is on stderr
-        sys.stderr.write("the node agent's guard failed: %s\n" % error)  # where even an import may fail
+        _say("the node agent's guard failed: %s\n" % error)  # where even an import may fail
         import traceback
 
         traceback.print_exc()
     finally:
-        sys.stderr.flush()
+        _say("")
         os._exit(code)
 
 
@@ -116,7 +116,7 @@ def _guard(received: bytes, watcher: Watcher) -> int:
     status = _watch(pid, vigil, watcher)
     if status is None:
         text = "the node agent gave no sign of life for %.0f s (a file system that hangs?): the job is stopped here\n"
-        sys.stderr.write(text % vigil.patience_s)
+        _say(text % vigil.patience_s)
     marks = _marks(marks_read)
     _clean(marks)
     _forget_state(marks)
@@ -258,8 +258,14 @@ def _explain(status: "int | None") -> int:
         return FAILED
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
-        sys.stderr.write(
-            "the node agent was ended by signal %d; the job's processes here were killed\n" % number
-        )
+        _say("the node agent was ended by signal %d; the job's processes here were killed\n" % number)
         return FAILED
     return os.WEXITSTATUS(status)
+
+
+def _say(text: str) -> None:
+    try:
+        sys.stderr.write(text)
+        sys.stderr.flush()
+    except OSError:  # the login that began all is gone, and the agent has another connection
+        pass

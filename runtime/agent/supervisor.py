@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The agent proper: reads the launcher's frames and acts on them, in one loop that never blocks.
 
-Whatever ends the connection (a `bye`, the end of standard input, a lease that ran out, the guard's death,
-TERM) ends the job's processes first and this process after them.
+Whatever ends the conversation (a `bye`, a lease that ran out, the guard's death, TERM) ends the job's processes first
+and this process after them. So does the end of a connection, unless the launcher may come back over another one: then
+that is waited for, and the stream goes on where it was.
 """
 
 from __future__ import annotations
@@ -16,10 +17,13 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional
 from agent.files.tailer import Tailer
 from agent.files.trees import Trees
 from agent.jobs_desk import JobsDesk
+from agent.link.door import Door
 from agent.link.fields import job_id, relative_path, seconds, text, texts, whole
 from agent.link.loop import Loop, Timer
+from agent.link.opening import frame_size
 from agent.link.outbox import Outbox
-from agent.link.protocol import Decoder, Fields, Message, ProtocolError
+from agent.link.protocol import Decoder, Fields, Message, ProtocolError, encode
+from agent.link.replay import ACK_EACH
 from agent.node.probe import Probe
 from agent.node.reach import Reach
 from agent.processes import process_tree
@@ -35,6 +39,8 @@ FIRST_LEASE_S = 30.0  # until `hello` says
 PRIVATE = 0o077  # the umask of what a job makes, unless its launcher says otherwise
 ALONE_GRACE_S = 1.0  # what processes get after TERM when the launcher is gone
 FAREWELL_S = 2.0
+LIVELY_S = 10.0  # a launcher that was heard so short a time ago comes back at once, if it lives
+REJOIN_S = 5.0  # so long it is then waited for; one that was silent before has until its lease is over
 READ_SIZE = 1 << 18
 NAME_LIMIT = 1 << 10
 POLL_S = 0.05
@@ -65,7 +71,11 @@ class Supervisor:
         self._loop = Loop()
         self._sign_of_life = SignOfLife(self._loop, signs)
         self._decoder = Decoder()
-        self._outbox = Outbox(self._loop, stdout, self._abandon)
+        self._outbox = Outbox(self._loop, stdout, self._connection_ended)
+        self._door: Optional[Door] = None
+        self._connected = True
+        self._received = 0  # bytes of the launcher's stream behind its first frame
+        self._acknowledged = 0
         self._marks: Dict[str, str] = {}
         self._processes = Processes(self._loop, self._outbox, self._marks, self._logged)
         self._trees: Optional[Trees] = None
@@ -75,9 +85,11 @@ class Supervisor:
         self._job_dir = ""
         self._python = "python3"
         self._lease_s = FIRST_LEASE_S
+        self._spare_s = 0.0
         self._lease_timer: Optional[Timer] = None
         self._heard_at = time.monotonic()
         self._alone = False
+        self._parted = False  # our goodbye was said
         self._desk = JobsDesk(self._loop, self._outbox)
         self._handlers: Dict[str, Callable[[Fields, bytes], None]] = {
             "hello": self._on_hello,
@@ -92,6 +104,7 @@ class Supervisor:
             "stop": self._on_stop,
             "stacks": lambda fields, body: self._processes.ask_stacks(fields),
             "ack": self._on_ack,
+            "received": self._on_received,
             "ping": self._on_ping,
             "bye": self._on_bye,
             "jobs": self._desk.jobs,
@@ -108,6 +121,7 @@ class Supervisor:
             signal.signal(ignored, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, lambda *_: self._loop.after(0, self._terminated) and None)
         self._watch_lease()
+        self._received = -frame_size(received)
         self._take(received)
         self._loop.run()
         self._sign_of_life.end()
@@ -126,13 +140,16 @@ class Supervisor:
         except OSError:
             data = b""
         if not data:
-            self._loop.on_readable(self._stdin, None)
-            self._abandon()
+            self._connection_ended()
             return
         self._take(data)
 
     def _take(self, data: bytes) -> None:
         self._heard_at = time.monotonic()
+        self._received += len(data)
+        if self._door is not None and self._received - self._acknowledged >= ACK_EACH:
+            self._acknowledged = self._received
+            self._outbox.send("received", position=self._received)
         try:
             messages = self._decoder.feed(data)
         except ProtocolError as error:
@@ -142,6 +159,41 @@ class Supervisor:
             return
         for message in messages:
             self._handle(message)
+
+    def _connection_ended(self) -> None:
+        """Nobody is at the other end any more: who may come back is waited for, while the job goes on."""
+        if not self._connected:
+            return
+        self._connected = False
+        self._loop.on_readable(self._stdin, None)
+        if self._door is None or self._alone:
+            self._abandon()
+        elif time.monotonic() - self._heard_at < LIVELY_S:
+            if self._parted and self._outbox.empty:  # it heard our goodbye
+                self._loop.stop()
+            heard_at = self._heard_at
+            self._loop.after(REJOIN_S, lambda: self._abandon_if_unheard_since(heard_at))
+
+    def _abandon_if_unheard_since(self, heard_at: float) -> None:
+        if self._heard_at == heard_at:
+            self._abandon()
+
+    def _rejoined(self, stdin: int, stdout: int, arrived: int) -> None:
+        """Go on over another connection of the launcher, to which so many bytes had come."""
+        if self._alone:
+            raise ValueError("the job is being stopped here")
+        self._outbox.acknowledged(arrived)
+        os.write(stdout, encode("rejoined", {"position": self._received}))
+        self._outbox.disconnect()
+        self._loop.on_readable(self._stdin, None)
+        for given, ours in ((stdin, self._stdin), (stdout, self._stdout)):
+            os.dup2(given, ours)
+            os.set_blocking(ours, False)
+        self._connected = True
+        self._heard_at = time.monotonic()
+        self._acknowledged = self._received
+        self._loop.on_readable(self._stdin, self._read)
+        self._outbox.reconnect(arrived)
 
     def _handle(self, message: Message) -> None:
         fields = message.fields
@@ -168,6 +220,11 @@ class Supervisor:
         os.umask(whole(fields, "umask") & 0o777 if "umask" in fields else PRIVATE)
         self._python = os.path.expanduser(text(fields, "python"))
         self._lease_s = seconds(fields, "lease_s")
+        key = fields.get("rejoin")
+        if isinstance(key, dict):
+            self._spare_s = seconds(key, "spare_s")
+            self._outbox.keep()
+            self._door = Door(self._loop, key, self._rejoined)
         self._watch_lease()
         self._sign_of_life.begin(self._lease_s)
         self._marks.update(marks)
@@ -235,6 +292,9 @@ class Supervisor:
         if self._tailer is not None:
             self._tailer.acked(whole(fields, "bytes"))
 
+    def _on_received(self, fields: Fields, _body: bytes) -> None:
+        self._outbox.acknowledged(whole(fields, "position"))
+
     def _on_bye(self, fields: Fields, _body: bytes) -> None:
         self._desk.leaving("its launcher ended it")
         drain_s = seconds(fields, "drain_s", 10.0)
@@ -260,9 +320,13 @@ class Supervisor:
             self._loop.after(POLL_S, lambda: self._drain(deadline))
             return
         self._outbox.send("goodbye", rest=None if settled else self._job_dir)
+        self._parted = True
         self._leave(time.monotonic() + FAREWELL_S)
 
     def _leave(self, deadline: float) -> None:
+        """Go once nothing is left to say; a launcher that may come back ends the connection when it has heard all."""
+        if self._door is not None:
+            return
         if self._outbox.empty or time.monotonic() >= deadline:
             self._loop.stop()
         else:
@@ -279,10 +343,11 @@ class Supervisor:
         if self._lease_timer is not None:
             self._lease_timer.cancel()
         quiet_s = time.monotonic() - self._heard_at
-        if quiet_s >= self._lease_s:
-            self._give_up("nothing was heard from the launcher for %.0f s" % quiet_s)
+        limit_s = self._lease_s + self._spare_s
+        if quiet_s >= limit_s:
+            self._give_up("nothing was heard from the launcher for %.0f s" % self._lease_s)
         else:
-            self._lease_timer = self._loop.after(self._lease_s - quiet_s, self._watch_lease)
+            self._lease_timer = self._loop.after(limit_s - quiet_s, self._watch_lease)
 
     def _guard_died(self) -> None:
         self._loop.on_readable(self._guard_alive, None)

@@ -34,9 +34,11 @@ class Client:
         self.known_hosts.write_text("".join(server.known_line for server in servers))
 
     def connect(self, host: str, **options: Any) -> SshStream:
+        return self.logins(**options).connect(parse_host(host), sys.executable)
+
+    def logins(self, **options: Any) -> Logins:
         given = {"connect_timeout_s": TIMEOUT_S, "identity_files": (), **options}
-        settings = SshSettings(config=self.config, known_hosts=self.known_hosts, **given)
-        return Logins(settings).connect(parse_host(host), sys.executable)
+        return Logins(SshSettings(config=self.config, known_hosts=self.known_hosts, **given))
 
     def error(self, host: str, **options: Any) -> ConnectError:
         with pytest.raises(ConnectError) as caught:

@@ -35,6 +35,10 @@ JOB = "JOB20260102030405-a1b2c3"
 class Agent:
     """A node that does at once what it is told, in place of the link to it."""
 
+    key = None
+    can_rejoin = False
+    is_broken = False
+
     def __init__(self, node_id: int, events: EventQueue) -> None:
         self.node_id = node_id
         self.started: list[str] = []

@@ -8,7 +8,7 @@ to the roster's failures.
 
 from __future__ import annotations
 
-from launcher.connection.link import LinkLost
+from launcher.connection.link import LinkBroken, LinkLost
 from launcher.files.collector_thread import Stored
 from launcher.job.context import JobContext
 from launcher.job.handlers.dispatch import DispatchHandlers
@@ -17,7 +17,7 @@ from launcher.job.handlers.nodes import NodeHandlers
 from launcher.job.handlers.processes import ProcessHandlers
 from launcher.job.handlers.stalls import StallHandlers
 from launcher.job.handlers.stop import StopHandlers
-from launcher.nodes.connector import Connected, ConnectFailed
+from launcher.nodes.connector import Connected, ConnectFailed, Rejoined, RejoinFailed
 from launcher.nodes.loop import Handlers
 from launcher.system.failed_threads import ThreadFailed
 from launcher.system.signals import SignalEvent
@@ -35,6 +35,9 @@ def handlers(
             Connected: nodes.connected,
             ConnectFailed: nodes.connect_failed,
             LinkLost: nodes.link_lost,
+            LinkBroken: nodes.link_broken,
+            Rejoined: nodes.rejoined,
+            RejoinFailed: nodes.rejoin_failed,
             Stored: files.stored,
             SignalEvent: stop.signal,
             ThreadFailed: stop.thread_failed,
@@ -69,4 +72,5 @@ def handlers(
         back=nodes.back,
         lease=nodes.lease_over,
         unread=nodes.unread,
+        doubt=nodes.doubt,
     )

@@ -6,6 +6,9 @@ counted while more than LINES_LIMIT bytes wait: the log file has them, and a fra
 Sentences for the user are counted instead of sent when they come too fast. File chunks are asked for only when
 the link has room, in turn with lines. The first line after a quiet moment goes out at once; small ones that
 follow wait for up to PACE_S and travel together: a packet costs a launcher of many nodes more than its bytes.
+
+After `keep` everything stays in memory until the launcher has acknowledged it: it goes out again over another
+connection if this one is lost. Lines and chunks wait while too much is unacknowledged.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from typing import Any, Callable, Deque, Dict, List, Optional, Tuple
 
 from agent.link.loop import Loop, Timer
 from agent.link.protocol import Fields, encode
+from agent.link.replay import ReplayBuffer
 
 LINES_LIMIT = 1 << 20  # bytes
 WRITE_SIZE = 1 << 16
@@ -30,15 +34,17 @@ class Outbox:
     """Owns the descriptor to the launcher."""
 
     def __init__(self, loop: Loop, fd: int, on_broken: Callable[[], None]) -> None:
-        """Args: on_broken: called once when nobody reads any more."""
+        """Args: on_broken: called when nobody reads any more, once for each connection."""
         self.next_chunk: Callable[[], Optional[bytes]] = lambda: None
         self._loop = loop
         self._fd = fd
         self._on_broken = on_broken
-        self._broken = False
+        self._connected = True
+        self._keeps = False
         self._pumping = False
         self._lines_turn = True
-        self._current = memoryview(b"")
+        self._said = ReplayBuffer()
+        self._written = 0  # position behind what the operating system took
         self._control: Deque[bytes] = deque()
         self._newest: Dict[Tuple[str, str], Fields] = {}
         self._lines: Deque[bytes] = deque()
@@ -103,11 +109,36 @@ class Outbox:
     @property
     def empty(self) -> bool:
         """Whether every frame so far was handed to the operating system."""
-        return not (self._current or self._control or self._newest or self._lines)
+        waiting = self._control or self._newest or self._lines
+        return self._written == self._said.end and not waiting
+
+    def keep(self) -> None:
+        """Remember from now on what the launcher has not acknowledged."""
+        self._keeps = True
+
+    def acknowledged(self, position: int) -> None:
+        """So many bytes have arrived.
+
+        Raises:
+            ValueError: so many were never sent.
+        """
+        self._said.acknowledge(position)
+        self.pump()
+
+    def disconnect(self) -> None:
+        """Nobody reads any more: what there is to say waits for another connection."""
+        self._connected = False
+        self._loop.on_writable(self._fd, None)
+
+    def reconnect(self, position: int) -> None:
+        """The descriptor is another connection's: go on from a position, which was acknowledged."""
+        self._written = position
+        self._connected = True
+        self.pump()
 
     def pump(self) -> None:
         """Write what the link takes now; the loop goes on when it takes more."""
-        if self._pumping or self._broken:
+        if self._pumping or not self._connected:
             return
         if self._pace is not None:
             self._pace.cancel()
@@ -116,8 +147,7 @@ class Outbox:
         try:
             blocked = self._write_all()
         except OSError:  # EPIPE, ECONNRESET: the launcher is gone
-            self._broken = True
-            self._loop.on_writable(self._fd, None)
+            self.disconnect()
             self._on_broken()
             return
         finally:
@@ -127,15 +157,16 @@ class Outbox:
     def _write_all(self) -> bool:
         """True when the link is full."""
         while True:
-            if not self._current:
-                self._current = memoryview(self._gather())
-                if not self._current:
+            if self._written == self._said.end:
+                self._said.append(self._gather())
+                if self._written == self._said.end:
                     return False
             try:
-                written = os.write(self._fd, self._current[:WRITE_SIZE])
+                self._written += os.write(self._fd, self._said.read(self._written, WRITE_SIZE))
             except BlockingIOError:
                 return True
-            self._current = self._current[written:]
+            if not self._keeps:
+                self._said.acknowledge(self._written)
 
     def _gather(self) -> bytes:
         """The next frame, or several small ones."""
@@ -155,6 +186,8 @@ class Outbox:
         if self._newest:
             kind, proc = next(iter(self._newest))
             return encode(kind, dict(self._newest.pop((kind, proc)), proc=proc))
+        if self._said.is_full:
+            return None
         self._lines_turn = not self._lines_turn
         first, second = self._next_line, self.next_chunk
         if not self._lines_turn:

@@ -125,16 +125,6 @@ def a_node_that_loses_power_is_named(cluster: Cluster, job: JobRunner, oracle: O
 
 
 @scenarios.add
-def a_lost_ssh_connection_ends_the_job_on_that_node_too(
-    cluster: Cluster, job: JobRunner, oracle: Oracle
-) -> None:
-    launch = job.start("--act=hold")
-    job.wait_until_holding(launch)
-    assert cluster["node-b"].drop_connections() >= 1
-    oracle.check(launch, 5, r"FIRST ERROR: node root@node-b", within_s=30)
-
-
-@scenarios.add
 def a_short_cut_of_the_network_is_survived(cluster: Cluster, job: JobRunner, oracle: Oracle) -> None:
     job.conf["LEASE_S"] = 20
     launch = job.start("--act=hold", ALONE)

@@ -153,7 +153,7 @@ def test_an_agent_that_is_told_to_end_stops_its_job_first(node: Node, tmp_path: 
 
 
 def test_a_login_that_talks_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("launcher.connection.link.START_LIMIT_S", 0.5)
+    monkeypatch.setattr("launcher.connection.carrier.START_LIMIT_S", 0.5)
     link, events = link_to("while echo still here; do sleep 0.1; done")
     assert "no node agent started within" in lost(events)
     link.close()

@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from launcher.connection import local
+from launcher.connection.carrier import Stream
 from launcher.connection.link import Link, LinkLost, MessageEvent
 from launcher.connection.reactor import Reactor
+from launcher.connection.rejoining import RejoinKey
 
 PATIENCE_S = 20.0
 ENDS_S = 5.0
@@ -29,7 +31,15 @@ class Node:
         acking: whether collected bytes are acknowledged when they come.
     """
 
-    def __init__(self, root: Path, job_id: str, python: str = sys.executable, node_id: int = 0) -> None:
+    def __init__(
+        self,
+        root: Path,
+        job_id: str,
+        python: str = sys.executable,
+        node_id: int = 0,
+        stream: Stream | None = None,
+        key: RejoinKey | None = None,
+    ) -> None:
         self.root = root
         self.job_id = job_id
         self.node_id = node_id
@@ -37,9 +47,9 @@ class Node:
         self.seen: list[Any] = []
         self.acking = True
         self.files: dict[str, bytes] = {}
-        self.stream = local.connect("local", python)
+        self.stream = stream or local.connect("local", python)
         self.reactor = Reactor()
-        self.link = Link(node_id, f"node-{node_id}", self.stream, self.events, self.reactor)
+        self.link = Link(node_id, f"node-{node_id}", self.stream, self.events, self.reactor, key)
 
     def greet(self, lease_s: float = 30.0) -> dict[str, Any]:
         self.link.send(
@@ -49,6 +59,7 @@ class Node:
             lease_s=lease_s,
             root_dir=str(self.root),
             python=sys.executable,
+            rejoin=None if self.link.key is None else self.link.key.fields,
         )
         said = self.expect("hello").fields
         self.link.send("ping", seq=0)  # a second frame: now it starts its guard

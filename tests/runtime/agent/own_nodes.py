@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from tests.beside import Place
 from tests.runtime.agent.driven_node import Node, eventually, kill_all, marked, unmarked
@@ -21,9 +22,9 @@ def nodes_below(folder: Path) -> Iterator[MakeNode]:
     """Yields what starts agents; afterwards none of their jobs' processes may live."""
     nodes: list[Node] = []
 
-    def make(python: str = sys.executable, node_id: int = 0, job_id: str = "") -> Node:
+    def make(python: str = sys.executable, node_id: int = 0, job_id: str = "", **more: Any) -> Node:
         root = folder / f"root-{len(nodes)}"
-        nodes.append(Node(root, job_id or f"JOB-{secrets.token_hex(6)}", python, node_id))
+        nodes.append(Node(root, job_id or f"JOB-{secrets.token_hex(6)}", python, node_id, **more))
         return nodes[-1]
 
     try:
