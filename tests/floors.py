@@ -124,6 +124,7 @@ SIZES: Mapping[str, str] = {
 
 
 FRAGMENTS: Mapping[str, str] = {
+    "agent.rejoin": "a program of its own: what another login runs on the node",
     "agent.node.gpus": "what a driver says, and a program that may hang: one thing that is looked for",
     "launcher.files.relay_certificate": "makes a key: kept apart from those who only plan or send",
     "launcher.job.handlers.stalls": "a family of handlers: the table beside it names all of them",
