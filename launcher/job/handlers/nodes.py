@@ -45,11 +45,11 @@ class _Rejoin:
 
     Attributes:
         broken: why the one before ended; empty while it is only silent.
-        error: what became of the last try.
+        problem: what became of the last try.
     """
 
     broken: str = ""
-    error: str = ""
+    problem: str = ""
     is_under_way: bool = False
     not_before: float = 0.0
 
@@ -157,10 +157,10 @@ class NodeHandlers:
         rejoin = self._rejoin_of(event.link)
         rejoin.is_under_way = False
         rejoin.not_before = time.monotonic() + REJOIN_PAUSE_S
-        rejoin.error = str(event.error).removeprefix(f"{record.name}: ")
+        rejoin.problem = str(event.error).removeprefix(f"{record.name}: ")
         if event.is_final:
             ended = rejoin.broken or "the connection ended"
-            self.link_lost(LinkLost(event.node_id, f"{ended}; {rejoin.error}", event.link))
+            self.link_lost(LinkLost(event.node_id, f"{ended}; {rejoin.problem}", event.link))
 
     def _rejoin_of(self, link: Link) -> _Rejoin:
         return self._rejoins.setdefault(link, _Rejoin())
@@ -205,8 +205,8 @@ class NodeHandlers:
                 " after the login: no node agent started; see what ~/.bashrc does there without a terminal"
             )
         rejoin = self._rejoins.pop(record.link, None) if record.link is not None else None
-        if rejoin is not None and rejoin.error:
-            reason += f"; a new connection: {rejoin.error}"
+        if rejoin is not None and rejoin.problem:
+            reason += f"; a new connection: {rejoin.problem}"
         record.drop(ConnectError(record.name, reason))
         if self._context.stopping:
             return
