@@ -32,7 +32,7 @@ def parser(module: str, doc: str | None, measurements: Collection[str]) -> argpa
     )
     made.add_argument("--json", type=Path, metavar="FILE", help="write figures and ratios there too")
     made.add_argument(
-        "--plot", type=Path, metavar="FILE.svg", help="draw the figures there: see benchmarks.plot"
+        "--plot", type=Path, metavar="FILE.svg", help="draw the figures there: see benchmarks.report"
     )
     made.add_argument("--quick", action="store_true", help="little work, once: to see that it runs")
     made.add_argument(

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import own_process
+from benchmarks import machine
 
 if __name__ == "__main__":
-    sys.exit(own_process.run("benchmarks.durable.measuring"))
+    sys.exit(machine.run_module("benchmarks.durable.measuring"))

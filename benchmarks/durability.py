@@ -5,6 +5,11 @@
 
 Two embedded nodes with a server and a trainer each, through paddle.py. Ends with 1 if a job did not end by itself with
 code 0, ended with other bits, lost or repeated a push, or took longer than 5 s a kill; docs/checkpoints.md has figures.
+
+Judges what trainers saw while their servers were killed: every push is there once, and nothing ever went back.
+
+Each trainer has a counter of its own in a vector that a server holds, and every push adds one to it. What the
+answers show is then the server's history: of any two states that anybody saw, one holds all of the other.
 """
 
 from __future__ import annotations
@@ -13,16 +18,17 @@ import argparse
 import sys
 import tempfile
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 
 from benchmarks import machine
-from benchmarks.durable.history import faults
 from benchmarks.durable.jobs import Jobs, Outcome
 from benchmarks.report import Report, tell
 from benchmarks.timing import Samples
 
 A_KILL_COSTS_S = 5.0
 STEPS, PAUSE_S = 120, 0.01
+State = Sequence[float]
 
 
 def measure(jobs: Jobs, report: Report, is_async: bool, args: argparse.Namespace) -> list[str]:
@@ -92,6 +98,47 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1, help="of the moments")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
     return parser.parse_args(argv)
+
+
+def faults(seen: Sequence[Sequence[State]], final: State, pushes: int) -> list[str]:
+    """Return what is wrong with the history of one vector; nothing if all is well.
+
+    Args:
+        seen: for each trainer, the vector after each of its pushes.
+        final: the vector after the last push of all.
+        pushes: of each trainer.
+    """
+    found = [
+        f"trainer {trainer}: {got:g} of {pushes} pushes are in the final state"
+        for trainer, got in enumerate(final)
+        if got != pushes
+    ]
+    for trainer, states in enumerate(seen):
+        if len(states) != pushes:
+            found.append(f"trainer {trainer}: {len(states)} answers to {pushes} pushes")
+        found += [
+            f"trainer {trainer}: push {number} was answered with {state[trainer]:g} of its pushes"
+            for number, state in enumerate(states, 1)
+            if state[trainer] != number
+        ]
+    found += [
+        f"trainer {trainer}: {text}" for trainer, states in enumerate(seen) for text in _steps_back(states)
+    ]
+    everything = sorted(
+        (tuple(state) for states in seen for state in states), key=lambda state: (sum(state), state)
+    )
+    found += [
+        f"two trainers saw states of which neither came first: {text}" for text in _steps_back(everything)
+    ]
+    return found
+
+
+def _steps_back(states: Sequence[State]) -> list[str]:
+    return [
+        f"{list(before)} before {list(after)}"
+        for before, after in pairwise(states)
+        if any(one > other for one, other in zip(before, after, strict=True))
+    ]
 
 
 if __name__ == "__main__":

@@ -9,11 +9,14 @@ import platform
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 Facts = dict[str, str | int | float]
 VERSION = re.compile(r"\d+\.\d+[\w.]*")
+ROOT = Path(__file__).resolve().parent.parent
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
 def describe(packages: tuple[str, ...] = (), tools: Mapping[str, tuple[str, ...]] | None = None) -> Facts:
@@ -58,3 +61,10 @@ def _version(argv: tuple[str, ...]) -> str:
     done = subprocess.run(argv, capture_output=True, text=True, timeout=10, check=False)
     found = VERSION.search(done.stdout + done.stderr)
     return found.group(0) if found else "unknown"
+
+
+def run_module(module: str) -> int:
+    """Run a module with this process's arguments, numpy on one thread; return its exit code."""
+    path = {"PYTHONPATH": f"{ROOT / 'runtime'}{os.pathsep}{ROOT}"}
+    argv = [sys.executable, "-P", "-m", module, *sys.argv[1:]]
+    return subprocess.run(argv, env=os.environ | ONE_THREAD | path, check=False).returncode

@@ -9,28 +9,49 @@ One server, float32, plain gradient descent, loopback. docs/benchmarks-pserver.m
 from __future__ import annotations
 
 import contextlib
+import socket
+import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
+import numpy as np
+
 from benchmarks import machine
 from benchmarks.arguments import add_peers_python, parser
 from benchmarks.report import Report, tell
-from benchmarks.serving import limits, peers
 from benchmarks.serving.measuring import Plan, goodput, latency, mixed_sizes, pace
 from benchmarks.serving.sides import KEY, Processes, ours, peer, raw, trained
 
-PACKAGES = ("numpy", "pyzmq", "numba", *peers.PACKAGES)
+PEERS = ("ray", "torch")
+PACKAGES = ("numpy", "pyzmq", "numba", *PEERS)
 SIZES = {"4KB": 4 << 10, "1MB": 1 << 20, "40MB": 40_000_000, "400MB": 400_000_000}
 TRAINERS = (1, 2)
+WAYS = {"gloo": ("torch", (1, 2)), "ray": ("ray", (1,))}
+"""way -> the package that it needs, and with how many trainers it is measured."""
+
+_START_S = 60.0
+PIECE = 256 << 10
+_FAR_END = """
+import socket, sys
+listener = socket.create_server(("127.0.0.1", 0))
+print(listener.getsockname()[1], flush=True)
+sock, _ = listener.accept()
+piece = memoryview(bytearray(int(sys.argv[2])))
+while count := sock.recv_into(piece):
+    if sys.argv[1] == "echo":
+        sock.sendall(piece[:count])
+"""
 
 
 def _limits(plan: Plan) -> None:
     for name, run in {
-        "memcpy": lambda: limits.copied(plan.size(SIZES["400MB"])),
-        "loopback_one_way": lambda: limits.sent(plan.size(SIZES["400MB"]), back=False),
-        "loopback_both_ways": lambda: limits.sent(plan.size(SIZES["400MB"]), back=True),
+        "memcpy": lambda: copied(plan.size(SIZES["400MB"])),
+        "loopback_one_way": lambda: sent(plan.size(SIZES["400MB"]), back=False),
+        "loopback_both_ways": lambda: sent(plan.size(SIZES["400MB"]), back=True),
     }.items():
         plan.repeat(f"{name}_GBps", run, "GB/s")
 
@@ -113,13 +134,13 @@ def _peers(plan: Plan, python: str) -> None:
         sides: dict[str, Callable[[], Processes]] = {
             f"tcp_beside_{at}": partial(ours, [size], count, within_node=False)
         }
-        for way, (package, counts) in peers.WAYS.items():
-            if not peers.has(python, package):
+        for way, (package, counts) in WAYS.items():
+            if not has(python, package):
                 plan.report.lack(f"{way}_{at}", f"{package} is not installed")
             elif count in counts:
                 sides[f"{way}_{at}"] = partial(peer, way, size, count, python)
         _contest(plan, sides, goodput, size)
-        for way in peers.WAYS:
+        for way in WAYS:
             if f"{way}_{at}" in sides:
                 plan.report.compare(f"tcp_vs_{way}_{at}", f"tcp_beside_{at}", f"{way}_{at}")
 
@@ -170,6 +191,49 @@ def main(argv: Sequence[str] | None = None) -> int:
             MEASUREMENTS[name](plan)
     plan.report.show(facts, given.json, given.plot)
     return 0
+
+
+def has(python: str, package: str) -> bool:
+    """Return whether a Python has a package."""
+    code = "import importlib.util, sys; sys.exit(importlib.util.find_spec(sys.argv[1]) is None)"
+    return subprocess.run([python, "-c", code, package], timeout=_START_S, check=False).returncode == 0
+
+
+def copied(size: int) -> float:
+    """GB/s of `numpy.copyto`, bytes of the source."""
+    source, target = np.ones(size, np.uint8), np.ones(size, np.uint8)
+    at = time.perf_counter()
+    np.copyto(target, source)
+    return size / (time.perf_counter() - at) / 1e9
+
+
+def sent(size: int, back: bool) -> float:
+    """GB/s through a loopback connection to another process, both directions counted if it sends all back."""
+    with subprocess.Popen(
+        [sys.executable, "-c", _FAR_END, "echo" if back else "take", str(PIECE)],
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as child:
+        assert child.stdout is not None
+        sock = socket.create_connection(("127.0.0.1", int(child.stdout.readline())))
+        piece = memoryview(bytes(PIECE))
+        at = time.perf_counter()
+        sending = threading.Thread(target=_send, args=(sock, piece, size))
+        sending.start()
+        received, inbox = 0, memoryview(bytearray(PIECE))
+        while count := sock.recv_into(inbox):
+            received += count
+        sending.join()
+        took_s = time.perf_counter() - at
+        sock.close()
+        assert received == (size if back else 0)
+    return size * (2 if back else 1) / took_s / 1e9
+
+
+def _send(sock: socket.socket, piece: memoryview, size: int) -> None:
+    for start in range(0, size, PIECE):
+        sock.sendall(piece[: min(PIECE, size - start)])
+    sock.shutdown(socket.SHUT_WR)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,11 @@ the end of its dispatch phase: imports, workspace digests, logins, preflight, th
 and published as a new directory. Theirs: one command that logs in and writes into a directory. Every turn is cold
 (hosts that have nothing), unchanged (sent before) or changed (one file differs). The bytes are those of the
 launcher's network device.
+
+How long 100 MB take to many hosts when every cable, the launcher's too, is as slow as a real network's.
+
+The measure of things is one copy to one host over the same cable: who sends n copies from one machine needs n times as
+long, hosts that pass on what they got need little more than one.
 """
 
 from __future__ import annotations
@@ -37,6 +42,7 @@ NOTES = {
 }
 
 Command = Callable[[Path, str], list[str]]  # what puts a directory into a directory of the hosts
+MBIT = 200
 
 
 @dataclass(frozen=True)
@@ -233,3 +239,36 @@ class _Field:
 
 def _target(name: str) -> str:
     return f"/root/{name}"
+
+
+def measure_relay(run: Run, count: int) -> None:
+    """Send to `count` hosts, and to one."""
+    ours, one = f"relay_100MB_{count}_ours", f"relay_100MB_{count}_one_copy"
+    workspace = run.workspace("relay")
+    payload = workspace / "model.bin"
+    fill(payload, run.size(BIG.files["model.bin"]), seed=0)
+    with Cluster(count) as cluster:
+        jobs, rivals = OurJobs(cluster, run.scratch), Rivals(cluster)
+        sent: list[int] = []
+
+        def send(turn: int) -> float:
+            times = jobs.run(workspace)
+            sent.append(times.gate_sent)
+            return times.dispatched_s
+
+        cluster.slow(MBIT)
+        found, failed = interleave(
+            [
+                Contender(one, lambda _: timed(cluster, rivals.one_copy(payload, "/root/one_copy"))),
+                Contender(ours, send, lambda _: jobs.forget("ours")),
+            ],
+            run.long_turns,
+        )
+    notes = {
+        ours: f"to {count} hosts, every cable at {MBIT} Mbit/s",
+        one: f"ssh 'cat > file' to one host at {MBIT} Mbit/s",
+    }
+    run.report.add_all(found, failed, "s", notes)
+    if ours in found:
+        run.report.add(f"{ours}_sent", sorted(sent)[len(sent) // 2] / MB, "MB", "left the launcher's machine")
+    run.report.compare(f"relay_100MB_{count}_vs_one_copy", ours, one)

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.plot import main
-from benchmarks.report import Report
+from benchmarks.report import Report, main
 from benchmarks.timing import Samples
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.durability import main
-from benchmarks.durable.history import State, faults
+from benchmarks.durability import State, faults, main
 
 RIGHT: list[list[State]] = [[(1, 0), (2, 1), (3, 2)], [(1, 1), (3, 2), (3, 3)]]
 WRONG: dict[str, tuple[list[list[State]], State, str]] = {

@@ -100,7 +100,7 @@ def test_what_the_launcher_sets_is_read_nowhere_else() -> None:
         "dataset/download.py",
         "distributed/script.py",
         "fluid/run/places.py",
-        "fluid/remote/settings.py",
+        "fluid/remote/distribution.py",
         "hooks/sitecustomize.py",
         "kernel_cache.py",
     }

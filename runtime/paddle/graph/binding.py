@@ -17,11 +17,10 @@ from paddle import backend
 from paddle.graph.block import Block
 from paddle.graph.body import CompiledBody
 from paddle.graph.grad_path import allowed
-from paddle.graph.in_place import copying, unsharing
+from paddle.graph.in_place import NOT_EXPOSED, Exposed, copying, unsharing
 from paddle.graph.lod import sharing
 from paddle.graph.operator import EMPTY, Operator
 from paddle.graph.program import Program
-from paddle.graph.sharing import NOT_EXPOSED, Exposed
 from paddle.graph.tape import Derivation
 from paddle.ops.base.body import Body
 from paddle.ops.base.registry import NO_SLOTS, attribute_of

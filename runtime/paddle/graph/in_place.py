@@ -1,13 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keeps updates in place from showing where they should not."""
+"""Keeps updates in place from showing where they should not, and says which inputs nobody reads any more.
+
+Which outputs must not share memory with arrays that an operator changes in place while they are still needed.
+
+A value may share memory with such an array if an operator made it of the array, or of a value that may, without
+being `fresh`.
+
+Which inputs of an operator are spent: nobody reads them afterwards, so that it may put its result there.
+
+Only values count that cannot share memory with any other: an operator that is `fresh` made them, and whatever
+read them meanwhile was `fresh` too.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, NamedTuple
 
 from paddle.graph.operator import Operator
 from paddle.ops.base.lod import LoDArray
+from paddle.ops.base.registry import NO_SLOTS
 from paddle.ops.base.selected_rows import SelectedRows
 
 
@@ -76,3 +89,94 @@ def _apart(result: Any, owners: set[int]) -> Any:
     if isinstance(result, (tuple, list)):
         return type(result)(_apart(each, owners) for each in result)
     return copied(result) if result is not None and id(owner(result)) in owners else result
+
+
+class Exposed(NamedTuple):
+    """Slots of one operator.
+
+    Attributes:
+        late: outputs that are read after an array was changed which they may share memory with.
+        sources: inputs that may share memory with such an array.
+    """
+
+    late: frozenset[str]
+    sources: frozenset[str]
+
+
+NOT_EXPOSED = Exposed(NO_SLOTS, NO_SLOTS)
+
+
+def exposed(ops: Sequence[Operator], kept: Collection[str]) -> list[Exposed]:
+    """Return what each operator, in order, has to look out for.
+
+    Args:
+        ops: those that run.
+        kept: variables whose values are needed when the plan has run.
+    """
+    changes: dict[str, list[int]] = {}
+    for at, op in enumerate(ops):
+        for slot in op.definition.in_place.values():
+            for name in op.inputs[slot]:
+                changes.setdefault(name, []).append(at)
+    if not changes:
+        return [NOT_EXPOSED] * len(ops)
+    last_use = {name: at for at, op in enumerate(ops) for name in (*op.input_names, *op.output_names)}
+    roots: dict[str, set[str]] = {name: {name} for name in changes}
+    result = []
+    for at, op in enumerate(ops):
+        shared = set().union(*(roots.get(name, ()) for name in op.input_names))
+        if op.definition.fresh or op.definition.in_place or not shared:
+            for name in op.output_names:
+                if name not in changes:
+                    roots.pop(name, None)
+            result.append(NOT_EXPOSED)
+            continue
+        sources = frozenset(slot for slot, names in op.inputs.items() if any(map(roots.get, names)))
+        ends = {name: len(ops) if name in kept else last_use[name] for name in op.output_names}
+        moments = [moment for root in shared for moment in changes[root]]
+        late = {name for name, end in ends.items() if any(at < moment <= end for moment in moments)}
+        for name in op.output_names:
+            # One that is late gets memory of its own.
+            roots[name] = set() if name in late else set(shared)
+        slots = frozenset(slot for slot, names in op.outputs.items() if not late.isdisjoint(names))
+        result.append(Exposed(slots, sources) if slots else NOT_EXPOSED)
+    return result
+
+
+def spent_inputs(ops: Sequence[Operator], kept: Collection[str]) -> list[frozenset[str]]:
+    """Return for each operator, in order, the slots it may write to.
+
+    Args:
+        ops: those that run.
+        kept: variables whose values come from outside or leave the plan.
+    """
+    last = _last_reads(ops)
+    owned: set[str] = set()
+    result = []
+    for at, op in enumerate(ops):
+        reads = Counter(op.input_names)
+        found = NO_SLOTS
+        if "spent" in op.definition.keywords:
+            found = frozenset(
+                slot
+                for slot, names in op.inputs.items()
+                if len(names) == 1 and names[0] in owned and reads[names[0]] == 1 and names[0] in last[at]
+            )
+        result.append(found)
+        if not op.definition.fresh:
+            owned.difference_update(reads)
+        owned.difference_update(op.output_names)
+        if op.definition.fresh:
+            owned.update(name for name in op.output_names if name not in kept)
+    return result
+
+
+def _last_reads(ops: Sequence[Operator]) -> list[frozenset[str]]:
+    """Return for each operator those of its inputs that are not read again before they are written anew."""
+    later: set[str] = set()
+    found = []
+    for op in reversed(ops):
+        later.difference_update(op.output_names)
+        found.append(frozenset(name for name in op.input_names if name not in later))
+        later.update(op.input_names)
+    return found[::-1]

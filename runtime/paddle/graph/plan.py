@@ -18,11 +18,10 @@ from paddle.graph.binding import Binder, Call, Rooms
 from paddle.graph.block import Block
 from paddle.graph.errors import FeedError
 from paddle.graph.fuse import fused
+from paddle.graph.in_place import exposed, spent_inputs
 from paddle.graph.lod import carriers
 from paddle.graph.operator import EMPTY, Operator
 from paddle.graph.program import Program
-from paddle.graph.sharing import exposed
-from paddle.graph.spent import spent_inputs
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from paddle.graph import Executor, Scope
-from paddle.graph.spent import spent_inputs
+from paddle.graph.in_place import spent_inputs
 from tests.runtime.graph.sample_programs import Builder, filled_scope, with_gradients, word_feed, word_program
 
 _X = np.random.default_rng(2).standard_normal((3, 4))

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Optimizers: they append a backward pass and the operators that update parameters; above `run`."""
 
-from paddle.fluid.optimizer.adadelta import AdadeltaOptimizer
-from paddle.fluid.optimizer.adagrad import AdagradOptimizer, DecayedAdagradOptimizer
-from paddle.fluid.optimizer.adam import AdamOptimizer
-from paddle.fluid.optimizer.adamax import AdamaxOptimizer
+from paddle.fluid.optimizer.adam import AdamaxOptimizer, AdamOptimizer, LambOptimizer
+from paddle.fluid.optimizer.adaptive import (
+    AdadeltaOptimizer,
+    AdagradOptimizer,
+    DecayedAdagradOptimizer,
+    FtrlOptimizer,
+    RMSPropOptimizer,
+)
 from paddle.fluid.optimizer.base import Optimizer
-from paddle.fluid.optimizer.ftrl import FtrlOptimizer
-from paddle.fluid.optimizer.lamb import LambOptimizer
+from paddle.fluid.optimizer.descent import LarsMomentumOptimizer, MomentumOptimizer, SGDOptimizer
 from paddle.fluid.optimizer.model_average import ModelAverage
-from paddle.fluid.optimizer.momentum import LarsMomentumOptimizer, MomentumOptimizer
-from paddle.fluid.optimizer.rmsprop import RMSPropOptimizer
-from paddle.fluid.optimizer.sgd import SGDOptimizer
 
 SGD = SGDOptimizer
 Momentum = MomentumOptimizer

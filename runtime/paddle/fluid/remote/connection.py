@@ -16,8 +16,7 @@ import numpy as np
 from paddle.backend import Array, to_host
 from paddle.env import JobEnvironment
 from paddle.fluid.errors import FluidError, RunError
-from paddle.fluid.remote.distribution import Distribution
-from paddle.fluid.remote.settings import deadline_s, wire_keys
+from paddle.fluid.remote.distribution import Distribution, deadline_s, wire_keys
 from paddle.ops.base.selected_rows import SelectedRows
 from paddle.pserver.wire.named_values import Ids, Rows, Value
 

@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 
 from paddle.env import JobEnvironment
 from paddle.errors import PaddleError
-from paddle.fluid.remote.settings import wire_keys
+from paddle.fluid.remote.distribution import wire_keys
 
 _log = logging.getLogger(__name__)
 

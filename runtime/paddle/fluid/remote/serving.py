@@ -20,9 +20,8 @@ from paddle.backend import Device
 from paddle.env import JobEnvironment
 from paddle.fluid.files.save_place import places_of_strangers
 from paddle.fluid.program.program import Program
-from paddle.fluid.remote.distribution import SERVING
+from paddle.fluid.remote.distribution import SERVING, deadline_s, wire_keys
 from paddle.fluid.remote.promise import PROMISES
-from paddle.fluid.remote.settings import deadline_s, wire_keys
 from paddle.fluid.run.scope import Scope
 from paddle.graph.operator import Operator
 from paddle.report import Reporter

@@ -1,11 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""feed and fetch: say in program files what is fed and fetched, and in which order; read: a reader's next batch."""
+"""feed and fetch: say in program files what is fed and fetched, in which order; read: a reader's next batch; print."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from paddle.ops.base.registry import operator
+import numpy as np
+
+from paddle.backend import Array, to_host
+from paddle.ops.base.lod import lod_of, plain
+from paddle.ops.base.registry import GRAD, GradOp, Spec, gradient_maker, operator
+
+_ATTRS = {
+    "message": "",
+    "summarize": -1,
+    "print_tensor_name": True,
+    "print_tensor_type": True,
+    "print_tensor_shape": True,
+    "print_tensor_lod": True,
+}
 
 
 @operator("feed", "X -> Out", attrs={"col": 0}, has_effect=True)
@@ -35,3 +50,45 @@ class BatchSource(Protocol):
 def read(reader: BatchSource) -> list[Any]:
     """Return the values of the next batch."""
     return reader.read()
+
+
+def _infer(x: Spec) -> Spec:
+    return x
+
+
+@operator("print", "In+ -> Out+", attrs=_ATTRS, infer=_infer, has_effect=True)
+def print_(
+    x: Any,
+    *,
+    message: str,
+    summarize: int,
+    print_tensor_name: bool,
+    print_tensor_type: bool,
+    print_tensor_shape: bool,
+    print_tensor_lod: bool,
+    names: Mapping[str, Sequence[str]],
+) -> Any:
+    """Return X; show its description, and its first `summarize` values (-1: all)."""
+    host: Array = to_host(plain(x))
+    facts = {
+        "Tensor": names["In"][0] if print_tensor_name else None,
+        "shape": list(host.shape) if print_tensor_shape else None,
+        "dtype": host.dtype if print_tensor_type else None,
+        "LoD": [level.tolist() for level in lod_of(x)] or None if print_tensor_lod else None,
+        "data": _text(host.reshape(-1), summarize),
+    }
+    told = " ".join(f"{name}: {fact}" for name, fact in facts.items() if fact is not None)
+    sys.stderr.write(f"{message} {told}\n".lstrip())
+    return x
+
+
+@gradient_maker("print")
+def _print_grad(
+    inputs: Mapping[str, Sequence[str]], outputs: Mapping[str, Sequence[str]], attrs: Mapping[str, object]
+) -> list[GradOp]:
+    return [GradOp("scale", {"X": [outputs["Out"][0] + GRAD]}, {"Out": [inputs["In"][0] + GRAD]}, {})]
+
+
+def _text(values: Array, count: int) -> str:
+    shown = values if count < 0 else values[:count]
+    return np.array2string(shown, threshold=sys.maxsize, separator=",", max_line_width=sys.maxsize)

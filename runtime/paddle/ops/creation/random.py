@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""uniform_random, gaussian_random, truncated_gaussian_random: arrays of random numbers.
+"""uniform_random, gaussian_random, truncated_gaussian_random, sampling_id: random numbers.
 
 What comes out depends on the seed, the name of the output and the step, and on nothing else.
 """
@@ -11,11 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from paddle.backend import Array
+from paddle.backend import Array, array_module, from_host
 from paddle.ops.base.dtypes import VarType
 from paddle.ops.base.registry import Spec, operator
 
 _GAUSSIAN = {"shape": tuple, "mean": 0.0, "std": 1.0, "seed": 0, "dtype": VarType.FP32}
+_SIZES = {"shape": tuple, "input_dim_idx": 0, "output_dim_idx": 0, "seed": 0, "dtype": VarType.FP32}
+_INT64 = np.dtype("int64")
 
 
 def _infer(*, shape: tuple[int, ...], dtype: VarType) -> Spec:
@@ -54,3 +56,69 @@ def truncated_gaussian_random(
         drawn[far] = rng.standard_normal(len(far))
         far = far[np.abs(drawn[far]) > 2]
     return xp.asarray((drawn * std + mean).astype(dtype.numpy).reshape(shape))
+
+
+def _infer_random_like(
+    like: Spec, *, shape: tuple[int, ...], dtype: VarType, input_dim_idx: int, output_dim_idx: int
+) -> Spec:
+    return Spec(_sizes(shape, like.shape[input_dim_idx], output_dim_idx), dtype.numpy)
+
+
+@operator(
+    "uniform_random_batch_size_like",
+    "Input -> Out",
+    attrs={**_SIZES, "min": -1.0, "max": 1.0},
+    infer=_infer_random_like,
+)
+def uniform_random_batch_size_like(
+    like: Array,
+    *,
+    shape: tuple[int, ...],
+    min: float,
+    max: float,
+    dtype: VarType,
+    input_dim_idx: int,
+    output_dim_idx: int,
+    rng: np.random.Generator,
+) -> Array:
+    """Uniform in [min, max), of the given shape but for one size that is the input's."""
+    sizes = _sizes(shape, like.shape[input_dim_idx], output_dim_idx)
+    return from_host(rng.uniform(min, max, sizes).astype(dtype.numpy), like)
+
+
+@operator(
+    "gaussian_random_batch_size_like",
+    "Input -> Out",
+    attrs={**_SIZES, "mean": 0.0, "std": 1.0},
+    infer=_infer_random_like,
+)
+def gaussian_random_batch_size_like(
+    like: Array,
+    *,
+    shape: tuple[int, ...],
+    mean: float,
+    std: float,
+    dtype: VarType,
+    input_dim_idx: int,
+    output_dim_idx: int,
+    rng: np.random.Generator,
+) -> Array:
+    """Normal with the given mean and deviation, of the given shape but for one size that is the input's."""
+    sizes = _sizes(shape, like.shape[input_dim_idx], output_dim_idx)
+    return from_host(rng.normal(mean, std, sizes).astype(dtype.numpy), like)
+
+
+def _infer_sampling(x: Spec) -> Spec:
+    return Spec((x.shape[0],), _INT64)
+
+
+@operator("sampling_id", "X -> Out", attrs={"min": 0.0, "max": 1.0, "seed": 0}, infer=_infer_sampling)
+def sampling_id(x: Array, *, min: float, max: float, rng: np.random.Generator) -> Array:
+    """Return for each row of chances a column drawn by them, (rows,) int64."""
+    drawn = from_host(rng.uniform(min, max, (len(x), 1)), x)
+    places = (array_module(x).cumsum(x, axis=1) < drawn).sum(axis=1)
+    return places.clip(0, x.shape[1] - 1).astype(_INT64)
+
+
+def _sizes(shape: tuple[int, ...], batch: int, at: int) -> tuple[int, ...]:
+    return (*shape[:at], batch, *shape[at + 1 :])

@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Losses of two values of one shape: square_error_cost, huber_loss, hinge_loss, log_loss, rank_loss."""
+"""Losses of two values of one shape: square error, huber, hinge, log, rank, kldiv, smooth_l1, sigmoid entropy."""
 
 from __future__ import annotations
 
 from paddle.backend import Array, array_module
 from paddle.ops.activation.plain import sigmoid
+from paddle.ops.base.errors import AttrError
 from paddle.ops.base.registry import Spec, gradient, operator
 from paddle.ops.base.shapes import same
+
+_REDUCTIONS = ("mean", "sum", "batchmean", "none")
 
 
 def _infer_pair(x: Spec, y: Spec) -> Spec:
@@ -96,3 +99,105 @@ def rank_loss_grad(label: Array, left: Array, right: Array, dout: Array) -> tupl
     """dLeft = (sigmoid(o) - Label) dOut, dRight = -dLeft."""
     dleft = dout * (sigmoid(left - right) - label)
     return dleft, -dleft
+
+
+def _infer(x: Spec, target: Spec, *, reduction: str) -> Spec:
+    if reduction not in _REDUCTIONS:
+        raise AttrError(f"reduction: expected one of {', '.join(_REDUCTIONS)}, got {reduction!r}")
+    shape = same(x.shape, target.shape, "X and Target")
+    return x._replace(shape=shape) if reduction == "none" else Spec((1,), x.dtype)
+
+
+@operator("kldiv_loss", "X Target -> Loss", attrs={"reduction": "mean"}, infer=_infer)
+def kldiv_loss(x: Array, target: Array, *, reduction: str) -> Array:
+    """Return the loss of each element, the mean, the sum, or the sum over the rows' number; 0 where Target is 0."""
+    xp = array_module(x)
+    inside = target > 0
+    loss = xp.where(inside, target * (xp.log(xp.where(inside, target, 1)) - x), 0).astype(x.dtype)
+    if reduction == "none":
+        return loss
+    return loss.sum().reshape(1) / x.dtype.type(_count(x, reduction))
+
+
+@gradient("kldiv_loss", "X Target Loss@GRAD -> X@GRAD")
+def kldiv_loss_grad(x: Array, target: Array, dloss: Array, *, reduction: str) -> Array:
+    """dX = -Target dLoss, over what the loss was divided by."""
+    return -target * (target > 0) * (dloss / x.dtype.type(_count(x, reduction)))
+
+
+def _count(x: Array, reduction: str) -> int:
+    return {"mean": x.size, "batchmean": len(x)}.get(reduction, 1) or 1
+
+
+def _infer_sigmoid_cross_entropy(x: Spec, label: Spec) -> Spec:
+    return x._replace(shape=same(x.shape, label.shape, "X and Label"))
+
+
+@operator(
+    "sigmoid_cross_entropy_with_logits",
+    "X Label -> Out",
+    attrs={"normalize": False, "ignore_index": -100},
+    infer=_infer_sigmoid_cross_entropy,
+)
+def sigmoid_cross_entropy_with_logits(x: Array, label: Array, *, normalize: bool, ignore_index: int) -> Array:
+    """Out = max(X, 0) - X Label + ln(1 + e^-|X|); 0 where Label is ignore_index."""
+    xp = array_module(x)
+    cost = xp.maximum(x, 0) - x * label + xp.log1p(xp.exp(-xp.abs(x)))
+    return _weighted(cost, label, normalize, ignore_index)
+
+
+@gradient("sigmoid_cross_entropy_with_logits", "X Label Out@GRAD -> X@GRAD")
+def sigmoid_cross_entropy_with_logits_grad(
+    x: Array, label: Array, dout: Array, *, normalize: bool, ignore_index: int
+) -> Array:
+    """dX = (sigmoid(X) - Label) dOut."""
+    return _weighted((sigmoid(x) - label) * dout, label, normalize, ignore_index)
+
+
+def _weighted(value: Array, label: Array, normalize: bool, ignore_index: int) -> Array:
+    counted = label != ignore_index
+    value *= counted
+    if normalize:
+        value /= value.dtype.type(max(int(counted.sum()), 1))
+    return value
+
+
+def _infer_smooth_l1_loss(x: Spec, y: Spec, inside: Spec | None, outside: Spec | None) -> tuple[Spec, Spec]:
+    shape = same(x.shape, y.shape, "X and Y")
+    for weight in (inside, outside):
+        if weight is not None:
+            same(shape, weight.shape, "X and its weights")
+    return x._replace(shape=shape), x._replace(shape=(shape[0], 1))
+
+
+@operator(
+    "smooth_l1_loss",
+    "X Y InsideWeight? OutsideWeight? -> Diff~ Out",
+    attrs={"sigma": 1.0},
+    infer=_infer_smooth_l1_loss,
+)
+def smooth_l1_loss(
+    x: Array, y: Array, inside: Array | None, outside: Array | None, *, sigma: float
+) -> tuple[Array, Array]:
+    """Diff = InsideWeight (X - Y); Out (N, 1) = row sums of OutsideWeight f(Diff)."""
+    xp = array_module(x)
+    difference = x - y if inside is None else (x - y) * inside
+    size = xp.abs(difference)
+    curve = sigma * sigma
+    cost = xp.where(size < 1 / curve, difference * difference * (curve / 2), size - 0.5 / curve)
+    if outside is not None:
+        cost *= outside
+    return difference, cost.reshape(len(cost), -1).sum(axis=1, keepdims=True)
+
+
+@gradient("smooth_l1_loss", "InsideWeight? OutsideWeight? Diff Out@GRAD -> X@GRAD Y@GRAD")
+def smooth_l1_loss_grad(
+    inside: Array | None, outside: Array | None, difference: Array, dout: Array, *, sigma: float
+) -> tuple[Array, Array]:
+    """dX = OutsideWeight InsideWeight (sigma² Diff kept within ±1) dOut, dY = -dX."""
+    dx = (difference * difference.dtype.type(sigma * sigma)).clip(-1, 1)
+    dx *= dout.reshape(-1, *(1,) * (dx.ndim - 1))
+    for weight in (inside, outside):
+        if weight is not None:
+            dx *= weight
+    return dx, -dx

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""auc: area under the ROC curve, from counts of positives and negatives in buckets of the predicted probability.
+"""accuracy: the share of rows whose label is among the places that top_k found.
+
+auc: area under the ROC curve, from counts of positives and negatives in buckets of the predicted probability.
 
 Stat inputs and outputs are int64 counts (1 or slide_steps rows, num_thresholds + 1 buckets). slide_steps 0 adds up
 for ever; otherwise the rows are the last batches, and the area is that of their sum.
@@ -12,6 +14,7 @@ import numpy as np
 from paddle.backend import Array, array_module
 from paddle.ops.base.errors import AttrError, InputError
 from paddle.ops.base.registry import Spec, operator
+from paddle.ops.base.shapes import same
 
 
 def _infer(predict: Spec, label: Spec, pos: Spec, neg: Spec, *, curve: str) -> tuple[Spec, Spec, Spec]:
@@ -59,3 +62,19 @@ def _counted(stat: Array, bucket: Array, num_thresholds: int, slide_steps: int) 
     if slide_steps == 0:
         return stat + counts.reshape(stat.shape)
     return xp.concatenate([stat.reshape(slide_steps, -1)[1:], counts[None]]).reshape(stat.shape)
+
+
+def _infer_accuracy(out: Spec, indices: Spec, label: Spec) -> tuple[Spec, Spec, Spec]:
+    same(indices.shape[:-1], label.shape[:-1], "the rows of Indices and Label")
+    count = Spec((1,), np.dtype("int32"))
+    return Spec((1,), np.dtype("float32")), count, count
+
+
+@operator("accuracy", "Out Indices Label -> Accuracy Correct Total", infer=_infer_accuracy)
+def accuracy(out: Array, indices: Array, label: Array) -> tuple[Array, Array, Array]:
+    """Return Correct / Total as float32 (0 for no rows), and both as int32; each has shape (1,)."""
+    xp = array_module(out)
+    correct = (indices == label).any(axis=-1).sum().reshape(1).astype(np.int32)
+    total = xp.array([len(indices)], np.int32)
+    share = correct / xp.maximum(total, 1)
+    return share.astype(np.float32), correct, total

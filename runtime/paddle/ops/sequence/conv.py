@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""sequence_conv: rows with their neighbours, times a matrix; sequence_context: not multiplied; row_conv: by number."""
+"""sequence_conv: rows with their neighbours, times a matrix, or not; row_conv: by number; im2sequence."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from paddle.ops.base.segments import at, lengths, positions, scatter_sum
 from paddle.ops.base.shapes import agree, same
 
 _ATTRS = {"paddingTrainable": False, "contextLength": int, "contextStart": 0, "contextStride": 1}
+_ATTRS_IM2SEQUENCE = {"kernels": tuple, "strides": (1, 1), "paddings": (0, 0, 0, 0)}
 
 
 def _infer(x: Spec, padding: Spec | None, filters: Spec, *, contextLength: int, contextStride: int) -> Spec:
@@ -137,3 +138,47 @@ def _pairs(offsets: Offsets, width: int, like: Array) -> list[tuple[Array, Array
     left = np.repeat(lengths(offsets), lengths(offsets)) - positions(offsets)
     rows = [np.flatnonzero(left > ahead) for ahead in range(width)]
     return [(at(here, like), at(here + ahead, like)) for ahead, here in enumerate(rows)]
+
+
+def _infer_im2sequence(x: Spec, *, kernels: tuple[int, ...]) -> Spec:
+    if len(x.shape) != 4:
+        raise ShapeError(f"expected X (images, channels, height, width), got {x.shape}")
+    return Spec((-1, x.shape[1] * kernels[0] * kernels[1]), x.dtype, 1)
+
+
+@operator("im2sequence", "X -> Out+", attrs=_ATTRS_IM2SEQUENCE, infer=_infer_im2sequence)
+def im2sequence(
+    x: Array, *, kernels: tuple[int, ...], strides: tuple[int, ...], paddings: tuple[int, ...]
+) -> LoDArray:
+    """Return a row (channels * kernel) for each window, from left to right and from top to bottom.
+
+    paddings are up, left, down, right.
+    """
+    up, left, down, right = paddings
+    xp = array_module(x)
+    padded = xp.pad(x, ((0, 0), (0, 0), (up, down), (left, right)))
+    view = xp.lib.stride_tricks.sliding_window_view(padded, kernels, (2, 3))[
+        :, :, :: strides[0], :: strides[1]
+    ]
+    windows = view.transpose(0, 2, 3, 1, 4, 5)
+    per_image = windows.shape[1] * windows.shape[2]
+    rows = windows.reshape(len(x) * per_image, x.shape[1] * kernels[0] * kernels[1])
+    return LoDArray(rows, (np.arange(len(x) + 1) * per_image,))
+
+
+@gradient("im2sequence", "X Out@GRAD -> X@GRAD")
+def im2sequence_grad(
+    x: Array, dout: Array, *, kernels: tuple[int, ...], strides: tuple[int, ...], paddings: tuple[int, ...]
+) -> Array:
+    """Add up the windows' gradients where they lay."""
+    up, left, down, right = paddings
+    height, width = x.shape[2] + up + down, x.shape[3] + left + right
+    high, wide = (height - kernels[0]) // strides[0] + 1, (width - kernels[1]) // strides[1] + 1
+    parts = dout.reshape(len(x), high, wide, x.shape[1], *kernels)
+    whole = array_module(x).zeros((*x.shape[:2], height, width), x.dtype)
+    for i, j in np.ndindex(*kernels):
+        rows = slice(i, i + strides[0] * high, strides[0])
+        columns = slice(j, j + strides[1] * wide, strides[1])
+        whole[:, :, rows, columns] += parts[..., i, j].transpose(0, 3, 1, 2)
+    inner: Array = whole[:, :, up : height - down, left : width - right]
+    return inner

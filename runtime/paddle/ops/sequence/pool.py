@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""sequence_pool: each sequence as one row, its sum, average, sum over the root of its length, greatest, first, last."""
+"""sequence_pool: each sequence as one row (sum, average, greatest, first, last, ...); sequence_softmax."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from paddle.backend import Array, array_module
-from paddle.ops.base.errors import AttrError
+from paddle.ops.base.errors import AttrError, ShapeError
 from paddle.ops.base.lod import LoDArray, Offsets, sequences, with_lod
 from paddle.ops.base.registry import Spec, gradient, operator
 from paddle.ops.base.segments import at, column, lengths, scatter_sum, segment_max, segment_sum, spread
+from paddle.ops.base.shapes import product
 
 _INT32 = np.dtype("int32")
 
@@ -104,3 +105,30 @@ _POOLS: dict[str, Callable[[Array, Offsets], Array]] = {
     "FIRST": lambda x, offsets: _rows(x, offsets[:-1]),
     "LAST": lambda x, offsets: _rows(x, offsets[1:] - 1),
 }
+
+
+def _infer_softmax(x: Spec) -> Spec:
+    if product(x.shape[1:]) not in (1, -1):
+        raise ShapeError(f"expected one number a row, got {x.shape}")
+    return x
+
+
+@operator(
+    "sequence_softmax",
+    "X+ -> Out+",
+    attrs={"use_cudnn": False, "data_format": "AnyLayout"},
+    infer=_infer_softmax,
+)
+def sequence_softmax(x: Any) -> LoDArray:
+    """Out = e^(X - greatest) / sum, sequence by sequence."""
+    data, offsets = sequences(x, "X")
+    out = array_module(data).exp(data - spread(segment_max(data, offsets, 0), offsets))
+    out /= spread(segment_sum(out, offsets), offsets)
+    return LoDArray(out, x.lod)
+
+
+@gradient("sequence_softmax", "Out+ Out@GRAD -> X@GRAD")
+def sequence_softmax_grad(out: LoDArray, dout: Array) -> Array:
+    """dX = Out (dOut - sum of dOut Out)."""
+    data, offsets = sequences(out, "Out")
+    return data * (dout - spread(segment_sum(dout * data, offsets), offsets))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""sequence_reverse, sequence_slice, sequence_erase: the rows of each sequence turned round, or some of them."""
+"""sequence_reverse, _slice, _erase, _enumerate: the rows of each sequence turned round, or some of them."""
 
 from __future__ import annotations
 
@@ -86,3 +86,18 @@ def _slices(x: Any, offset: Array, length: Array) -> tuple[Offsets, Offsets]:
             f"sequence {bad} has {lengths(offsets)[bad]} rows: {counts[bad]} from row {starts[bad]} on are not in it"
         )
     return ranges(offsets[:-1] + starts, counts), counts
+
+
+def _infer(x: Spec, *, win_size: int) -> Spec:
+    return x._replace(shape=(x.shape[0], win_size))
+
+
+@operator("sequence_enumerate", "X+ -> Out+", attrs={"win_size": int, "pad_value": 0}, infer=_infer)
+def sequence_enumerate(x: Any, *, win_size: int, pad_value: int) -> LoDArray:
+    """Out[t] = X[t], ..., X[t + win_size - 1], pad_value behind the sequence's end."""
+    data, offsets = sequences(x, "X")
+    rows = np.arange(len(data))[:, None] + np.arange(win_size)
+    ends = np.repeat(offsets[1:], lengths(offsets))[:, None]
+    xp = array_module(data)
+    table = xp.concatenate([data.reshape(-1), xp.full(1, pad_value, data.dtype)])
+    return LoDArray(table[at(np.where(rows < ends, rows, len(data)), data)], x.lod)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""sequence_reshape and lod_reset: the same numbers as other rows, the same rows as other sequences."""
+"""sequence_reshape, lod_reset, sequence_concat and _expand: the same rows as other sequences, joined or repeated."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from paddle.backend import Array, to_host
+from paddle.backend import Array, array_module, to_host
 from paddle.ops.base.errors import AttrError, InputError
-from paddle.ops.base.lod import LoDArray, lod_of, plain, sequences
+from paddle.ops.base.lod import Lod, LoDArray, Offsets, ends_of, lod_of, plain, sequences, with_lod
 from paddle.ops.base.registry import Spec, gradient, operator
+from paddle.ops.base.segments import at, lengths, ranges, scatter_sum
+from paddle.ops.base.shapes import same
 
 
 def _infer_reshape(x: Spec, *, new_dim: int) -> Spec:
@@ -58,3 +60,97 @@ def lod_reset(x: Any, y: Any, *, target_lod: tuple[int, ...]) -> LoDArray:
 def lod_reset_grad(dout: Array) -> Array:
     """dX = dOut."""
     return dout
+
+
+def _infer(x: list[Spec]) -> Spec:
+    for spec in x[1:]:
+        same(x[0].shape[1:], spec.shape[1:], "inputs, but for the rows,")
+    return Spec((-1, *x[0].shape[1:]), x[0].dtype, max(x[0].lod_level, 1))
+
+
+@operator("sequence_concat", "X+* -> Out+", infer=_infer)
+def sequence_concat(x: list[Any]) -> LoDArray:
+    """Join the inputs' sequences; all inputs have as many."""
+    rows, offsets = _joined(x)
+    stacked = array_module(x[0].data).concatenate([each.data for each in x])
+    return LoDArray(stacked[at(rows, stacked)], (*x[0].lod[:-1], offsets))
+
+
+@gradient("sequence_concat", "X+* Out@GRAD -> X@GRAD*")
+def sequence_concat_grad(x: list[Any], dout: Array) -> list[Array]:
+    """Give each input its rows' gradients back."""
+    rows, _ = _joined(x)
+    stacked = array_module(dout).empty_like(dout)
+    stacked[at(rows, dout)] = dout
+    ends = np.cumsum([len(each) for each in x])
+    return [stacked[end - len(each) : end] for end, each in zip(ends, x, strict=True)]
+
+
+def _joined(x: list[Any]) -> tuple[Offsets, Offsets]:
+    """Return which rows of the stacked inputs make Out, and Out's offsets."""
+    levels = [sequences(each, "X")[1] for each in x]
+    if len({len(level) for level in levels}) != 1:
+        raise InputError(
+            f"inputs must have equally many sequences, got {[len(level) - 1 for level in levels]}"
+        )
+    bases = np.cumsum([0, *(len(each) for each in x[:-1])])
+    starts = np.stack([level[:-1] + base for level, base in zip(levels, bases, strict=True)], axis=1)
+    counts = np.stack([lengths(level) for level in levels], axis=1)
+    return ranges(starts.reshape(-1), counts.reshape(-1)), ends_of(counts.sum(axis=1))
+
+
+def _infer_expand(x: Spec, y: Spec) -> Spec:
+    return Spec((-1, *x.shape[1:]), x.dtype, max(x.lod_level, y.lod_level, 1))
+
+
+@operator("sequence_expand", "X+ Y+ -> Out+", attrs={"ref_level": -1}, infer=_infer_expand)
+def sequence_expand(x: Any, y: Any, *, ref_level: int) -> Any:
+    """Repeat sequence i of X as often as entry i of Y's level `ref_level` is long; row i unless X has one level.
+
+    Out has one level with an entry for each repetition; where rows are repeated, Out has Y's levels down to ref_level.
+    """
+    data = plain(x)
+    rows, lod = _expansion(x, y, ref_level)
+    return with_lod(data[at(rows, data)], lod)
+
+
+@gradient("sequence_expand", "X+ Y+ Out@GRAD -> X@GRAD")
+def sequence_expand_grad(x: Any, y: Any, dout: Array, *, ref_level: int) -> Array:
+    """dX = sum over the repetitions."""
+    rows, _ = _expansion(x, y, ref_level)
+    return scatter_sum(dout, at(rows, dout), len(plain(x)))
+
+
+@operator("sequence_expand_as", "X Y+ -> Out+", infer=_infer_expand)
+def sequence_expand_as(x: Array, y: Any) -> Any:
+    """Repeat row i of X as often as sequence i of Y is long; Out has Y's LoD."""
+    rows = _repeated(len(x), sequences(y, "Y")[1])
+    return with_lod(x[at(rows, x)], lod_of(y))
+
+
+@gradient("sequence_expand_as", "X Y+ Out@GRAD -> X@GRAD")
+def sequence_expand_as_grad(x: Array, y: Any, dout: Array) -> Array:
+    """dX = sum over the repetitions."""
+    return scatter_sum(dout, at(_repeated(len(x), sequences(y, "Y")[1]), dout), len(x))
+
+
+def _expansion(x: Any, y: Any, ref_level: int) -> tuple[Offsets, Lod]:
+    """Return which rows of X make Out, and its LoD."""
+    levels = lod_of(y)
+    if not levels or not -1 <= ref_level < len(levels):
+        raise AttrError(f"ref_level {ref_level} is not a level of Y, whose LoD has {len(levels)}")
+    reference = levels[ref_level]
+    # Two levels come along from the ids of a beam search, whose states are repeated row by row.
+    if len(lod_of(x)) != 1:
+        used = len(levels) if ref_level == -1 else ref_level + 1
+        return _repeated(len(x), reference), levels[:used]
+    offsets = lod_of(x)[0]
+    chosen = _repeated(len(offsets) - 1, reference)
+    counts = lengths(offsets)[chosen]
+    return ranges(offsets[chosen], counts), (ends_of(counts),)
+
+
+def _repeated(count: int, reference: Offsets) -> Offsets:
+    if len(reference) - 1 != count:
+        raise InputError(f"X has {count} entries to repeat, Y's level has {len(reference) - 1}")
+    return np.repeat(np.arange(count), lengths(reference))

@@ -1,13 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gather, scatter, multiplex: rows of X by number, rows put into X by number, rows chosen from several inputs."""
+"""gather, scatter, multiplex: rows of X by number, put in by number, chosen from several inputs; where; one_hot."""
 
 from __future__ import annotations
 
+import numpy as np
+
 from paddle.backend import Array, array_module
-from paddle.ops.base.errors import InputError, ShapeError
+from paddle.ops.base.dtypes import VarType
+from paddle.ops.base.errors import AttrError, InputError, ShapeError
 from paddle.ops.base.registry import Spec, gradient, operator
 from paddle.ops.base.selected_rows import merge_rows
 from paddle.ops.base.shapes import product, same
+
+_INT64 = np.dtype("int64")
 
 
 def _infer_gather(x: Spec, index: Spec) -> Spec:
@@ -104,3 +109,58 @@ def _chosen(ids: Array, x: list[Array]) -> Array:
             f"multiplex: Ids from {int(chosen.min())} to {int(chosen.max())} are not in [0, {len(x)})"
         )
     return chosen
+
+
+def _infer_where(condition: Spec) -> Spec:
+    return Spec((-1, len(condition.shape)), _INT64)
+
+
+@operator("where", "Condition -> Out", infer=_infer_where, shares_lod=False)
+def where(condition: Array) -> Array:
+    """Return the indices of all elements that hold, (found, rank) int64, row by row."""
+    xp = array_module(condition)
+    places: Array = xp.stack(xp.nonzero(condition), axis=1).astype(_INT64)
+    return places
+
+
+def _infer_diag(diagonal: Spec) -> Spec:
+    if len(diagonal.shape) != 1:
+        raise ShapeError(f"expected a Diagonal (n,), got {diagonal.shape}")
+    return Spec((diagonal.shape[0], diagonal.shape[0]), diagonal.dtype)
+
+
+@operator("diag", "Diagonal -> Out", infer=_infer_diag, shares_lod=False)
+def diag(diagonal: Array) -> Array:
+    """Return (n, n) with the vector along its diagonal."""
+    matrix: Array = array_module(diagonal).diag(diagonal)
+    return matrix
+
+
+@gradient("diag", "Out@GRAD -> Diagonal@GRAD")
+def diag_grad(dout: Array) -> Array:
+    """dDiagonal = the diagonal of dOut."""
+    return array_module(dout).diagonal(dout).copy()
+
+
+def _infer(x: Spec, *, depth: int, dtype: VarType) -> Spec:
+    if depth <= 0:
+        raise AttrError(f"depth: expected a positive number of classes, got {depth}")
+    if not x.shape or x.shape[-1] != 1 or x.dtype.kind not in "iu":
+        raise ShapeError(f"expected X (..., 1) of whole numbers, got {x.shape} {x.dtype}")
+    return Spec((*x.shape[:-1], depth), dtype.numpy, x.lod_level)
+
+
+@operator("one_hot", "X -> Out", attrs={"depth": -1, "dtype": VarType.FP32}, infer=_infer)
+def one_hot(x: Array, *, depth: int, dtype: VarType) -> Array:
+    """Return (..., depth).
+
+    Raises:
+        InputError: a number is outside of [0, depth).
+    """
+    xp = array_module(x)
+    flat = x.reshape(-1)
+    if len(flat) and not (int(flat.min()) >= 0 and int(flat.max()) < depth):
+        raise InputError(f"expected numbers in [0, {depth}), got {int(flat.min())}..{int(flat.max())}")
+    out = xp.zeros((len(flat), depth), dtype.numpy)
+    out[xp.arange(len(flat)), flat] = 1
+    return out.reshape(*x.shape[:-1], depth)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""reshape, squeeze, unsqueeze and flatten: the same elements in another shape, as views.
+"""reshape, squeeze, unsqueeze, flatten, transpose: the same elements in another shape, as views; expand repeats them.
 
 The forms whose names end in 2 also put out XShape, an empty array (0, *X.shape) that is all their gradient needs.
 """
@@ -165,3 +165,57 @@ def shape_grad(x: Array, dout: Array) -> Array:
 def shape2_grad(xshape: Array, dout: Array) -> Array:
     """dX = dOut in X's shape."""
     return dout.reshape(xshape.shape[1:])
+
+
+def _infer(x: Spec, *, axis: tuple[int, ...]) -> Spec:
+    if sorted(axis) != list(range(len(x.shape))):
+        raise AttrError(f"axis {axis} is not an order of the dimensions of {x.shape}")
+    return x._replace(shape=tuple(x.shape[at] for at in axis))
+
+
+def _infer2(x: Spec, *, axis: tuple[int, ...]) -> tuple[Spec, Spec]:
+    return _infer(x, axis=axis), Spec((0, *x.shape), x.dtype)
+
+
+@operator("transpose", "X -> Out", attrs={"axis": tuple}, infer=_infer)
+def transpose(x: Array, *, axis: tuple[int, ...]) -> Array:
+    """Return X with dimension i taken from axis[i]."""
+    return x.transpose(axis)
+
+
+@operator("transpose2", "X -> Out XShape~", attrs={"axis": tuple}, infer=_infer2)
+def transpose2(x: Array, *, axis: tuple[int, ...]) -> tuple[Array, Array]:
+    """Return what `transpose` does, and an empty array (0, *X.shape)."""
+    return x.transpose(axis), array_module(x).empty((0, *x.shape), x.dtype)
+
+
+@gradient("transpose", "Out@GRAD -> X@GRAD")
+@gradient("transpose2", "Out@GRAD -> X@GRAD")
+def transpose_grad(dout: Array, *, axis: tuple[int, ...]) -> Array:
+    """dX = dOut in the first order again."""
+    back = [0] * len(axis)
+    for at, source in enumerate(axis):
+        back[source] = at
+    return dout.transpose(back)
+
+
+def _infer_expand(x: Spec, *, expand_times: tuple[int, ...]) -> Spec:
+    if len(expand_times) != len(x.shape) or any(times < 1 for times in expand_times):
+        raise AttrError(
+            f"expand_times: expected {len(x.shape)} positive numbers for X {x.shape}, got {expand_times}"
+        )
+    shape = tuple(-1 if size < 0 else size * times for size, times in zip(x.shape, expand_times, strict=True))
+    return x._replace(shape=shape)
+
+
+@operator("expand", "X -> Out", attrs={"expand_times": ()}, infer=_infer_expand)
+def expand(x: Array, *, expand_times: tuple[int, ...]) -> Array:
+    """Return X tiled."""
+    return array_module(x).tile(x, expand_times)
+
+
+@gradient("expand", "X Out@GRAD -> X@GRAD")
+def expand_grad(x: Array, dout: Array, *, expand_times: tuple[int, ...]) -> Array:
+    """dX = sum of dOut over the copies."""
+    split = [part for times, size in zip(expand_times, x.shape, strict=True) for part in (times, size)]
+    return dout.reshape(split).sum(axis=tuple(range(0, len(split), 2)))

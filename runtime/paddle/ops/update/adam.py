@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""adam: the powers of the betas come in and are multiplied by operators of their own afterwards."""
+"""adam, adamax and lamb; the powers of the betas come in and are multiplied by operators of their own afterwards."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from paddle.ops.base.registry import Spec, operator
 from paddle.ops.base.selected_rows import SelectedRows
 from paddle.ops.update.steps import dense, merged, scalar, take_step
 from paddle.optim.rules.adam import FluidAdam
+from paddle.optim.rules.adamax import FluidAdamax
+from paddle.optim.rules.lamb import Lamb
 
 
 def _infer(param: Spec, grad: Spec, rate: Spec, m: Spec, v: Spec, b1: Spec, b2: Spec) -> tuple[Spec, ...]:
@@ -70,3 +72,60 @@ def _step_of_all(rule: FluidAdam, param: Array, grad: Array, m: Array, v: Array,
     rests = np.float32(1.0 - rule.beta1), np.float32(1.0 - rule.beta2)
     arrays = param.reshape(-1), read_only(grad.reshape(-1)), m.reshape(-1), v.reshape(-1)
     kernels.adam(*arrays, np.float32(alpha), betas, rests, np.float32(rule.epsilon))
+
+
+def _infer_adamax(param: Spec, grad: Spec, rate: Spec, m: Spec, n: Spec, b1: Spec) -> tuple[Spec, Spec, Spec]:
+    return param, m, n
+
+
+@operator(
+    "adamax",
+    "Param Grad LearningRate Moment InfNorm Beta1Pow -> ParamOut MomentOut InfNormOut",
+    attrs={"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8},
+    infer=_infer_adamax,
+    in_place={"ParamOut": "Param", "MomentOut": "Moment", "InfNormOut": "InfNorm"},
+)
+def adamax(
+    param: Array,
+    grad: Any,
+    rate: Array,
+    moment: Array,
+    inf_norm: Array,
+    beta1_power: Array,
+    *,
+    beta1: float,
+    beta2: float,
+    epsilon: float,
+) -> tuple[Array, Array, Array]:
+    """Take one step."""
+    alpha = scalar(rate) / (1.0 - scalar(beta1_power))
+    rule = FluidAdamax(beta1, beta2, epsilon)
+    take_step(rule, param, dense(grad, param), {"m": moment, "u": inf_norm}, alpha)
+    return param, moment, inf_norm
+
+
+@operator(
+    "lamb",
+    "Param Grad LearningRate Moment1 Moment2 Beta1Pow Beta2Pow -> ParamOut Moment1Out Moment2Out",
+    attrs={"weight_decay": float, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-6},
+    infer=_infer,
+    in_place={"ParamOut": "Param", "Moment1Out": "Moment1", "Moment2Out": "Moment2"},
+)
+def lamb(
+    param: Array,
+    grad: Any,
+    rate: Array,
+    moment1: Array,
+    moment2: Array,
+    beta1_power: Array,
+    beta2_power: Array,
+    *,
+    weight_decay: float,
+    beta1: float,
+    beta2: float,
+    epsilon: float,
+) -> tuple[Array, Array, Array]:
+    """Take one step; the powers of the betas are not used."""
+    rule = Lamb(beta1, beta2, epsilon, weight_decay)
+    take_step(rule, param, dense(grad, param), {"m": moment1, "v": moment2}, scalar(rate))
+    return param, moment1, moment2

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""AdaGrad, and AdaGrad that forgets."""
+"""Gradient descent, plain, with momentum, and LARS."""
 
 from __future__ import annotations
 
@@ -10,52 +10,69 @@ from paddle.fluid.optimizer.base import Accumulator, Optimizer
 from paddle.fluid.program.variable import Parameter, Variable
 from paddle.fluid.regularizer import Regularizer
 
-
-class AdagradOptimizer(Optimizer):
-    """m += g²;  w −= ηg/(√m + ε)."""
-
-    op_type: ClassVar[str] = "adagrad"
-
-    def __init__(
-        self,
-        learning_rate: float | Variable,
-        epsilon: float = 1.0e-6,
-        regularization: Regularizer | None = None,
-        name: str | None = None,
-        initial_accumulator_value: float = 0.0,
-    ) -> None:
-        super().__init__(learning_rate, regularization, name)
-        self._epsilon, self._first = float(epsilon), float(initial_accumulator_value)
-
-    def accumulators(self) -> Sequence[Accumulator]:
-        """See `Optimizer`."""
-        return (Accumulator("moment", "Moment", "MomentOut", self._first),)
-
-    def attributes(self, parameter: Parameter) -> Mapping[str, object]:
-        """See `Optimizer`."""
-        return {"epsilon": self._epsilon}
+_VELOCITY = Accumulator("velocity", "Velocity", "VelocityOut")
 
 
-class DecayedAdagradOptimizer(Optimizer):
-    """m = ρm + (1 − ρ)g²;  w −= ηg/(√m + ε)."""
+class MomentumOptimizer(Optimizer):
+    """v = μv + g;  w −= ηv, or w −= η(g + μv) with use_nesterov."""
 
-    op_type: ClassVar[str] = "decayed_adagrad"
+    op_type: ClassVar[str] = "momentum"
 
     def __init__(
         self,
         learning_rate: float | Variable,
-        decay: float = 0.95,
-        epsilon: float = 1.0e-6,
+        momentum: float,
+        use_nesterov: bool = False,
         regularization: Regularizer | None = None,
         name: str | None = None,
     ) -> None:
         super().__init__(learning_rate, regularization, name)
-        self._attrs = {"decay": float(decay), "epsilon": float(epsilon)}
+        self._attrs = {"mu": float(momentum), "use_nesterov": bool(use_nesterov)}
 
     def accumulators(self) -> Sequence[Accumulator]:
         """See `Optimizer`."""
-        return (Accumulator("moment", "Moment", "MomentOut"),)
+        return (_VELOCITY,)
 
     def attributes(self, parameter: Parameter) -> Mapping[str, object]:
         """See `Optimizer`."""
         return self._attrs
+
+
+class LarsMomentumOptimizer(Optimizer):
+    """Momentum at a rate of each parameter's own, η c‖w‖/(‖g‖ + λ‖w‖)."""
+
+    op_type: ClassVar[str] = "lars_momentum"
+
+    def __init__(
+        self,
+        learning_rate: float | Variable,
+        momentum: float,
+        lars_coeff: float = 0.001,
+        lars_weight_decay: float = 0.0005,
+        regularization: Regularizer | None = None,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(learning_rate, regularization, name)
+        self._attrs = {
+            "mu": float(momentum),
+            "lars_coeff": float(lars_coeff),
+            "lars_weight_decay": float(lars_weight_decay),
+        }
+
+    def accumulators(self) -> Sequence[Accumulator]:
+        """See `Optimizer`."""
+        return (_VELOCITY,)
+
+    def attributes(self, parameter: Parameter) -> Mapping[str, object]:
+        """See `Optimizer`."""
+        return self._attrs
+
+
+class SGDOptimizer(Optimizer):
+    """w −= ηg."""
+
+    op_type: ClassVar[str] = "sgd"
+
+    def accumulators(self) -> Sequence[Accumulator]:
+        """See `Optimizer`."""
+        return ()

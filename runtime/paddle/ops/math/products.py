@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""matmul: alpha X Y over the last two dimensions; either side may be one matrix for the whole batch, or a vector."""
+"""matmul: alpha X Y over the last two dimensions, of a batch too; bilinear_tensor_product; cos_sim of rows."""
 
 from __future__ import annotations
 
-from paddle.backend import Array
+from paddle.backend import Array, array_module
 from paddle.ops.base.errors import ShapeError
 from paddle.ops.base.registry import Spec, gradient, operator
-from paddle.ops.base.shapes import agree, same
+from paddle.ops.base.shapes import agree, known, same
 
 _ATTRS = {"transpose_X": False, "transpose_Y": False, "alpha": 1.0}
 
@@ -83,3 +83,68 @@ def _right(y: Array) -> Array:
 
 def _turned(matrix: Array, turn: bool) -> Array:
     return matrix.swapaxes(-1, -2) if turn else matrix
+
+
+def _infer_bilinear_tensor_product(x: Spec, y: Spec, weight: Spec, bias: Spec | None) -> Spec:
+    ranks = len(x.shape) == len(y.shape) == 2 and len(weight.shape) == 3
+    if (
+        not ranks
+        or x.shape[1] != weight.shape[1]
+        or y.shape[1] != weight.shape[2]
+        or not agree(x.shape[0], y.shape[0])
+    ):
+        raise ShapeError(
+            f"expected X (n, a), Y (n, b) and Weight (k, a, b), got {x.shape}, {y.shape}, {weight.shape}"
+        )
+    if bias is not None and bias.shape != (1, weight.shape[0]):
+        raise ShapeError(f"expected Bias (1, {weight.shape[0]}), got {bias.shape}")
+    return Spec((known(x.shape[0], y.shape[0]), weight.shape[0]), x.dtype, x.lod_level)
+
+
+@operator("bilinear_tensor_product", "X Y Weight Bias? -> Out", infer=_infer_bilinear_tensor_product)
+def bilinear_tensor_product(x: Array, y: Array, weight: Array, bias: Array | None) -> Array:
+    """Return (n, k)."""
+    out = array_module(x).einsum("na,kab,nb->nk", x, weight, y, optimize=True)
+    return out if bias is None else out + bias
+
+
+@gradient("bilinear_tensor_product", "X Y Weight Bias? Out@GRAD -> X@GRAD Y@GRAD Weight@GRAD Bias@GRAD?")
+def bilinear_tensor_product_grad(
+    x: Array, y: Array, weight: Array, bias: Array | None, dout: Array
+) -> tuple[Array, Array, Array, Array | None]:
+    """Each factor's gradient is the product of the others."""
+    einsum = array_module(x).einsum
+    return (
+        einsum("nk,kab,nb->na", dout, weight, y, optimize=True),
+        einsum("nk,na,kab->nb", dout, x, weight, optimize=True),
+        einsum("nk,na,nb->kab", dout, x, y, optimize=True),
+        None if bias is None else dout.sum(axis=0, keepdims=True),
+    )
+
+
+def _infer_cos_sim(x: Spec, y: Spec) -> tuple[Spec, Spec, Spec]:
+    fits = len(x.shape) == len(y.shape) == 2 and agree(x.shape[1], y.shape[1])
+    if not fits or not (y.shape[0] == 1 or agree(x.shape[0], y.shape[0])):
+        raise ShapeError(f"expected X (rows, width) and Y (rows or 1, width), got {x.shape} and {y.shape}")
+    column = x._replace(shape=(x.shape[0], 1))
+    return column, column, y._replace(shape=(y.shape[0], 1))
+
+
+@operator("cos_sim", "X Y -> Out XNorm~ YNorm~", infer=_infer_cos_sim)
+def cos_sim(x: Array, y: Array) -> tuple[Array, Array, Array]:
+    """Out = X·Y / (|X| |Y|); rows of length zero give no number (nan)."""
+    xp = array_module(x)
+    xnorm = xp.sqrt((x * x).sum(axis=1, keepdims=True))
+    ynorm = xp.sqrt((y * y).sum(axis=1, keepdims=True))
+    return (x * y).sum(axis=1, keepdims=True) / (xnorm * ynorm), xnorm, ynorm
+
+
+@gradient("cos_sim", "X Y Out XNorm YNorm Out@GRAD -> X@GRAD Y@GRAD")
+def cos_sim_grad(
+    x: Array, y: Array, out: Array, xnorm: Array, ynorm: Array, dout: Array
+) -> tuple[Array, Array]:
+    """dX = dOut (Y / (|X| |Y|) - Out X / |X|²), and dY likewise."""
+    both = xnorm * ynorm
+    dx = dout * (y / both - out * x / (xnorm * xnorm))
+    dy = dout * (x / both - out * y / (ynorm * ynorm))
+    return dx, dy if len(y) == len(x) else dy.sum(axis=0, keepdims=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""momentum and lars_momentum: gradient descent with a velocity."""
+"""sgd, momentum and lars_momentum: gradient descent, plain or with a velocity."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ import numpy as np
 from paddle.backend import Array
 from paddle.ops.base.compiled import kernels_for, read_only
 from paddle.ops.base.registry import Spec, operator
-from paddle.ops.update.steps import dense, scalar, take_step
+from paddle.ops.base.selected_rows import SelectedRows
+from paddle.ops.update.steps import dense, merged, scalar, take_step
 from paddle.optim.rules.lars_momentum import LarsMomentum
 from paddle.optim.rules.momentum import FluidMomentum
+from paddle.optim.rules.sgd import SGD
 
 _SLOTS = "Param Grad Velocity LearningRate -> ParamOut VelocityOut"
 _IN_PLACE = {"ParamOut": "Param", "VelocityOut": "Velocity"}
+_RULE = SGD()
 
 
 def _infer(param: Spec, grad: Spec, velocity: Spec, rate: Spec) -> tuple[Spec, Spec]:
@@ -58,3 +61,23 @@ def lars_momentum(
     rule = LarsMomentum(mu, lars_coeff, lars_weight_decay)
     take_step(rule, param, dense(grad, param), {"v": velocity}, scalar(rate))
     return param, velocity
+
+
+def _infer_sgd(param: Spec, rate: Spec, grad: Spec) -> Spec:
+    return param
+
+
+@operator("sgd", "Param LearningRate Grad -> ParamOut", infer=_infer_sgd, in_place={"ParamOut": "Param"})
+def sgd(param: Any, rate: Array, grad: Any) -> Any:
+    """Take one step; the parameter may be selected rows itself, and then has all rows of the gradient."""
+    if not isinstance(grad, SelectedRows):
+        take_step(_RULE, param, dense(grad, param), {}, scalar(rate))
+        return param
+    rows = merged(grad, param)
+    if len(rows.rows):
+        change = scalar(rate) * rows.values
+        if isinstance(param, SelectedRows):
+            param.values[param.rows.searchsorted(rows.rows)] -= change
+        else:
+            param[rows.rows] -= change
+    return param
