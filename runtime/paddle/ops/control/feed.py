@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""feed and fetch: say in program files what is fed and fetched, in which order; read: a reader's next batch; print."""
+"""feed and fetch: say in program files what is fed and fetched, in which order; read: a reader's next batch; print.
+
+print: a value as it is, shown on standard error on its way.
+"""
 
 from __future__ import annotations
 

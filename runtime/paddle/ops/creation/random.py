@@ -2,6 +2,8 @@
 """uniform_random, gaussian_random, truncated_gaussian_random, sampling_id: random numbers.
 
 What comes out depends on the seed, the name of the output and the step, and on nothing else.
+
+uniform_random_batch_size_like, gaussian_random_batch_size_like, sampling_id: random numbers a row of a value.
 """
 
 from __future__ import annotations

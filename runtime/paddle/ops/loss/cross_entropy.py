@@ -2,6 +2,8 @@
 """cross_entropy of probabilities: -ln p[label], or -sum of label ln p; ln is kept within 1e20.
 
 cross_entropy2 is that of classes and keeps what its gradient needs: the probabilities at the labels.
+
+softmax_with_cross_entropy: the pair as one operator, with the gradient Softmax - Label.
 """
 
 from __future__ import annotations

@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Losses of two values of one shape: square error, huber, hinge, log, rank, kldiv, smooth_l1, sigmoid entropy."""
+"""Losses of two values of one shape: square error, huber, hinge, log, rank, kldiv, smooth_l1, sigmoid entropy.
+
+kldiv_loss: how far a distribution given by logarithms is from a target: Target (ln Target - X).
+sigmoid_cross_entropy_with_logits: -Label ln p - (1 - Label) ln(1 - p) with p = sigmoid(X), for each element.
+smooth_l1_loss: squared below 1 / sigma², straight beyond it, added up to one cost a row.
+"""
 
 from __future__ import annotations
 

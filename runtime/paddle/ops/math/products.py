@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""matmul: alpha X Y over the last two dimensions, of a batch too; bilinear_tensor_product; cos_sim of rows."""
+"""matmul: alpha X Y over the last two dimensions, of a batch too; bilinear_tensor_product; cos_sim of rows.
+
+bilinear_tensor_product: Out[n, k] = X[n] W[k] Y[n]ᵀ + Bias[k].
+cos_sim: the cosine of the angle between rows of X and Y; Y may be one row for all.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""lookup_table: rows of W by id. W is a whole table, or `SelectedRows` that hold the rows at hand."""
+"""lookup_table: rows of W by id. W is a whole table, or `SelectedRows` that hold the rows at hand.
+
+distributed_lookup_table: rows of a table whose slices parameter servers hold, fetched for the ids of a batch.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 """split_ids, merge_ids, merge_selected_rows, split_byref: rows of tables on their way to shards.
 
 An id belongs to shard id mod shards, ids taken as unsigned numbers, so that negative ones are legal.
+
+split_byref and split_selected_rows: a variable cut into ranges of rows, dense or sparse.
 """
 
 from __future__ import annotations

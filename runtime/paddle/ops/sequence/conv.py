@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""sequence_conv: rows with their neighbours, times a matrix, or not; row_conv: by number; im2sequence."""
+"""sequence_conv: rows with their neighbours, times a matrix, or not; row_conv: by number; im2sequence.
+
+im2sequence: windows of images as rows of sequences, one sequence an image.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""sequence_pool: each sequence as one row (sum, average, greatest, first, last, ...); sequence_softmax."""
+"""sequence_pool: each sequence as one row (sum, average, greatest, first, last, ...); sequence_softmax.
+
+sequence_softmax: softmax over the rows of each sequence, for one number a row.
+"""
 
 from __future__ import annotations
 

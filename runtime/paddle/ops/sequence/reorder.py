@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""sequence_reverse, _slice, _erase, _enumerate: the rows of each sequence turned round, or some of them."""
+"""sequence_reverse, _slice, _erase, _enumerate: the rows of each sequence turned round, or some of them.
+
+sequence_enumerate: each id with those that follow it in its sequence.
+"""
 
 from __future__ import annotations
 

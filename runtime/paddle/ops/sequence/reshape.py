@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""sequence_reshape, lod_reset, sequence_concat and _expand: the same rows as other sequences, joined or repeated."""
+"""sequence_reshape, lod_reset, sequence_concat and _expand: the same rows as other sequences, joined or repeated.
+
+sequence_concat: sequence i of Out is sequence i of each input, one behind the other.
+sequence_expand and sequence_expand_as: sequences or rows of X, each repeated as often as Y says.
+"""
 
 from __future__ import annotations
 

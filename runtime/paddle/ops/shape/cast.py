@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""cast and assign: the same values, in another dtype or under another name; is_empty, isfinite, shape."""
+"""cast and assign: the same values, in another dtype or under another name; is_empty, isfinite, shape.
+
+is_empty, isfinite, isinf, isnan and shape: what is to be known of a value.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gather, scatter, multiplex: rows of X by number, put in by number, chosen from several inputs; where; one_hot."""
+"""gather, scatter, multiplex: rows of X by number, put in by number, chosen from several inputs; where; one_hot.
+
+where: the places at which a condition holds; diag: a vector along the diagonal of a matrix of zeros.
+one_hot: class numbers (..., 1) as rows of zeros and one 1.
+"""
 
 from __future__ import annotations
 

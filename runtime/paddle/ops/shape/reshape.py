@@ -2,6 +2,9 @@
 """reshape, squeeze, unsqueeze, flatten, transpose: the same elements in another shape, as views; expand repeats them.
 
 The forms whose names end in 2 also put out XShape, an empty array (0, *X.shape) that is all their gradient needs.
+
+transpose, transpose2: the dimensions in another order, as views.
+expand: X repeated expand_times[i] times along dimension i.
 """
 
 from __future__ import annotations

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""adam, adamax and lamb; the powers of the betas come in and are multiplied by operators of their own afterwards."""
+"""adam, adamax and lamb; the powers of the betas come in and are multiplied by operators of their own afterwards.
+
+adamax: Adam with the largest gradient in place of the mean square.
+lamb: Adam's direction at a rate of the layer's own.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""adagrad, decayed_adagrad, adadelta, rmsprop, ftrl: rates that fall with the squares of past gradients."""
+"""adagrad, decayed_adagrad, adadelta, rmsprop, ftrl: rates that fall with the squares of past gradients.
+
+adadelta: steps as large as past steps were; there is no learning rate.
+rmsprop: gradients over the root of their mean square, plain or centred.
+ftrl: follow the regularised leader.
+"""
 
 from __future__ import annotations
 

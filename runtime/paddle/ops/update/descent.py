@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""sgd, momentum and lars_momentum: gradient descent, plain or with a velocity."""
+"""sgd, momentum and lars_momentum: gradient descent, plain or with a velocity.
+
+sgd: ParamOut = Param − LearningRate · Grad; of selected rows only those rows change.
+"""
 
 from __future__ import annotations
 
