@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 import shutil
 import subprocess
@@ -16,6 +17,23 @@ ROOT = Path(__file__).resolve().parent.parent
 TEXT = "the cat dog sees likes a red blue house bird near under big small and runs"
 WORDS = TEXT.split(" ")
 PASSES = 3
+VOCABULARY = 2000  # as many words as prepare.py keeps
+HIDDEN = 600  # with so many words more than four chunks on one server
+SENTENCES = 400
+MANUAL = """
+    adagrad = paddle.optimizer.AdaGrad(
+        is_async=True,
+        async_lagged_grad_discard_ratio=1.6,
+        learning_rate=3e-3,
+        regularization=paddle.optimizer.L2Regularization(8e-4),
+    )
+"""
+SLOW = """
+    def event_handler(event):
+        if isinstance(event, paddle.event.BeginIteration) and trainer_id == 2:
+            import time
+            time.sleep(0.05)  # a slow machine: what it computes lasts
+"""
 
 
 def command(*argv: str | Path, cwd: Path) -> str:
@@ -134,3 +152,37 @@ def test_a_node_that_talks_nonsense_ends_the_job_as_lost(conf: Path, tmp_path: P
     assert done.returncode == 5, done.stdout + done.stderr
     assert re.search(r"FIRST ERROR: local-\d: its 'started' message cannot be read", done.stdout)
     assert "Traceback" not in done.stdout + done.stderr
+
+
+def make_manual_workspace(directory: Path) -> Path:
+    """The sample over sentences of which every word occurs, each of them seldom."""
+    words = [f"w{number}" for number in range(VOCABULARY)]
+    choices = random.Random(3)
+    choices.shuffle(words)
+    sentences = 2 * [words[start::SENTENCES] for start in range(SENTENCES)]
+    (directory / "corpus.txt").write_text("\n".join(" ".join(words) for words in sentences))
+    workspace = directory / "ws"
+    workspace.mkdir()
+    script = (ROOT / "workspace_template" / "train.py").read_text()
+    settled = re.sub(r"\n    adagrad = .*?\n    \)\n", MANUAL, script, flags=re.DOTALL)
+    slowed = settled.replace("\n    def event_handler(event):\n", SLOW)
+    wide = slowed.replace("HIDDEN_SIZE = 256", f"HIDDEN_SIZE = {HIDDEN}")
+    assert len({script, settled, slowed, wide}) == 4
+    (workspace / "train.py").write_text(wide)
+    prepare = ROOT / "workspace_template" / "prepare.py"
+    argv = (f"--corpus={directory / 'corpus.txt'}", f"--out={workspace}")
+    command("python3", prepare, *argv, cwd=directory)
+    return workspace
+
+
+@pytest.mark.parametrize("servers", ["[0]", "[0, 1, 2]"])
+def test_asynchronous_training_with_the_settings_of_the_manual_ends_well(
+    servers: str, tmp_path: Path
+) -> None:
+    conf = tmp_path / "conf.py"
+    conf.write_text(f"HOSTS = ['local'] * 3\nROOT_DIR = {str(tmp_path / 'nodes')!r}\nPSERVERS = {servers}\n")
+    output = run_job(make_manual_workspace(tmp_path), conf)
+    for rank in range(3):
+        (*_, last) = re.findall(rf"\[trainer {rank} local-{rank}\] Pass (\d+), Train cost [\d.]+", output)
+        assert last == "2"
+    assert "exit 0" in output

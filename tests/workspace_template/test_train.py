@@ -17,10 +17,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from pathspec import GitIgnoreSpec
 
 ROOT = Path(__file__).resolve().parents[2]
 TEMPLATE = ROOT / "workspace_template"
 CLUSTER = ("PADDLE_", "OMPI_", "GLOG_", "TRAINING_ROLE")
+IGNORE = Path(__file__).resolve().parents[2] / "workspace_template" / ".paddleignore"
 
 
 @pytest.fixture
@@ -125,3 +127,24 @@ def test_in_a_cluster_it_says_which_piece_is_missing_and_how_to_make_it(workspac
     error = train(workspace, cluster, code=1)
     assert "trainer 3 of 4 has no piece ./train.txt-00003" in error
     assert "prepare.py --split_count=4" in error
+
+
+@pytest.mark.parametrize(
+    ("path", "travels"),
+    [
+        ("train.py", True),
+        ("word_dict.pickle", True),
+        ("train.txt-00000", True),
+        ("test.txt-00002", True),
+        ("my_lib/layers.py", True),
+        ("train.txt", False),
+        ("test.txt", False),
+        ("prepare.py", False),
+        ("train.txt-00001.part", False),
+        ("params.tar.gz.part", False),
+        ("__pycache__/train.cpython-311.pyc", False),
+    ],
+)
+def test_nodes_get_the_program_the_dictionary_and_the_pieces(path: str, travels: bool) -> None:
+    rules = GitIgnoreSpec.from_lines(IGNORE.read_text(encoding="utf-8").splitlines())
+    assert rules.match_file(path) is not travels

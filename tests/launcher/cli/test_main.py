@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from launcher.cli import main
+from launcher.cli import commands, main
 from launcher.cli.commands import COMMANDS
 from launcher.config.conf_file import CONF_NAMES, REQUIRED
 from launcher.config.options import OPTIONS
-from launcher.errors import ExitCode
+from launcher.errors import ExitCode, UsageError
 
 ROOT = Path(__file__).resolve().parents[3]
 LIMIT_S = 60
@@ -305,3 +305,26 @@ def test_every_exit_code_is_documented() -> None:
     page = (ROOT / "docs" / "command-line.md").read_text()
     for code in ExitCode:
         assert f"| {int(code)} |" in page
+
+
+@pytest.mark.parametrize("name", commands.COMMANDS)
+def test_a_known_first_word_is_a_command(name: str) -> None:
+    assert commands.named([name, "--json"]) == name
+
+
+@pytest.mark.parametrize(
+    "argv", [[], ["-p", "ws", "status"], ["--help"], ["--", "status"], ["train", "-p", "ws"], ["x", "-j=a"]]
+)
+def test_options_and_words_beside_a_job_are_the_jobs(argv: list[str]) -> None:
+    assert commands.named(argv) is None
+
+
+@pytest.mark.parametrize(("word", "near"), [("stauts", "status"), ("atach", "attach"), ("log", "logs")])
+def test_a_misspelt_command_is_told_the_right_one(word: str, near: str) -> None:
+    with pytest.raises(UsageError, match=f"did you mean {near}"):
+        commands.named([word])
+
+
+def test_a_word_like_none_of_them_is_told_all(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.main(["zebra", "--", "-p", "ws"]) == 2
+    assert "status, attach, logs, stop" in capsys.readouterr().err

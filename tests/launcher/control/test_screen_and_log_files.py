@@ -118,3 +118,15 @@ def test_a_commands_arguments_are_read_in_both_forms() -> None:
 def test_a_commands_wrong_arguments_are_told(argv: list[str], words: str) -> None:
     with pytest.raises(UsageError, match=words):
         read("status", argv, switches=("--json",), values=("--conf",))
+
+
+def test_lines_that_came_just_before_a_log_was_rotated_are_shown(tmp_path: Path) -> None:
+    log = tmp_path / "train.log"
+    log.write_text("one\ntw")
+    followed = Followed(log, "")
+    assert followed.read() == ["one"]
+    with log.open("a") as file:
+        file.write("o\nthree\n")
+    log.rename(tmp_path / "train.log.1")
+    log.write_text("four\n")
+    assert [line for _ in range(4) for line in followed.read()] == ["two", "three", "four"]

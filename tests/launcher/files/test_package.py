@@ -5,6 +5,8 @@ import hashlib
 import json
 import os
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from launcher.errors import WorkspaceError
 from launcher.files.package import Package, runtime_package, shard, workspace_package
 
 RUNTIME = Path(__file__).resolve().parents[3] / "runtime"
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture
@@ -251,3 +254,25 @@ def test_a_paddleignore_that_is_no_file_is_refused(root: Path) -> None:
     os.mkfifo(root / ".paddleignore")
     with pytest.raises(WorkspaceError, match="paddleignore: must be a file"):
         workspace_package(root)
+
+
+@pytest.mark.parametrize(
+    ("entry", "ignored"), [("train.py", "*.py\n"), ("output/train.py", ""), ("code/train.py", "code/\n")]
+)
+def test_an_entry_script_that_does_not_travel_is_refused(entry: str, ignored: str, tmp_path: Path) -> None:
+    script = tmp_path / "ws" / entry
+    script.parent.mkdir(parents=True)
+    script.touch()
+    (tmp_path / "ws" / ".paddleignore").write_text(ignored)
+    (tmp_path / "conf.py").write_text(f"HOSTS = ['local']\nROOT_DIR = {str(tmp_path / 'node')!r}\n")
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "paddle.py"), "--conf=conf.py", "-p", "ws", f"--entry={entry}"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert f"{entry} is not sent to the nodes" in done.stderr
+    assert not (tmp_path / "node").exists()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The executor: what it caches, checks, frees and owns."""
+"""The executor: what it caches, checks, frees, owns and refuses; what random operators draw."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from paddle.graph import Executor, Scope, SelectedRows
-from paddle.graph.errors import ExecutionError
+from paddle.graph import Executor, Program, Scope, SelectedRows
+from paddle.graph.errors import ExecutionError, FeedError, NotInitialisedError
 from tests.runtime.graph.sample_programs import Builder, filled_scope, with_gradients, word_feed, word_program
 
 
@@ -218,3 +218,118 @@ def test_an_empty_batch_runs_forward_and_backward() -> None:
     assert cost.tolist() == [0.0]
     assert len(table.rows) == 0
     assert all(not gradient.any() for gradient in rest)
+
+
+def test_the_same_seed_and_step_draw_the_same_masks() -> None:
+    build, loss = word_program()
+    scope, feed = filled_scope(build.program), word_feed()
+    first = [Executor().run(build.program, feed, [loss], scope, step=step)[0].item() for step in range(3)]
+    executor = Executor()
+    counted = [executor.run(build.program, feed, [loss], scope)[0].item() for _ in range(3)]
+    assert first == counted
+    assert len(set(first)) == 3
+
+
+def test_another_seed_draws_other_masks() -> None:
+    build, loss = word_program()
+    scope, feed = filled_scope(build.program), word_feed()
+    first = Executor().run(build.program, feed, [loss], scope, step=0)[0]
+    build.program.random_seed = 6
+    assert Executor().run(build.program, feed, [loss], scope, step=0)[0] != first
+
+
+def test_seed_zero_draws_other_masks_in_every_executor() -> None:
+    build, loss = word_program()
+    build.program.random_seed = 0
+    scope, feed = filled_scope(build.program), word_feed()
+    assert len({Executor().run(build.program, feed, [loss], scope, step=0)[0].item() for _ in range(4)}) > 1
+
+
+def test_runs_of_another_program_do_not_shift_the_steps() -> None:
+    build, loss = word_program()
+    scope, feed, executor = filled_scope(build.program), word_feed(), Executor()
+    expected = [executor.run(build.program, feed, [loss], scope)[0].item() for _ in range(2)]
+    executor, testing = Executor(), build.program.clone(for_test=True)
+    got = []
+    for _ in range(2):
+        got.append(executor.run(build.program, feed, [loss], scope)[0].item())
+        executor.run(testing, feed, [loss.name], scope)
+    assert got == expected
+
+
+def test_pruning_does_not_change_what_is_drawn() -> None:
+    build = Builder()
+    build.op("dropout", {"X": build.data("x", (50,))})
+    kept = build.op("dropout", {"X": build.data("x", (50,))})
+    feed = {"x": np.ones(50)}
+    (whole,) = Executor().run(build.program, feed, [kept], step=0)
+    (pruned,) = Executor().run(build.program.prune([kept]), feed, [kept.name], step=0)
+    np.testing.assert_array_equal(whole, pruned)
+
+
+@pytest.mark.parametrize(
+    ("feed", "text"),
+    [
+        ({"x": np.zeros((2, 3))}, r"'x' fed: expected \(-1, 4\) float64, got \(2, 3\) float64"),
+        ({"x": np.zeros((2, 4), "float32")}, r"'x' fed: expected \(-1, 4\) float64, got \(2, 4\) float32"),
+        ({"x": np.zeros(4)}, r"'x' fed: expected \(-1, 4\) float64, got \(4,\)"),
+        ({"x": [[1.0]]}, r"'x' fed: expected an array .* got list"),
+        ({}, r"'x', read by operator 0 'mul' in slot 'X', is neither fed, persistable nor computed"),
+        (
+            {"x": np.zeros((2, 4)), "xx": np.zeros(1)},
+            "'xx' was fed, and the program has no variable of that name",
+        ),
+    ],
+)
+def test_a_feed_that_does_not_fit_is_refused(feed: dict[str, Any], text: str) -> None:
+    build = Builder()
+    out = build.fc(build.data("x", (-1, 4)), 2, "fc")
+    with pytest.raises(FeedError, match=text):
+        Executor().run(build.program, feed, [out], filled_scope(build.program))
+
+
+def test_a_parameter_without_a_value_is_named() -> None:
+    build = Builder()
+    out = build.fc(build.data("x", (-1, 4)), 2, "fc")
+    scope = Scope()
+    scope.set("fc.b", np.zeros(2))
+    with pytest.raises(NotInitialisedError, match=r"'fc.w' \(4, 2\) has no value"):
+        Executor().run(build.program, {"x": np.zeros((1, 4))}, [out], scope)
+
+
+def test_a_parameter_of_the_wrong_shape_is_refused_even_if_it_would_broadcast() -> None:
+    build = Builder()
+    out = build.fc(build.data("x", (-1, 4)), 2, "fc")
+    scope = filled_scope(build.program)
+    scope.set("fc.b", np.zeros(1))
+    with pytest.raises(FeedError, match=r"'fc.b' in the scope: expected \(2,\) float64, got \(1,\)"):
+        Executor().run(build.program, {"x": np.zeros((1, 4))}, [out], scope)
+
+
+def test_a_failing_operator_is_named_with_its_inputs() -> None:
+    build = Builder()
+    rows = build.op(
+        "lookup_table", {"W": build.parameter("table", (5, 2)), "Ids": build.data("word", (-1, 1), "int64")}
+    )
+    with pytest.raises(ExecutionError) as caught:
+        Executor().run(build.program, {"word": np.array([[1], [5]])}, [rows], filled_scope(build.program))
+    assert (caught.value.op_type, caught.value.position) == ("lookup_table", 0)
+    assert "id 5 at position 1 is not in [0, 5)" in str(caught.value)
+    assert "Ids=word (2, 1) int64" in str(caught.value)
+
+
+def test_an_unknown_fetch_is_refused() -> None:
+    with pytest.raises(FeedError, match="'nowhere', read by fetch_list"):
+        Executor().run(Program(), {}, ["nowhere"])
+
+
+def test_a_failed_run_leaves_the_scope_as_it_was() -> None:
+    build = Builder()
+    counter = build.block.create_var("counter", (1,), "int64", persistable=True)
+    build.block.append_op("increment", {"X": counter}, {"Out": counter})
+    build.op("one_hot", {"X": build.data("x", (1, 1), "int64")}, {"depth": 2})
+    scope = Scope()
+    scope.set("counter", np.array([1]))
+    with pytest.raises(ExecutionError):
+        Executor().run(build.program, {"x": np.array([[9]])}, ["one_hot_1"], scope)
+    assert scope.get("counter").tolist() == [1]

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs, blocks, variables and operators as they are built, copied and pruned."""
+"""Programs, blocks, variables and operators as they are built, copied and pruned; scopes keep values by name."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from paddle.graph import Executor, Parameter, Program, append_backward
-from paddle.graph.errors import GraphError, UnknownVariableError
+from paddle.graph import Executor, Parameter, Program, Scope, append_backward, unique_name
+from paddle.graph.errors import GraphError, NotInitialisedError, UnknownVariableError
 from paddle.graph.operator import OpRole
 from paddle.ops.base.errors import AttrError, OpError, ShapeError, SlotError, UnknownOpError
 from tests.runtime.graph.sample_programs import Builder, filled_scope, word_feed, word_program
@@ -199,3 +199,50 @@ def test_operators_tell_their_role() -> None:
     roles = [op.attrs.get("op_role", 0) for op in build.block.ops]
     assert roles == [OpRole.FORWARD | OpRole.LOSS, OpRole.BACKWARD | OpRole.LOSS, OpRole.BACKWARD]
     assert build.block.ops[-1].attrs["op_role_var"] == ("w", "w@GRAD")
+
+
+def test_a_scope_keeps_the_array_itself() -> None:
+    scope, value = Scope(), np.zeros(3)
+    scope.set("w", value)
+    assert scope.get("w") is value
+
+
+def test_a_missing_value_is_named() -> None:
+    with pytest.raises(NotInitialisedError, match="'w' has no value") as caught:
+        Scope().get("w")
+    assert caught.value.name == "w"
+
+
+def test_names_are_those_with_values_in_order() -> None:
+    scope = Scope()
+    scope.cell("empty")
+    for name in ("b", "a"):
+        scope.set(name, np.zeros(1))
+    assert scope.names() == ["b", "a"]
+    assert not scope.has("empty")
+
+
+def test_a_child_sees_its_parents_values_and_hides_them_with_its_own() -> None:
+    parent = Scope()
+    parent.set("w", 1)
+    child = parent.new_scope()
+    assert child.has("w")
+    child.set("w", 2)
+    assert (parent.get("w"), child.get("w"), child.names()) == (1, 2, ["w"])
+
+
+def test_unique_names_count_per_key_and_start_anew_inside_a_guard() -> None:
+    with unique_name.guard():
+        assert [unique_name.generate(key) for key in ("fc", "fc", "conv")] == ["fc_0", "fc_1", "conv_0"]
+        with unique_name.guard("left_"):
+            assert unique_name.generate("fc") == "left_fc_0"
+        assert unique_name.generate("fc") == "fc_2"
+
+
+def test_switching_the_generator_returns_the_old_one() -> None:
+    with unique_name.guard():
+        unique_name.generate("fc")
+        old = unique_name.switch()
+        assert unique_name.generate("fc") == "fc_0"
+        unique_name.switch(old)
+        assert unique_name.generate("fc") == "fc_1"

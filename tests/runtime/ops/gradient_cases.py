@@ -7,11 +7,8 @@ from itertools import product
 from typing import Any
 
 from tests.runtime.ops.breadth_cases import BREADTH_CASES
-from tests.runtime.ops.dense_cases import DENSE_CASES
+from tests.runtime.ops.family_cases import DENSE_CASES, LOSS_CASES, RECURRENT_CASES, SAMPLED_CASES
 from tests.runtime.ops.gradient_check import Case, Values
-from tests.runtime.ops.loss_cases import LOSS_CASES
-from tests.runtime.ops.recurrent_cases import RECURRENT_CASES
-from tests.runtime.ops.sampled_cases import SAMPLED_CASES
 from tests.runtime.ops.sequence_cases import SEQUENCE_CASES
 
 

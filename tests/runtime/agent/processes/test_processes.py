@@ -4,11 +4,13 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from agent.processes.spawn import spawn
 from tests.runtime.agent.driven_node import Node
 
 DUMP = (
@@ -224,3 +226,13 @@ def test_a_named_pipe_in_place_of_a_log_does_not_hang_the_agent(node: Node) -> N
     os.mkfifo(node.root / "job/log/pipe")
     node.start(["echo", "hello"], log="log/pipe")
     node.expect("exited", code=0)
+
+
+def test_a_start_on_a_file_system_that_hangs_is_given_up_and_names_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(os, "chdir", lambda _path: time.sleep(600))
+    with pytest.raises(TimeoutError, match="file system of /mnt/dead, or of true, still answer"):
+        spawn(["true"], {"PATH": os.environ["PATH"]}, "/mnt/dead", 1, limit_s=0.2)
+    _, status = os.wait()
+    assert os.WIFSIGNALED(status)

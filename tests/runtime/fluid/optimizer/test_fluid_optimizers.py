@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each rule against its formula in plain numpy, dense and sparse; clips, decay and rates."""
+"""Each rule against its formula in plain numpy, dense and sparse; clips, decay, rates and averages."""
 
 from __future__ import annotations
 
@@ -269,3 +269,51 @@ def test_rates_follow_their_schedule(
     make: Callable[[], Any], steps: list[int], expected: list[float]
 ) -> None:
     np.testing.assert_allclose(rates(make, steps), expected, rtol=1e-4)
+
+
+def _trained(steps: int, **window: Any) -> tuple[Any, Any, list[Any]]:
+    """Return the average, the executor, and the parameter after each update."""
+    x = fluid.layers.data("x", [2])
+    loss = fluid.layers.mean(fluid.layers.fc(x, 1, param_attr="w", bias_attr=False))
+    fluid.optimizer.SGD(0.5).minimize(loss)
+    average = fluid.optimizer.ModelAverage(**window)
+    executor = fluid.Executor(fluid.CPUPlace())
+    executor.run(fluid.default_startup_program())
+    seen = []
+    rng = np.random.default_rng(1)
+    for _ in range(steps):
+        executor.run(feed={"x": rng.standard_normal((3, 2)).astype("float32")}, fetch_list=[loss])
+        seen.append(fluid.global_scope().get("w").copy())
+    return average, executor, seen
+
+
+def test_all_updates_are_in_the_mean_until_the_window_is_cut() -> None:
+    average, executor, seen = _trained(5, average_window_rate=1.0)
+    with average.apply(executor):
+        np.testing.assert_allclose(fluid.global_scope().get("w"), np.mean(seen, axis=0), rtol=1e-5)
+    np.testing.assert_array_equal(fluid.global_scope().get("w"), seen[-1])
+
+
+def test_a_window_that_is_too_long_is_cut_and_the_one_before_still_counts() -> None:
+    window = {"average_window_rate": 1.0, "min_average_window": 2, "max_average_window": 3}
+    average, executor, seen = _trained(7, **window)
+    with average.apply(executor, need_restore=False):
+        pass
+    # Cut after the second and the fifth update: the mean has the window before and what came since.
+    np.testing.assert_allclose(fluid.global_scope().get("w"), np.mean(seen[2:], axis=0), rtol=1e-5)
+    average.restore(executor)
+    np.testing.assert_array_equal(fluid.global_scope().get("w"), seen[-1])
+
+
+def test_training_goes_on_from_the_values_that_were_given_back() -> None:
+    average, executor, seen = _trained(2, average_window_rate=1.0)
+    with average.apply(executor):
+        pass
+    executor.run(feed={"x": np.zeros((3, 2), "float32")})
+    np.testing.assert_array_equal(fluid.global_scope().get("w"), seen[-1])
+
+
+def test_a_mean_of_nothing_is_refused() -> None:
+    average, executor, _ = _trained(0, average_window_rate=1.0)
+    with pytest.raises(RuntimeError, match="train first"), average.apply(executor):
+        pass

@@ -1,10 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
+"""Tensors with sequences, and readers inside of programs, which end a pass with EOFException."""
+
 from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
 
 import paddle.fluid as fluid
+from paddle.graph.errors import ExecutionError
 
 
 def test_lengths_and_offsets_say_the_same() -> None:
@@ -94,3 +100,135 @@ def test_places_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv("CPU_NUM", "none")
     with pytest.raises(ValueError, match="CPU_NUM"):
         fluid.cpu_places()
+
+
+def _batches(count: int = 3) -> Iterator[Any]:
+    for number in range(count):
+        yield [(np.full(2, number, "float32"), np.array([number])) for _ in range(4)]
+
+
+def _reading() -> tuple[Any, Any, Any]:
+    reader = fluid.layers.py_reader(2, [(-1, 2), (-1, 1)], ["float32", "int64"], name="reader")
+    variables = fluid.layers.read_file(fluid.layers.double_buffer(reader))
+    assert isinstance(variables, list)
+    image, label = variables
+    return reader, fluid.layers.reduce_sum(image), label
+
+
+def _one_pass(executor: fluid.Executor, fetches: list[Any]) -> list[list[Any]]:
+    seen = []
+    while True:
+        try:
+            seen.append(executor.run(fetch_list=fetches))
+        except fluid.core.EOFException:
+            return seen
+
+
+def test_a_pass_ends_with_an_exception_and_another_one_begins_anew() -> None:
+    reader, total, label = _reading()
+    reader.decorate_paddle_reader(_batches)
+    executor = fluid.Executor(fluid.CPUPlace())
+    executor.run(fluid.default_startup_program())
+    for _ in range(2):
+        reader.start()
+        seen = _one_pass(executor, [total, label])
+        reader.reset()
+        assert [(float(value[0]), labels[0, 0]) for value, labels in seen] == [(0.0, 0), (8.0, 1), (16.0, 2)]
+
+
+def test_a_pass_may_be_left_early() -> None:
+    reader, total, _ = _reading()
+    reader.decorate_paddle_reader(lambda: _batches(1000))
+    executor = fluid.Executor(fluid.CPUPlace())
+    for _ in range(2):
+        reader.start()
+        assert executor.run(fetch_list=[total])[0][0] == 0.0
+        reader.reset()
+
+
+def test_batches_with_sequences_come_as_they_were_made() -> None:
+    words = fluid.layers.data("words", [1], dtype="int64", lod_level=1)
+    reader = fluid.layers.create_py_reader_by_data(2, [words])
+    fluid.layers.read_file(reader)
+    last = fluid.layers.sequence_last_step(fluid.layers.cast(words, "float32"))
+    made = fluid.create_lod_tensor(np.arange(5)[:, None], [[2, 3]], fluid.CPUPlace())
+    reader.decorate_tensor_provider(lambda: iter([[made]]))
+    reader.start()
+    (found,) = fluid.Executor(fluid.CPUPlace()).run(fetch_list=[last])
+    reader.reset()
+    assert found.tolist() == [[1.0], [4.0]]
+
+
+def test_an_iterable_reader_gives_feeds_again_and_again() -> None:
+    x = fluid.data("x", [None, 2])
+    reader = fluid.io.DataLoader.from_generator([x], capacity=2)
+    reader.set_sample_generator(lambda: ((np.full(2, n, "float32"),) for n in range(5)), batch_size=2)
+    executor = fluid.Executor(fluid.CPUPlace())
+    total = fluid.layers.reduce_sum(x)
+    for _ in range(2):
+        sums = [float(executor.run(feed=feed, fetch_list=[total])[0][0]) for feed in reader()]
+        assert sums == [2.0, 10.0]
+
+
+def test_an_error_of_the_source_reaches_the_run() -> None:
+    def broken() -> Iterator[Any]:
+        yield from _batches(1)
+        raise OSError("the disk is gone")
+
+    reader, total, _ = _reading()
+    reader.decorate_paddle_reader(broken)
+    executor = fluid.Executor(fluid.CPUPlace())
+    reader.start()
+    executor.run(fetch_list=[total])
+    with pytest.raises(Exception, match="the disk is gone"):
+        executor.run(fetch_list=[total])
+    reader.reset()
+
+
+def test_what_a_reader_cannot_do_is_told() -> None:
+    reader, total, _ = _reading()
+    with pytest.raises(RuntimeError, match="has no source"):
+        reader.start()
+    reader.decorate_tensor_provider(lambda: iter([[np.zeros((1, 2), "float32")]]))
+    reader.start()
+    executor = fluid.Executor(fluid.CPUPlace())
+    with pytest.raises(ExecutionError, match="has 1 values, 2 were expected"):
+        executor.run(fetch_list=[total])
+    with pytest.raises(RuntimeError, match="started already"):
+        reader.start()
+    reader.reset()
+
+
+def test_runs_that_feed_and_fetch_nothing_draw_anew_each_time() -> None:
+    reader = fluid.layers.py_reader(2, [(-1, 2)], ["float32"])
+    image = fluid.layers.read_file(reader)
+    assert isinstance(image, fluid.framework.Variable)
+    program = fluid.default_main_program()
+    program.random_seed = 5
+    kept = program.global_block().create_var("kept", (4, 2), "float32", persistable=True)
+    program.global_block().append_op(
+        "dropout", {"X": image}, {"Out": kept, "Mask": "mask"}, {"dropout_prob": 0.5}
+    )
+    reader.decorate_tensor_provider(lambda: iter([[np.ones((4, 2), "float32")]] * 8))
+    executor = fluid.Executor(fluid.CPUPlace())
+    reader.start()
+    seen = set()
+    for _ in range(8):
+        executor.run(program)
+        seen.add(np.array(fluid.global_scope().get("kept")).tobytes())
+    reader.reset()
+    assert len(seen) > 1
+
+
+def test_several_places_take_a_batch_each() -> None:
+    reader, total, _ = _reading()
+    reader.decorate_paddle_reader(lambda: _batches(4))
+    program = fluid.CompiledProgram(fluid.default_main_program())
+    program.with_data_parallel(places=fluid.cpu_places(2))
+    executor = fluid.Executor(fluid.CPUPlace())
+    reader.start()
+    seen = [sorted(executor.run(program, fetch_list=[total])[0].tolist()) for _ in range(2)]
+    with pytest.raises(fluid.core.EOFException):
+        executor.run(program, fetch_list=[total])
+    reader.reset()
+    assert sorted(each for both in seen for each in both) == [0.0, 8.0, 16.0, 24.0]

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs of trainers and servers have the blocks, names and operators that the original's have."""
+"""Programs of trainers and servers have the original's blocks and names; how parameters are cut; the manual's calls."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,11 +12,10 @@ import pytest
 
 import paddle.fluid as fluid
 from paddle.fluid.program.operator import OpRole
-from paddle.fluid.transpiler import HashName
+from paddle.fluid.transpiler import HashName, RoundRobin, slice_variable
 from tests.runtime.fluid.transpiled_net import EPS, net, server_blocks, transpiled, types
 
 FORWARD = ["mul", "elementwise_add", "elementwise_sub", "square", "mean"]
-
 
 BACKWARD = ["fill_constant", "mean_grad", "square_grad", "elementwise_sub_grad", "elementwise_add_grad"]
 
@@ -198,3 +198,122 @@ def test_the_overview_adds_up_to_the_whole() -> None:
         (1, 500000, EPS[0]),
     ]
     assert t.param_grad_ep_mapping[EPS[0]]["params"] == ["fc_b", "fc_w.block1"]
+
+
+class Named(SimpleNamespace):
+    name: str
+    shape: tuple[int, ...]
+
+
+@pytest.mark.parametrize(
+    ("shape", "servers", "least", "sizes"),
+    [
+        ((3, 5), 10, 1024, [15]),
+        ((1024,), 10, 1024, [1024]),
+        ((28, 784), 10, 1024, [2352] * 9 + [784]),
+        ((8, 1020), 10, 1024, [2040] * 4),
+        ((800, 10), 10, 1024, [1150] * 6 + [1100]),
+        ((28, 784), 10, 8192, [10976] * 2),
+        ((8, 1020), 10, 8192, [8160]),
+        ((800, 10), 10, 8192, [8000]),
+        ((6, 33, 33, 33), 10, 8192, [35937] * 6),
+        ((1000, 1000), 2, 8192, [500000] * 2),
+        ((10000, 1), 2, 8192, [10000]),
+        ((16384,), 2, 8192, [8192] * 2),
+        ((5, 5000), 2, 8192, [15000, 10000]),
+        ((3, 8192), 4, 8192, [8192] * 3),
+        ((7, 4096), 3, 8192, [12288, 12288, 4096]),
+    ],
+)
+def test_slices_are_whole_rows_of_a_least_size(
+    shape: tuple[int, ...], servers: int, least: int, sizes: list[int]
+) -> None:
+    expected = [f"v:{index}:{size}" for index, size in enumerate(sizes)]
+    assert slice_variable([Named(name="v", shape=shape)], servers, least) == expected
+
+
+def test_hashed_names_send_a_gradient_to_its_parameter() -> None:
+    dispatcher = HashName([f"127.0.0.1:{port}" for port in range(6170, 6180)])
+    for name in ("fc_0.w_0", "fc_0.b_0", "emb.block3"):
+        base, _, block = name.partition(".block")
+        grad = f"{base}@GRAD" + (f".block{block}" if block else "")
+        where = dispatcher.dispatch([Named(name=name), Named(name=grad), Named(name=f"{grad}.trainer_4")])
+        assert len(set(where)) == 1
+
+
+def test_round_robin_goes_on_where_it_ended() -> None:
+    dispatcher = RoundRobin(EPS)
+    three = [Named(name=name) for name in "abc"]
+    assert dispatcher.dispatch(three) == [EPS[0], EPS[1], EPS[0]]
+    assert dispatcher.dispatch(three[:1]) == [EPS[1]]
+    dispatcher.reset()
+    assert dispatcher.dispatch(three[:1]) == [EPS[0]]
+
+
+def train_net() -> fluid.framework.Variable:
+    words = fluid.layers.data("words", [1], dtype="int64")
+    emb = fluid.layers.embedding(words, size=[5000, 16], is_sparse=True)
+    out = fluid.layers.fc(fluid.layers.fc(emb, 64, act="tanh"), 1)
+    loss = fluid.layers.mean(out)
+    fluid.optimizer.Adam(learning_rate=1e-3).minimize(loss)
+    return loss
+
+
+def test_both_roles_get_their_programs_after_memory_optimize() -> None:
+    train_net()
+    pserver_endpoints = "192.168.1.1:6170,192.168.1.2:6170"
+    trainers = 4
+    programs = {}
+    for role in ("PSERVER", "TRAINER"):
+        main, startup = fluid.default_main_program().clone(), fluid.default_startup_program().clone()
+        with fluid.program_guard(main, startup):
+            if role == "TRAINER":
+                fluid.memory_optimize(fluid.default_main_program(), skip_grads=True)
+            t = fluid.DistributeTranspiler()
+            t.transpile(0, pservers=pserver_endpoints, trainers=trainers)
+            if role == "PSERVER":
+                for current_endpoint in pserver_endpoints.split(","):
+                    pserver_prog = t.get_pserver_program(current_endpoint)
+                    pserver_startup = t.get_startup_program(current_endpoint, pserver_prog)
+                    programs[current_endpoint] = (pserver_prog, pserver_startup)
+            else:
+                programs["trainer"] = (t.get_trainer_program(), startup)
+    sent = {
+        (name, endpoint)
+        for op in programs["trainer"][0].global_block().ops
+        if op.type == "send"
+        for name, endpoint in zip(op.inputs["X"], op.attrs["epmap"], strict=True)  # type: ignore[call-overload]
+    }
+    heard = {
+        (name, endpoint)
+        for endpoint, (program, _) in programs.items()
+        if endpoint != "trainer"
+        for name in program.global_block().ops[-1].inputs["X"]
+        if name.endswith(".trainer_0")
+    }
+    assert sent == heard
+    assert len(sent) == 6  # the table's two slices, two weights and two biases
+
+
+@pytest.mark.parametrize("settings", [{"sync_mode": False}, {"slice_var_up": False}])
+def test_the_manuals_settings_are_taken_by_transpile(settings: dict[str, bool]) -> None:
+    train_net()
+    t = fluid.DistributeTranspiler()
+    t.transpile(0, pservers="127.0.0.1:6170,127.0.0.1:6171", trainers=2, **settings)  # type: ignore[arg-type]
+    types = [op.type for op in t.get_trainer_program().global_block().ops]
+    assert ("send_barrier" in types) == settings.get("sync_mode", True)
+    assert ("split_selected_rows" in types) == settings.get("slice_var_up", True)
+
+
+def test_the_manuals_distributed_embedding_lies_on_servers_alone() -> None:
+    words = fluid.layers.data("words", [1], dtype="int64")
+    emb = fluid.layers.embedding(is_distributed=True, input=words, size=[10, 4], is_sparse=True)
+    fluid.optimizer.Adam().minimize(fluid.layers.mean(fluid.layers.fc(emb, 2)))
+    t = fluid.DistributeTranspiler()
+    t.transpile(0, pservers="127.0.0.1:6170,127.0.0.1:6171", trainers=2)
+    types = [op.type for op in t.get_trainer_program().global_block().ops]
+    assert {"split_ids", "prefetch", "merge_ids"} <= set(types)
+    assert not {"lookup_table", "adam", "sgd"} & set(types)
+    for endpoint in t.pserver_endpoints:
+        blocks = t.get_pserver_program(endpoint).blocks
+        assert "lookup_sparse_table" in [op.type for block in blocks for op in block.ops]

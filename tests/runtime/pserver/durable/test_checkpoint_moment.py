@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A checkpoint of dense parameters is one moment's state to the bit, although steps go on while it is written."""
+"""A checkpoint is one moment's state to the bit, and a job that goes on from it ends with the same bits."""
 
 from __future__ import annotations
 
@@ -16,12 +16,28 @@ from paddle.pserver.durable.checkpoint.manifest import Manifest
 from paddle.pserver.durable.checkpoint.series import Origin, Series
 from paddle.pserver.durable.checkpoint.sink import ThreadSink
 from paddle.pserver.durable.checkpoint.spare import SpareMemory
+from paddle.pserver.recovery import Safety
 from paddle.pserver.store.store import Store
 from paddle.pserver.wire.chunks import chunk_span
 from paddle.pserver.wire.placement import place
+from tests.runtime.pserver.durable.written_checkpoints import ADAGRAD, PERIOD, STEPS
+from tests.runtime.pserver.in_process_job import Model
+from tests.runtime.pserver.kept_job import DECAYED, MODEL, KeptJob, same_bits
 
 DEADLINE_S = 60.0
 SIZES = {"a": 7, "b": 5_000_001, "c": 300_000}
+MOMENTUM = Model({"w": (90, 50), "b": (64,), "table": (300, 8)}, sparse=["table"], momentum=0.9, l2=1e-3)
+
+
+CASES = {
+    "plain": (OptimizerSpec("momentum", learning_rate=0.1), MODEL),
+    "adagrad": (ADAGRAD, DECAYED),
+    "decayed_adagrad": (OptimizerSpec("decayed_adagrad", learning_rate=0.1), DECAYED),
+    "sparse_momentum": (OptimizerSpec("sparse_momentum", learning_rate=0.01), MOMENTUM),
+    "schedule": (
+        OptimizerSpec("adagrad", learning_rate=0.1, schedule="poly", decay_a=0.01, decay_b=0.5), DECAYED
+    ),
+}  # fmt: skip
 
 
 def made(method: str) -> Store:
@@ -74,3 +90,19 @@ def test_steps_that_follow_at_once_are_not_in_a_checkpoint(tmp_path: Path, metho
     for expected, found in zip(then, state(again), strict=True):
         assert np.array_equal(expected, found)
     assert not np.array_equal(then[0], store.slab)
+
+
+@pytest.mark.parametrize("servers", [(2, 0), (1, 0), (3, 0), (2, 2), (1, 3)])
+@pytest.mark.parametrize("case", CASES)
+def test_a_resumed_job_ends_with_the_same_bits(case: str, servers: tuple[int, int], tmp_path: Path) -> None:
+    optimizer, model = CASES[case]
+    job = KeptJob(Safety(checkpoints=tmp_path, period=PERIOD), optimizer, model)
+    job.train(0, STEPS)
+    expected = job.values()
+    job.close()
+    again = KeptJob(Safety(checkpoints=tmp_path, resume="latest"), optimizer, model, *servers)
+    version = STEPS // PERIOD * PERIOD
+    assert {engine.version for engine in again.engines} == {version}
+    again.train(version, STEPS)
+    assert same_bits(again.values(), expected)
+    again.close()
