@@ -4,8 +4,12 @@
 from __future__ import annotations
 
 import ast
+import os
+import pickle
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -43,6 +47,29 @@ MODULES = (
     "paddle.pserver.wire.arrival_kernel",
     "paddle.ops.base.kernels",
 )
+SCRIPT = """
+import numpy as np
+from paddle.compiling import compiled
+from paddle.ops.base import kernels
+from paddle.kernel_cache import digest, place
+name = next(name for name in vars(kernels) if hasattr(vars(kernels)[name], "stats"))
+loop = vars(kernels)[name]
+kept = loop._cache._impl.locator.get_cache_path() if place() else "nowhere"
+assert loop._cache is not None
+print(digest(), place(), kept)
+"""
+
+
+LOOP = """
+import numpy as np
+from paddle.kernel_cache import place
+from paddle.ops.base import kernels
+out = np.empty(2, np.float32)
+kernels.add_scaled(np.ones(2, np.float32), np.ones(2, np.float32), np.float32(2), out)
+print("kept" if place() is not None else "nowhere", out[0])
+"""
+STRANGER = 12345
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="gives directories to another user: needs root")
 
 
 def numba_imports(path: Path) -> list[str]:
@@ -75,3 +102,145 @@ def test_who_imports_numba_begins_with_its_outermost_package() -> None:
     assert first.pop(BY_NUMBA).startswith("numba.")
     assert len(first) > 2
     assert set(first.values()) == {"numba"}
+
+
+def run(script: str, runtime: Path, **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-P", "-c", script],
+        env={"PYTHONPATH": str(runtime), "PATH": "/usr/bin:/bin", **env},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+
+
+def facts(runtime: Path, **env: str) -> list[str]:
+    """What a process with that copy of the sources says: digest, folder, place of one loop."""
+    return run(SCRIPT, runtime, **env).stdout.split()
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    made = tmp_path / "runtime"
+    shutil.copytree(RUNTIME / "paddle", made / "paddle", ignore=shutil.ignore_patterns("__pycache__"))
+    return made
+
+
+def test_copies_share_a_place_until_a_source_changes(copy: Path, tmp_path: Path) -> None:
+    home = {"HOME": str(tmp_path / "home")}
+    first = facts(RUNTIME, **home)
+    assert facts(copy, **home) == first
+    assert first[2].startswith(f"{tmp_path}/home/.cache/paddle/kernels/{first[0]}/")
+    with (copy / "paddle" / "optim" / "rules" / "table.py").open("a") as file:
+        file.write("\n")  # loops may be made of it, whichever file they are in
+    changed = facts(copy, **home)
+    assert changed[0] != first[0]
+    assert changed[2] != first[2]
+
+
+def test_without_a_home_loops_lie_beside_their_source(copy: Path) -> None:
+    assert facts(copy, HOME="/proc/nowhere")[2].startswith(f"{copy}/paddle/__pycache__/kernels/")
+
+
+def test_a_place_that_the_user_chose_for_numba_counts(copy: Path, tmp_path: Path) -> None:
+    place = facts(copy, HOME=str(tmp_path), NUMBA_CACHE_DIR=str(tmp_path / "mine"))[2]
+    assert place.startswith(str(tmp_path / "mine"))
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    made = tmp_path / "home"
+    made.mkdir(mode=0o755)
+    return made
+
+
+def is_kept(copy: Path, home: Path) -> tuple[bool, str]:
+    """Whether a loop is kept for a process with that home, and what it says on standard error."""
+    done = run(LOOP, copy, XDG_CACHE_HOME=str(home / "cache"))
+    assert done.stdout.split()[-1] == "3.0"
+    return done.stdout.split()[0] == "kept", done.stderr
+
+
+def give_away(path: Path) -> None:
+    os.chown(path, STRANGER, STRANGER, follow_symlinks=False)
+
+
+def open_to_all(path: Path) -> None:
+    path.chmod(0o777)
+
+
+def open_to_group(path: Path) -> None:
+    os.chown(path, -1, STRANGER)
+    path.chmod(0o775)
+
+
+@needs_root
+@pytest.mark.parametrize("weaken", [give_away, open_to_all, open_to_group])
+@pytest.mark.parametrize("which", ["home", "home/cache", "home/cache/paddle/kernels"])
+def test_a_folder_that_others_could_have_changed_is_not_read(
+    copy: Path, home: Path, which: str, weaken: Callable[[Path], None]
+) -> None:
+    shutil.rmtree(copy / "paddle" / "__pycache__", ignore_errors=True)
+    assert is_kept(copy, home) == (True, "")
+    plant(home)
+    weaken(home.parent / which)
+    give_away(copy / "paddle")  # no better place beside the sources
+    kept, said = is_kept(copy, home)
+    assert not kept
+    assert (
+        f"compiled loops are not kept, and every process makes its own, which takes seconds: {home.parent}/{which} "
+        in said
+    )
+    assert said.count("compiled loops") == 1
+    assert not (home.parent / "struck").exists()
+
+
+@needs_root
+@pytest.mark.parametrize("target", ["own", "strange"])
+def test_a_link_counts_as_far_as_its_owner_does(copy: Path, home: Path, target: str) -> None:
+    (home / "real").mkdir(mode=0o700)
+    (home / "cache").symlink_to("../home/real")
+    give_away(copy / "paddle")
+    if target == "strange":
+        give_away(home / "cache")
+    kept, said = is_kept(copy, home)
+    assert kept == (target == "own")
+    assert ("belongs to uid" in said) == (target == "strange")
+
+
+@needs_root
+def test_a_file_that_somebody_else_left_in_the_folder_is_not_read(copy: Path, home: Path) -> None:
+    assert is_kept(copy, home) == (True, "")
+    give_away(plant(home))
+    give_away(copy / "paddle")
+    kept, said = is_kept(copy, home)
+    assert not kept
+    assert ".nbi belongs to uid" in said
+    assert not (home.parent / "struck").exists()
+
+
+def test_what_is_planted_would_have_struck(copy: Path, home: Path) -> None:
+    """The attack of these tests is one."""
+    assert is_kept(copy, home) == (True, "")
+    plant(home)
+    with pytest.raises(subprocess.CalledProcessError):
+        is_kept(copy, home)
+    assert (home.parent / "struck").exists()
+
+
+class Strike:
+    """Makes a directory when it is read."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = str(path)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return os.mkdir, (self.path,)
+
+
+def plant(home: Path) -> Path:
+    """Put a pickle that strikes into the place of the loop's index."""
+    (index,) = (home / "cache").rglob("*add_scaled*.nbi")
+    index.write_bytes(pickle.dumps(Strike(home.parent / "struck")))
+    return index
