@@ -27,9 +27,10 @@ def _called(op: Operator, values: dict[str, Any], spent: frozenset[str] = NO_SLO
         "needs": frozenset(slot.name for slot in definition.outputs),
         "xp": np,
         "spent": spent,
+        "room": lambda slot: None,
         "names": {**op.inputs, **op.outputs},
     }
-    keywords = {name: op.attrs.get(name, special.get(name)) for name in definition.keywords}
+    keywords = {name: op.attrs.get(name.removesuffix("_"), special.get(name)) for name in definition.keywords}
     result = definition.kernel(*inputs, **keywords)
     given = [each for slot in inputs for each in (slot if isinstance(slot, list) else [slot])]
     slots = [result] if len(definition.outputs) == 1 else result

@@ -10,7 +10,7 @@ import pytest
 
 from paddle.ops.base.kernels import adagrad, adagrad_rows, adam, add_segments, momentum
 from paddle.ops.base.selected_rows import SelectedRows, merge_rows
-from paddle.ops.update import adagrad as update
+from paddle.ops.update import adaptive as update
 from paddle.ops.update.steps import take_step
 from paddle.optim.rules.adagrad import FluidAdagrad
 from paddle.optim.rules.adam import FluidAdam
