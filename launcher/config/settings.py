@@ -125,7 +125,7 @@ class JobSettings:
         nproc_per_node: trainers on each trainer node.
         max_restarts: how often each process may be started again after it failed.
         min_trainers: how many trainers must remain when nodes are lost; None: all.
-        allow_mismatch: nodes may differ in what their Python is and has.
+        allow_mismatch: nodes may differ in what their Python is and has, and in the code that they have.
     """
 
     mode: Mode

@@ -48,6 +48,7 @@ AGENT_KINDS = frozenset(
         "ready",
         "progress",
         "pushes",
+        "unsaved",
         "line",
         "exited",
         "file",

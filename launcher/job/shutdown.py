@@ -33,7 +33,7 @@ class Undone:
 
     Attributes:
         unclean: processes that may still run.
-        missing: files that did not come back whole.
+        missing: files that did not come back whole, and checkpoints that could not be written.
         excused: both, of nodes that the job went on without.
     """
 
@@ -76,6 +76,11 @@ class Shutdown:
             (
                 *map(visible, self._collector.close()),
                 *(line for record in records for line in _missing(record)),
+                *(
+                    f"NOT SAVED by {name}: {one.unsaved}"
+                    for name, one in self._roster.processes.items()
+                    if one.unsaved
+                ),
             ),
             tuple(line for record in left_out for line in (*self._unclean(record), *_missing(record))),
         )

@@ -9,10 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from launcher.config.options import Mode
 from launcher.nodes import preflight
 from launcher.plan import machines
 from launcher.plan.answers import Answer, Way, read_probed, read_reached
 from launcher.plan.plan import Node, Plan
+from launcher.plan.pserver_state import checkpoint_dir
 from launcher.system.clock import NodeClock
 from launcher.text.fields import items, line, real, whole
 
@@ -43,6 +45,8 @@ def probe_of(plan: Plan, node: Node, need_bytes: int, gpus: bool = False) -> dic
         "entry": (settings.job.entry.path or None)
         if settings.job.workspace is not None and is_trainer
         else None,
+        "code": settings.job.workspace is not None and (is_trainer or settings.job.mode is Mode.FLUID),
+        "write_to": checkpoint_dir(settings) if is_pserver else None,
         "token": None if node.host.is_local else plan.job_id,
         "node_id": node.node_id,
         "gpus": gpus,

@@ -38,6 +38,7 @@ class ProcessRecord:
         done: it ended well and will not be started again.
         stall: why it does not get on just now, if it does not.
         stacks: where it was when somebody asked.
+        unsaved: what a pserver could not save and is not there, or empty.
         pushes: what became of gradients on a pserver in asynchronous training, by trainer.
     """
 
@@ -49,6 +50,7 @@ class ProcessRecord:
     done: bool = False
     stall: Stall | None = None
     stacks: str = ""
+    unsaved: str = ""
     pushes: Mapping[int, Pushes] = field(default_factory=dict)
 
 

@@ -104,6 +104,7 @@ class Answer:
         busy_ports: on `address`; `busy_at`: by each address that the job may get. Once set apart, those
             configured for pservers alone; `busy_spare`: their spare ones; `busy_service`: the trainers'.
         root: ROOT_DIR's disk; `disks`: others that were looked at.
+        code: digest by path of the code in a directory that nodes have; None where nobody asked.
         steps: seconds by check.
     """
 
@@ -127,6 +128,7 @@ class Answer:
     disks: tuple[Disk, ...] = ()
     machine: Machine = Machine()
     gpus: Gpus | None = None
+    code: Mapping[str, str] | None = None
     steps: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -167,11 +169,16 @@ def read_probed(fields: Mapping[str, Any]) -> Answer:
         disks=tuple(_disk(mapping(one, "disks")) for one in items(facts.get("disks") or [], "disks")),
         machine=_machine(mapping(facts.get("machine") or {}, "machine")),
         gpus=_gpus(gpus) if gpus else None,
+        code=None if facts.get("code") is None else _code(facts["code"]),
         steps={
             line(name, "steps"): real(seconds, "steps", least=0.0)
             for name, seconds in mapping(fields.get("steps") or {}, "steps").items()
         },
     )
+
+
+def _code(value: object) -> Mapping[str, str]:
+    return {line(path, "code"): line(digest, "code") for path, digest in mapping(value, "code").items()}
 
 
 def read_reached(fields: Mapping[str, Any]) -> tuple[Way, ...]:

@@ -27,6 +27,14 @@ def pserver_restarts(settings: Settings) -> int:
     return max(RESTARTS, settings.job.max_restarts)
 
 
+def checkpoint_dir(settings: Settings) -> str | None:
+    """Where pservers write checkpoints, absolute; None if they write none, or below the job's own directory."""
+    flags = dict(settings.job.flags)
+    folder = flags.get("checkpoint_dir", "")
+    is_written = settings.job.mode is Mode.V2 and flags.get("checkpoint_period", "0") != "0"
+    return folder if is_written and folder.startswith("/") else None
+
+
 def resume_hint(settings: Settings) -> list[str]:
     """What to do after the pservers' state was lost, if there may be a checkpoint."""
     flags = dict(settings.job.flags)

@@ -20,6 +20,7 @@ _MIN_INTERVAL_S = 0.25
 _READY_TIMEOUT_S = 5.0
 _ALIVE_S = 1.0
 _MAX_TRAINERS = 1000  # in one line, which no reader need take if it is longer than 64 KiB
+_MAX_TEXT = 1000
 _ALIVE = b'{"event": "alive"}\n'
 
 
@@ -33,6 +34,7 @@ class Reporter:
         self._pending: bytes | None = None
         self._next_at = 0.0
         self._told_pushes: dict[int, tuple[int, int, int]] = {}
+        self._told_unsaved = ""
         if descriptor is None:
             return
         try:
@@ -93,6 +95,18 @@ class Reporter:
                 if not self._write(line, _READY_TIMEOUT_S if is_last else 0.0):
                     return
                 self._told_pushes.update({each[0]: each for each in part})
+
+    def unsaved(self, what: str, *, is_last: bool = False) -> None:
+        """Say what could not be saved and is not there, or nothing once it is; only what is new is said.
+
+        Args:
+            what: for people, one line.
+            is_last: wait up to 5 s for room in the pipe; else what does not go in is said with a later call.
+        """
+        with self._lock:
+            line = _line({"event": "unsaved", "what": what[:_MAX_TEXT]})
+            if what != self._told_unsaved and self._write(line, _READY_TIMEOUT_S if is_last else 0.0):
+                self._told_unsaved = what
 
     def flush(self) -> None:
         """Write the newest progress if it is not out yet; waits up to 5 s for room in the pipe."""

@@ -22,6 +22,7 @@ NEWS = frozenset(
     (
         "progress",
         "pushes",
+        "unsaved",
         "line",
         "file",
         "moved",

@@ -60,7 +60,7 @@ class ProcessHandlers:
         """The process is there."""
         process = self._roster.process(record, event.fields["proc"])
         if process is not None:  # else a messenger, or one that the job goes on without
-            process.state = ProcessState.RUNNING
+            process.state, process.unsaved = ProcessState.RUNNING, ""
             self._context.node_state(record, "running")
 
     def ready(self, record: NodeRecord, event: MessageEvent) -> None:
@@ -83,6 +83,13 @@ class ProcessHandlers:
         pushes = read_pushes(event.fields, len(self._context.plan.trainer_nodes))
         if process is not None and process.process.role is Role.PSERVER:
             process.pushes = pushes
+
+    def unsaved(self, record: NodeRecord, event: MessageEvent) -> None:
+        """A pserver could not write its newest checkpoint, or has written it now; from others it means nothing."""
+        process = self._roster.process(record, event.fields["proc"])
+        what = line(event.fields.get("what"), "what")
+        if process is not None and process.process.role is Role.PSERVER:
+            process.unsaved = what
 
     def exited(self, record: NodeRecord, event: MessageEvent) -> None:
         """The process is gone; only with 0 it may end by itself, a trainer or a Fluid script that served."""

@@ -55,6 +55,7 @@ def handlers(
             "ready": processes.ready,
             "progress": processes.progress,
             "pushes": processes.pushes,
+            "unsaved": processes.unsaved,
             "exited": processes.exited,
             "stalled": stalls.stalled,
             "recovered": stalls.recovered,

@@ -45,7 +45,7 @@ class Demands:
     Attributes:
         modules: what the job's Python must be able to import; with any, it must be 3.11 or newer.
         port_is_explicit: a busy port is then a problem, not a reason to take the next one.
-        allow_mismatch: let nodes differ in Python and module versions.
+        allow_mismatch: let nodes differ in Python, module versions and code.
         use_gpu: the job computes on GPUs.
         deployed: the job runs in a directory that the nodes have (--job_workspace).
         longest_variable: name and bytes of the longest environment string of the plan, if known.

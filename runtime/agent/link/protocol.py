@@ -47,6 +47,7 @@ AGENT_KINDS = frozenset(
         "ready",
         "progress",
         "pushes",
+        "unsaved",
         "line",
         "exited",
         "file",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the JSON lines a process reports: `ready`, `progress`, `pushes`, `alive`, nothing else, nothing unbounded.
+"""Reads the JSON lines a process reports: `ready`, `progress`, `pushes`, `unsaved`, `alive`; nothing unbounded.
 
 A line counts if every field that it has is what it should be; any other is told once and ignored. So the launcher
 gets no value that it cannot show or add up.
@@ -13,7 +13,7 @@ import sys
 import time
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
-from agent.link.fields import whole, whole_numbers
+from agent.link.fields import text, whole, whole_numbers
 from agent.link.loop import Loop, Timer
 from agent.link.protocol import Fields
 from agent.processes.stall_detector import StallDetector
@@ -23,6 +23,7 @@ NEWEST_S = 0.25
 MAX_TRAINERS = 65535  # as `paddle pserver` takes
 MAX_COUNT = 1 << 53  # what every reader of JSON can hold
 MAX_ENDPOINTS = 4096
+MAX_TEXT = 1000
 
 
 class Report:
@@ -30,7 +31,8 @@ class Report:
 
     Args:
         ready: called with the fields of `ready`.
-        newest: called with a kind, `progress` or `pushes`, and its newest fields, at most 4 times a second each.
+        newest: called with a kind, `progress`, `pushes` or `unsaved`, and its newest fields, at most 4 times a
+            second each.
         detector: learns of signs of life and steps.
         tell: called once, with a sentence, when the process writes something else.
     """
@@ -100,6 +102,8 @@ class Report:
             self._ready(fields)
         elif kind == "alive":
             self._detector.beat(time.monotonic())
+        elif kind == "unsaved":
+            self._wait_turn(kind, fields)
         elif kind == "progress":
             self._detector.step(time.monotonic())
             self._wait_turn(kind, fields)
@@ -146,6 +150,8 @@ def _read(line: bytes) -> Tuple[str, Fields]:
         return kind, fields
     if kind == "pushes":
         return kind, {"trainers": _counts_of_trainers(event.get("trainers"))}
+    if kind == "unsaved":
+        return kind, {"what": text(event, "what")[:MAX_TEXT]}
     if kind == "alive":
         return kind, {}
     raise ValueError("no report")

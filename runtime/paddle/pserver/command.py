@@ -189,6 +189,12 @@ class Server:
                 discarded[each.trainer] += each.discarded
         return [PushCount(trainer, n, discarded[trainer]) for trainer, n in sorted(pushed.items())]
 
+    @property
+    def unsaved(self) -> str:
+        """Why a port's newest checkpoint that was due is not there, or empty."""
+        keepers = [each.keeper for each in self._guarded if each.keeper is not None]
+        return next((keeper.unsaved for keeper in keepers if keeper.unsaved), "")
+
     def close(self) -> None:
         """Stop serving; waits for all threads, at most 5 s each."""
         for port in self._ports:
@@ -302,10 +308,12 @@ def run(arguments: Sequence[str], environment: JobEnvironment) -> int:
             _log.info("Waiting parameterServer[%d]", number)
         while not server.stopped.wait(_REPORT_EVERY_S):
             reporter.pushes(server.push_counts)
+            reporter.unsaved(server.unsaved)
         _log.info("stopping")
     finally:
         server.close()
     reporter.pushes(server.push_counts, is_last=True)
+    reporter.unsaved(server.unsaved, is_last=True)
     if revival is not None and server.is_over:
         revival.clear()
     return 1 if server.failed else 0

@@ -96,6 +96,11 @@ class Safekeeper:
         self._next_at = self._idle_at = 0.0
         self._handled = 0
 
+    @property
+    def unsaved(self) -> str:
+        """Why the newest checkpoint that was due is not there, or empty; any thread may ask."""
+        return "" if self._periodic is None else self._periodic.unsaved
+
     def recover(self, engine: Engine) -> int:
         """Take an engine that was just made into care; bring it where an earlier process of the server was.
 

@@ -286,3 +286,36 @@ def test_the_oldest_versions_are_those_that_the_package_asks_for() -> None:
     assert asked == {"numpy": "1.26", "pyzmq": "26"}
     assert OLDEST["numpy"] == (1, 26)
     assert OLDEST["zmq"] == (26,)
+
+
+def with_code(name: str, **files: str) -> Reply:
+    return reply(name, facts={"code": {f"{path}.py": digest for path, digest in files.items()}})
+
+
+def test_nodes_whose_workspaces_hold_other_code_are_named_with_the_files() -> None:
+    same = {"train": "aa", "net": "bb"}
+    others = [
+        with_code("b", train="cc", net="bb"),
+        with_code("c", train="aa"),
+        with_code("d", **same, more="x"),
+    ]
+    replies = [with_code("a", **same), with_code("e", **same), with_code("f", **same), *others]
+    told = judge(replies, DEMANDS)
+    said = {finding.node: finding.text for finding in told.found}
+    assert said.keys() == {"b", "c", "d"}
+    for name, how in (("b", "train.py differs"), ("c", "net.py is missing"), ("d", "more.py is only here")):
+        assert f"most nodes have: {how}; copy" in said[name]
+    assert len(told.problems) == 3
+    allowed = judge(replies, demands(allow_mismatch=True))
+    assert (len(allowed.problems), len(allowed.remarks)) == (0, 3)
+
+
+def test_of_many_files_that_differ_some_are_named() -> None:
+    one, other = ({f"f{number:02}": word for number in range(20)} for word in ("aa", "bb"))
+    (problem,) = judge([with_code("a", **one), with_code("b", **other)], DEMANDS).problems
+    assert "f04.py differs and 15 more" in problem
+    assert "f05" not in problem
+
+
+def test_nodes_that_run_none_of_the_code_are_not_compared() -> None:
+    assert judge([with_code("a", train="aa"), reply("b"), with_code("c", train="aa")], DEMANDS).problems == ()

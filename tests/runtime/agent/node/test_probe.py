@@ -215,3 +215,20 @@ def test_a_module_that_says_another_version_than_its_distribution_is_a_problem(
     assert (
         not wrong or "twofold says that it is 1.2, its distribution that it is 2.0" in found["problems"][0][1]
     )
+
+
+def test_the_code_of_a_workspace_is_told_without_its_data(idle: Node, tmp_path: Path) -> None:
+    workspace = tmp_path / "ws"
+    code = ("train.py", "pkg/net.py", "go.sh", "run")
+    others = ("log/old.py", "pkg/__pycache__/net.py", ".git/hook.py", "data.bin")
+    for name in (*code, *others):
+        (workspace / name).parent.mkdir(parents=True, exist_ok=True)
+        (workspace / name).write_text(name)
+    (workspace / "gone.py").symlink_to("nowhere")
+    os.mkfifo(workspace / "pipe.py")
+    first = probe(idle, workspace=str(workspace), entry="run", code=True)["facts"]["code"]
+    assert sorted(first) == ["go.sh", "gone.py", "pipe.py", "pkg/net.py", "run", "train.py"]
+    (workspace / "train.py").write_text("other")
+    second = probe(idle, workspace=str(workspace), entry="run", code=True)["facts"]["code"]
+    assert [path for path in first if first[path] != second[path]] == ["train.py"]
+    assert "code" not in probe(idle, workspace=str(workspace), entry="run")["facts"]

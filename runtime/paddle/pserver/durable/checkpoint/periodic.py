@@ -32,7 +32,11 @@ _LARGE_BYTES = 16 << 20  # memory for copies of smaller ones is found at once
 
 
 class Periodic:
-    """The checkpoints of one engine; belongs to its thread and hears of changes first."""
+    """The checkpoints of one engine; belongs to its thread and hears of changes first.
+
+    Attributes:
+        unsaved: why the newest checkpoint that was due is not there, or empty; other threads may read it.
+    """
 
     def __init__(
         self, root: Path, period: int, keep: int, job: str, store: Store, configuration: Configuration
@@ -45,6 +49,7 @@ class Periodic:
         self._begun = self._skipped = store.version
         self._begun_at = 0.0
         self._whole = 0  # version of the newest one
+        self.unsaved = ""
         if dense_size_of(store) >= _LARGE_BYTES:
             self._spare.prepare(dense_size_of(store))
 
@@ -84,7 +89,7 @@ class Periodic:
         if isinstance(outcome, OSError):
             self._tell(outcome)
         elif outcome is not None:
-            self._whole = outcome.version
+            self._whole, self.unsaved = outcome.version, ""
             _log.info(
                 "checkpoint of batch %d: %d bytes in %.2f s",
                 outcome.version,
@@ -111,6 +116,7 @@ class Periodic:
             free = f"{shutil.disk_usage(self._root).free} bytes are free"
         except OSError:
             free = "the folder cannot be looked at"
+        self.unsaved = f"no checkpoint of batch {self._begun} in {self._root}: {error.strerror}"
         have = f"the last one is of batch {self._whole}" if self._whole else "there is none of this job yet"
         _log.warning(
             "no checkpoint of batch %d in %s: %s; %s, up to %d are needed; training goes on, %s, "

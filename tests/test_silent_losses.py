@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A job that ran other code than was thought, or kept no checkpoint, does not end as if all were well."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.launcher.control_jobs import Bench
+
+TRAIN = """
+import os, sys
+import paddle.v2 as paddle
+
+place, what = sys.argv[-2:]
+paddle.init()
+x = paddle.layer.data(name="x", type=paddle.data_type.dense_vector(2))
+y = paddle.layer.data(name="y", type=paddle.data_type.dense_vector(1))
+cost = paddle.layer.square_error_cost(
+    input=paddle.layer.fc(input=x, size=1, act=paddle.activation.Linear()), label=y
+)
+trainer = paddle.trainer.SGD(
+    cost, paddle.parameters.create(cost), paddle.optimizer.Momentum(momentum=0), is_local=False
+)
+
+
+def reader():
+    for batch in range(4):
+        yield [((0.1, 0.2), (0.3,))]
+
+
+if what == "lost":
+    os.rmdir(place)
+    open(place, "w").close()
+trainer.train(reader, num_passes=2)
+"""
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    bench = Bench(tmp_path)
+    (tmp_path / "ws" / "train.py").write_text(TRAIN)
+    yield bench
+    bench.close()
+
+
+@pytest.mark.parametrize("way", ["a file", "below a file", "nothing can be made there"])
+def test_a_checkpoint_dir_that_takes_no_files_is_refused_before_the_job(bench: Bench, way: str) -> None:
+    (bench.place / "file").touch()
+    folder = {
+        "a file": str(bench.place / "file"),
+        "below a file": str(bench.place / "file/deep/er"),
+        "nothing can be made there": "/proc/checkpoints",
+    }[way]
+    done = bench.run("-p", "ws", "--conf=conf.py", f"--checkpoint_dir={folder}", "--checkpoint_period=1")
+    assert done.returncode == 3, done.stdout + done.stderr
+    assert f"checkpoint_dir: {folder}" in done.stdout + done.stderr
+    assert not (bench.place / "nodes").exists()
+
+
+def test_a_job_whose_last_checkpoint_could_not_be_written_says_so_and_is_not_clean(bench: Bench) -> None:
+    folder = bench.place / "kept"
+    folder.mkdir()
+    options = [f"--checkpoint_dir={folder}", "--checkpoint_period=1"]
+    done = bench.run("-p", "ws", "--conf=conf.py", *options, "--", str(folder), "lost")
+    said = done.stdout + done.stderr
+    assert done.returncode == 7, said
+    last = said[said.rindex("NOT SAVED by pserver-0: no checkpoint of batch") :]
+    assert f"in {folder}: " in last
+
+
+def test_a_job_whose_checkpoints_are_there_ends_well(bench: Bench) -> None:
+    folder = bench.place / "kept"
+    options = [f"--checkpoint_dir={folder}", "--checkpoint_period=4"]
+    done = bench.run("-p", "ws", "--conf=conf.py", *options, "--", str(folder), "kept")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "NOT SAVED" not in done.stdout + done.stderr
+
+
+def test_a_workspace_of_the_nodes_whose_code_differs_is_refused_unless_that_is_allowed(bench: Bench) -> None:
+    conf = bench.place / "conf.py"
+    conf.write_text(conf.read_text().replace("['local']", "['local', 'local']"))
+    for number in range(2):
+        workspace = bench.place / f"nodes/node_{number}/ws"
+        workspace.mkdir(parents=True)
+        (workspace / "train.py").write_text(f"print('I am', {number})\n")
+        (workspace / "data.txt").write_text(str(number))
+    options = ["--job_workspace=ws", "--conf=conf.py", "--mode=collective"]
+    done = bench.run(*options)
+    said = done.stdout + done.stderr
+    assert done.returncode == 3, said
+    assert "train.py differs" in said
+    assert "data.txt" not in said
+    done = bench.run(*options, "--allow_mismatch")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "train.py differs" in done.stdout + done.stderr
