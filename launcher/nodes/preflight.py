@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from launcher.config.options import Mode
-from launcher.nodes.checks import clocks, disks, limits, machines, ports, routes, versions, workspaces
+from launcher.nodes.checks import clocks, disks, limits, machines, ports, routes, versions
 from launcher.nodes.checks.reply import Demands, Reply
 from launcher.nodes.checks.versions import RUNTIME_MODULES
 from launcher.nodes.findings import Finding, told
@@ -24,7 +24,6 @@ _FAMILIES: tuple[Callable[[Sequence[Reply], Demands], Iterable[Finding]], ...] =
     machines.check,
     versions.check,
     disks.check,
-    workspaces.check,
     ports.check,
     routes.check,
     limits.check,

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether the job's Python is there, is new enough, has the modules, and is the same everywhere."""
+"""Whether the job's Python is there, is new enough, has the modules, and is the same everywhere, as is code that
+nodes have already (--job_workspace).
+"""
 
 from __future__ import annotations
 
@@ -15,6 +17,7 @@ from launcher.plan.answers import Answer
 OLDEST_PYTHON = (3, 11)
 RUNTIME_MODULES = ("numpy", "zmq")
 OLDEST: Mapping[str, tuple[int, ...]] = MappingProxyType({"numpy": (1, 26), "zmq": (26,), "libzmq": (4, 3)})
+NAMED = 5  # files that a finding names
 _PACKAGES = {"zmq": "pyzmq"}
 
 
@@ -28,6 +31,7 @@ def check(replies: Sequence[Reply], demands: Demands) -> Iterator[Finding]:
         yield from missing
         if not missing and not demands.allow_mismatch:
             yield from _different(reply, usual)
+    yield from _other_code(replies, demands)
 
 
 def usual_versions(replies: Sequence[Reply]) -> dict[str, str]:
@@ -85,3 +89,33 @@ def _different(reply: Reply, usual: Mapping[str, str]) -> Iterator[Finding]:
         if have != usual[what]:
             text = f"{what} is {have}, most nodes have {usual[what]} (--allow_mismatch goes on)"
             yield Finding(reply.name, "versions", text)
+
+
+def _other_code(replies: Sequence[Reply], demands: Demands) -> Iterator[Finding]:
+    """Files are compared with what most nodes have; with --allow_mismatch the job goes on."""
+    asked = {reply.name: reply.answer.code for reply in replies if reply.answer.code is not None}
+    usual = _usual_code(list(asked.values()))
+    for name, code in asked.items():
+        different = [path for path in usual if code.get(path) != usual[path]]
+        if different:
+            more = f" and {len(different) - NAMED} more" if len(different) > NAMED else ""
+            text = ", ".join(_how_it_differs(path, usual[path], code.get(path)) for path in different[:NAMED])
+            way = "" if demands.allow_mismatch else " (--allow_mismatch goes on)"
+            yield Finding(
+                name,
+                "workspace",
+                f"not the code that most nodes have: {text}{more}; copy one to all, or use --job_dispatch_package{way}",
+                serious=not demands.allow_mismatch,
+            )
+
+
+def _usual_code(codes: Sequence[Mapping[str, str]]) -> dict[str, str | None]:
+    """What most nodes have, the first ones where as many have something else; None: it is not there."""
+    paths = dict.fromkeys(path for code in codes for path in code)
+    return {path: Counter(code.get(path) for code in codes).most_common(1)[0][0] for path in sorted(paths)}
+
+
+def _how_it_differs(path: str, usual: str | None, have: str | None) -> str:
+    if have is None:
+        return f"{path} is missing"
+    return f"{path} is only here" if usual is None else f"{path} differs"

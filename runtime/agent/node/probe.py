@@ -13,7 +13,7 @@ import time
 from functools import partial
 from typing import Any, Callable, Dict, List, Optional
 
-from agent.files import disk, ownership, storage
+from agent.files import ownership, storage
 from agent.link.fields import number, relative_path, seconds, text_or_none, texts, whole, whole_numbers
 from agent.link.identity import login_address
 from agent.link.loop import Loop
@@ -22,12 +22,11 @@ from agent.node import gpus, limits, network
 from agent.node.addresses import placed
 from agent.node.ask_python import ask_python
 from agent.node.candidates import candidates
-from agent.node.code import code_of
 from agent.node.probe_child import Check, ProbeChild
 from agent.node.reach import Listeners
+from agent.node.workspace import code_of, folder_problem, workspace_problem
 
 PYTHON_LIMIT_S = 30.0
-LITTLE_BYTES = 1 << 20  # no checkpoint fits there
 CHECK_S = 6.0  # a check that runs beside the loop
 
 Problems = List[List[str]]
@@ -89,12 +88,12 @@ class Probe:
             look.beside(name, partial(storage.look, path, write=False), look.disk)
         if workspace:
             look.beside(
-                "workspace", partial(_workspace_problem, workspace, entry, self._root_dir), look.workspace
+                "workspace", partial(workspace_problem, workspace, entry, self._root_dir), look.workspace
             )
             if fields.get("code"):
                 look.beside("code", partial(code_of, workspace, entry), look.keep)
         if write_to is not None:
-            look.beside("checkpoint_dir", partial(_folder_problem, write_to), look.trouble)
+            look.beside("checkpoint_dir", partial(folder_problem, write_to), look.trouble)
         look.beside("machine", limits.look, look.keep)
         look.beside("ports", partial(_busy_ports, list(listen_ports), ports), look.ports)
         look.beside("gpus", gpus.ask if fields.get("gpus") else gpus.look, look.gpus)
@@ -244,29 +243,3 @@ def _busy_ports(addresses: List[str], ports: List[int]) -> List[Any]:
 
 def _workspace(workspace: Optional[str], root_dir: str) -> str:
     return "" if workspace is None else os.path.join(root_dir, os.path.expanduser(workspace))
-
-
-def _folder_problem(path: str) -> str:
-    """Why no files can be written below `path`, or nothing; what of it is not there yet would be made."""
-    found = storage.look(path, write=True)
-    parent, problem = found["parent"], found["write_problem"]
-    missing = os.path.relpath(path, disk.deepest(path)).split("/")[0]
-    in_the_way = os.path.join(parent, missing)
-    if missing != "." and os.path.lexists(in_the_way):
-        return "%s: %s is no directory" % (path, in_the_way)
-    if not problem and found["free_bytes"] < LITTLE_BYTES:
-        problem = "%d bytes are free there" % found["free_bytes"]
-    return "%s cannot be written: %s: %s; name another directory" % (path, parent, problem) if problem else ""
-
-
-def _workspace_problem(path: str, entry: Optional[str], root_dir: str) -> List[Any]:
-    if not os.path.isdir(path):
-        return ["%s is no directory on this node" % path, True]
-    if not os.access(path, os.W_OK | os.X_OK):
-        return ["%s cannot be written by this user" % path, True]
-    if entry is not None and not os.path.isfile(path + "/" + entry):
-        return ["%s/%s is not there: trainers run it (--entry names another script)" % (path, entry), True]
-    unsafe = ownership.problem(path)
-    # a directory of a team, elsewhere, is the user's own choice
-    below = os.path.realpath(path).startswith(os.path.realpath(root_dir).rstrip("/") + "/")
-    return ["other users could change what runs as you: %s" % unsafe if unsafe else "", below]
