@@ -46,3 +46,16 @@ def test_no_tracked_file_holds(what: str) -> None:
             if (name, what) not in ALLOWED
         ]
     assert found == []
+
+
+def test_every_test_that_shows_a_promise_is_there() -> None:
+    text = (ROOT / "docs/security.md").read_text(encoding="utf-8")
+    named = re.findall(r"`([\w/.]+\.py)::(\w+)`", text)
+    assert len(named) > 20
+    missing = [
+        f"{file}::{test}"
+        for file, test in named
+        if not (path := ROOT / "tests" / file).is_file()
+        or not re.search(rf"^def {test}\(", path.read_text(encoding="utf-8"), re.MULTILINE)
+    ]
+    assert missing == []
