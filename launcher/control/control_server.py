@@ -117,7 +117,8 @@ class ControlServer:
             return
         self._end = encode("end", exit_code=exit_code, left=list(left), lines=list(lines))
         self._closing.set()
-        self._wake.send(b"x")
+        with contextlib.suppress(OSError):  # the thread may have seen it by itself, and be gone
+            self._wake.send(b"x")
         self._thread.join(CLOSE_S + 1.0)
 
     def _listen(self) -> None:

@@ -12,6 +12,7 @@ from launcher.config.settings import resolve
 from launcher.connection.event_queue import EventQueue
 from launcher.connection.link import Link, LinkLost, MessageEvent
 from launcher.connection.reactor import Reactor
+from launcher.files.collector_thread import CollectorThread
 from launcher.files.dispatch import RUNTIME, WORKSPACE
 from launcher.files.payload import Delivery
 from launcher.job.context import JobContext
@@ -77,9 +78,10 @@ class StagedJob:
 
     Args:
         conf: text of its conf.py.
+        collecting: what nodes send is collected below the directory.
     """
 
-    def __init__(self, directory: Path, conf: str, *arguments: str) -> None:
+    def __init__(self, directory: Path, conf: str, *arguments: str, collecting: bool = False) -> None:
         (directory / "conf.py").write_text(conf)
         plan = build(resolve(parse([f"--conf={directory / 'conf.py'}", "-p", "ws", *arguments]), {}), JOB)
         self.events = EventQueue()
@@ -100,7 +102,7 @@ class StagedJob:
             self.roster,
             cast("Connector", self.connector),
             self.events,
-            unused,
+            CollectorThread(directory, self.events) if collecting else unused,
             self.console,
             PhaseClock(),
         )

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every place where bytes of others enter, and how it is attacked: who makes a new place adds a line to the table.
+
+An attack takes one example and returns; it lets through what users are told (a LauncherError), and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from hypothesis import strategies as st
+
+from tests.fuzz import job_attacks, launcher_attacks
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One place.
+
+    Attributes:
+        examples: what is thrown at it.
+        attack: throws one example; anything that it raises is a finding.
+        in_suite: examples that the suite tries each time.
+    """
+
+    examples: st.SearchStrategy[Any]
+    attack: Callable[[Any], None]
+    in_suite: int = 60
+
+
+ENTRIES: Mapping[str, Entry] = {
+    "frame_bytes_from_nodes": Entry(launcher_attacks.agent_bytes, launcher_attacks.decode_agent_bytes, 200),
+    "frames_from_nodes": Entry(job_attacks.messages, job_attacks.handle_messages, 40),
+    "frames_from_launchers": Entry(job_attacks.requests, job_attacks.ask_agent, 25),
+    "answers_to_preflight": Entry(launcher_attacks.answers, launcher_attacks.judge_answers),
+    "report_lines": Entry(launcher_attacks.report_bytes, launcher_attacks.read_reports, 100),
+    "control_requests": Entry(launcher_attacks.request_bytes, launcher_attacks.ask_control, 40),
+    "control_frames": Entry(launcher_attacks.control_bytes, launcher_attacks.follow_control, 30),
+    "state_files": Entry(launcher_attacks.state_files, launcher_attacks.show_state_files),
+    "conf_values": Entry(launcher_attacks.conf_values, launcher_attacks.resolve_conf),
+}

@@ -1,0 +1,317 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What else is read: bytes of frames, answers, report lines, the control socket, state files, conf.py."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import queue
+import socket
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, cast
+
+from hypothesis import strategies as st
+
+from agent.link.loop import Loop
+from agent.processes.report import Report
+from launcher.config.arguments import parse
+from launcher.config.conf_file import CONF_NAMES
+from launcher.config.settings import resolve
+from launcher.connection.protocol import Decoder, FrameError, encode, marker
+from launcher.control import attached, known_jobs, status_text
+from launcher.control.control_client import ControlClient
+from launcher.control.control_server import ControlServer
+from launcher.errors import ExitCode, LauncherError
+from launcher.nodes import doctor_data, doctor_text
+from launcher.nodes.checks.reply import Demands, Reply
+from launcher.nodes.examination import Examined
+from launcher.nodes.preflight import judge
+from launcher.nodes.reports import read_pushes, read_ready, read_step
+from launcher.plan.addresses import Choice
+from launcher.plan.answers import read_probed, read_reached
+from launcher.screen.console import Console
+from launcher.screen.scrollback import Scrollback
+from launcher.system import failed_threads
+from launcher.system.state_dir import JOB_FILE, STATUS_FILE, StatePlaces, make_job_dir
+from launcher.text.output_events import (
+    Ended,
+    Event,
+    Noted,
+    PhaseEntered,
+    Printed,
+    Progressed,
+    Tabled,
+    Timed,
+    to_fields,
+)
+from tests.fuzz.shapes import JSON, NUMBERS, TEXTS, damaged, spoiled
+from tests.launcher.control.test_odd_files import JOB, RECORD, STATUS
+
+# -- bytes of frames
+
+_FRAMES = st.lists(
+    st.builds(
+        encode, st.sampled_from(["hello", "line", "x"]), st.dictionaries(TEXTS, JSON, max_size=3), st.binary()
+    ),
+    max_size=4,
+).map(b"".join)
+agent_bytes = st.tuples(
+    damaged(st.builds(lambda noise, rest: noise + marker("n") + rest, st.binary(), _FRAMES)),
+    st.integers(1, 64),
+)
+
+
+def decode_agent_bytes(found: tuple[bytes, int]) -> None:
+    """However they are cut, they are messages or a FrameError."""
+    data, piece = found
+    decoder = Decoder("n")
+    with contextlib.suppress(FrameError):
+        for at in range(0, len(data), piece):
+            decoder.feed(data[at : at + piece])
+    assert isinstance(decoder.noise, str)
+
+
+# -- answers to preflight
+
+PROBED: dict[str, Any] = {
+    "python_version": "3.11.7",
+    "modules": {"numpy": "2.4.6", "zmq": "27.3.0"},
+    "root_dir": "/root/jobs",
+    "free_bytes": 10 << 30,
+    "writable": True,
+    "address": "10.0.0.1",
+    "login_address": "10.0.0.1",
+    "networks": [["eth0", "10.0.0.1", 24]],
+    "listen_ports": {"10.0.0.1": 7},
+    "cpus": 8,
+    "busy_ports": [[7164, "somebody"]],
+    "busy_at": {"10.0.0.1": [[7164, "somebody"]]},
+    "problems": [["disk", "full"]],
+    "remarks": [["disk", "slow"]],
+    "gpus": {"count": 1, "driver": "550", "names": ["H100"]},
+    "facts": {
+        "root_dir": {"path": "/root", "free_bytes": 1, "free_inodes": 7, "kind": "ext4"},
+        "disks": [{"path": "/tmp", "free_bytes": 1}],
+        "machine": {
+            "cores": 8,
+            "load": 0.5,
+            "memory_bytes": 1 << 30,
+            "limits": {"nofile": 1024, "nproc": None},
+            "cgroup": {"cores": 0.5, "memory_bytes": 1.0, "pids": 7.0, "pids_used": 1.0},
+        },
+    },
+    "steps": {"python": 0.1},
+}
+REACHED: dict[str, Any] = {"results": [[1, False, "refused", "10.0.0.2", 0.1]], "neighbours": [1]}
+answers = st.tuples(spoiled(PROBED), spoiled(REACHED))
+_DEMANDS = Demands(modules=("numpy", "zmq"), port_is_explicit=False, allow_mismatch=False, python="python3")
+
+
+def judge_answers(found: tuple[Any, Any]) -> None:
+    """They are read or refused; what was read can be judged and shown."""
+    probed, reached = found
+    try:
+        reply = Reply("a", answer=read_probed(probed), ways=read_reached(reached), node_id=0, hostname="a")
+    except (LookupError, TypeError, ValueError, AttributeError):
+        return
+    other = Reply("b", answer=read_probed(PROBED), node_id=1, hostname="b")
+    examined = Examined((reply, other), judge([reply, other], _DEMANDS), Choice({}, "x"))
+    doctor_text.lines(examined, 1.0, 80)
+    json.loads(doctor_data.document(examined, 1.0))
+
+
+# -- report lines
+
+_STEP = {
+    "event": "progress",
+    "pass_id": 0,
+    "batch_id": 1,
+    "step": 2,
+    "cost": 0.5,
+    "samples": 1,
+    "samples_per_s": 1,
+}
+_REPORTS = [
+    _STEP,
+    {"event": "ready", "endpoints": ["a:1"], "sparse_endpoints": []},
+    {"event": "alive"},
+    {"event": "pushes", "trainers": [[0, 2, 1]]},
+]
+_LINES = st.one_of([spoiled(one) for one in _REPORTS]).map(lambda one: json.dumps(one).encode() + b"\n")
+report_bytes = damaged(st.lists(_LINES, max_size=5).map(b"".join)).map(lambda data: data[:60_000])
+
+
+class _Detector:
+    def beat(self, now: float) -> None:
+        pass
+
+    def step(self, now: float) -> None:
+        pass
+
+
+def read_reports(data: bytes) -> None:
+    """What an agent passes on of them, the launcher can read."""
+    reading, writing = os.pipe()
+    told: list[str] = []
+    readers: dict[str, Any] = {"progress": read_step, "pushes": lambda fields: read_pushes(fields, 9)}
+    report = Report(
+        Loop(),
+        reading,
+        read_ready_loosely,
+        lambda kind, fields: readers[kind](json.loads(json.dumps(fields))),
+        cast("Any", _Detector()),
+        told.append,
+    )
+    try:
+        os.write(writing, data)
+    finally:
+        os.close(writing)
+    report.drain()
+    report.close()
+    assert len(told) <= 1
+
+
+def read_ready_loosely(fields: dict[str, Any]) -> None:
+    """Endpoints that are no addresses are an error of the node."""
+    with contextlib.suppress(ValueError):
+        read_ready(json.loads(json.dumps(fields)))
+
+
+# -- the control socket
+
+_ASKED = [
+    {"kind": "attach", "lines": 10},
+    {"kind": "look"},
+    {"kind": "stop", "signal": "SIGTERM", "force": True, "by": "x"},
+]
+_EVENTS: list[Event] = [
+    Noted("x"),
+    PhaseEntered("run", 1.0),
+    Printed("trainer-0", "a", b"x\n", False, 1.0),
+    Timed((("run", 1.0),)),
+    Progressed(0, "trainer-0", 1, 2, 0.5, 1.0),
+    Tabled(("a", "b"), (("1", "2"),), (0,)),
+    Ended(JOB, ExitCode.DONE, "l", "o", ("x",)),
+]
+_SHOWN = [
+    *({"kind": "shown", **json.loads(json.dumps(to_fields(event)))} for event in _EVENTS),
+    {"kind": "missed", "count": 7},
+    {"kind": "refused", "reason": "x"},
+    {"kind": "beat"},
+    {"kind": "end", "exit_code": 0, "left": ["x"], "lines": ["x"]},
+]
+
+
+def _framed(value: Any) -> bytes:
+    line = json.dumps(value).encode() + b"\n"
+    return len(line).to_bytes(4, "big") + line
+
+
+request_bytes = damaged(
+    st.lists(st.one_of([spoiled(one) for one in _ASKED]).map(_framed), max_size=5).map(b"".join)
+)
+control_bytes = damaged(
+    st.lists(st.one_of([spoiled(one) for one in _SHOWN]).map(_framed), max_size=6).map(b"".join)
+)
+
+
+def ask_control(data: bytes) -> None:
+    """A server gets them, and goes on."""
+    first, far = socket.socketpair()
+    shown = Scrollback()
+    shown.take(PhaseEntered("run"))
+    shown.take(
+        Printed("trainer-0", "a", b"\xff" * (3 << 20), False, 1.0)
+    )  # longer than a frame, once it is text
+    server = ControlServer([], first, {}, shown, lambda: {"phase": "run"}, lambda *stop: None)
+    failed: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    with failed_threads.posted_to(failed):
+        try:
+            server.start()
+            far.sendall(data)
+            far.shutdown(socket.SHUT_WR)
+            far.settimeout(20.0)
+            while far.recv(1 << 20):
+                pass
+        finally:
+            server.close(0, ())
+            far.close()
+    assert failed.empty(), failed.get()
+
+
+def follow_control(data: bytes) -> None:
+    """A terminal gets them in the place of a job's."""
+    near, far = socket.socketpair()
+    events: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    console = Console(io.StringIO())
+    client = ControlClient(near, events)
+    try:
+        far.sendall(data)
+        far.close()
+        attached.follow(client, events, console, by="fuzz")
+    finally:
+        client.close()
+        console.close()
+
+
+# -- state files
+
+state_files = st.tuples(
+    *(
+        st.one_of(
+            spoiled(one).map(lambda value: json.dumps(value).encode()),
+            damaged(st.just(json.dumps(one).encode())),
+        )
+        for one in (RECORD, STATUS)
+    )
+)
+
+
+def show_state_files(found: tuple[bytes, bytes]) -> None:
+    """What is in them is shown or left out; what is left out is told."""
+    with tempfile.TemporaryDirectory() as folder:
+        where = StatePlaces(Path(folder, "jobs"), Path(folder, "short"))
+        directory = make_job_dir(where, JOB)
+        for name, data in zip((JOB_FILE, STATUS_FILE), found, strict=True):
+            (directory / name).write_bytes(data)
+        jobs = known_jobs.all_jobs(where)
+        assert len(jobs) + len(known_jobs.unreadable(where)) == 1
+        for job in jobs:
+            status_text.job_table([job], time.time())
+            status_text.detail(job, time.time())
+            json.dumps(status_text.as_json(job))
+        known_jobs.prune(where)
+
+
+# -- conf.py
+
+_PYTHON = st.recursive(
+    st.none() | st.booleans() | NUMBERS | TEXTS | st.binary(max_size=4),
+    lambda inner: st.lists(inner, max_size=3) | st.tuples(inner) | st.dictionaries(TEXTS, inner, max_size=2),
+    max_leaves=4,
+)
+_HOSTS = st.lists(
+    st.one_of(TEXTS, st.sampled_from(["local", "a", "root@a:22", "[::1]:2", "a:0", "-x", "a b"])), max_size=3
+)
+conf_values = st.tuples(
+    st.one_of(_HOSTS, _PYTHON), st.dictionaries(st.sampled_from(sorted(CONF_NAMES)), _PYTHON, max_size=3)
+)
+
+
+def resolve_conf(found: tuple[Any, dict[str, Any]]) -> None:
+    """They make settings, or an error with its line."""
+    hosts, values = found
+    with tempfile.TemporaryDirectory() as folder:
+        conf = Path(folder, "conf.py")
+        lines = [f"{name} = {_literal(value)}" for name, value in {"HOSTS": hosts, **values}.items()]
+        conf.write_text("inf = float('inf')\nnan = float('nan')\n" + "\n".join(lines), encoding="utf-8")
+        with contextlib.suppress(LauncherError):
+            resolve(parse([f"--conf={conf}", f"-p={folder}"]), {})
+
+
+def _literal(value: Any) -> str:
+    return ascii(value)
