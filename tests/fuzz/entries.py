@@ -27,15 +27,15 @@ class Entry:
 
     examples: st.SearchStrategy[Any]
     attack: Callable[[Any], None]
-    in_suite: int = 60
+    in_suite: int = 40
 
 
 ENTRIES: Mapping[str, Entry] = {
-    "frame_bytes_from_nodes": Entry(launcher_attacks.agent_bytes, launcher_attacks.decode_agent_bytes, 200),
-    "frames_from_nodes": Entry(job_attacks.messages, job_attacks.handle_messages, 40),
-    "frames_from_launchers": Entry(job_attacks.requests, job_attacks.ask_agent, 25),
+    "frame_bytes_from_nodes": Entry(launcher_attacks.agent_bytes, launcher_attacks.decode_agent_bytes, 40),
+    "frames_from_nodes": Entry(job_attacks.messages, job_attacks.handle_messages, 25),
+    "frames_from_launchers": Entry(job_attacks.requests, job_attacks.ask_agent, 20),
     "answers_to_preflight": Entry(launcher_attacks.answers, launcher_attacks.judge_answers),
-    "report_lines": Entry(launcher_attacks.report_bytes, launcher_attacks.read_reports, 100),
+    "report_lines": Entry(launcher_attacks.report_bytes, launcher_attacks.read_reports, 50),
     "control_requests": Entry(launcher_attacks.request_bytes, launcher_attacks.ask_control, 40),
     "control_frames": Entry(launcher_attacks.control_bytes, launcher_attacks.follow_control, 30),
     "state_files": Entry(launcher_attacks.state_files, launcher_attacks.show_state_files),

@@ -14,9 +14,9 @@ from tests.fuzz.entries import ENTRIES
 from tests.fuzz.kept import KEPT
 
 
-@pytest.fixture(scope="module", autouse=True)
+@pytest.fixture(autouse=True)
 def no_agent_is_left() -> Iterator[None]:
-    """The agent that is asked nonsense ends with the tests."""
+    """The agent that is asked nonsense ends with the test."""
     yield
     job_attacks.let_go()
 
