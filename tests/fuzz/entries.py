@@ -12,7 +12,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from tests.fuzz import job_attacks, launcher_attacks
+from tests.fuzz import format_attacks, job_attacks, launcher_attacks
 
 
 @dataclass(frozen=True)
@@ -40,4 +40,11 @@ ENTRIES: Mapping[str, Entry] = {
     "control_frames": Entry(launcher_attacks.control_bytes, launcher_attacks.follow_control, 30),
     "state_files": Entry(launcher_attacks.state_files, launcher_attacks.show_state_files),
     "conf_values": Entry(launcher_attacks.conf_values, launcher_attacks.resolve_conf),
+    "programs": Entry(format_attacks.programs, format_attacks.parse_program),
+    "tensors": Entry(format_attacks.tensors, format_attacks.read_tensors),
+    "parameter_tars": Entry(format_attacks.tars, format_attacks.read_parameters),
+    "checkpoint_manifests": Entry(format_attacks.manifests, format_attacks.read_manifest),
+    "pserver_messages": Entry(format_attacks.frames, format_attacks.read_message),
+    "pserver_streams": Entry(format_attacks.packets, format_attacks.read_packets),
+    "collective_greetings": Entry(format_attacks.greetings, format_attacks.greet_rank),
 }

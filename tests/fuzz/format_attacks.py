@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files and wires of the runtime: programs, tensors, parameter tars, manifests, messages, streams, handshakes."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import io
+import json
+import socket
+import time
+import warnings
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+import paddle.fluid as fluid
+from paddle.collective.errors import CollectiveError
+from paddle.collective.sealing import Side, handshake
+from paddle.collective.stream import Stream, finish
+from paddle.errors import PaddleError, WireError
+from paddle.fluid.files import program_file, tensor_file
+from paddle.pserver.durable.checkpoint.manifest import DataFile, Manifest
+from paddle.pserver.transports.stream_wire import StreamReader
+from paddle.pserver.wire import message
+from paddle.pserver.wire.message import Message, Section, Verb
+from paddle.v2.parameter_config import ParameterConfig
+from paddle.v2.parameter_file import read_tar, write_tar
+from tests.fuzz.shapes import damaged, spoiled
+
+# -- files
+
+
+@functools.cache
+def _program() -> bytes:
+    main = fluid.Program()
+    with fluid.program_guard(main, fluid.Program()):
+        x = fluid.layers.data("x", shape=[4])
+        fluid.layers.mean(fluid.layers.fc(x, size=2, act="relu"))
+    return program_file.to_bytes(main)
+
+
+@functools.cache
+def _tensor() -> bytes:
+    stream = io.BytesIO()
+    tensor_file.write_tensor(stream, np.arange(12, dtype=np.float32).reshape(3, 4))
+    return stream.getvalue()
+
+
+@functools.cache
+def _tar() -> bytes:
+    stream = io.BytesIO()
+    config = ParameterConfig(name="w", size=4, dims=(2, 2))
+    write_tar(stream, [(config, np.ones((2, 2), np.float32))])
+    return stream.getvalue()
+
+
+_MANIFEST: dict[str, Any] = json.loads(
+    json.loads(
+        Manifest("J", 0, 1, "{}", 7, {"w": {"w": {"t": 1.0}}}, (DataFile("dense-0", 8, 7),), {}).to_bytes()  # type: ignore[dict-item]
+    )["body"]
+)
+
+
+def _file(make: Callable[[], bytes]) -> st.SearchStrategy[bytes]:
+    return damaged(st.builds(make))
+
+
+programs, tensors, tars = _file(_program), _file(_tensor), _file(_tar)
+manifests = st.one_of(
+    spoiled(_MANIFEST).map(json.dumps).map(lambda body: {"crc32": zlib.crc32(body.encode()), "body": body}),
+    spoiled({"crc32": 0, "body": "{}"}),
+).map(lambda outer: json.dumps(outer).encode())
+
+
+def parse_program(data: bytes) -> None:
+    """It is a program, or an error of ours."""
+    with contextlib.suppress(PaddleError), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        fluid.Program.parse_from_string(data)
+
+
+def read_tensors(data: bytes) -> None:
+    """It is a tensor, or an error of ours; as rows too."""
+    for read in (tensor_file.read_tensor, tensor_file.read_selected_rows):
+        with contextlib.suppress(PaddleError):
+            read(io.BytesIO(data), "x")
+
+
+def read_parameters(data: bytes) -> None:
+    """They are parameters, or an error of ours."""
+    with contextlib.suppress(PaddleError):
+        list(read_tar(io.BytesIO(data)))
+
+
+def read_manifest(data: bytes) -> None:
+    """It is one, or an error of ours."""
+    with contextlib.suppress(PaddleError):
+        Manifest.from_bytes(data)
+
+
+# -- wires
+
+_MESSAGE = Message(
+    Verb.PUSH_PULL, 1, 2, 3, 4, 5, 6, (Section("w", np.ones(3, np.float32)), Section.text("t", "text"))
+)
+_FRAMES = [bytes(frame) for frame in message.encode(_MESSAGE)]
+frames = st.tuples(*(damaged(st.just(frame)) for frame in _FRAMES)).map(list)
+packets = damaged(
+    st.just(
+        len(_FRAMES[0]).to_bytes(4, "little")
+        + (len(_FRAMES) - 1).to_bytes(2, "little")
+        + b"".join(len(frame).to_bytes(8, "little") for frame in _FRAMES[1:])
+        + b"".join(_FRAMES)
+    )
+)
+greetings = st.tuples(st.binary(max_size=200), st.booleans(), st.booleans(), st.sampled_from(Side))
+
+
+def read_message(found: list[bytes]) -> None:
+    """They are a message, whether their checksums are looked at or not, or an error of ours."""
+    for read in (message.decode, message.parse):
+        with contextlib.suppress(WireError):
+            for section in read(found).sections:
+                section.as_text()
+    with contextlib.suppress(WireError):
+        message.peek(found[0])
+
+
+def read_packets(data: bytes) -> None:
+    """A stream of a server gets them."""
+    near, far = socket.socketpair()
+    try:
+        near.setblocking(False)
+        reader = StreamReader(near)
+        far.sendall(data)
+        far.close()
+        with contextlib.suppress(WireError, OSError):
+            while (found := reader.read()) is not None:
+                read_message([bytes(frame) for frame in found])
+    finally:
+        near.close()
+
+
+def greet_rank(found: tuple[bytes, bool, bool, Side]) -> None:
+    """A rank gets them in the place of a greeting."""
+    data, has_secret, sealed, side = found
+    near, far = socket.socketpair()
+    try:
+        far.sendall(data)
+        far.shutdown(socket.SHUT_WR)
+        with contextlib.suppress(PaddleError, CollectiveError, OSError):
+            steps = handshake(near, side, b"secret" if has_secret else None, sealed and has_secret)
+            stream: Stream = finish(steps, near.fileno(), time.monotonic() + 5.0)
+            stream.close()
+    finally:
+        near.close()
+        far.close()
