@@ -18,15 +18,16 @@ import numpy as np
 from hypothesis import strategies as st
 
 import paddle.fluid as fluid
+from paddle.collective.connection.handshake import Side, handshake
+from paddle.collective.connection.stream import Stream, finish
 from paddle.collective.errors import CollectiveError
-from paddle.collective.sealing import Side, handshake
-from paddle.collective.stream import Stream, finish
 from paddle.errors import PaddleError, WireError
 from paddle.fluid.files import program_file, tensor_file
 from paddle.pserver.durable.checkpoint.manifest import DataFile, Manifest
 from paddle.pserver.transports.stream_wire import StreamReader
 from paddle.pserver.wire import message
-from paddle.pserver.wire.message import Message, Section, Verb
+from paddle.pserver.wire.message import Message, Section
+from paddle.pserver.wire.verbs import Configure, Hello, Ping, PushPull, Record
 from paddle.v2.parameter_config import ParameterConfig
 from paddle.v2.parameter_file import read_tar, write_tar
 from tests.fuzz.shapes import damaged, spoiled
@@ -104,19 +105,23 @@ def read_manifest(data: bytes) -> None:
 
 # -- wires
 
-_MESSAGE = Message(
-    Verb.PUSH_PULL, 1, 2, 3, 4, 5, 6, (Section("w", np.ones(3, np.float32)), Section.text("t", "text"))
+_SECTIONS = (Section("w", np.ones(3, np.float32)), Section.text("t", "text"))
+
+
+def _sent(record: Record) -> list[bytes]:
+    return [bytes(frame) for frame in message.encode(Message(record, 1, 2, 3, 4, _SECTIONS))]
+
+
+def _packet(sent: list[bytes]) -> bytes:
+    head = len(sent[0]).to_bytes(4, "little") + (len(sent) - 1).to_bytes(2, "little")
+    return head + b"".join(len(frame).to_bytes(8, "little") for frame in sent[1:]) + b"".join(sent)
+
+
+_SENT = [_sent(record) for record in (PushPull(1, 2), Hello(2, True), Configure(), Ping())]
+frames = st.sampled_from(_SENT).flatmap(
+    lambda sent: st.tuples(*(damaged(st.just(frame)) for frame in sent)).map(list)
 )
-_FRAMES = [bytes(frame) for frame in message.encode(_MESSAGE)]
-frames = st.tuples(*(damaged(st.just(frame)) for frame in _FRAMES)).map(list)
-packets = damaged(
-    st.just(
-        len(_FRAMES[0]).to_bytes(4, "little")
-        + (len(_FRAMES) - 1).to_bytes(2, "little")
-        + b"".join(len(frame).to_bytes(8, "little") for frame in _FRAMES[1:])
-        + b"".join(_FRAMES)
-    )
-)
+packets = damaged(st.sampled_from([_packet(sent) for sent in _SENT]))
 greetings = st.tuples(st.binary(max_size=200), st.booleans(), st.booleans(), st.sampled_from(Side))
 
 
