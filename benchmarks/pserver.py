@@ -166,7 +166,7 @@ MEASUREMENTS: Mapping[str, Callable[[Plan], None]] = {
     **{name: _size(name) for name in SIZES},
     "mixed": _mixed,
     "curve": _curve,
-    **{face: _trained(face) for face in ("v2",)},
+    **{face: _trained(face) for face in ("v2", "fluid")},
 }
 NAMES = (*MEASUREMENTS, "peers")
 

@@ -137,17 +137,29 @@ def trained(face: str, trainers: int, *, apart: bool = False, **more: object) ->
     """A server and trainers that train a net as scripts do.
 
     Args:
-        face: "v2".
+        face: "v2" or "fluid".
         apart: the server's memory is not to be had, as from another node: somebody else has the name for it.
-        more: for `v2_trainer`.
+        more: for `v2_trainer` or `fluid_trainer`.
     """
-    if not apart:
-        return _served(f"{face}_trainer", trainers, more)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as taken:
-        taken.bind(local_name(f"127.0.0.1:{port}", None))
-        return _served(f"{face}_trainer", trainers, more, port=port)
+        if apart:
+            taken.bind(local_name(f"127.0.0.1:{port}", None))
+        if face == "v2":
+            return _served("v2_trainer", trainers, more, port=port)
+        return _transpiled(f"127.0.0.1:{port}", trainers, more)
+
+
+def _transpiled(endpoint: str, trainers: int, more: Mapping[str, object]) -> Processes:
+    side = Processes()
+    program = ["-P", "-W", "ignore", "-m", "benchmarks.serving.fluid_trainer"]
+    given = {"endpoints": [endpoint], "trainers": trainers, **more}
+    side.child([*program, json.dumps({**given, "trainer": None})], stderr=subprocess.DEVNULL)
+    for trainer in range(trainers):
+        side.trainer([*program, json.dumps({**given, "trainer": trainer})])
+    side.wait_ready()
+    return side
 
 
 def _served(

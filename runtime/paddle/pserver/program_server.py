@@ -22,6 +22,7 @@ from paddle.pserver.server.program_service import ProgramService
 from paddle.pserver.server.served import Served
 from paddle.pserver.server.service import Desk
 from paddle.pserver.server.state_keeper import NOBODY
+from paddle.pserver.transports.local_door import open_door
 from paddle.pserver.transports.zmq_door import Router
 from paddle.pserver.wire.address import host_and_port, owner_of, published
 from paddle.pserver.wire.keys import Context, WireKeys
@@ -85,7 +86,8 @@ class ProgramServer:
             self._router.close()
             self._context.close()
             raise
-        self._port = Port(self._router, self._engine)
+        door = open_door(f"{host}:{self._router.port}", keys) if is_sync else None
+        self._port = Port(self._router, self._engine, door)
         self._thread = threading.Thread(target=self._serve, name=f"pserver-{endpoint}", daemon=True)
         self._thread.start()
 

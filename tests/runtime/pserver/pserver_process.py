@@ -3,16 +3,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+
+from paddle.pserver.transports.local_wire import local_name
+from paddle.pserver.wire.keys import WireKeys
 
 ROOT = Path(__file__).resolve().parents[3]
 KEY = "5a" * 32
@@ -30,6 +36,14 @@ if parent:
 sys.argv = ["paddle", "pserver", *flags]
 runpy.run_module("paddle", run_name="__main__", alter_sys=True)
 """
+
+
+@contextlib.contextmanager
+def without_shared_memory(endpoint: str, key: str | None) -> Iterator[None]:
+    """Let a server that starts inside have no memory to share, as if it were of another node: its name is taken."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as taken:
+        taken.bind(local_name(endpoint, None if key is None else WireKeys.of(key)))
+        yield
 
 
 class PserverProcess:

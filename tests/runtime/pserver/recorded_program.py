@@ -9,6 +9,7 @@ import numpy as np
 
 from paddle.errors import PserverError
 from paddle.pserver.wire.named_values import Ids, Rows, Value
+from paddle.pserver.wire.shared_memory import SharedArray
 
 
 class Recorder:
@@ -48,6 +49,9 @@ class Recorder:
 
     def apply(self, trainer: int, gradients: Mapping[str, Value]) -> None:
         self.step(gradients)
+
+    def share(self) -> list[SharedArray]:
+        return []
 
     def value(self, trainer: int, name: str) -> Value:
         return self.w

@@ -3,39 +3,24 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from paddle.pserver.transports.local_wire import local_name
-from paddle.pserver.wire.keys import WireKeys
-from tests.runtime.pserver.pserver_process import KEY, ROOT, PserverProcess
+from tests.runtime.pserver.pserver_process import KEY, ROOT, PserverProcess, without_shared_memory
 from tests.runtime.v2.near_trainer import BATCHES
 
 TRAINERS, DEADLINE_S = 2, 150
 SHARED = "gradients and values stay in shared memory"
 KILLED_AT = {"plain": "batch 1 0", "adam": "batch 0 2"}
 Seen = dict[str, np.ndarray]
-
-
-@contextlib.contextmanager
-def server_of_another_node() -> Iterator[list[str]]:
-    """Yield the flags of a server that cannot offer its memory, since another process has the name for that."""
-    with contextlib.ExitStack() as stack:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
-        taken = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
-        taken.bind(local_name(f"127.0.0.1:{port}", WireKeys.of(KEY)))
-        yield [f"--port={port}"]
 
 
 def start(rank: int, server: PserverProcess, rule: str, folder: Path) -> subprocess.Popen[str]:
@@ -98,8 +83,10 @@ def same(one: list[Seen], other: list[Seen]) -> bool:
 @pytest.fixture(scope="module", params=["plain", "adam"])
 def sent(request: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, list[Seen]]:
     """The rule, and what trainers see whose values and gradients are all sent."""
-    with server_of_another_node() as flags:
-        seen, texts = train(request.param, tmp_path_factory.mktemp("sent") / "job", flags)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with without_shared_memory(f"127.0.0.1:{port}", KEY):
+        seen, texts = train(request.param, tmp_path_factory.mktemp("sent") / "job", [f"--port={port}"])
     assert not any(SHARED in text for text in texts)
     return request.param, seen
 

@@ -6,6 +6,7 @@ Block 0 says which: the learning rate's block, if there is one, then one for eac
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,10 +23,16 @@ from paddle.fluid.remote.delay import Compensation
 from paddle.fluid.remote.growing_rows import growing_rows
 from paddle.fluid.run.scope import Scope
 from paddle.graph.operator import Operator
+from paddle.graph.scope import Cell
 from paddle.graph.variable import Variable
 from paddle.ops.base.selected_rows import SelectedRows
 from paddle.pserver.wire.message import MAX_FRAME_BYTES
 from paddle.pserver.wire.named_values import Ids, Rows, Value
+from paddle.pserver.wire.shared_memory import SharedArray
+
+_log = logging.getLogger(__name__)
+
+_LINE = 16  # elements that arrays begin at a multiple of
 
 
 class ServedProgram:
@@ -60,6 +67,7 @@ class ServedProgram:
         self._tables = _pairs(serve.attrs["prefetch_var_name_to_block_id"])
         self._growing = growing_rows(program, serve, scope)
         self._row_gradients = () if self._growing is None else self._reads[self._growing.block]
+        self._shared: list[SharedArray] | None = None
         self._compensation = Compensation(program, scope) if serve.attrs["dc_asgd"] else None
 
     @property
@@ -160,6 +168,19 @@ class ServedProgram:
             self._compensation.given(trainer, name, value)
         return _to_wire(value)
 
+    def share(self) -> list[SharedArray]:
+        """See `Served.share`: parameters lie there that are on this machine's own memory."""
+        if self._shared is None:
+            written = {
+                name
+                for idx in self._updates
+                for op in self._program.blocks[idx].ops
+                for name in op.outputs.get("ParamOut", ())
+            }
+            cells = [self._scope.cell(name) for name in sorted(written)]
+            self._shared = _moved([cell for cell in cells if _is_floats(cell.value)])
+        return self._shared
+
     def lookup(self, name: str, ids: Ids) -> Value:
         """See `Served.lookup`; a name that has a block of its own is answered by that."""
         if self._growing is not None and name == self._growing.lookup_name:
@@ -219,6 +240,27 @@ class ServedProgram:
             none = np.zeros((0, *variable.shape[1:]), variable.dtype)
             return self._entered(Rows(np.zeros(0, np.int64), none, variable.shape[0]))
         return from_host(np.zeros(variable.shape, variable.dtype), self._device)
+
+
+def _is_floats(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype == np.float32 and value.size > 0
+
+
+def _moved(cells: Sequence[Cell]) -> list[SharedArray]:
+    """Move arrays into one that others may map."""
+    if not cells:
+        return []
+    starts = np.cumsum([0, *(-(-cell.value.size // _LINE) * _LINE for cell in cells)])
+    try:
+        shared = SharedArray(int(starts[-1]))
+    except MemoryError as error:
+        _log.warning("no shared memory with trainers of this node: %s", error)
+        return []
+    for cell, start in zip(cells, starts.tolist(), strict=False):
+        place = shared.array[start : start + cell.value.size].reshape(cell.value.shape)
+        place[...] = cell.value
+        cell.value = place
+    return [shared]
 
 
 def _to_wire(value: Any) -> Value:

@@ -129,12 +129,10 @@ class Links:
 
         Args:
             hello: carries the trainer's session.
-            size: elements of the server's slab.
+            size: elements of the server's slab; 0 for a server that has none.
         """
-        if not size:
-            return None
         local = self._share(index, hello, size) if self._within_node else None
-        if local is None and self._keys is None and not self._is_walled:
+        if local is None and size and self._keys is None and not self._is_walled:
             self._open_stream(index, hello, size)
         return local
 

@@ -70,6 +70,8 @@ class ProgramClient:
         except BaseException:
             network.close()
             raise
+        for index in range(len(network.endpoints)):
+            self._exchange.attach(index, 0)
         atexit.register(self._end)
 
     @classmethod
@@ -90,9 +92,7 @@ class ProgramClient:
             patience_s: how long a server may be gone, since somebody starts it again where it was.
         """
         _log.info("trainer %d: waiting up to %.0f s for %s", trainer_id, timeout_s, ", ".join(endpoints))
-        links = Links(
-            endpoints, keys, min(patience_s, timeout_s), within_node=False, first_answer_s=timeout_s
-        )
+        links = Links(endpoints, keys, min(patience_s, timeout_s), first_answer_s=timeout_s)
         return cls(
             links,
             trainer_id=trainer_id,

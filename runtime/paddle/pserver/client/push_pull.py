@@ -47,8 +47,9 @@ class TrainerStep:
         in_place: set[int] = set()
         for i, endpoint in enumerate(self._network.endpoints):
             theirs = self._rows_for(i, rows)
-            if self._shares_memory(i) and not theirs:
-                transfers[i] = Transfer(head._replace(sections=(Section("", self._node.fill(i, flat)),)))
+            if self._shares_memory(i):
+                slab = Section("", self._node.fill(i, flat))
+                transfers[i] = Transfer(head._replace(sections=(slab, *theirs)))
                 in_place.add(i)
             else:
                 pushes[i] = DensePush(self._layout, i, endpoint, inspection, views), theirs

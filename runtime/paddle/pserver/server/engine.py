@@ -26,6 +26,7 @@ from paddle.pserver.wire.configuration import Configuration
 from paddle.pserver.wire.message import Message, Section, error_message
 from paddle.pserver.wire.port_range import ports_section
 from paddle.pserver.wire.reader_protocol import READER
+from paddle.pserver.wire.shared_memory import SharedArray
 from paddle.pserver.wire.verbs import WHOLE, Hello, Ok, PullTable, Repeat, StateLost, Status, Verb, Waits
 
 _log = logging.getLogger(__name__)
@@ -132,8 +133,8 @@ class Engine:
         for session in self._sessions.all():
             session.lost_at = self._clock()
 
-    def shared_slabs(self, message: Message) -> list[int]:
-        """Return descriptors of the memory that the sender of a message may map, if any.
+    def shared_slabs(self, message: Message) -> list[SharedArray]:
+        """Return the memory that the sender of a message may map, if any.
 
         Raises:
             PserverError: it has no session.

@@ -63,10 +63,9 @@ class LocalPort:
                 return
             message, descriptors = received
             if isinstance(message.record, Attach):
-                slabs = self._engine.shared_slabs(message)
-                self._door.attach(visitor, message, descriptors, slabs)
+                self._door.attach(visitor, message, descriptors, self._engine.shared_slabs(message))
             else:
-                self._deliver(self._engine.handle(visitor.address, self._door.whole(visitor, message)))
+                self._deliver(self._engine.handle(visitor.address, message))
         except WireError as error:
             _log.warning("a trainer of this node: %s", error)
             self._dismiss(visitor)

@@ -31,6 +31,7 @@ from paddle.pserver.wire.named_values import (
     to_sections,
     value_bytes,
 )
+from paddle.pserver.wire.shared_memory import SharedArray
 from paddle.pserver.wire.value_parts import Arriving, pack, wishes_of
 from paddle.pserver.wire.verbs import Ok, Step, Verb
 
@@ -83,9 +84,9 @@ class ProgramService:
         return not self._all_sent.arrived
 
     @property
-    def shared_slabs(self) -> list[int]:
-        """See `Service.shared_slabs`; there are none."""
-        return []
+    def shared_slabs(self) -> list[SharedArray]:
+        """See `Service.shared_slabs`: none if values change while trainers read them."""
+        return self._program.share() if self._is_sync else []
 
     def handle(self, trainer: int, message: Message) -> None:
         """See `Service.handle`."""

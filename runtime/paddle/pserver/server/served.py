@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Protocol
 
 from paddle.pserver.wire.named_values import Ids, Value
+from paddle.pserver.wire.shared_memory import SharedArray
 
 
 class Served(Protocol):
@@ -51,6 +52,12 @@ class Served(Protocol):
 
         Raises:
             PserverError: there is none.
+        """
+
+    def share(self) -> list[SharedArray]:
+        """Return memory that trainers of this node may map, where variables lie that they ask for, if there is some.
+
+        Variables move there with the first call.
         """
 
     def lookup(self, name: str, ids: Ids) -> Value:

@@ -18,6 +18,7 @@ from paddle.pserver.server.state_keeper import NOBODY, Keeper
 from paddle.pserver.store.store import Store
 from paddle.pserver.wire.configuration import Configuration
 from paddle.pserver.wire.message import Message
+from paddle.pserver.wire.shared_memory import SharedArray
 from paddle.pserver.wire.verbs import Verb
 
 
@@ -60,8 +61,8 @@ class Service(Protocol):
         """The request that chunks belong to, if any."""
 
     @property
-    def shared_slabs(self) -> list[int]:
-        """Descriptors of the memory that trainers of this node may map."""
+    def shared_slabs(self) -> list[SharedArray]:
+        """Memory that trainers of this node may map."""
 
     def handle(self, trainer: int, message: Message) -> None:
         """Carry out a trainer's request, or let it wait.

@@ -32,6 +32,7 @@ from paddle.pserver.store.gradient import Gradient, read_gradient
 from paddle.pserver.store.store import Store
 from paddle.pserver.wire.configuration import Configuration
 from paddle.pserver.wire.message import Message, error_message
+from paddle.pserver.wire.shared_memory import SharedArray
 from paddle.pserver.wire.verbs import PushPull, Verb
 
 _log = logging.getLogger(__name__)
@@ -96,8 +97,8 @@ class Training:
                 barrier.arrive(trainer, None)
 
     @property
-    def shared_slabs(self) -> list[int]:
-        """Descriptors of the memory that trainers of this node may map; none if it changes while they read it."""
+    def shared_slabs(self) -> list[SharedArray]:
+        """Memory that trainers of this node may map; none if it changes while they read it."""
         store = self._model.store
         if store is None or self._model.lag is not None:
             return []

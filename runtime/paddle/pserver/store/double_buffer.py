@@ -32,8 +32,8 @@ class DoubleBuffer:
         self.now, self.later = self.later, self.now
         self.number = 1 - self.number
 
-    def share(self) -> list[int]:
-        """Return descriptors of the memory, which others may map; `number` tells which of them has `now`.
+    def share(self) -> list[SharedArray]:
+        """Return the memory, which others may map; `number` tells which part of it has `now`.
 
         The arrays move there: whoever holds the old ones has what they were.
 
@@ -48,4 +48,4 @@ class DoubleBuffer:
             second.array[...] = self.later
             self.later = second.array
             self._shared, self.number = [first, second], 0
-        return [shared.descriptor for shared in self._shared]
+        return self._shared

@@ -30,6 +30,7 @@ from paddle.pserver.wire.arithmetic import is_looked_at_once
 from paddle.pserver.wire.chunks import chunk_count, chunk_span, part_span
 from paddle.pserver.wire.message import Section
 from paddle.pserver.wire.placement import ServerShare
+from paddle.pserver.wire.shared_memory import SharedArray
 
 
 class Store:
@@ -103,8 +104,8 @@ class Store:
         """Which of the two arrays behind `share_slabs` is the slab now."""
         return self._slabs.number
 
-    def share_slabs(self) -> list[int]:
-        """Return descriptors of the memory that the slab lies in, by turns; others may map it, and must not write.
+    def share_slabs(self) -> list[SharedArray]:
+        """Return the memory that the slab lies in, by turns; others may map it, and must not write.
 
         Raises:
             MemoryError: it cannot be shared.

@@ -12,21 +12,22 @@ import contextlib
 import logging
 import os
 import socket
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from paddle.errors import WireError
 from paddle.pserver.transports.local_wire import (
     MAX_PACKET,
-    in_place,
     is_our_user,
     local_name,
+    offset_in,
     pack,
     unpack,
 )
 from paddle.pserver.wire.keys import WireKeys
-from paddle.pserver.wire.message import Message, Section, decode
-from paddle.pserver.wire.shared_memory import Floats, mapped
-from paddle.pserver.wire.verbs import Attach, Ok, PushPull
+from paddle.pserver.wire.message import Message
+from paddle.pserver.wire.shared_memory import Floats, SharedArray, mapped
+from paddle.pserver.wire.verbs import Attach, Ok
 
 _log = logging.getLogger(__name__)
 
@@ -35,11 +36,12 @@ _BACKLOG = 64
 
 @dataclass(slots=True)
 class Visitor:
-    """One trainer's connection. `gradient` is its shared memory, once it has shown that."""
+    """One trainer's connection: its memory, once it has shown that, and those of ours that it was shown."""
 
     sock: socket.socket
     address: bytes
-    gradient: Floats | None = None
+    memory: Floats | None = None
+    shown: Sequence[Floats] = ()
 
 
 class LocalDoor:
@@ -88,7 +90,7 @@ class LocalDoor:
         """
         descriptors: list[int] = []
         try:
-            if visitor.gradient is None:
+            if visitor.memory is None:
                 data, descriptors, _, _ = socket.recv_fds(visitor.sock, MAX_PACKET, 1)
             else:
                 data = visitor.sock.recv(MAX_PACKET)
@@ -97,13 +99,15 @@ class LocalDoor:
         if not data:
             raise ConnectionResetError("closed")
         try:
-            message = decode(unpack(data))
+            message = unpack(data, [] if visitor.memory is None else [visitor.memory])
         except WireError:
             _close(descriptors)
             raise
         return message, descriptors
 
-    def attach(self, visitor: Visitor, message: Message, descriptors: list[int], slabs: list[int]) -> None:
+    def attach(
+        self, visitor: Visitor, message: Message, descriptors: list[int], ours: Sequence[SharedArray]
+    ) -> None:
         """Answer an ATTACH: take the trainer's memory, give the descriptors of ours.
 
         Raises:
@@ -112,37 +116,37 @@ class LocalDoor:
         try:
             if len(descriptors) != 1:
                 raise WireError(f"ATTACH with {len(descriptors)} descriptors, expected 1")
-            visitor.gradient = mapped(descriptors[0], message.expect(Attach).size)
+            visitor.memory = mapped(descriptors[0], message.expect(Attach).size)
+            visitor.shown = [each.array for each in ours]
         finally:
             _close(descriptors)
         answer = [pack(message._replace(record=Ok()))]
         with contextlib.suppress(OSError):  # then it is gone, and that is read next
-            socket.send_fds(visitor.sock, answer, slabs)
-
-    def whole(self, visitor: Visitor, message: Message) -> Message:
-        """Return a push together with the gradient that it speaks of.
-
-        Raises:
-            WireError: no memory was attached.
-        """
-        if not isinstance(message.record, PushPull) or not message.record.in_place:
-            return message
-        if visitor.gradient is None:
-            raise WireError("a push in place without shared memory")
-        return in_place(message, (Section("", visitor.gradient),))
+            socket.send_fds(visitor.sock, answer, [each.descriptor for each in ours])
 
     def has(self, address: bytes) -> bool:
         """Return whether an address is one of a visitor."""
         return address in self._visitors
 
     def send(self, address: bytes, message: Message) -> bool:
-        """Send; return False if that cannot be done here and now."""
-        if message.sections and sum(each.array.nbytes for each in message.sections) > MAX_PACKET // 2:
-            return False
+        """Send; return False if that cannot be done here and now.
+
+        What is too large, and not in shared memory, must go another way: the visitor is hung up on, and asks there.
+        """
+        visitor = self._visitors[address]
+        packet = pack(message, visitor.shown) if self._may_fit(visitor, message) else b""
         try:
-            return bool(self._visitors[address].sock.send(pack(message)))
+            if 0 < len(packet) <= MAX_PACKET:
+                return bool(visitor.sock.send(packet))
+            visitor.sock.shutdown(socket.SHUT_RDWR)
         except OSError:
-            return False
+            pass
+        return False
+
+    def _may_fit(self, visitor: Visitor, message: Message) -> bool:
+        arrays = [each.array for each in message.sections]
+        far = (a for a in arrays if all(offset_in(memory, a) is None for memory in visitor.shown))
+        return sum(array.nbytes for array in far) <= MAX_PACKET // 2
 
     def dismiss(self, visitor: Visitor) -> None:
         """Close a connection."""

@@ -6,21 +6,26 @@ from __future__ import annotations
 import os
 import socket
 
+import numpy as np
+
 from paddle.errors import WireError
 from paddle.pserver.transports.local_wire import (
     MAX_PACKET,
-    in_place,
     is_our_user,
     local_name,
+    offset_in,
     pack,
     unpack,
 )
 from paddle.pserver.wire.keys import WireKeys
-from paddle.pserver.wire.message import Message, Section, decode
+from paddle.pserver.wire.message import Message, Section
 from paddle.pserver.wire.shared_memory import Floats, SharedArray, mapped
-from paddle.pserver.wire.verbs import Attach, Ok, Pull, Verb
+from paddle.pserver.wire.verbs import Attach, Ok, Pull, PushPull, Step
 
 _ANSWER_S = 5.0
+_SCRATCH = 1 << 25
+"""Elements for arrays that lie elsewhere; pages of it that nobody touched take no memory."""
+_LINE = 16  # elements that arrays begin at a multiple of
 
 
 class LocalLink:
@@ -35,20 +40,20 @@ class LocalLink:
 
         Args:
             hello: carries the trainer's session.
-            size: elements of the server's slab.
+            size: elements of the server's slab; 0 for a server that has none.
 
         Raises:
             OSError, WireError, MemoryError: there is no such way to this server.
         """
-        self._shared = SharedArray(size)
-        self.gradient = self._shared.array
+        self._shared = SharedArray(size + _SCRATCH)
+        self.gradient, self._scratch = self._shared.array[:size], self._shared.array[size:]
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             self.sock.settimeout(_ANSWER_S)
             self.sock.connect(local_name(endpoint, keys))
             if not is_our_user(self.sock):
                 raise WireError("another user's process has the name of a pserver")
-            packet = pack(hello._replace(record=Attach(size)))
+            packet = pack(hello._replace(record=Attach(self._shared.array.size)))
             socket.send_fds(self.sock, [packet], [self._shared.descriptor])
             self._values = self._attached(size)
             self.sock.setblocking(False)
@@ -59,7 +64,8 @@ class LocalLink:
     def send(self, message: Message) -> bool:
         """Send what `carries` says; return False if the server is gone or does not take it."""
         try:
-            return bool(self.sock.send(pack(in_place(message, ()))))
+            packet = pack(self._brought(message), [self._shared.array])
+            return len(packet) <= MAX_PACKET and bool(self.sock.send(packet))
         except OSError:
             return False
 
@@ -75,7 +81,7 @@ class LocalLink:
             return None
         if not packet:
             raise ConnectionResetError("closed")
-        return decode(unpack(packet))
+        return unpack(packet, self._values)
 
     def values(self, reply: Message) -> Floats:
         """Return the slab that an answer in place speaks of; it changes with the next push but one.
@@ -89,23 +95,51 @@ class LocalLink:
         return self._values[which]
 
     def carries(self, message: Message) -> bool:
-        """Return whether a message is nothing but a push of `gradient`, or asks where values lie."""
-        if isinstance(message.record, Pull):
-            return message.record.in_place
-        sections: tuple[Section, ...] = message.sections
-        return message.verb is Verb.PUSH_PULL and len(sections) == 1 and sections[0].array is self.gradient
+        """Return whether a message may go this way: its arrays lie in shared memory, or there is room for them.
+
+        A server of a model is told that the whole gradient lies there, and answers where values do.
+        """
+        record = message.record
+        if isinstance(record, Pull):
+            return record.in_place
+        if not isinstance(record, Step) and not (isinstance(record, PushPull) and self._is_whole(message)):
+            return False
+        far = [each.array.nbytes for each in message.sections if not self._is_here(each)]
+        return sum(-(-nbytes // (4 * _LINE)) for nbytes in far) * _LINE <= self._scratch.size
 
     def close(self) -> None:
         """Close the way; arrays stay."""
         self.sock.close()
 
+    def _is_here(self, section: Section) -> bool:
+        return offset_in(self._shared.array, section.array) is not None
+
+    def _is_whole(self, message: Message) -> bool:
+        return bool(message.sections) and message.sections[0].array is self.gradient
+
+    def _brought(self, message: Message) -> Message:
+        """Return a message whose arrays lie in shared memory: others are copied there, and stay until the next one."""
+        sections, at = [], 0
+        for each in message.sections:
+            if not self._is_here(each):
+                room = self._scratch[at : at + -(-each.array.nbytes // 4)].view(np.uint8)
+                room = room[: each.array.nbytes]
+                room[...] = each.array.reshape(-1).view(np.uint8)
+                at += -(-each.array.nbytes // (4 * _LINE)) * _LINE
+                each = Section(each.name, room.view(each.array.dtype).reshape(each.array.shape))
+            sections.append(each)
+        record = message.record
+        if isinstance(record, PushPull):
+            record = record._replace(in_place=True)
+        return message._replace(record=record, sections=tuple(sections))
+
     def _attached(self, size: int) -> list[Floats]:
         packet, descriptors, _, _ = socket.recv_fds(self.sock, MAX_PACKET, 2)
         try:
-            answer = decode(unpack(packet))
-            if answer.verb is not Verb.OK or len(descriptors) != 2:
+            answer = unpack(packet)
+            if not isinstance(answer.record, Ok) or len(descriptors) != (2 if size else 1):
                 raise WireError("the pserver gives no shared memory")
-            return [mapped(descriptor, size) for descriptor in descriptors]
+            return [mapped(descriptor, size or None) for descriptor in descriptors]
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What both ends of a node's own wire have in common: its name, who may use it, and a message as one packet.
 
-A packet is, for each frame, its length (I, little-endian) and its bytes.
+A packet is, for each frame, its length (I, little-endian) and its bytes. An array that lies in memory which its sender
+shares is not in the packet: `FAR` stands for its length, then which of the sender's arrays (B), and from which byte on
+how many of that (Q each).
 """
 
 from __future__ import annotations
@@ -11,15 +13,20 @@ import os
 import socket
 import struct
 from collections.abc import Sequence
+from typing import Any
+
+import numpy.typing as npt
 
 from paddle.errors import WireError
 from paddle.pserver.wire.keys import WireKeys
-from paddle.pserver.wire.message import Frame, Message, Section, encode
-from paddle.pserver.wire.verbs import Pull, PushPull
+from paddle.pserver.wire.message import Frame, Message, Section, encode, parse
+from paddle.pserver.wire.shared_memory import Floats
 
-MAX_PACKET = 1 << 16
+MAX_PACKET = 1 << 17
+FAR = (1 << 32) - 1
 _CREDENTIALS = struct.Struct("3i")
 _LENGTH = struct.Struct("<I")
+_PLACE = struct.Struct("<BQQ")
 
 
 def local_name(endpoint: str, keys: WireKeys | None) -> bytes:
@@ -37,33 +44,62 @@ def is_our_user(sock: socket.socket) -> bool:
     return bool(_CREDENTIALS.unpack(got)[1] == os.geteuid())
 
 
-def in_place(message: Message, sections: tuple[Section, ...]) -> Message:
-    """Return a push in place, as it travels: without sections, or as it is understood: with the slab where it lies."""
-    record = message.record
-    if isinstance(record, PushPull | Pull):
-        record = record._replace(in_place=True)
-    return message._replace(record=record, sections=sections)
+def offset_in(memory: Floats, array: npt.NDArray[Any]) -> int | None:
+    """Return from which byte of shared memory on a C-contiguous array lies there; None if it does not."""
+    offset = array.ctypes.data - memory.ctypes.data
+    return offset if 0 <= offset <= memory.nbytes - array.nbytes else None
 
 
-def pack(message: Message) -> bytes:
-    """Return a message as a packet; one of more than `MAX_PACKET` bytes cannot be sent."""
+def pack(message: Message, shared: Sequence[Floats] = ()) -> bytes:
+    """Return a message as a packet; one of more than `MAX_PACKET` bytes cannot be sent.
+
+    Args:
+        shared: the sender's arrays that the receiver has mapped.
+    """
+    places = [_place(section.array, shared) for section in message.sections]
+    if any(places):
+        sections = zip(message.sections, places, strict=True)
+        # What nobody sends needs no checksum.
+        message = message._replace(
+            sections=tuple(each if not at else Section(each.name, each.array, 0) for each, at in sections)
+        )
     parts: list[Frame] = []
-    for frame in encode(message):
-        parts += (_LENGTH.pack(len(frame)), frame)
+    for frame, at in zip(encode(message), [b"", *places], strict=True):
+        parts += (_LENGTH.pack(FAR), at) if at else (_LENGTH.pack(len(frame)), frame)
     return b"".join(parts)
 
 
-def unpack(packet: bytes) -> Sequence[Frame]:
-    """Return the frames of a packet.
+def _place(array: npt.NDArray[Any], shared: Sequence[Floats]) -> bytes:
+    for number, memory in enumerate(shared):
+        offset = offset_in(memory, array)
+        if offset is not None and array.nbytes:
+            return _PLACE.pack(number, offset, array.nbytes)
+    return b""
+
+
+def unpack(packet: bytes, mapped: Sequence[Floats] = ()) -> Message:
+    """Return the message of a packet; nothing is damaged on the way within a machine, so no checksum is looked at.
+
+    Args:
+        mapped: the sender's arrays, as `pack` knows them.
 
     Raises:
-        WireError: it was cut off.
+        WireError: it was cut off, is no message, or speaks of memory that is not shared.
     """
-    frames, start = [], _LENGTH.size
+    frames: list[Frame] = []
+    start = _LENGTH.size
     while start <= len(packet):
-        stop = start + _LENGTH.unpack_from(packet, start - _LENGTH.size)[0]
+        length = _LENGTH.unpack_from(packet, start - _LENGTH.size)[0]
+        stop = start + (_PLACE.size if length == FAR else length)
         if stop > len(packet):
             raise WireError("a packet that was cut off")
-        frames.append(packet[start:stop])
+        frames.append(_seen(packet[start:stop], mapped) if length == FAR else packet[start:stop])
         start = stop + _LENGTH.size
-    return frames
+    return parse(frames or [b""])
+
+
+def _seen(place: bytes, mapped: Sequence[Floats]) -> memoryview:
+    number, offset, count = _PLACE.unpack(place)
+    if number >= len(mapped) or offset + count > mapped[number].nbytes:
+        raise WireError(f"{count} bytes from byte {offset} of memory {number}, which is not shared")
+    return mapped[number].data.cast("B")[offset : offset + count]

@@ -42,8 +42,11 @@ class SharedArray:
             raise MemoryError(f"{4 * size} bytes of shared memory: {error}") from error
 
 
-def mapped(descriptor: int, size: int) -> Floats:
+def mapped(descriptor: int, size: int | None = None) -> Floats:
     """Return another process's `SharedArray` of `size` elements, read-only; the descriptor may be closed then.
+
+    Args:
+        size: None: whatever it has.
 
     Raises:
         WireError: it is something else, or its owner could make it smaller: whoever reads it then would die.
@@ -52,6 +55,7 @@ def mapped(descriptor: int, size: int) -> Floats:
         if fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) & _SEALS != _SEALS:
             raise WireError("shared memory that its owner can still resize")
         nbytes = os.fstat(descriptor).st_size
+        size = nbytes // 4 if size is None else size
         if nbytes != 4 * size:
             raise WireError(f"shared memory: expected {4 * size} bytes, got {nbytes}")
         return _map(descriptor, size, writable=False)

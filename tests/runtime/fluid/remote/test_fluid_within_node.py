@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fluid's trainers beside servers of their node, whose memory they share: the same bits as where all is sent."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import paddle.fluid as fluid
+from tests.runtime.fluid.remote import kept_nets
+from tests.runtime.fluid.transpiled_job import TranspiledJob, free_endpoints
+from tests.runtime.pserver.pserver_process import KEY, without_shared_memory
+
+STEPS, BATCH = 6, 8
+SHARED = "gradients and values stay in shared memory"
+
+
+def wide() -> Any:
+    """Parameters that are far larger than a message of the way within a node."""
+    ids, y = fluid.layers.data("ids", [1], dtype="int64"), fluid.layers.data("y", [1])
+    found = fluid.layers.embedding(ids, [kept_nets.HEIGHT, 30], is_sparse=True)
+    hidden = fluid.layers.fc(found, 700, act="tanh")
+    guess = fluid.layers.fc(fluid.layers.fc(hidden, 300, act="tanh"), 1)
+    loss = fluid.layers.mean(fluid.layers.square_error_cost(guess, y))
+    fluid.optimizer.Adam(0.001).minimize(loss)
+    return loss
+
+
+NETS: dict[str, Callable[[], Any]] = {"rows": kept_nets.rows, "table": kept_nets.table, "wide": wide}
+
+
+def train(net: str, servers: int, *, apart: bool) -> list[list[np.ndarray]]:
+    """Return all that each trainer had after each step, and the values of servers at last."""
+    job = TranspiledJob(NETS[net], servers=servers, endpoints=free_endpoints(servers))
+
+    def work(trainer: int) -> list[np.ndarray]:
+        _, main, startup, loss = job.transpiled(trainer)
+        scope, exe = fluid.Scope(), fluid.Executor(fluid.CPUPlace())
+        exe.run(startup, scope=scope)
+        names = sorted(name for name in scope.names() if isinstance(scope.get(name), np.ndarray))
+        rng, seen = np.random.default_rng(trainer), []
+        for _ in range(STEPS):
+            ids = rng.integers(0, kept_nets.HEIGHT, (BATCH, 1))
+            feed = {"ids": ids, "y": rng.standard_normal((BATCH, 1)).astype(np.float32)}
+            fetched = exe.run(main, feed, [loss], scope=scope)
+            seen.append(np.concatenate([np.ravel(each) for each in (*fetched, *map(scope.get, names))]))
+        exe.close()
+        assert all(scope.get(name).flags.writeable for name in names)
+        return seen
+
+    with contextlib.ExitStack() as stack:
+        for endpoint in job.endpoints if apart else ():
+            stack.enter_context(without_shared_memory(endpoint, KEY))
+        seen: list[list[np.ndarray]] = job.run(work)
+    return seen
+
+
+@pytest.mark.parametrize("servers", [1, 2])
+@pytest.mark.parametrize("net", NETS)
+def test_shared_gradients_and_values_give_the_bits_of_sent_ones(
+    net: str, servers: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("PADDLE_JOB_KEY", KEY)
+    caplog.set_level(logging.INFO)
+    sent = train(net, servers, apart=True)
+    assert SHARED not in caplog.text
+    near = train(net, servers, apart=False)
+    assert caplog.text.count(SHARED) == 2 * servers
+    assert "waiting for it to come back" not in caplog.text, "a way within the node was given up"
+    np.testing.assert_array_equal(near, sent)
+    assert not np.array_equal(near[0][0], near[0][-1])
