@@ -11,7 +11,7 @@ import pytest
 import zmq
 
 from paddle.errors import ConfigError
-from paddle.optim.spec import OptimizerSpec, ParameterSpec
+from paddle.optim.spec import OptimizerSpec, ParameterSpec, RowGradient
 from paddle.pserver.client.layout import Layout
 from paddle.pserver.client.session import TrainerSession
 from paddle.pserver.client.within_node import WithinNode
@@ -306,3 +306,44 @@ def test_a_trainer_goes_on_after_a_strange_gradient(ports: int, in_place: bool) 
         assert np.allclose(got["a"], 0.8)
         assert np.allclose(got["b"], 0.6)
         assert np.allclose(got["c"], 0.8)
+
+
+def pushed_with_rows(*, within_node: bool) -> list[np.ndarray]:
+    """Return dense values and the table after three steps that touch many rows."""
+    table = ParameterSpec("table", (5000, 40), sparse=True)
+    with (
+        PserverProcess("--port=0") as server,
+        TrainerSession.connect(
+            server.endpoints,
+            [],
+            trainer_id=0,
+            num_trainers=1,
+            job_key=KEY,
+            wire="curve",
+            within_node=within_node,
+        ) as client,
+    ):
+        first = {name: np.ones(size, np.float32) for name, size in SIZES.items()}
+        client.configure(
+            [*PARAMETERS, table], RULES["with state"], {**first, "table": np.ones((5000, 40), np.float32)}
+        )
+        client.start_pass()
+        rng = np.random.default_rng(2)
+        got = {name: np.empty(size, np.float32) for name, size in SIZES.items()}
+        for _ in range(3):
+            rows = np.unique(rng.integers(0, 5000, 4000))
+            dense = {name: rng.standard_normal(size, np.float32) for name, size in SIZES.items()}
+            values = rng.standard_normal((len(rows), 40), np.float32)
+            client.push_pull({**dense, "table": RowGradient(rows, values)}, 1, got)
+            seen = {name: client.value_array(name) for name in SIZES}
+            for name, array in seen.items():
+                assert (array is not None) == within_node
+                assert array is None or np.array_equal(array, got[name])
+        whole = np.empty((5000, 40), np.float32)
+        client.pull({"table": whole})
+        return [*got.values(), whole]
+
+
+def test_rows_of_a_sparse_parameter_go_with_what_is_shared() -> None:
+    near, sent = pushed_with_rows(within_node=True), pushed_with_rows(within_node=False)
+    assert all(np.array_equal(one, other) for one, other in zip(near, sent, strict=True))
