@@ -102,4 +102,5 @@ def _seen(place: bytes, mapped: Sequence[Floats]) -> memoryview:
     number, offset, count = _PLACE.unpack(place)
     if number >= len(mapped) or offset + count > mapped[number].nbytes:
         raise WireError(f"{count} bytes from byte {offset} of memory {number}, which is not shared")
-    return mapped[number].data.cast("B")[offset : offset + count]
+    whole: memoryview = mapped[number].data.cast("B")
+    return whole[offset : offset + count]
