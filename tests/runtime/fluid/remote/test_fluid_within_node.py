@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 
 import paddle.fluid as fluid
 from tests.runtime.fluid.remote import kept_nets
-from tests.runtime.fluid.transpiled_job import TranspiledJob, free_endpoints
+from tests.runtime.fluid.transpiled_job import DEADLINE_S, TranspiledJob, free_endpoints
 from tests.runtime.pserver.pserver_process import KEY, without_shared_memory
 
 STEPS, BATCH = 6, 8
@@ -34,9 +35,10 @@ def wide() -> Any:
 NETS: dict[str, Callable[[], Any]] = {"rows": kept_nets.rows, "table": kept_nets.table, "wide": wide}
 
 
-def train(net: str, servers: int, *, apart: bool) -> list[list[np.ndarray]]:
+def train(net: str, servers: int, log: pytest.LogCaptureFixture, *, apart: bool) -> list[list[np.ndarray]]:
     """Return all that each trainer had after each step, and the values of servers at last."""
     job = TranspiledJob(NETS[net], servers=servers, endpoints=free_endpoints(servers))
+    both_are_done = threading.Barrier(job.trainers)
 
     def work(trainer: int) -> list[np.ndarray]:
         _, main, startup, loss = job.transpiled(trainer)
@@ -49,6 +51,9 @@ def train(net: str, servers: int, *, apart: bool) -> list[list[np.ndarray]]:
             feed = {"ids": ids, "y": rng.standard_normal((BATCH, 1)).astype(np.float32)}
             fetched = exe.run(main, feed, [loss], scope=scope)
             seen.append(np.concatenate([np.ravel(each) for each in (*fetched, *map(scope.get, names))]))
+        # Later a server may go before its trainer has heard that it may leave.
+        assert "waiting for it to come back" not in log.text, "a way within the node was given up"
+        both_are_done.wait(DEADLINE_S)
         exe.close()
         assert all(scope.get(name).flags.writeable for name in names)
         return seen
@@ -67,10 +72,9 @@ def test_shared_gradients_and_values_give_the_bits_of_sent_ones(
 ) -> None:
     monkeypatch.setenv("PADDLE_JOB_KEY", KEY)
     caplog.set_level(logging.INFO)
-    sent = train(net, servers, apart=True)
+    sent = train(net, servers, caplog, apart=True)
     assert SHARED not in caplog.text
-    near = train(net, servers, apart=False)
+    near = train(net, servers, caplog, apart=False)
     assert caplog.text.count(SHARED) == 2 * servers
-    assert "waiting for it to come back" not in caplog.text, "a way within the node was given up"
     np.testing.assert_array_equal(near, sent)
     assert not np.array_equal(near[0][0], near[0][-1])
