@@ -97,8 +97,13 @@ def write_row_blocks(
         stream.write(np.ascontiguousarray(each.astype("<f4", copy=False)).data)
 
 
-def read_selected_rows(stream: BinaryIO, what: str) -> SelectedRows:
+def read_selected_rows(stream: BinaryIO, what: str, any_ids: bool = False) -> SelectedRows:
     """Read one value.
+
+    Args:
+        stream: to read from.
+        what: is read, for messages.
+        any_ids: rows are a growing table's ids, which its height does not bound.
 
     Raises:
         ModelFileError: there is something else, or the file ends too early.
@@ -110,7 +115,7 @@ def read_selected_rows(stream: BinaryIO, what: str) -> SelectedRows:
     values = _read_rows(stream, what)
     if values.ndim < 1 or len(values) != count:
         raise ModelFileError(f"{what}: {count} rows of {height} have values of shape {values.shape}")
-    if count and not (rows.min() >= 0 and rows.max() < height):
+    if count and not any_ids and not (rows.min() >= 0 and rows.max() < height):
         raise ModelFileError(f"{what}: a row of it lies outside of its {height} rows")
     return SelectedRows(rows, values, height)
 

@@ -233,6 +233,18 @@ def _read(stream: BinaryIO, variable: Variable) -> Any:
     return value
 
 
+def read_table(path: str | os.PathLike[str], name: str) -> SelectedRows:
+    """Read a file that holds rows of a growing table.
+
+    Raises:
+        ModelFileError: it is missing or damaged, or holds something else.
+    """
+    with _opened(Path(path)) as stream:
+        rows = read_selected_rows(stream, name, any_ids=True)
+        _at_end(stream, Path(path))
+    return rows
+
+
 def _only(path: Path, variable: Variable) -> Any:
     with _opened(path) as stream:
         value = _read(stream, variable)

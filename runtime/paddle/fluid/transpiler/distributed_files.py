@@ -22,7 +22,7 @@ from paddle.fluid.files.variable_files import (
     is_persistable,
     load_vars,
     place_of,
-    read_value,
+    read_table,
     save_vars,
     write_value,
 )
@@ -196,7 +196,7 @@ def _load_table(program: Program, folder: Path) -> None:
     server = program._endpoints.index(program._ps_endpoint or "")
     rows, values = [], []
     for path in paths:
-        held = read_value(path, variable)
+        held = read_table(path, name)
         mine = held.rows.view(np.uint64) % np.uint64(servers) == server
         rows.append(held.rows[mine])
         values.append(held.values[mine])
