@@ -5,6 +5,9 @@ When one process dies or freezes, others die of it: their connections to it brea
 arrive together are ranked by what causes what, and only then by arrival. One whose last words are of a broken
 connection to a failed peer is an echo; what ends after we began to stop the job was ended by us, unless its last
 words are an echo's, or are those of the cause: then it is one more of the same.
+
+When one process of a synchronous job hangs, all make no step, and any of them may be told first. Whose stacks show
+that it waits for its peers is an echo of one whose do not.
 """
 
 from __future__ import annotations
@@ -21,9 +24,12 @@ _QUOTE = 160
 _BROKEN = re.compile(
     r"connection ?(was )?(reset|refused|aborted|closed|lost|broken?)|ConnectionError|broken ?pipe|timed? ?out|"
     r"did not answer|PserverLost|gave up waiting|no route to host|host unreachable|remote process exited|"
-    r"peer (was )?closed|socket closed|NCCL.*(remote|unhandled system) error",
+    r"peer (was )?closed|socket closed|NCCL.*(remote|unhandled system) error|"
+    r"left before it gave the parameters their values",
     re.IGNORECASE,
 )
+_MAIN_THREAD = re.compile(r"^Current thread 0x.*\n((?:  .*(?:\n|\Z))*)", re.MULTILINE)
+_PEERS = re.compile(r"/paddle/(pserver/(client|transports|reader)|collective)/|/torch/distributed/|/mpi4py/")
 _ADDRESS = re.compile(
     r"\[?((?:\d{1,3}\.){3}\d{1,3}|[0-9a-fA-F]*:[0-9a-fA-F:]+:[0-9a-fA-F]+)\]?(?::(\d{1,5}))?"
 )
@@ -95,6 +101,17 @@ def broken_line(failure: Failure) -> str:
     return ""
 
 
+def waits_for_peers(stacks: str) -> bool:
+    """Whether the main thread of a process was waiting for servers or for other ranks when it was asked where it is."""
+    found = _MAIN_THREAD.search(stacks)  # a process tells of itself before those that it started
+    return found is not None and _PEERS.search(found[1]) is not None
+
+
+def waits(failure: Failure) -> bool:
+    """Whether it hung because somebody else did, as far as its stacks tell."""
+    return failure.kind is FailureKind.HUNG and waits_for_peers(failure.stacks)
+
+
 def last_error(failure: Failure) -> str:
     """The last line of the Python traceback at the end of its log, or nothing."""
     begun = [i for i, line in enumerate(failure.tail) if line.startswith("Traceback (most recent call last)")]
@@ -116,7 +133,7 @@ def _rank(failure: Failure) -> int:
     if failure.kind is FailureKind.STALLED:
         return 4
     if failure.kind is FailureKind.HUNG:
-        return 5
+        return 7 if waits(failure) else 5
     return 6 if broken_line(failure) else 3
 
 
@@ -128,6 +145,8 @@ def _why_echo(failure: Failure, cause: Failure, failed: frozenset[str]) -> str:
     """
     if cause.kind is FailureKind.NODE_LOST and failure.node_id == cause.node_id and failure.process:
         return "it ran on the lost node"
+    if waits(failure):
+        return "it waits for its peers"
     line = broken_line(failure)
     if not line:
         return ""

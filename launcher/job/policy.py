@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from launcher.job.causes import judge
+from launcher.job.causes import judge, waits
 from launcher.nodes.failure import Failure, FailureKind
 
 LONGEST_BACKOFF_S = 30.0
@@ -92,8 +92,8 @@ def decide(
     """
     verdict = judge(failures)
     cause = verdict.cause
-    # one that might still recover has failed only if others failed because of it
-    acting = [f for f in failures if f.kind is not FailureKind.STALLED or f is cause]
+    # one that might still recover, or goes on once its peer does, has failed only if others failed because of it
+    acting = [f for f in failures if f is cause or not (f.kind is FailureKind.STALLED or waits(f))]
     lost = {failure.node_id for failure in acting if failure.kind is FailureKind.NODE_LOST}
     fallen = frozenset(failure.process for failure in acting if failure.role == "pserver")
     if lost & set(pserver_nodes) or (fallen and not policy.pserver_restarts):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from launcher.job.causes import broken_line
+from launcher.job.causes import broken_line, waits, waits_for_peers
 from launcher.job.context import JobContext
 from launcher.job.recovery import JobFailed, Recovery
 from launcher.job.starter import Starter
@@ -21,6 +21,8 @@ from launcher.nodes.roster import ProcessRecord, ProcessState
 SETTLE_S = 0.3  # failures that arrive within this time are weighed together
 ECHO_S = 2.0  # if all of them sound like echoes, for so long the cause may still come
 STACKS_S = 3.0
+HANG_S = 2.0  # those that hang because of one another are told within so long
+WENT_ON_S = 3.0  # who made a step so long after the first one stopped is not what that one waits for
 _OF_A_HANG = frozenset((FailureKind.FROZEN, FailureKind.STALLED, FailureKind.HUNG))
 
 
@@ -113,6 +115,8 @@ class Watch:
         asked_at = time.monotonic()
         self._loop.ping()
         self._loop.until(lambda: False, SETTLE_S)
+        if self._all_wait(failures):  # the others' time is over within a moment too
+            self._loop.until(lambda: not self._all_wait(failures), HANG_S)
         if not self._stalls():
             self._loop.until(lambda: any(not broken_line(failure) for failure in failures), ECHO_S)
         self._loop.until(lambda: all(r.contact.heard_at > asked_at for r in self._taking_part()), ALARM_S)
@@ -122,6 +126,26 @@ class Watch:
         failures += self._stalls()
         if any(failure.kind in _OF_A_HANG for failure in failures):
             self._ask_for_stacks()
+            self._look_for_who_is_waited_for()
+
+    def _look_for_who_is_waited_for(self) -> None:
+        """Where all that hang wait for their peers: who makes no step either and waits for nobody is the cause."""
+        failures = self._roster.failures
+        if not self._all_wait(failures):
+            return
+        first = min(self._roster.processes[one.process].stepped_at for one in failures)
+        told = {one.process for one in failures}
+        for record in self._roster.trainers():
+            went_on = record.stepped_at > first + WENT_ON_S
+            is_suspect = (
+                record.state is ProcessState.RUNNING and record.process.name not in told and not went_on
+            )
+            if is_suspect and not waits_for_peers(record.stacks):
+                what = "hung: the others wait, and it waits for nobody"
+                self._roster.fail_process(record, what, FailureKind.HUNG, stacks=record.stacks)
+
+    def _all_wait(self, failures: list[Failure]) -> bool:
+        return all(waits(one) and one.process in self._roster.processes for one in failures)
 
     def _taking_part(self) -> list[NodeRecord]:
         return [record for record in self._roster.live() if not record.traces.left_out]

@@ -40,6 +40,7 @@ class ProcessRecord:
         stacks: where it was when somebody asked.
         unsaved: what a pserver could not save and is not there, or empty.
         pushes: what became of gradients on a pserver in asynchronous training, by trainer.
+        stepped_at: monotonic time of its last step; 0 before it.
     """
 
     process: Process
@@ -52,6 +53,7 @@ class ProcessRecord:
     stacks: str = ""
     unsaved: str = ""
     pushes: Mapping[int, Pushes] = field(default_factory=dict)
+    stepped_at: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import time
+
 from launcher.config.options import Mode
 from launcher.connection.link import MessageEvent
 from launcher.errors import ConnectError, DispatchError
@@ -73,7 +75,10 @@ class ProcessHandlers:
     def progress(self, record: NodeRecord, event: MessageEvent) -> None:
         """A trainer made a step."""
         name = self._roster.known(record, event.fields["proc"])
+        process = self._roster.process(record, name)
         step = read_step(event.fields)
+        if process is not None:
+            process.stepped_at = time.monotonic()
         self._context.clock.note_first_step()
         self._context.console.progress(record.node.node_id, *step, process=name)
 

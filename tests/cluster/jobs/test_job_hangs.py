@@ -73,19 +73,21 @@ def a_process_that_goes_on_again_is_forgiven(cluster: Cluster, job: JobRunner, o
     oracle.check(launch, 0, within_s=60)
 
 
-@scenarios.add
-def a_trainer_that_waits_for_itself_is_shown_with_the_stacks_of_all(
-    cluster: Cluster, job: JobRunner, oracle: Oracle
+@scenarios.each("0", "1", "2")
+def a_trainer_that_waits_for_itself_is_the_cause_whoever_was_told_first(
+    rank: str, cluster: Cluster, job: JobRunner, oracle: Oracle
 ) -> None:
     job.conf["STEP_TIMEOUT_S"] = 4
     job.learn()
-    launch = job.start("--passes=1000", "--die=1:6:hang")
-    oracle.check(launch, 1, r"FIRST ERROR: trainer \d on root@node-[abc]: hung: no step for", within_s=60)
-    stacks = {name: text for name, text in job.failure()["stacks"].items() if name.startswith("trainer")}
+    launch = job.start("--passes=1000", f"--die={rank}:6:hang")
+    oracle.check(launch, 1, rf"FIRST ERROR: trainer {rank} on root@node-[abc]: hung: ", within_s=60)
+    found = job.failure()
+    assert {echo["why"] for echo in found["echoes"]} <= {"it waits for its peers"}
+    stacks = {name: text for name, text in found["stacks"].items() if name.startswith("trainer")}
     assert len(stacks) == 3
-    assert "wait_for_the_other_lock" in stacks["trainer-1"]
-    assert "push_pull" in stacks["trainer-0"]
-    assert "wait_for_the_other_lock" in job.log(1, "train.log")
+    assert "wait_for_the_other_lock" in stacks.pop(f"trainer-{rank}")
+    assert all("push_pull" in text for text in stacks.values())
+    assert "wait_for_the_other_lock" in job.log(int(rank), "train.log")
 
 
 @scenarios.add

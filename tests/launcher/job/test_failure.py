@@ -42,6 +42,29 @@ ECHO = trainer(
 RESET = trainer(0, "exit code 1", "ConnectionResetError: [Errno 104] Connection reset by peer")
 HUNG = replace(trainer(1, "hung: no step for 600 s"), kind=FailureKind.HUNG, code=None)
 
+WAITING = """\
+Current thread 0x00007f0c (most recent call first):
+  File "/r/paddle/pserver/client/exchange.py", line 88 in answers
+  File "/r/paddle/v2/training/remote.py", line 12 in push_pull
+  File "/root/JOB1/train.py", line 9 in <module>
+Thread 0x00007f0b (most recent call first):
+  File "/r/paddle/report.py", line 9 in _live
+"""
+BUSY = """\
+Thread 0x00007f0b (most recent call first):
+  File "/r/paddle/pserver/client/reachability.py", line 9 in probe
+Current thread 0x00007f0c (most recent call first):
+  File "/root/JOB1/train.py", line 7 in wait_for_the_other_lock
+  File "/r/paddle/v2/training/trainer.py", line 12 in train
+"""
+VICTIM = replace(trainer(0, "hung: no step for 600 s"), kind=FailureKind.HUNG, code=None, stacks=WAITING)
+CULPRIT = replace(HUNG, stacks=BUSY)
+NO_VALUES = trainer(
+    1,
+    "exit code 1",
+    "paddle.errors.PserverError: trainer 0 left before it gave the parameters their values; see its log",
+)
+
 # (what failed, in order of arrival; the cause; the exit code)
 HISTORIES = [
     ([ERROR], ERROR, ExitCode.PROCESS_FAILED),
@@ -54,6 +77,10 @@ HISTORIES = [
     ([LATER, STALLED], LATER, ExitCode.PROCESS_FAILED),  # these are no words of somebody's victim
     ([ERROR, FROZEN], FROZEN, ExitCode.LOST),
     ([HUNG], HUNG, ExitCode.PROCESS_FAILED),
+    ([VICTIM, CULPRIT], CULPRIT, ExitCode.PROCESS_FAILED),  # whose timer fires first is chance
+    ([VICTIM], VICTIM, ExitCode.PROCESS_FAILED),
+    ([VICTIM, HUNG], HUNG, ExitCode.PROCESS_FAILED),  # of which nobody knows where it is
+    ([NO_VALUES, ERROR], ERROR, ExitCode.PROCESS_FAILED),
     ([replace(PSERVER, late=True), ERROR], ERROR, ExitCode.PROCESS_FAILED),  # we ended that one
 ]
 
@@ -77,6 +104,16 @@ def test_the_report_begins_with_the_cause_and_names_echoes_as_such() -> None:
         "  echo: trainer 1 on node-b: exit code 1: connection to 10.0.0.7:7164 lost",
         "  ended by us: trainer 2 on node-c",
     ]
+
+
+def test_who_waits_for_somebody_that_hangs_is_an_echo() -> None:
+    (echo,) = judge([VICTIM, CULPRIT]).echoes
+    assert (echo.failure, echo.why) == (VICTIM, "it waits for its peers")
+
+
+def test_who_finds_no_first_values_is_an_echo_of_whoever_should_have_given_them() -> None:
+    (echo,) = judge([NO_VALUES, ERROR]).echoes
+    assert echo.failure is NO_VALUES
 
 
 def test_a_broken_connection_to_somebody_who_did_not_fail_is_no_echo() -> None:
