@@ -126,12 +126,12 @@ def last_error(failure: Failure) -> str:
 def _rank(failure: Failure) -> int:
     if failure.kind is FailureKind.NODE_LOST:
         return 0
+    if failure.kind in (FailureKind.STALLED, FailureKind.CUT_OFF):
+        return 4
     if failure.kind is FailureKind.FROZEN:
         return 1
-    if failure.role != "trainer" and failure.kind is not FailureKind.STALLED:
+    if failure.role != "trainer":
         return 2
-    if failure.kind is FailureKind.STALLED:
-        return 4
     if failure.kind is FailureKind.HUNG:
         return 7 if waits(failure) else 5
     return 6 if broken_line(failure) else 3

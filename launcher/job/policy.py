@@ -93,7 +93,13 @@ def decide(
     verdict = judge(failures)
     cause = verdict.cause
     # one that might still recover, or goes on once its peer does, has failed only if others failed because of it
-    acting = [f for f in failures if f is cause or not (f.kind is FailureKind.STALLED or waits(f))]
+    may_recover = cause.kind is not FailureKind.CUT_OFF  # a broken path is nothing that could act itself
+    acting = [
+        f
+        for f in failures
+        if f.kind is not FailureKind.CUT_OFF
+        and (f is cause or not (may_recover and (f.kind is FailureKind.STALLED or waits(f))))
+    ]
     lost = {failure.node_id for failure in acting if failure.kind is FailureKind.NODE_LOST}
     fallen = frozenset(failure.process for failure in acting if failure.role == "pserver")
     if lost & set(pserver_nodes) or (fallen and not policy.pserver_restarts):

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from launcher.job.causes import broken_line, waits, waits_for_peers
 from launcher.job.context import JobContext
+from launcher.job.path_watch import PathWatch
 from launcher.job.recovery import JobFailed, Recovery
 from launcher.job.starter import Starter
 from launcher.nodes.failure import Failure, FailureKind
@@ -42,6 +43,7 @@ class Watch:
         self._starter = Starter(context, key)
         self._recovery = Recovery(context, loop, self._starter)
         self._enter = enter
+        self._paths = PathWatch(context)
 
     def run(self) -> None:
         """Run the processes until all trainers are done.
@@ -80,7 +82,7 @@ class Watch:
     def _watch(self) -> None:
         self._enter("run")
         while True:
-            self._loop.until(lambda: self._note_failures() or self._recovery.is_due() or self._is_done())
+            self._loop.until(lambda: self._look() or self._recovery.is_due() or self._is_done())
             if self._roster.failures:
                 self._settle()
                 self._recovery.absorb()
@@ -93,6 +95,10 @@ class Watch:
         return self._recovery.is_idle() and all(
             record.state is ProcessState.EXITED for record in self._roster.trainers()
         )
+
+    def _look(self) -> bool:
+        self._paths.look()
+        return self._note_failures()
 
     def _note_failures(self) -> bool:
         """Count those that stay frozen as failed; whether anything has."""
@@ -124,6 +130,7 @@ class Watch:
             if node.contact.heard_at <= asked_at:
                 self._roster.fail_node(node, f"no word for {time.monotonic() - node.contact.heard_at:.0f} s")
         failures += self._stalls()
+        failures += self._paths.failures()
         if any(failure.kind in _OF_A_HANG for failure in failures):
             self._ask_for_stacks()
             self._look_for_who_is_waited_for()
@@ -145,6 +152,7 @@ class Watch:
                 self._roster.fail_process(record, what, FailureKind.HUNG, stacks=record.stacks)
 
     def _all_wait(self, failures: list[Failure]) -> bool:
+        """Whether all that failed are trainers that wait for their peers."""
         return all(waits(one) and one.process in self._roster.processes for one in failures)
 
     def _taking_part(self) -> list[NodeRecord]:

@@ -18,6 +18,7 @@ class FailureKind(StrEnum):
     """What happened; the words of `failure.json`."""
 
     NODE_LOST = "lost node"
+    CUT_OFF = "broken path"  # between two nodes that both answer us
     FROZEN = "frozen"  # it lives and does nothing, and its time to recover is over
     STALLED = "stalled"  # frozen too, but it might have recovered
     HUNG = "hung"  # no step for too long

@@ -23,6 +23,7 @@ scenarios = Scenarios(own_hosts)
 outcomes = scenarios.fixture()
 
 TOLD_S = 10.0
+PATH_TOLD_S = 15.0  # some 10 s, on a machine that has nothing else to do
 
 
 @scenarios.add
@@ -88,6 +89,35 @@ def a_trainer_that_waits_for_itself_is_the_cause_whoever_was_told_first(
     assert "wait_for_the_other_lock" in stacks.pop(f"trainer-{rank}")
     assert all("push_pull" in text for text in stacks.values())
     assert "wait_for_the_other_lock" in job.log(int(rank), "train.log")
+
+
+@scenarios.add
+def a_broken_path_between_two_nodes_is_named_within_seconds_and_so_is_its_end(
+    cluster: Cluster, job: JobRunner, oracle: Oracle
+) -> None:
+    job.learn()
+    launch = job.start("--passes=60")
+    launch.wait_for_line("trainer 2 life 0: end of pass 1", 40)
+    host, other = cluster["node-c"], cluster["node-a"]
+    host.part(other.address)
+    launch.wait_for_line("^root@node-c cannot reach root@node-a at .*: no answer within 2 s", PATH_TOLD_S)
+    host.rejoin(other.address)
+    launch.wait_for_line("^root@node-c reaches root@node-a again", 3 * PATH_TOLD_S)
+    oracle.check(launch, 0, never=["cannot reach root@node-b"], within_s=120)
+
+
+@scenarios.add
+def a_broken_path_is_the_cause_of_a_job_that_hangs_because_of_it(
+    cluster: Cluster, job: JobRunner, oracle: Oracle
+) -> None:
+    job.conf["STEP_TIMEOUT_S"] = 14
+    job.learn()
+    launch = job.start("--passes=1000")
+    launch.wait_for_line("trainer 2 life 0: end of pass 1", 40)
+    cluster["node-c"].part(cluster["node-a"].address)
+    oracle.check(launch, 5, "^FIRST ERROR: node root@node-.: it cannot reach root@node-. at .*", within_s=90)
+    assert {echo["why"] for echo in job.failure()["echoes"]} <= {"it waits for its peers"}
+    cluster["node-c"].rejoin(cluster["node-a"].address)
 
 
 @scenarios.add

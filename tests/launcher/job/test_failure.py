@@ -59,6 +59,9 @@ Current thread 0x00007f0c (most recent call first):
 """
 VICTIM = replace(trainer(0, "hung: no step for 600 s"), kind=FailureKind.HUNG, code=None, stacks=WAITING)
 CULPRIT = replace(HUNG, stacks=BUSY)
+PATH = replace(
+    NODE, kind=FailureKind.CUT_OFF, what="it cannot reach node-c at 10.0.0.7: no answer within 2 s"
+)
 NO_VALUES = trainer(
     1,
     "exit code 1",
@@ -80,6 +83,8 @@ HISTORIES = [
     ([VICTIM, CULPRIT], CULPRIT, ExitCode.PROCESS_FAILED),  # whose timer fires first is chance
     ([VICTIM], VICTIM, ExitCode.PROCESS_FAILED),
     ([VICTIM, HUNG], HUNG, ExitCode.PROCESS_FAILED),  # of which nobody knows where it is
+    ([VICTIM, PATH], PATH, ExitCode.LOST),
+    ([PATH, ERROR], ERROR, ExitCode.PROCESS_FAILED),  # which has a traceback of its own
     ([NO_VALUES, ERROR], ERROR, ExitCode.PROCESS_FAILED),
     ([replace(PSERVER, late=True), ERROR], ERROR, ExitCode.PROCESS_FAILED),  # we ended that one
 ]

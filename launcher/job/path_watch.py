@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ways between the nodes of a job while it runs: tried when a trainer makes no step, so that a broken one is named.
+
+A node tries the ports that it tried in preflight. Nobody listens there any more: a refusal is an answer.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+
+from launcher.job.context import JobContext
+from launcher.nodes.failure import Failure, FailureKind
+from launcher.nodes.node_record import NodeRecord
+from launcher.nodes.roster import ProcessState
+from launcher.plan.answers import Way
+
+WAIT_S = 5.0  # without a step
+AGAIN_S = 5.0
+MOST_PEERS = 32
+MOST_TOLD = 8
+_REFUSED = os.strerror(errno.ECONNREFUSED)
+
+
+class PathWatch:
+    """Asks the nodes of trainers that wait, and tells what they cannot reach."""
+
+    def __init__(self, context: JobContext) -> None:
+        self._plan = context.plan
+        self._roster = context.roster
+        self._console = context.console
+        self._asked_at = 0.0
+        self._asked: dict[int, tuple[Way, ...] | None] = {}  # node -> what it had answered before
+        self._broken: dict[tuple[int, int], Way] = {}
+
+    def look(self) -> None:
+        """Take the answers that came, and ask when it is time; called again and again."""
+        for node_id, before in list(self._asked.items()):
+            ways = self._roster.nodes[node_id].said.ways
+            if ways is not None and ways is not before:
+                del self._asked[node_id]
+                self._judge(self._roster.nodes[node_id], ways)
+        now = time.monotonic()
+        if now - self._asked_at < AGAIN_S:
+            return
+        waiting = {
+            one.process.node_id
+            for one in self._roster.trainers()
+            if one.state is ProcessState.RUNNING and 0 < one.stepped_at <= now - WAIT_S
+        } | {node_id for node_id, _ in self._broken}
+        if waiting:
+            self._asked_at = now
+        for node_id in waiting:
+            self._ask(self._roster.nodes[node_id])
+
+    def failures(self) -> list[Failure]:
+        """The ways that are broken now, between nodes that both answer us."""
+        return [
+            Failure(
+                FailureKind.CUT_OFF,
+                self._roster.nodes[node_id].name,
+                "",
+                f"it cannot reach {self._roster.nodes[peer].name} at {way.address}: {way.text}",
+                node_id=node_id,
+                at=time.time(),
+                addresses=frozenset({way.address}),
+            )
+            for (node_id, peer), way in self._broken.items()
+            if not self._roster.nodes[peer].contact.is_silent
+        ]
+
+    def _ask(self, record: NodeRecord) -> None:
+        node_id = record.node.node_id
+        others = self._plan.pserver_nodes or self._plan.trainer_nodes
+        # the next ones in a ring first
+        peers = sorted(set(others) - {node_id}, key=lambda peer: (peer < node_id, peer))[:MOST_PEERS]
+        asked = []
+        for peer in peers:
+            answer = self._roster.nodes[peer].said.answer
+            port = answer.listen_ports.get(answer.address, 0) if answer is not None else 0
+            if answer is not None and port:
+                asked.append([peer, answer.address, port])
+        if asked:
+            self._asked[node_id] = record.said.ways
+            record.send("reach", peers=asked)
+
+    def _judge(self, record: NodeRecord, ways: tuple[Way, ...]) -> None:
+        for way in ways:
+            between = (record.node.node_id, way.peer)
+            if way.peer not in self._roster.nodes:
+                continue
+            peer = self._roster.nodes[way.peer].name
+            if way.ok or way.text == _REFUSED:
+                if self._broken.pop(between, None) is not None:
+                    self._console.note(f"{record.name} reaches {peer} again")
+            elif between not in self._broken:
+                self._broken[between] = way
+                if len(self._broken) <= MOST_TOLD:
+                    self._console.note(
+                        f"{record.name} cannot reach {peer} at {way.address}: {way.text}; its trainers wait"
+                    )
