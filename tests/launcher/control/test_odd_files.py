@@ -189,3 +189,33 @@ def test_a_conf_may_come_through_a_pipe(tmp_path: Path) -> None:
         assert read_conf(Path(f"/dev/fd/{reading}")).values == {"HOSTS": ["a"]}
     finally:
         os.close(reading)
+
+
+def test_a_job_json_that_cannot_be_read_is_told_and_hurts_no_other_job(where: StatePlaces) -> None:
+    other = JOB.replace("aaaaaa", "bbbbbb")
+    directory = make_job_dir(where, other)
+    (directory / JOB_FILE).write_text('{"version": 1, "submitted_at": ' + "9" * 400 + "}")
+    for words in (["status"], ["status", "--json"], ["status", JOB]):
+        done = paddle(where, *words)
+        assert (done.returncode, JOB in done.stdout) == (0, True), done.stderr
+        assert "Traceback" not in done.stderr
+    assert (
+        f"{other}: {directory / JOB_FILE} cannot be read and is left aside" in paddle(where, "status").stderr
+    )
+    for command in ("attach", "logs", "stop"):
+        done = paddle(where, command, other)
+        assert (done.returncode, f"{other}: " in done.stderr) == (2, True), done.stderr
+
+
+def test_a_job_json_that_cannot_be_read_makes_way_for_one_from_the_nodes(where: StatePlaces) -> None:
+    directory = where.jobs / JOB
+    assert not known_jobs.make_way(directory)
+    (directory / JOB_FILE).write_text("{")
+    assert known_jobs.make_way(directory)
+    assert sorted(os.listdir(directory)) == ["job.unreadable", STATUS_FILE]
+
+
+def test_a_status_that_cannot_be_read_is_told(where: StatePlaces) -> None:
+    (where.jobs / JOB / STATUS_FILE).write_text("{")
+    (job,) = known_jobs.all_jobs(where)
+    assert job.describe().startswith("unknown (status.json cannot be read)")
