@@ -28,12 +28,14 @@ def path_to(block: Block, targets: set[str]) -> list[Operator]:
 def reaching(block: Block, path: list[Operator], sources: set[str], excluded: set[str]) -> set[str]:
     """Return the sources and the variables on the path that depend on them and may have gradients.
 
+    Operators without a gradient (comparisons, indices, values that go by a shape alone) let none through.
+
     Raises:
         BackwardError: one of them is written again although a gradient needs its value from before.
     """
     required = set(sources)
     for op in path:
-        if required.intersection(op.input_names):
+        if op.definition.gradient is not None and required.intersection(op.input_names):
             required.update(name for name in op.output_names if allowed(block.reach(name), excluded))
     for name in rewritten(path):
         _check_rewritten(path, name, required)

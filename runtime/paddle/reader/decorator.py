@@ -38,13 +38,12 @@ def map_readers(func: Callable[..., U], *readers: Reader[Any]) -> Reader[U]:
 def shuffle(reader: Reader[T], buf_size: int) -> Reader[T]:
     """Fills a buffer of `buf_size` samples, gives them in random order, and goes on with the next ones.
 
-    The order comes from Python's `random`: seed that to repeat it.
+    The order comes from Python's `random`: seed that to repeat it. A buffer of 0 or 1 samples leaves it as it is.
     """
-    check_positive("shuffle", buf_size=buf_size)
 
     def read() -> Iterator[T]:
         samples = iter(reader())
-        while buffer := list(itertools.islice(samples, buf_size)):
+        while buffer := list(itertools.islice(samples, max(buf_size, 1))):
             random.shuffle(buffer)
             yield from buffer
 

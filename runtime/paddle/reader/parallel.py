@@ -7,10 +7,12 @@ of the source or of the mapper is raised in the consumer, after the samples that
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import TypeVar
 
+from paddle.errors import ConfigError
 from paddle.reader.channel import Channel, pump, running
 from paddle.reader.decorator import Reader, check_positive
 
@@ -19,11 +21,12 @@ U = TypeVar("U")
 
 
 def buffered(reader: Reader[T], size: int) -> Reader[T]:
-    """Reads up to `size` samples ahead on one thread."""
-    check_positive("buffered", size=size)
+    """Reads up to `size` samples ahead on one thread, all of them if that is 0."""
+    if size < 0:
+        raise ConfigError(f"buffered: size must not be negative, got {size}")
 
     def read() -> Iterator[T]:
-        ahead: Channel[T] = Channel(size)
+        ahead: Channel[T] = Channel(size or sys.maxsize)
         with running([partial(pump, reader, ahead)], [ahead]):
             yield from ahead
 

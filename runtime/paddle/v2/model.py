@@ -36,6 +36,19 @@ class InputConfig:
 
 
 @dataclass(frozen=True)
+class Extras:
+    """What is done to the output of any layer.
+
+    Attributes:
+        drop_rate: share of the numbers that dropout sets to 0 in training.
+        error_clipping_threshold: what its gradient is cut to, on both sides of 0; 0: it is left as it is.
+    """
+
+    drop_rate: float = 0.0
+    error_clipping_threshold: float = 0.0
+
+
+@dataclass(frozen=True)
 class LayerConfig:
     """One layer as data. ``num_filters``, ``height`` and ``width`` are 0 for layers that are no images.
 
@@ -48,7 +61,7 @@ class LayerConfig:
     inputs: tuple[InputConfig, ...] = ()
     activation: str = ""
     bias: str = ""
-    drop_rate: float = 0.0
+    extras: Extras = Extras()
     num_filters: int = 0
     height: int = 0
     width: int = 0
@@ -58,6 +71,9 @@ class LayerConfig:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "size", whole_number(self.size, f"size of layer {self.name!r}"))
+
+
+READS_AROUND_GROUPS = frozenset({"group_input", "memory"})  # what a group sees, and where its memories begin
 
 
 @dataclass(frozen=True)
@@ -127,11 +143,19 @@ class Model:
             self.group = ""
 
     def add_layer(self, config: LayerConfig) -> None:
-        """Register a layer under a name that is still free."""
+        """Register a layer under a name that is still free; a step of a group reads steps of that group alone."""
         if config.name in self.layers:
             raise UsageError(
                 f"Duplicated layer name {config.name!r}: layer names are unique within a process"
             )
+        if self.group and config.type not in READS_AROUND_GROUPS:
+            for link in config.inputs:
+                read = self.layers.get(link.layer)
+                if read is not None and read.group != self.group:
+                    raise UsageError(
+                        f"layer {config.name!r} is a step of a recurrent group and reads {link.layer!r} around it: "
+                        "pass that to the group as an input, in StaticInput if it is the same at every step"
+                    )
         self.layers[config.name] = replace(config, group=self.group) if self.group else config
 
     def add_parameter(

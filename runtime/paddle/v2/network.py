@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from paddle.v2.data_type import DataType, InputType, SequenceType
 from paddle.v2.errors import ModelFileError, UsageError
-from paddle.v2.model import EvaluatorConfig, InputConfig, LayerConfig, Model
+from paddle.v2.model import EvaluatorConfig, Extras, InputConfig, LayerConfig, Model
 from paddle.v2.parameter_config import ParameterConfig, UpdateHook
 
 FORMAT = "paddle-v2-network"
@@ -102,6 +102,27 @@ class Network:
             )
 
 
+class NetworkMessage:
+    """A network as scripts for the original's protobuf message read it: lists of layers and parameters.
+
+    Attributes:
+        layers: configurations in order of creation, each with `name`, `type` and `size`.
+        parameters: configurations, each with `name`, `dims`, `decay_rate` and the other settings.
+    """
+
+    def __init__(self, network: Network) -> None:
+        self.layers = list(network.layers.values())
+        self.parameters = list(network.parameters.values())
+        self.evaluators = list(network.evaluators)
+        self.input_layer_names = [name for name, _ in network.data_types]
+        self.output_layer_names = list(network.outputs)
+        self._network = network
+
+    def SerializeToString(self) -> bytes:  # noqa: N802 - protobuf's name
+        """The network as JSON: see `Network.to_json`."""
+        return self._network.to_json()
+
+
 def network_of(space: Model, outputs: Sequence[str], extra: Sequence[str] = ()) -> Network:
     """Collect what ``outputs`` and ``extra`` need from a name space.
 
@@ -148,12 +169,13 @@ def parameters_of(layer: LayerConfig) -> Iterator[str]:
 def _layer_to_json(layer: LayerConfig) -> dict[str, Any]:
     content = {item.name: getattr(layer, item.name) for item in fields(layer)}
     content["attrs"] = dict(layer.attrs)
+    content |= _flat(content.pop("extras"))
     content["inputs"] = [{**_flat(link), "attrs": dict(link.attrs)} for link in layer.inputs]
     content["input_type"] = None if layer.input_type is None else _flat(layer.input_type)
     return content
 
 
-def _flat(value: InputConfig | InputType) -> dict[str, Any]:
+def _flat(value: InputConfig | InputType | Extras) -> dict[str, Any]:
     return {item.name: getattr(value, item.name) for item in fields(value)}
 
 
@@ -167,6 +189,9 @@ def _layer_from_json(content: dict[str, Any]) -> LayerConfig:
     links = [dict(link) for link in content["inputs"]]
     content["inputs"] = tuple(_build(InputConfig, {**link, "attrs": _attrs(link["attrs"])}) for link in links)
     content["attrs"] = _attrs(content["attrs"])
+    # files of earlier versions say nothing of error clipping
+    content.setdefault("error_clipping_threshold", 0.0)
+    content["extras"] = _build(Extras, {item.name: content.pop(item.name) for item in fields(Extras)})
     return _build(LayerConfig, content)
 
 

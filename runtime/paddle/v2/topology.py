@@ -12,7 +12,7 @@ from paddle.v2.data_type import InputType
 from paddle.v2.errors import UsageError
 from paddle.v2.layer.output import LayerOutput
 from paddle.v2.model import LayerConfig
-from paddle.v2.network import Network, network_of
+from paddle.v2.network import NetworkMessage, network_of, sources
 from paddle.v2.parameter_file import binary
 
 Layers = LayerOutput | Sequence[LayerOutput]
@@ -30,18 +30,22 @@ class Topology:
             model.current(), [layer.name for layer in self.layers], [layer.name for layer in extra]
         )
 
-    def proto(self) -> Network:
+    def proto(self) -> NetworkMessage:
         """The network as data: its layers, parameters and evaluators."""
-        return self.network
+        return NetworkMessage(self.network)
 
-    def get_layer(self, name: str) -> LayerConfig:
-        """The configuration of a layer."""
+    def get_layer(self, name: str) -> LayerOutput:
+        """The layer of that name, to build on or to ask for.
+
+        Raises:
+            UsageError: there is none.
+        """
         found = self.network.layers.get(name)
         if found is None:
             raise UsageError(
                 f"there is no layer {name!r} in this topology; it has {list(self.network.layers)}"
             )
-        return found
+        return LayerOutput(found, [self.get_layer(source) for source in sources(found)])
 
     def get_layer_proto(self, name: str) -> LayerConfig | None:
         """The configuration of a layer, or None."""

@@ -21,7 +21,7 @@ from paddle.report import Reporter
 from paddle.v2 import event as events
 from paddle.v2 import settings as init_settings
 from paddle.v2.errors import NotAvailableError, TrainingError, UsageError, UsageTypeError
-from paddle.v2.network import Network
+from paddle.v2.network import Network, NetworkMessage
 from paddle.v2.optimizer import Optimizer
 from paddle.v2.parameters import Parameters
 from paddle.v2.topology import Layers, Topology
@@ -105,7 +105,7 @@ class SGD:
         self._step = 0
         self._closed = False
 
-    def get_topology_proto(self) -> Network:
+    def get_topology_proto(self) -> NetworkMessage:
         """The network as data."""
         return self._topology.proto()
 

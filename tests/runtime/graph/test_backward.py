@@ -8,6 +8,7 @@ import pytest
 
 from paddle.graph import Executor, Parameter, SelectedRows, append_backward
 from paddle.graph.errors import BackwardError
+from paddle.ops.base.dtypes import VarType
 from tests.runtime.graph.sample_programs import Builder, filled_scope, with_gradients, word_feed, word_program
 
 
@@ -175,11 +176,19 @@ def test_a_loss_that_no_parameter_reaches_is_refused() -> None:
         append_backward(build.op("mean", {"X": build.data("x", (3,))}))
 
 
-def test_an_operator_without_a_gradient_on_the_way_is_named() -> None:
+def test_operators_without_a_gradient_let_none_through() -> None:
     build = Builder()
-    counted = build.op("increment", {"X": build.parameter("w", (1,))})
-    with pytest.raises(BackwardError, match=r"increment.*has no gradient"):
-        append_backward(build.op("mean", {"X": counted}))
+    w = build.parameter("w", (3, 1))
+    same_size = build.op(
+        "fill_constant_batch_size_like", {"Input": w}, {"shape": [-1, 1], "value": 2.0, "dtype": VarType.FP64}
+    )
+    with pytest.raises(BackwardError, match="does not depend on any trainable parameter"):
+        append_backward(build.op("mean", {"X": same_size}))
+    both = build.op("elementwise_mul", {"X": w, "Y": same_size})
+    ((parameter, gradient),) = append_backward(build.op("mean", {"X": both}))
+    (found,) = Executor().run(build.program, {}, [gradient.name], filled_scope(build.program))
+    np.testing.assert_allclose(found, np.full((3, 1), 2 / 3), rtol=1e-6)
+    assert parameter.name == "w"
 
 
 def test_a_loss_over_an_output_that_has_no_gradient_is_refused() -> None:

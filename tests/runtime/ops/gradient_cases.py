@@ -165,6 +165,7 @@ def _activations() -> list[Case]:
     groups += [
         _unary("pow", "positive", factor=2.5),
         _unary("hard_sigmoid", kinks=(-2.5, 2.5)),
+        _unary("error_clip", threshold=100.0),
         _unary("swish", beta=0.5),
     ]
     groups += [_unary(op, kinks=(-1.0, 0.0, 1.0)) for op in ("floor", "ceil")]

@@ -112,8 +112,10 @@ def test_batch_keeps_every_sample_and_leaves_the_last_batch_short(count: int, si
 def test_a_size_below_one_is_refused_at_once(size: int) -> None:
     with pytest.raises(ValueError, match=f"batch_size must be at least 1, got {size}"):
         reader.batch(numbers(3), size)
-    with pytest.raises(ValueError, match="buf_size"):
-        reader.shuffle(numbers(3), size)
+
+
+def test_a_buffer_of_no_samples_leaves_the_order_as_it_is() -> None:
+    assert list(reader.shuffle(numbers(5), 0)()) == list(numbers(5)())
 
 
 @pytest.mark.parametrize(

@@ -170,8 +170,9 @@ def test_threads_start_only_when_somebody_reads(ahead: Ahead) -> None:
 
 
 def test_sizes_below_one_are_refused_by_name() -> None:
-    with pytest.raises(ValueError, match="buffered: size must be at least 1, got 0"):
-        buffered(numbers(1), 0)
+    with pytest.raises(ValueError, match="buffered: size must not be negative, got -1"):
+        buffered(numbers(1), -1)
+    assert list(buffered(numbers(40), 0)()) == list(numbers(40)())
     with pytest.raises(ValueError, match="process_num must be at least 1, got 0"):
         xmap_readers(str, numbers(1), 0, 1)
     with pytest.raises(ValueError, match="buffer_size"):

@@ -228,7 +228,7 @@ def test_a_topology_keeps_what_its_outputs_need_in_order_of_creation() -> None:
     layer.fc(a, 9, name="unused")
     out = layer.addto([a, b], name="out")
     topology = Topology(out)
-    assert list(topology.proto().layers) == ["b", "a", "out"]
+    assert [config.name for config in topology.proto().layers] == ["b", "a", "out"]
     assert topology.data_type() == [("b", data_type.dense_vector(4)), ("a", data_type.dense_vector(4))]
     assert topology.get_layer("out").size == 4
     with pytest.raises(ValueError, match="unused"):

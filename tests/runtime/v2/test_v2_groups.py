@@ -63,6 +63,20 @@ def test_a_plain_recurrent_layer_is_its_formula(reverse: bool) -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
+def test_a_step_that_reads_a_layer_around_its_group_is_an_error_at_the_line_that_does_it() -> None:
+    rows = _rows()
+    around = layer.last_seq(rows)
+
+    def step(row: LayerOutput) -> LayerOutput:
+        with pytest.raises(
+            UsageError, match=rf"reads '{around.name}' around it: pass that to the group as an input"
+        ):
+            layer.addto([row, around])
+        return layer.fc(row, 3)
+
+    layer.recurrent_group(step, rows)
+
+
 def test_steps_see_whole_rows_and_whole_sequences_and_begin_where_they_are_told() -> None:
     rows = _rows()
     pooled = layer.pooling(rows, paddle.pooling.Sum())
@@ -185,9 +199,8 @@ def test_what_a_group_cannot_do_is_told() -> None:
     with pytest.raises(TypeError, match="one GeneratedInput"):
         layer.beam_search(lambda same: same, [whole, whole], 0, 1, 2)
     pooled = layer.pooling(rows)
-    around = layer.recurrent_group(lambda row: layer.addto([row, pooled]), rows)
     with pytest.raises(UsageError, match=r"pass that to the group as an input, in StaticInput"):
-        _values([around])  # type: ignore[list-item]
+        layer.recurrent_group(lambda row: layer.addto([row, pooled]), rows)
 
 
 def picture(channels: int, side: int) -> LayerOutput:
@@ -223,7 +236,7 @@ def test_img_conv_bn_pool_names_its_layers_and_activates_after_the_normalisation
         picture(1, 4), 3, 2, 2, name="block", conv_padding=1, pool_stride=2, act=paddle.activation.Relu()
     )
     found = paddle.topology.Topology(out).proto().layers
-    assert {name: config.activation for name, config in found.items()} == {
+    assert {config.name: config.activation for config in found} == {
         "picture": "",
         "block_conv": "",
         "block_bn": "relu",
@@ -245,7 +258,7 @@ def test_settings_of_a_group_go_to_one_convolution_each() -> None:
         pool_stride=2,
     )
     layers = paddle.topology.Topology(out).proto().layers
-    assert [(config.type, config.activation, config.drop_rate) for config in layers.values()] == [
+    assert [(config.type, config.activation, config.extras.drop_rate) for config in layers] == [
         ("data", "", 0.0),
         ("img_conv", "", 0.0),
         ("batch_norm", "relu", 0.3),

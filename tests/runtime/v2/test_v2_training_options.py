@@ -69,14 +69,16 @@ class TestOptimizersLeakDefaults:
     def test_into_parameters_of_a_trainer_even_where_they_say_zero(self) -> None:
         _, cost = network()
         trainer = paddle.trainer.SGD(cost, paddle.parameters.create(cost), adagrad())
-        rates = {name: config.decay_rate for name, config in trainer.get_topology_proto().parameters.items()}
+        rates = {each.name: each.decay_rate for each in trainer.get_topology_proto().parameters}
         assert rates == dict.fromkeys(rates, 8e-4)
 
     def test_and_outlive_the_optimizer(self) -> None:
         adagrad()
         _, cost = regression()
         trainer = paddle.trainer.SGD(cost, paddle.parameters.create(cost), optimizer.Momentum(momentum=0))
-        assert trainer.get_topology_proto().parameters["_out.w0"].decay_rate == 8e-4
+        assert {each.name: each.decay_rate for each in trainer.get_topology_proto().parameters}[
+            "_out.w0"
+        ] == 8e-4
 
 
 def test_static_parameters_stay_and_values_set_by_the_user_count() -> None:

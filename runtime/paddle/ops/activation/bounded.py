@@ -7,9 +7,11 @@ thresholded_relu; and selu, which keeps mean and variance.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from paddle.backend import Array, array_module
 from paddle.ops.activation.plain import same_as_input, sigmoid
-from paddle.ops.base.registry import gradient, operator
+from paddle.ops.base.registry import GRAD, GradOp, gradient, gradient_maker, operator
 
 _SELU = {"scale": 1.0507009873554805, "alpha": 1.6732632423543772}
 
@@ -48,6 +50,22 @@ def clip(x: Array, *, min: float, max: float) -> Array:
 def clip_grad(x: Array, dout: Array, *, min: float, max: float) -> Array:
     """dX = dOut strictly inside."""
     return dout * ((x > min) & (x < max))
+
+
+@operator("error_clip", "X -> Out", attrs={"threshold": float}, infer=same_as_input)
+def error_clip(x: Array, *, threshold: float) -> Array:
+    """Return X; what goes back through it is cut to [-threshold, threshold]."""
+    return x
+
+
+@gradient_maker("error_clip")
+def _error_clip_grad(
+    inputs: Mapping[str, Sequence[str]], outputs: Mapping[str, Sequence[str]], attrs: Mapping[str, object]
+) -> list[GradOp]:
+    threshold = attrs["threshold"]
+    assert isinstance(threshold, float)
+    back = {"min": -threshold, "max": threshold}
+    return [GradOp("clip", {"X": [outputs["Out"][0] + GRAD]}, {"Out": [inputs["X"][0] + GRAD]}, back)]
 
 
 @operator("soft_relu", "X -> Out", attrs={"threshold": 40.0}, infer=same_as_input)

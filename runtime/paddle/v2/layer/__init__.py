@@ -52,7 +52,7 @@ from paddle.v2.layer.lstm_gru import grumemory, lstmemory
 from paddle.v2.layer.missing import explain
 from paddle.v2.layer.mixed import concat, embedding, mixed
 from paddle.v2.layer.norm import batch_norm
-from paddle.v2.layer.output import LayerOutput
+from paddle.v2.layer.output import LayerOutput, parse_network
 from paddle.v2.layer.projection import (
     context_projection,
     dotmul_operator,
@@ -146,6 +146,7 @@ __all__ = [
     "nce",
     "out_prod",
     "pad",
+    "parse_network",
     "pooling",
     "power",
     "prelu",

@@ -18,7 +18,7 @@ from paddle.v2.layer.output import (
     affine,
     as_list,
     declare,
-    drop_rate_of,
+    extras_of,
     require_layer,
     require_same_size,
     require_size,
@@ -49,7 +49,7 @@ def addto(
         tuple(InputConfig(layer.name) for layer in inputs),
         act_name,
         add_bias(name, [1, size], bias_attr, default=False),
-        drop_rate_of(layer_attr, act_name),
+        extras_of(layer_attr, act_name),
         first.num_filters,
         first.height,
         first.width,
@@ -160,8 +160,7 @@ def slope_intercept(
 ) -> LayerOutput:
     """Declare slope * x + intercept."""
     require_layer(input, "slope_intercept")
-    drop_rate_of(layer_attr)
-    return affine(input, slope, intercept, name)
+    return affine(input, slope, intercept, name, layer_attr)
 
 
 def scale_shift(
@@ -206,7 +205,7 @@ def prelu(
         "prelu",
         input.size,
         (InputConfig(input.name, weight),),
-        drop_rate=drop_rate_of(layer_attr),
+        extras=extras_of(layer_attr),
         num_filters=input.num_filters,
         height=input.height,
         width=input.width,
@@ -229,8 +228,8 @@ def factorization_machine(
     weight = model.current().add_parameter(f"_{name}.w0", [input.size, factor_size], weight_attr(param_attr))
     act_name = activation_name(act, "")
     link = InputConfig(input.name, weight, size=factor_size)
-    rate = drop_rate_of(layer_attr, act_name)
-    return declare(LayerConfig(name, "factorization_machine", 1, (link,), act_name, drop_rate=rate), [input])
+    extras = extras_of(layer_attr, act_name)
+    return declare(LayerConfig(name, "factorization_machine", 1, (link,), act_name, extras=extras), [input])
 
 
 def gated_unit(

@@ -14,7 +14,7 @@ from paddle.v2.layer.output import (
     LayerOutput,
     as_list,
     declare,
-    drop_rate_of,
+    extras_of,
     require_same_size,
     require_size,
 )
@@ -35,7 +35,7 @@ def _cost(
     if weight is not None:
         require_size(weight, 1, f"weight of {prefix}")
         links = [*links, weight]
-    if drop_rate_of(layer_attr):
+    if extras_of(layer_attr).drop_rate:
         raise UsageError(f"cost layer {prefix} does not support drop_rate")
     found: Attrs = {**attrs, "coeff": float(coeff), "weighted": weight is not None}
     config = LayerConfig(
@@ -120,7 +120,7 @@ def multi_binary_label_cross_entropy_cost(
     coeff: float = 1.0,
     layer_attr: ExtraLayerAttribute | None = None,
 ) -> LayerOutput:
-    """Declare the sum over columns of -(t ln p + (1 - t) ln(1 - p)); labels are dense 0/1 vectors."""
+    """Declare the sum over columns of -(t ln p + (1 - t) ln(1 - p)); labels are 0/1 vectors, dense or sparse."""
     require_same_size([input, label], "multi_binary_label_cross_entropy_cost")
     prefix = "multi_binary_label_cross_entropy"
     return _cost(prefix, prefix, [input, label], name, coeff, layer_attr)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from paddle.graph import Variable
 from paddle.v2.layer.emitter import Emitter, emits
+from paddle.v2.layer.sparse_input import dense
 from paddle.v2.model import LayerConfig
 
 
@@ -52,7 +53,7 @@ def _cross_entropy_with_selfnorm(emitter: Emitter, config: LayerConfig) -> None:
 
 @emits("multi_binary_label_cross_entropy")
 def _multi_binary(emitter: Emitter, config: LayerConfig) -> None:
-    name, label = config.inputs[0].layer, emitter.rows(config.inputs[1].layer)
+    name, label = config.inputs[0].layer, dense(emitter, config.inputs[1].layer)
     before = emitter.before_sigmoid(name)
     if before is not None:
         cost = emitter.op("sigmoid_cross_entropy_with_logits", {"X": before, "Label": label})

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 from paddle.graph import Block, Parameter, Program, Variable
 from paddle.v2.data_type import DataType
 from paddle.v2.errors import UsageError
-from paddle.v2.model import LayerConfig
+from paddle.v2.model import Extras, LayerConfig
 from paddle.v2.parameter_config import ParameterConfig
 
 Emit: TypeAlias = "Callable[[Emitter, LayerConfig], None]"
@@ -234,16 +234,19 @@ class Emitter:
         return self.op("elementwise_add", {"X": value, "Y": vector}, {"axis": 1})
 
     def finish(self, config: LayerConfig, value: Variable) -> None:
-        """Apply activation and dropout, and make the result the layer's value."""
-        if config.activation == "softmax":
+        """Apply activation, dropout and error clipping, and make the result the layer's value."""
+        extras = config.extras
+        if config.activation == "softmax" and not extras.error_clipping_threshold:
             self._logits[config.name] = self.reshape(value, [-1, config.size])
             return
-        if config.activation == "sigmoid" and not config.drop_rate:
+        if config.activation == "sigmoid" and extras == Extras():
             self._before_sigmoid[config.name] = self.reshape(value, [-1, config.size])
         if config.activation:
             value = self.activated(value, config.activation)
-        if config.drop_rate:
-            value = self._dropout(value, config.drop_rate)
+        if extras.drop_rate:
+            value = self._dropout(value, extras.drop_rate)
+        if extras.error_clipping_threshold:
+            value = self.op("error_clip", {"X": value}, {"threshold": extras.error_clipping_threshold})
         (self._images if len(value.shape) == 4 else self._rows)[config.name] = value
 
     def _dropout(self, value: Variable, rate: float) -> Variable:

@@ -16,7 +16,7 @@ from paddle.v2.layer.output import (
     add_bias,
     as_list,
     declare,
-    drop_rate_of,
+    extras_of,
     weight_attr,
 )
 from paddle.v2.layer.sparse_input import matrix_product
@@ -63,7 +63,7 @@ def fc(
         links,
         act_name,
         add_bias(name, [1, size], bias_attr, default=True),
-        drop_rate_of(layer_attr, act_name),
+        extras_of(layer_attr, act_name),
     )
     return declare(config, inputs)
 

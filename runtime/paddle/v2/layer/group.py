@@ -18,7 +18,7 @@ from paddle.v2.layer.output import (
     activation_name,
     add_bias,
     declare,
-    drop_rate_of,
+    extras_of,
     require_layer,
     require_size,
     weight_attr,
@@ -132,7 +132,7 @@ def gru_step(
         width,
         (InputConfig(input.name, weight), InputConfig(output_mem.name)),
         bias=add_bias(name, [1, 3 * width], bias_attr, default=True),
-        drop_rate=drop_rate_of(layer_attr),
+        extras=extras_of(layer_attr),
         attrs=attrs,
     )
     return declare(config, [input, output_mem])
@@ -160,7 +160,7 @@ def recurrent(
         input.size,
         (InputConfig(input.name, weight),),
         bias=add_bias(name, [1, input.size], bias_attr, default=True),
-        drop_rate=drop_rate_of(layer_attr),
+        extras=extras_of(layer_attr),
         attrs={"act": activation_name(act, "tanh"), "reverse": bool(reverse)},
     )
     return declare(config, [input])

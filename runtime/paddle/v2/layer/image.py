@@ -15,7 +15,7 @@ from paddle.v2.layer.output import (
     activation_name,
     add_bias,
     declare,
-    drop_rate_of,
+    extras_of,
     weight_attr,
 )
 from paddle.v2.model import Attrs, InputConfig, LayerConfig
@@ -89,7 +89,7 @@ def img_conv(
         (InputConfig(input.name, weight),),
         act_name,
         add_bias(name, [num_filters * cells, 1], bias_attr, default=True),
-        drop_rate_of(layer_attr, act_name),
+        extras_of(layer_attr, act_name),
         num_filters,
         height,
         width,
@@ -193,7 +193,7 @@ def _image_layer(
         kind,
         math.prod(result),
         (InputConfig(source.name),),
-        drop_rate=drop_rate_of(layer_attr),
+        extras=extras_of(layer_attr),
         num_filters=result.channels,
         height=result.height,
         width=result.width,

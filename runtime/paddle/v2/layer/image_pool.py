@@ -7,7 +7,7 @@ from paddle.v2 import model, pooling
 from paddle.v2.attr import ExtraLayerAttribute
 from paddle.v2.errors import UsageError
 from paddle.v2.layer.geometry import geometry, pair
-from paddle.v2.layer.output import LayerOutput, declare, drop_rate_of
+from paddle.v2.layer.output import LayerOutput, declare, extras_of
 from paddle.v2.model import Attrs, InputConfig, LayerConfig
 
 
@@ -54,7 +54,7 @@ def img_pool(
         "img_pool",
         image.channels * height * width,
         (InputConfig(input.name),),
-        drop_rate=drop_rate_of(layer_attr),
+        extras=extras_of(layer_attr),
         num_filters=image.channels,
         height=height,
         width=width,

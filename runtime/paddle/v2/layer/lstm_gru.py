@@ -14,7 +14,7 @@ from paddle.v2.layer.output import (
     activation_name,
     add_bias,
     declare,
-    drop_rate_of,
+    extras_of,
     require_layer,
     weight_attr,
 )
@@ -119,7 +119,7 @@ def _memory(
         width,
         (InputConfig(input.name, weight),),
         bias=add_bias(name, [1, biases * width], bias_attr, default=True),
-        drop_rate=drop_rate_of(layer_attr),
+        extras=extras_of(layer_attr),
         attrs=attrs,
     )
     return declare(config, [input])

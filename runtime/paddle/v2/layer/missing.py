@@ -37,7 +37,6 @@ NOT_AVAILABLE = frozenset(
         "img_conv3d",
         "img_pool3d",
         "multibox_loss",
-        "parse_network",
         "print",
         "printer",
         "priorbox",

@@ -17,11 +17,11 @@ from paddle.v2.layer.output import (
     add_bias,
     as_list,
     declare,
-    drop_rate_of,
+    extras_of,
     require_layer,
 )
 from paddle.v2.layer.projection import Projection, project, table_projection
-from paddle.v2.model import InputConfig, LayerConfig
+from paddle.v2.model import Extras, InputConfig, LayerConfig
 
 
 class MixedLayer(LayerOutput):
@@ -72,7 +72,7 @@ class MixedLayer(LayerOutput):
             links,
             unfinished.activation,
             add_bias(unfinished.name, [1, size], self._bias_attr, default=False),
-            unfinished.drop_rate,
+            unfinished.extras,
         )
         self.parents = [layer for term in self._terms for layer in term.layers]
         self._finished = True
@@ -91,7 +91,7 @@ def mixed(
     name = model.current().auto_name("mixed", name)
     act_name = activation_name(act, "")
     layer = MixedLayer(
-        LayerConfig(name, "mixed", size, activation=act_name, drop_rate=drop_rate_of(layer_attr, act_name)),
+        LayerConfig(name, "mixed", size, activation=act_name, extras=extras_of(layer_attr, act_name)),
         bias_attr,
     )
     if input is not None:
@@ -124,7 +124,7 @@ def concat(
     items = [input] if isinstance(input, (LayerOutput, Projection)) else list(input)
     name = model.current().auto_name("concat", name)
     act_name = activation_name(act, "")
-    rate = drop_rate_of(layer_attr, act_name)
+    extras = extras_of(layer_attr, act_name)
     projections = [item for item in items if isinstance(item, Projection)]
     if projections and len(projections) == len(items):
         if any(term.size == 0 for term in projections):
@@ -133,15 +133,15 @@ def concat(
         size = sum(link.size for link in links)
         bias = add_bias(name, [1, size], bias_attr, default=False)
         parents = [layer for term in projections for layer in term.layers]
-        return declare(LayerConfig(name, "concat2", size, links, act_name, bias, rate), parents)
+        return declare(LayerConfig(name, "concat2", size, links, act_name, bias, extras), parents)
     layers = [item for item in items if isinstance(item, LayerOutput)]
     if len(layers) != len(items):
         raise UsageTypeError(f"concat {name!r} takes layers only or projections only, got {items!r:.200}")
-    return _concat_layers(as_list(layers, "concat"), name, act_name, rate, bias_attr)
+    return _concat_layers(as_list(layers, "concat"), name, act_name, extras, bias_attr)
 
 
 def _concat_layers(
-    layers: list[LayerOutput], name: str, act_name: str, rate: float, bias_attr: BiasAttr
+    layers: list[LayerOutput], name: str, act_name: str, extras: Extras, bias_attr: BiasAttr
 ) -> LayerOutput:
     if bias_attr:
         raise UsageError(f"concat {name!r} of layers has no bias")
@@ -161,7 +161,7 @@ def _concat_layers(
         size,
         links,
         act_name,
-        drop_rate=rate,
+        extras=extras,
         num_filters=sum(layer.num_filters for layer in layers) if images else 0,
         height=first.height if images else 0,
         width=first.width if images else 0,

@@ -19,7 +19,7 @@ from paddle.v2.layer.output import (
     activation_name,
     add_bias,
     declare,
-    drop_rate_of,
+    extras_of,
     require_layer,
     weight_attr,
 )
@@ -77,7 +77,7 @@ def batch_norm(
         inputs,
         act_name,
         add_bias(name, [1, channels], ZEROS if bias_attr is None else bias_attr, default=True),
-        drop_rate_of(layer_attr, act_name),
+        extras_of(layer_attr, act_name),
         input.num_filters,
         input.height,
         input.width,

@@ -15,8 +15,9 @@ import numpy as np
 from paddle.v2 import activation, model
 from paddle.v2.attr import ExtraLayerAttribute, ParameterAttribute
 from paddle.v2.data_type import InputType
-from paddle.v2.errors import NotAvailableError, UsageError, UsageTypeError
-from paddle.v2.model import ZEROS, Attrs, InputConfig, LayerConfig
+from paddle.v2.errors import UsageError, UsageTypeError
+from paddle.v2.model import ZEROS, Attrs, Extras, InputConfig, LayerConfig
+from paddle.v2.network import NetworkMessage, network_of
 
 BiasAttr: TypeAlias = ParameterAttribute | bool | None
 
@@ -131,7 +132,7 @@ def simple(
         size: width of the output.
         name: given by the user.
         attrs: settings of the kind.
-        layer_attr: dropout.
+        layer_attr: dropout and error clipping.
         like: an input whose image geometry the output keeps.
     """
     name = model.current().auto_name(prefix, name)
@@ -140,7 +141,7 @@ def simple(
         type=kind,
         size=size,
         inputs=tuple(InputConfig(parent.name) for parent in parents),
-        drop_rate=drop_rate_of(layer_attr),
+        extras=extras_of(layer_attr),
         attrs=attrs or {},
         num_filters=like.num_filters if like else 0,
         height=like.height if like else 0,
@@ -149,11 +150,18 @@ def simple(
     return declare(config, parents)
 
 
-def affine(layer: LayerOutput, slope: float, intercept: float, name: str | None = None) -> LayerOutput:
+def affine(
+    layer: LayerOutput,
+    slope: float,
+    intercept: float,
+    name: str | None = None,
+    layer_attr: ExtraLayerAttribute | None = None,
+) -> LayerOutput:
     """Slope * x + intercept."""
     attrs = {"slope": float(slope), "intercept": float(intercept)}
+    kind, prefix = "slope_intercept", "slope_intercept_layer"
     return simple(
-        "slope_intercept", "slope_intercept_layer", [layer], layer.size, name=name, attrs=attrs, like=layer
+        kind, prefix, [layer], layer.size, name=name, attrs=attrs, layer_attr=layer_attr, like=layer
     )
 
 
@@ -178,6 +186,17 @@ def multiply(left: LayerOutput, right: LayerOutput) -> LayerOutput:
         raise UsageError(f"cannot multiply {left!r} and {right!r}: one of them must have size 1")
     weight, rows = (left, right) if left.size == 1 else (right, left)
     return simple("scaling", "scaling_layer", [weight, rows], rows.size, like=rows)
+
+
+def parse_network(
+    output_layers: LayerOutput | Sequence[LayerOutput],
+    extra_layers: LayerOutput | Sequence[LayerOutput] | None = None,
+) -> NetworkMessage:
+    """What some layers need as data, in the shape of the original's protobuf message."""
+    outputs = as_list(output_layers, "parse_network")
+    extra = [] if extra_layers is None else as_list(extra_layers, "parse_network")
+    names = [layer.name for layer in outputs], [layer.name for layer in extra]
+    return NetworkMessage(network_of(model.current(), *names))
 
 
 def as_list(layers: LayerOutput | Sequence[LayerOutput], who: str) -> list[LayerOutput]:
@@ -221,19 +240,15 @@ def activation_name(act: activation.Base | None, default: str) -> str:
     return act.name
 
 
-def drop_rate_of(layer_attr: ExtraLayerAttribute | None, activation: str = "") -> float:
-    """Dropout rate in a layer_attr."""
+def extras_of(layer_attr: ExtraLayerAttribute | None, activation: str = "") -> Extras:
+    """What a layer_attr says of a layer's output."""
     if layer_attr is None:
-        return 0.0
+        return Extras()
     if not isinstance(layer_attr, ExtraLayerAttribute):
         raise UsageTypeError(f"layer_attr takes paddle.attr.Extra(...), got {layer_attr!r}")
-    if layer_attr.error_clipping_threshold:
-        raise NotAvailableError(
-            "error_clipping_threshold is not available yet; use gradient_clipping_threshold"
-        )
     if layer_attr.drop_rate and activation == "softmax":
         raise UsageError("a layer with softmax activation cannot have dropout")
-    return float(layer_attr.drop_rate or 0.0)
+    return Extras(float(layer_attr.drop_rate or 0.0), float(layer_attr.error_clipping_threshold or 0.0))
 
 
 def weight_attr(param_attr: ParameterAttribute | None) -> ParameterAttribute:

@@ -16,7 +16,7 @@ from paddle.v2.layer.output import (
     activation_name,
     add_bias,
     declare,
-    drop_rate_of,
+    extras_of,
     require_layer,
     require_same_size,
 )
@@ -107,7 +107,7 @@ def expand(
     name = model.current().auto_name("expand_layer", name)
     bias = add_bias(name, [1, input.size], bias_attr, default=False)
     links = (InputConfig(input.name), InputConfig(expand_as.name))
-    config = LayerConfig(name, "expand", input.size, links, bias=bias, drop_rate=drop_rate_of(layer_attr))
+    config = LayerConfig(name, "expand", input.size, links, bias=bias, extras=extras_of(layer_attr))
     return declare(config, [input, expand_as])
 
 
@@ -125,8 +125,8 @@ def seq_concat(
     act_name = activation_name(act, "")
     bias = add_bias(name, [1, size], bias_attr, default=False)
     links = (InputConfig(a.name), InputConfig(b.name))
-    rate = drop_rate_of(layer_attr, act_name)
-    return declare(LayerConfig(name, "seqconcat", size, links, act_name, bias, rate), [a, b])
+    extras = extras_of(layer_attr, act_name)
+    return declare(LayerConfig(name, "seqconcat", size, links, act_name, bias, extras), [a, b])
 
 
 def seq_reshape(
@@ -142,8 +142,8 @@ def seq_reshape(
     name = model.current().auto_name("seqreshape", name)
     act_name = activation_name(act, "")
     bias = add_bias(name, [1, reshape_size], bias_attr, default=False)
-    links, rate = (InputConfig(input.name),), drop_rate_of(layer_attr, act_name)
-    return declare(LayerConfig(name, "seqreshape", reshape_size, links, act_name, bias, rate), [input])
+    links, extras = (InputConfig(input.name),), extras_of(layer_attr, act_name)
+    return declare(LayerConfig(name, "seqreshape", reshape_size, links, act_name, bias, extras), [input])
 
 
 def _pooled(
@@ -162,7 +162,7 @@ def _pooled(
         input.size,
         (InputConfig(input.name),),
         bias=bias,
-        drop_rate=drop_rate_of(layer_attr),
+        extras=extras_of(layer_attr),
         attrs={"pooltype": how},
     )
     return declare(config, [input])

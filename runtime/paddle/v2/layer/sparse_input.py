@@ -27,6 +27,15 @@ def matrix_product(emitter: Emitter, link: InputConfig) -> Variable:
     return emitter.op("mul", {"X": x, "Y": weight}, {"x_num_col_dims": 1, "y_num_col_dims": 1})
 
 
+def dense(emitter: Emitter, name: str) -> Variable:
+    """The numbers of a layer as (N, size), those of a sparse input among zeros."""
+    if name not in emitter.sparse:
+        return emitter.rows(name)
+    columns, matrix = emitter.sparse[name]
+    places = emitter.op("one_hot", {"X": columns}, {"depth": emitter.layers[name].size})
+    return emitter.op("mul", {"X": matrix, "Y": places}, {"x_num_col_dims": 1, "y_num_col_dims": 1})
+
+
 def lookup(emitter: Emitter, ids: Variable, parameter: str) -> Variable:
     """Rows of a parameter, (number of ids, width)."""
     is_sparse = emitter.parameters[parameter].sparse_update

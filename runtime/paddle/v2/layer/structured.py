@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from paddle.graph import Variable
 from paddle.v2 import model
 from paddle.v2.attr import ExtraLayerAttribute, ParameterAttribute
 from paddle.v2.data_type import DataType
@@ -22,6 +23,8 @@ from paddle.v2.layer.output import (
     weight_attr,
 )
 from paddle.v2.model import InputConfig, LayerConfig
+
+_LEAST_PROBABILITY = 1e-30  # ln 0 would leave nothing to go back by
 
 
 def crf(
@@ -63,9 +66,10 @@ def ctc(
     norm_by_times: bool = False,
     layer_attr: ExtraLayerAttribute | None = None,
 ) -> LayerOutput:
-    """Declare the cost of labels without places over chances (a softmax layer); the last class is the blank."""
-    if input.activation != "softmax":
-        raise UsageError(f"ctc: input {input.name!r} must have activation Softmax; warp_ctc takes scores")
+    """Declare the cost of labels without places over probabilities; the last class is the blank.
+
+    Whatever layer made them, rows are taken as they are, also where they do not add up to 1.
+    """
     return _unplaced("ctc", input, label, size, name, input.size - 1, norm_by_times)
 
 
@@ -234,13 +238,25 @@ def _emit_crf_decoding(emitter: Emitter, config: LayerConfig) -> None:
 @emits("warp_ctc")
 def _emit_ctc(emitter: Emitter, config: LayerConfig) -> None:
     scores, label = (link.layer for link in config.inputs)
-    logits = emitter.logits(scores)
+    logits, value = emitter.logits(scores), None
     if logits is None:
         value = emitter.rows(scores)
-        logits = value if config.type == "warp_ctc" else emitter.op("log", {"X": value})
+        if config.type == "ctc":
+            value = emitter.op("clip", {"X": value}, {"min": _LEAST_PROBABILITY, "max": float("inf")})
+        logits = emitter.op("log", {"X": value}) if config.type == "ctc" else value
     inputs = {"Logits": logits, "Label": emitter.label(label)}
     attrs = {key: config.attrs[key] for key in ("blank", "norm_by_times")}
-    emitter.finish(config, emitter.ops("warpctc", inputs, attrs, ["Loss", "WarpCTCGrad"])[0])
+    cost = emitter.ops("warpctc", inputs, attrs, ["Loss", "WarpCTCGrad"])[0]
+    if value is not None and config.type == "ctc":
+        cost = emitter.op("elementwise_sub", {"X": cost, "Y": _log_of_sums(emitter, value)})
+    emitter.finish(config, cost)
+
+
+def _log_of_sums(emitter: Emitter, value: Variable) -> Variable:
+    """What the operator's softmax took off the logarithm of a sequence: ln of each row's sum, added up."""
+    sums = emitter.op("reduce_sum", {"X": value}, {"dim": [1], "keep_dim": True})
+    logs = emitter.op("log", {"X": sums})
+    return emitter.ops("sequence_pool", {"X": logs}, {"pooltype": "SUM"}, ["Out", "MaxIndex"])[0]
 
 
 @emits("nce")
