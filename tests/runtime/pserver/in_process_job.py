@@ -14,6 +14,7 @@ from paddle.pserver.client.session import TrainerSession
 from paddle.pserver.inproc import InprocServers
 from paddle.pserver.server.engine import Engine
 from paddle.pserver.server.options import EngineOptions
+from paddle.pserver.wire.chunks import CHUNK
 
 DEADLINE_S = 30.0
 
@@ -99,3 +100,17 @@ class Model:
 
 
 SGD = OptimizerSpec("momentum", learning_rate=0.1)
+
+LARGE = Model({"a": (2 * CHUNK + 7,), "b": (31,), "c": (CHUNK,), "d": (5, 3)})
+"""Parameters that take several chunks, some of them together."""
+
+SMALL = Model({"fc.w": (40, 50), "fc.b": (50,), "emb": (20, 3)}, sparse=["emb"])
+LOOKED_AT = Model({"w": (70, 40), "b": (7,), "emb": (30, 3)}, sparse=["emb"], l2=0.01)
+"""The model of the jobs that readers look at."""
+
+
+def bad(shape: tuple[int, ...], value: float) -> np.ndarray:
+    """A gradient that is wrong in its last element alone."""
+    array = np.zeros(shape, np.float32)
+    array.reshape(-1)[-1] = value
+    return array

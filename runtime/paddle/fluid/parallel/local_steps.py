@@ -10,7 +10,7 @@ import numpy as np
 from paddle.backend import Array
 from paddle.collective import Averages, Group
 from paddle.fluid.errors import FluidError
-from paddle.fluid.parallel.averaging import Averaging
+from paddle.fluid.parallel.strategies import Averaging
 from paddle.fluid.program.operator import Operator, OpRole
 from paddle.fluid.program.program import Program
 from paddle.fluid.run.scope import Scope

@@ -67,3 +67,16 @@ class ExecutionStrategy:
     allow_op_delay: bool = False
     num_iteration_per_drop_scope: int = 1
     num_iteration_per_run: int = 1
+
+
+@dataclass(frozen=True)
+class Averaging:
+    """See `DistributeTranspilerConfig`.
+
+    Attributes:
+        k_steps: between averages.
+        waits: all trainers wait for each other at each average.
+    """
+
+    k_steps: int
+    waits: bool

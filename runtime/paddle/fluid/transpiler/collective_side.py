@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from paddle.endpoints import check_endpoints
 from paddle.fluid.errors import FluidError
-from paddle.fluid.parallel.averaging import Averaging
+from paddle.fluid.parallel.strategies import Averaging
 from paddle.fluid.program.program import Program
 from paddle.fluid.program.var_type import VarType
 from paddle.fluid.transpiler.configuration import DistributeTranspilerConfig

@@ -17,8 +17,7 @@ from paddle.pserver.client.session import TrainerSession
 from paddle.pserver.wire.chunks import PART
 from tests.cluster.proxy import Faults, Proxy
 from tests.cluster.zmtp import ZmtpMessages
-from tests.runtime.pserver.in_process_job import SGD, InProcessJob, Model
-from tests.runtime.pserver.large_model import LARGE
+from tests.runtime.pserver.in_process_job import LARGE, SGD, InProcessJob, Model
 from tests.runtime.pserver.pserver_process import KEY, PserverProcess
 
 # pyzmq starts a thread of its own when it first sends something large without a copy, and keeps it.

@@ -12,14 +12,13 @@ import pytest
 from paddle.errors import ConfigError, PserverError
 from paddle.optim.spec import RowGradient
 from paddle.pserver.client.session import TrainerSession
-from tests.runtime.pserver.in_process_job import SGD, InProcessJob
-from tests.runtime.pserver.refused_model import MODEL, bad
+from tests.runtime.pserver.in_process_job import SGD, SMALL, InProcessJob, bad
 
 
 @pytest.fixture
 def client() -> Iterator[TrainerSession]:
     with InProcessJob(1, num_dense=2, num_sparse=2).client(0) as client:
-        client.configure(MODEL.parameters, SGD, MODEL.values())
+        client.configure(SMALL.parameters, SGD, SMALL.values())
         client.start_pass()
         yield client
 
@@ -54,7 +53,7 @@ def test_a_wrong_gradient_never_leaves_the_trainer_and_it_may_go_on(
     client: TrainerSession, what: str
 ) -> None:
     grads, why = WRONG[what]
-    before, after = MODEL.empty(), MODEL.empty()
+    before, after = SMALL.empty(), SMALL.empty()
     client.pull(before)
     with pytest.raises(ConfigError, match=why):
         client.push_pull(grads, 1, {})
@@ -86,11 +85,11 @@ def test_values_that_are_missing_or_wrong_are_named() -> None:
         ({"fc.b": bad((50,), np.nan)}, r"value of parameter fc\.b is NaN"),
     ):
         with InProcessJob(1).client(0) as client, pytest.raises(ConfigError, match=why):
-            client.configure(MODEL.parameters, SGD, MODEL.values() | change)
+            client.configure(SMALL.parameters, SGD, SMALL.values() | change)
 
 
 def test_pushing_outside_a_pass_is_refused() -> None:
     with InProcessJob(1).client(0) as client:
-        client.configure(MODEL.parameters, SGD, MODEL.values())
+        client.configure(SMALL.parameters, SGD, SMALL.values())
         with pytest.raises(PserverError, match="pushes outside a pass"):
             client.push_pull({}, 1, {})

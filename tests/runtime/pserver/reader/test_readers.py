@@ -31,9 +31,8 @@ from paddle.pserver.wire.verbs import (
     StartPass,
     View,
 )
-from tests.runtime.pserver.in_process_job import SGD, InProcessJob
+from tests.runtime.pserver.in_process_job import LOOKED_AT, SGD, InProcessJob
 from tests.runtime.pserver.other_tensors import OldTensor, Tensor
-from tests.runtime.pserver.reader.reader_job import MODEL
 
 STEPS = 6
 
@@ -52,7 +51,7 @@ def gradients(trainer: int, step: int) -> dict[str, Any]:
     rng = np.random.default_rng((trainer, step))
     rows = np.sort(rng.choice(30, 4, replace=False))
     users = rng.integers(-(2**40), 2**40, 3)
-    return MODEL.gradients(trainer, step) | {
+    return LOOKED_AT.gradients(trainer, step) | {
         "emb": RowGradient(rows, rng.standard_normal((4, 3)).astype(np.float32)),
         "users": RowGradient(np.sort(users), rng.standard_normal((3, 4)).astype(np.float32)),
     }
@@ -60,15 +59,15 @@ def gradients(trainer: int, step: int) -> dict[str, Any]:
 
 def train(job: InProcessJob, between: Any = lambda: None) -> list[dict[str, np.ndarray]]:
     def work(client: TrainerSession, trainer: int) -> dict[str, np.ndarray]:
-        client.configure(MODEL.parameters, DECAYING, MODEL.values(), tables=[USERS])
+        client.configure(LOOKED_AT.parameters, DECAYING, LOOKED_AT.values(), tables=[USERS])
         client.start_pass()
-        out = {name: value for name, value in MODEL.empty().items() if name != "emb"}
+        out = {name: value for name, value in LOOKED_AT.empty().items() if name != "emb"}
         for step in range(STEPS):
             client.push_pull(gradients(trainer, step), 1, out)
             if trainer == 0:
                 between()
         client.finish_pass()
-        client.pull(everything := MODEL.empty())
+        client.pull(everything := LOOKED_AT.empty())
         return everything | {"users": client.pull_rows("users", np.arange(-5, 5))}
 
     return job.run(work)
@@ -81,7 +80,7 @@ def test_training_has_the_same_bits_with_readers_that_come_look_and_go() -> None
 
     def look() -> None:
         reader = reader_of(job)
-        out = MODEL.empty()
+        out = LOOKED_AT.empty()
         versions.append(reader.pull(out))
         rows = reader.pull_rows(
             "emb", np.array([[3, 29], [3, 0]]), OldTensor(np.empty((2, 2, 3), np.float32))
@@ -96,7 +95,7 @@ def test_training_has_the_same_bits_with_readers_that_come_look_and_go() -> None
         assert all(np.array_equal(mine[name], other[name]) for name in mine)
     assert versions == list(range(1, STEPS + 1))
     with reader_of(job) as reader:  # all trainers have left
-        out = {name: Tensor(value) for name, value in MODEL.empty().items()}
+        out = {name: Tensor(value) for name, value in LOOKED_AT.empty().items()}
         assert reader.pull(out) == reader.version() == STEPS
         assert all(np.array_equal(beside[0][name], np.from_dlpack(out[name])) for name in out)
         assert np.array_equal(reader.pull_rows("users", np.arange(-5, 5, dtype=np.int32)), beside[0]["users"])
@@ -105,7 +104,7 @@ def test_training_has_the_same_bits_with_readers_that_come_look_and_go() -> None
 def test_a_reader_learns_the_model_from_the_servers() -> None:
     job = InProcessJob(1, num_dense=2, num_sparse=1)
     with job.client(0) as client:
-        client.configure(MODEL.parameters, DECAYING, MODEL.values(), tables=[USERS])
+        client.configure(LOOKED_AT.parameters, DECAYING, LOOKED_AT.values(), tables=[USERS])
         with reader_of(job) as reader:
             assert reader.tensors == {
                 "w": TensorInfo((70, 40)),
@@ -129,13 +128,13 @@ def test_a_reader_waits_until_there_are_values_and_gives_up_in_time() -> None:
     thread = threading.Thread(target=lambda: found.append(reader_of(job)), daemon=True)
     thread.start()
     with job.client(0) as client:
-        client.configure(MODEL.parameters, DECAYING, MODEL.values())
+        client.configure(LOOKED_AT.parameters, DECAYING, LOOKED_AT.values())
         while thread.is_alive():  # it may ask before or after
             job.servers.tick()
             thread.join(0.01)
     out = {"w": np.empty((70, 40), np.float32)}
     assert found[0].pull(out) == 0
-    assert np.array_equal(out["w"], MODEL.values()["w"])
+    assert np.array_equal(out["w"], LOOKED_AT.values()["w"])
 
 
 def test_a_reader_that_asks_for_rows_before_there_is_a_model_harms_nobody() -> None:
@@ -146,7 +145,7 @@ def test_a_reader_that_asks_for_rows_before_there_is_a_model_harms_nobody() -> N
     ):
         asked(job, rows)
     with job.client(0) as client:
-        client.configure(MODEL.parameters, SGD, MODEL.values())
+        client.configure(LOOKED_AT.parameters, SGD, LOOKED_AT.values())
         job.servers.tick()
         with pytest.raises(PserverError, match="sparse parameter 'nothing' is unknown here"):
             asked(job, rows)
@@ -155,7 +154,7 @@ def test_a_reader_that_asks_for_rows_before_there_is_a_model_harms_nobody() -> N
 def test_what_a_reader_may_not_do_is_refused_by_its_name() -> None:
     job = InProcessJob(1, num_dense=1)
     with job.client(0) as client:
-        client.configure(MODEL.parameters, DECAYING, MODEL.values())
+        client.configure(LOOKED_AT.parameters, DECAYING, LOOKED_AT.values())
         for record, what in (
             (PushPull(), "push"),
             (Chunk(), "push"),
@@ -184,8 +183,8 @@ def test_what_a_reader_may_not_do_is_refused_by_its_name() -> None:
         ):
             with pytest.raises(PserverError, match=refused):
                 asked(job, message)
-        client.pull(out := MODEL.empty())
-        assert all(np.array_equal(out[name], value) for name, value in MODEL.values().items())
+        client.pull(out := LOOKED_AT.empty())
+        assert all(np.array_equal(out[name], value) for name, value in LOOKED_AT.values().items())
 
 
 def asked(job: InProcessJob, message: Message) -> Message:
@@ -201,7 +200,7 @@ def asked(job: InProcessJob, message: Message) -> Message:
 def test_what_cannot_be_read_is_refused_by_name_and_the_reader_goes_on() -> None:
     job = InProcessJob(1)
     with job.client(0) as client:
-        client.configure(MODEL.parameters, DECAYING, MODEL.values(), tables=[USERS])
+        client.configure(LOOKED_AT.parameters, DECAYING, LOOKED_AT.values(), tables=[USERS])
         with reader_of(job) as reader:
             for wrong, why in (
                 (

@@ -30,8 +30,7 @@ from paddle.pserver.wire.verbs import (
     Verb,
     View,
 )
-from tests.runtime.pserver.in_process_job import SGD, InProcessJob, Model
-from tests.runtime.pserver.reader.reader_job import MODEL
+from tests.runtime.pserver.in_process_job import LOOKED_AT, SGD, InProcessJob, Model
 from tests.runtime.pserver.recorded_program import Recorder
 
 LARGE = Model({"a": (2 * READ_PART + 7,), "b": (READ_PART,)})
@@ -140,7 +139,7 @@ def test_nothing_that_a_reader_asks_goes_into_the_journal() -> None:
     keeper = Noting()
     engine = Engine(EngineOptions(1), 5, keeper=keeper)
     trainer = Message(Hello(1), 0, session=1)
-    configuration = Configuration(tuple(MODEL.parameters), SGD, 1, 0, 0).to_text()
+    configuration = Configuration(tuple(LOOKED_AT.parameters), SGD, 1, 0, 0).to_text()
     engine.handle(b"t", trainer)
     text = Section.text("", configuration)
     engine.handle(b"t", Message(Configure(), 0, 1, 1, 5, (text,)))

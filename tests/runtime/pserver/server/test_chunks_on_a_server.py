@@ -26,8 +26,7 @@ from paddle.pserver.wire.verbs import (
     Values,
     Verb,
 )
-from tests.runtime.pserver.in_process_job import SGD
-from tests.runtime.pserver.large_model import LARGE
+from tests.runtime.pserver.in_process_job import LARGE, SGD
 
 
 class Bench:

@@ -30,8 +30,7 @@ from paddle.pserver.wire.verbs import (
     Status,
     Verb,
 )
-from tests.runtime.pserver.in_process_job import SGD
-from tests.runtime.pserver.refused_model import MODEL, bad
+from tests.runtime.pserver.in_process_job import SGD, SMALL, bad
 
 
 class Server:
@@ -60,7 +59,7 @@ class Server:
 
 
 def _configuration_text() -> str:
-    return Configuration(tuple(MODEL.parameters), SGD, 1, 0, 0).to_text()
+    return Configuration(tuple(SMALL.parameters), SGD, 1, 0, 0).to_text()
 
 
 def slab(size: int = 2050, value: float = 0.0, at: int = 0, dtype: Any = np.float32) -> Section:
