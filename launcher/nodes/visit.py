@@ -7,7 +7,7 @@ The connections are those of a job; what a job does with its nodes afterwards ha
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 from launcher.connection.event_queue import EventQueue
@@ -38,16 +38,9 @@ def examine(plan: Plan, enter: Callable[[str], None]) -> Examined:
         UsageError: this process may not have so many connections.
     """
     make_room(len(plan.nodes))
-    with _visit(plan) as visit:
-        examination = Examination(plan, visit.roster, visit.loop, visit.connect, enter)
-        return examination.run()
-
-
-@contextlib.contextmanager
-def _visit(plan: Plan) -> Iterator[_Visit]:
     visit = _Visit(plan)
     try:
-        yield visit
+        return Examination(plan, visit.roster, visit.loop, visit.connect, enter).run()
     finally:
         visit.leave()
 

@@ -10,32 +10,22 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Generic, Protocol, TypeVar
+
+from launcher.ssh.route import Hop
+from launcher.ssh.transport import QuietTransport
+
+Hops = tuple[Hop, ...]
 
 
-class Connection(Protocol):
-    """What is shared."""
-
-    def is_active(self) -> bool:
-        """Whether it can still be used."""
-
-    def close(self) -> None:
-        """End it."""
-
-
-C = TypeVar("C", bound=Connection)
-K = TypeVar("K")
-
-
-class _Shared(Generic[C]):
+class _Shared:
     """One connection, or the attempt to make it, and how many use it."""
 
     def __init__(self) -> None:
-        self.made: Future[C] = Future()
+        self.made: Future[QuietTransport] = Future()
         self.users = 0
 
 
-class Jumps(Generic[C, K]):
+class Jumps:
     """Connections by the way to them; any thread may ask.
 
     Args:
@@ -45,9 +35,9 @@ class Jumps(Generic[C, K]):
     def __init__(self, wait_s: float) -> None:
         self._wait_s = wait_s
         self._lock = threading.Lock()
-        self._shared: dict[K, _Shared[C]] = {}
+        self._shared: dict[Hops, _Shared] = {}
 
-    def use(self, way: K, make: Callable[[], C]) -> tuple[C, Callable[[], None]]:
+    def use(self, way: Hops, make: Callable[[], QuietTransport]) -> tuple[QuietTransport, Callable[[], None]]:
         """A living connection, and what to call when it is no longer needed.
 
         Raises:
@@ -71,14 +61,14 @@ class Jumps(Generic[C, K]):
             release()
             raise
 
-    def forget(self, way: K, connection: C) -> None:
+    def forget(self, way: Hops, connection: QuietTransport) -> None:
         """Whoever asks from now on gets another connection: this one may be silent; those who use it keep it."""
         with self._lock:
             shared = self._shared.get(way)
             if shared is not None and shared.made.done() and shared.made.result() is connection:
                 del self._shared[way]
 
-    def _make(self, way: K, shared: _Shared[C], make: Callable[[], C]) -> None:
+    def _make(self, way: Hops, shared: _Shared, make: Callable[[], QuietTransport]) -> None:
         try:
             shared.made.set_result(make())
         except BaseException as error:  # noqa: BLE001 - all who wait get it, whatever it is
@@ -87,7 +77,7 @@ class Jumps(Generic[C, K]):
                     del self._shared[way]  # the next one tries anew
             shared.made.set_exception(error)
 
-    def _once(self, way: K, shared: _Shared[C]) -> Callable[[], None]:
+    def _once(self, way: Hops, shared: _Shared) -> Callable[[], None]:
         left = [None]
 
         def release() -> None:

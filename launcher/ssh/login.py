@@ -51,9 +51,7 @@ class Logins:
         self._routes = Routes(options.config, options.known_hosts, options.identity_files, options.jump)
         self._keys = KeyRing()
         self._known = KnownHosts(options.accept_new_host_keys)
-        self._jumps: Jumps[QuietTransport, tuple[Hop, ...]] = Jumps(
-            STEPS_OF_A_LOGIN * options.connect_timeout_s
-        )
+        self._jumps = Jumps(STEPS_OF_A_LOGIN * options.connect_timeout_s)
 
     def connect(self, host: Host, python: str) -> SshStream:
         """Log in to a node and start an agent there; blocks for some `connect_timeout_s` at most.
