@@ -59,12 +59,14 @@ class Ending:
     Attributes:
         told: what was done there, one sentence each.
         left: (pid, command) of what still runs.
+        unsure: what may be left although nobody sees it, or empty.
         error: why the node could not be asked, or empty.
     """
 
     node: NodeEntry
     told: tuple[str, ...]
     left: tuple[tuple[int, str], ...]
+    unsure: str
     error: str
 
     @property
@@ -187,7 +189,8 @@ def _ending(answer: NodeAnswer) -> Ending:
     fields: Mapping[str, Any] = answer.fields or {}
     told = fields.get("told")
     sentences = tuple(visible(str(one)) for one in told) if isinstance(told, list) else ()
-    return Ending(answer.node, sentences, _pairs(fields.get("left")), visible(answer.error))
+    unsure = visible(str(fields.get("unsure") or ""))
+    return Ending(answer.node, sentences, _pairs(fields.get("left")), unsure, visible(answer.error))
 
 
 def _pairs(found: Any) -> tuple[tuple[int, str], ...]:

@@ -19,13 +19,18 @@ from agent.processes.stopper import Scope, Stop
 
 AGENT_S = 12.0  # what an agent may take to stop its job and leave
 LOOK_S = 0.1
+UNSEEN = (
+    "its agent was killed there, and no control group could be made for its processes: "
+    "what cleared its environment may be left, and cannot be told from others"
+)
 
 
 class End:
     """One ending under way.
 
     Args:
-        done: called once with a sentence a record, and with the processes that are left.
+        done: called once with a sentence a record, with the processes that are left, and with a sentence on what may be
+            left unseen, or nothing.
     """
 
     def __init__(
@@ -34,7 +39,7 @@ class End:
         root_dir: str,
         job_id: str,
         grace_s: float,
-        done: Callable[[List[str], List[Found]], None],
+        done: Callable[[List[str], List[Found], str], None],
     ) -> None:
         self._loop = loop
         self._job_id = job_id
@@ -44,6 +49,11 @@ class End:
         self._agents: List[Found] = []
         self._deadline = time.monotonic() + AGENT_S + grace_s
         records = registry.known(root_dir, job_id)
+        self._groups = [str(known.record.get("group") or "") for known in records]
+        self._unsure = any(
+            known.agent is None and known.record.get("ended") is None and not known.record.get("group")
+            for known in records
+        )
         for known in records:
             self._ask(known.agent)
         if not records:
@@ -71,13 +81,13 @@ class End:
         gone = len(self._agents) - len(alive)
         if gone:
             self._told.append("its agent stopped it")
-        scope = Scope({registry.JOB_MARK: self._job_id}, set)
+        scope = Scope({registry.JOB_MARK: self._job_id}, set, held=self._groups)
         Stop(self._loop, scope, self._grace_s, self._stopped)
 
     def _stopped(self, left: List[Found], killed: int) -> None:
         if killed:
             self._told.append("%d processes were killed" % killed)
-        self._done(self._told, left)
+        self._done(self._told, left, UNSEEN if self._unsure else "")
 
 
 def _lives(agent: Found) -> bool:

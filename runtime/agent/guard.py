@@ -120,6 +120,7 @@ def _guard(received: bytes, watcher: Watcher) -> int:
     marks = _marks(marks_read)
     _clean(marks)
     _forget_state(marks)
+    _remove_group(marks)
     watcher.wake()
     return _explain(status)
 
@@ -243,6 +244,12 @@ def _forget_state(marks: "dict[str, str]") -> None:
         from agent.files import disk  # there is time now
 
         disk.remove_tree(path)
+
+
+def _remove_group(marks: "dict[str, str]") -> None:
+    from agent.processes import control_group  # there is time now
+
+    control_group.remove(marks)
 
 
 def _reap() -> None:

@@ -34,10 +34,10 @@ class JobsDesk:
         self._root_dir = root_dir
         self._registry = Registry(root_dir, marks, submitter, self._outbox.notice)
 
-    def begin(self, job_dir: str) -> None:
-        """The job's directory is there."""
+    def begin(self, job_dir: str, group: str) -> None:
+        """The job's directory is there, and the control group of its processes, or empty."""
         if self._registry is not None:
-            self._registry.begin(job_dir)
+            self._registry.begin(job_dir, group)
 
     def started(self, fields: Fields) -> None:
         """A `start` was carried out."""
@@ -61,9 +61,9 @@ class JobsDesk:
         """Carry out an `end_job`."""
         name = job_id(fields, "job_id")
 
-        def done(told: List[str], left: List[Found]) -> None:
+        def done(told: List[str], left: List[Found], unsure: str) -> None:
             named = [[one.pid, process_tree.command(one.pid)] for one in left]
-            self._outbox.send("job_ended", job_id=name, told=told, left=named)
+            self._outbox.send("job_ended", job_id=name, told=told, left=named, unsure=unsure)
 
         End(self._loop, self._root(), name, seconds(fields, "grace_s", 2.0), done)
 

@@ -52,6 +52,7 @@ class Registry:
             "submitter": _submitter(submitter),
             "processes": [],
             "job_dir": "",
+            "group": "",
             "root_dir": root_dir,
             "agent": {"pid": os.getpid(), "start": me.start if me is not None else 0, "boot_id": boot_id()},
             "hostname": socket.gethostname(),
@@ -60,9 +61,9 @@ class Registry:
         }
         self._begun = False
 
-    def begin(self, job_dir: str) -> None:
-        """The job's directory is there: from now on the node knows of the job."""
-        self._record["job_dir"] = job_dir
+    def begin(self, job_dir: str, group: str) -> None:
+        """The job's directory is there: from now on the node knows of the job, and of its control group if any."""
+        self._record["job_dir"], self._record["group"] = job_dir, group
         self._begun = True
         self._save()
         prune(self._folder)

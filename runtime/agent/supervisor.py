@@ -26,7 +26,7 @@ from agent.link.protocol import Decoder, Fields, Message, ProtocolError, encode
 from agent.link.replay import ACK_EACH
 from agent.node.probe import Probe
 from agent.node.reach import Reach
-from agent.processes import process_tree
+from agent.processes import control_group, process_tree
 from agent.processes.process_tree import Found
 from agent.processes.processes import Processes
 from agent.processes.stopper import Scope, Stop
@@ -131,6 +131,7 @@ class Supervisor:
             self._trees.drop()
         if self._probe is not None:
             self._probe.close()
+        control_group.remove(self._marks)
 
     def _read(self) -> None:
         try:
@@ -366,7 +367,8 @@ class Supervisor:
     def _tree_committed(self, name: str, path: str, collect: List[str]) -> None:
         if name == "workspace":
             self._job_dir = path
-            self._desk.begin(path)
+            self._processes.group = control_group.make(self._marks)
+            self._desk.begin(path, self._processes.group)
             self._tailer = Tailer(self._loop, path, self._outbox)
             self._outbox.next_chunk = self._tailer.next_chunk
             self._tailer.watch(collect)

@@ -144,6 +144,9 @@ def _end_there(job_id: str, nodes: Sequence[NodeEntry], login: SshSettings) -> E
         show(f"  {ending.node.name}: {told or 'nothing of it was there'}")
         for pid, command in ending.left:
             show(f"! NOT CLEANED on {ending.node.name}: pid {pid} {command}")
+        if ending.unsure:
+            show(f"! {ending.node.name}: {ending.unsure}")
     clean = all(ending.clean for ending in endings)
-    show(f"{job_id}: " + ("nothing is left of it on its nodes" if clean else "see the lines with !"))
+    sure = clean and not any(ending.unsure for ending in endings)
+    show(f"{job_id}: " + ("nothing is left of it on its nodes" if sure else "see the lines with !"))
     return ExitCode.DONE if clean else ExitCode.NOT_CLEAN

@@ -41,6 +41,9 @@ class Processes:
     Args:
         marks: variables that every process gets, by which it is found again.
         logged: called with a log's name whenever something was written to it, and whether it was rotated.
+
+    Attributes:
+        group: directory of the control group that processes join, or empty.
     """
 
     def __init__(
@@ -50,6 +53,7 @@ class Processes:
         self._outbox = outbox
         self._marks = marks
         self._logged = logged
+        self.group = ""
         self._running: Dict[str, Running] = {}
         self._sessions: Dict[str, Set[int]] = {}
         self._start_limit_s = START_LIMIT_S
@@ -90,7 +94,9 @@ class Processes:
         given[SIGNAL_VARIABLE] = str(SIGNAL)
         try:
             env = environment.complete(os.environ, given)
-            pid = spawn(argv, env, text(fields, "cwd"), output_write, report_write, self._start_limit_s)
+            pid = spawn(
+                argv, env, text(fields, "cwd"), output_write, report_write, self._start_limit_s, self.group
+            )
             self._start_limit_s = START_LIMIT_S
         except (OSError, ValueError) as error:
             if isinstance(error, TimeoutError):

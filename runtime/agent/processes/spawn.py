@@ -12,6 +12,7 @@ import select
 import signal
 from typing import Dict, List, Optional
 
+from agent.processes import control_group
 from agent.processes.subreaper import end_with_parent
 
 FAILURE_LIMIT = 4096  # bytes that a pipe takes at once
@@ -25,6 +26,7 @@ def spawn(
     output: int,
     report: Optional[int] = None,
     limit_s: float = START_LIMIT_S,
+    group: str = "",
 ) -> int:
     """Start a process in a session of its own and return its pid.
 
@@ -35,6 +37,7 @@ def spawn(
         output: descriptor that becomes its standard output and error.
         report: descriptor that it keeps under the same number.
         limit_s: how long to wait until the program runs.
+        group: directory of the control group that it joins, or empty.
 
     Raises:
         TimeoutError: it did not run by then.
@@ -48,7 +51,7 @@ def spawn(
     failure_read, failure_write = os.pipe()
     pid = os.fork()
     if pid == 0:
-        _become(argv, env, cwd, output, report, parent, failure_write)
+        _become(argv, env, cwd, output, report, parent, failure_write, group)
     os.close(failure_write)
     try:
         problem = _read_failure(failure_read, limit_s)
@@ -72,6 +75,7 @@ def _become(
     report: Optional[int],
     parent: int,
     failure: int,
+    group: str,
 ) -> None:
     """The child's side of fork: never returns."""
     try:
@@ -80,6 +84,8 @@ def _become(
         end_with_parent(signal.SIGKILL)
         if os.getppid() != parent:
             os._exit(127)
+        if group:
+            control_group.join(group)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(output, 1)
         os.dup2(output, 2)

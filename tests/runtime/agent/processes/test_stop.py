@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import random
 import resource
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.runtime.agent.driven_node import Node, eventually, lives, marked, unmarked
+from tests.runtime.agent.driven_node import Node, eventually, kill_all, lives, marked, unmarked
 from tests.runtime.agent.strays import (
     DEAF,
     READY,
@@ -255,3 +256,56 @@ def test_a_watcher_that_somebody_stopped_goes_on_and_ends_with_the_job(node: Nod
 
 def state(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def killed_at_once(node: Node) -> set[int]:
+    """Ends all three processes of an agent, and gives the job's processes that lived on."""
+    family = run_until_ready(node, STRAYS["cleared its environment"])
+    guard, agent = node.pids()
+    for pid in (parent_of(guard), guard, agent):
+        os.kill(pid, signal.SIGKILL)
+    node.expect_lost()
+    eventually(lambda: any(lives(pid) for pid in family) and not lives(agent), "the agent is gone")
+    return {pid for pid in family if lives(pid)}
+
+
+def ended_by_a_visitor(make_node: Callable[..., Node], node: Node) -> dict[str, object]:
+    visitor = make_node(job_id="VISIT")
+    visitor.root = node.root
+    visitor.greet()
+    visitor.link.send("end_job", job_id=node.job_id, grace_s=0.2)
+    return visitor.expect("job_ended").fields
+
+
+def test_what_lived_on_when_all_three_were_killed_is_found_by_its_control_group(
+    make_node: Callable[..., Node], node: Node, canary: object
+) -> None:
+    record = json.loads(next((node.root / ".paddle/jobs").glob("*.json")).read_text())
+    if not record["group"]:
+        pytest.skip("no control group can be made here")
+    left = killed_at_once(node)
+    ended = ended_by_a_visitor(make_node, node)
+    assert (ended["left"], ended["unsure"]) == ([], "")
+    eventually(lambda: gone(left), f"{left} are gone")
+
+
+def test_a_control_group_is_gone_with_its_job(node: Node) -> None:
+    group = json.loads(next((node.root / ".paddle/jobs").glob("*.json")).read_text())["group"]
+    if not group:
+        pytest.skip("no control group can be made here")
+    run_until_ready(node, STRAYS["daemonized"])
+    assert Path(group, "cgroup.procs").read_text().split()
+    node.link.send("bye")
+    node.expect_lost()
+    eventually(lambda: not Path(group).exists(), f"{group} is gone")
+
+
+def test_without_a_control_group_it_is_said_that_something_may_be_left(
+    make_node: Callable[..., Node], node: Node
+) -> None:
+    path = next((node.root / ".paddle/jobs").glob("*.json"))
+    left = killed_at_once(node)
+    path.write_text(json.dumps({**json.loads(path.read_text()), "group": ""}))
+    ended = ended_by_a_visitor(make_node, node)
+    kill_all(sorted(left))
+    assert "may be left" in str(ended["unsure"])
