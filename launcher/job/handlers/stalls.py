@@ -10,10 +10,13 @@ from launcher.job.context import JobContext
 from launcher.nodes.failure import FailureKind
 from launcher.nodes.node_record import NodeRecord
 from launcher.nodes.roster import Stall
+from launcher.system.rate_limit import RateLimit
 from launcher.text.fields import line, lines
 
 _STACK_LINES = 5000
 NO_STEP = "no step"
+TOLD = 50  # of a node at once
+TOLD_A_SECOND = 1.0
 
 
 class StallHandlers:
@@ -22,6 +25,7 @@ class StallHandlers:
     def __init__(self, context: JobContext) -> None:
         self._context = context
         self._roster = context.roster
+        self._limits: dict[int, RateLimit] = {}
 
     def stalled(self, record: NodeRecord, event: MessageEvent) -> None:
         """Tell it; a trainer without a step has had its time already, a frozen process gets a lease."""
@@ -36,9 +40,8 @@ class StallHandlers:
             self._roster.fail_process(process, f"hung: {what}", FailureKind.HUNG, stacks=stacks)
             return
         process.stall = Stall(what, stacks, time.monotonic())
-        self._context.console.note(
-            f"{name} is frozen: {what}; given up in {self._context.settings.limits.lease_s:g} s"
-        )
+        lease_s = self._context.settings.limits.lease_s
+        self._tell(record, f"{name} is frozen: {what}; given up in {lease_s:g} s")
         self._context.node_state(record, "frozen")
 
     def recovered(self, record: NodeRecord, event: MessageEvent) -> None:
@@ -48,7 +51,7 @@ class StallHandlers:
             return
         process.stall = None
         name = self._roster.failure_of(process, "", FailureKind.STALLED).name()
-        self._context.console.note(f"{name} goes on")
+        self._tell(record, f"{name} goes on")
         self._context.node_state(record, "running")
 
     def stacks(self, record: NodeRecord, event: MessageEvent) -> None:
@@ -56,6 +59,12 @@ class StallHandlers:
         process = self._roster.process(record, event.fields["proc"])
         if process is not None:
             process.stacks = _stacks(event)
+
+    def _tell(self, record: NodeRecord, text: str) -> None:
+        """Show it, unless the node tells of more stalls than anybody reads."""
+        limit = self._limits.setdefault(record.node.node_id, RateLimit(TOLD, TOLD_A_SECOND))
+        if limit.take():
+            self._context.console.note(text)
 
 
 def _stacks(event: MessageEvent) -> str:

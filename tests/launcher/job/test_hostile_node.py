@@ -138,3 +138,11 @@ def test_a_thread_that_fails_ends_the_job_with_its_name_and_cause(job: StagedJob
         LauncherError, match=r"thread 'state' failed: OverflowError: cannot .*test_hostile_node"
     ):
         job.settle()
+
+
+def test_a_node_that_freezes_and_goes_on_again_and_again_does_not_fill_the_screen(job: StagedJob) -> None:
+    for _ in range(2000):
+        job.agents[1].say("stalled", proc="trainer-1", what="x", cause="frozen", stacks="")
+        job.agents[1].say("recovered", proc="trainer-1")
+    job.settle()
+    assert 0 < sum("trainer 1 on b" in line for line in screen(job)) < 200
