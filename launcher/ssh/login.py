@@ -114,7 +114,7 @@ class Logins:
         """
         jump: QuietTransport | None = None
         if hops[:-1]:
-            jump, release = self._jumps.use(hops[:-1], partial(self._open_jump, host, hops[:-1]))
+            jump, release = self._shared_jump(host, hops[:-1])
             opened.callback(release)
         hop = hops[-1]
         attempt = Attempt(host.text, hop, is_jump, self._options.connect_timeout_s)
@@ -127,6 +127,14 @@ class Logins:
             if is_worth_another_try(error):
                 raise _BusyError(explained) from error
             raise explained from error
+
+    def _shared_jump(self, host: Host, hops: tuple[Hop, ...]) -> tuple[QuietTransport, Callable[[], None]]:
+        try:
+            return self._jumps.use(hops, partial(self._open_jump, host, hops))
+        except ConnectError as error:  # it names the node that tried first
+            raise ConnectError(host.text, error.reason, error.hint) from error
+        except _BusyError as busy:
+            raise _BusyError(ConnectError(host.text, busy.error.reason, busy.error.hint)) from busy
 
     def _open_jump(self, host: Host, hops: tuple[Hop, ...]) -> QuietTransport:
         with contextlib.ExitStack() as opened:

@@ -10,6 +10,7 @@ import signal
 import pytest
 
 from tests.beside import Outcomes, Scenarios
+from tests.cluster.deadline import wait_for
 from tests.cluster.hosts import Cluster
 from tests.cluster.jobs.job import JobRunner
 from tests.cluster.jobs.oracle import Oracle
@@ -132,6 +133,26 @@ def a_killed_agent_under_the_policy_is_a_lost_node(cluster: Cluster, job: JobRun
     launch.wait_for_line("trainer 2 life 0: end of pass 1", 40)
     os.kill(job.wait_for_role("TRAINER")["node-b"].ppid, signal.SIGKILL)
     oracle.check(launch, 0, r"^WARNING: trainer 1 on root@node-b is left out: lost", within_s=90)
+
+
+@scenarios.add
+def a_lost_jump_host_is_named_as_the_reason_why_the_nodes_behind_it_are(
+    cluster: Cluster, job: JobRunner, oracle: Oracle
+) -> None:
+    job.conf.update(LEASE_S=8, HOSTS=["root@node-b", "root@node-c"], SSH_JUMP="root@node-a")
+    launch = job.start("--act=hold")
+    job.wait_until_holding(launch, 2)
+    lose(cluster, "node-a")
+    oracle.check(
+        launch,
+        5,
+        r"^FIRST ERROR: node root@node-[bc]: no word for 8 s; a new connection: jump host root@\S+: no answer from",
+        *(f"^NOT CLEANED: root@node-{letter}: jump host " for letter in "bc"),
+        within_s=60,
+        unreachable=cluster.hosts,  # their sshd still waits for the jump host
+    )
+    job_id = launch.wait_for_line(r"^(JOB2[^:]+):", 1)[1]
+    wait_for("the nodes to clean themselves", lambda: not cluster.job_processes(job_id), 20)
 
 
 @pytest.mark.parametrize("scenario", scenarios)
