@@ -23,6 +23,8 @@ class InprocServers:
 
     def __init__(self, engines: Mapping[str, Engine]) -> None:
         self._engines = dict(engines)
+        # Guards the engines and the boxes: an engine is not thread-safe, and clients call from their own threads.
+        # Replies go into queues under it, and nobody waits with it: so it cannot be waited for in a circle.
         self._lock = threading.Lock()
         self._boxes: dict[bytes, tuple[int, queue.SimpleQueue[Incoming]]] = {}
         self._numbers = itertools.count(1)

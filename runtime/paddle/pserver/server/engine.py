@@ -247,17 +247,18 @@ class Engine:
             if session.reply is not None:
                 self._out.append(Reply(address, session.reply))
             return
-        session.last, session.reply, session.verb = message.request, None, message.verb
+        verb = message.verb
+        session.last, session.reply, session.verb = message.request, None, verb
         # What only reads is in no journal, and must change nothing.
-        gave_up = message.verb not in self._service.reads and self._service.give_up(session.trainer)
+        is_read = verb in self._service.reads
+        gave_up = not is_read and self._service.give_up(session.trainer)
         try:
-            if message.verb is Verb.LEAVE:
+            if verb is Verb.LEAVE:
                 self._on_leave(session)
             else:
                 self._service.handle(session.trainer, message)
             catches_up = isinstance(message.record, PullTable) and not message.record.start
-            is_read = message.verb in self._service.reads and not catches_up
-            if not is_read and not self._service.is_partial(session.trainer):
+            if (catches_up or not is_read) and not self._service.is_partial(session.trainer):
                 self._keeper.record(message)
         except PaddleError as error:
             self._answer(session, error_message(str(error)))

@@ -22,7 +22,7 @@ from paddle.pserver.transports.zmq_door import Router
 from paddle.pserver.wire.arithmetic import Findings
 from paddle.pserver.wire.message import DamagedError, Frame, Message, error_message
 from paddle.pserver.wire.reader_protocol import READER, peer_name
-from paddle.pserver.wire.verbs import WHOLE, Chunk, Repeat, Verb
+from paddle.pserver.wire.verbs import WHOLE, Chunk, Error, OpenStream, Repeat
 
 _log = logging.getLogger(__name__)
 
@@ -113,14 +113,18 @@ class Port:
         except WireError as error:
             self._deliver([Reply(address, error_message(str(error)))])
         else:
-            if message.verb is Verb.OPEN_STREAM and self._streams is not None and message.trainer != READER:
+            if (
+                isinstance(message.record, OpenStream)
+                and self._streams is not None
+                and message.trainer != READER
+            ):
                 self._router.send(address, self._streams.invite(address, message, self._router.port))
             else:
                 self._deliver(self._engine.handle(address, message))
 
     def _deliver(self, replies: Sequence[Reply]) -> None:
         for address, message in replies:
-            if message.verb is Verb.ERROR:
+            if isinstance(message.record, Error):
                 self._complain(
                     address, f"refused {peer_name(message.trainer)}: {message.section('').as_text()}"
                 )

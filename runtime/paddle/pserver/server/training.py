@@ -118,10 +118,11 @@ class Training:
 
     def handle(self, trainer: int, message: Message) -> None:
         """See `Service.handle`."""
-        if message.verb not in self._handlers:
+        handler = self._handlers.get(message.verb)
+        if handler is None:
             raise WireError(f"{message.verb.name} is not a request")
         self._async_pushes.withdraw(trainer)  # it asks for something else, so nothing more of that comes
-        self._handlers[message.verb](trainer, message)
+        handler(trainer, message)
 
     def take_chunk(self, trainer: int, message: Message) -> Sequence[Message]:
         """See `Service.take_chunk`."""

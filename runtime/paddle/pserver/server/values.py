@@ -27,7 +27,7 @@ def part_of_values(store: Store, message: Message) -> Message:
     """Return the answer to PULL."""
     asked = message.expect(Pull)
     if asked.in_place:
-        return Message(state_of(store)._replace(slab=store.slab_number))
+        return Message(Ok(store.version, store.pass_id, store.slab_number))
     if not asked.length:
         return values_of(store)
     return Message(state_of(store), sections=(Section("", store.dense_part(asked.start, asked.length)),))
@@ -36,7 +36,7 @@ def part_of_values(store: Store, message: Message) -> Message:
 def answer_to_push(store: Store, gradient: Gradient) -> Message:
     """Return the answer to a push; to one in chunks the values go in chunks too, beside it, if they are wanted."""
     if gradient.in_place:
-        return Message(state_of(store)._replace(slab=store.slab_number))
+        return Message(Ok(store.version, store.pass_id, store.slab_number))
     if gradient.slab is None or not gradient.wants_values:
         return Message(state_of(store))
     return values_of(store)

@@ -1,9 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """What both ends of a node's own wire have in common: its name, who may use it, and a message as one packet.
 
-A packet is, for each frame, its length (I, little-endian) and its bytes. An array that lies in memory which its sender
-shares is not in the packet: `FAR` stands for its length, then which of the sender's arrays (B), and from which byte on
-how many of that (Q each).
+    packet:  frame 0, the header | frame 1 | ...                                 (little-endian)
+    frame:   bytes I | the bytes themselves
+             FAR I | which of its sender's arrays B | first byte Q | bytes Q     in memory that its sender shares
+
+There is no lock on shared memory: messages say whose turn it is. A trainer writes its own only between the answer to
+a request and its next request, and a server reads it only before it answers. A server of a model writes the slab that
+does not hold (`store.double_buffer`); the two change places with a batch, which needs a push of every trainer: so a
+slab that an answer names stays as it is until its reader pushes once more. Everybody maps what is not its own to read
+alone.
 """
 
 from __future__ import annotations

@@ -1,8 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Messages on a TCP connection of our own: large arrays go from where they lie to where they belong, in one thread.
 
+    connection, trainer to server:  word 16s | packet | packet | ...        the word is good once: see `stream_door`
+    connection, server to trainer:  packet | packet | ...
+
     packet:  header bytes I | frames H | bytes Q of each frame | header | frames        (little-endian)
 
+A packet begins where the one before ends, and nothing marks its beginning: after one that cannot be read the rest
+means nothing, so the connection ends, and what was on it is asked for again over ZeroMQ.
 Both ends never wait: what cannot be sent or received now is taken up when the socket is ready again. Lengths are
 checked before anything is allocated, and memory is touched only as bytes arrive.
 """

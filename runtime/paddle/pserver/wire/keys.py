@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The keys of a job's wire, and the door of a server's process: who may speak to it (CURVE).
 
+    job key --blake2b, person "server"--> server's key pair      trainers know its public half beforehand
+            --blake2b, person "client"--> trainers' key pair     one for all trainers; the server admits it alone
+
 Both key pairs are derived from the job key. A server admits the trainers' one key only, before anything of
 a peer's is read; neither keys nor job key are ever shown.
 """

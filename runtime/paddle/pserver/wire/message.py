@@ -35,7 +35,6 @@ MAX_HEADER_BYTES = 1 << 20
 _MAGIC = b"PDPS"
 _BEFORE = struct.Struct("<4sBBHIIQQQ")
 _VERB_AT = 5
-_COUNT_AT = 3  # among the numbers
 _CRC_AT = 12
 _NO_CRC = bytes(4)
 _CRC = struct.Struct("<I")
@@ -225,7 +224,9 @@ def peek(header: bytes) -> Message:
     Raises:
         WireError: it is too short, of an unknown verb, or with numbers that this cannot have.
     """
-    return _message(header, *_numbers(header))
+    layout = _layout(header)
+    _, _, _, _, trainer, _, session, request, stamp, *fields = layout.unpack(header)
+    return Message(layout.record(header, fields), trainer, session, request, stamp)
 
 
 def parse(frames: Sequence[Frame]) -> Message:
@@ -238,19 +239,21 @@ def parse(frames: Sequence[Frame]) -> Message:
 
 
 def _parse(header: bytes, frames: Sequence[Frame]) -> tuple[Message, list[int]]:
-    layout, numbers = _numbers(header)
-    count = numbers[_COUNT_AT]
+    layout = _layout(header)
+    _, _, _, count, trainer, _, session, request, stamp, *fields = layout.unpack(header)
     if count != len(frames) - 1 or count > MAX_SECTIONS:
         raise WireError(f"expected {count} array frames (at most {MAX_SECTIONS}), got {len(frames) - 1}")
+    record = layout.record(header, fields)
     if not count and len(header) == layout.size:
-        return _message(header, layout, numbers), []
+        return Message(record, trainer, session, request, stamp), []
     found = read_arrays(header, layout.size, frames[1:], MAX_FRAME_BYTES)
     sections = tuple([Section(name, array) for name, array, _ in found])
-    return _message(header, layout, numbers, sections), [checksum for _, _, checksum in found]
+    checksums = [checksum for _, _, checksum in found]
+    return Message(record, trainer, session, request, stamp, sections), checksums
 
 
-def _numbers(header: bytes) -> tuple[HeadLayout, tuple[int, ...]]:
-    """Return what a header begins with."""
+def _layout(header: bytes) -> HeadLayout:
+    """Return how a header begins."""
     if len(header) < _BEFORE.size:
         raise WireError(f"a header of {len(header)} bytes")
     version, verb = header[len(_MAGIC)], header[_VERB_AT]
@@ -263,14 +266,4 @@ def _numbers(header: bytes) -> tuple[HeadLayout, tuple[int, ...]]:
         raise WireError(f"unknown verb {verb}")
     if len(header) < layout.size:
         raise WireError(f"a header of {len(header)} bytes, expected {layout.size} or more")
-    return layout, layout.unpack(header)
-
-
-def _message(
-    header: bytes, layout: HeadLayout, numbers: tuple[int, ...], sections: tuple[Section, ...] = ()
-) -> Message:
-    _, _, _, _, trainer, _, session, request, stamp, *fields = numbers
-    record = layout.kind._make(fields)
-    if layout.is_to_check:
-        layout.check(header, record)
-    return Message(record, trainer, session, request, stamp, sections)
+    return layout

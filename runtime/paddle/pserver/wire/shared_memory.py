@@ -1,5 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arrays in memory that processes of one node share by descriptor: no name anywhere, gone with the last process."""
+"""Arrays in memory that processes of one node share by descriptor: no name anywhere, gone with the last process.
+
+    memfd:  float32 0 | float32 1 | ... | float32 size - 1        4 * size bytes, no header, sealed against resizing
+
+Its owner maps it to read and write, everybody else to read. What lies in it is nobody's business here: messages say
+when it may be looked at, see `transports.local_wire`. Memory that could shrink would kill whoever reads behind its end
+(SIGBUS), so that seals are looked at before anything is mapped.
+"""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ Whoever changes a record, or adds a verb, raises `message.WIRE_VERSION`: both en
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import NamedTuple, TypeAlias
 
@@ -304,7 +304,7 @@ class HeadLayout:
         pack, unpack: the header's own fields, then those of the record.
     """
 
-    __slots__ = ("_flags", "_signed", "_verb", "is_to_check", "kind", "pack", "size", "unpack")
+    __slots__ = ("_flags", "_signed", "_verb", "kind", "pack", "size", "unpack")
 
     def __init__(self, verb: Verb, before: struct.Struct) -> None:
         """Put what the record of a verb says behind what all headers begin with."""
@@ -315,10 +315,9 @@ class HeadLayout:
         at = [before.size + struct.calcsize("<" + fields[:number]) for number in range(len(fields))]
         self._flags = [place for place, code in zip(at, fields, strict=True) if code == "?"]
         self._signed = [number for number, code in enumerate(fields) if code == "q"]
-        self.is_to_check = bool(self._flags or self._signed)
 
-    def check(self, header: bytes, record: Record) -> None:
-        """Look at a record and the header that it is from; needed where `is_to_check`.
+    def record(self, header: bytes, fields: Sequence[int]) -> Record:
+        """Return the record of a header, whose fields were unpacked.
 
         Raises:
             WireError: a field has a value that it cannot have.
@@ -327,5 +326,7 @@ class HeadLayout:
             if header[place] > 1:
                 raise WireError(f"{self._verb.name}: expected a flag of 0 or 1, got {header[place]}")
         for number in self._signed:
-            if record[number] < -1:
-                raise WireError(f"{self._verb.name}: expected -1 or more, got {record[number]}")
+            if fields[number] < -1:
+                raise WireError(f"{self._verb.name}: expected -1 or more, got {fields[number]}")
+        # What `_make` does, without its look at the number of fields, which the layout decides: every message pays.
+        return tuple.__new__(self.kind, fields)
