@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import secrets
+import threading
 import time
 from collections.abc import Iterable, Mapping
 from typing import Protocol
@@ -61,6 +62,9 @@ class Exchange:
         self._request = 0
         self._stamps = [0] * len(network.endpoints)
         self._broken = ""
+        self._turn = (
+            threading.Lock()
+        )  # held during an exchange: sockets and their poller are for one thread at a time
         self.wait_s = math.inf
 
     def hello(self, num_trainers: int, *, takes_over: bool = False) -> None:
@@ -95,6 +99,17 @@ class Exchange:
             PserverLost, WaitTimeout, PserverError: see `run`.
             ConfigError: part of a transfer cannot be sent; nothing was changed, and the next exchange may come.
         """
+        if not self._turn.acquire(blocking=False):
+            raise PserverError(
+                "this client is used by two threads at once, or by a signal handler: give each thread a client of its "
+                "own, or take a lock around its calls"
+            )
+        try:
+            return self._carry(transfers)
+        finally:
+            self._turn.release()
+
+    def _carry(self, transfers: Mapping[int, Transfer]) -> dict[int, Message]:
         if self._broken:
             raise PserverError(f"this client cannot go on after an error: {self._broken}")
         self._request += 1
@@ -127,8 +142,16 @@ class Exchange:
         Raises:
             PserverError: not every server could be told.
         """
+        if not self.wait_for_turn(timeout_s):
+            raise PserverError("another thread is in the middle of an exchange with the pservers")
         self._broken, self._timeout_s, self.wait_s = "", timeout_s, math.inf
         self.run(dict.fromkeys(range(len(self._stamps)), Message(Leave())))
+
+    def wait_for_turn(self, timeout_s: float) -> bool:
+        """Wait until no thread is in the middle of an exchange; return whether that is so."""
+        if is_free := self._turn.acquire(timeout=timeout_s):
+            self._turn.release()
+        return is_free
 
     def _converse(self, transfers: Mapping[int, Transfer]) -> dict[int, Message]:
         """Wait for all replies."""

@@ -164,7 +164,9 @@ class ProgramClient:
         except PserverError as error:
             _log.info("leaving: %s", error)
         finally:
-            self._network.close()
+            # whoever is in the middle of an exchange needs the sockets; the process's end closes them
+            if self._exchange.wait_for_turn(0):
+                self._network.close()
 
     def _end(self) -> None:
         """At the end of the process: one that fails must not look like one that is done."""

@@ -303,7 +303,9 @@ class TrainerSession:
         try:
             self._exchange.leave(timeout_s)
         finally:
-            self._network.close()
+            # whoever is in the middle of an exchange needs the sockets; the process's end closes them
+            if self._exchange.wait_for_turn(0):
+                self._network.close()
 
     def __enter__(self) -> Self:
         return self

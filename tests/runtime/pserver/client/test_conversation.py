@@ -4,15 +4,17 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from paddle.errors import PserverError, PserverLost
 from paddle.pserver.client.conversation import Conversation, Incoming, Patience
+from paddle.pserver.client.exchange import Exchange
 from paddle.pserver.client.transfer import Transfer
 from paddle.pserver.wire.message import Message, Section
-from paddle.pserver.wire.verbs import Ok, PushPull, Record, Status, Verb, Waits
+from paddle.pserver.wire.verbs import Ok, PushPull, Ready, Record, Status, Verb, Waits
 
 TIMEOUT_S = 60.0
 OWN = Message(Status(), 0, 77, 5)
@@ -79,3 +81,54 @@ def test_a_server_that_lives_and_does_not_get_on_has_as_long_as_a_silent_one(
         return
     with pytest.raises(expected, match=r"lives and waits for nobody, but PUSH_PULL has not got on for 6\d s"):
         wait()
+
+
+class MuteNetwork:
+    """One server that never answers; whoever asks waits for `go_on`."""
+
+    endpoints: tuple[str, ...] = ("127.0.0.1:1",)
+
+    def __init__(self) -> None:
+        self.asked, self.go_on = threading.Event(), threading.Event()
+
+    def send(self, index: int, message: Message) -> None: ...
+
+    def receive(self, timeout_s: float) -> None:
+        self.asked.set()
+        assert self.go_on.wait(20)
+
+    def expect(self, index: int, lane: object) -> None: ...
+
+    def attach(self, index: int, hello: Message, size: int) -> None: ...
+
+    def is_attached(self, index: int) -> bool:
+        return False
+
+    def hint(self, index: int) -> str:
+        return ""
+
+    def close(self) -> None: ...
+
+
+def test_a_client_that_two_threads_use_at_once_says_so_and_is_not_closed_under_the_first() -> None:
+    network = MuteNetwork()
+    exchange = Exchange(network, trainer_id=0, timeout_s=0.1)
+    ends: list[Exception] = []
+
+    def ask() -> None:
+        try:
+            exchange.run({0: Message(Ready())})
+        except PserverError as error:
+            ends.append(error)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    assert network.asked.wait(20)
+    with pytest.raises(PserverError, match="used by two threads at once, or by a signal handler"):
+        exchange.run({0: Message(Ready())})
+    with pytest.raises(PserverError, match="another thread is in the middle of an exchange"):
+        exchange.leave(0.05)
+    network.go_on.set()
+    thread.join(20)
+    assert [type(end) for end in ends] == [PserverLost]
+    assert exchange.wait_for_turn(0)
