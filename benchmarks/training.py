@@ -30,7 +30,7 @@ PACKAGES = ("numpy", "numba")
 BATCHES = (32, 512)
 # So many samples, or runs of the chain, a turn.
 _SAMPLES, _CHAINS = 16_384, 200
-_ROOT = Path(__file__).resolve().parents[2]
+_ROOT = Path(__file__).resolve().parents[1]
 _START_S, _TURN_S, _STOP_S = 120.0, 120.0, 10.0
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Sets up what the tests need and runs them all: sh tests/run.sh [pytest arguments]
 #
-# Two workers share the tests, since many of these wait: `-n 0` keeps them in one process, as does an argument tests/...
+# `-n 2` has two workers share the tests, a module at a time, since many of these wait.
 # As root the test hosts (network namespaces, each with its own sshd) run too; the packages they need are installed
 # with apt-get where they are missing. Without root those tests skip and say why.
 set -eu
@@ -38,13 +38,6 @@ if [ $# -eq 0 ]; then
     .venv/bin/ruff format --check .
     .venv/bin/mypy
 fi
-workers="-n 2 --no-loadscope-reorder"
-for argument in "$@"; do
-    case $argument in tests/*) workers= ;; esac
-done
-if [ -n "$workers" ]; then
-    # Once, and not by two workers at a time, in a test's own time.
-    PYTHONPATH=runtime .venv/bin/python -P -c "from paddle.pserver.sparse.warming import warm_up; warm_up()"
-fi
-# shellcheck disable=SC2086
-exec .venv/bin/python -m pytest $workers "$@"
+# Once, and not in a test's own time, or by two workers at once.
+PYTHONPATH=runtime .venv/bin/python -P -c "from paddle.pserver.sparse.warming import warm_up; warm_up()"
+exec .venv/bin/python -m pytest "$@"

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
@@ -23,6 +24,7 @@ from launcher.connection.link import LinkBroken
 from launcher.connection.rejoining import RejoinError, RejoinKey, hand_over, new_key
 from launcher.connection.send_queue import Frame
 from launcher.ssh.login import Logins
+from tests.cluster.deadline import wait_for
 from tests.launcher.login_server import LoginServer
 from tests.launcher.logins import Client, url
 from tests.runtime.agent.driven_node import Node, eventually, lives
@@ -205,19 +207,19 @@ def test_another_user_is_turned_away_even_with_the_word(returning: Returning) ->
 def test_many_who_say_nothing_do_not_keep_the_launcher_out_for_long(returning: Returning) -> None:
     node = returning.node
     assert node.link.key is not None
-    idle = []
-    for _ in range(8):
-        idle.append(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
-        idle[-1].connect("\0" + node.link.key.at)
-    deadline = time.monotonic() + 15
-    while True:
+
+    def is_back() -> bool:
         try:
             returning.come_back()
-            break
         except RejoinError:
-            assert time.monotonic() < deadline
-    for each in idle:
-        each.close()
+            return False
+        return True
+
+    with contextlib.ExitStack() as idle:
+        for _ in range(8):
+            one = idle.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+            one.connect("\0" + node.link.key.at)
+        wait_for("a place at the agent", is_back, 60)
     node.link.send("ping", seq=1)
     node.expect("pong", seq=1)
 
