@@ -29,6 +29,7 @@ SOCKET_FILE = "control"
 SOCKET_LIMIT = 107  # bytes of a path that fit into sockaddr_un with their NUL
 FILE_LIMIT = 8 << 20  # what a state file may hold before it is taken for somebody else's
 
+_USUAL_JOB_ID = "JOB20991231235959-ffffff"
 _JOB_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
 
 
@@ -54,8 +55,15 @@ def places(environ: Mapping[str, str]) -> StatePlaces:
     chosen = environ.get(STATE_VARIABLE)
     jobs = Path(chosen).absolute() if chosen else Path(_home(environ), ".paddle", "jobs")
     runtime = environ.get("XDG_RUNTIME_DIR", "")
-    short = Path(runtime, "paddle") if runtime.startswith("/") else Path(f"/tmp/paddle-{os.getuid()}")  # noqa: S108 - checked by own_directory
+    short = Path(runtime, "paddle")
+    if not runtime.startswith("/") or not _fits(short / f"{_USUAL_JOB_ID}.sock"):
+        short = Path(f"/tmp/paddle-{os.getuid()}")  # noqa: S108 - checked by own_directory
     return StatePlaces(jobs, short)
+
+
+def _fits(path: Path) -> bool:
+    """Whether a socket can have this path."""
+    return len(os.fsencode(path)) <= SOCKET_LIMIT
 
 
 def _home(environ: Mapping[str, str]) -> str:
@@ -105,7 +113,7 @@ def make_job_dir(where: StatePlaces, job_id: str) -> Path:
 def socket_paths(where: StatePlaces, directory: Path, job_id: str) -> list[Path]:
     """Where a job's socket may be, the best first; paths that are too long are left out."""
     paths = (directory / SOCKET_FILE, where.short / f"{job_id}.sock")
-    return [path for path in paths if len(os.fsencode(path)) <= SOCKET_LIMIT]
+    return [path for path in paths if _fits(path)]
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:

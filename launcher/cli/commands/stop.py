@@ -76,8 +76,10 @@ def _only_running(where: StatePlaces) -> KnownJob:
 
 
 def _stop_by_launcher(job: KnownJob, force: bool) -> ExitCode:
+    if not job.record.socket:
+        raise ControlLost(f"{job.job_id} could make no socket to be asked through")
     events: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    client, _ = connect(Path(job.record.socket or "/nowhere"), events)
+    client, _ = connect(Path(job.record.socket), events)
     try:
         client.send("attach", lines=0)
         client.send("stop", signal="SIGTERM", force=force, by=attached.me("stop"))

@@ -282,6 +282,17 @@ def test_a_disk_that_is_really_full_stops_no_job(bench: Bench) -> None:
     assert "No space left" in done.stdout
 
 
+def test_a_job_can_be_stopped_where_no_socket_fits_into_the_runtime_directory(bench: Bench) -> None:
+    long = bench.place / ("r" * 100)
+    long.mkdir()
+    bench.env |= {"XDG_RUNTIME_DIR": str(long), "PADDLE_STATE_DIR": str(bench.place / ("d" * 100))}
+    done = bench.run(*bench.job("--detach"))
+    assert done.returncode == 0, done.stderr
+    stopped = bench.run("stop")
+    assert stopped.returncode == 0, stopped.stderr
+    assert "nothing is left of it" in stopped.stdout
+
+
 def test_a_path_that_is_too_long_for_a_socket_gets_a_short_one(bench: Bench) -> None:
     long = bench.place / ("d" * 100)
     bench.env["PADDLE_STATE_DIR"] = str(long)
