@@ -23,7 +23,9 @@ from agent.link.protocol import Fields
 
 WELCOME = b"+"
 REQUEST_LIMIT = 4096
-MOST_VISITORS = 8  # at once; of our own user, for others are turned away first
+MOST_VISITORS = (
+    8  # at once; of our own user, for others are turned away first. One more, and the first one goes
+)
 VISIT_S = 5.0  # in which a visitor must have said what he wants
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 
@@ -56,13 +58,15 @@ class Door:
     def _open(self) -> None:
         try:
             visitor, _ = self._socket.accept()
-        except (
-            OSError
-        ):  # he has gone already, or there is no descriptor left: the next one may have more luck
+        except OSError:  # he has gone already, or no descriptor is left: the next one may have more luck
             return
-        if peer_user(visitor) != os.geteuid() or len(self._visitors) >= MOST_VISITORS:
+        if peer_user(visitor) != os.geteuid():
             visitor.close()
             return
+        if (
+            len(self._visitors) >= MOST_VISITORS
+        ):  # who means it speaks at once, so it is not he who waits longest
+            self._part(next(iter(self._visitors))).close()
         visitor.setblocking(False)
         number = visitor.fileno()
         timer = self._loop.after(VISIT_S, lambda: self._part(number).close())
