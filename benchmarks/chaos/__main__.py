@@ -82,8 +82,8 @@ def _run(ground: Ground, blow: Blow, quiet: str) -> Outcome:
         launch.end()
         ground.sweep()
         return outcome
-    for host in ground.hosts():
-        host.heal()
+    finally:
+        ground.heal()
     return Outcome(blow, phase, of, round(took_s, 3), "")
 
 
@@ -149,7 +149,7 @@ def _line(number: int, outcome: Outcome) -> str:
         if blow.fault == "launcher signalled"
         else f"step {blow.step}"
     )
-    if blow.fault == "link cut":
+    if blow.fault in ("link cut", "path cut"):
         what += f" for {blow.cut_s} s"
     said = f"{outcome.of} {outcome.took_s:.2f} s" if outcome.of else "missed"
     kind = " hostile" if blow.hostile else ""

@@ -17,6 +17,7 @@ CLEAN_S = 15.0
 BATCHES = 14  # of each of three passes
 _BEATS = 3 * BATCHES * NODES
 _STARTED_S = _ENDED_S = 90.0
+_PATH_TOLD_S = 30.0  # 10 on a machine that has nothing else to do
 _SETTING_UP_S, _LATEST_S = 2.0, 8.0
 _SIGNALS = {"INT": 130, "TERM": 143, "HUP": 129, "KILL": -int(signal.SIGKILL)}
 
@@ -30,7 +31,7 @@ class Blow:
         node: of the three; the trainer and the parameter server of that number are on it.
         step: strike after so many steps of all trainers; signals to the launcher strike after `moment_s` instead.
         moment_s: seconds after the start of the launcher.
-        cut_s: how long a link is cut.
+        cut_s: how long a link or a path is cut.
         number: name of the signal.
         hostile: whether trainers have grandchildren that flee.
     """
@@ -109,6 +110,25 @@ def link_lost(ground: Ground, launch: Launch, blow: Blow) -> None:
     ground.host(blow.node).cut()
 
 
+def path_cut(ground: Ground, launch: Launch, blow: Blow) -> None:
+    """What a host sends to another one is dropped for a while; both talk to all others."""
+    _wait_for_step(ground, launch, blow)
+    host, other = ground.host(blow.node), ground.host(_next(blow.node))
+    host.part(other.address)
+    time.sleep(blow.cut_s)  # the fault itself
+    host.rejoin(other.address)
+
+
+def path_lost(ground: Ground, launch: Launch, blow: Blow) -> None:
+    """What a host sends to another one is dropped for good; both talk to all others."""
+    _wait_for_step(ground, launch, blow)
+    ground.host(blow.node).part(ground.host(_next(blow.node)).address)
+
+
+def _next(node: int) -> int:
+    return (node + 1) % NODES
+
+
 def _wait_for_step(ground: Ground, launch: Launch, blow: Blow) -> None:
     if not wait_for_beats(ground, launch, blow.step, _STARTED_S):
         raise Missed
@@ -150,6 +170,22 @@ def names_the_node(struck: Struck) -> tuple[str, float]:
         struck.ground.wait_for_clean_without_cable(struck.blow.node, LEASE_S + CLEAN_S)
     _check_cause(struck, code, 5, f"node {struck.ground.label(struck.blow.node)}")
     return f"{struck.blow.fault} to end", took_s
+
+
+def names_the_path(struck: Struck) -> tuple[str, float]:
+    """The path is told while the job waits for it, then the job ends as lost, and the path is the first cause."""
+    at_fault, other = (struck.ground.label(node) for node in (struck.blow.node, _next(struck.blow.node)))
+    ways = (f"{at_fault} cannot reach {other} at ", f"{other} cannot reach {at_fault} at ")
+    wait_for("a word of the path", lambda: any(way in struck.launch.output for way in ways), _PATH_TOLD_S)
+    took_s = time.monotonic() - struck.at
+    code = struck.launch.wait(_ENDED_S)
+    cause = first_error(struck.launch.output)
+    assert code == 5, f"exit code {code}, expected 5; first error: {cause!r}"
+    assert any(f"node {way.replace(' cannot', ': it cannot')}" in cause for way in ways), (
+        f"the first error is {cause!r}, and it was one of {ways}"
+    )
+    struck.ground.wait_for_clean(CLEAN_S)
+    return "path lost to a word of it", took_s
 
 
 def goes_on(of: str, expected: Callable[[], str], struck: Struck) -> tuple[str, float]:
@@ -217,6 +253,8 @@ def faults(expected: Callable[[], str]) -> Mapping[str, Fault]:
         "agent and guard killed": Fault(agents(1, 0), names_the_node),
         "link cut": Fault(link_cut, well("link back to next batch"), share=4, only_ssh=True),
         "link lost": Fault(link_lost, names_the_node, only_ssh=True),
+        "path cut": Fault(path_cut, well("path back to next batch"), share=2, only_ssh=True),
+        "path lost": Fault(path_lost, names_the_path, only_ssh=True),
     }
 
 

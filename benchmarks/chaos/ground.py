@@ -31,6 +31,7 @@ _CONF: dict[str, object] = {
     "CONNECT_TIMEOUT_S": 4,
     "HEARTBEAT_TIMEOUT_S": 3,
     "RESTART_BACKOFF_S": 0.2,
+    "STEP_TIMEOUT_S": 20,
 }
 _EMBEDDED: dict[str, object] = {
     "HOSTS": ["local"] * NODES,
@@ -175,9 +176,12 @@ class Ground:
         self._cluster.reset(keep_runtime=True)
         self._oracle = Oracle(self._cluster)
 
-    def hosts(self) -> list[Host]:
-        """All hosts."""
-        return list(self._cluster.hosts)
+    def heal(self) -> None:
+        """Plug all cables in again and open all paths."""
+        for host in self._cluster.hosts:
+            host.heal()
+            for other in self._cluster.hosts:
+                host.rejoin(other.address)
 
 
 def kill(pid: int, number: int = signal.SIGKILL) -> None:

@@ -104,16 +104,21 @@ def read(directory: Path) -> KnownJob | None:
 
 def unreadable(where: StatePlaces) -> list[str]:
     """A sentence for each directory of a job whose job.json is there and cannot be read."""
+    return [
+        f"{file.parent.name}: {file} cannot be read and is left aside; "
+        f"`paddle.py status --nodes {file.parent.name}` writes it anew from what the nodes of conf.py know"
+        for file in _unreadable_files(where)
+    ]
+
+
+def _unreadable_files(where: StatePlaces) -> list[Path]:
     found = []
     for place in where.all():
         with contextlib.suppress(OSError):
             for name in sorted(os.listdir(place)):
                 job_file = place / name / JOB_FILE
                 if is_job_id(name) and job_file.exists() and read(place / name) is None:
-                    found.append(
-                        f"{name}: {job_file} cannot be read and is left aside; "
-                        f"`paddle.py status --nodes {name}` writes it anew from what the nodes of conf.py know"
-                    )
+                    found.append(job_file)
     return found
 
 
@@ -168,9 +173,13 @@ def newest(where: StatePlaces) -> KnownJob:
 
 
 def prune(where: StatePlaces) -> None:
-    """Remove the directories of jobs that ended long ago, or that many ended after."""
+    """Remove the directories of jobs that ended long ago or that many ended after, and old ones that cannot be read."""
     over = [job for job in all_jobs(where) if job.ended or job.running is False]
     oldest = time.time() - KEPT_S
     for index, job in enumerate(over):
         if index >= KEPT_JOBS or job.record.submitted_at < oldest:
             shutil.rmtree(job.directory, ignore_errors=True)
+    for job_file in _unreadable_files(where):  # when its job ended nobody knows: it may live
+        with contextlib.suppress(OSError):
+            if max(file.stat().st_mtime for file in job_file.parent.iterdir()) < oldest:
+                shutil.rmtree(job_file.parent, ignore_errors=True)

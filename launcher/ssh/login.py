@@ -135,6 +135,8 @@ class Logins:
             raise ConnectError(host.text, error.reason, error.hint) from error
         except _BusyError as busy:
             raise _BusyError(ConnectError(host.text, busy.error.reason, busy.error.hint)) from busy
+        except TimeoutError as error:  # the one who logs in there for all takes too long
+            raise ConnectError(host.text, f"no login to its jump host {hops[-1].host} in time") from error
 
     def _open_jump(self, host: Host, hops: tuple[Hop, ...]) -> QuietTransport:
         with contextlib.ExitStack() as opened:

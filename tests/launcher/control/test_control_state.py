@@ -222,6 +222,17 @@ def test_jobs_that_ended_long_ago_or_before_many_others_are_removed_and_running_
     assert left == {"JOBold-running"} | {f"JOB{number:03}" for number in range(5, known_jobs.KEPT_JOBS + 5)}
 
 
+def test_an_unreadable_job_is_removed_when_nobody_wrote_there_for_long(where: StatePlaces) -> None:
+    old, new = (put(where, record(name)) for name in ("JOBold", "JOBnew"))
+    for directory in (old, new):
+        (directory / JOB_FILE).write_text("{")
+    for file in old.iterdir():
+        os.utime(file, (time.time() - known_jobs.KEPT_S - 60,) * 2)
+    known_jobs.prune(where)
+    assert not old.exists()
+    assert new.exists()
+
+
 def test_a_gone_launcher_is_told_with_what_to_do(where: StatePlaces) -> None:
     directory = put(where, record("JOB1", launcher=dead_process()), phase="run", updated_at=time.time() - 60)
     job = known_jobs.read(directory)
