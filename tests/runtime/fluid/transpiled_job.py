@@ -8,6 +8,7 @@ import socket
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -122,24 +123,28 @@ class TranspiledJob:
                     held[...] = self.first[name].reshape(-1)[part.offset :][: held.size].reshape(held.shape)  # type: ignore[index]
         exe.run(main, scope=scope)
 
-    def train(self, trainer: int, batches: Sequence[Feed], places: int = 0) -> list[float]:
+    def train(
+        self, trainer: int, batches: Sequence[Feed], places: int | None = 0, *, by_itself: bool = False
+    ) -> list[float]:
         """Be a trainer: return the losses.
 
         Args:
             trainer: its rank.
             batches: a feed for each step.
-            places: over how many of them; 0: without places.
+            places: over how many of them; 0: without places; None: as the environment says.
+            by_itself: with a ParallelExecutor, whose places are those of the environment.
         """
         _, main, startup, loss = self.transpiled(trainer)
         scope, exe = fluid.Scope(), fluid.Executor(fluid.CPUPlace())
         self.scopes[f"trainer {trainer}"] = scope
         exe.run(startup, scope=scope)
         target: Any = main
-        if places:
-            target = fluid.CompiledProgram(main).with_data_parallel(
-                loss, places=[fluid.CPUPlace() for _ in range(places)]
-            )
-        losses = [float(np.mean(exe.run(target, feed, [loss], scope=scope)[0])) for feed in batches]
+        if places != 0:
+            target = fluid.CompiledProgram(main).with_data_parallel(loss, places=fluid.cpu_places(places))
+        run: Callable[..., list[Any]] = partial(exe.run, target, scope=scope)
+        if by_itself:
+            run = fluid.ParallelExecutor(False, loss, main, scope=scope).run
+        losses = [float(np.mean(run(feed=feed, fetch_list=[loss])[0])) for feed in batches]
         exe.close()
         return losses
 

@@ -38,14 +38,9 @@ from paddle.ops.base.selected_rows import SelectedRows, concatenated
 
 _REDUCED = "@REDUCED"
 _POSTING = "post_gradients"  # in no table of operators, and in no file
+_SERVED = (OpRole.RPC, OpRole.DIST)
 # What runs once, with the gradients of all places; also their way to parameter servers.
-_UPDATING = (
-    OpRole.OPTIMIZE,
-    OpRole.LR_SCHED,
-    OpRole.LR_SCHED | OpRole.OPTIMIZE,
-    OpRole.RPC,
-    OpRole.DIST,
-)
+_UPDATING = (OpRole.OPTIMIZE, OpRole.LR_SCHED, OpRole.LR_SCHED | OpRole.OPTIMIZE, *_SERVED)
 
 
 class DataParallel:
@@ -185,8 +180,9 @@ class DataParallel:
         ranks = summing * self.device_count
         self._pass, self._updates = self._source.clone(), self._source.clone()
         ops = [op for op in self._source.global_block().ops if isinstance(op, Operator)]
-        updates = [op for op in ops if op.role in _UPDATING]
-        passes = [op for op in ops if op.role not in _UPDATING]
+        passing = self._passing(ops)
+        updates = [op for op, is_passing in zip(ops, passing, strict=True) if not is_passing]
+        passes = [op for op, is_passing in zip(ops, passing, strict=True) if is_passing]
         self._updates.global_block().ops = list(updates)
         self._computed = {name for op in passes for name in op.output_names}
         self._updated = {name for op in updates for name in op.output_names}
@@ -205,6 +201,18 @@ class DataParallel:
             block._prepend_op("assign", {"X": fed}, {"Out": grad})
         self._pass.touch()
         self._updates.touch()
+
+    def _passing(self, ops: Sequence[Operator]) -> list[bool]:
+        """Return which operators each place runs: also those that get it the rows of its batch from servers."""
+        read: set[str] = set()
+        passing = []
+        for op in reversed(ops):
+            made = {name for name in op.output_names if not self._is_kept(name)}
+            passes = op.role not in _UPDATING or (op.role in _SERVED and not read.isdisjoint(made))
+            if passes:
+                read.update(op.input_names)
+            passing.append(passes)
+        return passing[::-1]
 
     def _posted(self, passes: list[graph.Operator]) -> list[graph.Operator]:
         """Return the pass with a posting behind the last gradient of each bucket."""

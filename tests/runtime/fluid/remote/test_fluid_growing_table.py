@@ -111,7 +111,12 @@ def spread(rows: np.ndarray) -> np.ndarray:
     return (rows.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)).view(np.int64)
 
 
-def clicks(is_distributed: bool, height: int, is_constant: bool = False) -> Callable[[], Any]:
+def clicks(
+    is_distributed: bool,
+    height: int,
+    is_constant: bool = False,
+    rule: Callable[[Any], Any] = fluid.optimizer.SGD,
+) -> Callable[[], Any]:
     """Two bags of features and numbers; whether it was clicked."""
 
     def bag(name: str) -> Any:
@@ -128,7 +133,7 @@ def clicks(is_distributed: bool, height: int, is_constant: bool = False) -> Call
         guess = fluid.layers.fc(hidden, 1)
         loss = fluid.layers.mean(fluid.layers.sigmoid_cross_entropy_with_logits(guess, click))
         eta = 0.5 if is_constant else fluid.layers.exponential_decay(0.5, 2, 0.7)
-        fluid.optimizer.SGD(eta).minimize(loss)
+        rule(eta).minimize(loss)
         return loss
 
     return net
@@ -177,6 +182,35 @@ def test_two_trainers_and_two_servers_follow_one_machine_on_ids_from_all_over_in
     losses = job.run(lambda at: job.train(at, [halves(feed, at, 2) for feed in batches]))
     np.testing.assert_allclose(np.mean(losses, axis=0), expected, rtol=1e-5)
     assert expected[0] != pytest.approx(expected[-1], rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("places", "by_itself"),
+    [(1, False), (2, False), (None, False), (0, True)],
+    ids=["1 place", "2 places", "CPU_NUM places", "ParallelExecutor"],
+)
+@pytest.mark.parametrize(
+    "rule",
+    [fluid.optimizer.SGD, fluid.optimizer.Adagrad, fluid.optimizer.Adam],
+    ids=["sgd", "adagrad", "adam"],
+)
+@pytest.mark.parametrize(("sync", "trainers"), [(True, 2), (False, 1)], ids=["synchronous", "asynchronous"])
+def test_trainers_with_several_places_train_a_distributed_embedding_as_the_executor_does(
+    monkeypatch: pytest.MonkeyPatch,
+    rule: Callable[[Any], Any],
+    places: int | None,
+    by_itself: bool,
+    sync: bool,
+    trainers: int,
+) -> None:
+    monkeypatch.setenv("CPU_NUM", "4")
+    net = clicks(is_distributed=True, height=10**11, rule=rule)
+    batches = [entered(feed, spread) for feed in click_batches()]
+    parts = [[halves(feed, at, trainers) for feed in batches] for at in range(trainers)]
+    plain, job = (TranspiledJob(net, trainers, sync=sync) for _ in range(2))
+    expected = plain.run(lambda at: plain.train(at, parts[at]))
+    losses = job.run(lambda at: job.train(at, parts[at], places, by_itself=by_itself))
+    np.testing.assert_allclose(losses, expected, rtol=1e-5)
 
 
 @dataclass
