@@ -89,10 +89,7 @@ class Program:
         copy.blocks = [block.copy_to(copy) for block in self.blocks]
         if for_test:
             for block in copy.blocks:
-                block.ops = [
-                    op.with_attrs(is_test=True) if "is_test" in op.definition.attrs else op
-                    for op in block.ops
-                ]
+                block.ops = [op.with_attrs(is_test=True) if "is_test" in op.attrs else op for op in block.ops]
         copy.touch()
         return copy
 

@@ -2,7 +2,7 @@
 """Programs as bytes: the original's ProgramDesc message, as `__model__` files hold it.
 
 Parameters come back as persistable variables: the format does not tell them apart. Attributes that operators do not
-have here are left out when a program is read; a warning names those that could have an effect.
+have here, nor idle ones, are left out when a program is read; a warning names those that could have an effect.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from paddle.fluid.program.var_type import VarType
 from paddle.fluid.program.variable import Variable
 from paddle.graph import Operator
 from paddle.ops.base.errors import OpError
-from paddle.ops.base.registry import COMMON_ATTRS, attribute_of, lookup
+from paddle.ops.base.registry import COMMON_ATTRS, IDLE_ATTRS, attribute_of, lookup
 from paddle.protobuf import bytes_field, fields, signed, text, varint_field
 
 if TYPE_CHECKING:
@@ -29,11 +29,6 @@ if TYPE_CHECKING:
 
 MAX_BLOCKS = 10_000
 MAX_NAMED = 8
-# The original's programs name kernels and scales of quantised ones: which one runs is decided here otherwise.
-_IDLE = frozenset(
-    {"op_callstack", "op_device", "use_cudnn", "use_mkldnn", "workspace_size_MB", "exhaustive_search"}
-)
-_IDLE_BEGINNINGS = ("mkldnn_", "use_quantizer")
 _NEUTRAL: tuple[object, ...] = (0, "", (), 1.0, (1.0,))  # off, nothing, or a scale that changes nothing
 _TENSORS = {VarType.SELECTED_ROWS: 2, VarType.LOD_TENSOR: 3, VarType.LOD_TENSOR_ARRAY: 4}
 
@@ -171,12 +166,12 @@ def _read_operator(block: Block, message: bytes, unknown: set[tuple[str, str]]) 
         elif number == 4:
             name, attribute = read_attribute(part)
             attrs[name] = attribute
-    known = {**lookup(op_type).attrs, **COMMON_ATTRS}
+    known = {**IDLE_ATTRS, **lookup(op_type).attrs, **COMMON_ATTRS}
     taken = {}
     for name, attribute in attrs.items():
         if attribute_of(name) in known:
             taken[attribute_of(name)] = attribute
-        elif name not in _IDLE and not name.startswith(_IDLE_BEGINNINGS) and attribute not in _NEUTRAL:
+        elif attribute not in _NEUTRAL:
             unknown.add((op_type, name))
     return block.operator_class.make(op_type, *slots, taken)
 

@@ -37,6 +37,38 @@ GRAD = "@GRAD"
 
 # Attributes that every operator carries; no kernel sees them.
 COMMON_ATTRS: Mapping[str, object] = MappingProxyType({"op_role": 0, "op_role_var": (), "op_namescope": "/"})
+_OFF, _UNSCALED = (False,), (1.0,)
+_LAYOUTS = ("AnyLayout", "NCHW", "NCDHW", "")
+# Attributes of the original's operators that mean nothing to those here that lack them: name -> the type, or all
+# values under which that is so. Which kernel runs is decided here otherwise; layouts, fusions and scales of quantised
+# kernels would change the numbers.
+IDLE_ATTRS: Mapping[str, type | tuple[object, ...]] = MappingProxyType(
+    {
+        "op_callstack": tuple,
+        "op_device": str,
+        "is_test": bool,
+        "use_cudnn": bool,
+        "use_mkldnn": bool,
+        "use_quantizer": bool,
+        "mkldnn_data_type": str,
+        "workspace_size_MB": int,
+        "exhaustive_search": bool,
+        "data_format": _LAYOUTS,
+        "data_layout": _LAYOUTS,
+        "x_data_format": _LAYOUTS,
+        "y_data_format": _LAYOUTS,
+        "fuse_relu": _OFF,
+        "fuse_residual_connection": _OFF,
+        "fuse_relu_before_depthwise_conv": _OFF,
+        "force_fp32_output": _OFF,
+        "Scale_in": _UNSCALED,
+        "Scale_in_eltwise": _UNSCALED,
+        "Scale_out": _UNSCALED,
+        "Scale_x": _UNSCALED,
+        "Scale_y": _UNSCALED,
+        "Scale_weights": (_UNSCALED,),
+    }
+)
 
 NO_SLOTS: frozenset[str] = frozenset()
 _SPECIAL = frozenset({"rng", "xp", "needs", "names", "spent", "room", "body", "remote"})
@@ -115,12 +147,14 @@ class OpDef:
         """Return all attributes with defaults filled in and values in their canonical type.
 
         Raises:
-            AttrError: a name is unknown, a required one is missing, or a value has the wrong type.
+            AttrError: a name is unknown, a required one is missing, or a value has the wrong type or would change
+                the numbers of an operator that lacks the attribute.
         """
         allowed = {**self.attrs, **COMMON_ATTRS}
+        idle = {name: value for name, value in given.items() if name in IDLE_ATTRS and name not in allowed}
         for name in given:
-            if name not in allowed:
-                close = difflib.get_close_matches(name, allowed, n=1)
+            if name not in allowed and name not in idle:
+                close = difflib.get_close_matches(name, [*allowed, *IDLE_ATTRS], n=1)
                 hint = (
                     f"did you mean {close[0]!r}?"
                     if close
@@ -136,6 +170,7 @@ class OpDef:
             else:
                 result[name] = default
         result.update((name, given[name]) for name in COMMON_ATTRS if name in given)
+        result.update((name, _idle(self.type, name, value)) for name, value in idle.items())
         return result
 
 
@@ -295,6 +330,19 @@ def _canonical(op_type: str, name: str, value: object, default: object) -> objec
     except (TypeError, AttributeError, ValueError) as error:
         raise _wrong_type(op_type, name, value, kind) from error
     raise _wrong_type(op_type, name, value, kind)
+
+
+def _idle(op_type: str, name: str, value: object) -> object:
+    expected = IDLE_ATTRS[name]
+    if isinstance(expected, type):
+        return _canonical(op_type, name, value, expected)
+    found = _canonical(op_type, name, value, expected[0])
+    if found not in expected:
+        raise AttrError(
+            f"operator {op_type!r} has no attribute {name!r} here, and {found!r} would change what it computes: "
+            f"leave it out, or give {' or '.join(map(repr, expected))}"
+        )
+    return found
 
 
 def _wrong_type(op_type: str, name: str, value: object, kind: type) -> AttrError:

@@ -266,3 +266,69 @@ def test_rules_with_state_and_clips_compute_the_same(norm: float | None) -> None
     _, plain = _trained(None, optimizer())
     _, changed = _trained(change, optimizer())
     _same(plain, changed)
+
+
+_IDLE = {
+    "op_callstack": ["script.py:3"],
+    "op_device": "",
+    "is_test": False,
+    "use_cudnn": True,
+    "use_mkldnn": False,
+    "use_quantizer": False,
+    "mkldnn_data_type": "float32",
+    "workspace_size_MB": 512,
+    "exhaustive_search": False,
+    "data_format": "AnyLayout",
+    "data_layout": "NCHW",
+    "fuse_relu": False,
+    "Scale_weights": [1.0],
+    "op_role": 0,
+    "op_namescope": "/own/",
+}
+
+
+@pytest.mark.parametrize("op_type", ["relu", "conv2d", "relu_grad"])
+def test_attributes_that_all_operators_of_the_original_have_are_accepted_and_kept(op_type: str) -> None:
+    inputs = {
+        "relu": {"X": "x"},
+        "conv2d": {"Input": "x", "Filter": "w"},
+        "relu_grad": {"Out": "x", "Out@GRAD": "x"},
+    }[op_type]
+    out = {"relu": "Out", "conv2d": "Output", "relu_grad": "X@GRAD"}[op_type]
+    main = fluid.Program()
+    block = main.global_block()
+    block.create_var("x", (1, 1, 2, 2))
+    block.create_var("w", (1, 1, 2, 2))
+    block.create_var("out", None)
+    op = block.append_op(type=op_type, inputs=inputs, outputs={out: "out"}, attrs=_IDLE)
+    assert (op.attr("use_cudnn"), op.attr("op_callstack")) == (True, ("script.py:3",))
+    x = np.array([[[[1.0, -2], [3, 4]]]], "float32")
+    results = [
+        fluid.Executor(fluid.CPUPlace()).run(program, feed={"x": x, "w": x}, fetch_list=["out"])[0]
+        for program in (main, fluid.Program.parse_from_string(main.serialize_to_string()))
+    ]
+    expected = {"relu": np.maximum(x, 0), "conv2d": [[[[30]]]], "relu_grad": np.where(x > 0, x, 0)}[op_type]
+    for found in results:
+        np.testing.assert_array_equal(found, expected)
+    read = fluid.Program.parse_from_string(main.serialize_to_string()).global_block().ops[0]
+    assert read.attrs == op.attrs
+    assert main.clone(for_test=True).global_block().ops[0].attrs["is_test"] is True
+
+
+@pytest.mark.parametrize(
+    ("attrs", "told"),
+    [
+        ({"data_format": "NHWC"}, "'NHWC' would change what it computes.*'NCHW'"),
+        ({"fuse_relu": True}, "True would change what it computes: leave it out, or give False"),
+        ({"use_cudnn": "yes"}, "'use_cudnn': expected bool, got 'yes'"),
+        ({"use_cudn": True}, "no attribute 'use_cudn': did you mean 'use_cudnn'"),
+        ({"strids": [1, 1]}, "no attribute 'strids': did you mean 'strides'"),
+    ],
+)
+def test_attributes_that_would_change_the_numbers_or_are_unknown_are_refused(
+    attrs: dict[str, Any], told: str
+) -> None:
+    block = fluid.default_main_program().global_block()
+    x = fluid.layers.data("x", [1, 2, 2])
+    with pytest.raises(ValueError, match=told):
+        block.append_op("conv2d", {"Input": x, "Filter": x}, {"Output": "out"}, attrs)
