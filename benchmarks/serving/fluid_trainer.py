@@ -38,8 +38,8 @@ def main() -> None:
         executor.run(transpiler.get_startup_program(endpoint, program))
         executor.run(program)
         return
-    executor.run(fluid.default_startup_program())
     program = transpiler.get_trainer_program()
+    executor.run(fluid.default_startup_program())
     draw = np.random.default_rng(given["trainer"])
     feed = {
         "image": draw.random((given["batch"], INPUTS), np.float32),

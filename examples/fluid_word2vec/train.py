@@ -82,13 +82,14 @@ def main():
         transpiler.transpile(
             TRAINER_ID, pservers=os.environ["PADDLE_PSERVERS_IP_PORT_LIST"], trainers=TRAINERS
         )
-        main_program = transpiler.get_trainer_program()
     if ROLE == "PSERVER":
         here = os.environ["PADDLE_CURRENT_ENDPOINT"]
         served = transpiler.get_pserver_program(here)
         executor.run(transpiler.get_startup_program(here, served))
         executor.run(served)  # until all trainers are done
         return
+    if ROLE == "TRAINER":
+        main_program = transpiler.get_trainer_program()
     executor.run(startup)
     train(executor, main_program, words, inputs, cost, options)
     if TRAINER_ID == 0:

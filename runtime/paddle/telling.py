@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When to tell somebody who waits: soon for the first time, and then at intervals that grow."""
+"""When to tell somebody who waits: soon for the first time, and then at intervals that grow up to five minutes."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 
 FIRST_S = 1.5
 _FACTOR = 2.0
+_LONGEST_S = 300.0
 
 
 class Telling:
@@ -17,7 +19,7 @@ class Telling:
         """Begin to wait.
 
         Args:
-            patience_s: how long the wait may take; of a short one a quarter passes before anything is told.
+            patience_s: how long the wait may take, math.inf for ever; a quarter of a short one passes untold.
             clock: monotonic seconds.
         """
         self._clock, self._patience_s = clock, patience_s
@@ -44,9 +46,11 @@ class Telling:
         """Whether it is time to tell; True once for each moment."""
         if self.waited_s < self._next_s:
             return False
-        self._next_s = _FACTOR * max(self._next_s, self.waited_s)
+        now_s = max(self._next_s, self.waited_s)
+        self._next_s = min(_FACTOR * now_s, now_s + _LONGEST_S)
         return True
 
     def __str__(self) -> str:
         """Return how long it took and may still take, for messages."""
-        return f"waited {self.waited_s:.0f} s, {self.left_s:.0f} s more at most"
+        rest = "" if self.left_s == math.inf else f", {self.left_s:.0f} s more at most"
+        return f"waited {self.waited_s:.0f} s{rest}"

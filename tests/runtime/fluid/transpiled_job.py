@@ -107,7 +107,7 @@ class TranspiledJob:
             trainers=self.trainers,
             sync_mode=self.sync,
         )
-        return t, t.get_trainer_program(), startup, loss
+        return t, t.get_trainer_program(wait_port=False), startup, loss
 
     def serve(self, endpoint: str) -> None:
         """Be a server until all trainers are done."""

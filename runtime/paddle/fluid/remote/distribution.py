@@ -1,19 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a program says of the servers it talks to, and how: with which keys, how long it waits."""
+"""What a program says of the servers it talks to, and how: with which keys, how long it waits, also for their ports."""
 
 from __future__ import annotations
 
 import logging
 import math
 import os
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from paddle import graph
+from paddle.endpoints import listed
 from paddle.env import JobEnvironment
 from paddle.errors import ConfigError
 from paddle.fluid.errors import FluidError
+from paddle.telling import Telling
 
 if TYPE_CHECKING:
     from paddle.pserver.wire.keys import WireKeys
@@ -33,6 +36,10 @@ _log = logging.getLogger(__name__)
 
 _DEADLINE = "FLAGS_rpc_deadline"
 _DEADLINE_MS = 180_000.0
+
+_LOOK_S = 0.8
+_SHORTEST_S, _LONGEST_S = 0.1, 1.0
+_AGAIN = 0.1  # of the time waited so far
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +104,35 @@ def deadline_s() -> float:
     if not 0 < wanted < math.inf:
         raise ConfigError(f"environment variable {_DEADLINE}: expected milliseconds above 0, got {text!r}")
     return wanted / 1000.0
+
+
+def wait_for_ports(endpoints: Sequence[str]) -> None:
+    """Wait until somebody listens at each "ip:port", without end, and warn now and then of whom it waits for.
+
+    Raises:
+        ConfigError: an endpoint is none that can be connected to.
+        KeyboardInterrupt: Ctrl+C came.
+    """
+    from paddle.pserver.client.probe import Sight, look
+
+    telling, since, was_told = Telling(math.inf), time.strftime("%H:%M:%S"), False
+    missing = dict.fromkeys(endpoints, "")
+    while True:
+        for endpoint in list(missing):
+            found = look(endpoint, is_encrypted=False, timeout_s=_LOOK_S)
+            missing[endpoint] = found.text
+            if found.sight not in (Sight.NOBODY, Sight.CLOSES):
+                del missing[endpoint]
+        if not missing:
+            break
+        if telling.is_due:
+            was_told = True
+            for text in dict.fromkeys(missing.values()):
+                silent = listed(endpoint for endpoint, seen in missing.items() if seen == text)
+                _log.warning("waiting for pserver %s since %s: %s (%s)", silent, since, text, telling)
+        time.sleep(min(max(_AGAIN * telling.waited_s, _SHORTEST_S), _LONGEST_S))
+    if was_told:
+        _log.warning("all pservers listen after %.0f s", telling.waited_s)
 
 
 def wire_keys(who: str) -> WireKeys | None:

@@ -19,7 +19,7 @@ class DistributeTranspilerConfig:
         enable_dc_asgd: compensate for delay; asynchronous mode alone.
         mode: "pserver" or "nccl2".
         print_log: has no meaning.
-        wait_port: wait for the others to be there.
+        wait_port: False: `get_trainer_program` never waits for servers.
         runtime_split_send_recv: not supported: gradients are split by operators.
         sync_mode: None or True leaves it to `transpile`; False makes it asynchronous.
         nccl_comm_num: connections between ranks.

@@ -10,7 +10,7 @@ from paddle.fluid.errors import FluidError
 from paddle.fluid.program.defaults import default_main_program, default_startup_program
 from paddle.fluid.program.program import Program
 from paddle.fluid.remote.connection import Connection
-from paddle.fluid.remote.distribution import Distribution
+from paddle.fluid.remote.distribution import Distribution, wait_for_ports
 from paddle.fluid.remote.promise import PROMISES
 from paddle.fluid.transpiler import growing, trainer_side
 from paddle.fluid.transpiler.collective_side import transpile_collective
@@ -43,6 +43,7 @@ class DistributeTranspiler:
         self.table_name: str | None = None
         self._table: growing.GrowingTable | None = None
         self._placed: list[Placed] = []
+        self._unseen: list[str] = []  # servers whose ports nobody has waited for
         self._check(self.config)
 
     def transpile(
@@ -89,6 +90,7 @@ class DistributeTranspiler:
         self.trainer_id, self.trainers = trainer_id, trainers
         self.pserver_endpoints = [each.strip() for each in pservers.split(",") if each.strip()]
         check_endpoints(self.pserver_endpoints, "pservers: endpoint", first_port=0)
+        self._unseen = list(self.pserver_endpoints)
         self._program, self._startup = program, startup
         self._origin, self._origin_startup = program.clone(), startup.clone()
         cutting = self.config.slice_var_up if slice_var_up is None else slice_var_up
@@ -99,8 +101,13 @@ class DistributeTranspiler:
     def get_trainer_program(self, wait_port: bool = True) -> Program:
         """Return the trainer's program, without updates; the same object that was transpiled.
 
+        Args:
+            wait_port: wait first until every server listens, without end; who does not is told now and then. The
+                trainer's deadlines begin after that. False: they begin with its first run.
+
         Raises:
             FluidError: nothing was transpiled, or there is no such trainer.
+            ConfigError: an endpoint has port 0, which no trainer can wait for.
         """
         if not self.pserver_endpoints:
             raise FluidError("call transpile before get_trainer_program, with the addresses of servers")
@@ -110,6 +117,9 @@ class DistributeTranspiler:
                 f"got {self.trainer_id!r}: pass transpile the number of this trainer"
             )
         trainer_side.remove_updates(self._program)
+        if wait_port and self.config.wait_port and self._unseen:
+            wait_for_ports(self._unseen)
+            self._unseen = []
         return self._program
 
     def get_pserver_program(self, endpoint: str) -> Program:

@@ -31,6 +31,7 @@ class Sight(Enum):
     """What a probe may find."""
 
     NOBODY = "nobody"
+    CLOSES = "closes"
     MUTE = "mute"
     STRANGER = "stranger"
     OTHER_WIRE = "other wire"
@@ -84,7 +85,7 @@ def _greeted(sock: socket.socket, is_encrypted: bool, timeout_s: float) -> Findi
     heard = _exchange(sock, timeout_s)
     if heard is None:
         return Finding(
-            Sight.MUTE,
+            Sight.CLOSES,
             "it accepts connections and closes them at once, as a proxy does whose server does not run; does it run?",
         )
     if not heard:

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A script as the manual writes it: one file for both roles, told apart by the environment.
 
-Prints each loss, on a line of its own. Without STEPS it says that it is ready, waits for a line, and trains for ever.
+Prints each loss, on a line of its own. With WAIT_PORT=0 a trainer does not wait for ports. Without STEPS it says that
+it is ready, waits for a line, and trains for ever.
 """
 
 from __future__ import annotations
@@ -41,11 +42,12 @@ def main() -> None:
         exe.run(pserver_startup)
         exe.run(pserver_prog)
     elif role == "TRAINER":
+        trainer_prog = t.get_trainer_program(wait_port=os.environ.get("WAIT_PORT") != "0")
         exe.run(fluid.default_startup_program())
         if not steps:
             say("ready")
             sys.stdin.readline()
-        train_loop(exe, t.get_trainer_program(), loss, trainer_id, trainers, steps)
+        train_loop(exe, trainer_prog, loss, trainer_id, trainers, steps)
 
 
 def train_loop(

@@ -65,10 +65,11 @@ def main() -> None:
             raise FileNotFoundError("no first values here")
         exe.run(program)
         return
+    program = t.get_trainer_program()
     exe.run(fluid.default_startup_program())
     mine = {name: value[rank::trainers] for name, value in batch().items()}
     for _ in range(int(env["STEPS"])):
-        (value,) = exe.run(t.get_trainer_program(), feed=mine, fetch_list=[loss])
+        (value,) = exe.run(program, feed=mine, fetch_list=[loss])
         sys.stdout.write(f"{float(value[0])}\n")
     exe.close()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import select
 import signal
 import subprocess
@@ -74,6 +75,52 @@ def test_the_manuals_script_trains_as_one_process_does_and_ends_by_itself(jobs: 
     with os.fdopen(ours) as reports:
         told = [json.loads(line) for line in reports if '"ready"' in line]
     assert sorted(event["endpoints"] for event in told) == sorted([each] for each in job.endpoints)
+
+
+def test_a_trainer_waits_longer_than_its_deadline_for_servers_that_start_late_and_says_for_whom(
+    jobs: list[Processes],
+) -> None:
+    job = Processes(servers=2, trainers=1, STEPS="2", FLAGS_rpc_deadline="500")
+    jobs.append(job)
+    first, second = job.endpoints
+    server = job.start("PSERVER", 0, first, FLAGS_rpc_deadline="60000")
+    trainer = job.start("TRAINER", 0)
+    assert trainer.stderr is not None
+    told: list[str] = []
+    while sum(f"waiting for pserver {second} since" in line for line in told) < 2:
+        told.append(trainer.stderr.readline())
+        assert told[-1], told
+    assert "connection refused: nobody listens on that port" in told[-1]
+    assert float(re.findall(r"waited (\d+) s", told[-1])[0]) > 0.5  # a deadline, and more
+    late = job.start("PSERVER", 1, second)
+    losses, error = trainer.communicate(timeout=DEADLINE_S)
+    assert trainer.returncode == 0, error
+    assert "all pservers listen" in error
+    assert len(losses.split()) == 2
+    ends = [process.communicate(timeout=DEADLINE_S) for process in (server, late)]
+    assert [server.returncode, late.returncode] == [0, 0], ends
+
+
+def test_a_trainer_that_waits_for_no_port_gives_up_at_its_deadline(jobs: list[Processes]) -> None:
+    job = Processes(servers=1, trainers=1, STEPS="1", WAIT_PORT="0", FLAGS_rpc_deadline="500")
+    jobs.append(job)
+    trainer = job.start("TRAINER", 0)
+    _, error = trainer.communicate(timeout=DEADLINE_S)
+    assert trainer.returncode == 1
+    assert f"PserverLost: pserver {job.endpoints[0]} did not answer" in error
+
+
+def test_a_trainer_that_waits_for_ports_can_be_interrupted(jobs: list[Processes]) -> None:
+    job = Processes(servers=1, trainers=1, STEPS="1")
+    jobs.append(job)
+    trainer = job.start("TRAINER", 0)
+    assert trainer.stderr is not None
+    while "waiting for pserver" not in (line := trainer.stderr.readline()):
+        assert line, "it ended by itself"
+    trainer.send_signal(signal.SIGINT)
+    _, error = trainer.communicate(timeout=DEADLINE_S)
+    assert trainer.returncode == -signal.SIGINT
+    assert "KeyboardInterrupt" in error
 
 
 def test_who_waits_for_a_trainer_that_was_killed_is_told_which(jobs: list[Processes]) -> None:

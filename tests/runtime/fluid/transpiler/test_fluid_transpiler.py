@@ -22,7 +22,7 @@ BACKWARD = ["fill_constant", "mean_grad", "square_grad", "elementwise_sub_grad",
 
 def test_a_trainer_sends_each_gradient_when_it_is_there_and_receives_at_the_end() -> None:
     net()
-    trainer = transpiled().get_trainer_program()
+    trainer = transpiled().get_trainer_program(wait_port=False)
     assert types(trainer) == [
         *FORWARD,
         *BACKWARD,
@@ -56,7 +56,7 @@ def test_a_trainer_sends_each_gradient_when_it_is_there_and_receives_at_the_end(
 
 def test_an_asynchronous_trainer_has_no_barriers_and_no_names_of_its_own() -> None:
     net()
-    trainer = transpiled(sync_mode=False).get_trainer_program()
+    trainer = transpiled(sync_mode=False).get_trainer_program(wait_port=False)
     assert types(trainer) == [
         *FORWARD,
         *BACKWARD,
@@ -69,7 +69,7 @@ def test_an_asynchronous_trainer_has_no_barriers_and_no_names_of_its_own() -> No
 def test_large_blocks_leave_parameters_whole() -> None:
     net()
     t = transpiled(fluid.DistributeTranspilerConfig(min_block_size=1048576))
-    assert types(t.get_trainer_program()) == [
+    assert types(t.get_trainer_program(wait_port=False)) == [
         *FORWARD,
         *BACKWARD,
         *("send", "mul_grad", "send", "send_barrier", "recv", "recv", "fetch_barrier"),
@@ -132,7 +132,7 @@ def test_clips_and_decay_run_on_the_server_after_averaging() -> None:
         ["sum", "scale", "sgd"],
         ["sum", "scale", "clip", "scale", "sum", "sgd"],
     ]
-    assert types(t.get_trainer_program()).count("clip") == 0
+    assert types(t.get_trainer_program(wait_port=False)).count("clip") == 0
 
 
 def test_the_learning_rate_is_computed_on_the_server_in_a_block_before_all_others() -> None:
@@ -144,7 +144,7 @@ def test_the_learning_rate_is_computed_on_the_server_in_a_block_before_all_other
         *("fill_constant", "elementwise_pow", "fill_constant", "elementwise_mul"),
     ]
     assert len(blocks) == 4
-    assert "increment" not in types(t.get_trainer_program())
+    assert "increment" not in types(t.get_trainer_program(wait_port=False))
 
 
 def test_cases_of_the_learning_rate_take_their_blocks_along() -> None:
@@ -173,7 +173,7 @@ def test_settings_may_be_given_in_their_older_place() -> None:
     expected = np.random.random(3)
     np.random.seed(4)
     t = transpiled(slice_var_up=False, split_method=HashName)
-    assert "split_byref" not in types(t.get_trainer_program())
+    assert "split_byref" not in types(t.get_trainer_program(wait_port=False))
     np.testing.assert_array_equal(np.random.random(3), expected)
 
 
@@ -182,7 +182,7 @@ def test_a_sparse_gradient_is_split_by_rows() -> None:
     rows = fluid.layers.embedding(ids, [10000, 8], is_sparse=True, param_attr="table")
     fluid.optimizer.SGD(0.1).minimize(fluid.layers.mean(rows))
     t = transpiled()
-    trainer = t.get_trainer_program()
+    trainer = t.get_trainer_program(wait_port=False)
     split = next(op for op in trainer.global_block().ops if op.type == "split_selected_rows")
     assert split.attrs["height_sections"] == (5000, 5000)
     assert server_blocks(t, 1)[1:] == [["sum", "scale", "sgd"]]
@@ -277,7 +277,7 @@ def test_both_roles_get_their_programs_after_memory_optimize() -> None:
                     pserver_startup = t.get_startup_program(current_endpoint, pserver_prog)
                     programs[current_endpoint] = (pserver_prog, pserver_startup)
             else:
-                programs["trainer"] = (t.get_trainer_program(), startup)
+                programs["trainer"] = (t.get_trainer_program(wait_port=False), startup)
     sent = {
         (name, endpoint)
         for op in programs["trainer"][0].global_block().ops
@@ -300,7 +300,7 @@ def test_the_manuals_settings_are_taken_by_transpile(settings: dict[str, bool]) 
     train_net()
     t = fluid.DistributeTranspiler()
     t.transpile(0, pservers="127.0.0.1:6170,127.0.0.1:6171", trainers=2, **settings)  # type: ignore[arg-type]
-    types = [op.type for op in t.get_trainer_program().global_block().ops]
+    types = [op.type for op in t.get_trainer_program(wait_port=False).global_block().ops]
     assert ("send_barrier" in types) == settings.get("sync_mode", True)
     assert ("split_selected_rows" in types) == settings.get("slice_var_up", True)
 
@@ -311,7 +311,7 @@ def test_the_manuals_distributed_embedding_lies_on_servers_alone() -> None:
     fluid.optimizer.Adam().minimize(fluid.layers.mean(fluid.layers.fc(emb, 2)))
     t = fluid.DistributeTranspiler()
     t.transpile(0, pservers="127.0.0.1:6170,127.0.0.1:6171", trainers=2)
-    types = [op.type for op in t.get_trainer_program().global_block().ops]
+    types = [op.type for op in t.get_trainer_program(wait_port=False).global_block().ops]
     assert {"split_ids", "prefetch", "merge_ids"} <= set(types)
     assert not {"lookup_table", "adam", "sgd"} & set(types)
     for endpoint in t.pserver_endpoints:

@@ -104,7 +104,7 @@ def test_rows_of_a_sparse_table_are_fetched_in_one_place_and_the_table_is_not_re
     out = fluid.layers.fc(fluid.layers.concat(rows, axis=1), 1, bias_attr=False)
     fluid.optimizer.SGD(0.1).minimize(fluid.layers.mean(out))
     t = transpiled()
-    main = t.get_trainer_program()
+    main = t.get_trainer_program(wait_port=False)
     block = main.global_block()
     assert types(main)[:3] == ["distributed_lookup_table", "concat", "mul"]
     assert block.ops[0].inputs["Ids"] == ("a", "b")
@@ -121,14 +121,14 @@ def test_a_table_that_something_else_reads_is_received() -> None:
     table = fluid.default_main_program().global_block().var("table")
     loss = fluid.layers.mean(fluid.layers.matmul(rows, table, transpose_y=True))
     fluid.optimizer.SGD(0.1).minimize(loss)
-    trainer = transpiled().get_trainer_program()
+    trainer = transpiled().get_trainer_program(wait_port=False)
     assert "distributed_lookup_table" not in types(trainer)
     assert [op.outputs["Out"] for op in trainer.global_block().ops if op.type == "recv"] == [("table",)]
 
 
 def test_parameters_that_are_clipped_by_norm_stay_whole() -> None:
     net(w_attr=fluid.ParamAttr(gradient_clip=fluid.clip.GradientClipByNorm(1.0)))
-    assert "split_byref" not in types(transpiled().get_trainer_program())
+    assert "split_byref" not in types(transpiled().get_trainer_program(wait_port=False))
 
 
 def test_a_clip_by_the_norm_of_all_gradients_is_refused() -> None:

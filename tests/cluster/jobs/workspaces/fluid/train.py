@@ -53,6 +53,7 @@ if role == "PSERVER":
     say("is done")
     sys.exit(0)
 
+trainer_program = transpiler.get_trainer_program()
 executor.run(fluid.default_startup_program())
 rng = np.random.default_rng(rank)
 for step in range(int(flags.get("steps", "60"))):
@@ -60,7 +61,7 @@ for step in range(int(flags.get("steps", "60"))):
         os.kill(os.getpid(), signal.SIGKILL)
     xs = rng.standard_normal((16, 4)).astype("float32")
     ys = xs @ np.array([[1.0], [2.0], [3.0], [4.0]], "float32")
-    (cost,) = executor.run(transpiler.get_trainer_program(), feed={"x": xs, "y": ys}, fetch_list=[loss])
+    (cost,) = executor.run(trainer_program, feed={"x": xs, "y": ys}, fetch_list=[loss])
     time.sleep(float(flags.get("pause", "0")))
     if step % 10 == 0:
         say(f"life {life} step {step} cost {cost.item():.6f}")
