@@ -27,16 +27,16 @@ def append_backward(
 
     Args:
         loss: one number.
-        parameter_list: parameters to derive for; None: all trainable ones.
+        parameter_list: parameters or other variables to derive for; None: all trainable parameters.
         no_grad_set: variables that get no gradient and let none through.
         callbacks: have no meaning: clips of errors are put where they belong.
 
     Returns:
-        (parameter, its gradient) in the order the parameters were created.
+        (parameter, its gradient) in the order of the list, or in which the parameters were created.
 
     Raises:
         FluidTypeError: the loss is no variable.
-        BackwardError: it cannot be derived; see the core.
+        BackwardError: it cannot be derived, or not for a variable of the list; see the core.
     """
     if not isinstance(loss, Variable):
         raise FluidTypeError(f"append_backward: the loss must be a Variable, got {loss!r}")
@@ -60,6 +60,8 @@ def gradients(
     """Append what computes the gradients of targets with respect to any variables; see the core."""
     given = [target_gradients] if isinstance(target_gradients, Variable) else target_gradients
     made = backward.gradients(_listed(targets), _listed(inputs), given, no_grad_set)
+    for block in {id(each.block): cast(Block, each.block) for each in _listed(targets)}.values():
+        _mark_sparse(block)
     return cast("list[Variable | None]", made)
 
 

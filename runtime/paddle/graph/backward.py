@@ -11,6 +11,8 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from math import prod
 
+import numpy as np
+
 from paddle.graph.block import Block, Name
 from paddle.graph.errors import BackwardError
 from paddle.graph.grad_builder import Builder
@@ -24,22 +26,23 @@ def append_backward(
     parameter_list: Sequence[Name] | None = None,
     no_grad_set: Collection[Name] | None = None,
     error_clips: Mapping[str, Mapping[str, float]] | None = None,
-) -> list[tuple[Parameter, Variable]]:
+) -> list[tuple[Variable, Variable]]:
     """Append the gradient operators of a loss to its block.
 
     Args:
         loss: one number, shape [1] or [].
-        parameter_list: parameters to derive for; None means all trainable ones.
+        parameter_list: variables of the block to derive for, parameters or others; None means all trainable parameters.
         no_grad_set: variables that get no gradient and let none through.
         error_clips: variable -> `min` and `max` that its gradient is cut to before it is propagated.
 
     Returns:
-        (parameter, its gradient) in the order the parameters were created; parameters that the loss does not
-        depend on are left out.
+        (parameter, its gradient) in the order of the list, or in which the parameters were created; parameters that
+        are not trainable, and what the loss does not depend on, are left out.
 
     Raises:
-        BackwardError: the loss is not a single number, depends on nothing trainable, or an operator on the
-            way has no gradient.
+        BackwardError: the loss is not a single number, depends on nothing that is derived for, or an operator on the
+            way has no gradient; or a variable of the list, which is no parameter, lets no gradient through.
+        UnknownVariableError: the block has no variable of such a name.
     """
     block = loss.block
     if prod(loss.shape) != 1 or len(loss.shape) > 1:
@@ -47,17 +50,20 @@ def append_backward(
             f"the loss {loss.describe()} must be one number of shape [1]: append a mean or reduce_sum to it"
         )
     path = path_to(block, {loss.name})
-    required = _required(block, path, _names(parameter_list), _names(no_grad_set) or set())
+    listed = None if parameter_list is None else [_derivable(block, each) for each in parameter_list]
+    required = _required(block, path, _names(listed), _names(no_grad_set) or set())
     if loss.name not in required:
-        raise BackwardError(f"the loss {loss.describe()} does not depend on any trainable parameter")
+        of = "any trainable parameter" if listed is None else ", ".join(each.describe() for each in listed)
+        raise BackwardError(f"the loss {loss.describe()} does not depend on {of or 'an empty list'}")
     builder = Builder(block, required, error_clips, rewritten(path))
     builder.seed(loss)
     for op in reversed(path):
         builder.derive(op)
-    parameters = [p for p in block.all_parameters() if builder.writers.get(p.name)]
-    grads = builder.finish([parameter.name for parameter in parameters])
+    wanted = {each.name: each for each in (block.all_parameters() if listed is None else listed)}
+    reached = [variable for name, variable in wanted.items() if builder.writers.get(name)]
+    grads = builder.finish([variable.name for variable in reached if isinstance(variable, Parameter)])
     _mark_loss(block, loss.name)
-    return [(parameter, block.var(grads[parameter.name])) for parameter in parameters]
+    return [(variable, block.var(grads[variable.name])) for variable in reached]
 
 
 def gradients(
@@ -101,7 +107,28 @@ def _required(block: Block, path: list[Operator], only: set[str] | None, exclude
         and allowed(block.reach(name), excluded)
         and not (only is not None and _left_out(block.reach(name), only))
     }
+    sources.update(
+        name
+        for op in path
+        for name in op.output_names
+        if name in (only or ()) and allowed(block.reach(name), excluded)
+    )
     return reaching(block, path, sources, excluded)
+
+
+def _derivable(block: Block, asked: Name) -> Variable:
+    """Return a variable that somebody wants the gradient of.
+
+    Raises:
+        BackwardError: it can have none.
+    """
+    variable = block.reach(asked if isinstance(asked, str) else asked.name)
+    if not isinstance(variable, Parameter) and not allowed(variable, set()):
+        what = f"parameter_list: {variable.describe()} can have no gradient"
+        if not np.issubdtype(variable.dtype, np.floating):
+            raise BackwardError(f"{what}: only floating point numbers have one")
+        raise BackwardError(f"{what}: set {variable.name}.stop_gradient = False before")
+    return variable
 
 
 def _left_out(variable: Variable, only: set[str]) -> bool:

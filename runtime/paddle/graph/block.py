@@ -177,6 +177,11 @@ class Block:
         twin.ops = list(self.ops)
         return twin
 
+    @property
+    def run_ops(self) -> Sequence[Operator]:
+        """Return the operators as they run; here as they stand."""
+        return self.ops
+
     def __index__(self) -> int:
         """Return the number by which operators' attributes name a block."""
         return self.idx

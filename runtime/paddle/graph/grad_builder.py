@@ -41,6 +41,7 @@ class Builder:
     pending: list[_Pending] = field(default_factory=list)
     writers: dict[str, list[tuple[_Pending, str, int]]] = field(default_factory=dict)
     names: dict[str, str] = field(default_factory=dict)
+    clipped: set[str] = field(default_factory=set)
 
     def seed(self, loss: Variable) -> None:
         """Make the gradient of the loss itself: one."""
@@ -80,7 +81,7 @@ class Builder:
             for pair in zip(found, wanted, strict=True)
             if any(set(names) - {EMPTY} for names in pair[1].values())
         ]
-        inputs = [self._available(grad_op) for grad_op, _ in kept]
+        inputs = [self._available(grad_op, op) for grad_op, _ in kept]
         self._leave(op)
         for (grad_op, outputs), given in zip(kept, inputs, strict=True):
             attrs = {**grad_op.attrs, "op_role": int(OpRole.BACKWARD)}
@@ -89,6 +90,7 @@ class Builder:
     def _leave(self, op: Operator) -> None:
         """Forget the gradients of values that the operator replaced: from here on the names mean those before."""
         for name in self.rewritten.intersection(op.output_names):
+            self.clipped.discard(name)
             self.writers.pop(name, None)
             self.names.pop(name, None)
 
@@ -98,8 +100,9 @@ class Builder:
         Args:
             parameters: whose gradients the operators that write them are to name in `op_role_var`.
         """
-        for name in [name for name, parts in self.writers.items() if len(parts) > 1]:
+        for name in list(self.writers):
             self._settle(name)
+            self._clip(name)
         for name in parameters:
             attrs = self.writers[name][0][0].attrs
             before = attrs.get("op_role_var", ())
@@ -120,7 +123,8 @@ class Builder:
 
     def _clip(self, name: str) -> None:
         bounds = (self.error_clips or {}).get(name)
-        if bounds is not None:
+        if bounds is not None and name not in self.clipped:
+            self.clipped.add(name)
             grad = [self.names[name]]
             attrs: dict[str, object] = {**bounds, "op_role": int(OpRole.BACKWARD)}
             clip = _Pending("clip", {"X": grad}, {"Out": list(grad)}, attrs)
@@ -158,14 +162,18 @@ class Builder:
     def _wanted(self, names: Sequence[str]) -> list[str]:
         return [name if name.removesuffix(GRAD) in self.required else EMPTY for name in names]
 
-    def _available(self, grad_op: GradOp) -> dict[str, list[str]]:
-        """Return the inputs with gradients under their real names, and zeros for those that nobody wrote."""
+    def _available(self, grad_op: GradOp, op: Operator) -> dict[str, list[str]]:
+        """Return the inputs with gradients under their real names, and zeros for those that nobody wrote.
+
+        What the operator itself reads or writes may be the gradient of something, but none of this derivation.
+        """
+        own = {*op.input_names, *op.output_names}
         inputs: dict[str, list[str]] = {}
         for slot in lookup(grad_op.type).inputs:
             listed = []
             for name in grad_op.inputs.get(slot.name, ()):
                 source = name.removesuffix(GRAD)
-                if source == name:
+                if source == name or (name in own and not slot.name.endswith(GRAD)):
                     listed.append(name)
                 elif self.writers.get(source):
                     listed.append(self.names[source])

@@ -18,7 +18,7 @@ def path_to(block: Block, targets: set[str]) -> list[Operator]:
     """Return the operators of a block that the targets depend on, in order."""
     needed = set(targets)
     path = []
-    for op in reversed(block.ops):
+    for op in reversed(block.run_ops):
         if needed.intersection(op.output_names):
             path.append(op)
             needed.update(op.input_names)

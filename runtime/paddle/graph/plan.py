@@ -75,7 +75,7 @@ def compile_plan(
     """
     block = program.blocks[block_idx]
     persistable = {name for name, variable in block.visible_vars().items() if variable.persistable}
-    live = fused(_live_ops(block.ops, persistable, set(fetches), set(feeds)), {*fetches, *persistable})
+    live = fused(_live_ops(block.run_ops, persistable, set(fetches), set(feeds)), {*fetches, *persistable})
     loads = _check_reads(block, live, set(feeds), fetches)
     stores = tuple(
         sorted({name for _, op in live for name in op.output_names if name in persistable} - set(feeds))

@@ -106,7 +106,7 @@ class Program:
         wanted = {target if isinstance(target, str) else target.name for target in targets}
         needed = {block.var(name).name for name in wanted}
         kept = []
-        for op in reversed(block.ops):
+        for op in reversed(block.run_ops):
             if needed.intersection(op.output_names):
                 kept.append(op)
                 needed.update(op.input_names)

@@ -71,7 +71,7 @@ def read_into(program: Program, message: bytes) -> None:
 def _block(block: Any) -> bytes:
     parts = [varint_field(1, block.idx), varint_field(2, block.parent_idx)]
     parts.extend(bytes_field(3, _variable(variable)) for variable in block.vars.values())
-    parts.extend(bytes_field(4, _operator(op)) for op in block.ops)
+    parts.extend(bytes_field(4, _operator(op)) for op in block.run_ops)
     parts.append(varint_field(5, block.forward_block_idx))
     return b"".join(parts)
 

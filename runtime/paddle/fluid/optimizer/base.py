@@ -112,9 +112,15 @@ class Optimizer(ABC):
 
         Raises:
             FluidError: there is no gradient to apply.
+            FluidTypeError: there is one of a variable that is no parameter.
         """
         if not params_grads:
             raise FluidError("the optimizer was given no gradients: is any parameter trainable?")
+        for each, _ in params_grads:
+            if not isinstance(each, Parameter):
+                raise FluidTypeError(
+                    f"an optimizer updates parameters, and {each!r} is none: append_backward gives its gradient alone"
+                )
         pairs = sorted(params_grads, key=lambda pair: pair[0].name)
         table, pairs = self._without_table(pairs)
         ops = [self._update_table(*table)] if table else []

@@ -7,7 +7,6 @@ An operator that is appended takes the role and the name scope that its program 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy.typing as npt
@@ -112,6 +111,11 @@ class Block(graph.Block):
         """Add an operator at the end; see the core."""
         return self._insert_op(len(self.ops), type, inputs, outputs, attrs)
 
+    @property
+    def run_ops(self) -> Sequence[graph.Operator]:
+        """Return the operators as they run: under own names also where memory_optimize shows others."""
+        return [op.under_own_names() if isinstance(op, Operator) else op for op in self.ops]
+
     def _prepend_op(self, type: str, *slots_and_attrs: Any, **named: Any) -> Operator:
         """Add an operator at the beginning; arguments as in `append_op`."""
         return self._insert_op(0, type, *slots_and_attrs, **named)
@@ -155,7 +159,7 @@ class Block(graph.Block):
             raise FluidError(f"{old!r} cannot be renamed to {new!r}: the block has a variable of that name")
         self.vars = {new if name == old else name: each for name, each in self.vars.items()}
         variable.name = new
-        self.ops = [_renamed(op, old, new) for op in self.ops]
+        self.ops = [cast(Operator, op).renamed({old: new}) for op in self.ops]
         self.program.touch()
         return variable
 
@@ -202,13 +206,3 @@ class Block(graph.Block):
 def _given(slots: Names | None) -> dict[str, Any]:
     """Return the slots without those that are None or hold None."""
     return {slot: value for slot, value in (slots or {}).items() if value is not None}
-
-
-def _renamed(op: graph.Operator, old: str, new: str) -> graph.Operator:
-    if old not in op.input_names and old not in op.output_names:
-        return op
-
-    def swap(slots: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
-        return {slot: tuple(new if name == old else name for name in names) for slot, names in slots.items()}
-
-    return replace(op, inputs=swap(op.inputs), outputs=swap(op.outputs))

@@ -2,14 +2,15 @@
 """memory_optimize and release_memory: programs that hold less at a time and compute the same numbers.
 
 The executor frees an array after its last reader, and puts results into arrays that are free. What holds most are
-then the gradients, which wait for the updates at the end: these come as early as they can. memory_optimize lets
-variables that are dead lend their names to later ones too, as scripts expect to see.
+then the gradients, which wait for the updates at the end: these come as early as they can. memory_optimize also shows
+later gradients under the names of dead ones, as scripts expect to see. What runs has its own names: whatever is
+fetched is what it was without.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 
 from paddle.fluid.errors import FluidError
 from paddle.fluid.program.operator import OP_ROLE, Operator, OpRole
@@ -28,17 +29,17 @@ def memory_optimize(
     level: int = 0,
     skip_grads: bool = True,
 ) -> None:
-    """Let updates come early, and rename variables to dead ones of the same dtype and shape.
+    """Let updates come early, and show gradients of activations under names of dead ones of the same dtype and shape.
 
-    Variables to be fetched must be skipped. Clipping by the global norm needs all gradients at once: then nothing
-    can come early.
+    Every variable can be fetched as before. Clipping by the global norm needs all gradients at once: then nothing can
+    come early.
 
     Args:
         input_program: changed in place; never a parameter server's, and a trainer's before it is transpiled.
-        skip_opt_set: variables that keep their names, are not written over, and whose updates stay where they are.
+        skip_opt_set: variables that keep and do not lend their names, and whose updates stay where they are.
         print_log: has no meaning.
         level: 0: shapes must be equal; 1: a smaller one fits too (treated as 0: the core's arrays have one shape).
-        skip_grads: keep the names of the gradients that updates read, so that they can be sent.
+        skip_grads: has no meaning: the gradients that updates read, which may be sent, always keep their names.
 
     Raises:
         FluidError: level is neither 0 nor 1, or skip_opt_set is no set.
@@ -46,10 +47,8 @@ def memory_optimize(
     if level not in (0, 1):
         raise FluidError(f"memory_optimize: level must be 0 or 1, got {level}")
     kept = _skipped(skip_opt_set)
-    ops = _moved_ahead(_operators(input_program), kept)
-    if skip_grads:
-        kept.update(name for op in ops if op.role == OpRole.OPTIMIZE for name in op.role_vars[1::2])
-    _reuse(input_program, ops, kept)
+    ops = _moved_ahead([op.under_own_names() for op in _operators(input_program)], kept)
+    _lend(input_program, ops, kept)
     input_program._is_mem_optimized = True
 
 
@@ -99,49 +98,46 @@ def _is_temporary(variable: object) -> bool:
     )
 
 
-def _reuse(program: Program, ops: list[Operator], kept: set[str]) -> None:
+def _lend(program: Program, ops: Sequence[Operator], kept: Collection[str]) -> None:
+    """Make these the program's operators, with names lent from gradient to gradient."""
     block = program.global_block()
-    inner = _inner_names(program)
-    writes: dict[str, int] = {}
-    for op in ops:
-        for name in op.output_names:
-            writes[name] = writes.get(name, 0) + 1
+    free = _only_in_backward(ops) - _inner_names(program) - {*kept}
+    free = {name for name in free if _is_temporary(block.vars.get(name))}
     last = {name: at for at, op in enumerate(ops) for name in (*op.input_names, *op.output_names)}
-
-    def free(name: str) -> bool:
-        return _is_temporary(block.vars.get(name)) and writes.get(name) == 1 and name not in kept | inner
-
-    renamed: dict[str, str] = {}
+    lent: dict[str, str] = {}
     pool: list[str] = []
+    block.ops = []
     for at, op in enumerate(ops):
-        outputs = [name for name in op.output_names if free(name)]
-        for name in outputs:
-            twin = next((dead for dead in pool if _alike(block.vars[dead], block.vars[name])), None)
-            if twin is not None and name not in op.input_names:
+        for name in op.output_names:
+            alike = (dead for dead in pool if _alike(block.vars[dead], block.vars[name]))
+            twin = next(alike, None) if name in free else None
+            if twin is not None:
                 pool.remove(twin)
-                renamed[name] = twin
-        ops[at] = _with_names(op, renamed)
+                lent[name] = twin
+        block.ops.append(op.shown_as(lent))
         for name in dict.fromkeys((*op.input_names, *op.output_names)):
-            if last[name] == at and free(name):
-                pool.append(renamed.get(name, name))
-    block.ops = list(ops)
-    for name in renamed:
-        del block.vars[name]
+            if last[name] == at and name in free:
+                pool.append(lent.get(name, name))
     program.touch()
+
+
+def _only_in_backward(ops: Sequence[Operator]) -> set[str]:
+    """Return what one operator of the backward pass writes, no other part of the program reads, and no update names."""
+    writes = Counter(name for op in ops for name in op.output_names)
+    found = {
+        name for op in ops if op.role == OpRole.BACKWARD for name in op.output_names if writes[name] == 1
+    }
+    for op in ops:
+        found.difference_update(op.role_vars)
+        if op.role != OpRole.BACKWARD:
+            found.difference_update(op.input_names)
+    return found
 
 
 def _alike(left: object, right: object) -> bool:
     assert isinstance(left, Variable)
     assert isinstance(right, Variable)
     return left.spec == right.spec and left.stop_gradient == right.stop_gradient
-
-
-def _with_names(op: Operator, renamed: dict[str, str]) -> Operator:
-    def swap(slots: object) -> dict[str, tuple[str, ...]]:
-        assert isinstance(slots, dict)
-        return {slot: tuple(renamed.get(name, name) for name in names) for slot, names in slots.items()}
-
-    return replace(op, inputs=swap(op.inputs), outputs=swap(op.outputs))
 
 
 def _skipped(given: _Names) -> set[str]:

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import Self
 
 from paddle import graph
 from paddle.graph.operator import EMPTY, OpRole
@@ -17,7 +19,30 @@ __all__ = ["EMPTY", "OP_ROLE", "OP_ROLE_VAR", "OpRole", "Operator"]
 
 @dataclass(frozen=True)
 class Operator(graph.Operator):
-    """One call in a block; never changed: a block replaces the operator where something is to differ."""
+    """One call in a block; never changed: a block replaces the operator where something is to differ.
+
+    Attributes:
+        own_names: name that a variable has here -> its own, where memory_optimize lent it that of a dead one.
+    """
+
+    own_names: Mapping[str, str] = field(default_factory=dict)
+
+    def shown_as(self, lent: Mapping[str, str]) -> Self:
+        """Return the operator with variables under names that were lent to them: own name -> lent name."""
+        used = {*self.input_names, *self.output_names} & lent.keys()
+        return replace(self.renamed(lent), own_names={lent[name]: name for name in used})
+
+    def under_own_names(self) -> Self:
+        """Return the operator with each variable under its own name."""
+        return replace(self.renamed(self.own_names), own_names={}) if self.own_names else self
+
+    def renamed(self, names: Mapping[str, str]) -> Self:
+        """Return the operator with other names for some variables: old name -> new name."""
+
+        def swap(slots: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+            return {slot: tuple(names.get(name, name) for name in members) for slot, members in slots.items()}
+
+        return replace(self, inputs=swap(self.inputs), outputs=swap(self.outputs))
 
     def input(self, slot: str) -> list[str]:
         """Return the names in an input slot."""

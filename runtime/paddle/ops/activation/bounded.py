@@ -8,10 +8,13 @@ thresholded_relu; and selu, which keeps mean and variance.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 from paddle.backend import Array, array_module
 from paddle.ops.activation.plain import same_as_input, sigmoid
 from paddle.ops.base.registry import GRAD, GradOp, gradient, gradient_maker, operator
+from paddle.ops.base.selected_rows import SelectedRows
 
 _SELU = {"scale": 1.0507009873554805, "alpha": 1.6732632423543772}
 
@@ -41,8 +44,11 @@ def relu6_grad(out: Array, dout: Array, *, threshold: float) -> Array:
 
 
 @operator("clip", "X -> Out", attrs={"min": float, "max": float}, infer=same_as_input)
-def clip(x: Array, *, min: float, max: float) -> Array:
-    """Out = X kept within [min, max]."""
+def clip(x: Any, *, min: float, max: float) -> Any:
+    """Out = X kept within [min, max]; of selected rows sums of equal rows are, and those not there stay 0."""
+    if isinstance(x, SelectedRows):
+        merged = x.merged()
+        return replace(merged, values=merged.values.clip(min, max))
     return x.clip(min, max)
 
 

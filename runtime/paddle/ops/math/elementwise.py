@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from paddle.backend import Array, array_module
 from paddle.ops.base.errors import ShapeError
 from paddle.ops.base.registry import NO_SLOTS, Spec, gradient, operator
+from paddle.ops.base.selected_rows import SelectedRows
 from paddle.ops.math.broadcast import aligned, check, summed_like
 
 _ATTRS = {"axis": -1}
@@ -49,8 +51,12 @@ def elementwise_sub_grad(
 
 
 @operator("elementwise_mul", "X Y -> Out", attrs=_ATTRS, infer=_infer, fresh=True)
-def elementwise_mul(x: Array, y: Array, *, axis: int, spent: frozenset[str] = NO_SLOTS) -> Array:
-    """Out = X Y."""
+def elementwise_mul(x: Any, y: Array, *, axis: int, spent: frozenset[str] = NO_SLOTS) -> Any:
+    """Out = X Y; X may be selected rows if Y is one number."""
+    if isinstance(x, SelectedRows):
+        if y.size != 1:
+            raise ShapeError(f"X is selected rows: expected one number as Y, got {y.shape}")
+        return replace(x, values=x.values * y.reshape(()))
     return array_module(x).multiply(x, aligned(x, y, axis), out=x if "X" in spent else None)
 
 

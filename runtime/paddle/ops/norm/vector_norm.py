@@ -6,6 +6,7 @@ The latter are squared_l2_norm, l1_norm and clip_by_norm.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from paddle.backend import Array, array_module
@@ -43,7 +44,7 @@ def _infer_same(x: Spec, *, max_norm: float) -> Spec:
 @operator("squared_l2_norm", "X -> Out", infer=_infer_one)
 def squared_l2_norm(x: Any) -> Array:
     """Σ x², shape [1]."""
-    values = x.merged().values if isinstance(x, SelectedRows) else x
+    values = _values(x)
     return (values * values).sum().reshape(1)
 
 
@@ -54,9 +55,9 @@ def squared_l2_norm_grad(x: Array, dout: Array) -> Array:
 
 
 @operator("l1_norm", "X -> Out", infer=_infer_one)
-def l1_norm(x: Array) -> Array:
+def l1_norm(x: Any) -> Array:
     """Σ |x|, shape [1]."""
-    return abs(x).sum().reshape(1)
+    return abs(_values(x)).sum().reshape(1)
 
 
 @gradient("l1_norm", "X Out@GRAD -> X@GRAD")
@@ -70,7 +71,7 @@ def clip_by_norm(x: Any, *, max_norm: float) -> Any:
     """Return x scaled so that its norm is at most max_norm."""
     if isinstance(x, SelectedRows):
         merged = x.merged()
-        return SelectedRows(merged.rows, clip_by_norm(merged.values, max_norm=max_norm), x.height)
+        return replace(merged, values=clip_by_norm(merged.values, max_norm=max_norm))
     xp = array_module(x)
     norm = xp.sqrt((x * x).sum())
     return x * (max_norm / xp.maximum(norm, max_norm)).astype(x.dtype)
@@ -85,3 +86,8 @@ def clip_by_norm_grad(x: Array, dout: Array, *, max_norm: float) -> Array:
     scale = (max_norm / xp.maximum(norm, max_norm)).astype(x.dtype)
     along = xp.where(norm > max_norm, (x * dout).sum() / xp.maximum(square, xp.finfo(x.dtype).tiny), 0)
     return scale * (dout - x * along.astype(x.dtype))
+
+
+def _values(x: Any) -> Array:
+    """Return all numbers that are not 0 for want of a row."""
+    return x.merged().values if isinstance(x, SelectedRows) else x

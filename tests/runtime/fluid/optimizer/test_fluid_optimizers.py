@@ -216,6 +216,87 @@ def test_gradients_are_clipped_before_decay(clip: Any, expected: Callable[[Array
     np.testing.assert_allclose(got, first() - LR * (expected(grad[0]) + 0.1 * first()), rtol=1e-5)
 
 
+_IDS = ([[1], [3], [1], [1]], [[0], [3], [5], [0]], [[2], [2], [2], [2]])
+
+
+def _together(grads: dict[str, Array], bound: float) -> dict[str, Array]:
+    norm = np.sqrt(sum((grad**2).sum() for grad in grads.values()))
+    return {name: grad * bound / max(bound, norm) for name, grad in grads.items()}
+
+
+def _alone(grads: dict[str, Array], bound: float) -> dict[str, Array]:
+    return {name: _together({name: grad}, bound)[name] for name, grad in grads.items()}
+
+
+@pytest.mark.parametrize("optimized", [False, True])
+@pytest.mark.parametrize(
+    ("decay", "decayed"),
+    [
+        (None, lambda w: 0 * w),
+        (fluid.regularizer.L2Decay(0.2), lambda w: 0.2 * w),
+        (fluid.regularizer.L1Decay(0.2), lambda w: 0.2 * np.sign(w)),
+    ],
+)
+@pytest.mark.parametrize(
+    ("clip", "clipped"),
+    [
+        (None, lambda grads: grads),
+        (fluid.clip.GradientClipByValue(0.3), lambda gs: {n: np.clip(g, -0.3, 0.3) for n, g in gs.items()}),
+        (fluid.clip.GradientClipByValue(0.5, 0.1), None),
+        (fluid.clip.GradientClipByNorm(0.5), lambda grads: _alone(grads, 0.5)),
+        (fluid.clip.GradientClipByGlobalNorm(0.5), lambda grads: _together(grads, 0.5)),
+        (fluid.clip.GradientClipByGlobalNorm(50.0), lambda grads: _together(grads, 50.0)),
+    ],
+)
+def test_clips_and_decay_of_a_sparse_table_follow_the_formula_of_the_dense_one(
+    clip: Any,
+    clipped: Callable[[dict[str, Array]], dict[str, Array]] | None,
+    decay: Any,
+    decayed: Callable[[Array], Array],
+    optimized: bool,
+) -> None:
+    ids = fluid.layers.data("ids", [1], dtype="int64")
+    g = fluid.layers.data("g", [4, 2], append_batch_size=False)
+    rows = fluid.layers.embedding(ids, [6, 2], is_sparse=True, param_attr="table")
+    factor = fluid.layers.create_parameter([4, 2], "float32", attr=fluid.ParamAttr(name="w"))
+    loss = fluid.layers.reduce_sum((rows + factor) * g)
+    if clip is not None:
+        fluid.clip.set_gradient_clip(clip)
+    O.Momentum(LR, 0.9, regularization=decay).minimize(loss)
+    if optimized:
+        fluid.memory_optimize(fluid.default_main_program())
+    exe = fluid.Executor(fluid.CPUPlace())
+    exe.run(fluid.default_startup_program())
+    values = {
+        "table": np.linspace(-1, 1, 12, dtype="float32").reshape(6, 2),
+        "w": np.linspace(-2, 1, 8, dtype="float32").reshape(4, 2),
+    }
+    for name, value in values.items():
+        fluid.global_scope().var(name).get_tensor().set(value)
+    speeds = {name: np.zeros_like(value) for name, value in values.items()}
+    for batch, grad in zip(_IDS, np.random.default_rng(3).standard_normal((3, 4, 2)), strict=True):
+        found = exe.run(
+            feed={"ids": np.array(batch, "int64"), "g": grad.astype("float32")}, fetch_list=[loss]
+        )
+        places = np.array(batch)[:, 0]
+        np.testing.assert_allclose(
+            found[0], ((values["table"][places] + values["w"]) * grad).sum(), rtol=1e-4, atol=1e-5
+        )
+        grads = {"table": np.zeros((6, 2)), "w": grad.copy()}
+        np.add.at(grads["table"], places, grad)
+        if clipped is not None:
+            grads = clipped(grads)
+        else:  # rows that are not there stay 0, whatever the least value is
+            grads["w"] = grads["w"].clip(0.1, 0.5)
+            grads["table"][places] = grads["table"][places].clip(0.1, 0.5)
+        for name in values:
+            speeds[name] = 0.9 * speeds[name] + grads[name] + decayed(values[name])
+            values[name] = values[name] - LR * speeds[name]
+    for name, expected in values.items():
+        got = np.array(fluid.global_scope().find_var(name).get_tensor())  # type: ignore[union-attr]
+        np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
+
+
 def test_each_parameter_has_its_own_clip() -> None:
     x = fluid.layers.data("x", [4])
     loss = fluid.layers.mean(fluid.layers.fc(x, 2, param_attr="w", bias_attr="b"))

@@ -42,13 +42,16 @@ def plainly(loss: fluid.framework.Variable) -> Run:
     return lambda feed: exe.run(feed=feed, fetch_list=[loss])
 
 
+@pytest.mark.parametrize("change", [lambda _: None, fluid.memory_optimize, fluid.release_memory])
 @pytest.mark.parametrize("places", [1, 2, 3])
-def test_several_places_follow_one(places: int) -> None:
+def test_several_places_follow_one(places: int, change: Callable[[fluid.Program], None]) -> None:
     def start(loss: fluid.framework.Variable) -> Run:
+        change(fluid.default_main_program())
         program = fluid.CompiledProgram(fluid.default_main_program())
         program.with_data_parallel(loss.name, places=fluid.cpu_places(places))
         exe = fluid.Executor(fluid.CPUPlace())
-        return lambda feed: exe.run(program, feed=feed, fetch_list=[loss])
+        slope = "fc_0.tmp_0@GRAD"
+        return lambda feed: exe.run(program, feed=feed, fetch_list=[loss, slope])
 
     expected, got = train(plainly), train(start)
     np.testing.assert_allclose(got[0], expected[0], rtol=1e-5)
@@ -98,7 +101,7 @@ def test_sharing_names_changes_no_number_and_saves_variables() -> None:
     def start(loss: fluid.framework.Variable) -> Run:
         program = fluid.default_main_program()
         before = {name for op in program.global_block().ops for name in op.output_names}
-        fluid.memory_optimize(program, skip_opt_set={loss.name}, skip_grads=True)
+        fluid.memory_optimize(program)
         after = {name for op in program.global_block().ops for name in op.output_names}
         counts.append((len(before), len(after)))
         return plainly(loss)
@@ -113,6 +116,6 @@ def test_gradients_keep_their_names_where_they_will_be_sent() -> None:
     x = fluid.layers.data("x", [4])
     loss = fluid.layers.mean(fluid.layers.fc(fluid.layers.fc(x, 4), 4))
     _, pairs = fluid.optimizer.SGD(0.1).minimize(loss)
-    fluid.memory_optimize(fluid.default_main_program(), skip_grads=True)
+    fluid.memory_optimize(fluid.default_main_program())
     written = {name for op in fluid.default_main_program().global_block().ops for name in op.output_names}
     assert {grad.name for _, grad in pairs} <= written

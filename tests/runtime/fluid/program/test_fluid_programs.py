@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import tracemalloc
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import pytest
 import paddle.fluid as fluid
 from paddle.fluid.framework import Parameter
 from paddle.fluid.program.operator import OpRole
-from paddle.graph.errors import GraphError
+from paddle.graph.errors import BackwardError, GraphError
 
 _WIDTH, _LAYERS = 512, 8
 _Change = Callable[[fluid.Program, fluid.framework.Variable], object]
@@ -332,3 +333,223 @@ def test_attributes_that_would_change_the_numbers_or_are_unknown_are_refused(
     x = fluid.layers.data("x", [1, 2, 2])
     with pytest.raises(ValueError, match=told):
         block.append_op("conv2d", {"Input": x, "Filter": x}, {"Output": "out"}, attrs)
+
+
+def _translation_like() -> fluid.framework.Variable:
+    """Sparse embedding, dropout, a loop over steps, a branch, clipping by the global norm: as in books' chapters."""
+    words = fluid.layers.data("words", [1], dtype="int64", lod_level=1)
+    label = fluid.layers.data("label", [1])
+    rows = fluid.layers.embedding(words, [10, 4], is_sparse=True, param_attr="table")
+    steps = fluid.layers.DynamicRNN()
+    with steps.block():
+        word = steps.step_input(rows)
+        before = steps.memory(shape=[4], value=0.0)
+        now = fluid.layers.fc([word, before], 4, act="tanh")
+        steps.update_memory(before, now)
+        steps.output(now)
+    outputs = steps()
+    assert isinstance(outputs, fluid.framework.Variable)
+    hidden = fluid.layers.sequence_last_step(outputs)
+    for _ in range(3):
+        hidden = fluid.layers.dropout(fluid.layers.fc(hidden, 4, act="tanh"), 0.3)
+    cost = fluid.layers.square_error_cost(fluid.layers.fc(hidden, 1), label)
+    loss = fluid.layers.mean(cost)
+    fluid.clip.set_gradient_clip(fluid.clip.GradientClipByGlobalNorm(0.1))
+    rate = fluid.layers.piecewise_decay([1], [0.1, 0.05])
+    fluid.optimizer.Adam(rate, regularization=fluid.regularizer.L2Decay(0.01)).minimize(loss)
+    return loss
+
+
+def _optimized_twice(program: fluid.Program) -> None:
+    fluid.memory_optimize(program)
+    fluid.memory_optimize(program)
+
+
+def _optimized_and_released(program: fluid.Program) -> None:
+    fluid.memory_optimize(program)
+    fluid.release_memory(program)
+
+
+def _fetched(program: fluid.Program, start: fluid.Program, fetches: list[list[str]]) -> list[Any]:
+    """Return what steps give, one step for each list of names that are fetched."""
+    feed = {
+        "words": fluid.create_lod_tensor(np.array([[1], [2], [1], [7], [3]]), [[2, 3]], fluid.CPUPlace()),
+        "label": np.array([[0.5], [-1]], "float32"),
+    }
+    found = []
+    with fluid.scope_guard(fluid.Scope()):
+        executor = fluid.Executor(fluid.CPUPlace())
+        executor.run(start)
+        for names in fetches:
+            for value in executor.run(program, feed=feed, fetch_list=names, return_numpy=False):
+                sparse = isinstance(value, fluid.core.SelectedRows)
+                found.append(value.to_dense() if sparse else np.array(value))
+    return found
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        fluid.memory_optimize,
+        lambda program: fluid.memory_optimize(program, print_log=True, level=1),
+        lambda program: fluid.memory_optimize(program, skip_grads=False),
+        _optimized_twice,
+        fluid.release_memory,
+        _optimized_and_released,
+    ],
+)
+def test_whatever_is_fetched_is_what_it_was_without_optimized_memory(
+    change: Callable[[fluid.Program], object],
+) -> None:
+    fluid.default_main_program().random_seed = fluid.default_startup_program().random_seed = 3
+    loss = _translation_like()
+    program, start = fluid.default_main_program(), fluid.default_startup_program()
+    plain = program.clone()
+    change(program)
+    ops = plain.global_block().ops
+    no_values = {
+        name for op in ops for slot in ("StepScopes", "MaxIndex") for name in op.outputs.get(slot, ())
+    }
+    names = sorted({name for op in ops for name in op.output_names} - no_values)
+    pairs = zip(plain.global_block().ops, program.global_block().ops, strict=False)
+    changed = {name for old, new in pairs if old != new for name in (*old.output_names, *new.output_names)}
+    alone = [loss.name, *sorted(name for name in changed if name.endswith("tmp_0@GRAD"))]
+    fetches = [names, *([name] for name in alone)]
+    expected = _fetched(plain, start, fetches)
+    for name, got, wanted in zip([*names, *alone], _fetched(program, start, fetches), expected, strict=True):
+        np.testing.assert_array_equal(got, wanted, err_msg=name)
+    for copy in (program.clone(), fluid.Program.parse_from_string(program.serialize_to_string())):
+        for name, got, wanted in zip(
+            names, _fetched(copy, start, [names]), expected[: len(names)], strict=True
+        ):
+            np.testing.assert_array_equal(got, wanted, err_msg=name)
+
+
+def test_what_comes_after_optimized_memory_is_made_of_the_programs_own_names(tmp_path: Path) -> None:
+    fluid.default_startup_program().random_seed = 3
+    x = fluid.layers.data("x", [4], stop_gradient=False)
+    hidden = x
+    for _ in range(4):
+        hidden = fluid.layers.fc(hidden, 4, act="tanh")
+    loss = fluid.layers.mean(fluid.layers.square(hidden))
+    fluid.backward.append_backward(loss)
+    program, start = fluid.default_main_program(), fluid.default_startup_program()
+    plain = program.clone()
+    fluid.memory_optimize(program)
+    shown = {name for op in program.global_block().ops for name in op.output_names}
+    assert shown < {name for op in plain.global_block().ops for name in op.output_names}
+    executor = fluid.Executor(fluid.CPUPlace())
+    executor.run(start)
+    feed = {"x": np.random.default_rng(0).standard_normal((2, 4)).astype("float32")}
+    (slope,) = executor.run(plain, feed=feed, fetch_list=["fc_1.tmp_0@GRAD"])
+    place = str(tmp_path)
+    target = program.global_block().var("fc_1.tmp_0@GRAD")
+    fluid.io.save_inference_model(place, ["x"], [target], executor, program)
+    loaded, _, targets = fluid.io.load_inference_model(place, executor)
+    np.testing.assert_array_equal(executor.run(loaded, feed=feed, fetch_list=targets)[0], slope)
+    block = program.global_block()
+    total = fluid.layers.reduce_sum(block.var("fc_1.tmp_0@GRAD") * block.var("fc_2.tmp_0"))
+    (of_slope,) = fluid.gradients(total, block.var("fc_1.tmp_0@GRAD"))
+    assert of_slope is not None
+    got = executor.run(feed=feed, fetch_list=[of_slope, "fc_2.tmp_0", total])
+    np.testing.assert_array_equal(got[0], got[1])
+    np.testing.assert_allclose(got[2], (slope * got[1]).sum(), rtol=1e-5)
+
+
+def _slopes(pairs: list[Any], feed: dict[str, Any]) -> list[Any]:
+    executor = fluid.Executor(fluid.CPUPlace())
+    executor.run(fluid.default_startup_program())
+    return executor.run(feed=feed, fetch_list=[grad for _, grad in pairs])
+
+
+def test_a_parameter_list_may_name_data_and_what_is_computed_of_it() -> None:
+    x, still = fluid.layers.data("x", [3], stop_gradient=False), fluid.layers.data("still", [3])
+    hidden = fluid.layers.square(x)
+    out = fluid.layers.fc(hidden * still, 1, param_attr="w", bias_attr=False)
+    loss = fluid.layers.reduce_sum(out)
+    pairs = fluid.backward.append_backward(loss, parameter_list=[hidden, "x", "w"])
+    assert [variable.name for variable, _ in pairs] == [hidden.name, "x", "w"]
+    xs, held = np.random.default_rng(0).standard_normal((2, 2, 3)).astype("float32")
+    of_hidden, of_x, of_w = _slopes(pairs, {"x": xs, "still": held})
+    weights = np.array(fluid.global_scope().get("w"))[:, 0]
+    np.testing.assert_allclose(of_hidden, held * weights, rtol=1e-5)
+    np.testing.assert_allclose(of_x, 2 * xs * held * weights, rtol=1e-5)
+    np.testing.assert_allclose(of_w[:, 0], (xs**2 * held).sum(0), rtol=1e-5)
+
+
+def test_a_parameter_list_that_nothing_can_be_derived_for_is_refused() -> None:
+    x, ids = fluid.layers.data("x", [3]), fluid.layers.data("ids", [1], dtype="int64")
+    other = fluid.layers.data("other", [3], stop_gradient=False)
+    rows = fluid.layers.embedding(ids, [5, 3])
+    loss = fluid.layers.mean(fluid.layers.fc(rows * x, 1, param_attr="w"))
+    cases: tuple[tuple[list[Any], str], ...] = (
+        ([x], "parameter_list: x .* can have no gradient: set x.stop_gradient = False"),
+        (["w", ids], "parameter_list: ids .*: only floating point numbers have one"),
+        ([other], "does not depend on other"),
+        ([], "does not depend on an empty list"),
+        (["no_such"], "block 0 has no variable 'no_such'"),
+    )
+    for asked, told in cases:
+        with pytest.raises((BackwardError, ValueError), match=told):
+            fluid.backward.append_backward(loss, parameter_list=asked)
+    x.stop_gradient = False
+    with pytest.raises(BackwardError, match="does not depend on x"):
+        fluid.backward.append_backward(loss, parameter_list=[x], no_grad_set={"x"})
+    with pytest.raises(TypeError, match="an optimizer updates parameters, and"):
+        fluid.optimizer.SGD(0.1).minimize(loss, parameter_list=[x])
+
+
+def test_gradients_leave_out_what_is_in_a_no_grad_set() -> None:
+    x = fluid.layers.data("x", [3])
+    left, right = fluid.layers.square(x), fluid.layers.scale(x, 3.0)
+    total = left + right
+    plain = fluid.gradients(total, [x, left])
+    cut = fluid.backward.calc_gradient([total], [x], no_grad_set={left.name})
+    assert fluid.gradients(right, left) == [None]
+    xs = np.array([[1, -2, 3]], "float32")
+    asked: list[Any] = [*plain, cut]
+    got = fluid.Executor().run(feed={"x": xs}, fetch_list=asked)
+    for value, expected in zip(got, (2 * xs + 3, np.ones_like(xs), 0 * xs + 3), strict=True):
+        np.testing.assert_allclose(value, expected)
+
+
+def test_gradients_of_a_sparse_table_are_known_as_rows() -> None:
+    ids = fluid.layers.data("ids", [1], dtype="int64")
+    loss = fluid.layers.reduce_sum(fluid.layers.embedding(ids, [5, 2], is_sparse=True, param_attr="table"))
+    table = fluid.default_main_program().global_block().var("table")
+    (grad,) = fluid.gradients(loss, table)
+    assert grad is not None
+    fluid.clip.set_gradient_clip(fluid.clip.GradientClipByGlobalNorm(1.0))
+    fluid.optimizer.Adam(0.1, regularization=fluid.regularizer.L2Decay(0.1)).apply_gradients([(table, grad)])  # type: ignore[list-item]
+    assert grad.type == fluid.core.VarDesc.VarType.SELECTED_ROWS
+    executor = fluid.Executor()
+    executor.run(fluid.default_startup_program())
+    before = np.array(fluid.global_scope().get("table"))
+    executor.run(feed={"ids": np.array([[1], [1]], "int64")})
+    assert np.isfinite(fluid.global_scope().get("table")).all()
+    assert (fluid.global_scope().get("table") != before).all()
+
+
+def test_errors_are_clipped_at_activations_data_parameters_and_sparse_tables() -> None:
+    ids = fluid.layers.data("ids", [1], dtype="int64")
+    x = fluid.layers.data("x", [2], stop_gradient=False)
+    rows = fluid.layers.embedding(ids, [5, 2], is_sparse=True, param_attr="table")
+    hidden = fluid.layers.scale(rows + x, 2.0)
+    block = fluid.default_main_program().global_block()
+    for variable, clip in (
+        (hidden, fluid.clip.ErrorClipByValue(0.5)),
+        (x, fluid.clip.ErrorClipByValue(0.25)),
+        (block.var("table"), fluid.clip.ErrorClipByValue(1.5, -0.5)),
+    ):
+        variable._set_error_clip(clip)
+    g = fluid.layers.data("g", [2])
+    loss = fluid.layers.reduce_sum(hidden * g)
+    pairs = fluid.backward.append_backward(loss, parameter_list=["x", "table"])
+    slope = np.array([[3, -3], [0.1, -3], [-2, 0.05]], "float32")
+    feed = {"ids": np.array([[1], [2], [1]]), "x": np.zeros((3, 2), "float32"), "g": slope}
+    of_x, of_table = _slopes(pairs, feed)
+    inner = 2 * slope.clip(-0.5, 0.5)
+    np.testing.assert_allclose(of_x, inner.clip(-0.25, 0.25))
+    dense = np.zeros((5, 2), "float32")
+    np.add.at(dense, [1, 2, 1], inner)
+    np.testing.assert_allclose(of_table.to_dense(), dense.clip(-0.5, 1.5), rtol=1e-6)

@@ -268,7 +268,7 @@ def test_both_roles_get_their_programs_after_memory_optimize() -> None:
         main, startup = fluid.default_main_program().clone(), fluid.default_startup_program().clone()
         with fluid.program_guard(main, startup):
             if role == "TRAINER":
-                fluid.memory_optimize(fluid.default_main_program(), skip_grads=True)
+                fluid.memory_optimize(fluid.default_main_program())
             t = fluid.DistributeTranspiler()
             t.transpile(0, pservers=pserver_endpoints, trainers=trainers)
             if role == "PSERVER":
