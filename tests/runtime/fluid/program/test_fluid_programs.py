@@ -408,7 +408,10 @@ def test_whatever_is_fetched_is_what_it_was_without_optimized_memory(
     change(program)
     ops = plain.global_block().ops
     no_values = {
-        name for op in ops for slot in ("StepScopes", "MaxIndex") for name in op.outputs.get(slot, ())
+        name
+        for op in ops
+        for slot in ("StepScopes", "Scope", "MaxIndex")
+        for name in op.outputs.get(slot, ())
     }
     names = sorted({name for op in ops for name in op.output_names} - no_values)
     pairs = zip(plain.global_block().ops, program.global_block().ops, strict=False)
