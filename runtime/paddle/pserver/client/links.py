@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import time
@@ -18,13 +17,12 @@ from paddle.pserver.client.reachability import Reaching
 from paddle.pserver.client.transfer import Lane
 from paddle.pserver.transports.local_link import LocalLink
 from paddle.pserver.transports.stream_link import StreamLink
-from paddle.pserver.transports.zmq_link import RENEW_S, Link
+from paddle.pserver.transports.transport import Transport
+from paddle.pserver.transports.zmq_link import RENEW_S, ZmqLink
 from paddle.pserver.wire import arrival
-from paddle.pserver.wire.arithmetic import Findings
-from paddle.pserver.wire.chunk_wire import read_message
 from paddle.pserver.wire.heap import keep_message_memory
 from paddle.pserver.wire.keys import WireKeys
-from paddle.pserver.wire.message import DamagedError, Frame, Message, peek
+from paddle.pserver.wire.message import DamagedError, Message, peek
 from paddle.pserver.wire.poller import LINGER_MS, Doorbells
 from paddle.pserver.wire.port_range import PortRange
 from paddle.pserver.wire.verbs import Configured, OpenStream, Repeat, Values
@@ -65,10 +63,9 @@ class Links:
         check_endpoints(endpoints, "pserver endpoint")
         self.endpoints = tuple(endpoints)
         self._keys, self._within_node = keys, within_node
-        self._local: dict[int, LocalLink] = {}
-        self._streams: dict[int, StreamLink] = {}
+        self._beside: dict[int, Transport] = {}  # what is faster than a server's ZeroMQ connection
         self._lanes: dict[int, Lane] = {}
-        self._interrupted: set[int] = set()  # what was on a stream when it ended must be sent again
+        self._interrupted: set[int] = set()  # what was on a pipe when it ended must be sent again
         self._is_walled = False
         self._reaching: Reaching | None = None
         keep_message_memory()
@@ -77,10 +74,10 @@ class Links:
         threads = min(len(endpoints), _MAX_IO_THREADS, cores // 2) if keys is not None else 1
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(max(threads, 1))
         self._bells = Doorbells()
-        self._links: list[Link] = []
+        self._links: list[ZmqLink] = []
         try:
             for endpoint in endpoints:
-                self._links.append(Link(self._context, self._bells, endpoint, keys, patience_s))
+                self._links.append(ZmqLink(self._context, self._bells, endpoint, keys, patience_s))
         except zmq.ZMQError as error:
             self.close()
             raise ConfigError(
@@ -100,20 +97,15 @@ class Links:
 
         What cannot be queued is as good as lost on the way: the connection broke and is made anew.
         """
-        local = self._local.get(index)
-        if local is not None and local.carries(message):
-            if local.send(message):
+        beside = self._beside.get(index)
+        if beside is not None and beside.carries(message):
+            if beside.send(message):
+                self._bells.expect_room(beside.bell, beside.is_sending)
                 return
-            self._detach(index)
-        stream = self._streams.get(index)
-        if stream is not None:
-            if stream.send(message):
-                self._bells.expect_room(stream.sock.fileno(), stream.is_sending)
-                return
-            self._end_stream(index)
-            self._interrupted.add(index)
-        with contextlib.suppress(zmq.Again):
-            self._links[index].send(message)
+            self._end(index, beside)
+            if beside.is_pipe:
+                self._interrupted.add(index)
+        self._links[index].send(message)
 
     def expect(self, index: int, lane: Lane | None) -> None:
         """Tell what values are due from a server, instead of whatever was told before; None: none are."""
@@ -142,9 +134,7 @@ class Links:
         except (OSError, WireError, MemoryError) as error:
             _log.debug("no shared memory with pserver %s: %s", self.endpoints[index], error)
             return None
-        self._detach(index)
-        self._local[index] = local
-        self._bells.add_descriptor(local.sock.fileno())
+        self._stand_beside(index, local)
         _log.info(
             "pserver %s is on this node: gradients and values stay in shared memory", self.endpoints[index]
         )
@@ -164,32 +154,35 @@ class Links:
                     )
                     return
             stream = StreamLink(self.endpoints[index], invitation, lambda head: self._place(index, head))
-        except (OSError, WireError, zmq.Again) as error:
+        except (OSError, WireError) as error:
             self._is_walled = isinstance(error, TimeoutError)
             _log.info("no stream to pserver %s (%s); on without", self.endpoints[index], error)
             return
         arrival.prepare(4 * size)
-        self._streams[index] = stream
-        self._bells.add_descriptor(stream.sock.fileno())
+        self._stand_beside(index, stream)
 
-    def _invited(self, link: Link, asked: Message) -> Message | None:
+    @staticmethod
+    def _invited(link: ZmqLink, asked: Message) -> Message | None:
         """Return the answer to a question for a stream, if it is here.
 
         The CONFIGURE before has the same number, and where it was asked for twice its reply comes twice.
         """
-        while (frames := link.take()) is not None:
-            answer = self._read(frames)
-            if answer is None or answer.request != asked.request:
-                continue
-            if not isinstance(answer.record, Configured):
+        while (answer := link.take()) is not None:
+            if answer.request == asked.request and not isinstance(answer.record, Configured):
                 return answer
         return None
 
-    def _end_stream(self, index: int) -> None:
-        stream = self._streams.pop(index, None)
-        if stream is not None:
-            self._bells.remove_descriptor(stream.sock.fileno())
-            stream.close()
+    def _stand_beside(self, index: int, transport: Transport) -> None:
+        if (before := self._beside.get(index)) is not None:
+            self._end(index, before)
+        self._beside[index] = transport
+        self._bells.add_descriptor(transport.bell)
+
+    def _end(self, index: int, beside: Transport) -> None:
+        if self._beside.get(index) is beside:
+            del self._beside[index]
+            self._bells.remove_descriptor(beside.bell)
+            beside.close()
 
     def _place(self, index: int, header: bytes) -> memoryview | None:
         lane = self._lanes.get(index)
@@ -197,7 +190,7 @@ class Links:
 
     def is_attached(self, index: int) -> bool:
         """Return whether memory is still shared with a server."""
-        return index in self._local
+        return isinstance(self._beside.get(index), LocalLink)
 
     def receive(self, timeout_s: float) -> Incoming | None:
         """Wait for the next message or healed connection; None when the time is over.
@@ -229,16 +222,15 @@ class Links:
         for index, link in enumerate(self._links):
             if link.watch():
                 return Incoming(index, None)
-            if link.needs_care:
-                self._end_stream(index)
-            if (incoming := self._hear_locally(index) or self._hear_stream(index)) is not None:
+            beside = self._beside.get(index)
+            if beside is not None and beside.needs_connection and link.needs_care:
+                self._end(index, beside)
+            elif beside is not None and (incoming := self._hear_beside(index, beside)) is not None:
                 return incoming
-            frames = link.take()
-            if frames is not None:
-                message = self._read(frames)
-                if self._reaching is not None and message is not None:
-                    self._meet(self._reaching, index, message)
-                return Incoming(index, message)
+            if (incoming := self._hear(index, link)) is not None:
+                if self._reaching is not None and incoming.message is not None:
+                    self._meet(self._reaching, index, incoming.message)
+                return incoming
         return None
 
     def _meet(self, reaching: Reaching, index: int, message: Message) -> None:
@@ -247,60 +239,40 @@ class Links:
             reaching.close()
             self._reaching = None
 
-    def _read(self, frames: Sequence[Frame], found: Findings | None = None) -> Message | None:
-        try:
-            return read_message(frames, found)
-        except DamagedError as error:
-            _log.warning("%s; asking again", error)
-            damaged = error.message
-            if damaged is None or not isinstance(damaged.record, Values):
-                return None
-            return damaged._replace(record=Repeat(damaged.record.number), sections=())
-
-    def _hear_locally(self, index: int) -> Incoming | None:
-        local = self._local.get(index)
-        if local is None or not self._bells.is_ready(local.sock.fileno()):
+    def _hear_beside(self, index: int, beside: Transport) -> Incoming | None:
+        if not self._bells.is_ready(beside.bell):
             return None
         try:
-            message = local.take()
-        except (OSError, WireError):
-            self._detach(index)
-            return Incoming(index, None)
-        return None if message is None else Incoming(index, message)
-
-    def _hear_stream(self, index: int) -> Incoming | None:
-        stream = self._streams.get(index)
-        if stream is None or not self._bells.is_ready(stream.sock.fileno()):
-            return None
-        lane = self._lanes.get(index)
-        try:
-            for _ in range(_BATCH):
-                frames = stream.take()
-                if frames is None:
-                    return None
-                message = self._read(frames, stream.found)
-                if lane is not None and message is not None and lane.leads(message):
-                    if not all(map(stream.send, lane.go_on(message))):
-                        raise ConnectionResetError("it takes no more")
-                    if not lane.transfer.is_over:
-                        continue
-                self._bells.ring(stream.sock.fileno())  # more messages may lie in its buffer
-                return Incoming(index, message)
-            self._bells.ring(stream.sock.fileno())
-            return None
+            incoming = self._hear(index, beside)
         except (OSError, WireError, MemoryError) as error:
-            _log.info("the stream to pserver %s ended (%s); on without", self.endpoints[index], error)
-            self._end_stream(index)
+            _log.info("what was beside pserver %s ended (%s); on without", self.endpoints[index], error)
+            self._end(index, beside)
             return Incoming(index, None)
-        finally:
-            if index in self._streams:
-                self._bells.expect_room(stream.sock.fileno(), stream.is_sending)
+        if self._beside.get(index) is beside:
+            self._bells.expect_room(beside.bell, beside.is_sending)
+            if beside.is_pipe and incoming is not None:
+                self._bells.ring(beside.bell)  # more messages may lie in its buffer
+        return incoming
 
-    def _detach(self, index: int) -> None:
-        local = self._local.pop(index, None)
-        if local is not None:
-            self._bells.remove_descriptor(local.sock.fileno())
-            local.close()
+    def _hear(self, index: int, transport: Transport) -> Incoming | None:
+        """Go on with the transfer that is due, as long as its values arrive; return what else there is."""
+        lane = self._lanes.get(index)
+        for _ in range(_BATCH):
+            try:
+                message = transport.take()
+            except DamagedError as error:
+                _log.warning("%s; asking again", error)
+                return Incoming(index, _question_for(error.message))
+            if message is None:
+                return None
+            if lane is None or not lane.leads(message):
+                return Incoming(index, message)
+            for each in lane.go_on(message):
+                self.send(index, each)
+            if lane.transfer.is_over:
+                return Incoming(index, message)
+        self._bells.ring(transport.bell)
+        return None
 
     def hint(self, index: int) -> str:
         """Return what may be the matter with a server that does not answer."""
@@ -310,10 +282,15 @@ class Links:
         """Close all connections; messages on their way get half a second."""
         if self._reaching is not None:
             self._reaching.close()
-        for index in list(self._local):
-            self._detach(index)
-        for index in list(self._streams):
-            self._end_stream(index)
+        for index, beside in list(self._beside.items()):
+            self._end(index, beside)
         for link in self._links:
             link.close(LINGER_MS)
         self._context.term()
+
+
+def _question_for(damaged: Message | None) -> Message | None:
+    """Return what a server would say to have the values of a message asked for again; None: all must be."""
+    if damaged is None or not isinstance(damaged.record, Values):
+        return None
+    return damaged._replace(record=Repeat(damaged.record.number), sections=())

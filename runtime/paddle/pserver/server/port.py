@@ -13,22 +13,23 @@ from collections.abc import Sequence
 
 from paddle.errors import WireError
 from paddle.pserver.server.engine import Engine, Reply
-from paddle.pserver.server.local_port import LocalPort
 from paddle.pserver.server.staleness import PushCount
 from paddle.pserver.transports.local_door import LocalDoor
 from paddle.pserver.transports.stream_door import StreamDoor
-from paddle.pserver.transports.stream_port import StreamPort
+from paddle.pserver.transports.transport import Listener
 from paddle.pserver.transports.zmq_door import Router
 from paddle.pserver.wire.arithmetic import Findings
+from paddle.pserver.wire.chunk_wire import read_message
 from paddle.pserver.wire.message import DamagedError, Frame, Message, error_message
+from paddle.pserver.wire.poller import Doorbells
 from paddle.pserver.wire.reader_protocol import READER, peer_name
+from paddle.pserver.wire.shared_memory import SharedArray
 from paddle.pserver.wire.verbs import WHOLE, Chunk, Error, OpenStream, Repeat
 
 _log = logging.getLogger(__name__)
 
 _TICK_S = 1.0
 _TELL_EVERY_S = 60.0
-_BATCH = 64
 _MAX_PEERS = 256
 
 
@@ -43,15 +44,14 @@ class Port:
         self,
         router: Router,
         engine: Engine,
-        door: LocalDoor | None = None,
+        local: LocalDoor | None = None,
         streams: StreamDoor | None = None,
     ) -> None:
-        self._router, self._engine = router, engine
+        self._router, self._engine, self._streams = router, engine, streams
         self.push_counts: tuple[PushCount, ...] = ()
-        self._streams: StreamPort | None = None
-        if streams is not None:
-            self._streams = StreamPort(streams, router.bells, self._handle, engine.lose)
-        self._local = LocalPort(door, engine, router.bells, self._deliver) if door is not None else None
+        self._listeners: list[Listener] = [each for each in (router, local, streams) if each is not None]
+        for each in self._listeners:
+            each.open(self)
         self._complained: set[bytes] = set()
         self._refused = 0
         self._told = 0
@@ -62,47 +62,35 @@ class Port:
         self._router.wake()
 
     def serve(self) -> None:
-        """Work until `stop`, then close the socket."""
+        """Work until `stop`, then close all entrances."""
         next_tick = time.monotonic() + _TICK_S
         try:
             while self._router.wait(max(min(next_tick - time.monotonic(), self._engine.background()), 0.0)):
-                if self._router.has_news:
-                    self._receive()
-                if self._local is not None:
-                    self._local.serve()
-                if self._streams is not None:
-                    self._streams.serve()
+                for listener in self._listeners:
+                    listener.serve()
                 if time.monotonic() >= next_tick:
                     next_tick = time.monotonic() + _TICK_S
                     self._deliver(self._engine.tick())
                     self._tell_strangers()
                     self.push_counts = self._engine.push_counts()
-                    for entrance in (self._local, self._streams):
-                        if entrance is not None:
-                            entrance.tick()
+                    for listener in self._listeners:
+                        listener.tick()
         finally:
             self.push_counts = self._engine.push_counts()
-            if self._streams is not None:
-                self._streams.close()
-            if self._local is not None:
-                self._local.close()
-            self._router.close()
+            for listener in reversed(self._listeners):
+                listener.close()
 
-    def _receive(self) -> None:
-        for _ in range(_BATCH):
-            received = self._router.receive()
-            # Before the message: its connection may have taken over the descriptor of a broken one.
-            for address in self._router.lost():
-                if self._streams is not None:
-                    self._streams.lose_host(address)
-                self._engine.lose(address)
-            if received is None:
-                return
-            self._handle(*received)
+    # -- for listeners
 
-    def _handle(self, address: bytes, frames: list[Frame], found: Findings | None = None) -> None:
+    @property
+    def bells(self) -> Doorbells:
+        """See `Counter.bells`."""
+        return self._router.bells
+
+    def read(self, address: bytes, frames: Sequence[Frame], found: Findings | None = None) -> None:
+        """See `Counter.read`; what is damaged is asked for again."""
         try:
-            message = self._router.read(frames, found)
+            message = read_message(frames, found)
         except DamagedError as error:
             self._complain(address, f"{error}; asking for it again")
             damaged = error.message
@@ -113,14 +101,25 @@ class Port:
         except WireError as error:
             self._deliver([Reply(address, error_message(str(error)))])
         else:
-            if (
-                isinstance(message.record, OpenStream)
-                and self._streams is not None
-                and message.trainer != READER
-            ):
-                self._router.send(address, self._streams.invite(address, message, self._router.port))
+            asks_for_stream = isinstance(message.record, OpenStream) and message.trainer != READER
+            if asks_for_stream and self._streams is not None:
+                self._send(address, self._streams.invite(address, message, self._router.port))
             else:
-                self._deliver(self._engine.handle(address, message))
+                self.handle(address, message)
+
+    def handle(self, address: bytes, message: Message) -> None:
+        """See `Counter.handle`."""
+        self._deliver(self._engine.handle(address, message))
+
+    def shared_slabs(self, message: Message) -> Sequence[SharedArray]:
+        """See `Counter.shared_slabs`."""
+        return self._engine.shared_slabs(message)
+
+    def lose(self, address: bytes) -> None:
+        """See `Counter.lose`."""
+        for listener in self._listeners:
+            listener.lose_host(address)
+        self._engine.lose(address)
 
     def _deliver(self, replies: Sequence[Reply]) -> None:
         for address, message in replies:
@@ -132,10 +131,11 @@ class Port:
                 _log.debug("a reply to %s found nobody; it is kept", peer_name(message.trainer))
 
     def _send(self, address: bytes, message: Message) -> bool:
-        if self._local is not None and self._local.has(address):
-            return self._local.send(address, message)
-        sent = self._streams.send(address, message) if self._streams is not None else None
-        return self._router.send(address, message) if sent is None else sent
+        for listener in reversed(self._listeners):  # the router takes any address
+            sent = listener.send(address, message)
+            if sent is not None:
+                return sent
+        return False
 
     def _complain(self, address: bytes, text: str) -> None:
         if address not in self._complained and len(self._complained) < _MAX_PEERS:

@@ -8,6 +8,7 @@ import time
 from paddle.errors import WireError
 from paddle.pserver.transports.zmq_door import Router
 from paddle.pserver.wire.address import host_and_port
+from paddle.pserver.wire.chunk_wire import read_message
 from paddle.pserver.wire.keys import Context, WireKeys
 from paddle.pserver.wire.message import Message, error_message
 from paddle.pserver.wire.verbs import Verb
@@ -54,7 +55,7 @@ def _refuse(router: Router, text: str, trainers: int, deadline: float) -> set[in
         while (received := router.receive()) is not None:
             address, frames = received
             try:
-                asked = router.read(frames)
+                asked = read_message(frames)
             except WireError:
                 continue
             was_sent = router.send(address, _refusal(asked, text))

@@ -13,9 +13,8 @@ import logging
 import os
 import socket
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from paddle.errors import WireError
+from paddle.errors import PaddleError, WireError
 from paddle.pserver.transports.local_wire import (
     MAX_PACKET,
     is_our_user,
@@ -24,9 +23,10 @@ from paddle.pserver.transports.local_wire import (
     pack,
     unpack,
 )
+from paddle.pserver.transports.socket_door import Guest, SocketDoor
 from paddle.pserver.wire.keys import WireKeys
-from paddle.pserver.wire.message import Message
-from paddle.pserver.wire.shared_memory import Floats, SharedArray, mapped
+from paddle.pserver.wire.message import Message, error_message
+from paddle.pserver.wire.shared_memory import Floats, mapped
 from paddle.pserver.wire.verbs import Attach, Ok
 
 _log = logging.getLogger(__name__)
@@ -34,18 +34,17 @@ _log = logging.getLogger(__name__)
 _BACKLOG = 64
 
 
-@dataclass(slots=True)
-class Visitor:
+class Visitor(Guest):
     """One trainer's connection: its memory, once it has shown that, and those of ours that it was shown."""
 
-    sock: socket.socket
-    address: bytes
     memory: Floats | None = None
     shown: Sequence[Floats] = ()
 
 
-class LocalDoor:
-    """The entrance beside one port. Belongs to the port's thread."""
+class LocalDoor(SocketDoor[Visitor]):
+    """The entrance beside one port for processes of this node."""
+
+    _KIND = b"local"
 
     def __init__(self, endpoint: str, keys: WireKeys | None) -> None:
         """Listen.
@@ -53,87 +52,23 @@ class LocalDoor:
         Raises:
             OSError: this system has no such sockets, or the name is taken.
         """
-        self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
         try:
-            self.listener.bind(local_name(endpoint, keys))
-            self.listener.listen(_BACKLOG)
+            listener.bind(local_name(endpoint, keys))
+            listener.listen(_BACKLOG)
         except OSError:
-            self.listener.close()
+            listener.close()
             raise
-        self._visitors: dict[bytes, Visitor] = {}
-        self._count = 0
+        super().__init__(listener)
 
-    def accept(self) -> Visitor | None:
-        """Let the next one in, if there is one that may.
-
-        Raises:
-            OSError: there can be no more now; descriptors are short, for one.
-        """
-        with contextlib.suppress(BlockingIOError, ConnectionError):
-            sock, _ = self.listener.accept()
-            sock.setblocking(False)
-            if not is_our_user(sock):
-                sock.close()
-                return None
-            self._count += 1
-            visitor = Visitor(sock, b"\0local-%d" % self._count)
-            self._visitors[visitor.address] = visitor
-            return visitor
-        return None
-
-    def receive(self, visitor: Visitor) -> tuple[Message, list[int]] | None:
-        """Return the next message and the descriptors with it, which a visitor shows once; None if there is none now.
-
-        Raises:
-            ConnectionError: the trainer is gone.
-            WireError: it is no message.
-        """
-        descriptors: list[int] = []
-        try:
-            if visitor.memory is None:
-                data, descriptors, _, _ = socket.recv_fds(visitor.sock, MAX_PACKET, 1)
-            else:
-                data = visitor.sock.recv(MAX_PACKET)
-        except BlockingIOError:
-            return None
-        if not data:
-            raise ConnectionResetError("closed")
-        try:
-            message = unpack(data, [] if visitor.memory is None else [visitor.memory])
-        except WireError:
-            _close(descriptors)
-            raise
-        return message, descriptors
-
-    def attach(
-        self, visitor: Visitor, message: Message, descriptors: list[int], ours: Sequence[SharedArray]
-    ) -> None:
-        """Answer an ATTACH: take the trainer's memory, give the descriptors of ours.
-
-        Raises:
-            WireError: the trainer's memory is of no use.
-        """
-        try:
-            if len(descriptors) != 1:
-                raise WireError(f"ATTACH with {len(descriptors)} descriptors, expected 1")
-            visitor.memory = mapped(descriptors[0], message.expect(Attach).size)
-            visitor.shown = [each.array for each in ours]
-        finally:
-            _close(descriptors)
-        answer = [pack(message._replace(record=Ok()))]
-        with contextlib.suppress(OSError):  # then it is gone, and that is read next
-            socket.send_fds(visitor.sock, answer, [each.descriptor for each in ours])
-
-    def has(self, address: bytes) -> bool:
-        """Return whether an address is one of a visitor."""
-        return address in self._visitors
-
-    def send(self, address: bytes, message: Message) -> bool:
-        """Send; return False if that cannot be done here and now.
+    def send(self, address: bytes, message: Message) -> bool | None:
+        """See `Listener.send`.
 
         What is too large, and not in shared memory, must go another way: the visitor is hung up on, and asks there.
         """
-        visitor = self._visitors[address]
+        visitor = self._by_address.get(address)
+        if visitor is None:
+            return None
         packet = pack(message, visitor.shown) if self._may_fit(visitor, message) else b""
         try:
             if 0 < len(packet) <= MAX_PACKET:
@@ -143,21 +78,47 @@ class LocalDoor:
             pass
         return False
 
-    def _may_fit(self, visitor: Visitor, message: Message) -> bool:
+    def _welcome(self, sock: socket.socket, address: bytes) -> Visitor | None:
+        return Visitor(sock, address) if is_our_user(sock) else None
+
+    def _hear(self, visitor: Visitor) -> bool:
+        received = _receive(visitor)
+        if received is None:
+            return False
+        message, descriptors = received
+        try:
+            if isinstance(message.record, Attach):
+                self._attach(visitor, message, descriptors)
+            else:
+                self._port.handle(visitor.address, message)
+        finally:
+            _close(descriptors)
+        return False  # what it sends next rings
+
+    def _attach(self, visitor: Visitor, message: Message, descriptors: Sequence[int]) -> None:
+        """Answer an ATTACH: take the trainer's memory, give the descriptors of ours.
+
+        Raises:
+            WireError: the trainer's memory is of no use.
+        """
+        if len(descriptors) != 1:
+            raise WireError(f"ATTACH with {len(descriptors)} descriptors, expected 1")
+        try:
+            ours = self._port.shared_slabs(message)
+        except PaddleError as error:
+            self.send(visitor.address, error_message(str(error))._replace(request=message.request))
+            return
+        visitor.memory = mapped(descriptors[0], message.expect(Attach).size)
+        visitor.shown = [each.array for each in ours]
+        answer = [pack(message._replace(record=Ok()))]
+        with contextlib.suppress(OSError):  # then it is gone, and that is read next
+            socket.send_fds(visitor.sock, answer, [each.descriptor for each in ours])
+
+    @staticmethod
+    def _may_fit(visitor: Visitor, message: Message) -> bool:
         arrays = [each.array for each in message.sections]
         far = (a for a in arrays if all(offset_in(memory, a) is None for memory in visitor.shown))
         return sum(array.nbytes for array in far) <= MAX_PACKET // 2
-
-    def dismiss(self, visitor: Visitor) -> None:
-        """Close a connection."""
-        self._visitors.pop(visitor.address, None)
-        visitor.sock.close()
-
-    def close(self) -> None:
-        """Close all."""
-        for visitor in list(self._visitors.values()):
-            self.dismiss(visitor)
-        self.listener.close()
 
 
 def open_door(endpoint: str, keys: WireKeys | None) -> LocalDoor | None:
@@ -167,6 +128,31 @@ def open_door(endpoint: str, keys: WireKeys | None) -> LocalDoor | None:
     except (OSError, AttributeError) as error:
         _log.info("no shared memory with trainers of this node: %s", error)
         return None
+
+
+def _receive(visitor: Visitor) -> tuple[Message, list[int]] | None:
+    """Return the next message and the descriptors with it, which a visitor shows once; None if there is none now.
+
+    Raises:
+        ConnectionError: the trainer is gone.
+        WireError: it is no message.
+    """
+    descriptors: list[int] = []
+    try:
+        if visitor.memory is None:
+            data, descriptors, _, _ = socket.recv_fds(visitor.sock, MAX_PACKET, 1)
+        else:
+            data = visitor.sock.recv(MAX_PACKET)
+    except BlockingIOError:
+        return None
+    if not data:
+        raise ConnectionResetError("closed")
+    try:
+        message = unpack(data, [] if visitor.memory is None else [visitor.memory])
+    except WireError:
+        _close(descriptors)
+        raise
+    return message, descriptors
 
 
 def _close(descriptors: list[int]) -> None:

@@ -17,6 +17,7 @@ from paddle.pserver.transports.local_wire import (
     pack,
     unpack,
 )
+from paddle.pserver.transports.transport import Transport
 from paddle.pserver.wire.keys import WireKeys
 from paddle.pserver.wire.message import Message, Section
 from paddle.pserver.wire.shared_memory import Floats, SharedArray, mapped
@@ -28,7 +29,7 @@ _SCRATCH = 1 << 25
 _LINE = 16  # elements that arrays begin at a multiple of
 
 
-class LocalLink:
+class LocalLink(Transport):
     """Shared memory with one server.
 
     Attributes:
@@ -47,36 +48,37 @@ class LocalLink:
         """
         self._shared = SharedArray(size + _SCRATCH)
         self.gradient, self._scratch = self._shared.array[:size], self._shared.array[size:]
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
-            self.sock.settimeout(_ANSWER_S)
-            self.sock.connect(local_name(endpoint, keys))
-            if not is_our_user(self.sock):
+            self._sock.settimeout(_ANSWER_S)
+            self._sock.connect(local_name(endpoint, keys))
+            if not is_our_user(self._sock):
                 raise WireError("another user's process has the name of a pserver")
             packet = pack(hello._replace(record=Attach(self._shared.array.size)))
-            socket.send_fds(self.sock, [packet], [self._shared.descriptor])
+            socket.send_fds(self._sock, [packet], [self._shared.descriptor])
             self._values = self._attached(size)
-            self.sock.setblocking(False)
+            self._sock.setblocking(False)
         except BaseException:
-            self.sock.close()
+            self._sock.close()
             raise
 
+    @property
+    def bell(self) -> int:
+        """See `Transport`."""
+        return self._sock.fileno()
+
     def send(self, message: Message) -> bool:
-        """Send what `carries` says; return False if the server is gone or does not take it."""
+        """See `Transport.send`; only what `carries` says."""
         try:
             packet = pack(self._brought(message), [self._shared.array])
-            return len(packet) <= MAX_PACKET and bool(self.sock.send(packet))
+            return len(packet) <= MAX_PACKET and bool(self._sock.send(packet))
         except OSError:
             return False
 
     def take(self) -> Message | None:
-        """Return the next message; None if there is none now.
-
-        Raises:
-            ConnectionError: the server is gone.
-        """
+        """See `Transport.take`."""
         try:
-            packet = self.sock.recv(MAX_PACKET)
+            packet = self._sock.recv(MAX_PACKET)
         except BlockingIOError:
             return None
         if not packet:
@@ -109,7 +111,7 @@ class LocalLink:
 
     def close(self) -> None:
         """Close the way; arrays stay."""
-        self.sock.close()
+        self._sock.close()
 
     def _is_here(self, section: Section) -> bool:
         return offset_in(self._shared.array, section.array) is not None
@@ -134,7 +136,7 @@ class LocalLink:
         return message._replace(record=record, sections=tuple(sections))
 
     def _attached(self, size: int) -> list[Floats]:
-        packet, descriptors, _, _ = socket.recv_fds(self.sock, MAX_PACKET, 2)
+        packet, descriptors, _, _ = socket.recv_fds(self._sock, MAX_PACKET, 2)
         try:
             answer = unpack(packet)
             if not isinstance(answer.record, Ok) or len(descriptors) != (2 if size else 1):

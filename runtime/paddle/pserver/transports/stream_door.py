@@ -7,34 +7,39 @@ longer than the connection that asked for it: who is gone there is gone here.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import secrets
 import socket
+import time
 
 import numpy as np
 
+from paddle.pserver.transports.socket_door import Guest, SocketDoor
 from paddle.pserver.transports.stream_wire import TOKEN_BYTES, WORD, StreamReader, StreamWriter, prepare
-from paddle.pserver.wire.message import Frame, Message, Section
+from paddle.pserver.wire.message import Message, Section
 from paddle.pserver.wire.verbs import Invited
 
 _log = logging.getLogger(__name__)
 
 _BACKLOG = 64
 _MAX_GUESTS = 1024
+_WORD_WITHIN_S = 5.0
+_MOST_STRANGERS = 128
 
 
-class Guest:
+class Stream(Guest):
     """One connection. `host` is the ZeroMQ address that asked for it, None until it said its word."""
 
     def __init__(self, sock: socket.socket, address: bytes) -> None:
-        self.sock, self.address = sock, address
+        super().__init__(sock, address)
         self.host: bytes | None = None
         self.reader, self.writer = StreamReader(sock), StreamWriter(sock)
 
 
-class StreamDoor:
-    """The entrance beside one port. Belongs to the port's thread."""
+class StreamDoor(SocketDoor[Stream]):
+    """The entrance beside one port for large messages."""
+
+    _KIND = b"stream"
 
     def __init__(self, address: str) -> None:
         """Listen on a free port of the same address.
@@ -45,13 +50,13 @@ class StreamDoor:
         host = "" if address == "*" else address
         is_6 = ":" in host or (not host and socket.has_dualstack_ipv6())
         family = socket.AF_INET6 if is_6 else socket.AF_INET
-        self.listener = socket.create_server(
+        listener = socket.create_server(
             (host, 0), family=family, backlog=_BACKLOG, dualstack_ipv6=is_6 and not host
         )
-        self.listener.setblocking(False)
-        self._words: dict[bytes, bytes] = {}
-        self._guests: dict[bytes, Guest] = {}
-        self._count = 0
+        listener.setblocking(False)
+        super().__init__(listener)
+        self._words: dict[bytes, bytes] = {}  # -> the ZeroMQ address that it was given to
+        self._strangers: dict[bytes, float] = {}  # address -> when it came, the oldest first
 
     def invite(self, host: bytes, message: Message, port: int) -> Message:
         """Answer a trainer's question for a stream: where, and the word to say. `port` is the one it asked at."""
@@ -60,61 +65,72 @@ class StreamDoor:
             self._words.clear()
         self._words[word] = host
         section = Section(WORD, np.frombuffer(word, np.uint8))
-        where = int(self.listener.getsockname()[1])
+        where = int(self._listener.getsockname()[1])
         return message._replace(record=Invited(where, port), sections=(section,))
 
-    def accept(self) -> Guest | None:
-        """Let the next one in, if there is one.
+    def send(self, address: bytes, message: Message) -> bool | None:
+        """See `Listener.send`."""
+        stream = self._by_address.get(address)
+        if stream is None:
+            return None
+        try:
+            done = stream.writer.put(message)
+        except OSError:
+            return False  # it is read next that it is gone
+        self._port.bells.expect_room(stream.sock.fileno(), not stream.writer.is_empty)
+        return done
+
+    def lose_host(self, host: bytes) -> None:
+        """See `Listener.lose_host`."""
+        for stream in [each for each in self._guests.values() if each.host == host]:
+            self._dismiss(stream)
+
+    def tick(self) -> None:
+        """Close connections that have not said their word for too long; look for new ones again."""
+        for address, since in list(self._strangers.items()):
+            if time.monotonic() - since > _WORD_WITHIN_S:
+                self._dismiss(self._by_address[address])
+        super().tick()
+
+    def _welcome(self, sock: socket.socket, address: bytes) -> Stream | None:
+        if len(self._strangers) >= _MOST_STRANGERS:
+            self._dismiss(self._by_address[next(iter(self._strangers))])
+        if len(self._guests) >= _MAX_GUESTS:
+            return None
+        prepare(sock)
+        self._strangers[address] = time.monotonic()
+        return Stream(sock, address)
+
+    def _hear(self, stream: Stream) -> bool:
+        if not stream.writer.is_empty:
+            stream.writer.flush()
+            self._port.bells.expect_room(stream.sock.fileno(), not stream.writer.is_empty)
+        if stream.host is None and not self._knows(stream):
+            return False
+        frames = stream.reader.read()
+        if frames is None:
+            return False
+        self._port.read(stream.address, frames, stream.reader.found)
+        return True
+
+    def _knows(self, stream: Stream) -> bool:
+        """Return whether a stream has said its word, which is good once.
 
         Raises:
-            OSError: there can be no more now; descriptors are short, for one.
+            ConnectionError: it is gone, or said another one.
         """
-        with contextlib.suppress(BlockingIOError, ConnectionError):
-            sock, _ = self.listener.accept()
-            if len(self._guests) >= _MAX_GUESTS:
-                sock.close()
-                return None
-            prepare(sock)
-            self._count += 1
-            guest = Guest(sock, b"\0stream-%d" % self._count)
-            self._guests[guest.address] = guest
-            return guest
-        return None
+        word = stream.reader.take(TOKEN_BYTES)
+        if word is None:
+            return False
+        stream.host = self._words.pop(word, None)
+        if stream.host is None:
+            raise ConnectionRefusedError("not the word that was given")
+        del self._strangers[stream.address]
+        return True
 
-    def receive(self, guest: Guest) -> list[Frame] | None:
-        """Return the frames of the next message, or None.
-
-        Raises:
-            ConnectionError: it is gone, or did not say the word.
-            WireError: it does not speak our language.
-        """
-        if guest.host is None:
-            word = guest.reader.take(TOKEN_BYTES)
-            if word is None:
-                return None
-            guest.host = self._words.pop(word, None)
-            if guest.host is None:
-                raise ConnectionRefusedError("not the word that was given")
-        return guest.reader.read()
-
-    def of_host(self, host: bytes) -> list[Guest]:
-        """Return the streams that a ZeroMQ address asked for."""
-        return [guest for guest in self._guests.values() if guest.host == host]
-
-    def find(self, address: bytes) -> Guest | None:
-        """Return the stream of that address."""
-        return self._guests.get(address)
-
-    def dismiss(self, guest: Guest) -> None:
-        """Close a connection."""
-        self._guests.pop(guest.address, None)
-        guest.sock.close()
-
-    def close(self) -> None:
-        """Close all."""
-        for guest in list(self._guests.values()):
-            self.dismiss(guest)
-        self.listener.close()
+    def _dismiss(self, guest: Stream) -> None:
+        self._strangers.pop(guest.address, None)
+        super()._dismiss(guest)
 
 
 def open_stream_door(address: str) -> StreamDoor | None:

@@ -7,16 +7,19 @@ import socket
 
 from paddle.errors import WireError
 from paddle.pserver.transports.stream_wire import WORD, Place, StreamReader, StreamWriter, prepare
-from paddle.pserver.wire.arithmetic import Findings
-from paddle.pserver.wire.message import Frame, Message
+from paddle.pserver.transports.transport import Transport
+from paddle.pserver.wire.chunk_wire import read_message
+from paddle.pserver.wire.message import Message
 from paddle.pserver.wire.verbs import Invited
 
 # Where a firewall lets nothing through but the ports it knows, this is what finding out costs, once.
 _CONNECT_S = 1.0
 
 
-class StreamLink:
+class StreamLink(Transport):
     """One connection. `place`: see `stream_wire.Place`."""
+
+    is_pipe = needs_connection = True
 
     def __init__(self, endpoint: str, invitation: Message, place: Place) -> None:
         """Connect to where an answer to ATTACH says.
@@ -32,41 +35,38 @@ class StreamLink:
         if str(offered.own_port) != port:
             raise WireError(f"the pserver's own port is {offered.own_port}, we reach it by {port}")
         word = bytes(invitation.section(WORD).array)
-        self.sock = socket.create_connection((host.strip("[]"), offered.port), _CONNECT_S)
+        self._sock = socket.create_connection((host.strip("[]"), offered.port), _CONNECT_S)
         try:
-            self.sock.sendall(word)
-            prepare(self.sock)
+            self._sock.sendall(word)
+            prepare(self._sock)
         except OSError:
-            self.sock.close()
+            self._sock.close()
             raise
-        self._reader, self._writer = StreamReader(self.sock, place), StreamWriter(self.sock)
+        self._reader, self._writer = StreamReader(self._sock, place), StreamWriter(self._sock)
 
     @property
     def is_sending(self) -> bool:
-        """Whether something waits to be sent."""
+        """See `Transport`."""
         return not self._writer.is_empty
 
     @property
-    def found(self) -> Findings | None:
-        """See `StreamReader.found`."""
-        return self._reader.found
+    def bell(self) -> int:
+        """See `Transport`."""
+        return self._sock.fileno()
 
     def send(self, message: Message) -> bool:
-        """Send a message; return False if the server is gone or does not take it."""
+        """See `Transport.send`."""
         try:
             return self._writer.put(message)
         except OSError:
             return False
 
-    def take(self) -> list[Frame] | None:
-        """Send what is left, if it goes; return the frames of the next message, or None; does not wait.
-
-        Raises:
-            OSError, WireError: the connection is over.
-        """
+    def take(self) -> Message | None:
+        """See `Transport.take`; sends what is left, if it goes."""
         self._writer.flush()
-        return self._reader.read()
+        frames = self._reader.read()
+        return None if frames is None else read_message(frames, self._reader.found)
 
     def close(self) -> None:
         """Close the connection."""
-        self.sock.close()
+        self._sock.close()

@@ -9,21 +9,21 @@ from __future__ import annotations
 
 import contextlib
 import errno
-from collections.abc import Sequence
 
 import zmq
 from zmq.utils.monitor import parse_monitor_message
 
 from paddle.errors import ConfigError, PortBusy
+from paddle.pserver.transports.transport import Counter, Listener
 from paddle.pserver.wire.adaptive_wait import AdaptiveWait
-from paddle.pserver.wire.arithmetic import Findings
-from paddle.pserver.wire.chunk_wire import read_message
 from paddle.pserver.wire.keys import Context
 from paddle.pserver.wire.message import Frame, Message, encode
 from paddle.pserver.wire.poller import LINGER_MS, Doorbells, prepare
 
+_BATCH = 64  # messages before other entrances are looked at
 
-class Router:
+
+class Router(Listener):
     """The server's end of one port. Used by one thread, except `wake`."""
 
     def __init__(
@@ -62,6 +62,7 @@ class Router:
         self._peers: dict[int, bytes] = {}  # descriptor of the connection -> address
         self._lost: list[bytes] = []
         self.strangers = 0
+        self._port: Counter
         wake_at = f"inproc://wake-{id(self)}"
         self._wake_in = context.zmq.socket(zmq.PAIR)
         self._wake_in.bind(wake_at)
@@ -81,10 +82,22 @@ class Router:
         self.bells.wait(timeout_s)
         return self.bells.take(self._wake_in) is None
 
-    @property
-    def has_news(self) -> bool:
-        """Whether there may be a message to receive or a lost connection to tell of."""
-        return self.bells.has_rung(self._socket) or self.bells.has_rung(self._monitor)
+    def open(self, port: Counter) -> None:
+        """See `Listener.open`: whoever came before waits in the socket."""
+        self._port = port
+
+    def serve(self) -> None:
+        """See `Listener.serve`."""
+        if not (self.bells.has_rung(self._socket) or self.bells.has_rung(self._monitor)):
+            return
+        for _ in range(_BATCH):
+            received = self.receive()
+            # Before the message: its connection may have taken over the descriptor of a broken one.
+            for address in self.lost():
+                self._port.lose(address)
+            if received is None:
+                return
+            self._port.read(*received)
 
     def receive(self) -> tuple[bytes, list[Frame]] | None:
         """Return the next message as (address, frames), or None; does not wait. Frames are not copied."""
@@ -100,14 +113,6 @@ class Router:
                 self._read_monitor()
                 self._peers[descriptor] = address
         return address, [part.buffer for part in parts[1:]]
-
-    def read(self, frames: Sequence[Frame], found: Findings | None = None) -> Message:
-        """Decode frames of this wire; `found`: what is known of the only array.
-
-        Raises:
-            WireError: they are no message.
-        """
-        return read_message(frames, found)
 
     def lost(self) -> list[bytes]:
         """Return the addresses whose connections broke since the last call; count those that never spoke."""

@@ -15,8 +15,10 @@ from zmq.utils.monitor import parse_monitor_message
 
 from paddle.errors import WireError
 from paddle.pserver.transports.liveness import Liveness
+from paddle.pserver.transports.transport import Transport
+from paddle.pserver.wire.chunk_wire import read_message
 from paddle.pserver.wire.keys import WireKeys
-from paddle.pserver.wire.message import Frame, Message, encode
+from paddle.pserver.wire.message import Message, encode
 from paddle.pserver.wire.poller import Doorbells, prepare
 
 RENEW_S = 0.1
@@ -28,7 +30,7 @@ _RECONNECT_MS = 100
 _CLIENT_EVENTS = zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_HANDSHAKE_FAILED_AUTH
 
 
-class Link:
+class ZmqLink(Transport):
     """One connection and what its monitor said.
 
     ZeroMQ gives a connection up after a protocol error, which is what damage looks like to the cipher. So
@@ -46,19 +48,28 @@ class Link:
         self._connect()
 
     @property
+    def bell(self) -> Any:
+        """See `Transport`."""
+        return self._socket
+
+    @property
     def sockets(self) -> tuple[Any, Any]:
         """What a wait for this server alone looks at."""
         return self._socket, self._monitor
 
-    def send(self, message: Message) -> None:
-        """Queue a message; raise zmq.Again if the queue is full."""
-        self._socket.send_multipart(encode(message), zmq.NOBLOCK, copy=False)
+    def send(self, message: Message) -> bool:
+        """See `Transport.send`; False if the queue is full."""
+        try:
+            self._socket.send_multipart(encode(message), zmq.NOBLOCK, copy=False)
+        except zmq.Again:
+            return False
         self._bells.ring(self._socket)
+        return True
 
-    def take(self) -> list[Frame] | None:
-        """Return the frames of the next message, or None; does not wait."""
+    def take(self) -> Message | None:
+        """See `Transport.take`."""
         parts = self._bells.take(self._socket)
-        return None if parts is None else [part.buffer for part in parts]
+        return None if parts is None else read_message([part.buffer for part in parts])
 
     def watch(self) -> bool:
         """Read the monitor; return True if what was sent before may be lost, and can be sent again."""

@@ -66,7 +66,7 @@ def chunk_header(message: Message) -> bytes | None:
     return bytes(header)
 
 
-def read_message(frames: Sequence[Frame], found: Findings | None) -> Message:
+def read_message(frames: Sequence[Frame], found: Findings | None = None) -> Message:
     """Return a message in the shortest way that leads to it; see `decode` for the rest."""
     chunk = read_chunk(frames[0], frames[1], found) if found is not None else None
     return decode(frames, found) if chunk is None else chunk

@@ -10,7 +10,7 @@ import resource
 import signal
 import socket
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +23,12 @@ from paddle.optim.spec import OptimizerSpec
 from paddle.pserver.client.session import TrainerSession
 from paddle.pserver.transports.stream_door import StreamDoor
 from paddle.pserver.transports.stream_link import StreamLink
-from paddle.pserver.transports.stream_port import StreamPort
 from paddle.pserver.transports.stream_wire import StreamReader, StreamWriter
+from paddle.pserver.wire.arithmetic import Findings
 from paddle.pserver.wire.chunks import CHUNK
-from paddle.pserver.wire.message import MAX_HEADER_BYTES, Message, Section, decode
+from paddle.pserver.wire.message import MAX_HEADER_BYTES, Frame, Message, Section, decode
 from paddle.pserver.wire.poller import Doorbells
+from paddle.pserver.wire.shared_memory import SharedArray
 from paddle.pserver.wire.verbs import Invited, OpenStream, Ping, Values, Verb
 from tests.cluster.proxy import Faults, Proxy
 from tests.cluster.zmtp import ZmtpMessages
@@ -103,50 +104,76 @@ def test_lengths_beyond_all_limits_are_refused_before_anything_is_allocated(
         StreamReader(ends[1]).read()
 
 
-def test_a_door_admits_each_word_once() -> None:
-    door = StreamDoor("127.0.0.1")
-    try:
-        invitation = door.invite(b"host", Message(OpenStream()), 7164)
-        links = [StreamLink("127.0.0.1:7164", invitation, lambda header: None) for _ in range(2)]
-        first, second = (door.accept() for _ in links)
-        assert first is not None
-        assert second is not None
-        assert links[0].send(Message(Ping()))
-        frames = door.receive(first)
-        assert frames is not None
-        assert decode(frames).verb is Verb.PING
-        assert [guest.address for guest in door.of_host(b"host")] == [first.address]
-        with pytest.raises(ConnectionRefusedError):
-            door.receive(second)
-        for link in links:
-            link.close()
-    finally:
-        door.close()
+class Beside:
+    """A port that notes what comes in by a door, and what is lost."""
+
+    def __init__(self) -> None:
+        self.bells, self.door = Doorbells(), StreamDoor("127.0.0.1")
+        self.heard: list[tuple[bytes, Verb]] = []
+        self.lost: list[bytes] = []
+        self.door.open(self)
+
+    def read(self, address: bytes, frames: Sequence[Frame], found: Findings | None = None) -> None:
+        self.heard.append((address, decode(frames).verb))
+
+    def handle(self, address: bytes, message: Message) -> None: ...
+
+    def shared_slabs(self, message: Message) -> Sequence[SharedArray]:
+        return ()
+
+    def lose(self, address: bytes) -> None:
+        self.lost.append(address)
+
+    def invite(self) -> Message:
+        return self.door.invite(b"host", Message(OpenStream()), 7164)
+
+    def serve_one(self) -> None:
+        self.bells.wait(2.0)
+        self.door.serve()
 
 
-def test_a_crowd_that_says_no_word_does_not_shut_the_door_to_who_was_invited() -> None:
-    door, bells, heard = StreamDoor("127.0.0.1"), Doorbells(), list[bytes]()
-    port = StreamPort(door, bells, lambda address, frames, found: heard.append(address), heard.append)
+@pytest.fixture
+def beside() -> Iterator[Beside]:
+    port = Beside()
+    yield port
+    port.door.close()
 
-    def serve_one() -> None:
-        bells.wait(2.0)
-        port.serve()
 
+def test_a_door_admits_each_word_once(beside: Beside) -> None:
+    invitation = beside.invite()
     with contextlib.ExitStack() as stack:
-        stack.callback(port.close)
-        invitation = port.invite(b"host", Message(OpenStream()), 7164)
-        where = ("127.0.0.1", invitation.expect(Invited).port)
+        for _ in range(2):
+            link = StreamLink("127.0.0.1:7164", invitation, lambda header: None)
+            stack.callback(link.close)
+            assert link.send(Message(Ping()))
+        for _ in range(10):
+            if not (beside.heard and beside.lost):
+                beside.serve_one()
+        ((first, verb),), (second,) = beside.heard, beside.lost
+        assert verb is Verb.PING
+        assert first != second
+        assert beside.door.send(first, Message(Ping()))
+        assert beside.door.send(second, Message(Ping())) is None
+        beside.door.lose_host(b"host")
+        assert beside.lost == [second, first]
+
+
+def test_a_crowd_that_says_no_word_does_not_shut_the_door_to_who_was_invited(beside: Beside) -> None:
+    invitation = beside.invite()
+    where = ("127.0.0.1", invitation.expect(Invited).port)
+    with contextlib.ExitStack() as stack:
         for _ in range(1100):
             stack.enter_context(socket.create_connection(where, 20.0))
-            serve_one()
+            beside.serve_one()
         link = StreamLink("127.0.0.1:7164", invitation, lambda header: None)
         stack.callback(link.close)
         assert link.send(Message(Ping()))
         for _ in range(10):
-            if not heard:
-                serve_one()
-        assert len(heard) == 1, "the guest who has the word was not let in"
-        assert [guest.address for guest in door.of_host(b"host")] == heard
+            if not beside.heard:
+                beside.serve_one()
+        assert len(beside.heard) == 1, "the guest who has the word was not let in"
+        beside.door.lose_host(b"host")
+        assert beside.lost[-1] == beside.heard[0][0]
 
 
 def test_an_invitation_to_another_port_than_ours_is_not_taken() -> None:
