@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ways of a message: ZeroMQ, a stream beside it, shared memory; a door and a link each; above `wire`."""
+"""Ways of a message: ZeroMQ, a stream beside it, shared memory; a Transport and a Listener each; above `wire`."""
