@@ -18,8 +18,8 @@ from paddle.errors import PaddleError, WireError
 from paddle.pserver.transports.local_wire import (
     MAX_PACKET,
     is_our_user,
+    lies_in,
     local_name,
-    offset_in,
     pack,
     unpack,
 )
@@ -117,7 +117,7 @@ class LocalDoor(SocketDoor[Visitor]):
     @staticmethod
     def _may_fit(visitor: Visitor, message: Message) -> bool:
         arrays = [each.array for each in message.sections]
-        far = (a for a in arrays if all(offset_in(memory, a) is None for memory in visitor.shown))
+        far = (a for a in arrays if not any(lies_in(memory, a) for memory in visitor.shown))
         return sum(array.nbytes for array in far) <= MAX_PACKET // 2
 
 

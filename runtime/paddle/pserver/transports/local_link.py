@@ -12,8 +12,8 @@ from paddle.errors import WireError
 from paddle.pserver.transports.local_wire import (
     MAX_PACKET,
     is_our_user,
+    lies_in,
     local_name,
-    offset_in,
     pack,
     unpack,
 )
@@ -114,7 +114,7 @@ class LocalLink(Transport):
         self._sock.close()
 
     def _is_here(self, section: Section) -> bool:
-        return offset_in(self._shared.array, section.array) is not None
+        return lies_in(self._shared.array, section.array)
 
     def _is_whole(self, message: Message) -> bool:
         return bool(message.sections) and message.sections[0].array is self.gradient

@@ -21,6 +21,7 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from paddle.errors import WireError
@@ -50,10 +51,9 @@ def is_our_user(sock: socket.socket) -> bool:
     return bool(_CREDENTIALS.unpack(got)[1] == os.geteuid())
 
 
-def offset_in(memory: Floats, array: npt.NDArray[Any]) -> int | None:
-    """Return from which byte of shared memory on a C-contiguous array lies there; None if it does not."""
-    offset = array.ctypes.data - memory.ctypes.data
-    return offset if 0 <= offset <= memory.nbytes - array.nbytes else None
+def lies_in(memory: Floats, array: npt.NDArray[Any]) -> bool:
+    """Return whether an array is a part of shared memory, and not empty; none lies there in part."""
+    return np.may_share_memory(memory, array)
 
 
 def pack(message: Message, shared: Sequence[Floats] = ()) -> bytes:
@@ -77,10 +77,15 @@ def pack(message: Message, shared: Sequence[Floats] = ()) -> bytes:
 
 def _place(array: npt.NDArray[Any], shared: Sequence[Floats]) -> bytes:
     for number, memory in enumerate(shared):
-        offset = offset_in(memory, array)
-        if offset is not None and array.nbytes:
+        if lies_in(memory, array):
+            offset = _address(array) - _address(memory)
             return _PLACE.pack(number, offset, array.nbytes)
     return b""
+
+
+def _address(array: npt.NDArray[Any]) -> int:
+    address: int = array.__array_interface__["data"][0]  # `ctypes.data` takes twice as long
+    return address
 
 
 def unpack(packet: bytes, mapped: Sequence[Floats] = ()) -> Message:
