@@ -23,7 +23,7 @@ class WeightedAverage:
 
     def add(self, value: Any, weight: float) -> None:
         """Add a value that counts `weight` times."""
-        scaled = np.asarray(value) * weight
+        scaled = np.asanyarray(value) * weight
         self._sum = scaled if self._sum is None else self._sum + scaled
         self._weight += weight
 

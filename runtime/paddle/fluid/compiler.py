@@ -23,10 +23,10 @@ __all__ = ["BuildStrategy", "CompiledProgram", "ExecutionStrategy"]
 class CompiledProgram:
     """A program, with `with_data_parallel` over several places."""
 
-    def __init__(self, program: Program) -> None:
-        if not isinstance(program, Program):
-            raise FluidTypeError(f"CompiledProgram: expected a Program, got {program!r}")
-        self._program = program
+    def __init__(self, program_or_graph: Program) -> None:
+        if not isinstance(program_or_graph, Program):
+            raise FluidTypeError(f"CompiledProgram: expected a Program, got {program_or_graph!r}")
+        self._program = program_or_graph
         self._settings: tuple[str | None, BuildStrategy, list[Place] | None] | None = None
         self._parallel: DataParallel | None = None
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The names that scripts take from `fluid.core`."""
 
+from paddle.errors import PaddleError as EnforceNotMet
 from paddle.fluid.program.operator import OpRole
 from paddle.fluid.program.var_type import VarDesc
 from paddle.fluid.run.places import (
@@ -22,6 +23,7 @@ __all__ = [
     "CUDAPinnedPlace",
     "CUDAPlace",
     "EOFException",
+    "EnforceNotMet",
     "LoDTensor",
     "LoDTensorArray",
     "OpRole",

@@ -6,8 +6,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
-import numpy as np
-
 from paddle import graph
 from paddle.backend import to_host
 from paddle.fluid.errors import FluidTypeError, RunError
@@ -15,11 +13,12 @@ from paddle.fluid.program.defaults import default_main_program
 from paddle.fluid.program.program import Program
 from paddle.fluid.remote.serving import serve, serving_operator
 from paddle.fluid.remote.switchboard import Switchboard
-from paddle.fluid.run.feeds import entering, fetched
+from paddle.fluid.run.feeds import entering
 from paddle.fluid.run.places import CPUPlace, Place
 from paddle.fluid.run.scope import Scope, global_scope, scope_guard
 from paddle.fluid.run.tensor import LoDTensor, tensor_of
 from paddle.graph.block import Name
+from paddle.graph.fetched import fetched
 from paddle.ops.base.lod import LoDArray
 from paddle.ops.base.selected_rows import SelectedRows
 
@@ -166,4 +165,4 @@ def given(value: Any, name: Name, return_numpy: bool) -> Any:
         raise RunError(
             f"{getattr(name, 'name', name)!r} has sequences, which an array cannot keep: pass return_numpy=False"
         )
-    return fetched(np.asarray(to_host(value)))
+    return fetched(to_host(value))

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Self, TypeAlias
 
 from paddle.fluid.clip import GradientClip
 from paddle.fluid.errors import FluidTypeError
@@ -45,12 +45,12 @@ class ParamAttr:
             "do_model_average": self.do_model_average,
         }
 
-    def named(self, name: str) -> ParamAttr:
+    def named(self, name: str) -> Self:
         """Return a copy with a name."""
         return replace(self, name=name)
 
 
-@dataclass
+@dataclass(init=False)
 class WeightNormParamAttr(ParamAttr):
     """A parameter W = g V/||V|| of which g and V are trained, as `<name>_g` and `<name>_v`.
 
@@ -59,6 +59,23 @@ class WeightNormParamAttr(ParamAttr):
     """
 
     dim: int | None = None
+
+    def __init__(
+        self,
+        dim: int | None = None,
+        name: str | None = None,
+        initializer: Initializer | None = None,
+        learning_rate: float | Variable = 1.0,
+        regularizer: Regularizer | None = None,
+        trainable: bool = True,
+        gradient_clip: GradientClip | None = None,
+        do_model_average: bool = False,
+    ) -> None:
+        """Take what `ParamAttr` does, behind dim: the order is the original's."""
+        super().__init__(
+            name, initializer, learning_rate, regularizer, trainable, gradient_clip, do_model_average
+        )
+        self.dim = dim
 
 
 ParamAttrLike: TypeAlias = "ParamAttr | str | Initializer | Regularizer | bool | None"

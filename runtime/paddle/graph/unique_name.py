@@ -31,18 +31,19 @@ def generate(key: str) -> str:
     return _generator()(key)
 
 
-def switch(new: NameGenerator | None = None) -> NameGenerator:
+def switch(new_generator: NameGenerator | None = None) -> NameGenerator:
     """Make a generator the current one (a fresh one if None) and return the old one."""
     old = _generator()
-    _current.set(new or NameGenerator())
+    _current.set(new_generator or NameGenerator())
     return old
 
 
 @contextmanager
-def guard(new: NameGenerator | str | None = None) -> Iterator[None]:
+def guard(new_generator: NameGenerator | str | None = None) -> Iterator[None]:
     """Use another generator inside the block: a fresh one, one with this prefix, or this one."""
-    generator = new if isinstance(new, NameGenerator) else NameGenerator(new or "")
-    token = _current.set(generator)
+    if not isinstance(new_generator, NameGenerator):
+        new_generator = NameGenerator(new_generator or "")
+    token = _current.set(new_generator)
     try:
         yield
     finally:

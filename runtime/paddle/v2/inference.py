@@ -9,6 +9,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from paddle.graph.fetched import fetched
 from paddle.v2 import settings
 from paddle.v2.errors import UsageError
 from paddle.v2.network import MAX_BYTES, Network
@@ -99,7 +100,7 @@ def _field(result: dict[str, dict[str, Array]], layer: str, field: str) -> Array
     found = result[layer].get(field)
     if found is None:
         raise UsageError(f"layer {layer!r} has no field {field!r}; it has {sorted(result[layer])}")
-    return found.reshape(-1).astype(np.int32) if found.dtype.kind == "i" else found
+    return fetched(found.reshape(-1).astype(np.int32) if found.dtype.kind == "i" else found)
 
 
 def _stack(arrays: list[Array]) -> Array:
@@ -109,4 +110,4 @@ def _stack(arrays: list[Array]) -> Array:
             f"the output layers differ in width {sorted(widths)} and cannot be stacked: infer them one by one, or with "
             "flatten_result=False"
         )
-    return np.concatenate(arrays, axis=0)
+    return fetched(np.concatenate(arrays, axis=0))

@@ -14,6 +14,7 @@ from typing import IO, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from paddle.graph.fetched import fetched
 from paddle.v2 import model, settings
 from paddle.v2.attr import Initializer
 from paddle.v2.errors import UsageError
@@ -66,7 +67,7 @@ class Parameters:
         return key in self._configs
 
     def __getitem__(self, key: str) -> Value:
-        return np.array(self.current(key), np.float32).reshape(self.get_shape(key))
+        return fetched(np.array(self.current(key), np.float32).reshape(self.get_shape(key)))
 
     def get(self, parameter_name: str) -> Value:
         """A copy of the current value, float32 of ``get_shape``."""
@@ -102,7 +103,7 @@ class Parameters:
         found = None if self._holder is None else self._holder.gradient(key)
         if found is None:
             return np.zeros(config.shape, np.float32)
-        return np.array(found, np.float32).reshape(config.shape)
+        return fetched(np.array(found, np.float32).reshape(config.shape))
 
     def config(self, key: str) -> ParameterConfig:
         """The configuration of a parameter."""

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import math
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -133,18 +132,6 @@ def test_the_package_alone_has_batches_readers_and_data_sets() -> None:
         check=False,
     )
     assert ran.stdout.startswith("[2, 2] <function train"), ran.stderr
-
-
-def test_a_fetched_loss_converts_to_a_number_though_it_has_shape_1() -> None:
-    x = fluid.layers.data("x", [2])
-    loss = fluid.layers.mean(x)
-    exe = fluid.Executor(fluid.CPUPlace())
-    one, many = exe.run(feed={"x": np.array([[1, 3]], np.float32)}, fetch_list=[loss, x])
-    assert one.shape == (1,)
-    assert (float(one), int(one), math.isnan(one), f"{one}") == (2.0, 2, False, "[2.]")
-    assert repr([one]) == "[array([2.], dtype=float32)]"
-    with pytest.raises((TypeError, ValueError)):
-        float(many)
 
 
 def test_a_decoding_that_is_built_after_minimize_is_saved_without_the_training(tmp_path: Path) -> None:

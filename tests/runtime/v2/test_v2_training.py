@@ -174,3 +174,15 @@ def test_extra_layers_bring_their_evaluators() -> None:
         cost, paddle.parameters.create(cost), optimizer.Momentum(), extra_layers=extra
     )
     assert trainer.test(lambda: iter([POINTS])).metrics == {"two": 2.0}
+
+
+def test_what_a_network_of_one_output_infers_prints_row_by_row() -> None:
+    out, cost = regression()
+    parameters = paddle.parameters.create(cost)
+    parameters["_out.w0"] = np.full(parameters.get_shape("_out.w0"), 2)
+    parameters["_out.wbias"] = np.full(parameters.get_shape("_out.wbias"), 0.5)
+    found = paddle.infer(output_layer=out, parameters=parameters, input=[(p[0],) for p in POINTS])
+    expected = [2 * sum(p[0]) + 0.5 for p in POINTS]
+    assert [f"{row:.3f}" for row in found] == [f"{each:.3f}" for each in expected]
+    assert [round(float(row), 3) for row in found] == [round(each, 3) for each in expected]
+    assert float(parameters["_out.wbias"]) == 0.5

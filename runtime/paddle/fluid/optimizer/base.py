@@ -12,7 +12,7 @@ from typing import ClassVar, NamedTuple, cast
 from weakref import WeakKeyDictionary
 
 from paddle.fluid import backward
-from paddle.fluid.clip import append_gradient_clip_ops
+from paddle.fluid.clip import GradientClip, append_gradient_clip_ops
 from paddle.fluid.errors import FluidError, FluidTypeError
 from paddle.fluid.initializer import Constant
 from paddle.fluid.layer_helper import LayerHelper
@@ -81,9 +81,28 @@ class Optimizer(ABC):
         startup_program: Program | None = None,
         parameter_list: Sequence[Name] | None = None,
         no_grad_set: Collection[Name] | None = None,
+        grad_clip: GradientClip | None = None,
     ) -> tuple[list[Operator], list[Pair]]:
-        """Append all that makes a step, and return (update operators, [(parameter, gradient)])."""
+        """Append all that makes a step, and return (update operators, [(parameter, gradient)]).
+
+        Args:
+            loss: what is made small.
+            startup_program: gets the first values of what updates keep; None: the default one.
+            parameter_list: what is trained; None: all trainable parameters.
+            no_grad_set: what nothing is derived for.
+            grad_clip: how all of its gradients are clipped; it goes before what `set_gradient_clip` and parameters say.
+
+        Raises:
+            FluidTypeError: grad_clip is no gradient clip.
+        """
+        if grad_clip is not None and not isinstance(grad_clip, GradientClip):
+            raise FluidTypeError(
+                f"minimize: expected grad_clip to be a clip of fluid.clip, got {grad_clip!r}"
+            )
         pairs = self.backward(loss, startup_program, parameter_list, no_grad_set)
+        if grad_clip is not None:
+            for parameter, _ in pairs:
+                parameter.with_attribute("gradient_clip_attr", grad_clip)
         return self.apply_optimize(loss, startup_program, pairs), pairs
 
     def backward(

@@ -102,10 +102,10 @@ class Program(graph.Program):
         return program_file.to_bytes(self)
 
     @staticmethod
-    def parse_from_string(message: bytes) -> Program:
+    def parse_from_string(binary_str: bytes) -> Program:
         """Return the program of a ProgramDesc; parameters come back as persistable variables."""
         program = Program()
-        program_file.read_into(program, message)
+        program_file.read_into(program, binary_str)
         return program
 
     def __str__(self) -> str:

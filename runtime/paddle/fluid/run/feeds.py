@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What goes into a run and comes out: what is fed, split over places if there are several, and what is fetched.
 
-Arrays enter with the variable's dtype, or with sequences. One number comes out as an array of shape (1,) that still
-converts to a number: scripts write `float(loss)`, which numpy took before 2.4 and refuses since.
+Arrays enter with the variable's dtype, or with sequences.
 """
 
 from __future__ import annotations
@@ -11,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from paddle.backend import to_host
 from paddle.fluid.errors import FluidError, FluidTypeError, RunError
 from paddle.fluid.run.tensor import LoDTensor
 from paddle.graph.block import Block
+from paddle.graph.fetched import Fetched
 from paddle.ops.base.lod import LoDArray, lod_of, plain, with_lod
 from paddle.ops.base.selected_rows import SelectedRows, concatenated
 
@@ -43,6 +42,8 @@ def entering(value: Any, block: Block, name: str) -> Any:
                 f"{name!r} was fed a list of values of several shapes: make it one array, or a LoDTensor with "
                 "fluid.create_lod_tensor"
             )
+    if isinstance(value, Fetched):
+        return np.asarray(value)
     if hasattr(value, "dtype") and hasattr(value, "shape"):
         return value
     dtype = block.var(name).dtype
@@ -52,24 +53,6 @@ def entering(value: Any, block: Block, name: str) -> Any:
         return np.asarray(value, dtype)
     except (TypeError, ValueError) as error:
         raise FluidTypeError(f"{name!r} was fed what is no array of {dtype}: {error}") from error
-
-
-class OneNumber(np.ndarray[Any, Any]):
-    """An array of one element, of any rank. What is computed from it may have more, and converts no more."""
-
-    def __float__(self) -> float:
-        return float(self.item())
-
-    def __int__(self) -> int:
-        return int(self.item())
-
-    def __repr__(self) -> str:
-        return repr(self.view(np.ndarray))
-
-
-def fetched(value: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return a fetched array, one that converts to a number if it holds one."""
-    return value.view(OneNumber) if value.size == 1 and value.ndim else value
 
 
 def split_feed(feed: Mapping[str, Any], parts: int) -> list[dict[str, Any]]:

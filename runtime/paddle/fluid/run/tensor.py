@@ -12,6 +12,7 @@ import numpy.typing as npt
 from paddle.backend import to_host
 from paddle.fluid.errors import FluidError
 from paddle.fluid.run.places import Place
+from paddle.graph.fetched import fetched
 from paddle.graph.scope import Cell
 from paddle.ops.base.errors import OpError
 from paddle.ops.base.lod import LoDArray, lod_of, offsets_of, plain, with_lod
@@ -37,7 +38,7 @@ class LoDTensor:
         return np.array(self._rows(), dtype=dtype)
 
     def __getitem__(self, index: Any) -> Any:
-        return self._rows()[index]
+        return fetched(self._rows())[index]
 
     def __len__(self) -> int:
         return len(self._rows())

@@ -43,7 +43,7 @@ class VarType(IntEnum):
         """
         try:
             if isinstance(dtype, (int, np.integer)) and not isinstance(dtype, bool):
-                return _NUMBERS[_DTYPES[VarType(int(dtype))]]
+                return _NUMBERS[_DTYPES[int(dtype)]]
             return _NUMBERS[np.dtype(dtype)]
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(
@@ -51,20 +51,44 @@ class VarType(IntEnum):
             ) from error
 
     @property
+    def dtype(self) -> np.dtype[Any]:
+        """The numpy dtype of this number: numpy looks here, so that the number stands wherever a dtype may.
+
+        Raises:
+            AttributeError: it is none of tensors' dtypes.
+        """
+        found = _DTYPES.get(self.value)
+        if found is None:
+            raise AttributeError(f"{self.name} is no dtype of tensors")
+        return found
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, np.dtype):
+            return _NUMBERS.get(other) is self
+        return int.__eq__(self, other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        # Equal to numpy's dtype, and so with its hash: tables of dtypes take either.
+        return hash(_DTYPES.get(self.value, self.value))
+
+    @property
     def numpy(self) -> np.dtype[Any]:
         """The numpy dtype of this number."""
-        return _DTYPES[self]
+        return _DTYPES[self.value]
 
 
-_DTYPES: dict[VarType, np.dtype[Any]] = {
-    VarType.BOOL: np.dtype("bool"),
-    VarType.INT16: np.dtype("int16"),
-    VarType.INT32: np.dtype("int32"),
-    VarType.INT64: np.dtype("int64"),
-    VarType.FP16: np.dtype("float16"),
-    VarType.FP32: np.dtype("float32"),
-    VarType.FP64: np.dtype("float64"),
-    VarType.UINT8: np.dtype("uint8"),
-    VarType.INT8: np.dtype("int8"),
+_DTYPES: dict[int, np.dtype[Any]] = {
+    VarType.BOOL.value: np.dtype("bool"),
+    VarType.INT16.value: np.dtype("int16"),
+    VarType.INT32.value: np.dtype("int32"),
+    VarType.INT64.value: np.dtype("int64"),
+    VarType.FP16.value: np.dtype("float16"),
+    VarType.FP32.value: np.dtype("float32"),
+    VarType.FP64.value: np.dtype("float64"),
+    VarType.UINT8.value: np.dtype("uint8"),
+    VarType.INT8.value: np.dtype("int8"),
 }
-_NUMBERS = {dtype: number for number, dtype in _DTYPES.items()}
+_NUMBERS = {dtype: VarType(number) for number, dtype in _DTYPES.items()}

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from paddle.errors import ConfigError, PaddleError
+from paddle.errors import ConfigError
 
 
 class OpError(ConfigError):
@@ -30,5 +30,5 @@ class InputError(OpError):
     """An input holds a value the operator cannot use, such as an id outside of a table."""
 
 
-class EndOfData(PaddleError):
-    """A reader has no more batches; no failure of the operator that asked it for one."""
+class EndOfData(Exception):
+    """A reader has no more batches; no failure of the operator that asked it for one, and so no PaddleError."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from paddle.graph.fetched import fetched
 from paddle.v2.training.feeder import Feed
 from paddle.v2.training.gradient_machine import GradientMachine
 
@@ -38,7 +39,7 @@ class LayerOutputs:
             value = self._known[name]
             is_id = value.dtype.kind == "i"
             found[name] = {
-                "value": None if is_id else value,
+                "value": None if is_id else fetched(value),
                 "id": value.reshape(-1) if is_id else None,
                 "prob": None,
             }

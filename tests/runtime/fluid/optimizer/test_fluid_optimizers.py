@@ -306,6 +306,28 @@ def test_each_parameter_has_its_own_clip() -> None:
     assert [op.attrs["op_role_var"] for op in clips] == [("w", "w@GRAD")]
 
 
+def test_a_clip_given_to_minimize_is_that_of_all_its_gradients() -> None:
+    x = fluid.layers.data("x", [4])
+    hidden = fluid.layers.fc(
+        x, 2, param_attr=fluid.ParamAttr("w", gradient_clip=fluid.clip.GradientClipByValue(0.1))
+    )
+    start = fluid.initializer.Constant(1.0)
+    loss = fluid.layers.mean(
+        fluid.layers.fc(hidden, 1, param_attr=fluid.ParamAttr("v", start), bias_attr=False)
+    )
+    O.SGD(1.0).minimize(loss, grad_clip=fluid.clip.GradientClipByGlobalNorm(0.25))
+    executor = fluid.Executor(fluid.CPUPlace())
+    executor.run(fluid.default_startup_program())
+    names = [each.name for each in fluid.default_main_program().global_block().all_parameters()]
+    before = {name: fluid.global_scope().get(name).copy() for name in names}
+    executor.run(feed={"x": np.ones((2, 4), "float32")})
+    moved = [((fluid.global_scope().get(name) - before[name]) ** 2).sum() for name in names]
+    assert len(names) == 3
+    assert np.sqrt(sum(moved)) == pytest.approx(0.25, rel=1e-5)
+    with pytest.raises(TypeError, match=r"expected grad_clip to be a clip of fluid.clip, got 0.5"):
+        O.SGD(1.0).minimize(loss, grad_clip=0.5)  # type: ignore[arg-type]
+
+
 def test_members_of_a_clip_group_need_one_norm() -> None:
     x = fluid.layers.data("x", [4])
     loss = fluid.layers.mean(fluid.layers.fc(x, 2, param_attr="w", bias_attr="b"))

@@ -22,13 +22,20 @@ __all__ = [
 
 class _Comparison(Protocol):
     def __call__(
-        self, x: Variable, y: Variable, force_cpu: bool | None = None, cond: Variable | None = None
+        self, x: Variable, y: Variable, cond: Variable | None = None, force_cpu: bool | None = None
     ) -> Variable: ...
+
+
+def less_than(
+    x: Variable, y: Variable, force_cpu: bool | None = None, cond: Variable | None = None
+) -> Variable:
+    """Return whether x is less than y, a bool an element, in `cond` if that is given."""
+    return truth_of("less_than", {"X": x, "Y": y}, cond, {"force_cpu": force_cpu})
 
 
 def _comparison(op_type: str) -> _Comparison:
     def layer(
-        x: Variable, y: Variable, force_cpu: bool | None = None, cond: Variable | None = None
+        x: Variable, y: Variable, cond: Variable | None = None, force_cpu: bool | None = None
     ) -> Variable:
         return truth_of(op_type, {"X": x, "Y": y}, cond, {"force_cpu": force_cpu})
 
@@ -37,7 +44,6 @@ def _comparison(op_type: str) -> _Comparison:
     return layer
 
 
-less_than = _comparison("less_than")
 less_equal = _comparison("less_equal")
 greater_than = _comparison("greater_than")
 greater_equal = _comparison("greater_equal")

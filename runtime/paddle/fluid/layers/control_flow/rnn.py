@@ -32,16 +32,15 @@ class _Unrolled:
         self._outputs: list[Variable] = []
         self._results: list[Variable] = []
 
-    def update_memory(self, ex_mem: Variable, new_mem: Variable) -> None:
-        """Let a memory be `new_mem` at the next step."""
-        self._open("update_memory")
-        self._after[ex_mem.name] = new_mem
-
     def __call__(self) -> Variable | list[Variable]:
         """Return what the steps put out: one variable, or a list."""
         if not self._results:
             raise FluidError(f"{self._helper.layer_type}: the block is not filled, or it has no output")
         return self._results[0] if len(self._results) == 1 else self._results
+
+    def _update(self, before: Variable, after: Variable) -> None:
+        self._open("update_memory")
+        self._after[before.name] = after
 
     def _open(self, what: str) -> Block:
         if self._body is None:
@@ -144,6 +143,10 @@ class DynamicRNN(_Unrolled):
                 init = fill_constant_batch_size_like(like, [-1, *shape], dtype, value)
         return self._state(init)
 
+    def update_memory(self, ex_mem: Variable, new_mem: Variable) -> None:
+        """Let a memory be `new_mem` at the next step."""
+        self._update(ex_mem, new_mem)
+
     def output(self, *outputs: Variable) -> None:
         """Say what a step puts out; the results have the LoD of the step inputs."""
         self._open("output")
@@ -204,6 +207,10 @@ class StaticRNN(_Unrolled):
                     outer, shape, outer.dtype, init_value, ref_batch_dim_idx, init_batch_dim_idx
                 )
         return self._state(init)
+
+    def update_memory(self, mem: Variable, var: Variable) -> None:
+        """Let a memory be `var` at the next step."""
+        self._update(mem, var)
 
     def step_output(self, o: Variable) -> None:
         """Say what a step puts out."""

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Names that scripts import and pass: arguments of the original's names in the original's order, its error class."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import paddle.fluid as fluid
+from paddle.fluid import core
+
+SIGNATURES: dict[str, tuple[Any, str]] = {
+    "CompiledProgram": (fluid.CompiledProgram.__init__, "program_or_graph"),
+    "Program.parse_from_string": (fluid.Program.parse_from_string, "binary_str"),
+    "WeightNormParamAttr": (
+        fluid.WeightNormParamAttr.__init__,
+        "dim=None, name=None, initializer=None, learning_rate=1.0, regularizer=None, trainable=True, "
+        "gradient_clip=None, do_model_average=False",
+    ),
+    "DynamicRNN.update_memory": (fluid.layers.DynamicRNN.update_memory, "ex_mem, new_mem"),
+    "StaticRNN.update_memory": (fluid.layers.StaticRNN.update_memory, "mem, var"),
+    "less_than": (fluid.layers.less_than, "x, y, force_cpu=None, cond=None"),
+    "equal": (fluid.layers.equal, "x, y, cond=None"),
+    "greater_than": (fluid.layers.greater_than, "x, y, cond=None"),
+    "minimize": (
+        fluid.optimizer.SGD.minimize,
+        "loss, startup_program=None, parameter_list=None, no_grad_set=None, grad_clip=None",
+    ),
+    "unique_name.generate": (fluid.unique_name.generate, "key"),
+    "unique_name.guard": (fluid.unique_name.guard, "new_generator=None"),
+    "unique_name.switch": (fluid.unique_name.switch, "new_generator=None"),
+}
+
+
+@pytest.mark.parametrize("name", SIGNATURES)
+def test_arguments_are_called_and_ordered_as_in_the_original(name: str) -> None:
+    function, expected = SIGNATURES[name]
+    found = [
+        each.name + ("" if each.default is each.empty else f"={each.default}")
+        for each in inspect.signature(function).parameters.values()
+        if each.name != "self"
+    ]
+    assert ", ".join(found[: expected.count(",") + 1]) == expected
+
+
+def test_a_script_passes_arguments_by_the_original_names() -> None:
+    with fluid.unique_name.guard(new_generator="left_"):
+        x = fluid.layers.data("x", [3, 2], append_batch_size=False)
+        rnn = fluid.layers.StaticRNN()
+        with rnn.step():
+            step = rnn.step_input(x)
+            memory = rnn.memory(shape=[-1], batch_ref=x, ref_batch_dim_idx=1)
+            total = step + memory
+            rnn.update_memory(mem=memory, var=total)
+            rnn.step_output(total)
+        out: Any = rnn()
+    text = fluid.default_main_program().serialize_to_string()
+    program = fluid.CompiledProgram(program_or_graph=fluid.Program.parse_from_string(binary_str=text))
+    exe = fluid.Executor(fluid.CPUPlace())
+    (found,) = exe.run(program, feed={"x": np.ones((3, 2), "float32")}, fetch_list=[out.name])
+    assert found.tolist() == [[1, 1], [2, 2], [3, 3]]
+
+
+def test_a_generator_of_names_is_switched_and_switched_back() -> None:
+    before = fluid.unique_name.generate("fc")
+    old = fluid.unique_name.switch()
+    assert fluid.unique_name.generate("fc") == "fc_0"
+    fluid.unique_name.switch(new_generator=old)
+    assert [before, fluid.unique_name.generate("fc")] == ["fc_0", "fc_1"]
+
+
+def test_the_first_argument_of_a_normalised_weight_is_its_dimension() -> None:
+    attr = fluid.WeightNormParamAttr(0, "w", learning_rate=0.5)
+    assert (attr.dim, attr.name, attr.learning_rate, attr.do_model_average) == (0, "w", 0.5, False)
+    assert attr.named("v").dim == 0
+
+
+def fails_in_an_operator(exe: fluid.Executor) -> None:
+    table = fluid.layers.embedding(fluid.layers.data("ids", [1], dtype="int64"), [3, 2])
+    exe.run(fluid.default_startup_program())
+    exe.run(feed={"ids": np.array([[7]])}, fetch_list=[table])
+
+
+def fed_another_shape(exe: fluid.Executor) -> None:
+    exe.run(
+        feed={"x": np.ones((2, 3), "float32")}, fetch_list=[fluid.layers.mean(fluid.layers.data("x", [4]))]
+    )
+
+
+def without_first_values(exe: fluid.Executor) -> None:
+    out = fluid.layers.fc(fluid.layers.data("x", [4]), 2)
+    exe.run(feed={"x": np.ones((2, 4), "float32")}, fetch_list=[out])
+
+
+def built_of_what_does_not_fit(exe: fluid.Executor) -> None:
+    fluid.layers.elementwise_add(fluid.layers.data("x", [4]), fluid.layers.data("y", [3]))
+
+
+@pytest.mark.parametrize(
+    "fails", [fails_in_an_operator, fed_another_shape, without_first_values, built_of_what_does_not_fit]
+)
+def test_what_fails_is_caught_as_the_original_error(fails: Callable[[fluid.Executor], None]) -> None:
+    with pytest.raises(core.EnforceNotMet):
+        fails(fluid.Executor(fluid.CPUPlace()))
+
+
+def test_the_end_of_a_pass_is_no_failure() -> None:
+    assert not issubclass(core.EOFException, core.EnforceNotMet)
