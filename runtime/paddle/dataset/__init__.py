@@ -8,12 +8,23 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from paddle.dataset import common, imdb, imikolov, mnist, movielens, uci_housing
+from paddle.dataset import cifar, common, conll05, imdb, imikolov, mnist, movielens, uci_housing, wmt14
 from paddle.dataset.errors import DatasetError
 
-__all__ = ["DatasetError", "common", "imdb", "imikolov", "mnist", "movielens", "uci_housing"]
+__all__ = [
+    "DatasetError",
+    "cifar",
+    "common",
+    "conll05",
+    "imdb",
+    "imikolov",
+    "mnist",
+    "movielens",
+    "uci_housing",
+    "wmt14",
+]
 
-_NOT_YET = ("cifar", "conll05", "flowers", "mq2007", "sentiment", "voc2012", "wmt14", "wmt16")
+_NOT_YET = ("flowers", "mq2007", "sentiment", "voc2012", "wmt16")
 
 
 def __getattr__(name: str) -> ModuleType:

@@ -9,12 +9,11 @@ from __future__ import annotations
 import itertools
 import re
 import string
-import tarfile
 from collections import Counter
 from collections.abc import Iterator
 
+from paddle.dataset.archive import members
 from paddle.dataset.download import download
-from paddle.dataset.errors import DatasetError
 from paddle.reader.decorator import Reader
 
 URL = "http://ai.stanford.edu/%7Eamaas/data/sentiment/aclImdb_v1.tar.gz"
@@ -84,20 +83,9 @@ def _alternating(pattern: re.Pattern[str], word_idx: dict[str, int]) -> Iterator
 
 
 def _reviews(pattern: re.Pattern[str]) -> Iterator[tuple[re.Match[str], list[str]]]:
-    """(match of the name, words) of every matching file, in the order of the archive: seeking is slow."""
-    path = download(URL, "imdb", MD5)
-    found = False
-    with tarfile.open(path) as archive:
-        for member in archive:
-            match = pattern.match(member.name)
-            file = archive.extractfile(member) if match else None
-            if match and file:
-                found = True
-                yield match, _words(file.read())
-    if not found:
-        raise DatasetError(
-            path, f"{path} has no file that matches {pattern.pattern}: is it the original archive?"
-        )
+    """(match of the name, words) of every matching file, in the order of the archive."""
+    for match, file in members(download(URL, "imdb", MD5), pattern):
+        yield match, _words(file.read())
 
 
 def _words(text: bytes) -> list[str]:

@@ -14,6 +14,7 @@ from typing import BinaryIO, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from paddle.dataset.archive import telling_damage
 from paddle.dataset.download import download
 from paddle.dataset.errors import DatasetError
 from paddle.reader.decorator import Reader
@@ -69,7 +70,7 @@ def _reader(images: tuple[str, str], labels: tuple[str, str]) -> Reader[Sample]:
 def _header(file: BinaryIO, path: str, dimensions: int) -> tuple[int, ...]:
     """The sizes in an idx header: 0 0, type 8 (unsigned byte), dimensions, then one big-endian int32 each."""
     expected = bytes([0, 0, 8, dimensions])
-    magic, sizes = file.read(4), file.read(4 * dimensions)
+    magic, sizes = _read(file, path, 4), _read(file, path, 4 * dimensions)
     if magic != expected or len(sizes) != 4 * dimensions:
         raise DatasetError(
             path, f"{path}: expected an idx file that begins with {expected.hex()}, got {magic.hex()}"
@@ -78,7 +79,12 @@ def _header(file: BinaryIO, path: str, dimensions: int) -> tuple[int, ...]:
 
 
 def _bytes(file: BinaryIO, path: str, count: int) -> NDArray[np.uint8]:
-    data = file.read(count)
+    data = _read(file, path, count)
     if len(data) != count:
         raise DatasetError(path, f"{path} ends too early: expected {count} more bytes, got {len(data)}")
     return np.frombuffer(data, dtype=np.uint8)
+
+
+def _read(file: BinaryIO, path: str, count: int) -> bytes:
+    with telling_damage(path):
+        return file.read(count)

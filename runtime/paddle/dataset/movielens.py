@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from paddle.dataset.archive import telling_damage
 from paddle.dataset.download import download
 from paddle.dataset.errors import DatasetError
 from paddle.reader.decorator import Reader
@@ -157,7 +158,7 @@ def _numbered(words: Iterable[str]) -> dict[str, int]:
 
 
 def _rows(path: str, name: str) -> Iterator[list[str]]:
-    with zipfile.ZipFile(path) as archive:
+    with telling_damage(path), zipfile.ZipFile(path) as archive:
         try:
             file = archive.open(f"ml-1m/{name}")
         except KeyError as error:

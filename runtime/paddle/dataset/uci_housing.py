@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from typing import NoReturn
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,8 +18,13 @@ from paddle.dataset.download import download
 from paddle.dataset.errors import DatasetError
 from paddle.reader.decorator import Reader
 
+if TYPE_CHECKING:
+    from paddle.v2.parameters import Parameters
+
 URL = "https://archive.ics.uci.edu/ml/machine-learning-databases/housing/housing.data"
 MD5 = "d4accdce7a25600298819f8e28e8d593"
+URL_MODEL = "https://github.com/PaddlePaddle/book/raw/develop/01.fit_a_line/fit_a_line.tar"
+MD5_MODEL = "52fc3da8ef3937822fcdd87ee05c0c9b"
 
 feature_names = [
     "CRIM",
@@ -55,6 +60,14 @@ def test() -> Reader[Sample]:
     return _reader(rows[int(len(rows) * TRAIN_SHARE) :])
 
 
+def model() -> Parameters:
+    """The parameters of a trained linear regression, as the book's first chapter makes them."""
+    from paddle.v2.parameters import Parameters  # above data sets: who asks for it has it loaded
+
+    with open(download(URL_MODEL, "uci_housing", MD5_MODEL), "rb") as file:
+        return Parameters.from_tar(file)
+
+
 def fetch() -> None:
     """Puts the file into the cache."""
     download(URL, "uci_housing", MD5)
@@ -79,12 +92,3 @@ def _reader(rows: NDArray[np.float64]) -> Reader[Sample]:
             yield row[:-1], row[-1:]
 
     return read
-
-
-def __getattr__(name: str) -> NoReturn:
-    if name == "model":
-        raise AttributeError(
-            "paddle.dataset.uci_housing.model, a trained model to download, is not available; train one, for example "
-            "with examples/fit_a_line.py"
-        )
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

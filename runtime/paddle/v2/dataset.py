@@ -7,12 +7,34 @@ import sys
 from types import ModuleType
 
 import paddle.dataset
-from paddle.dataset import DatasetError, common, imdb, imikolov, mnist, movielens, uci_housing
+from paddle.dataset import (
+    DatasetError,
+    cifar,
+    common,
+    conll05,
+    imdb,
+    imikolov,
+    mnist,
+    movielens,
+    uci_housing,
+    wmt14,
+)
 
-__all__ = ["DatasetError", "common", "imdb", "imikolov", "mnist", "movielens", "uci_housing"]
+__all__ = [
+    "DatasetError",
+    "cifar",
+    "common",
+    "conll05",
+    "imdb",
+    "imikolov",
+    "mnist",
+    "movielens",
+    "uci_housing",
+    "wmt14",
+]
 
 # `import paddle.v2.dataset.mnist` asks sys.modules; without these entries it would want a package here.
-for _module in (common, imdb, imikolov, mnist, movielens, uci_housing):
+for _module in (cifar, common, conll05, imdb, imikolov, mnist, movielens, uci_housing, wmt14):
     sys.modules[f"{__name__}.{_module.__name__.rsplit('.', 1)[-1]}"] = _module
 
 

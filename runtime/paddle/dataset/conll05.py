@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CoNLL 2005, semantic roles: the test text of the Wall Street Journal; the training text is not public.
+
+A sample is one predicate of a sentence as nine lists, each as long as the sentence: word ids; five times one word's
+id, of the word two before the predicate, one before, the predicate itself, one after and two after it; the
+predicate's id; 1 for these five places and 0 elsewhere; label ids.
+"""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterator
+from pathlib import Path
+
+from paddle.dataset.archive import members, telling_damage
+from paddle.dataset.download import download
+from paddle.dataset.errors import DatasetError
+from paddle.reader.decorator import Reader
+
+DATA = ("http://www.cs.upc.edu/~srlconll/conll05st-tests.tar.gz", "387719152ae52d60422c016e92a742fc")
+URL_PREFIX = "http://paddlepaddle.bj.bcebos.com/demo/srl_dict_and_embedding/"
+WORDS = (URL_PREFIX + "wordDict.txt", "ea7fb7d4c75cc6254716f0177a506baa")
+VERBS = (URL_PREFIX + "verbDict.txt", "0d2977293bbb6cbefab5b0f97db1e77c")
+LABELS = (URL_PREFIX + "targetDict.txt", "d8c7f03ceb5fc2e5a0fa7503a4353751")
+EMBEDDING = (URL_PREFIX + "emb", "bf436eb0faa1f6f9103017f8be57cdb7")
+
+TEST_WORDS = "conll05st-release/test.wsj/words/test.wsj.words.gz"
+TEST_PROPS = "conll05st-release/test.wsj/props/test.wsj.props.gz"
+
+UNK_IDX = 0
+REACH = 2  # words on either side of the predicate
+
+Ids = dict[str, int]
+Roles = tuple[list[str], str, list[str]]
+
+
+def get_dict() -> tuple[Ids, Ids, Ids]:
+    """Number of every word, verb and label; B-X and I-X of a role are 2n and 2n + 1, O is last."""
+    return _numbered(WORDS), _numbered(VERBS), _labels()
+
+
+def get_embedding() -> str:
+    """Path of trained word vectors: 16 bytes of header, then float32 (44068, 32)."""
+    return download(EMBEDDING[0], "conll05", EMBEDDING[1])
+
+
+def test() -> Reader[tuple[list[int], ...]]:
+    """The public test text, which the original trains with too."""
+    words, verbs, labels = get_dict()
+    path = download(DATA[0], "conll05", DATA[1])
+
+    def read() -> Iterator[tuple[list[int], ...]]:
+        for sentence, verb, roles in _corpus(path):
+            try:
+                yield _sample(
+                    sentence, words, verbs[verb], [labels[role] for role in roles], roles.index("B-V")
+                )
+            except (KeyError, ValueError) as error:
+                raise DatasetError(
+                    path,
+                    f"{path}: {error} of predicate {verb!r} in '{' '.join(sentence):.60}' is not in the dictionaries",
+                ) from error
+
+    return read
+
+
+def fetch() -> None:
+    """Puts all files into the cache."""
+    for url, md5 in (DATA, WORDS, VERBS, LABELS, EMBEDDING):
+        download(url, "conll05", md5)
+
+
+def _sample(
+    sentence: list[str], words: Ids, verb: int, labels: list[int], place: int
+) -> tuple[list[int], ...]:
+    length = len(sentence)
+    around = range(place - REACH, place + REACH + 1)
+    seen = ["bos" if at < 0 else "eos" if at >= length else sentence[at] for at in around]
+    return (
+        [words.get(word, UNK_IDX) for word in sentence],
+        *([words.get(word, UNK_IDX)] * length for word in seen),
+        [verb] * length,
+        [int(at in around) for at in range(length)],
+        labels,
+    )
+
+
+def _corpus(path: str) -> Iterator[Roles]:
+    """(words, predicate, a label a word) for every predicate of every sentence.
+
+    A line of the props has the predicate of that word or `-`, then a bracket a predicate: `(A0*`, `*`, `*)`.
+    """
+    texts = {match.string: file.read() for match, file in members(path, f"{TEST_WORDS}|{TEST_PROPS}")}
+    if len(texts) != 2:
+        raise DatasetError(path, f"{path} has {list(texts)} alone, expected {TEST_WORDS} and {TEST_PROPS}")
+    with telling_damage(path):
+        words, props = (
+            gzip.decompress(texts[name]).decode("utf-8", "replace").splitlines()
+            for name in (TEST_WORDS, TEST_PROPS)
+        )
+    if len(words) != len(props):
+        raise DatasetError(path, f"{path} has {len(words)} lines of words, but {len(props)} of roles")
+    sentence: list[str] = []
+    rows: list[list[str]] = []
+    for number, (word, line) in enumerate(zip([*words, ""], [*props, ""], strict=True), 1):
+        if row := line.split():
+            sentence.append(word.strip())
+            rows.append(row)
+            continue
+        try:
+            verbs, *columns = zip(*rows, strict=True) if rows else [()]
+            found = [verb for verb in verbs if verb != "-"]
+            for verb, column in zip(found, columns, strict=True):
+                yield sentence, verb, _roles(column)
+        except ValueError as error:
+            raise DatasetError(
+                path, f"{path}: {TEST_PROPS}, the sentence before line {number}: {error}"
+            ) from error
+        sentence, rows = [], []
+
+
+def _roles(column: tuple[str, ...]) -> list[str]:
+    labels, inside = [], ""
+    for cell in column:
+        opened, star, closed = cell.partition("*")
+        if not star or closed not in ("", ")") or not (opened == "" or opened.startswith("(")):
+            raise ValueError(f"expected a role like (A0*, * or *), got {cell!r}")
+        if opened:
+            inside = opened[1:]
+            labels.append(f"B-{inside}")
+        else:
+            labels.append(f"I-{inside}" if inside else "O")
+        if closed:
+            inside = ""
+    return labels
+
+
+def _lines(source: tuple[str, str]) -> list[str]:
+    path = Path(download(source[0], "conll05", source[1]))
+    return [line.strip() for line in path.read_text(encoding="utf-8", errors="replace").splitlines()]
+
+
+def _numbered(source: tuple[str, str]) -> Ids:
+    return {word: number for number, word in enumerate(_lines(source))}
+
+
+def _labels() -> Ids:
+    """The order is that of the file: a set, as in the original, has another in every process."""
+    roles = dict.fromkeys(line[2:] for line in _lines(LABELS) if line.startswith(("B-", "I-")))
+    ids = {f"{part}-{role}": 2 * n + (part == "I") for n, role in enumerate(roles) for part in "BI"}
+    ids["O"] = len(ids)
+    return ids

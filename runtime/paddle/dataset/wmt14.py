@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""WMT 2014, a part: English sentences and their French translations, with dictionaries of 30,000 words.
+
+A sample is (source ids from <s> to <e>, target ids with <s> in front, target ids with <e> behind). <s> is 0, <e> 1,
+<unk> 2.
+"""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
+
+from paddle.dataset.archive import members, telling_damage
+from paddle.dataset.download import download
+from paddle.dataset.errors import DatasetError
+from paddle.errors import ConfigError
+from paddle.reader.decorator import Reader
+
+if TYPE_CHECKING:
+    from paddle.v2.parameters import Parameters
+
+URL_TRAIN = "http://paddlepaddle.cdn.bcebos.com/demo/wmt_shrinked_data/wmt14.tgz"
+MD5_TRAIN = "0791583d57d5beb693b9414c5b36798c"
+URL_MODEL = "http://paddlepaddle.bj.bcebos.com/demo/wmt_14/wmt14_model.tar.gz"
+MD5_MODEL = "0cb4a5366189b6acba876491c8724fa3"
+
+START, END, UNK_IDX = "<s>", "<e>", 2
+MOST_WORDS = 80  # of a source with its frame, and of a target: longer pairs are dropped
+
+Sample = tuple[list[int], list[int], list[int]]
+
+
+def train(dict_size: int) -> Reader[Sample]:
+    """The pairs to train with.
+
+    Args:
+        dict_size: words that count, from the top of each dictionary; the others are <unk>.
+    """
+    return _reader("train/train", dict_size)
+
+
+def test(dict_size: int) -> Reader[Sample]:
+    """The pairs to test with; the argument as of `train`."""
+    return _reader("test/test", dict_size)
+
+
+def gen(dict_size: int) -> Reader[Sample]:
+    """A few pairs to show what a model makes of them; the argument as of `train`."""
+    return _reader("gen/gen", dict_size)
+
+
+def get_dict(dict_size: int, reverse: bool = True) -> tuple[dict[Any, Any], dict[Any, Any]]:
+    """Both dictionaries: number -> word, or word -> number with reverse=False."""
+    source, target = _dictionaries(download(URL_TRAIN, "wmt14", MD5_TRAIN), dict_size)
+    if not reverse:
+        return source, target
+    return {number: word for word, number in source.items()}, {
+        number: word for word, number in target.items()
+    }
+
+
+def model() -> Parameters:
+    """The parameters of a trained model of the book's chapter on translation."""
+    from paddle.v2.parameters import Parameters  # above data sets: who asks for it has it loaded
+
+    path = download(URL_MODEL, "wmt14", MD5_MODEL)
+    with telling_damage(path), gzip.open(path) as file:
+        return Parameters.from_tar(cast(BinaryIO, file))
+
+
+def fetch() -> None:
+    """Puts the text into the cache."""
+    download(URL_TRAIN, "wmt14", MD5_TRAIN)
+
+
+def _reader(name: str, dict_size: int) -> Reader[Sample]:
+    path = download(URL_TRAIN, "wmt14", MD5_TRAIN)
+
+    def read() -> Iterator[Sample]:
+        source, target = _dictionaries(path, dict_size)
+        for _, file in members(path, f".*{name}$"):
+            for line in file:
+                pair = line.strip().split(b"\t")
+                if len(pair) != 2:
+                    continue
+                ids = [source.get(word, UNK_IDX) for word in (START, *_words(pair[0]), END)]
+                translated = [target.get(word, UNK_IDX) for word in _words(pair[1])]
+                if len(ids) <= MOST_WORDS and len(translated) <= MOST_WORDS:
+                    yield ids, [target[START], *translated], [*translated, target[END]]
+
+    return read
+
+
+def _words(text: bytes) -> list[str]:
+    """Splits bytes, not characters: French has blanks of its own within words."""
+    return [word.decode("utf-8", "replace") for word in text.split()]
+
+
+def _dictionaries(path: str, size: int) -> tuple[dict[str, int], dict[str, int]]:
+    if size < 3:
+        raise ConfigError(f"wmt14: dict_size must be at least 3, for <s>, <e> and <unk>; got {size}")
+    found: dict[str, dict[str, int]] = {}
+    for match, file in members(path, r".*(src|trg)\.dict$"):
+        lines = (line.strip().decode("utf-8", "replace") for line, _ in zip(file, range(size), strict=False))
+        found[match[1]] = {word: number for number, word in enumerate(lines)}
+        if len(found) == 2:
+            break
+    for side in ("src", "trg"):
+        if not {START, END} <= set(found.get(side, ())):
+            raise DatasetError(path, f"{path} has no {side}.dict that begins with {START} and {END}")
+    return found["src"], found["trg"]
