@@ -8,6 +8,7 @@ import importlib
 import io
 import pickle
 import struct
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +32,9 @@ def test_cifar_pictures_are_scaled_to_one_and_come_with_their_labels(empty_home:
     samples = list(cifar.train10()())
     assert [label for _, label in samples] == [6, 9, 3]
     pixels = samples[1][0]
-    assert (pixels.shape, pixels.dtype, type(samples[0][1])) == ((3072,), np.float32, int)
+    assert pixels.shape == (3072,)
+    assert pixels.dtype == np.float32
+    assert type(samples[0][1]) is int
     np.testing.assert_array_equal(pixels, (PICTURES[1] / 255.0).astype(np.float32))
 
 
@@ -232,7 +235,7 @@ def test_trained_models_come_as_parameters(empty_home: Path) -> None:
             np.testing.assert_array_equal(model.get(name), parameters.get(name))
 
 
-TARS = {
+TARS: dict[str, Callable[[], object]] = {
     "cifar/cifar-10-python.tar.gz": lambda: list(cifar.test10()()),
     "conll05/conll05st-tests.tar.gz": lambda: list(conll05.test()()),
     "imdb/aclImdb_v1.tar.gz": lambda: list(imdb.train({"<unk>": 0})()),
