@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 import numpy as np
 
@@ -34,6 +34,9 @@ class Recorder:
     def check(self, name: str, value: Value) -> None:
         if not name.startswith("g"):
             raise PserverError(f"no gradient {name!r}")
+
+    def is_agreed(self, names: Collection[str]) -> bool:
+        return False
 
     def step(self, gradients: Mapping[str, Value]) -> None:
         self.steps.append(list(gradients))

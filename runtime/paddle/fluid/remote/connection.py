@@ -35,12 +35,12 @@ class Connection:
         self._closed = False
         self._lock = threading.Lock()
         self._numbers = {endpoint: at for at, endpoint in enumerate(distribution.endpoints)}
-        self._wanted: _Names = {}
+        self._wanted: Sequence[_Names] = ()
         self._outgoing: dict[int, dict[str, Value]] = {}
         self._incoming: dict[tuple[int, str], Value] = {}
 
-    def begin(self, wanted: _Names) -> None:
-        """Begin a run that will receive these names: endpoint -> names."""
+    def begin(self, wanted: Sequence[_Names]) -> None:
+        """Begin a run that will receive these names: endpoint -> names, for each time that sending is finished."""
         self._wanted = wanted
         self._outgoing, self._incoming = {}, {}
 
@@ -71,13 +71,14 @@ class Connection:
     def finish_sending(self, endpoints: Sequence[str]) -> None:
         """See `Remote`."""
         everyone = {self._number(endpoint): () for endpoint in endpoints}
-        self._step({**everyone, **self._numbered(self._wanted)})
+        self._step({**everyone, **self._numbered(self._wanted[0])})
+        self._wanted = self._wanted[1:] or [{}]
 
     def receive(self, names: Sequence[str], endpoints: Sequence[str]) -> list[Any]:
         """See `Remote`."""
         keys = [(self._number(endpoint), name) for name, endpoint in zip(names, endpoints, strict=True)]
         if any(key not in self._incoming for key in keys):
-            wanted = self._numbered(self._wanted)
+            wanted = self._numbered(self._wanted[0])
             for server, name in keys:
                 if name not in wanted.setdefault(server, []):
                     wanted[server].append(name)

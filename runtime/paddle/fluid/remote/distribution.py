@@ -7,7 +7,7 @@ import logging
 import math
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -32,6 +32,7 @@ SENDING = (
     "checkpoint_notify",
 )
 SERVING = "listen_and_serv"
+WAITING = "@WAITING_FOR_NORM@"  # variable of a server: 1 between averaging gradients and clipping them
 _log = logging.getLogger(__name__)
 
 _DEADLINE = "FLAGS_rpc_deadline"
@@ -77,17 +78,30 @@ def distribution_of(program: graph.Program) -> Distribution:
     return Distribution(min(trainers, default=0), 0, tuple(endpoints))
 
 
-def received_names(program: graph.Program) -> Mapping[str, tuple[str, ...]]:
-    """Return which values a run receives: endpoint -> names, in the order of the operators."""
-    wanted: dict[str, dict[str, None]] = {}
+def received_names(program: graph.Program) -> list[dict[str, list[str]]]:
+    """Return which values a run receives: endpoint -> names, in the order of the operators, for each send_barrier.
+
+    What is received behind several is of the last one that waits for its server; without barriers there is one entry.
+    """
+    wanted: list[dict[str, list[str]]] = [{}]
+    waited: dict[str, int] = {}
+    barriers = 0
     for op in program.global_block().ops:
-        if op.type == "recv":
+        if op.type == "send_barrier":
+            endpoints = op.attrs["endpoints"]
+            assert isinstance(endpoints, tuple)
+            waited |= dict.fromkeys(endpoints, barriers)
+            wanted += [{}] if barriers else []
+            barriers += 1
+        elif op.type == "recv":
             epmap, varnames = op.attrs["epmap"], op.attrs["varnames"]
             assert isinstance(epmap, tuple)
             assert isinstance(varnames, tuple)
             for name, endpoint in zip(varnames or op.outputs["Out"], epmap, strict=True):
-                wanted.setdefault(endpoint, {})[name] = None
-    return {endpoint: tuple(names) for endpoint, names in wanted.items()}
+                names = wanted[waited.get(endpoint, 0)].setdefault(endpoint, [])
+                if name not in names:
+                    names.append(name)
+    return wanted
 
 
 def deadline_s() -> float:

@@ -7,7 +7,7 @@ Block 0 says which: the learning rate's block, if there is one, then one for eac
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from paddle.fluid.files.save_place import checked_place
 from paddle.fluid.files.variable_files import write_value
 from paddle.fluid.program.var_type import VarType
 from paddle.fluid.remote.delay import Compensation
+from paddle.fluid.remote.distribution import WAITING
 from paddle.fluid.remote.growing_rows import growing_rows
 from paddle.fluid.run.scope import Scope
 from paddle.graph.operator import Operator
@@ -61,9 +62,11 @@ class ServedProgram:
         self._gradients: dict[str, Variable] = {name: block.var(name) for name in serve.inputs["X"]}
         self._block_of = _pairs(serve.attrs["grad_to_block_id"])
         blocks = _numbers(serve.attrs["optimize_blocks"])
-        self._rates = [idx for idx in blocks if idx not in self._block_of.values()]
-        self._updates = [idx for idx in blocks if idx not in self._rates]
-        self._reads = {idx: self._read_by(idx) for idx in self._updates}
+        totals = _split(serve.attrs.get("total_to_block_id", ()))
+        self._totals, self._clipping = frozenset(name for name, _ in totals), [idx for _, idx in totals]
+        self._updates = [idx for idx in blocks if idx in self._block_of.values()]
+        self._rates = [idx for idx in blocks if idx not in (*self._updates, *self._clipping)]
+        self._reads = {idx: self._read_by(idx) for idx in (*self._updates, *self._clipping)}
         self._tables = _pairs(serve.attrs["prefetch_var_name_to_block_id"])
         self._growing = growing_rows(program, serve, scope)
         self._row_gradients = () if self._growing is None else self._reads[self._growing.block]
@@ -127,8 +130,12 @@ class ServedProgram:
         ):
             raise PserverError(f"gradient {name!r}: rows must be from 0 to {shape[0] - 1}")
 
+    def is_agreed(self, names: Collection[str]) -> bool:
+        """See `Served.is_agreed`: these are sums of squares over all servers."""
+        return bool(names) and self._totals == {*names}
+
     def step(self, gradients: Mapping[str, Value]) -> None:
-        """See `Served.step`."""
+        """See `Served.step`; where gradients are clipped by a global norm it ends before that."""
         given = {name: self._entered(value) for name, value in gradients.items()}
         rows = [gradients[name] for name in self._row_gradients if name in gradients]
         self._reserve(rows)
@@ -140,9 +147,14 @@ class ServedProgram:
                 continue
             feed = {name: given[name] if name in given else self._zero(name) for name in self._reads[idx]}
             self._run(idx, feed)
+        if self._clipping:
+            self._scope.cell(WAITING).value = np.ones(1, np.int64)
 
     def apply(self, trainer: int, gradients: Mapping[str, Value]) -> None:
         """See `Served.apply`."""
+        if self.is_agreed(gradients.keys()):
+            self._clip(gradients)
+            return
         self._reserve([gradients[name] for name in self._row_gradients if name in gradients])
         for idx in self._rates:
             self._run(idx, {})
@@ -173,7 +185,7 @@ class ServedProgram:
         if self._shared is None:
             written = {
                 name
-                for idx in self._updates
+                for idx in (*self._updates, *self._clipping)
                 for op in self._program.blocks[idx].ops
                 for name in op.outputs.get("ParamOut", ())
             }
@@ -215,6 +227,15 @@ class ServedProgram:
             write_value(place, self._scope.get(name))
         except OSError as error:
             raise PserverError(f"{path} cannot be written: {error.strerror}") from error
+
+    def _clip(self, totals: Mapping[str, Value]) -> None:
+        """End a step with the global norms, which the first trainer brings; others bring them again."""
+        cell = self._scope.cell(WAITING)
+        if cell.value is None or not cell.value[0]:
+            return
+        for idx in self._clipping:
+            self._run(idx, {name: self._entered(totals[name]) for name in self._reads[idx]})
+        cell.value = np.zeros(1, np.int64)
 
     def _run(self, idx: int, feed: Mapping[str, Any], fetches: Iterable[str] = ()) -> list[Any]:
         return self._executor.run(self._program, feed, tuple(fetches), self._scope, block_idx=idx)
@@ -271,9 +292,13 @@ def _to_wire(value: Any) -> Value:
 
 def _pairs(texts: object) -> dict[str, int]:
     """Return `name:number` as a dict; what has no number, as a server without gradients says, is left out."""
+    return {name: number for name, number in _split(texts) if name}
+
+
+def _split(texts: object) -> list[tuple[str, int]]:
     assert isinstance(texts, tuple)
-    split = (str(text).rpartition(":") for text in texts)
-    return {name: int(number) for name, _, number in split if name}
+    parts = (str(text).rpartition(":") for text in texts)
+    return [(name, int(number)) for name, _, number in parts]
 
 
 def _numbers(values: object) -> list[int]:

@@ -93,7 +93,7 @@ class Switchboard:
 
     def _made(self, program: Program) -> _Plan:
         if not any(op.type in SENDING for op in program.global_block().ops):
-            return _Plan(program.version, None, {})
+            return _Plan(program.version, None, ())
         connection = program._connection
         if not isinstance(connection, Connection):
             distribution = distribution_of(program)
@@ -105,6 +105,9 @@ class _Plan:
     """Whom one version of a program talks to, and what it receives."""
 
     def __init__(
-        self, version: int, connection: Connection | None, wanted: Mapping[str, Sequence[str]]
+        self,
+        version: int,
+        connection: Connection | None,
+        wanted: Sequence[Mapping[str, Sequence[str]]],
     ) -> None:
         self.version, self.connection, self.wanted = version, connection, wanted

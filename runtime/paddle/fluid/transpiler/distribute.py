@@ -17,6 +17,7 @@ from paddle.fluid.transpiler.collective_side import transpile_collective
 from paddle.fluid.transpiler.configuration import DistributeTranspilerConfig
 from paddle.fluid.transpiler.dispatchers import PSDispatcher, RoundRobin
 from paddle.fluid.transpiler.first_values import server_startup
+from paddle.fluid.transpiler.global_norm import clip_on_trainers, norm_groups
 from paddle.fluid.transpiler.overview import VarsDistributed
 from paddle.fluid.transpiler.placement import Placed, optimizing, params_and_grads, place
 from paddle.fluid.transpiler.prefetching import prefetch_rows, prefetchable
@@ -141,6 +142,7 @@ class DistributeTranspiler:
             self.config.enable_dc_asgd,
             self._table,
             self.pserver_endpoints,
+            self._norms,
         )
         self._mark(program, endpoint)
         return program
@@ -206,6 +208,14 @@ class DistributeTranspiler:
             self.table_name = self._table.name
             del pairs[self.table_name]
         self._rates = trainer_side.learning_rate_ops(block)
+        groups = norm_groups(self._updates)
+        if groups and not (self.sync_mode and self.trainers > 1):
+            clip_on_trainers(self._program, groups)
+            clip_on_trainers(self._origin, groups)
+            self._updates = optimizing(block)
+            pairs = {param: grad for param, grad in params_and_grads(self._updates).items() if param in pairs}
+            groups = []
+        self._norms = groups
         self._placed = place(
             block,
             pairs,
@@ -216,7 +226,7 @@ class DistributeTranspiler:
             None if cutting else self._program.random_seed,
             whole_params(self._updates),
         )
-        check_apart(block, [each.param for each in self._placed], self._updates, self._rates)
+        check_apart(block, [each.param for each in self._placed], self._updates, self._rates, self._norms)
         self._prefetched = prefetchable(self._program, [each.param for each in self._placed])
 
     def _rewrite(self) -> None:
@@ -228,7 +238,7 @@ class DistributeTranspiler:
             growing.rewrite_lookups(main, self._table, endpoints, trainer_id)
             sent.append(growing.send_gradient(main, self._table, endpoints, trainer_id, self.sync_mode))
         trainer_side.rewrite_main(
-            self._program, self._placed, fetched, endpoints, trainer_id, self.sync_mode, sent
+            self._program, self._placed, fetched, endpoints, trainer_id, self.sync_mode, sent, self._norms
         )
         for each in self._placed:
             if each.param in self._prefetched:

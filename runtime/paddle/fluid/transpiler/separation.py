@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from paddle.fluid.errors import FluidError
 from paddle.fluid.program.block import Block
 from paddle.fluid.program.operator import Operator
+from paddle.fluid.transpiler.global_norm import NormGroup
 
 # What these compute of a whole gradient or parameter is another number for a slice of it.
 _WHOLE = ("clip_by_norm", "lars_momentum")
@@ -35,16 +36,23 @@ def whole_params(updates: Sequence[Operator]) -> frozenset[str]:
 
 
 def check_apart(
-    block: Block, params: Collection[str], updates: Sequence[Operator], rates: Sequence[Operator]
+    block: Block,
+    params: Collection[str],
+    updates: Sequence[Operator],
+    rates: Sequence[Operator],
+    groups: Sequence[NormGroup] = (),
 ) -> None:
     """Refuse updates that servers do not know, or that need something of another parameter, which may lie elsewhere.
+
+    Global norms of gradients may be needed: servers are told those.
 
     Raises:
         FluidError: there is such an update.
     """
-    common = {name for op in rates for name in op.output_names}
+    common = {name for op in rates for name in op.output_names}.union(*(group.common for group in groups))
+    shared = [op for group in groups for op in (*group.summing, *group.factors)]
     for param in params:
-        own = [op for op in updates if op.role_vars and op.role_vars[0] == param]
+        own = [op for op in updates if op.role_vars and op.role_vars[0] == param and op not in shared]
         known = {param, *(op.role_vars[1] for op in own), *common}
         for op in own:
             if "Param" in op.inputs and op.type not in SLICED_SLOTS:
@@ -54,7 +62,7 @@ def check_apart(
                 if name not in known and variable is not None and not variable.persistable:
                     raise FluidError(
                         f"the update of {param!r} needs {name!r}, which is computed of other parameters, and those "
-                        "may lie on other servers: clip by value or by norm instead of by global norm"
+                        "may lie on other servers: of all parameters together a server knows the global norm alone"
                     )
             known.update(op.output_names)
 

@@ -14,7 +14,9 @@ from paddle.fluid.program.block import Block
 from paddle.fluid.program.operator import Operator, OpRole
 from paddle.fluid.program.program import Program
 from paddle.fluid.program.var_type import VarType
+from paddle.fluid.remote.distribution import WAITING
 from paddle.fluid.transpiler import compensation
+from paddle.fluid.transpiler.global_norm import NormGroup, append_sum_of_squares
 from paddle.fluid.transpiler.growing import GrowingTable, serve_table
 from paddle.fluid.transpiler.placement import Placed, PlacedSlice, slices_at, written_by
 from paddle.fluid.transpiler.separation import sliced_states
@@ -32,6 +34,7 @@ def server_program(
     compensated: bool = False,
     table: GrowingTable | None = None,
     endpoints: Sequence[str] = (),
+    groups: Sequence[NormGroup] = (),
 ) -> Program:
     """Return the program of one server.
 
@@ -46,6 +49,7 @@ def server_program(
         compensated: correct gradients for delay.
         table: the distributed embedding.
         endpoints: of all servers, which share it.
+        groups: gradients that are clipped by their norm over all servers.
     """
     program = Program()
     program.random_seed = origin.program.random_seed
@@ -61,10 +65,32 @@ def server_program(
     if rates:
         blocks.append(_rate_block(program, origin, rates))
     parent = program.num_blocks - 1
-    grad_to_block = []
+    grad_to_block: list[str] = []
+    total_to_block: list[str] = []
+    if groups:
+        block.create_var(WAITING, (1,), "int64", persistable=True)
+    for group in groups:
+        members = [one for each, one in mine if each.param in group.squares]
+        if members:
+            inputs.append(block.create_var(group.total, (1,), block.var(members[0].grad).dtype).name)
+            inner = program._create_block(parent)
+            blocks.append(inner)
+            for one in members:
+                _merge(inner, one, merged)
+            append_sum_of_squares(inner, group, members, endpoints.index(endpoint))
+            grad_to_block.extend(f"{one.grad}:{inner.idx}" for one in members)
     for each, one in mine:
         inner = program._create_block(parent)
         blocks.append(inner)
+        within = next((group for group in groups if each.param in group.squares), None)
+        if within is not None:
+            for op in within.factors:
+                _declare(block, origin, op)
+                inner.append_op(op.type, renamed(op.inputs, {}), renamed(op.outputs, {}), dict(op.attrs))
+            own = [op for op in updates if op not in (*within.summing, *within.factors)]
+            _append_update(inner, origin, own, each, one, 0, 0)
+            total_to_block.append(f"{within.total}:{inner.idx}")
+            continue
         _append_update(inner, origin, updates, each, one, merged, trainers if compensated else 0)
         grad_to_block.append(f"{one.grad}:{inner.idx}")
     lookups: tuple[str, ...] = ()
@@ -93,6 +119,7 @@ def server_program(
             "sync_mode": sync,
             "dc_asgd": compensated,
             "grad_to_block_id": tuple(grad_to_block),
+            "total_to_block_id": tuple(total_to_block),
             "prefetch_var_name_to_block_id": lookups,
             "checkpint_block_id": saving,
         },
@@ -144,12 +171,22 @@ def _append_update(
         _merge(block, one, merged)
     if compensated and not origin.is_sparse(each.grad):
         grad = compensation.compensate(block, one.param.name, grad, compensated)
+    own = [op for op in updates if op.role_vars and op.role_vars[0] == each.param]
+    if not merged and grad == one.grad and any(each.grad in op.output_names for op in own):
+        grad = _changeable(block, one)
     names = {name: one.own(name) for name in written_by(updates, each)}
     names |= {each.param: one.param.name, each.grad: grad}
-    for op in updates:
-        if op.role_vars and op.role_vars[0] == each.param:
-            _declare(block, origin, op, sliced_states(op), one.param.shape, names)
-            block.append_op(op.type, renamed(op.inputs, names), renamed(op.outputs, names), dict(op.attrs))
+    for op in own:
+        _declare(block, origin, op, sliced_states(op), one.param.shape, names)
+        block.append_op(op.type, renamed(op.inputs, names), renamed(op.outputs, names), dict(op.attrs))
+
+
+def _changeable(block: Block, one: PlacedSlice) -> str:
+    """Give a gradient that decay is added to another name: what is fed is not computed."""
+    name = f"{one.grad}@DECAYED"
+    block.create_var(name, one.param.shape, block.reach(one.grad).dtype)
+    block.append_op("assign", {"X": one.grad}, {"Out": name}, {"op_role": int(OpRole.OPTIMIZE)})
+    return name
 
 
 def _declare(

@@ -10,6 +10,7 @@ from paddle.fluid.program.operator import Operator, OpRole
 from paddle.fluid.program.program import Program
 from paddle.fluid.program.var_type import VarType
 from paddle.fluid.program.variable import Variable
+from paddle.fluid.transpiler.global_norm import NormGroup, exchange_totals, servers_of
 from paddle.fluid.transpiler.placement import Placed
 from paddle.graph import unique_name
 
@@ -24,6 +25,7 @@ def rewrite_main(
     trainer_id: int,
     sync: bool,
     sent: Sequence[Variable] = (),
+    groups: Sequence[NormGroup] = (),
 ) -> None:
     """Add sending and receiving to a trainer's main program, in place.
 
@@ -35,14 +37,17 @@ def rewrite_main(
         trainer_id: of this trainer.
         sync: whether servers wait for all trainers.
         sent: dummies of what is sent besides.
+        groups: gradients whose norm is found out after they were sent.
     """
     block = program.global_block()
     dummies = {each.param: _send(block, each, trainer_id) for each in placed}
     arrived = [*dummies.values(), *sent]
     if sync:
-        barrier = _control(block)
-        attrs = {"endpoints": tuple(endpoints), "trainer_id": trainer_id, "op_role": int(OpRole.RPC)}
-        block.append_op("send_barrier", {"X": arrived}, {"Out": barrier}, attrs)
+        barrier = _barrier(block, arrived, endpoints, trainer_id)
+        if groups:
+            totals = exchange_totals(block, groups, placed, endpoints, trainer_id, barrier)
+            asked = {at for group in groups for at in servers_of(group, placed, endpoints)}
+            barrier = _barrier(block, totals, [endpoints[at] for at in sorted(asked)], trainer_id)
         dummies = dict.fromkeys(dummies, barrier)
     whole = [each for each in placed if each.param in fetched]
     received = receive(block, whole, trainer_id, dummies)
@@ -148,6 +153,16 @@ def _send(block: Block, placed: Placed, trainer_id: int) -> Variable:
         },
     )
     return dummy
+
+
+def _barrier(
+    block: Block, arrived: Sequence[Variable], endpoints: Sequence[str], trainer_id: int
+) -> Variable:
+    """Append a barrier behind what was sent to these servers, and return its dummy."""
+    barrier = _control(block)
+    attrs = {"endpoints": tuple(endpoints), "trainer_id": trainer_id, "op_role": int(OpRole.RPC)}
+    block.append_op("send_barrier", {"X": list(arrived)}, {"Out": barrier}, attrs)
+    return barrier
 
 
 def _part(block: Block, placed: Placed, at: int) -> Variable:

@@ -162,6 +162,7 @@ def checkpoint_notify(
     attrs={
         "endpoint": _ENDPOINT,
         "grad_to_block_id": (),
+        "total_to_block_id": (),
         "sync_mode": True,
         "dc_asgd": False,
         "optimize_blocks": (),

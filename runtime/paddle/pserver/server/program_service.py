@@ -189,7 +189,7 @@ class ProgramService:
         if pending.unfinished:
             raise WireError(f"the step ends in the middle of {pending.unfinished!r}")
         wanted = wishes_of(message.sections)
-        if self._is_sync:
+        if self._is_sync and not self._program.is_agreed(pending.values.keys()):
             self._all_sent.arrive(trainer, wanted)
             self._advance()
             return
@@ -201,7 +201,7 @@ class ProgramService:
             self._desk.answer(trainer, error_message(str(error)))
             return
         self.version += 1
-        self._answer_values(trainer, wanted)
+        self._answer_values(trainer, wanted, {} if self._is_sync else None)
 
     def _advance(self) -> None:
         """Compute a step if everybody's gradients are there."""

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Protocol
 
 from paddle.pserver.wire.named_values import Ids, Value
@@ -31,6 +31,12 @@ class Served(Protocol):
 
         Raises:
             PserverError: it has no such gradient, or one of another shape, dtype or kind.
+        """
+
+    def is_agreed(self, names: Collection[str]) -> bool:
+        """Return whether all trainers send the same under these names, as the rest of a synchronous step.
+
+        Then nobody waits: `apply` takes what comes first, and does nothing with what comes later.
         """
 
     def step(self, gradients: Mapping[str, Value]) -> None:

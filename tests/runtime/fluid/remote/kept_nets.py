@@ -21,6 +21,11 @@ def rows() -> Any:
     return _with_table(is_distributed=False)
 
 
+def clipped() -> Any:
+    """The same, whose gradients are clipped by the norm of all: each step takes two requests of a trainer."""
+    return _with_table(is_distributed=False, norm=0.05)
+
+
 def table() -> Any:
     """A table that grows."""
     return _with_table(is_distributed=True)
@@ -35,7 +40,7 @@ def count() -> Any:
     return loss
 
 
-def _with_table(is_distributed: bool) -> Any:
+def _with_table(is_distributed: bool, norm: float = 0.0) -> Any:
     ids, y = fluid.layers.data("ids", [1], dtype="int64"), fluid.layers.data("y", [1])
     attr = fluid.ParamAttr("table", fluid.initializer.Uniform(-0.1, 0.1, seed=5))
     found = fluid.layers.embedding(ids, [HEIGHT, 4], True, is_distributed, param_attr=attr)
@@ -43,11 +48,15 @@ def _with_table(is_distributed: bool) -> Any:
     loss = fluid.layers.mean(fluid.layers.square_error_cost(guess, y))
     rate = fluid.layers.exponential_decay(0.1, 4, 0.8)
     rule = fluid.optimizer.SGD(rate) if is_distributed else fluid.optimizer.Adam(rate)
+    if norm:
+        fluid.clip.set_gradient_clip(fluid.clip.GradientClipByGlobalNorm(norm))
     rule.minimize(loss)
     return loss
 
 
-NETS: Mapping[str, Callable[[], Any]] = MappingProxyType({"rows": rows, "table": table, "count": count})
+NETS: Mapping[str, Callable[[], Any]] = MappingProxyType(
+    {"rows": rows, "clipped": clipped, "table": table, "count": count}
+)
 
 
 def job(net: str, trainers: int, endpoint: str = "") -> TranspiledJob:

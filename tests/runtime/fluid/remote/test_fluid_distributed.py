@@ -13,6 +13,7 @@ import paddle.fluid as fluid
 from tests.runtime.fluid.transpiled_job import Feed, TranspiledJob, halves, one_process
 
 STEPS, BATCH = 4, 8
+_TWO = ["fc_1.w_0", "fc_0.b_0"]
 
 
 def digits(optimizer: Callable[[], Any]) -> Callable[[], Any]:
@@ -136,6 +137,17 @@ def clipped_momentum() -> Any:
     return fluid.optimizer.Momentum(decaying(), 0.9, regularization=fluid.regularizer.L2Decay(1e-3))
 
 
+def clipped_together(*groups: tuple[float, str, list[str] | None]) -> Callable[[], Any]:
+    """Return a maker of an optimizer whose gradients are clipped by norms of groups: (norm, group, its parameters)."""
+
+    def optimizer() -> Any:
+        for norm, group, names in groups:
+            fluid.clip.set_gradient_clip(fluid.clip.GradientClipByGlobalNorm(norm, group), names)
+        return fluid.optimizer.Adam(decaying(), regularization=fluid.regularizer.L2Decay(1e-3))
+
+    return optimizer
+
+
 @pytest.mark.parametrize(
     ("net", "batches", "cut"),
     [
@@ -146,6 +158,10 @@ def clipped_momentum() -> Any:
         (pairs(lambda: fluid.optimizer.Adagrad(0.05)), pair_batches, True),
         (mixed(lambda: fluid.optimizer.RMSProp(0.001, centered=True)), mixed_batches, True),
         (mixed(lambda: fluid.optimizer.SGD(stepping())), mixed_batches, True),
+        (mixed(clipped_together((0.1, "all", None))), mixed_batches, True),
+        (mixed(clipped_together((0.1, "all", None))), mixed_batches, False),
+        (digits(clipped_together((0.1, "one", ["fc_0.w_0"]), (0.01, "two", _TWO))), digit_batches, True),
+        (words(clipped_together((1e-3, "words", ["shared_w"]))), word_batches, True),
     ],
     ids=[
         "digits momentum, clips, L2, decay, cut",
@@ -155,6 +171,10 @@ def clipped_momentum() -> Any:
         "pairs adagrad, cut",
         "mixed rmsprop, cut",
         "mixed sgd in steps, cut",
+        "mixed, clipped together, cut",
+        "mixed, clipped together",
+        "digits, two groups, cut",
+        "words, a table clipped by its norm, cut",
     ],
 )
 def test_synchronous_training_follows_one_machine(
@@ -165,6 +185,29 @@ def test_synchronous_training_follows_one_machine(
     job = TranspiledJob(net, config=fluid.DistributeTranspilerConfig(slice_var_up=cut), first=first)
     losses = job.run(lambda at: job.train(at, [halves(feed, at, 2) for feed in feeds]))
     np.testing.assert_allclose(np.mean(losses, axis=0), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("servers", "places"), [(2, 2), (1, 0)])
+def test_gradients_clipped_together_follow_one_machine_whoever_computes_them(
+    servers: int, places: int
+) -> None:
+    feeds = mixed_batches()
+    net = mixed(clipped_together((0.1, "all", None)))
+    expected, first = one_process(net, feeds)
+    job = TranspiledJob(net, servers=servers, first=first)
+    losses = job.run(lambda at: job.train(at, [halves(feed, at, 2) for feed in feeds], places))
+    np.testing.assert_allclose(np.mean(losses, axis=0), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("groups", [((0.1, "all", None),), ()], ids=["clipped together", "decay alone"])
+@pytest.mark.parametrize("sync", [True, False])
+def test_a_trainer_alone_follows_one_machine(sync: bool, groups: Any) -> None:
+    feeds = mixed_batches()
+    net = mixed(clipped_together(*groups))
+    expected, first = one_process(net, feeds)
+    job = TranspiledJob(net, trainers=1, sync=sync, first=first)
+    (losses,) = job.run(lambda at: job.train(at, feeds))
+    np.testing.assert_allclose(losses, expected, rtol=1e-5)
 
 
 def test_trainers_with_several_places_each_follow_one_machine() -> None:

@@ -131,12 +131,52 @@ def test_parameters_that_are_clipped_by_norm_stay_whole() -> None:
     assert "split_byref" not in types(transpiled().get_trainer_program(wait_port=False))
 
 
-def test_a_clip_by_the_norm_of_all_gradients_is_refused() -> None:
-    def clipped() -> Any:
-        fluid.clip.set_gradient_clip(fluid.clip.GradientClipByGlobalNorm(1.0))
+def clipped() -> Any:
+    fluid.clip.set_gradient_clip(fluid.clip.GradientClipByGlobalNorm(1.0))
+    return fluid.optimizer.SGD(0.1)
+
+
+def test_synchronous_trainers_bring_the_norm_of_all_gradients_after_these() -> None:
+    net(clipped)
+    t = transpiled()
+    trainer = t.get_trainer_program(wait_port=False).global_block().ops
+    assert [op.type for op in trainer][-9:] == [
+        *("send_barrier", "recv", "sum", "send", "send_barrier"),
+        *("recv", "recv", "fetch_barrier", "concat"),
+    ]
+    norm = ["fill_constant", "sqrt", "elementwise_max", "elementwise_div"]
+    for server, slices in enumerate((2, 1)):  # the weight's on both, and the bias
+        listening, summing, *updates = server_blocks(t, server)
+        assert listening == ["listen_and_serv"]
+        assert summing == [*["sum", "scale"] * slices, *["squared_l2_norm"] * slices, "sum"]
+        assert [sorted(each) for each in updates] == [sorted([*norm, "elementwise_mul", "sgd"])] * slices
+
+
+def test_trainers_that_wait_for_nobody_clip_what_they_send() -> None:
+    net(clipped)
+    t = transpiled(fluid.DistributeTranspilerConfig(enable_dc_asgd=True), sync_mode=False)
+    trainer = types(t.get_trainer_program(wait_port=False))
+    assert trainer.count("squared_l2_norm") == trainer.count("elementwise_mul") == trainer.count("send") == 2
+    assert all("squared_l2_norm" not in block for at in range(2) for block in server_blocks(t, at))
+
+
+def test_a_clip_that_needs_more_of_other_gradients_than_their_norm_is_refused() -> None:
+    class ByAnother(fluid.clip.GradientClip):
+        def group(self) -> object:
+            return "one group"
+
+        def clip(self, pairs: Any) -> Any:
+            with fluid.default_main_program()._optimized_guard(list(pairs[0])):
+                mean = fluid.layers.mean(pairs[0][1])
+            for parameter, grad in pairs:
+                with fluid.default_main_program()._optimized_guard([parameter, grad]):
+                    yield parameter, fluid.layers.elementwise_mul(grad, mean)
+
+    def by_another() -> Any:
+        fluid.clip.set_gradient_clip(ByAnother())
         return fluid.optimizer.SGD(0.1)
 
-    net(clipped)
+    net(by_another)
     with pytest.raises(ValueError, match="computed of other parameters"):
         transpiled()
 

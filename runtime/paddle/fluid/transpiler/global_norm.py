@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Clipping by the global norm of gradients whose parameters lie on several servers.
+
+Where trainers wait for each other, a server averages their gradients and gives each trainer the sum of squares of its
+slices. Trainers add up those of all servers, which gives the same number to each, and send it back; whichever comes
+first lets a server clip, decay and update. Elsewhere a trainer clips what it sends by the norm of its own gradients,
+which are what an update then consists of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from paddle.fluid.program.block import Block
+from paddle.fluid.program.operator import OP_ROLE, OP_ROLE_VAR, Operator, OpRole
+from paddle.fluid.program.program import Program
+from paddle.fluid.program.variable import Variable
+from paddle.fluid.transpiler.placement import Placed, PlacedSlice
+
+
+@dataclass(frozen=True)
+class NormGroup:
+    """Parameters whose gradients are clipped together.
+
+    Attributes:
+        total: variable of the sum of squares of all gradients.
+        squares: parameter -> variable of its gradient's sum of squares.
+        summing: operators that compute these.
+        factors: operators that make of the total what gradients are multiplied by.
+        scaling: operators that multiply them.
+    """
+
+    total: str
+    squares: Mapping[str, str]
+    summing: tuple[Operator, ...]
+    factors: tuple[Operator, ...]
+    scaling: tuple[Operator, ...]
+
+    @property
+    def common(self) -> frozenset[str]:
+        """What is computed for all parameters together."""
+        return frozenset({self.total, *(name for op in self.factors for name in op.output_names)})
+
+    def total_of(self, server: int) -> str:
+        """Return the name of one server's part of the total."""
+        return f"{self.total}.pserver_{server}"
+
+
+def norm_groups(updates: Sequence[Operator]) -> list[NormGroup]:
+    """Return the groups in the operators of all updates."""
+    squares = {
+        op.outputs["Out"][0]: op for op in updates if op.type == "squared_l2_norm" and len(op.role_vars) == 2
+    }
+    sums = [op for op in updates if op.type == "sum" and all(name in squares for name in op.inputs["X"])]
+    return [_group(updates, op, [squares[name] for name in op.inputs["X"]]) for op in sums]
+
+
+def clip_on_trainers(program: Program, groups: Sequence[NormGroup]) -> None:
+    """Make the clipping of these groups part of a trainer's way to the servers: no update has it then."""
+    ops = [op for group in groups for op in (*group.summing, *group.factors, *group.scaling)]
+    block = program.global_block()
+    for at, op in enumerate(block.ops):
+        if op in ops:
+            block._replace_op(at, op.with_attrs(**{OP_ROLE: int(OpRole.DIST), OP_ROLE_VAR: ()}))
+
+
+def servers_of(group: NormGroup, placed: Sequence[Placed], endpoints: Sequence[str]) -> list[int]:
+    """Return the numbers of the servers that have slices of a group's parameters."""
+    having = {one.endpoint for each in placed if each.param in group.squares for one in each.slices}
+    return [at for at, endpoint in enumerate(endpoints) if endpoint in having]
+
+
+def exchange_totals(
+    block: Block,
+    groups: Sequence[NormGroup],
+    placed: Sequence[Placed],
+    endpoints: Sequence[str],
+    trainer_id: int,
+    after: Variable,
+) -> list[Variable]:
+    """Append what adds up the servers' sums of squares and sends the totals back; return what is sent after that.
+
+    Args:
+        block: a trainer's, behind the barrier of its gradients.
+        groups: which totals.
+        placed: all parameters.
+        endpoints: of all servers.
+        trainer_id: of this trainer.
+        after: dummy of the barrier.
+    """
+    sent = []
+    for group in groups:
+        servers = servers_of(group, placed, endpoints)
+        epmap = tuple(endpoints[at] for at in servers)
+        total = block.var(group.total)
+        parts = [block.create_var(group.total_of(at), total.shape, total.dtype) for at in servers]
+        attrs = {"epmap": epmap, "trainer_id": trainer_id, OP_ROLE: int(OpRole.RPC)}
+        block.append_op("recv", {"X": after}, {"Out": parts}, attrs)
+        block.append_op("sum", {"X": parts}, {"Out": total}, {OP_ROLE: int(OpRole.DIST)})
+        dummy = block.create_var(f"{group.total}@SENT", type=after.type)
+        block.append_op("send", {"X": [total] * len(servers)}, {"Out": dummy}, attrs)
+        sent.append(dummy)
+    return sent
+
+
+def append_sum_of_squares(block: Block, group: NormGroup, mine: Sequence[PlacedSlice], server: int) -> None:
+    """Append to a server's block what adds up the squares of the gradients of its slices, which are averages by now."""
+    outer = block.program.global_block()
+    assert isinstance(outer, Block)
+    role = {OP_ROLE: int(OpRole.OPTIMIZE)}
+    squares = []
+    for one in mine:
+        square = block.create_var(f"{one.grad}@SQUARE", (1,), outer.var(one.grad).dtype)
+        block.append_op("squared_l2_norm", {"X": one.grad}, {"Out": square}, role)
+        squares.append(square)
+    total = outer.create_var(group.total_of(server), (1,), squares[0].dtype, persistable=True)
+    block.append_op("sum", {"X": squares}, {"Out": total}, role)
+
+
+def _group(updates: Sequence[Operator], summing: Operator, squares: Sequence[Operator]) -> NormGroup:
+    (total,) = summing.outputs["Out"]
+    constants = {name for op in updates if not op.input_names for name in op.output_names}
+    made, computed, scaling = {total}, [], []
+    for op in updates:
+        if made.isdisjoint(op.input_names):
+            continue
+        if made | constants >= set(op.input_names):
+            computed.append(op)
+            made.update(op.output_names)
+        else:
+            scaling.append(op)
+    read = {name for op in computed for name in op.input_names} & constants
+    constant = [op for op in updates if not read.isdisjoint(op.output_names)]
+    return NormGroup(
+        total,
+        {op.role_vars[0]: op.outputs["Out"][0] for op in squares},
+        (*squares, summing),
+        (*constant, *computed),
+        tuple(scaling),
+    )
