@@ -25,7 +25,7 @@ from paddle.pserver.wire.keys import WireKeys
 from paddle.pserver.wire.message import DamagedError, Message, peek
 from paddle.pserver.wire.poller import LINGER_MS, Doorbells
 from paddle.pserver.wire.port_range import PortRange
-from paddle.pserver.wire.verbs import Configured, OpenStream, Repeat, Values
+from paddle.pserver.wire.verbs import Configured, Leave, OpenStream, Repeat, Values
 
 _log = logging.getLogger(__name__)
 
@@ -97,6 +97,8 @@ class Links:
 
         What cannot be queued is as good as lost on the way: the connection broke and is made anew.
         """
+        if isinstance(message.record, Leave):
+            self._links[index].liveness.is_leaving = True
         beside = self._beside.get(index)
         if beside is not None and beside.carries(message):
             if beside.send(message):

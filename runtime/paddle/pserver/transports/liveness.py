@@ -25,6 +25,7 @@ class Liveness:
 
     Attributes:
         was_up: whether there ever was one.
+        is_leaving: whether the server was told that this client goes: it may end then, that is no loss.
         broken_off: how often one ended, before it was made or after.
     """
 
@@ -36,7 +37,7 @@ class Liveness:
             patience_s: how long it may be gone, since somebody starts it again where it was.
         """
         self._endpoint, self._patience_s = endpoint, patience_s
-        self.was_up = False
+        self.was_up = self.is_leaving = False
         self.broken_off = 0
         self._down_since: float | None = None
 
@@ -56,7 +57,7 @@ class Liveness:
     def went_down(self) -> None:
         """Note that the connection broke, or that an attempt to make one was broken off."""
         self.broken_off += 1
-        if self.was_up and self._down_since is None:
+        if self.was_up and self._down_since is None and not self.is_leaving:
             self._down_since = time.monotonic()
             if self._patience_s:
                 _log.warning("pserver %s is away; waiting up to %.0f s", self._endpoint, self._patience_s)

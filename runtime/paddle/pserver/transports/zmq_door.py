@@ -21,10 +21,17 @@ from paddle.pserver.wire.message import Frame, Message, encode
 from paddle.pserver.wire.poller import LINGER_MS, Doorbells, prepare
 
 _BATCH = 64  # messages before other entrances are looked at
+_SERVER_EVENTS = zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+_LOOKED = (errno.EPIPE, errno.ECONNRESET)  # it went before it said anything wrong
 
 
 class Router(Listener):
-    """The server's end of one port. Used by one thread, except `wake`."""
+    """The server's end of one port. Used by one thread, except `wake`.
+
+    Attributes:
+        strangers: how many connections ended that said something wrong, or nothing at all; not those that only looked
+            whether somebody listens, and went.
+    """
 
     def __init__(
         self, context: Context, address: str, port: int, patience: AdaptiveWait | None = None
@@ -58,7 +65,7 @@ class Router(Listener):
                 raise PortBusy(text, f"{host}:{port}") from error
             raise ConfigError(f"{text}; give an address of this machine as --bind, or --nics") from error
         self.port = int(self._socket.getsockopt_string(zmq.LAST_ENDPOINT).rpartition(":")[2])
-        self._monitor = self._socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+        self._monitor = self._socket.get_monitor_socket(_SERVER_EVENTS)
         self._peers: dict[int, bytes] = {}  # descriptor of the connection -> address
         self._lost: list[bytes] = []
         self.strangers = 0
@@ -140,10 +147,13 @@ class Router(Listener):
         self._socket.close(linger=LINGER_MS)
 
     def _read_monitor(self) -> None:
-        while (event := self.bells.take(self._monitor)) is not None:
-            address = self._peers.pop(
-                int(parse_monitor_message([part.bytes for part in event])["value"]), None
-            )
+        while (parts := self.bells.take(self._monitor)) is not None:
+            told = parse_monitor_message([part.bytes for part in parts])
+            if told["event"] == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL:
+                # The same connection is told as DISCONNECTED next, and counted there.
+                self.strangers -= int(told["value"]) in _LOOKED
+                continue
+            address = self._peers.pop(int(told["value"]), None)
             if address is None:
                 self.strangers += 1
             else:

@@ -2,7 +2,7 @@
 """A script as the manual writes it: one file for both roles, told apart by the environment.
 
 Prints each loss, on a line of its own. With WAIT_PORT=0 a trainer does not wait for ports. Without STEPS it says that
-it is ready, waits for a line, and trains for ever.
+it is ready, waits for a line, and trains for ever. With HOLD it says that it is done and waits for a line.
 """
 
 from __future__ import annotations
@@ -48,6 +48,9 @@ def main() -> None:
             say("ready")
             sys.stdin.readline()
         train_loop(exe, trainer_prog, loss, trainer_id, trainers, steps)
+        if os.environ.get("HOLD"):
+            say("done")
+            sys.stdin.readline()
 
 
 def train_loop(

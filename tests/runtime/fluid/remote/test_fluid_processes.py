@@ -152,6 +152,24 @@ def test_trainers_of_a_server_that_was_killed_are_told_which(jobs: list[Processe
     assert f"PserverLost: pserver {job.endpoints[0]} is gone" in error
 
 
+def test_servers_that_end_when_their_trainer_leaves_are_no_news(jobs: list[Processes]) -> None:
+    job = Processes(servers=2, trainers=1, STEPS="2", HOLD="1", PADDLE_PSERVER_PATIENCE_S="60")
+    jobs.append(job)
+    job.start_all()
+    first, second, trainer = job.running
+    assert trainer.stdin is not None
+    while (line := line_of(trainer)) != "done\n":
+        assert line, trainer.communicate()
+    second.send_signal(signal.SIGSTOP)
+    trainer.stdin.write("\n")
+    trainer.stdin.flush()
+    assert first.wait(DEADLINE_S) == 0  # while the trainer still waits for the other one's answer
+    second.send_signal(signal.SIGCONT)
+    ends = job.outputs()
+    assert [process.returncode for process in job.running] == [0, 0, 0], ends
+    assert not any("is away" in error or "is gone" in error for _, error in ends), ends
+
+
 def job(jobs: list[Processes], **settings: str) -> Processes:
     chosen = {
         "SYNC": "1",

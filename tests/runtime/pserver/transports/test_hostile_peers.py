@@ -7,6 +7,7 @@ import contextlib
 import os
 import socket
 import struct
+import time
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,9 +15,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from paddle.pserver.client.links import Links
+from paddle.pserver.client.probe import Sight, look
 from paddle.pserver.client.session import TrainerSession
+from paddle.pserver.transports.zmq_door import Router
+from paddle.pserver.wire.keys import Context, WireKeys
 from paddle.pserver.wire.message import WIRE_VERSION, Message, Section, encode
-from paddle.pserver.wire.verbs import PushPull
+from paddle.pserver.wire.verbs import Pull, PushPull
 from tests.runtime.pserver.in_process_job import SGD, Model
 from tests.runtime.pserver.pserver_process import PserverProcess
 
@@ -70,6 +75,36 @@ STRANGERS: dict[str, tuple[bytes, bytes | None]] = {
     "an array of 2^40 elements": (SPEAKS + patched(67, struct.pack("<Q", 1 << 40)), b"the frame has 12"),
     "a push without a session": (SPEAKS + patched(0, b""), b"was restarted"),
 }
+
+
+@pytest.mark.parametrize("keys", [None, WireKeys.of("5a" * 32)], ids=["plain", "curve"])
+def test_who_only_looks_whether_somebody_listens_is_no_stranger(keys: WireKeys | None) -> None:
+    with contextlib.ExitStack() as stack:
+        context = Context(keys)
+        stack.callback(context.close)
+        router = Router(context, "127.0.0.1", 0)
+        stack.callback(router.close)
+        for _ in range(5):
+            socket.create_connection(("127.0.0.1", router.port)).close()
+            assert (
+                look(f"127.0.0.1:{router.port}", is_encrypted=False, timeout_s=ANSWER_S).sight
+                is not Sight.MUTE
+            )
+        links = stack.enter_context(contextlib.closing(Links([f"127.0.0.1:{router.port}"], keys)))
+        links.send(0, Message(Pull()))
+        deadline = time.monotonic() + ANSWER_S
+        while router.receive() is None:  # what came before has ended by then
+            router.wait(deadline - time.monotonic())
+            router.lost()
+            assert time.monotonic() < deadline
+        assert router.strangers == 0
+        with socket.create_connection(("127.0.0.1", router.port)) as stranger:
+            stranger.sendall(b"\xff" * 200)
+            while not router.strangers:
+                router.receive()
+                router.wait(deadline - time.monotonic())
+                router.lost()
+                assert time.monotonic() < deadline
 
 
 class Victim:
