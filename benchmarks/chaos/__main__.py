@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import statistics
 import sys
 import time
@@ -116,6 +117,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", default="", metavar="FAULT,...", help="of " + ", ".join(faults(str)))
     parser.add_argument("--json", type=Path, metavar="FILE")
     given = parser.parse_args(argv)
+    if (
+        signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    ):  # as of what a shell runs in the background: jobs inherit it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     only = [word for word in given.only.split(",") if word]
     if strange := [word for word in only if word not in faults(str)]:
         parser.error(f"--only: {strange[0]!r}: expected one of {', '.join(faults(str))}")

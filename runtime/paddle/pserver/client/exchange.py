@@ -147,6 +147,11 @@ class Exchange:
         self._broken, self._timeout_s, self.wait_s = "", timeout_s, math.inf
         self.run(dict.fromkeys(range(len(self._stamps)), Message(Leave())))
 
+    def close(self) -> None:
+        """Close all connections, unless a thread is in an exchange: then the process's end does."""
+        if self.wait_for_turn(0):
+            self._network.close()
+
     def wait_for_turn(self, timeout_s: float) -> bool:
         """Wait until no thread is in the middle of an exchange; return whether that is so."""
         if is_free := self._turn.acquire(timeout=timeout_s):

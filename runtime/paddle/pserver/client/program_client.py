@@ -164,9 +164,7 @@ class ProgramClient:
         except PserverError as error:
             _log.info("leaving: %s", error)
         finally:
-            # whoever is in the middle of an exchange needs the sockets; the process's end closes them
-            if self._exchange.wait_for_turn(0):
-                self._network.close()
+            self._exchange.close()
 
     def _end(self) -> None:
         """At the end of the process: one that fails must not look like one that is done."""
@@ -174,7 +172,7 @@ class ProgramClient:
             self.close()
         elif not self._closed:
             self._closed = True
-            self._network.close()
+            self._exchange.close()
 
     def _gathered(
         self, found: Mapping[int, Gathering], replies: Mapping[int, Message]

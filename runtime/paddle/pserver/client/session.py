@@ -303,9 +303,7 @@ class TrainerSession:
         try:
             self._exchange.leave(timeout_s)
         finally:
-            # whoever is in the middle of an exchange needs the sockets; the process's end closes them
-            if self._exchange.wait_for_turn(0):
-                self._network.close()
+            self._exchange.close()
 
     def __enter__(self) -> Self:
         return self

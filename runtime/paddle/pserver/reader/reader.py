@@ -172,7 +172,7 @@ class Reader:
         if not self._closed:
             self._closed = True
             atexit.unregister(self.close)
-            self._network.close()
+            self._exchange.close()
 
     def __enter__(self) -> Self:
         return self

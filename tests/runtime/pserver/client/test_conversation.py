@@ -90,6 +90,7 @@ class MuteNetwork:
 
     def __init__(self) -> None:
         self.asked, self.go_on = threading.Event(), threading.Event()
+        self.is_closed = False
 
     def send(self, index: int, message: Message) -> None: ...
 
@@ -107,7 +108,8 @@ class MuteNetwork:
     def hint(self, index: int) -> str:
         return ""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        self.is_closed = True
 
 
 def test_a_client_that_two_threads_use_at_once_says_so_and_is_not_closed_under_the_first() -> None:
@@ -128,7 +130,10 @@ def test_a_client_that_two_threads_use_at_once_says_so_and_is_not_closed_under_t
         exchange.run({0: Message(Ready())})
     with pytest.raises(PserverError, match="another thread is in the middle of an exchange"):
         exchange.leave(0.05)
+    exchange.close()
+    assert not network.is_closed  # that thread waits for its sockets
     network.go_on.set()
     thread.join(20)
     assert [type(end) for end in ends] == [PserverLost]
-    assert exchange.wait_for_turn(0)
+    exchange.close()
+    assert network.is_closed
