@@ -72,6 +72,15 @@ def _images() -> list[Case]:
         ),
         Case("pad2d", {"X": (2, 3, 4, 2)}, {**around, "mode": "edge", "data_format": "NHWC"}),
         Case("pad2d", {"X": (0, 2, 3, 4)}, {**around, "mode": "reflect"}),
+        *(
+            Case(
+                "pad2d",
+                {"X": (1, 2, 3, 4), "Paddings": Values((4,), "ids", given=(1, 0, 2, 1))},
+                {"mode": mode, "data_format": layout},
+            )
+            for mode in ("constant", "edge")
+            for layout in ("NCHW", "NHWC")
+        ),
         *(Case("bilinear_interp", {"X": (2, 2, 3, 4)}, size) for size in sizes),
         *(Case("nearest_interp", {"X": (2, 2, 3, 4)}, size) for size in sizes[:1]),
         Case("nearest_interp", {"X": (0, 2, 3, 4)}, {"out_h": 5, "out_w": 2, "align_corners": False}),
@@ -86,6 +95,7 @@ def _images() -> list[Case]:
         Case("pixel_shuffle", {"X": (0, 4, 2, 3)}, {"upscale_factor": 2}),
         Case("affine_channel", {"X": (2, 3, 2, 2), "Scale": (3,), "Bias": (3,)}),
         Case("affine_channel", {"X": (0, 3), "Scale": (3,), "Bias": (3,)}),
+        Case("affine_channel", {"X": (2, 2, 4, 3), "Scale": (3,), "Bias": (3,)}, {"data_layout": "NHWC"}),
     ]
 
 

@@ -62,6 +62,11 @@ def _choices() -> list[Case]:
         Case("im2sequence", {"X": (2, 3, 4, 5)}, {"kernels": [2, 3]}),
         Case("im2sequence", {"X": (2, 1, 3, 4)}, windows),
         Case("im2sequence", {"X": (0, 1, 3, 4)}, windows),
+        Case(
+            "im2sequence",
+            {"X": (2, 2, 4, 5), "Y": Values((2, 2), "ids", given=(3, 9, 8, 4))},
+            {**windows, "out_stride": [2, 2]},
+        ),
     ]
 
 
@@ -95,6 +100,21 @@ def _losses_loss_cases() -> list[Case]:
             "softmax_with_cross_entropy", {"Logits": (3, 4), **soft}, {"soft_label": True}, fixed=("Label",)
         ),
         Case("softmax_with_cross_entropy", {"Logits": (0, 4), "Label": _ids(0, 1, high=4)}),
+        Case("softmax_with_cross_entropy", {"Logits": (4, 3), "Label": _ids(1, 3, high=4)}, {"axis": 0}),
+        Case(
+            "softmax_with_cross_entropy",
+            {"Logits": (2, 4, 3), "Label": _ids(2, 1, 3, high=2)},
+            {"axis": -2, "ignore_index": 1},
+        ),
+        Case(
+            "softmax_with_cross_entropy",
+            {"Logits": (2, 4, 3), "Label": Values((2, 4, 3), "unit")},
+            {"axis": 1, "soft_label": True},
+            fixed=("Label",),
+        ),
+        Case(
+            "softmax_with_cross_entropy", {"Logits": (0, 4, 2), "Label": _ids(0, 1, 2, high=4)}, {"axis": 1}
+        ),
         Case(
             "sigmoid_cross_entropy_with_logits",
             {"X": (3, 4), "Label": Values((3, 4), "unit")},
@@ -160,6 +180,12 @@ def _lstms() -> list[Case]:
             {"use_peepholes": False, "is_reverse": True, "proj_activation": "identity"},
         ),
         Case("lstmp", {"Input": _rows(8, ((0,),)), **projected}),
+        Case("lstmp", {"Input": _rows(8), **projected}, {"cell_clip": 0.3, "proj_clip": 0.2}),
+        Case(
+            "lstmp",
+            {"Input": _rows(8), **projected, "H0": (4, 3), "C0": (4, 2)},
+            {"proj_clip": 0.1, "proj_activation": "identity", "is_reverse": True},
+        ),
         Case("lstm_unit", {"X": (3, 8), "C_prev": (3, 2)}, {"forget_bias": 0.5}),
         Case("lstm_unit", {"X": (0, 8), "C_prev": (0, 2)}),
     ]

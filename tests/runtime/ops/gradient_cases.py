@@ -16,6 +16,10 @@ def _ids(*shape: int, high: int) -> Values:
     return Values(shape, "ids", high)
 
 
+def _told(*numbers: int) -> Values:
+    return Values((len(numbers),), "ids", given=numbers)
+
+
 def _unary(op: str, kind: str = "normal", kinks: tuple[float, ...] = (), **attrs: object) -> list[Case]:
     shapes = [(3, 4), (2, 3, 2), (0, 4)]
     return [Case(op, {"X": Values(shape, kind, kinks=kinks)}, dict(attrs)) for shape in shapes]
@@ -202,6 +206,13 @@ def _shapes() -> list[Case]:
         Case("transpose2", {"X": (0, 3)}, {"axis": [1, 0]}),
         Case("expand", {"X": (2, 1, 3)}, {"expand_times": [2, 3, 1]}),
         Case("expand", {"X": (0, 2)}, {"expand_times": [1, 2]}),
+        Case("expand", {"X": (2, 1, 3), "ExpandTimes": _told(2, 3, 1)}),
+        Case("expand", {"X": (2, 3), "expand_times_tensor": [_told(3), _told(1)]}, {"expand_times": [-1, 1]}),
+        Case("reshape2", {"X": (2, 6), "Shape": _told(3, -1)}, {"shape": [-1, 4]}),
+        Case(
+            "reshape2", {"X": (2, 6), "ShapeTensor": [_told(0), _told(2), _told(3)]}, {"shape": [0, -1, -1]}
+        ),
+        Case("reshape", {"X": (0, 6), "Shape": _told(0, 3, 2)}, {"shape": [0, 3, 2]}),
         Case("gather", {"X": (4, 3), "Index": _ids(6, high=4)}),
         Case("gather", {"X": (4, 2, 2), "Index": _ids(3, 1, high=4)}),
         Case("gather", {"X": (4, 3), "Index": _ids(0, high=4)}),
@@ -210,6 +221,23 @@ def _shapes() -> list[Case]:
         Case("pad", {"X": (2, 3)}, {"paddings": [1, 0, 2, 1], "pad_value": 0.5}),
         Case("crop", {"X": (4, 5)}, {"offsets": [1, 2], "shape": [2, 3]}),
         Case("crop", {"X": (4, 5), "Y": (2, 2)}, {"offsets": [0, 3]}, fixed=("Y",)),
+        Case("crop", {"X": (4, 5), "Offsets": _told(2, 1)}, {"shape": [2, -1]}),
+        Case("crop", {"X": (4, 5), "Y": (2, 2), "Offsets": _told(0, 3)}, fixed=("Y",)),
+        Case(
+            "slice",
+            {"Input": (4, 5), "StartsTensor": _told(1, -3), "EndsTensor": _told(3, 9)},
+            {"axes": [0, 1], "starts": [], "ends": []},
+        ),
+        Case(
+            "slice",
+            {"Input": (4, 5), "StartsTensorList": [_told(1), _told(0)]},
+            {"axes": [0, 1], "starts": [-1, 0], "ends": [3, -1], "infer_flags": [-1, 1]},
+        ),
+        Case(
+            "slice",
+            {"Input": (4, 5), "EndsTensorList": [_told(3)]},
+            {"axes": [0], "starts": [2], "ends": [-1], "decrease_axis": [0]},
+        ),
         Case("slice", {"Input": (4, 5, 2)}, {"axes": [0, 1], "starts": [1, -3], "ends": [3, 9]}),
         Case("slice", {"Input": (4, 5)}, {"axes": [0], "starts": [2], "ends": [3], "decrease_axis": [0]}),
         Case("maxout", {"X": Values((2, 6, 2, 2), "apart")}, {"groups": 3}),
@@ -253,6 +281,8 @@ def _others() -> list[Case]:
         Case("norm", {"X": (2, 3, 2)}, {"axis": -2, "epsilon": 1e-2}),
         Case("cos_sim", {"X": (3, 4), "Y": (3, 4)}),
         Case("cos_sim", {"X": (3, 4), "Y": (1, 4)}),
+        Case("cos_sim", {"X": (3, 2, 2), "Y": (3, 2, 2)}),
+        Case("cos_sim", {"X": (3, 2, 1, 2), "Y": (1, 2, 1, 2)}),
         Case("cos_sim", {"X": (0, 4), "Y": (0, 4)}),
         Case("prelu", {"X": Values((2, 3, 2, 2), kinks=(0.0,)), "Alpha": (1,)}, {"mode": "all"}),
         Case("prelu", {"X": Values((2, 3, 2, 2), kinks=(0.0,)), "Alpha": (3,)}, {"mode": "channel"}),

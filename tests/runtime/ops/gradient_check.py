@@ -28,6 +28,7 @@ class Values:
         high: ids are below it.
         kinks: normal values keep away from these points.
         lengths: of sequences, level by level; the value is then a LoDArray.
+        given: the ids themselves, where they are not drawn.
     """
 
     shape: tuple[int, ...]
@@ -35,6 +36,7 @@ class Values:
     high: int = 0
     kinks: tuple[float, ...] = ()
     lengths: tuple[tuple[int, ...], ...] = ()
+    given: tuple[int, ...] = ()
 
     @property
     def is_float(self) -> bool:
@@ -45,6 +47,8 @@ class Values:
 
     def _draw(self, rng: np.random.Generator) -> Any:
         if self.kind == "ids":
+            if self.given:
+                return np.array(self.given).reshape(self.shape)
             return rng.integers(0, self.high, self.shape)
         if self.kind == "booleans":
             return rng.integers(0, 2, self.shape).astype(bool)
@@ -91,6 +95,11 @@ class Case:
         return any(_values(each).lengths for slot in self.inputs for each in self.listed(slot)) or any(
             slot.lod for slot in lookup(self.op).outputs
         )
+
+    @property
+    def is_told(self) -> bool:
+        """Whether a tensor decides about sizes or places."""
+        return any(_values(each).given for slot in self.inputs for each in self.listed(slot))
 
     def drawn(self) -> dict[str, list[Any]]:
         rng = np.random.default_rng(20171)

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from paddle.ops.base.errors import AttrError, ShapeError
+from paddle.backend import Array
+from paddle.ops.base.errors import AttrError, InputError, ShapeError
 
 
 def product(sizes: Sequence[int]) -> int:
@@ -48,3 +49,22 @@ def same(left: Sequence[int], right: Sequence[int], what: str) -> tuple[int, ...
     if len(left) != len(right) or not all(map(agree, left, right)):
         raise ShapeError(f"{what} must have the same shape, got {tuple(left)} and {tuple(right)}")
     return tuple(map(known, left, right))
+
+
+def decided(given: Array | None, parts: Sequence[Array], attribute: Sequence[int]) -> tuple[int, ...]:
+    """Return sizes or places, which tensors may decide when the program runs.
+
+    Args:
+        given: whole numbers, or None.
+        parts: tensors of one number each; they go before `given`.
+        attribute: what holds where there are no tensors.
+
+    Raises:
+        InputError: a tensor holds no whole numbers.
+    """
+    found: list[int] = []
+    for tensor in parts or ([] if given is None else [given]):
+        if tensor.dtype.kind not in "iu":
+            raise InputError(f"expected whole numbers for sizes or places, got a tensor of {tensor.dtype}")
+        found.extend(tensor.reshape(-1).tolist())
+    return tuple(found if parts or given is not None else attribute)

@@ -84,27 +84,38 @@ def pixel_shuffle_grad(x: Array, dout: Array, *, upscale_factor: int) -> Array:
     return parts.transpose(0, 1, 3, 5, 2, 4).reshape(x.shape)
 
 
-def _infer_affine(x: Spec, scale: Spec, bias: Spec) -> Spec:
-    if len(x.shape) < 2 or product(scale.shape) != x.shape[1] or product(bias.shape) != x.shape[1]:
+def _infer_affine(x: Spec, scale: Spec, bias: Spec, *, data_layout: str) -> Spec:
+    if data_layout not in ("NCHW", "NHWC"):
+        raise AttrError(f"data_layout: expected 'NCHW' or 'NHWC', got {data_layout!r}")
+    channels = x.shape[_channel_axis(data_layout)] if len(x.shape) > 1 else -1
+    if len(x.shape) < 2 or product(scale.shape) != channels or product(bias.shape) != channels:
         raise ShapeError(
-            f"expected Scale and Bias of X's {x.shape[1:2]} channels, got {scale.shape} and {bias.shape}"
+            f"expected Scale and Bias of the {channels} channels of X {x.shape}, which is {data_layout}, "
+            f"got {scale.shape} and {bias.shape}"
         )
     return x
 
 
-@operator("affine_channel", "X Scale Bias -> Out", infer=_infer_affine)
-def affine_channel(x: Array, scale: Array, bias: Array) -> Array:
+@operator("affine_channel", "X Scale Bias -> Out", attrs={"data_layout": "NCHW"}, infer=_infer_affine)
+def affine_channel(x: Array, scale: Array, bias: Array, *, data_layout: str) -> Array:
     """Out = Scale X + Bias, one number of each a channel."""
-    return x * _by_channel(scale, x) + _by_channel(bias, x)
+    return x * _by_channel(scale, x, data_layout) + _by_channel(bias, x, data_layout)
 
 
 @gradient("affine_channel", "X Scale Bias Out@GRAD -> X@GRAD Scale@GRAD Bias@GRAD")
-def affine_channel_grad(x: Array, scale: Array, bias: Array, dout: Array) -> tuple[Array, Array, Array]:
+def affine_channel_grad(
+    x: Array, scale: Array, bias: Array, dout: Array, *, data_layout: str
+) -> tuple[Array, Array, Array]:
     """dX = Scale dOut; a channel's sums for the others."""
-    axes = (0, *range(2, x.ndim))
+    axes = tuple(at for at in range(x.ndim) if at != _channel_axis(data_layout) % x.ndim)
     dscale, dbias = (dout * x).sum(axis=axes), dout.sum(axis=axes)
-    return dout * _by_channel(scale, x), dscale.reshape(scale.shape), dbias.reshape(bias.shape)
+    dx = dout * _by_channel(scale, x, data_layout)
+    return dx, dscale.reshape(scale.shape), dbias.reshape(bias.shape)
 
 
-def _by_channel(values: Array, x: Array) -> Array:
-    return values.reshape(-1, *(1,) * (x.ndim - 2))
+def _channel_axis(data_layout: str) -> int:
+    return 1 if data_layout == "NCHW" else -1
+
+
+def _by_channel(values: Array, x: Array, data_layout: str) -> Array:
+    return values.reshape(-1, *(1,) * (x.ndim - 2 if data_layout == "NCHW" else 0))

@@ -3,7 +3,7 @@
 
 cross_entropy2 is that of classes and keeps what its gradient needs: the probabilities at the labels.
 
-softmax_with_cross_entropy: the pair as one operator, with the gradient Softmax - Label.
+softmax_with_cross_entropy: the pair as one operator, along any axis, with the gradient Softmax - Label.
 """
 
 from __future__ import annotations
@@ -96,12 +96,17 @@ def _infer_softmax_with_cross_entropy(
     logits: Spec, label: Spec, *, soft_label: bool, axis: int
 ) -> tuple[Spec, Spec]:
     at = axis_of(axis, len(logits.shape))
-    if at != len(logits.shape) - 1:
-        raise ShapeError(
-            f"expected the last axis of {logits.shape}, got axis {axis}: transpose the logits first"
-        )
-    labels.check(logits, label, soft_label)
-    return logits, logits._replace(shape=(*logits.shape[:-1], 1))
+    turned = [each._replace(shape=_axis_last(each.shape, at)) for each in (logits, label)]
+    try:
+        labels.check(turned[0], turned[1], soft_label)
+    except ShapeError as error:
+        where = "" if at == len(logits.shape) - 1 else f"with axis {axis} as the last one: "
+        raise ShapeError(f"{where}{error}") from error
+    return logits, logits._replace(shape=(*logits.shape[:at], 1, *logits.shape[at + 1 :]))
+
+
+def _axis_last(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
+    return (*shape[:axis], *shape[axis + 1 :], *shape[axis : axis + 1])
 
 
 @operator(
@@ -112,9 +117,25 @@ def _infer_softmax_with_cross_entropy(
     fresh=True,
 )
 def softmax_with_cross_entropy(
-    logits: Array, label: Array, *, soft_label: bool, ignore_index: int, spent: frozenset[str] = NO_SLOTS
+    logits: Array,
+    label: Array,
+    *,
+    soft_label: bool,
+    ignore_index: int,
+    axis: int,
+    spent: frozenset[str] = NO_SLOTS,
 ) -> tuple[Array, Array]:
-    """Return the probabilities and one cost a row, (..., 1)."""
+    """Return the probabilities, and one cost for all that lies along the axis: 1 in its place."""
+    if axis % logits.ndim != logits.ndim - 1:
+        move = array_module(logits).moveaxis
+        turned, costs = softmax_with_cross_entropy(
+            move(logits, axis, -1).copy(),
+            move(label, axis, -1),
+            soft_label=soft_label,
+            ignore_index=ignore_index,
+            axis=-1,
+        )
+        return move(turned, -1, axis), move(costs, -1, axis)
     probabilities = softmax_of(logits, -1, logits if "Logits" in spent else None)
     return probabilities, cross_entropy(
         probabilities, label, soft_label=soft_label, ignore_index=ignore_index
@@ -129,9 +150,17 @@ def softmax_with_cross_entropy_grad(
     *,
     soft_label: bool,
     ignore_index: int,
+    axis: int,
     spent: frozenset[str] = NO_SLOTS,
 ) -> Array:
     """dLogits = (Softmax - Label) dLoss, with Label as a row of zeros and one 1 if it is a class."""
+    if axis % probabilities.ndim != probabilities.ndim - 1:
+        move = array_module(probabilities).moveaxis
+        turned = [move(each, axis, -1) for each in (label, probabilities, dloss)]
+        dlogits = softmax_with_cross_entropy_grad(
+            *turned, soft_label=soft_label, ignore_index=ignore_index, axis=-1
+        )
+        return move(dlogits, -1, axis)
     if soft_label:
         return (probabilities * label.sum(axis=-1, keepdims=True) - label) * dloss
     xp = array_module(probabilities)

@@ -6,9 +6,9 @@ from __future__ import annotations
 import numpy as np
 
 from paddle.backend import Array, array_module
-from paddle.ops.base.errors import AttrError
+from paddle.ops.base.errors import AttrError, InputError
 from paddle.ops.base.registry import Spec, gradient, operator
-from paddle.ops.base.shapes import axis_of
+from paddle.ops.base.shapes import axis_of, decided
 
 _INT64 = np.dtype("int64")
 
@@ -66,17 +66,26 @@ def reverse_grad(dout: Array, *, axis: tuple[int, ...]) -> Array:
     return array_module(dout).flip(dout, axis)
 
 
-def _infer_top_k(x: Spec, *, k: int) -> tuple[Spec, Spec]:
-    if not x.shape or k < 1 or 0 <= x.shape[-1] < k:
+def _infer_top_k(x: Spec, given: Spec | None, *, k: int) -> tuple[Spec, Spec]:
+    if given is not None and x.shape:
+        k = -1
+    elif not x.shape or k < 1 or 0 <= x.shape[-1] < k:
         raise AttrError(f"k: expected 1 to {x.shape[-1:] or 0}, the last size of X, got {k}")
     out = x._replace(shape=(*x.shape[:-1], k))
     return out, out._replace(dtype=_INT64)
 
 
-@operator("top_k", "X -> Out Indices", attrs={"k": 1}, infer=_infer_top_k)
-def top_k(x: Array, *, k: int) -> tuple[Array, Array]:
-    """Return the k greatest values of each row, descending, and their int64 places."""
+@operator("top_k", "X K? -> Out Indices", attrs={"k": 1}, infer=_infer_top_k)
+def top_k(x: Array, given: Array | None, *, k: int) -> tuple[Array, Array]:
+    """Return the k greatest values of each row, descending, and their int64 places; the tensor K goes before k.
+
+    Raises:
+        InputError: K is not in 1 to the last size of X.
+    """
     xp = array_module(x)
+    (k,) = decided(given, (), (k,))
+    if not 1 <= k <= x.shape[-1]:
+        raise InputError(f"k: expected 1 to {x.shape[-1]}, the last size of X, got {k}")
     rows = x.reshape(-1, x.shape[-1])
     places = rows.argmax(axis=1)[:, None] if k == 1 and x.size else _chosen(rows, k)
     values = xp.take_along_axis(rows, places, axis=1)

@@ -2,10 +2,12 @@
 """matmul: alpha X Y over the last two dimensions, of a batch too; bilinear_tensor_product; cos_sim of rows.
 
 bilinear_tensor_product: Out[n, k] = X[n] W[k] Y[n]ᵀ + Bias[k].
-cos_sim: the cosine of the angle between rows of X and Y; Y may be one row for all.
+cos_sim: the cosine of the angle between rows of X and Y, of any rank; Y may be one row for all.
 """
 
 from __future__ import annotations
+
+from math import prod
 
 from paddle.backend import Array, array_module
 from paddle.ops.base.errors import ShapeError
@@ -127,17 +129,18 @@ def bilinear_tensor_product_grad(
 
 
 def _infer_cos_sim(x: Spec, y: Spec) -> tuple[Spec, Spec, Spec]:
-    fits = len(x.shape) == len(y.shape) == 2 and agree(x.shape[1], y.shape[1])
+    fits = len(x.shape) == len(y.shape) > 1 and all(map(agree, x.shape[1:], y.shape[1:]))
     if not fits or not (y.shape[0] == 1 or agree(x.shape[0], y.shape[0])):
-        raise ShapeError(f"expected X (rows, width) and Y (rows or 1, width), got {x.shape} and {y.shape}")
+        raise ShapeError(f"expected X (rows, ...) and Y (rows or 1, ...), got {x.shape} and {y.shape}")
     column = x._replace(shape=(x.shape[0], 1))
     return column, column, y._replace(shape=(y.shape[0], 1))
 
 
 @operator("cos_sim", "X Y -> Out XNorm~ YNorm~", infer=_infer_cos_sim)
 def cos_sim(x: Array, y: Array) -> tuple[Array, Array, Array]:
-    """Out = X·Y / (|X| |Y|); rows of length zero give no number (nan)."""
+    """Out = X·Y / (|X| |Y|), each row as one vector; rows of length zero give no number (nan)."""
     xp = array_module(x)
+    x, y = x.reshape(len(x), prod(x.shape[1:])), y.reshape(len(y), prod(y.shape[1:]))
     xnorm = xp.sqrt((x * x).sum(axis=1, keepdims=True))
     ynorm = xp.sqrt((y * y).sum(axis=1, keepdims=True))
     return (x * y).sum(axis=1, keepdims=True) / (xnorm * ynorm), xnorm, ynorm
@@ -148,7 +151,8 @@ def cos_sim_grad(
     x: Array, y: Array, out: Array, xnorm: Array, ynorm: Array, dout: Array
 ) -> tuple[Array, Array]:
     """dX = dOut (Y / (|X| |Y|) - Out X / |X|²), and dY likewise."""
-    both = xnorm * ynorm
-    dx = dout * (y / both - out * x / (xnorm * xnorm))
-    dy = dout * (x / both - out * y / (ynorm * ynorm))
+    both, shape = xnorm * ynorm, (-1, *(1,) * (x.ndim - 1))
+    by_x, by_y = (dout / both).reshape(shape), (dout * out).reshape(shape)
+    dx = by_x * y - by_y * x / (xnorm * xnorm).reshape(shape)
+    dy = by_x * x - by_y * y / (ynorm * ynorm).reshape(shape)
     return dx, dy if len(y) == len(x) else dy.sum(axis=0, keepdims=True)

@@ -16,17 +16,21 @@ from paddle.ops.recurrent.gate_activation import Activation
 
 @dataclass(frozen=True)
 class Weights:
-    """What an LSTM learns.
+    """What an LSTM learns, and the bounds that it keeps.
 
     Attributes:
         recurrent: (P, 4D) from the state before to the gates.
         bias: (1, 4D), or (1, 7D) with the input's, forget's and output's looks at the cell (peepholes).
         projection: (D, P) from the hidden state to what the next step sees, or None: P is D.
+        cell_clip: cells stay within ± that; 0: they may be anything.
+        projection_clip: the same of what the next step sees, where it is projected.
     """
 
     recurrent: Array
     bias: Array
     projection: Array | None = None
+    cell_clip: float = 0.0
+    projection_clip: float = 0.0
 
     @property
     def width(self) -> int:
@@ -102,13 +106,17 @@ def forward(
             g[:, 2 * d : 3 * d] += before * weights.peepholes[1]
         g[:, :d] = acts.candidate.function(g[:, :d])
         g[:, d : 3 * d] = acts.gate.function(g[:, d : 3 * d])
-        cell = cells[step] = g[:, 2 * d : 3 * d] * before + g[:, :d] * g[:, d : 2 * d]
+        cell = cells[step] = _clipped(
+            g[:, 2 * d : 3 * d] * before + g[:, :d] * g[:, d : 2 * d], weights.cell_clip
+        )
         if weights.peepholes:
             g[:, 3 * d :] += cell * weights.peepholes[2]
         g[:, 3 * d :] = acts.gate.function(g[:, 3 * d :])
         out = hiddens[step] = g[:, 3 * d :] * acts.cell.function(cell)
         if weights.projection is not None:
-            out = outs[step] = acts.projection.function(out @ weights.projection)
+            out = outs[step] = _clipped(
+                acts.projection.function(out @ weights.projection), weights.projection_clip
+            )
     return Trace(outs, cells, gates, hiddens)
 
 
@@ -137,6 +145,7 @@ def backward(
         dh = dout[step]
         dh += dnext[: len(g)]
         if weights.projection is not None:
+            _stop(dh, trace.out[step], weights.projection_clip)
             dh *= acts.projection.slope(trace.out[step])
             dh = dh @ weights.projection.T
         dc = dcell[step]
@@ -145,6 +154,7 @@ def backward(
         dg[:, 3 * d :] = dh * seen[step] * slopes[step, 3 * d :]
         if w_output is not None:
             dc += dg[:, 3 * d :] * w_output
+        _stop(dc, trace.cell[step], weights.cell_clip)
         dg[:, :d] = dc * g[:, d : 2 * d]
         dg[:, d : 2 * d] = dc * g[:, :d]
         dg[:, 2 * d : 3 * d] = dc * cells_before[step]
@@ -162,6 +172,16 @@ def backward(
         dnext,
         dcell_next,
     )
+
+
+def _clipped(values: Array, bound: float) -> Array:
+    return values.clip(-bound, bound) if bound else values
+
+
+def _stop(gradient: Array, values: Array, bound: float) -> None:
+    """Set the gradient to zero where the values were clipped."""
+    if bound:
+        gradient[abs(values) >= bound] = 0
 
 
 def _bias_gradient(dgates: Array, before: Array, cell: Array, weights: Weights) -> Array:

@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""lstmp: an LSTM over sequences whose hidden state is projected to what the next step sees."""
+"""lstmp: an LSTM over sequences whose hidden state is projected to what the next step sees.
+
+cell_clip and proj_clip, where they are above zero, keep cells and projections within ± that.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 from paddle.backend import Array
-from paddle.ops.base.errors import ShapeError
+from paddle.ops.base.errors import AttrError, ShapeError
 from paddle.ops.base.lod import LoDArray, sequences
 from paddle.ops.base.registry import Spec, gradient, operator
 from paddle.ops.base.time_steps import TimeSteps
@@ -16,8 +19,19 @@ from paddle.ops.recurrent.lstm_steps import Trace, Weights
 
 
 def _infer(
-    x: Spec, h0: Spec | None, c0: Spec | None, weight: Spec, proj: Spec, bias: Spec, *, use_peepholes: bool
+    x: Spec,
+    h0: Spec | None,
+    c0: Spec | None,
+    weight: Spec,
+    proj: Spec,
+    bias: Spec,
+    *,
+    use_peepholes: bool,
+    cell_clip: float,
+    proj_clip: float,
 ) -> tuple[Spec, Spec, Spec, Spec, Spec]:
+    if min(cell_clip, proj_clip) < 0:
+        raise AttrError(f"expected cell_clip and proj_clip of at least 0, got {cell_clip} and {proj_clip}")
     width = check(x, weight, bias, proj.shape[1], use_peepholes)
     if proj.shape[0] != width:
         raise ShapeError(f"expected ProjWeight ({width}, P), got {proj.shape}")
@@ -29,7 +43,7 @@ def _infer(
 @operator(
     "lstmp",
     "Input+ H0? C0? Weight ProjWeight Bias -> Projection+ Cell+ BatchGate~ BatchCellPreAct~ BatchHidden~",
-    attrs={**ATTRS, "proj_activation": "tanh"},
+    attrs={**ATTRS, "proj_activation": "tanh", "cell_clip": 0.0, "proj_clip": 0.0},
     infer=_infer,
 )
 def lstmp(
@@ -45,6 +59,8 @@ def lstmp(
     cell_activation: str,
     candidate_activation: str,
     proj_activation: str,
+    cell_clip: float,
+    proj_clip: float,
 ) -> tuple[LoDArray, LoDArray, Array, Array, Array]:
     """Return projections (rows, P) and cells (rows, D); what begins with Batch is in order of time.
 
@@ -52,7 +68,7 @@ def lstmp(
     """
     data, offsets = sequences(x, "Input")
     steps = TimeSteps.of(offsets, is_reverse)
-    learned = Weights(weight, bias, proj)
+    learned = Weights(weight, bias, proj, cell_clip, proj_clip)
     trace = lstm_steps.forward(
         steps.by_time(data),
         steps.first(h0, proj.shape[1], data),
@@ -89,11 +105,13 @@ def lstmp_grad(
     cell_activation: str,
     candidate_activation: str,
     proj_activation: str,
+    cell_clip: float,
+    proj_clip: float,
 ) -> tuple[Array, Array | None, Array | None, Array, Array | None, Array]:
     """Back through time."""
     data, offsets = sequences(x, "Input")
     steps = TimeSteps.of(offsets, is_reverse)
-    learned = Weights(weight, bias, proj)
+    learned = Weights(weight, bias, proj, cell_clip, proj_clip)
     found = lstm_steps.backward(
         Trace(steps.by_time(out), cell, gates, hidden),
         steps.by_time(dout),

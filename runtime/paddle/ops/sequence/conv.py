@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """sequence_conv: rows with their neighbours, times a matrix, or not; row_conv: by number; im2sequence.
 
-im2sequence: windows of images as rows of sequences, one sequence an image.
+im2sequence: windows of images as rows of sequences, one sequence an image. Where Y (images, 2) holds the heights and
+widths that images of a batch really have, only the windows that begin in those are taken.
 """
 
 from __future__ import annotations
@@ -11,14 +12,14 @@ from typing import Any
 import numpy as np
 
 from paddle.backend import Array, array_module
-from paddle.ops.base.errors import AttrError, ShapeError
+from paddle.ops.base.errors import AttrError, InputError, ShapeError
 from paddle.ops.base.lod import LoDArray, Offsets, sequences
 from paddle.ops.base.registry import Spec, gradient, operator
 from paddle.ops.base.segments import at, lengths, positions, scatter_sum
 from paddle.ops.base.shapes import agree, same
 
 _ATTRS = {"paddingTrainable": False, "contextLength": int, "contextStart": 0, "contextStride": 1}
-_ATTRS_IM2SEQUENCE = {"kernels": tuple, "strides": (1, 1), "paddings": (0, 0, 0, 0)}
+_ATTRS_IM2SEQUENCE = {"kernels": tuple, "strides": (1, 1), "paddings": (0, 0, 0, 0), "out_stride": (1, 1)}
 
 
 def _infer(x: Spec, padding: Spec | None, filters: Spec, *, contextLength: int, contextStride: int) -> Spec:
@@ -143,19 +144,30 @@ def _pairs(offsets: Offsets, width: int, like: Array) -> list[tuple[Array, Array
     return [(at(here, like), at(here + ahead, like)) for ahead, here in enumerate(rows)]
 
 
-def _infer_im2sequence(x: Spec, *, kernels: tuple[int, ...]) -> Spec:
+def _infer_im2sequence(x: Spec, real: Spec | None, *, kernels: tuple[int, ...]) -> Spec:
     if len(x.shape) != 4:
         raise ShapeError(f"expected X (images, channels, height, width), got {x.shape}")
+    if real is not None and (len(real.shape) != 2 or not agree(real.shape[1], 2)):
+        raise ShapeError(f"expected Y (images, 2), the height and width of each image, got {real.shape}")
     return Spec((-1, x.shape[1] * kernels[0] * kernels[1]), x.dtype, 1)
 
 
-@operator("im2sequence", "X -> Out+", attrs=_ATTRS_IM2SEQUENCE, infer=_infer_im2sequence)
+@operator("im2sequence", "X Y? -> Out+", attrs=_ATTRS_IM2SEQUENCE, infer=_infer_im2sequence)
 def im2sequence(
-    x: Array, *, kernels: tuple[int, ...], strides: tuple[int, ...], paddings: tuple[int, ...]
+    x: Array,
+    real: Array | None,
+    *,
+    kernels: tuple[int, ...],
+    strides: tuple[int, ...],
+    paddings: tuple[int, ...],
+    out_stride: tuple[int, ...],
 ) -> LoDArray:
     """Return a row (channels * kernel) for each window, from left to right and from top to bottom.
 
-    paddings are up, left, down, right.
+    paddings are up, left, down, right. Y's sizes are those of what X was made of with steps of out_stride.
+
+    Raises:
+        InputError: an image is larger than X says, or Y has another number of images.
     """
     up, left, down, right = paddings
     xp = array_module(x)
@@ -164,19 +176,35 @@ def im2sequence(
         :, :, :: strides[0], :: strides[1]
     ]
     windows = view.transpose(0, 2, 3, 1, 4, 5)
-    per_image = windows.shape[1] * windows.shape[2]
-    rows = windows.reshape(len(x) * per_image, x.shape[1] * kernels[0] * kernels[1])
-    return LoDArray(rows, (np.arange(len(x) + 1) * per_image,))
+    count = len(x) * windows.shape[1] * windows.shape[2]
+    rows = windows.reshape(count, x.shape[1] * kernels[0] * kernels[1])
+    counts = [_windows(each, kernels, strides, paddings) for each in _real_sizes(x, real, out_stride)]
+    offsets = np.cumsum([0, *(high * wide for high, wide in counts)])
+    if real is not None:
+        rows = rows[_taken(counts, windows.shape[1], windows.shape[2], x)]
+    return LoDArray(rows, (offsets,))
 
 
-@gradient("im2sequence", "X Out@GRAD -> X@GRAD")
+@gradient("im2sequence", "X Y? Out@GRAD -> X@GRAD")
 def im2sequence_grad(
-    x: Array, dout: Array, *, kernels: tuple[int, ...], strides: tuple[int, ...], paddings: tuple[int, ...]
+    x: Array,
+    real: Array | None,
+    dout: Array,
+    *,
+    kernels: tuple[int, ...],
+    strides: tuple[int, ...],
+    paddings: tuple[int, ...],
+    out_stride: tuple[int, ...],
 ) -> Array:
     """Add up the windows' gradients where they lay."""
     up, left, down, right = paddings
     height, width = x.shape[2] + up + down, x.shape[3] + left + right
-    high, wide = (height - kernels[0]) // strides[0] + 1, (width - kernels[1]) // strides[1] + 1
+    high, wide = _windows(x.shape[2:], kernels, strides, paddings)
+    if real is not None:
+        counts = [_windows(each, kernels, strides, paddings) for each in _real_sizes(x, real, out_stride)]
+        taken, dout_of_taken = _taken(counts, high, wide, x), dout
+        dout = array_module(x).zeros((len(x) * high * wide, *dout.shape[1:]), dout.dtype)
+        dout[taken] = dout_of_taken
     parts = dout.reshape(len(x), high, wide, x.shape[1], *kernels)
     whole = array_module(x).zeros((*x.shape[:2], height, width), x.dtype)
     for i, j in np.ndindex(*kernels):
@@ -185,3 +213,32 @@ def im2sequence_grad(
         whole[:, :, rows, columns] += parts[..., i, j].transpose(0, 3, 1, 2)
     inner: Array = whole[:, :, up : height - down, left : width - right]
     return inner
+
+
+def _windows(
+    size: tuple[int, ...], kernels: tuple[int, ...], strides: tuple[int, ...], paddings: tuple[int, ...]
+) -> tuple[int, int]:
+    """Return how many windows lie below each other and side by side."""
+    up, left, down, right = paddings
+    high = (size[0] + up + down - kernels[0]) // strides[0] + 1
+    return max(high, 0), max((size[1] + left + right - kernels[1]) // strides[1] + 1, 0)
+
+
+def _real_sizes(x: Array, real: Array | None, out_stride: tuple[int, ...]) -> list[tuple[int, int]]:
+    if real is None:
+        return [x.shape[2:]] * len(x)
+    found = [(-(-int(h) // out_stride[0]), -(-int(w) // out_stride[1])) for h, w in real.tolist()]
+    bad = [(h, w) for h, w in found if not (0 < h <= x.shape[2] and 0 < w <= x.shape[3])]
+    if bad or len(found) != len(x):
+        raise InputError(
+            f"expected the sizes of {len(x)} images of at most {x.shape[2:]}, got {bad or len(found)} with "
+            f"out_stride {out_stride}"
+        )
+    return found
+
+
+def _taken(counts: list[tuple[int, int]], high: int, wide: int, like: Array) -> Array:
+    """Return which rows are windows of what images really are, of all (images * high * wide)."""
+    grid = np.arange(high * wide).reshape(high, wide)
+    parts = [grid[:h, :w].reshape(-1) + image * high * wide for image, (h, w) in enumerate(counts)]
+    return at(np.concatenate([np.zeros(0, np.int64), *parts]), like)

@@ -2,7 +2,7 @@
 """gather, scatter, multiplex: rows of X by number, put in by number, chosen from several inputs; where; one_hot.
 
 where: the places at which a condition holds; diag: a vector along the diagonal of a matrix of zeros.
-one_hot: class numbers (..., 1) as rows of zeros and one 1.
+one_hot: class numbers (..., 1) as rows of zeros and one 1; a tensor may say how many classes there are.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from paddle.ops.base.dtypes import VarType
 from paddle.ops.base.errors import AttrError, InputError, ShapeError
 from paddle.ops.base.registry import Spec, gradient, operator
 from paddle.ops.base.selected_rows import merge_rows
-from paddle.ops.base.shapes import product, same
+from paddle.ops.base.shapes import decided, product, same
 
 _INT64 = np.dtype("int64")
 
@@ -146,22 +146,27 @@ def diag_grad(dout: Array) -> Array:
     return array_module(dout).diagonal(dout).copy()
 
 
-def _infer(x: Spec, *, depth: int, dtype: VarType) -> Spec:
-    if depth <= 0:
+def _infer(x: Spec, given: Spec | None, *, depth: int, dtype: VarType) -> Spec:
+    if given is not None:
+        depth = -1
+    elif depth <= 0:
         raise AttrError(f"depth: expected a positive number of classes, got {depth}")
     if not x.shape or x.shape[-1] != 1 or x.dtype.kind not in "iu":
         raise ShapeError(f"expected X (..., 1) of whole numbers, got {x.shape} {x.dtype}")
     return Spec((*x.shape[:-1], depth), dtype.numpy, x.lod_level)
 
 
-@operator("one_hot", "X -> Out", attrs={"depth": -1, "dtype": VarType.FP32}, infer=_infer)
-def one_hot(x: Array, *, depth: int, dtype: VarType) -> Array:
+@operator("one_hot", "X depth_tensor? -> Out", attrs={"depth": -1, "dtype": VarType.FP32}, infer=_infer)
+def one_hot(x: Array, given: Array | None, *, depth: int, dtype: VarType) -> Array:
     """Return (..., depth).
 
     Raises:
-        InputError: a number is outside of [0, depth).
+        InputError: a number is outside of [0, depth), or the tensor's depth is not positive.
     """
     xp = array_module(x)
+    (depth,) = decided(given, (), (depth,))
+    if depth < 1:
+        raise InputError(f"depth: expected a positive number of classes, got {depth}")
     flat = x.reshape(-1)
     if len(flat) and not (int(flat.min()) >= 0 and int(flat.max()) < depth):
         raise InputError(f"expected numbers in [0, {depth}), got {int(flat.min())}..{int(flat.max())}")

@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""pad and pad2d: more of X around it, of one value, mirrored, or as its edge is."""
+"""pad and pad2d: more of X around it, of one value, mirrored, or as its edge is.
+
+The tensor Paddings of pad2d goes before its attribute.
+"""
 
 from __future__ import annotations
 
 from paddle.backend import Array, array_module
 from paddle.ops.base.errors import AttrError, ShapeError
 from paddle.ops.base.registry import Spec, gradient, operator
+from paddle.ops.base.shapes import decided
 from paddle.ops.shape.resampling import Matrix, applied, padding, taken_back
 
 Sizes = tuple[int, ...]
@@ -31,33 +35,48 @@ def pad_grad(dout: Array, *, paddings: Sizes) -> Array:
     return dout[tuple(slice(before, size - after) for size, (before, after) in ends)]
 
 
-def _infer_pad2d(x: Spec, *, paddings: Sizes, mode: str, data_format: str) -> Spec:
+def _infer_pad2d(x: Spec, given: Spec | None, *, paddings: Sizes, mode: str, data_format: str) -> Spec:
     if len(x.shape) != 4 or data_format not in ("NCHW", "NHWC"):
         raise ShapeError(f"expected X (N, C, H, W) or (N, H, W, C), got {x.shape} as {data_format}")
+    if given is None:
+        _check_sides(paddings, mode)
+        return _grown(x, _of_all(paddings, data_format))
+    _check_sides((0, 0, 0, 0), mode)
+    images = (2, 3) if data_format == "NCHW" else (1, 2)
+    return x._replace(shape=tuple(-1 if at in images else size for at, size in enumerate(x.shape)))
+
+
+def _check_sides(paddings: Sizes, mode: str) -> None:
     if len(paddings) != 4 or min(paddings) < 0 or mode not in _MODES:
         raise AttrError(
             f"expected paddings (top, bottom, left, right) and one of {_MODES}, got {paddings} {mode!r}"
         )
-    return _grown(x, _of_all(paddings, data_format))
 
 
 @operator(
     "pad2d",
-    "X -> Out",
+    "X Paddings? -> Out",
     attrs={"paddings": (0, 0, 0, 0), "mode": "constant", "pad_value": 0.0, "data_format": "NCHW"},
     infer=_infer_pad2d,
 )
-def pad2d(x: Array, *, paddings: Sizes, mode: str, pad_value: float, data_format: str) -> Array:
+def pad2d(
+    x: Array, given: Array | None, *, paddings: Sizes, mode: str, pad_value: float, data_format: str
+) -> Array:
     """Return images with rows above and below, columns left and right: of one value, mirrored, or those of the edge."""
+    paddings = decided(given, (), paddings)
+    _check_sides(paddings, mode)
     if mode == "constant":
         return pad(x, paddings=_of_all(paddings, data_format), pad_value=pad_value)
     images = _channels_first(x, data_format)
     return _restored(applied(images, *_matrices(images.shape, paddings, mode)), data_format)
 
 
-@gradient("pad2d", "X Out@GRAD -> X@GRAD")
-def pad2d_grad(x: Array, dout: Array, *, paddings: Sizes, mode: str, data_format: str) -> Array:
+@gradient("pad2d", "X Paddings? Out@GRAD -> X@GRAD")
+def pad2d_grad(
+    x: Array, given: Array | None, dout: Array, *, paddings: Sizes, mode: str, data_format: str
+) -> Array:
     """dOut, with what went to the border brought back to where it came from."""
+    paddings = decided(given, (), paddings)
     if mode == "constant":
         return pad_grad(dout, paddings=_of_all(paddings, data_format))
     images = _channels_first(x, data_format)

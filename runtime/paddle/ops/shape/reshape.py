@@ -2,6 +2,8 @@
 """reshape, squeeze, unsqueeze, flatten, transpose: the same elements in another shape, as views; expand repeats them.
 
 The forms whose names end in 2 also put out XShape, an empty array (0, *X.shape) that is all their gradient needs.
+A shape, or how often to repeat, may come from tensors: from a list of one number each, else from one that holds all,
+else from the attribute, where -1 stands for what a tensor of the list decides.
 
 transpose, transpose2: the dimensions in another order, as views.
 expand: X repeated expand_times[i] times along dimension i.
@@ -14,7 +16,7 @@ from typing import TypeAlias
 from paddle.backend import Array, array_module
 from paddle.ops.base.errors import AttrError, ShapeError
 from paddle.ops.base.registry import Spec, gradient, operator
-from paddle.ops.base.shapes import product
+from paddle.ops.base.shapes import decided, product
 
 Shape: TypeAlias = tuple[int, ...]
 
@@ -72,24 +74,29 @@ def _xshape_spec(x: Spec) -> Spec:
     return Spec((0, *x.shape), x.dtype)
 
 
-def _infer_reshape(x: Spec, *, shape: Shape) -> Spec:
-    return x._replace(shape=_reshaped(x.shape, shape))
+def _infer_reshape(x: Spec, given: Spec | None, parts: list[Spec], *, shape: Shape) -> Spec:
+    if given is None and not parts:
+        return x._replace(shape=_reshaped(x.shape, shape))
+    sizes = shape or (-1,) * (len(parts) or product(given.shape if given else ()))
+    return x._replace(
+        shape=tuple(x.shape[at] if size == 0 and at < len(x.shape) else size for at, size in enumerate(sizes))
+    )
 
 
-def _infer_reshape2(x: Spec, *, shape: Shape) -> tuple[Spec, Spec]:
-    return _infer_reshape(x, shape=shape), _xshape_spec(x)
+def _infer_reshape2(x: Spec, given: Spec | None, parts: list[Spec], *, shape: Shape) -> tuple[Spec, Spec]:
+    return _infer_reshape(x, given, parts, shape=shape), _xshape_spec(x)
 
 
-@operator("reshape", "X -> Out", attrs={"shape": tuple}, infer=_infer_reshape)
-def reshape(x: Array, *, shape: Shape) -> Array:
+@operator("reshape", "X Shape? ShapeTensor*? -> Out", attrs={"shape": tuple}, infer=_infer_reshape)
+def reshape(x: Array, given: Array | None, parts: list[Array], *, shape: Shape) -> Array:
     """Return X in the shape that `_reshaped` gives."""
-    return x.reshape(_reshaped(x.shape, shape))
+    return x.reshape(_reshaped(x.shape, decided(given, parts, shape)))
 
 
-@operator("reshape2", "X -> Out XShape~", attrs={"shape": tuple}, infer=_infer_reshape2)
-def reshape2(x: Array, *, shape: Shape) -> tuple[Array, Array]:
+@operator("reshape2", "X Shape? ShapeTensor*? -> Out XShape~", attrs={"shape": tuple}, infer=_infer_reshape2)
+def reshape2(x: Array, given: Array | None, parts: list[Array], *, shape: Shape) -> tuple[Array, Array]:
     """Return what `reshape` does, and XShape."""
-    return reshape(x, shape=shape), _xshape(x)
+    return reshape(x, given, parts, shape=shape), _xshape(x)
 
 
 def _infer_squeeze(x: Spec, *, axes: Shape) -> Spec:
@@ -202,23 +209,35 @@ def transpose_grad(dout: Array, *, axis: tuple[int, ...]) -> Array:
     return dout.transpose(back)
 
 
-def _infer_expand(x: Spec, *, expand_times: tuple[int, ...]) -> Spec:
-    if len(expand_times) != len(x.shape) or any(times < 1 for times in expand_times):
-        raise AttrError(
-            f"expand_times: expected {len(x.shape)} positive numbers for X {x.shape}, got {expand_times}"
-        )
-    shape = tuple(-1 if size < 0 else size * times for size, times in zip(x.shape, expand_times, strict=True))
-    return x._replace(shape=shape)
+def _check_times(x: Shape, times: Shape, least: int = 1) -> None:
+    if len(times) != len(x) or any(each < 1 and each != least for each in times):
+        raise AttrError(f"expand_times: expected {len(x)} positive numbers for X {x}, got {times}")
 
 
-@operator("expand", "X -> Out", attrs={"expand_times": ()}, infer=_infer_expand)
-def expand(x: Array, *, expand_times: tuple[int, ...]) -> Array:
+def _infer_expand(x: Spec, given: Spec | None, parts: list[Spec], *, expand_times: Shape) -> Spec:
+    open_ = given is not None or bool(parts)
+    times = expand_times or ((-1,) * len(x.shape) if open_ else ())
+    _check_times(x.shape, times, least=-1 if open_ else 1)
+    pairs = zip(x.shape, times, strict=True)
+    return x._replace(shape=tuple(-1 if size < 0 or each < 0 else size * each for size, each in pairs))
+
+
+@operator(
+    "expand",
+    "X ExpandTimes? expand_times_tensor*? -> Out",
+    attrs={"expand_times": ()},
+    infer=_infer_expand,
+)
+def expand(x: Array, given: Array | None, parts: list[Array], *, expand_times: Shape) -> Array:
     """Return X tiled."""
-    return array_module(x).tile(x, expand_times)
+    times = decided(given, parts, expand_times)
+    _check_times(x.shape, times)
+    return array_module(x).tile(x, times)
 
 
 @gradient("expand", "X Out@GRAD -> X@GRAD")
-def expand_grad(x: Array, dout: Array, *, expand_times: tuple[int, ...]) -> Array:
+def expand_grad(x: Array, dout: Array) -> Array:
     """dX = sum of dOut over the copies."""
-    split = [part for times, size in zip(expand_times, x.shape, strict=True) for part in (times, size)]
+    pairs = zip(dout.shape, x.shape, strict=True)
+    split = [part for whole, size in pairs for part in (whole // size if size else 1, size)]
     return dout.reshape(split).sum(axis=tuple(range(0, len(split), 2)))

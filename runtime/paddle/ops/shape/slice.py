@@ -1,67 +1,117 @@
 # SPDX-License-Identifier: Apache-2.0
-"""crop and slice: a part of X."""
+"""crop and slice: a part of X; where it lies may come from tensors, which go before the attributes."""
 
 from __future__ import annotations
 
 from paddle.backend import Array, array_module
 from paddle.ops.base.errors import AttrError, ShapeError
 from paddle.ops.base.registry import Spec, gradient, operator
-from paddle.ops.base.shapes import axis_of
+from paddle.ops.base.shapes import axis_of, decided
 
 Sizes = tuple[int, ...]
 
 
-def _infer_crop(x: Spec, y: Spec | None, *, offsets: Sizes, shape: Sizes) -> Spec:
+def _infer_crop(x: Spec, y: Spec | None, given: Spec | None, *, offsets: Sizes, shape: Sizes) -> Spec:
     wanted = y.shape if y is not None else shape
-    if len(wanted) != len(x.shape) or len(offsets) != len(x.shape):
-        raise AttrError(
-            f"crop: X {x.shape} needs offsets and a shape of as many sizes, got {offsets} and {wanted}"
-        )
-    for size, offset, part in zip(x.shape, offsets, wanted, strict=True):
-        if offset < 0 or (size >= 0 and part >= 0 and offset + part > size):
-            raise ShapeError(f"crop: {wanted} at {offsets} is not inside of X {x.shape}")
+    _check_crop(x.shape, wanted, offsets if given is None else (0,) * len(x.shape))
     return x._replace(shape=tuple(wanted))
 
 
-@operator("crop", "X Y? -> Out", attrs={"offsets": tuple, "shape": ()}, infer=_infer_crop)
-def crop(x: Array, y: Array | None, *, offsets: Sizes, shape: Sizes) -> Array:
+def _check_crop(x: Sizes, wanted: Sizes, offsets: Sizes) -> None:
+    if len(wanted) != len(x) or len(offsets) != len(x):
+        raise AttrError(f"crop: X {x} needs offsets and a shape of as many sizes, got {offsets} and {wanted}")
+    for size, offset, part in zip(x, offsets, wanted, strict=True):
+        if offset < 0 or (size >= 0 and part >= 0 and offset + part > size):
+            raise ShapeError(f"crop: {wanted} at {offsets} is not inside of X {x}")
+
+
+@operator("crop", "X Y? Offsets? -> Out", attrs={"offsets": (), "shape": ()}, infer=_infer_crop)
+def crop(x: Array, y: Array | None, given: Array | None, *, offsets: Sizes, shape: Sizes) -> Array:
     """Return the part of X at the offsets, of Y's shape or of the given one (-1: all that is left)."""
-    return x[_window(x.shape, offsets, y.shape if y is not None else shape)]
+    at, wanted = decided(given, (), offsets), y.shape if y is not None else shape
+    _check_crop(x.shape, wanted, at)
+    return x[_window(x.shape, at, wanted)]
 
 
-@gradient("crop", "X Y? Out@GRAD -> X@GRAD")
-def crop_grad(x: Array, y: Array | None, dout: Array, *, offsets: Sizes, shape: Sizes) -> Array:
+@gradient("crop", "X Y? Offsets? Out@GRAD -> X@GRAD")
+def crop_grad(x: Array, _: Array | None, given: Array | None, dout: Array, *, offsets: Sizes) -> Array:
     """dOut with zeros around it."""
     dx = array_module(x).zeros(x.shape, x.dtype)
-    dx[_window(x.shape, offsets, dout.shape)] = dout
+    dx[_window(x.shape, decided(given, (), offsets), dout.shape)] = dout
     return dx
 
 
-def _infer_slice(x: Spec, *, axes: Sizes, starts: Sizes, ends: Sizes, decrease_axis: Sizes) -> Spec:
-    if not len(axes) == len(starts) == len(ends):
+def _infer_slice(
+    x: Spec,
+    start: Spec | None,
+    end: Spec | None,
+    start_parts: list[Spec],
+    end_parts: list[Spec],
+    *,
+    axes: Sizes,
+    starts: Sizes,
+    ends: Sizes,
+    infer_flags: Sizes,
+    decrease_axis: Sizes,
+) -> Spec:
+    open_ = start is not None or end is not None or bool(start_parts or end_parts)
+    known = infer_flags if open_ and infer_flags else (-1 if open_ else 1,) * len(axes)
+    begins = starts if len(starts) or not open_ else (0,) * len(axes)
+    stops = ends if len(ends) or not open_ else (0,) * len(axes)
+    if not len(axes) == len(begins) == len(stops) == len(known):
         raise AttrError(f"axes, starts and ends must be as many, got {axes}, {starts}, {ends}")
     sizes = list(x.shape)
-    for axis, start, end in zip(axes, starts, ends, strict=True):
+    for axis, first, last, flag in zip(axes, begins, stops, known, strict=True):
         at = axis_of(axis, len(sizes))
-        sizes[at] = -1 if sizes[at] < 0 else len(range(*slice(start, end).indices(sizes[at])))
+        told = sizes[at] >= 0 and flag >= 0
+        sizes[at] = len(range(*slice(first, last).indices(sizes[at]))) if told else -1
     return x._replace(shape=_decreased(tuple(sizes), decrease_axis))
 
 
 @operator(
     "slice",
-    "Input -> Out",
-    attrs={"axes": tuple, "starts": tuple, "ends": tuple, "decrease_axis": ()},
+    "Input StartsTensor? EndsTensor? StartsTensorList*? EndsTensorList*? -> Out",
+    attrs={"axes": tuple, "starts": tuple, "ends": tuple, "infer_flags": (), "decrease_axis": ()},
     infer=_infer_slice,
 )
-def slice_(x: Array, *, axes: Sizes, starts: Sizes, ends: Sizes, decrease_axis: Sizes) -> Array:
-    """Return starts[i]:ends[i] of axis axes[i], negative numbers counted from the end, as a view."""
+def slice_(
+    x: Array,
+    start: Array | None,
+    end: Array | None,
+    start_parts: list[Array],
+    end_parts: list[Array],
+    *,
+    axes: Sizes,
+    starts: Sizes,
+    ends: Sizes,
+    decrease_axis: Sizes,
+) -> Array:
+    """Return starts[i]:ends[i] of axis axes[i], negative numbers counted from the end, as a view.
+
+    infer_flags has -1 for each axis of which a tensor decides a start or an end, and 1 for the others.
+    """
+    starts, ends = decided(start, start_parts, starts), decided(end, end_parts, ends)
     part = x[_slices(x.ndim, axes, starts, ends)]
     return part.reshape(_decreased(part.shape, decrease_axis)) if decrease_axis else part
 
 
-@gradient("slice", "Input Out@GRAD -> Input@GRAD")
-def slice_grad(x: Array, dout: Array, *, axes: Sizes, starts: Sizes, ends: Sizes) -> Array:
+@gradient(
+    "slice", "Input StartsTensor? EndsTensor? StartsTensorList*? EndsTensorList*? Out@GRAD -> Input@GRAD"
+)
+def slice_grad(
+    x: Array,
+    start: Array | None,
+    end: Array | None,
+    start_parts: list[Array],
+    end_parts: list[Array],
+    dout: Array,
+    *,
+    axes: Sizes,
+    starts: Sizes,
+    ends: Sizes,
+) -> Array:
     """dOut with zeros around it."""
+    starts, ends = decided(start, start_parts, starts), decided(end, end_parts, ends)
     dx = array_module(x).zeros(x.shape, x.dtype)
     part = dx[_slices(x.ndim, axes, starts, ends)]
     part[...] = dout.reshape(part.shape)
@@ -74,6 +124,8 @@ def _window(x: Sizes, offsets: Sizes, shape: Sizes) -> tuple[slice, ...]:
 
 
 def _slices(rank: int, axes: Sizes, starts: Sizes, ends: Sizes) -> tuple[slice, ...]:
+    if not len(axes) == len(starts) == len(ends):
+        raise AttrError(f"axes, starts and ends must be as many, got {axes}, {starts}, {ends}")
     slices = [slice(None)] * rank
     for axis, start, end in zip(axes, starts, ends, strict=True):
         slices[axis] = slice(start, end)

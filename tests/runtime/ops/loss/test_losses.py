@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from paddle.graph.errors import ExecutionError
+from paddle.ops.base.errors import OpError
 from tests.runtime.ops.run_op import run_op
 
 _X = np.random.default_rng(11).standard_normal((3, 4))
@@ -66,6 +67,31 @@ def test_softmax_with_cross_entropy_is_the_pair() -> None:
     probabilities, loss = run_op("softmax_with_cross_entropy", {"Logits": _X, "Label": label})
     np.testing.assert_allclose(probabilities, _softmax(_X))
     np.testing.assert_allclose(loss, -np.log(np.take_along_axis(_softmax(_X), label, 1)))
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2, -2])
+@pytest.mark.parametrize("soft", [False, True])
+def test_softmax_with_cross_entropy_goes_along_any_axis(axis: int, soft: bool) -> None:
+    rng = np.random.default_rng(6)
+    logits, shape = rng.standard_normal((3, 4, 2)), [3, 4, 2]
+    shape[axis] = 1
+    label: Any = rng.random((3, 4, 2)) if soft else rng.integers(0, 2, shape)
+    attrs = {"axis": axis, "soft_label": soft, "ignore_index": 1}
+    probabilities, loss = run_op("softmax_with_cross_entropy", {"Logits": logits, "Label": label}, attrs)
+    powers = np.exp(logits)
+    expected = powers / powers.sum(axis, keepdims=True)
+    np.testing.assert_allclose(probabilities, expected)
+    if soft:
+        np.testing.assert_allclose(loss, -(label * np.log(expected)).sum(axis, keepdims=True))
+    else:
+        costs = -np.log(np.take_along_axis(expected, label, axis))
+        np.testing.assert_allclose(loss, np.where(label == 1, 0, costs))
+
+
+def test_labels_that_do_not_fit_the_axis_are_refused() -> None:
+    inputs = {"Logits": np.zeros((3, 4, 2)), "Label": np.zeros((3, 4, 1), int)}
+    with pytest.raises(OpError, match=r"with axis 1 as the last one: expected a label \(\.\.\., 1\)"):
+        run_op("softmax_with_cross_entropy", inputs, {"axis": 1})
 
 
 def test_a_label_outside_of_the_classes_is_named() -> None:

@@ -38,15 +38,20 @@ def _along(x: LoDArray, is_reverse: bool) -> list[list[int]]:
 
 @pytest.mark.parametrize("is_reverse", [False, True])
 @pytest.mark.parametrize("peepholes", [False, True])
-@pytest.mark.parametrize("projected", [0, 2])
-def test_an_lstm_follows_its_formulas(is_reverse: bool, peepholes: bool, projected: int) -> None:
+@pytest.mark.parametrize(("projected", "clips"), [(0, (0, 0)), (2, (0, 0)), (2, (0.4, 0)), (2, (0.3, 0.2))])
+def test_an_lstm_follows_its_formulas(
+    is_reverse: bool, peepholes: bool, projected: int, clips: tuple[float, float]
+) -> None:
     seen = projected or _D
     x, weight, bias = _batch(4 * _D), _draw(seen, 4 * _D), _draw(1, 7 * _D if peepholes else 4 * _D)
     h0, c0, projection = _draw(4, seen), _draw(4, _D), _draw(_D, seen)
     inputs = {"Input": x, "H0": h0, "C0": c0, "Weight": weight, "Bias": bias}
     if projected:
         inputs["ProjWeight"] = projection
-    attrs = {"use_peepholes": peepholes, "is_reverse": is_reverse}
+    attrs: dict[str, Any] = {"use_peepholes": peepholes, "is_reverse": is_reverse}
+    if any(clips):
+        attrs["cell_clip"], attrs["proj_clip"] = clips
+    most_cell, most_out = (bound or np.inf for bound in clips)
     hidden, cell, *_ = run_op("lstmp" if projected else "lstm", inputs, attrs)
     looks = bias[0, 4 * _D :].reshape(3, _D) if peepholes else np.zeros((3, _D))
     expected, cells = np.zeros((7, seen)), np.zeros((7, _D))
@@ -55,10 +60,10 @@ def test_an_lstm_follows_its_formulas(is_reverse: bool, peepholes: bool, project
         for row in rows:
             candidate, i, f, o = np.split(x.data[row] + bias[0, : 4 * _D] + h @ weight, 4)
             i, f = _sigmoid(i + c * looks[0]), _sigmoid(f + c * looks[1])
-            c = f * c + i * np.tanh(candidate)
+            c = np.clip(f * c + i * np.tanh(candidate), -most_cell, most_cell)
             h = _sigmoid(o + c * looks[2]) * np.tanh(c)
             if projected:
-                h = np.tanh(h @ projection)
+                h = np.clip(np.tanh(h @ projection), -most_out, most_out)
             expected[row], cells[row] = h, c
     np.testing.assert_allclose(hidden.data, expected)
     np.testing.assert_allclose(cell.data, cells)

@@ -237,3 +237,25 @@ def test_windows_of_an_image_are_rows_of_its_sequence() -> None:
     (out,) = run_op("im2sequence", {"X": x}, {"kernels": [2, 2], "strides": [1, 2]})
     assert out.data.tolist() == [[0, 1, 4, 5], [2, 3, 6, 7], [4, 5, 8, 9], [6, 7, 10, 11]]
     assert out.lengths() == [[4]]
+
+
+def test_windows_of_what_only_fills_an_image_up_are_left_out() -> None:
+    x = np.random.default_rng(4).standard_normal((3, 2, 4, 5))
+    real = np.array([[8, 10], [5, 7], [4, 3]])  # of images that two steps of 2 made half as large
+    attrs = {"kernels": [2, 3], "strides": [1, 2], "paddings": [1, 0, 0, 1], "out_stride": [2, 2]}
+    (out,) = run_op("im2sequence", {"X": x, "Y": real}, attrs)
+    padded = np.pad(x, ((0, 0), (0, 0), (1, 0), (0, 1)))
+    expected = []
+    for image, (height, width) in zip(padded, -(-real // 2), strict=True):
+        for top in range(height + 1 - 2 + 1):
+            for left in range(0, width + 1 - 3 + 1, 2):
+                expected.append(image[:, top : top + 2, left : left + 3].reshape(-1))
+    np.testing.assert_array_equal(out.data, expected)
+    assert out.lengths() == [[8, 6, 2]]
+
+
+@pytest.mark.parametrize("real", [[[9, 10]] * 2, [[0, 3]] * 2, [[4, 4]]])
+def test_images_larger_than_their_batch_or_too_few_are_refused(real: list[list[int]]) -> None:
+    attrs = {"kernels": [2, 2], "out_stride": [2, 2]}
+    with pytest.raises(ExecutionError, match=r"expected the sizes of 2 images of at most \(4, 5\)"):
+        run_op("im2sequence", {"X": np.zeros((2, 1, 4, 5)), "Y": np.array(real)}, attrs)

@@ -127,7 +127,7 @@ def clip_by_norm(x: Variable, max_norm: float, name: str | None = None) -> Varia
 
 
 def cos_sim(X: Variable, Y: Variable) -> Variable:
-    """Return the cosine of the angle between rows, (N, 1); Y may have one row for all."""
+    """Return the cosine of the angle between rows (N, ...) as vectors, (N, 1); Y may have one row for all."""
     helper = LayerHelper("cos_sim")
     out, x_norm, y_norm = (helper.create_variable_for_type_inference(X.dtype) for _ in range(3))
     helper.append_op("cos_sim", {"X": X, "Y": Y}, {"Out": out, "XNorm": x_norm, "YNorm": y_norm})

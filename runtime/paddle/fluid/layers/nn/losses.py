@@ -53,7 +53,11 @@ def softmax_with_cross_entropy(
     return_softmax: bool = False,
     axis: int = -1,
 ) -> Variable | tuple[Variable, Variable]:
-    """Return the cross entropy of softmax(logits), and that softmax with return_softmax."""
+    """Return the cross entropy of softmax(logits) along an axis, and that softmax with return_softmax.
+
+    Hard labels (whole numbers) and the costs have the shape of the logits with 1 at the axis, soft labels that of the
+    logits.
+    """
     helper = LayerHelper("softmax_with_cross_entropy")
     softmax, loss = (helper.create_variable_for_type_inference(logits.dtype) for _ in range(2))
     attrs = {

@@ -95,7 +95,9 @@ def embedding(
     return helper.apply("lookup_table", {"W": table, "Ids": input}, attrs, dtype=dtype)
 
 
-def one_hot(input: Variable, depth: int) -> Variable:
-    """Return vectors of `depth` with a 1 at the id, float32."""
+def one_hot(input: Variable, depth: int | Variable) -> Variable:
+    """Return vectors of `depth` with a 1 at the id, float32; depth may be a variable (1,)."""
     helper = LayerHelper("one_hot")
+    if isinstance(depth, Variable):
+        return helper.apply("one_hot", {"X": input, "depth_tensor": depth})
     return helper.apply("one_hot", {"X": input}, {"depth": depth})

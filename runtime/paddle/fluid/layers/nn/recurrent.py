@@ -82,10 +82,13 @@ def dynamic_lstmp(
     name: str | None = None,
     h_0: Variable | None = None,
     c_0: Variable | None = None,
+    cell_clip: float | None = None,
+    proj_clip: float | None = None,
 ) -> tuple[Variable, Variable]:
     """Return projections (rows, proj_size) and cells (rows, D) of an LSTM that sees its projections.
 
-    See dynamic_lstm; the weight is (proj_size, 4D), h_0 holds projections.
+    See dynamic_lstm; the weight is (proj_size, 4D), h_0 holds projections. cell_clip and proj_clip keep cells and
+    projections within ± that; None or 0: they may be anything.
     """
     helper = LayerHelper("lstmp", name)
     width = _part(size, 4)
@@ -102,6 +105,8 @@ def dynamic_lstmp(
         {
             **_lstm_attrs(use_peepholes, is_reverse, gate_activation, cell_activation, candidate_activation),
             "proj_activation": proj_activation,
+            "cell_clip": cell_clip,
+            "proj_clip": proj_clip,
         },
     )
     return out, cell

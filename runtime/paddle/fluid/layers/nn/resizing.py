@@ -124,20 +124,23 @@ def image_resize_short(input: Variable, out_short_len: int, resample: str = "BIL
 
 def pad2d(
     input: Variable,
-    paddings: Sequence[int] = (0, 0, 0, 0),
+    paddings: Sequence[int] | Variable = (0, 0, 0, 0),
     mode: str = "constant",
     pad_value: float = 0.0,
     data_format: str = "NCHW",
     name: str | None = None,
 ) -> Variable:
-    """Return images with (top, bottom, left, right) more rows and columns: of a value, reflected, or of the edge."""
-    attrs = {
-        "paddings": tuple(paddings),
-        "mode": mode,
-        "pad_value": pad_value,
-        "data_format": data_format,
-    }
-    return LayerHelper("pad2d", name).apply("pad2d", {"X": input}, attrs, dtype=input.dtype)
+    """Return images with (top, bottom, left, right) more rows and columns: of a value, reflected, or of the edge.
+
+    A variable (4,) may hold the paddings; of the shape of the result height and width are -1 then.
+    """
+    inputs = {"X": input}
+    attrs: dict[str, object] = {"mode": mode, "pad_value": pad_value, "data_format": data_format}
+    if isinstance(paddings, Variable):
+        inputs["Paddings"], attrs["paddings"] = paddings, ()
+    else:
+        attrs["paddings"] = tuple(paddings)
+    return LayerHelper("pad2d", name).apply("pad2d", inputs, attrs, dtype=input.dtype)
 
 
 def im2sequence(
@@ -149,19 +152,24 @@ def im2sequence(
     out_stride: Size = 1,
     name: str | None = None,
 ) -> Variable:
-    """Return each image's windows as rows of a sequence; padding is one number, (vertical, horizontal), or
-    (up, left, down, right).
+    """Return each image's windows as rows of a sequence.
 
-    Raises:
-        FluidError: input_image_size is given, which is not supported.
+    Args:
+        input: images (N, C, H, W).
+        filter_size: height and width of a window, as one number or two.
+        stride: between windows.
+        padding: one number, (vertical, horizontal), or (up, left, down, right).
+        input_image_size: (N, 2) the height and width of each image where smaller ones were filled up to those of the
+            batch: windows of the filling are left out.
+        out_stride: how many rows and columns of input_image_size became one of `input`, by layers before.
+        name: of the layer.
     """
-    if input_image_size is not None:
-        raise FluidError(
-            "im2sequence: input_image_size is not supported: all images of a batch have one size"
-        )
     around = sizes(padding, 2) * 2 if isinstance(padding, int) or len(padding) == 2 else tuple(padding)
     attrs = {"kernels": sizes(filter_size, 2), "strides": sizes(stride, 2), "paddings": around}
-    return LayerHelper("im2sequence", name).apply("im2sequence", {"X": input}, attrs, dtype=input.dtype)
+    inputs = {"X": input}
+    if input_image_size is not None:
+        inputs["Y"], attrs["out_stride"] = input_image_size, sizes(out_stride, 2)
+    return LayerHelper("im2sequence", name).apply("im2sequence", inputs, attrs, dtype=input.dtype)
 
 
 def roi_pool(
@@ -198,19 +206,19 @@ def pixel_shuffle(x: Variable, upscale_factor: int) -> Variable:
 
 def affine_channel(
     x: Variable,
-    scale: Variable,
-    bias: Variable,
+    scale: Variable | None = None,
+    bias: Variable | None = None,
     data_layout: str = "NCHW",
     name: str | None = None,
     act: str | None = None,
 ) -> Variable:
-    """Return act(scale x + bias), one number of each a channel.
+    """Return act(scale x + bias), one number of each a channel: the second dimension (NCHW) or the last one (NHWC).
 
     Raises:
-        FluidError: data_layout is not NCHW.
+        FluidError: scale or bias is missing.
     """
-    if data_layout != "NCHW":
-        raise FluidError(f"affine_channel: data_layout {data_layout!r} is not supported: transpose to NCHW")
+    if scale is None or bias is None:
+        raise FluidError("affine_channel: give scale and bias, a variable (channels,) each")
     helper = LayerHelper("affine_channel", name, act=act)
-    inputs = {"X": x, "Scale": scale, "Bias": bias}
-    return helper.append_activation(helper.apply("affine_channel", inputs, dtype=x.dtype))
+    inputs, attrs = {"X": x, "Scale": scale, "Bias": bias}, {"data_layout": data_layout}
+    return helper.append_activation(helper.apply("affine_channel", inputs, attrs, dtype=x.dtype))

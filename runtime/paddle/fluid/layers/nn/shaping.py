@@ -1,12 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The same elements in another shape, order or selection."""
+"""The same elements in another shape, order or selection.
+
+Where a size, an offset or a count may be a variable, the operator reads it in every run; of the shape of its result -1
+is known before.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from paddle.fluid.errors import FluidError
+from paddle.fluid.errors import FluidTypeError
 from paddle.fluid.layer_helper import LayerHelper
+from paddle.fluid.layers.tensor import fill_constant
 from paddle.fluid.program.variable import Variable
 
 __all__ = [
@@ -28,16 +33,43 @@ __all__ = [
 ]
 
 
-def _with_shape(helper: LayerHelper, op_type: str, x: Variable, attrs: dict[str, object]) -> Variable:
+Inputs = dict[str, Variable | Sequence[Variable] | None]
+
+
+def _with_shape(
+    helper: LayerHelper, op_type: str, x: Variable, attrs: dict[str, object], more: Inputs | None = None
+) -> Variable:
     out, shape = (helper.create_variable_for_type_inference(x.dtype) for _ in range(2))
     shape.stop_gradient = True
-    helper.append_op(op_type, {"X": x}, {"Out": out, "XShape": shape}, attrs)
+    helper.append_op(op_type, {"X": x, **(more or {})}, {"Out": out, "XShape": shape}, attrs)
     return out
+
+
+def _sizes(
+    given: Sequence[int | Variable] | Variable, what: str
+) -> tuple[tuple[int, ...], Variable | None, list[Variable] | None]:
+    """Return the numbers, -1 where a variable stands for one; the variable that holds all, or each as a variable.
+
+    Raises:
+        FluidTypeError: it is neither a variable nor a list of numbers and variables.
+    """
+    if isinstance(given, Variable):
+        return (), given, None
+    if isinstance(given, int | str) or not isinstance(given, Sequence):
+        raise FluidTypeError(f"{what}: expected a list of numbers and variables, got {given!r}")
+    numbers = tuple(-1 if isinstance(each, Variable) else each for each in given)
+    if not any(isinstance(each, Variable) for each in given):
+        return numbers, None, None
+    parts = [
+        each if isinstance(each, Variable) else fill_constant([1], "int32", each, force_cpu=True)
+        for each in given
+    ]
+    return numbers, None, parts
 
 
 def reshape(
     x: Variable,
-    shape: Sequence[int],
+    shape: Sequence[int | Variable] | Variable,
     actual_shape: Variable | None = None,
     act: str | None = None,
     inplace: bool = False,
@@ -45,13 +77,19 @@ def reshape(
 ) -> Variable:
     """Return x in another shape: 0 copies a size of x, one -1 is what is left. `inplace` has no meaning.
 
-    Raises:
-        FluidError: actual_shape was given, which is not supported.
+    Args:
+        x: what is reshaped.
+        shape: sizes, any of them as a variable (1,) of whole numbers, or all in one variable. Layers behind this one
+            go by the numbers, 0 and -1 replaced as far as they are known.
+        actual_shape: a variable of whole numbers, which goes before a `shape` of numbers when the program runs.
+        act: activation.
+        inplace: has no meaning.
+        name: of the layer.
     """
-    if actual_shape is not None:
-        raise FluidError("reshape: actual_shape is not supported: give sizes, one of them -1")
+    numbers, whole, parts = _sizes(shape, "reshape: shape")
     helper = LayerHelper("reshape2", name, act=act)
-    return helper.append_activation(_with_shape(helper, "reshape2", x, {"shape": tuple(shape)}))
+    more: Inputs = {"Shape": actual_shape if whole is None else whole, "ShapeTensor": parts}
+    return helper.append_activation(_with_shape(helper, "reshape2", x, {"shape": numbers}, more))
 
 
 def transpose(x: Variable, perm: Sequence[int], name: str | None = None) -> Variable:
@@ -97,14 +135,17 @@ def stack(x: Variable | Sequence[Variable], axis: int = 0) -> Variable:
     return LayerHelper("stack").apply("stack", {"X": inputs}, {"axis": axis}, "Y", inputs[0].dtype)
 
 
-def expand(x: Variable, expand_times: Sequence[int], name: str | None = None) -> Variable:
-    """Return x repeated along each dimension."""
-    attrs = {"expand_times": tuple(expand_times)}
-    return LayerHelper("expand", name).apply("expand", {"X": x}, attrs, dtype=x.dtype)
+def expand(
+    x: Variable, expand_times: Sequence[int | Variable] | Variable, name: str | None = None
+) -> Variable:
+    """Return x repeated along each dimension; how often may be a variable (1,) for each, or one for all."""
+    numbers, whole, parts = _sizes(expand_times, "expand: expand_times")
+    inputs: Inputs = {"X": x, "ExpandTimes": whole, "expand_times_tensor": parts}
+    return LayerHelper("expand", name).apply("expand", inputs, {"expand_times": numbers}, dtype=x.dtype)
 
 
-def gather(input: Variable, index: Variable) -> Variable:
-    """Return rows of input."""
+def gather(input: Variable, index: Variable, overwrite: bool = True) -> Variable:
+    """Return rows of input. `overwrite` has no meaning: gradients of a row that was taken twice are added up."""
     return LayerHelper("gather").apply("gather", {"X": input, "Index": index}, dtype=input.dtype)
 
 
@@ -116,10 +157,29 @@ def scatter(
     return LayerHelper("scatter", name).apply("scatter", inputs, {"overwrite": overwrite}, dtype=input.dtype)
 
 
-def slice(input: Variable, axes: Sequence[int], starts: Sequence[int], ends: Sequence[int]) -> Variable:
-    """Return input from starts up to ends along some axes."""
-    attrs = {"axes": tuple(axes), "starts": tuple(starts), "ends": tuple(ends)}
-    return LayerHelper("slice").apply("slice", {"Input": input}, attrs, dtype=input.dtype)
+def slice(
+    input: Variable,
+    axes: Sequence[int],
+    starts: Sequence[int | Variable] | Variable,
+    ends: Sequence[int | Variable] | Variable,
+) -> Variable:
+    """Return input from starts up to ends along some axes; each may be a variable (1,), or one variable holds all."""
+    first, first_whole, first_parts = _sizes(starts, "slice: starts")
+    last, last_whole, last_parts = _sizes(ends, "slice: ends")
+    attrs: dict[str, object] = {"axes": tuple(axes), "starts": first, "ends": last}
+    if not isinstance(starts, Variable) and not isinstance(ends, Variable) and (first_parts or last_parts):
+        attrs["infer_flags"] = tuple(
+            -1 if isinstance(start, Variable) or isinstance(end, Variable) else 1
+            for start, end in zip(starts, ends, strict=False)
+        )
+    inputs: Inputs = {
+        "Input": input,
+        "StartsTensor": first_whole,
+        "EndsTensor": last_whole,
+        "StartsTensorList": first_parts,
+        "EndsTensorList": last_parts,
+    }
+    return LayerHelper("slice").apply("slice", inputs, attrs, dtype=input.dtype)
 
 
 def pad(x: Variable, paddings: Sequence[int], pad_value: float = 0.0, name: str | None = None) -> Variable:
@@ -130,26 +190,43 @@ def pad(x: Variable, paddings: Sequence[int], pad_value: float = 0.0, name: str 
 
 def crop(
     x: Variable,
-    shape: Sequence[int] | Variable,
-    offsets: Sequence[int] | None = None,
+    shape: Sequence[int] | Variable | None = None,
+    offsets: Sequence[int] | Variable | None = None,
     name: str | None = None,
 ) -> Variable:
-    """Return a part of x of the given shape, or of another variable's, that begins at the offsets."""
-    attrs: dict[str, object] = {"offsets": tuple(offsets or [0] * len(x.shape))}
+    """Return a part of x that begins at the offsets, zeros if there are none, which a variable may hold.
+
+    Args:
+        x: what the part is of.
+        shape: of the part, or a variable that has this shape.
+        offsets: a number for each dimension.
+        name: of the layer.
+
+    Raises:
+        FluidTypeError: shape is neither numbers nor a variable.
+    """
+    if shape is None or isinstance(shape, int):
+        raise FluidTypeError(f"crop: shape: expected numbers, or a variable of the shape, got {shape!r}")
+    attrs: dict[str, object] = {}
     inputs = {"X": x}
     if isinstance(shape, Variable):
         inputs["Y"] = shape
     else:
         attrs["shape"] = tuple(shape)
+    if isinstance(offsets, Variable):
+        inputs["Offsets"] = offsets
+    else:
+        attrs["offsets"] = tuple(offsets or [0] * len(x.shape))
     return LayerHelper("crop", name).apply("crop", inputs, attrs, dtype=x.dtype)
 
 
-def topk(input: Variable, k: int, name: str | None = None) -> tuple[Variable, Variable]:
-    """Return the k greatest values of each row, descending, and their int64 places."""
+def topk(input: Variable, k: int | Variable, name: str | None = None) -> tuple[Variable, Variable]:
+    """Return the k greatest values of each row, descending, and their int64 places; k may be a variable (1,)."""
     helper = LayerHelper("top_k", name)
     values, places = (helper.create_variable_for_type_inference(input.dtype) for _ in range(2))
     values.stop_gradient = places.stop_gradient = True
-    helper.append_op("top_k", {"X": input}, {"Out": values, "Indices": places}, {"k": k})
+    inputs, attrs = ({"X": input, "K": k}, {}) if isinstance(k, Variable) else ({"X": input}, {"k": k})
+    helper.append_op("top_k", inputs, {"Out": values, "Indices": places}, attrs)
     return values, places
 
 
