@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import cast
 
-from paddle.fluid.clip import ErrorClipByValue
 from paddle.fluid.errors import FluidTypeError
 from paddle.fluid.program.block import Block
 from paddle.fluid.program.var_type import VarType
@@ -41,12 +40,7 @@ def append_backward(
     if not isinstance(loss, Variable):
         raise FluidTypeError(f"append_backward: the loss must be a Variable, got {loss!r}")
     block = cast(Block, loss.block)
-    clips = {
-        name: variable.error_clip.bounds
-        for name, variable in block.vars.items()
-        if isinstance(variable, Variable) and isinstance(variable.error_clip, ErrorClipByValue)
-    }
-    pairs = backward.append_backward(loss, parameter_list, no_grad_set, clips)
+    pairs = backward.append_backward(loss, parameter_list, no_grad_set)
     _mark_sparse(block)
     return cast("list[tuple[Parameter, Variable]]", pairs)
 

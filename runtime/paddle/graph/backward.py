@@ -8,7 +8,7 @@ trainable parameter, or from another variable without stop_gradient, to the loss
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from math import prod
 
 import numpy as np
@@ -25,7 +25,6 @@ def append_backward(
     loss: Variable,
     parameter_list: Sequence[Name] | None = None,
     no_grad_set: Collection[Name] | None = None,
-    error_clips: Mapping[str, Mapping[str, float]] | None = None,
 ) -> list[tuple[Variable, Variable]]:
     """Append the gradient operators of a loss to its block.
 
@@ -33,7 +32,6 @@ def append_backward(
         loss: one number, shape [1] or [].
         parameter_list: variables of the block to derive for, parameters or others; None means all trainable parameters.
         no_grad_set: variables that get no gradient and let none through.
-        error_clips: variable -> `min` and `max` that its gradient is cut to before it is propagated.
 
     Returns:
         (parameter, its gradient) in the order of the list, or in which the parameters were created; parameters that
@@ -51,11 +49,11 @@ def append_backward(
         )
     path = path_to(block, {loss.name})
     listed = None if parameter_list is None else [_derivable(block, each) for each in parameter_list]
-    required = _required(block, path, _names(listed), _names(no_grad_set) or set())
+    required = _required(block, path, loss.name, _names(listed), _names(no_grad_set) or set())
     if loss.name not in required:
         of = "any trainable parameter" if listed is None else ", ".join(each.describe() for each in listed)
         raise BackwardError(f"the loss {loss.describe()} does not depend on {of or 'an empty list'}")
-    builder = Builder(block, required, error_clips, rewritten(path))
+    builder = Builder(block, required, rewritten(path), clips_errors=True)
     builder.seed(loss)
     for op in reversed(path):
         builder.derive(op)
@@ -86,8 +84,10 @@ def gradients(
     block = targets[0].block
     wanted = {variable.name for variable in inputs}
     path = path_to(block, {target.name for target in targets})
-    required = reaching(block, path, wanted, _names(no_grad_set) or set())
-    builder = Builder(block, required, None, rewritten(path))
+    required = reaching(
+        block, path, wanted, [target.name for target in targets], _names(no_grad_set) or set()
+    )
+    builder = Builder(block, required, rewritten(path))
     for target, given in zip(targets, target_gradients or [None] * len(targets), strict=True):
         builder.start(target, given)
     for op in reversed(path):
@@ -96,7 +96,9 @@ def gradients(
     return [block.var(grads[each.name]) if builder.writers.get(each.name) else None for each in inputs]
 
 
-def _required(block: Block, path: list[Operator], only: set[str] | None, excluded: set[str]) -> set[str]:
+def _required(
+    block: Block, path: list[Operator], loss: str, only: set[str] | None, excluded: set[str]
+) -> set[str]:
     """Return the names of the variables on the path that need a gradient: what leads from a source."""
     writes = Counter(name for op in path for name in op.output_names)
     sources = {
@@ -113,7 +115,7 @@ def _required(block: Block, path: list[Operator], only: set[str] | None, exclude
         for name in op.output_names
         if name in (only or ()) and allowed(block.reach(name), excluded)
     )
-    return reaching(block, path, sources, excluded)
+    return reaching(block, path, sources, [loss], excluded)
 
 
 def _derivable(block: Block, asked: Name) -> Variable:

@@ -136,7 +136,9 @@ def compile_body(block: Block, seed: int, xp: Any) -> CompiledBody:
     make = Binder(block.program, numbers, numbers, ALL, frozenset(), seed, xp)
     calls = tuple(make.call(op, (), NOT_EXPOSED) for op in block.ops)
     smooth = frozenset(name for name in numbers if allowed(block.reach(name), set()))
-    derivation = Derivation(smooth, partial(_by_name, seed=seed, xp=xp))
+    bounded = {name: block.reach(name).error_bounds for name in smooth}
+    bounds = {name: each for name, each in bounded.items() if each is not None}
+    derivation = Derivation(smooth, partial(_by_name, seed=seed, xp=xp), bounds)
     return CompiledBody(calls, numbers, tuple(reads), tuple(written), tuple(block.ops), derivation)
 
 

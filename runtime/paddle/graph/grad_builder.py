@@ -36,8 +36,8 @@ class Builder:
 
     block: Block
     required: set[str]
-    error_clips: Mapping[str, Mapping[str, float]] | None = None
     rewritten: set[str] = field(default_factory=set)
+    clips_errors: bool = False
     pending: list[_Pending] = field(default_factory=list)
     writers: dict[str, list[tuple[_Pending, str, int]]] = field(default_factory=dict)
     names: dict[str, str] = field(default_factory=dict)
@@ -122,7 +122,7 @@ class Builder:
         self.pending.append(pending)
 
     def _clip(self, name: str) -> None:
-        bounds = (self.error_clips or {}).get(name)
+        bounds = self.block.reach(name).error_bounds if self.clips_errors else None
         if bounds is not None and name not in self.clipped:
             self.clipped.add(name)
             grad = [self.names[name]]

@@ -4,39 +4,58 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 
 import numpy as np
 
 from paddle.graph.block import Block
 from paddle.graph.errors import BackwardError
-from paddle.graph.operator import Operator
+from paddle.graph.operator import Operator, OpRole
 from paddle.graph.variable import Variable
 from paddle.ops.base.registry import lookup
 
 
 def path_to(block: Block, targets: set[str]) -> list[Operator]:
-    """Return the operators of a block that the targets depend on, in order."""
+    """Return the operators of a block that the targets depend on, in order.
+
+    Updates are none of them: what a loss reads of a parameter that an earlier loss updated counts as given.
+    """
     needed = set(targets)
     path = []
     for op in reversed(block.run_ops):
-        if needed.intersection(op.output_names):
+        if needed.intersection(op.output_names) and op.attrs.get("op_role") != OpRole.OPTIMIZE:
             path.append(op)
             needed.update(op.input_names)
     return path[::-1]
 
 
-def reaching(block: Block, path: list[Operator], sources: set[str], excluded: set[str]) -> set[str]:
+def reaching(
+    block: Block, path: list[Operator], sources: set[str], targets: Collection[str], excluded: set[str]
+) -> set[str]:
     """Return the sources and the variables on the path that depend on them and may have gradients.
 
     Operators without a gradient (comparisons, indices, values that go by a shape alone) let none through.
 
     Raises:
-        BackwardError: one of them is written again although a gradient needs its value from before.
+        BackwardError: one of them is written again although a gradient needs its value from before; or a target depends
+            on a source through a gradient, which cannot be derived again.
     """
     required = set(sources)
+    lost: dict[str, Operator] = {}
     for op in path:
-        if op.definition.gradient is not None and required.intersection(op.input_names):
-            required.update(name for name in op.output_names if allowed(block.reach(name), excluded))
+        outputs = {name for name in op.output_names if allowed(block.reach(name), excluded)}
+        reached = not required.isdisjoint(op.input_names)
+        if op.definition.gradient is not None:
+            required.update(outputs if reached else ())
+            before = next((lost[name] for name in op.input_names if name in lost), None)
+            lost.update(dict.fromkeys(outputs, before) if before is not None else ())
+        elif reached and op.type.endswith("_grad"):
+            lost.update(dict.fromkeys(outputs, op))
+    for name in lost.keys() & set(targets):
+        raise BackwardError(
+            f"{name!r} depends on operator {lost[name].describe()}, which computes a gradient, and there are no second "
+            "derivatives: set stop_gradient on that gradient if it is to count as given"
+        )
     for name in rewritten(path):
         _check_rewritten(path, name, required)
     return required

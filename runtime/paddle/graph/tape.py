@@ -15,6 +15,7 @@ from paddle.backend import array_module
 from paddle.graph.errors import BackwardError
 from paddle.graph.grad_builder import BodyGradients, gradient_of
 from paddle.graph.operator import EMPTY, Operator
+from paddle.ops.activation.bounded import clip
 from paddle.ops.base.lod import plain
 from paddle.ops.base.registry import GRAD, GradOp, lookup
 from paddle.ops.base.tensor_array import TensorArray
@@ -45,10 +46,12 @@ class Derivation:
     Attributes:
         smooth: variables that may have gradients.
         make: makes calls.
+        bounds: `Variable.error_bounds` of those that have them.
     """
 
     smooth: frozenset[str]
     make: Maker
+    bounds: Mapping[str, Mapping[str, float]]
     known: dict[Any, Any] = field(default_factory=dict)
 
     def required(self, ops: Sequence[Operator], wanted: frozenset[str]) -> set[str]:
@@ -102,6 +105,8 @@ class Tape:
         leading = frozenset(name for name in op.input_names if name in required)
         if not arrived or not leading:
             return
+        for name in self.derivation.bounds.keys() & arrived:
+            arrived[name] = clip(arrived[name], **self.derivation.bounds[name])
         known = dict(zip(op.input_names, entry.before, strict=True))
         known.update(
             (_new(op, name), value) for name, value in zip(op.output_names, entry.after, strict=True)

@@ -48,6 +48,11 @@ class Variable:
         self.lod_level = lod_level
 
     @property
+    def error_bounds(self) -> Mapping[str, float] | None:
+        """`min` and `max` that its gradient is cut to before it is propagated; None: it is not."""
+        return None
+
+    @property
     def spec(self) -> Spec:
         """Shape, dtype and sequence level as operators see them."""
         return Spec(self.shape, self.dtype, self.lod_level)

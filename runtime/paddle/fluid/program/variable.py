@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy.typing as npt
@@ -56,6 +57,11 @@ class Variable(graph.Variable):
     def astype(self, dtype: npt.DTypeLike) -> Variable:
         """Append a cast and return its output."""
         return cast_to(self, dtype)
+
+    @property
+    def error_bounds(self) -> Mapping[str, float] | None:
+        """See the core; only where `error_clip` is set."""
+        return None if self.error_clip is None else self.error_clip.bounds
 
     def _set_error_clip(self, error_clip: ErrorClip) -> None:
         self.error_clip = error_clip

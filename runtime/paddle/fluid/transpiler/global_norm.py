@@ -123,7 +123,7 @@ def _group(updates: Sequence[Operator], summing: Operator, squares: Sequence[Ope
     constants = {name for op in updates if not op.input_names for name in op.output_names}
     made, computed, scaling = {total}, [], []
     for op in updates:
-        if made.isdisjoint(op.input_names):
+        if made.isdisjoint(op.input_names) or not op.output_names:
             continue
         if made | constants >= set(op.input_names):
             computed.append(op)

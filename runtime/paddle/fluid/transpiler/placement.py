@@ -56,10 +56,11 @@ def optimizing(block: Block) -> list[Operator]:
 
 
 def params_and_grads(ops: Sequence[Operator]) -> dict[str, str]:
-    """Return parameter -> gradient in the order in which updates first name them."""
+    """Return parameter -> gradient, as the backward pass leaves it, in the order in which updates first name them."""
+    made = {name for op in ops for name in op.output_names if name not in op.input_names}
     pairs: dict[str, str] = {}
     for op in ops:
-        if op.role_vars:
+        if op.role_vars and op.role_vars[1] not in made:
             pairs.setdefault(op.role_vars[0], op.role_vars[1])
     return pairs
 

@@ -556,3 +556,82 @@ def test_errors_are_clipped_at_activations_data_parameters_and_sparse_tables() -
     dense = np.zeros((5, 2), "float32")
     np.add.at(dense, [1, 2, 1], inner)
     np.testing.assert_allclose(of_table.to_dense(), dense.clip(-0.5, 1.5), rtol=1e-6)
+
+
+def test_errors_are_clipped_inside_a_loop_over_steps() -> None:
+    words = fluid.layers.data("words", [1], dtype="int64", lod_level=1)
+    rows = fluid.layers.embedding(words, [4, 2], param_attr="table")
+    steps = fluid.layers.DynamicRNN()
+    with steps.block():
+        row = steps.step_input(rows)
+        before = steps.memory(shape=[2], value=0.0)
+        now = fluid.layers.scale(row + before, 3.0)
+        now._set_error_clip(fluid.clip.ErrorClipByValue(0.1, -0.2))
+        steps.update_memory(before, now)
+        steps.output(now)
+    outputs = steps()
+    assert isinstance(outputs, fluid.framework.Variable)
+    last = fluid.layers.sequence_last_step(outputs)
+    sign = fluid.layers.assign(np.array([1, -1], "float32"))
+    loss = fluid.layers.reduce_sum(fluid.layers.elementwise_mul(last, sign))
+    pairs = fluid.backward.append_backward(loss)
+    ids = fluid.create_lod_tensor(np.array([[1], [2], [1]]), [[2, 1]], fluid.CPUPlace())
+    (of_table,) = _slopes(pairs, {"words": ids})
+    # 1 and -1 are cut to 0.1 and -0.2, times 3 they go to the row and the step before, and are cut there again
+    expected = np.array([[0, 0], [0.6, -1.2], [0.3, -0.6], [0, 0]])
+    np.testing.assert_allclose(of_table, expected, rtol=1e-6)
+
+
+def test_a_second_loss_derives_for_what_the_first_one_updated() -> None:
+    x = fluid.layers.data("x", [2])
+
+    def out() -> fluid.framework.Variable:
+        return fluid.layers.fc(x, 1, param_attr="w", bias_attr=False)
+
+    fluid.optimizer.SGD(0.1).minimize(fluid.layers.mean(out()))
+    second = fluid.layers.mean(fluid.layers.square(out()))
+    fluid.optimizer.SGD(0.1).minimize(second)
+    executor = fluid.Executor(fluid.CPUPlace())
+    executor.run(fluid.default_startup_program())
+    weights = np.array(fluid.global_scope().get("w"))
+    xs = np.array([[1, 2], [3, 4]], "float32")
+    (found,) = executor.run(feed={"x": xs}, fetch_list=[second])
+    weights = weights - 0.1 * xs.mean(0)[:, None]
+    guess = xs @ weights
+    np.testing.assert_allclose(found, (guess**2).mean(), rtol=1e-5)
+    expected = weights - 0.1 * (guess * xs).sum(0)[:, None]
+    np.testing.assert_allclose(fluid.global_scope().get("w"), expected, rtol=1e-4)
+
+
+def test_a_second_loss_trains_a_generator_through_an_updated_judge() -> None:
+    noise, x = fluid.layers.data("noise", [2]), fluid.layers.data("x", [2])
+    made = fluid.layers.fc(noise, 2, param_attr="maker", bias_attr=False)
+
+    def judged(what: fluid.framework.Variable) -> fluid.framework.Variable:
+        return fluid.layers.mean(fluid.layers.fc(what, 1, param_attr="judge", bias_attr=False))
+
+    fluid.optimizer.SGD(0.1).minimize(judged(x) - judged(made), parameter_list=["judge"])
+    _, pairs = fluid.optimizer.SGD(0.1).minimize(judged(made), parameter_list=["maker"])
+    assert [parameter.name for parameter, _ in pairs] == ["maker"]
+    executor = fluid.Executor(fluid.CPUPlace())
+    executor.run(fluid.default_startup_program())
+    maker, judge = (np.array(fluid.global_scope().get(name)) for name in ("maker", "judge"))
+    zs, xs = np.random.default_rng(0).standard_normal((2, 3, 2)).astype("float32")
+    executor.run(feed={"noise": zs, "x": xs})
+    judge = judge - 0.1 * (xs.mean(0) - (zs @ maker).mean(0))[:, None]
+    np.testing.assert_allclose(fluid.global_scope().get("judge"), judge, rtol=1e-4)
+    expected = maker - 0.1 * np.outer(zs.mean(0), judge)
+    np.testing.assert_allclose(fluid.global_scope().get("maker"), expected, rtol=1e-4, atol=1e-6)
+
+
+def test_second_derivatives_are_refused_and_not_left_out() -> None:
+    x = fluid.layers.data("x", [2], stop_gradient=False)
+    (slope,) = fluid.gradients(fluid.layers.square(x) * x, x)
+    assert slope is not None
+    with pytest.raises(BackwardError, match="there are no second derivatives"):
+        fluid.gradients(slope * x, x)
+    slope.stop_gradient = True
+    (of_x,) = fluid.gradients(slope * x, x)
+    assert of_x is not None
+    found = fluid.Executor().run(feed={"x": np.array([[2, 3]], "float32")}, fetch_list=[of_x])
+    np.testing.assert_allclose(found[0], [[12, 27]])

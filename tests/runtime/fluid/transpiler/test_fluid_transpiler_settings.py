@@ -152,6 +152,26 @@ def test_synchronous_trainers_bring_the_norm_of_all_gradients_after_these() -> N
         assert [sorted(each) for each in updates] == [sorted([*norm, "elementwise_mul", "sgd"])] * slices
 
 
+@pytest.mark.parametrize(
+    "clip", [fluid.clip.GradientClipByValue(0.1), fluid.clip.GradientClipByGlobalNorm(1.0)]
+)
+def test_optimized_memory_changes_nothing_of_what_is_sent_and_where_it_is_clipped(clip: Any) -> None:
+    def optimizer() -> Any:
+        fluid.clip.set_gradient_clip(clip)
+        return fluid.optimizer.Adam(0.1, regularization=fluid.regularizer.L2Decay(0.1))
+
+    sent = []
+    for change in (lambda program: None, fluid.memory_optimize, fluid.release_memory):
+        with fluid.program_guard(fluid.Program(), fluid.Program()), fluid.unique_name.guard():
+            net(optimizer)
+            change(fluid.default_main_program())
+            t = transpiled()
+            ops = t.get_trainer_program(wait_port=False).global_block().ops
+            blocks = [[sorted(block) for block in server_blocks(t, at)] for at in range(2)]
+            sent.append((blocks, [op.inputs["X"] for op in ops if op.type == "send"]))
+    assert sent[0] == sent[1] == sent[2]
+
+
 def test_trainers_that_wait_for_nobody_clip_what_they_send() -> None:
     net(clipped)
     t = transpiled(fluid.DistributeTranspilerConfig(enable_dc_asgd=True), sync_mode=False)
