@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The `paddle` command: `python -m paddle version | pserver | launch | train`."""
+"""The `paddle` command: `python -m paddle version | pserver | pserver-leave | launch | launch_ps`."""
 
 from __future__ import annotations
 
@@ -15,18 +15,13 @@ from paddle.flags import PSERVER_FLAGS, describe
 
 _USAGE = """usage: paddle [--help] [<args>]
 These are common paddle commands used in various situations:
-    train             Start a paddle_trainer
-    merge_model       Merge a trained model's parameters and configuration into one file
     pserver           Start a parameter server
+    pserver-leave     Tell parameter servers that this trainer is gone
     launch            Start one process of a script for each device of this machine
     launch_ps         Start parameter servers and trainers of a script on this machine
     version           Print paddle version
-    dump_config       Print a trainer configuration
-    make_diagram      Draw a model as a graph
 
-'paddle train --help' 'paddle merge_model --help' 'paddle pserver --help' list the flags of each command."""
-
-_NOT_HERE = "paddle {0}: not available yet; write the job with paddle.v2 and start it as `python train.py`"
+'paddle pserver --help' lists its flags; so do 'paddle launch --help' and 'paddle launch_ps --help'."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -35,7 +30,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if command in _COMMANDS:
         return _COMMANDS[command](rest)
     _say(_USAGE)
-    return 0 if command == "--help" else 1
+    if command == "--help":
+        return 0
+    sys.stderr.write(
+        f"paddle: there is no command {command!r}; a training script starts as `python train.py`\n"
+    )
+    return 1
 
 
 def _version(arguments: Sequence[str]) -> int:
@@ -71,14 +71,6 @@ def _pserver_leave(arguments: Sequence[str]) -> int:
         return 1
 
 
-def _absent(command: str) -> Callable[[Sequence[str]], int]:
-    def refuse(arguments: Sequence[str]) -> int:
-        sys.stderr.write(_NOT_HERE.format(command) + "\n")
-        return 1
-
-    return refuse
-
-
 _COMMANDS: Mapping[str, Callable[[Sequence[str]], int]] = MappingProxyType(
     {
         "version": _version,
@@ -86,7 +78,6 @@ _COMMANDS: Mapping[str, Callable[[Sequence[str]], int]] = MappingProxyType(
         "pserver-leave": _pserver_leave,
         "launch": launch.main,
         "launch_ps": launch_ps.main,
-        **{name: _absent(name) for name in ("train", "merge_model", "dump_config", "make_diagram")},
     }
 )
 

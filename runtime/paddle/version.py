@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The version, and the text of `paddle version`.
 
-The lines and their order are those of release 0.10.0; the values are facts about this machine and this
+The lines and their order are those of release 0.11.0; the values are facts about this machine and this
 runtime.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__version__ = "0.10.0"
+__version__ = "0.11.0"
 
 _CPU_INFO = Path("/proc/cpuinfo")
 
@@ -19,6 +19,8 @@ def describe() -> str:
     features = {
         "with_avx": _has_avx(),
         "with_gpu": _has_gpu(),
+        "with_mkl": False,
+        "with_mkldnn": False,
         "with_double": False,  # parameters and gradients are float32
         "with_python": True,
         "with_rdma": False,

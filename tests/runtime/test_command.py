@@ -25,15 +25,24 @@ def paddle(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_version_has_the_lines_of_release_0_10_0() -> None:
+def test_version_has_the_lines_of_release_0_11_0() -> None:
     done = paddle("version")
     assert done.returncode == 0
     first, *rest = done.stdout.splitlines()
-    assert first == "PaddlePaddle 0.10.0, compiled with"
+    assert first == "PaddlePaddle 0.11.0, compiled with"
     found = [re.fullmatch(r"    (\w+): (ON|OFF)", line) for line in rest]
     assert all(found)
     names = [match[1] for match in found if match]
-    assert names == ["with_avx", "with_gpu", "with_double", "with_python", "with_rdma", "with_timer"]
+    assert names == [
+        "with_avx",
+        "with_gpu",
+        "with_mkl",
+        "with_mkldnn",
+        "with_double",
+        "with_python",
+        "with_rdma",
+        "with_timer",
+    ]
 
 
 @pytest.mark.skipif(not Path("/proc/cpuinfo").exists(), reason="needs /proc/cpuinfo")
@@ -48,16 +57,21 @@ def test_the_usage_names_every_command(arguments: tuple[str, ...]) -> None:
     lines = done.stdout.splitlines()
     assert lines[0] == "usage: paddle [--help] [<args>]"
     commands = [line.split()[0] for line in lines if line.startswith("    ")]
-    started = ["pserver", "launch", "launch_ps"]
-    assert commands == ["train", "merge_model", *started, "version", "dump_config", "make_diagram"]
+    assert commands == ["pserver", "pserver-leave", "launch", "launch_ps", "version"]
     assert done.returncode == (1 if "nonsense" in arguments else 0)
 
 
+def test_every_command_of_the_usage_is_there() -> None:
+    for line in paddle().stdout.splitlines():
+        if line.startswith("    ") and (command := line.split()[0]) != "pserver-leave":
+            assert "no command" not in paddle(command, "--help").stderr
+
+
 @pytest.mark.parametrize("command", ["train", "merge_model", "dump_config", "make_diagram"])
-def test_a_command_that_is_not_here_says_so(command: str) -> None:
+def test_a_command_that_is_not_here_says_so_and_how_to_train(command: str) -> None:
     done = paddle(command, "--config=x.py")
     assert done.returncode == 1
-    assert f"paddle {command}: not available" in done.stderr
+    assert f"there is no command '{command}'; a training script starts as `python train.py`" in done.stderr
     assert "Traceback" not in done.stderr
 
 
