@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 import re
+import sys
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -89,6 +90,13 @@ def to_host(array: Array) -> Array:
         return np.asarray(array)
     host: Array = array.get()
     return host
+
+
+def settled() -> None:
+    """Wait until the GPU has done what this thread asked it to; nothing if none was used."""
+    cupy = sys.modules.get("cupy")
+    if cupy is not None:
+        cupy.cuda.get_current_stream().synchronize()
 
 
 def rng(*key: int) -> np.random.Generator:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 from paddle.graph.errors import ExecutionError
 from paddle.graph.failure import failed
 from paddle.graph.operator import Operator
+from paddle.graph.profile import PROFILE
 from paddle.graph.tape import Derivation, Entry, Tape
 from paddle.ops.base.errors import EndOfData
 
@@ -38,6 +39,10 @@ class CompiledBody:
 
         return tuple((of(op.input_names), of(op.output_names)) for op in self.ops)
 
+    def recorded(self) -> Sequence[Callable[[list[Any]], None]]:
+        """Return the calls; while the profile is on they tell it what they take."""
+        return PROFILE.recorded(self.calls, self.ops) if PROFILE.on else self.calls
+
     def at(self, step: int) -> BoundBody:
         """Return the body for one step of the program."""
         return BoundBody(self, step)
@@ -64,7 +69,7 @@ class BoundBody:
         """See `Body.run`; what it reads and `values` lacks is None."""
         registers, at = self._registers(values, turn), 0
         try:
-            for at, call in enumerate(self.compiled.calls):  # noqa: B007 - told when the call fails
+            for at, call in enumerate(self.compiled.recorded()):  # noqa: B007 - told when the call fails
                 call(registers)
         except EndOfData:
             raise
@@ -76,7 +81,7 @@ class BoundBody:
         """See `Body.trace`."""
         registers, entries = self._registers(values, turn), []
         for at, (op, call, (reads, writes)) in enumerate(
-            zip(self.compiled.ops, self.compiled.calls, self.compiled.places, strict=True)
+            zip(self.compiled.ops, self.compiled.recorded(), self.compiled.places, strict=True)
         ):
             before = tuple([registers[number] for number in reads])
             try:

@@ -17,6 +17,7 @@ from paddle.graph.failure import failed
 from paddle.graph.in_place import copied, owner
 from paddle.graph.lod import LoDArray, plain
 from paddle.graph.plan import Plan
+from paddle.graph.profile import PROFILE
 from paddle.graph.scope import Cell, Scope
 from paddle.ops.base.errors import EndOfData
 from paddle.ops.base.registry import Spec
@@ -64,14 +65,16 @@ class BoundPlan:
             if value is None or value is not self._checked.get(name):
                 value = self._load(name, cell)
             registers[number] = value
-        call = None
+        call, calls = None, self._plan.calls
+        if PROFILE.on:
+            calls = PROFILE.recorded(calls, [op for _, op in self._plan.ops])
         try:
-            for call in self._plan.calls:
+            for call in calls:
                 call(registers)
         except EndOfData:
             raise
         except Exception as error:
-            raise self._failure(self._plan.calls.index(call) if call else 0, registers, error) from error
+            raise self._failure(calls.index(call) if call else 0, registers, error) from error
         owned = self._fetched(registers)
         for number, cell, has_lod in self._stores:
             _store(cell, registers[number], has_lod)

@@ -11,7 +11,7 @@ from paddle.fluid.optimizer.adaptive import (
 )
 from paddle.fluid.optimizer.base import Optimizer
 from paddle.fluid.optimizer.descent import LarsMomentumOptimizer, MomentumOptimizer, SGDOptimizer
-from paddle.fluid.optimizer.model_average import ModelAverage
+from paddle.fluid.optimizer.model_average import ExponentialMovingAverage, ModelAverage
 
 SGD = SGDOptimizer
 Momentum = MomentumOptimizer
@@ -37,6 +37,7 @@ __all__ = [
     "AdamaxOptimizer",
     "DecayedAdagrad",
     "DecayedAdagradOptimizer",
+    "ExponentialMovingAverage",
     "Ftrl",
     "FtrlOptimizer",
     "Lamb",

@@ -1,20 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ModelAverage: parameters that are the mean of their values over a window of the last updates, for a while."""
+"""Averages of parameters, in whose place they can stand for a while: ModelAverage, ExponentialMovingAverage."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, cast
+
+import numpy.typing as npt
 
 from paddle.fluid.errors import FluidError, RunError
 from paddle.fluid.executor import Executor
 from paddle.fluid.initializer import Constant
 from paddle.fluid.layer_helper import LayerHelper
 from paddle.fluid.program.defaults import default_main_program
+from paddle.fluid.program.name_scopes import name_scope
+from paddle.fluid.program.program import Program
 from paddle.fluid.program.variable import Parameter, Variable
 from paddle.fluid.regularizer import Regularizer
-from paddle.fluid.run.scope import global_scope
+from paddle.fluid.run.scope import Scope, global_scope
 from paddle.graph import unique_name
 from paddle.ops.base.registry import GRAD
 
@@ -22,7 +27,42 @@ _SUMS = ("sum_1", "sum_2", "sum_3")
 _COUNTS = ("num_accumulates", "old_num_accumulates", "num_updates")
 
 
-class ModelAverage:
+class _Averages(ABC):
+    """Parameters of the global scope that are their averages inside of `with average.apply(executor):`."""
+
+    def __init__(self) -> None:
+        self._backup: dict[str, Any] = {}
+
+    @abstractmethod
+    def _means(self, scope: Scope) -> dict[str, Any]:
+        """Return parameter name -> average of its values so far."""
+
+    @contextmanager
+    def apply(self, executor: Executor, need_restore: bool = True) -> Iterator[None]:
+        """Make all parameters of the global scope their averages; give them back at the end, if that is needed.
+
+        Raises:
+            RunError: no update has been taken in yet.
+        """
+        scope = global_scope()
+        means = self._means(scope)
+        self._backup = {parameter: scope.get(parameter) for parameter in means}
+        for parameter, mean in means.items():
+            scope.set(parameter, mean)
+        try:
+            yield
+        finally:
+            if need_restore:
+                self.restore(executor)
+
+    def restore(self, executor: Executor) -> None:
+        """Give the parameters the values back that they had before `apply`."""
+        for parameter, value in self._backup.items():
+            global_scope().set(parameter, value)
+        self._backup = {}
+
+
+class ModelAverage(_Averages):
     """Sums up the parameters after each update; `with average.apply(executor):` they are their means.
 
     Make it after `minimize`, in the same program. A window is cut when it has `min_average_window` updates and
@@ -51,6 +91,7 @@ class ModelAverage:
         """
         if regularization is not None:
             raise FluidError("ModelAverage: regularization has no meaning for means")
+        super().__init__()
         program = default_main_program()
         self._attrs = {
             "average_window": float(average_window_rate),
@@ -59,23 +100,13 @@ class ModelAverage:
         }
         self._name = name or "average"
         self._kept: dict[str, dict[str, Variable]] = {}
-        self._backup: dict[str, Any] = {}
-        for each in program.global_block().all_parameters():
-            parameter = cast(Parameter, each)
-            if parameter.trainable and parameter.do_model_average:
-                with program._optimized_guard([parameter, f"{parameter.name}{GRAD}"]):
-                    self._kept[parameter.name] = self._append(parameter)
+        for parameter in _averaged(program):
+            with program._optimized_guard([parameter, f"{parameter.name}{GRAD}"]):
+                self._kept[parameter.name] = self._append(parameter)
         if not self._kept:
             raise FluidError("ModelAverage: the program has no parameter to take the mean of")
 
-    @contextmanager
-    def apply(self, executor: Executor, need_restore: bool = True) -> Iterator[None]:
-        """Make all parameters of the global scope their means; give them back at the end, if that is needed.
-
-        Raises:
-            RunError: no update has been taken in yet.
-        """
-        scope = global_scope()
+    def _means(self, scope: Scope) -> dict[str, Any]:
         means = {}
         for parameter, kept in self._kept.items():
             values = {name: scope.get(variable.name) for name, variable in kept.items()}
@@ -84,37 +115,99 @@ class ModelAverage:
                 raise RunError("ModelAverage: there is no update to take the mean of: train first")
             total = values["sum_1"] + values["sum_2"] + values["sum_3"]
             means[parameter] = total / total.dtype.type(count)
-        self._backup = {parameter: scope.get(parameter) for parameter in means}
-        for parameter, mean in means.items():
-            scope.set(parameter, mean)
-        try:
-            yield
-        finally:
-            if need_restore:
-                self.restore(executor)
-
-    def restore(self, executor: Executor) -> None:
-        """Give the parameters the values back that they had before `apply`."""
-        for parameter, value in self._backup.items():
-            global_scope().set(parameter, value)
-        self._backup = {}
+        return means
 
     def _append(self, parameter: Parameter) -> dict[str, Variable]:
         helper = LayerHelper("average_accumulates")
         kept = {
-            **{name: self._variable(helper, parameter, name, parameter.shape, "float32") for name in _SUMS},
-            **{name: self._variable(helper, parameter, name, (1,), "int64") for name in _COUNTS},
+            **{
+                name: _kept(helper, f"{parameter.name}_{self._name}_{name}", parameter.shape, "float32")
+                for name in _SUMS
+            },
+            **{
+                name: _kept(helper, f"{parameter.name}_{self._name}_{name}", (1,), "int64")
+                for name in _COUNTS
+            },
         }
         inputs = {f"in_{name}": variable for name, variable in kept.items()}
         outputs = {f"out_{name}": variable for name, variable in kept.items()}
         helper.append_op("average_accumulates", {"param": parameter, **inputs}, outputs, self._attrs)
         return kept
 
-    def _variable(
-        self, helper: LayerHelper, parameter: Parameter, name: str, shape: tuple[int, ...], dtype: str
-    ) -> Variable:
-        made = helper.create_global_variable(
-            unique_name.generate(f"{parameter.name}_{self._name}_{name}"), shape, dtype, persistable=True
-        )
-        helper.set_variable_initializer(made, Constant(0.0))
-        return made
+
+class ExponentialMovingAverage(_Averages):
+    """Averages in which an older value counts `decay` times less an update; `update()` appends them to a program.
+
+    ema = decay ema + (1 - decay) parameter, from 0 on; `apply` gives ema / (1 - decay^updates), which has no trace of
+    the 0 left. Make it and call `update` after `minimize`, in the same program.
+    """
+
+    def __init__(
+        self, decay: float = 0.999, thres_steps: Variable | None = None, name: str | None = None
+    ) -> None:
+        """Note the parameters of the default main program.
+
+        Args:
+            decay: from 0 to below 1.
+            thres_steps: how many steps there were, (1,); the decay is then at most (1 + steps) / (10 + steps).
+            name: part of the names of what is kept.
+
+        Raises:
+            FluidError: the program has no parameter to take the average of, or the decay is another.
+        """
+        if not 0 <= decay < 1:
+            raise FluidError(f"ExponentialMovingAverage: expected decay from 0 to below 1, got {decay}")
+        super().__init__()
+        self._program = default_main_program()
+        self._decay, self._steps, self._name = decay, thres_steps, name or ""
+        self._parameters = _averaged(self._program)
+        self._kept: dict[str, Variable] = {}
+        self._rest: Variable | None = None
+        if not self._parameters:
+            raise FluidError("ExponentialMovingAverage: the program has no parameter to take the average of")
+
+    def update(self) -> None:
+        """Append what takes the parameters in, to the program.
+
+        Raises:
+            FluidError: it was called before.
+        """
+        if self._rest is not None:
+            raise FluidError("ExponentialMovingAverage: update was called twice: a step would count twice")
+        helper = LayerHelper("moving_average")
+        # The product of all decays: the share that the first 0 still has.
+        self._rest = _kept(helper, f"{self._name}ema_rest", (1,), "float32", 1.0)
+        with self._program._optimized_guard([]), name_scope("moving_average"):
+            decay = self._decay if self._steps is None else self._bounded(helper, self._steps)
+            helper.append_op("assign", {"X": self._rest * decay}, {"Out": self._rest})
+        for parameter in self._parameters:
+            ema = _kept(helper, f"{self._name}{parameter.name}_ema", parameter.shape, parameter.dtype)
+            with self._program._optimized_guard([parameter, ema]), name_scope("moving_average"):
+                step = (parameter - ema) * (1.0 - decay)
+                helper.append_op("elementwise_add", {"X": ema, "Y": step}, {"Out": ema})
+            self._kept[parameter.name] = ema
+
+    def _bounded(self, helper: LayerHelper, steps: Variable) -> Variable:
+        steps = steps.astype("float32")
+        most = steps * 0.0 + self._decay
+        return helper.apply("elementwise_min", {"X": (steps + 1.0) / (steps + 10.0), "Y": most})
+
+    def _means(self, scope: Scope) -> dict[str, Any]:
+        share = 0.0 if self._rest is None else 1.0 - float(scope.get(self._rest.name)[0])
+        if not share:
+            raise RunError("ExponentialMovingAverage: no update was taken in: call update(), then train")
+        found = {parameter: scope.get(ema.name) for parameter, ema in self._kept.items()}
+        return {parameter: ema / ema.dtype.type(share) for parameter, ema in found.items()}
+
+
+def _averaged(program: Program) -> list[Parameter]:
+    parameters = [cast(Parameter, each) for each in program.global_block().all_parameters()]
+    return [each for each in parameters if each.trainable and each.do_model_average]
+
+
+def _kept(
+    helper: LayerHelper, name: str, shape: tuple[int, ...], dtype: npt.DTypeLike, fill: float = 0.0
+) -> Variable:
+    made = helper.create_global_variable(unique_name.generate(name), shape, dtype, persistable=True)
+    helper.set_variable_initializer(made, Constant(fill))
+    return made

@@ -420,3 +420,47 @@ def test_a_mean_of_nothing_is_refused() -> None:
     average, executor, _ = _trained(0, average_window_rate=1.0)
     with pytest.raises(RuntimeError, match="train first"), average.apply(executor):
         pass
+
+
+def _moving(decay: float, steps: int, scheduled: bool) -> tuple[Any, fluid.Executor, list[Array]]:
+    x = fluid.layers.data("x", [2])
+    loss = fluid.layers.mean(fluid.layers.fc(x, 1, param_attr="w", bias_attr=False))
+    O.SGD(0.5).minimize(loss)
+    counter = fluid.layers.autoincreased_step_counter() if scheduled else None
+    average = O.ExponentialMovingAverage(decay, thres_steps=counter)
+    average.update()
+    executor = fluid.Executor(fluid.CPUPlace())
+    executor.run(fluid.default_startup_program())
+    seen = []
+    rng = np.random.default_rng(1)
+    for _ in range(steps):
+        executor.run(feed={"x": rng.standard_normal((3, 2)).astype("float32")}, fetch_list=[loss])
+        seen.append(fluid.global_scope().get("w").copy())
+    return average, executor, seen
+
+
+@pytest.mark.parametrize("scheduled", [False, True])
+def test_a_moving_average_forgets_by_its_decay_and_has_no_trace_of_its_first_value(scheduled: bool) -> None:
+    average, executor, seen = _moving(0.5, 12, scheduled)
+    expected, rest = np.zeros_like(seen[0]), 1.0
+    for step, value in enumerate(seen, start=1):
+        decay = min(0.5, (1 + step) / (10 + step)) if scheduled else 0.5
+        expected, rest = decay * expected + (1 - decay) * value, rest * decay
+    with average.apply(executor):
+        np.testing.assert_allclose(fluid.global_scope().get("w"), expected / (1 - rest), rtol=1e-5)
+    np.testing.assert_array_equal(fluid.global_scope().get("w"), seen[-1])
+    with average.apply(executor, need_restore=False):
+        pass
+    assert (fluid.global_scope().get("w") != seen[-1]).any()
+    average.restore(executor)
+    np.testing.assert_array_equal(fluid.global_scope().get("w"), seen[-1])
+
+
+def test_a_moving_average_of_nothing_is_refused() -> None:
+    average, executor, _ = _moving(0.9, 0, scheduled=False)
+    with pytest.raises(RuntimeError, match="no update was taken in"), average.apply(executor):
+        pass
+    with pytest.raises(ValueError, match="update was called twice"):
+        average.update()
+    with pytest.raises(ValueError, match="expected decay from 0 to below 1, got 1"):
+        O.ExponentialMovingAverage(1)

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Evaluators: measures that a program adds up over minibatches in variables of its own; `fluid.metrics` need none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from paddle.fluid.errors import FluidError
+from paddle.fluid.executor import Executor
+from paddle.fluid.initializer import Constant
+from paddle.fluid.layer_helper import LayerHelper
+from paddle.fluid.layers.control_flow.comparisons import not_equal
+from paddle.fluid.layers.nn.decoding import chunk_eval, edit_distance
+from paddle.fluid.layers.nn.reductions import reduce_sum
+from paddle.fluid.layers.tensor import cast, fill_constant, sums
+from paddle.fluid.program.program import Program
+from paddle.fluid.program.variable import Variable
+from paddle.fluid.run.scope import global_scope
+from paddle.graph import unique_name
+from paddle.graph.fetched import fetched
+
+__all__ = ["ChunkEvaluator", "EditDistance", "Evaluator"]
+
+Array = npt.NDArray[Any]
+
+
+class Evaluator:
+    """Base of evaluators: counts that a run of the main program adds to.
+
+    Attributes:
+        metrics: variables of the measures of one minibatch.
+        states: variables of the counts since the last reset.
+    """
+
+    def __init__(self, name: str) -> None:
+        """Begin one in the default main program."""
+        self.helper = LayerHelper(name)
+        self.metrics: list[Variable] = []
+        self.states: list[Variable] = []
+
+    def reset(self, executor: Executor, reset_program: Program | None = None) -> None:
+        """Set all counts in the global scope to 0. Neither argument has a meaning: nothing needs to run."""
+        for state in self.states:
+            global_scope().set(state.name, np.zeros(state.shape, state.dtype))
+
+    def _add_up(self, suffix: str, counted: Variable) -> None:
+        """Add a count of a minibatch, (1,) or fewer dimensions, to a state of its dtype."""
+        name = f"{unique_name.generate(self.helper.name)}_{suffix}"
+        state = self.helper.create_global_variable(name, (1,), counted.dtype, persistable=True)
+        self.helper.set_variable_initializer(state, Constant(0))
+        sums([state, counted], out=state)
+        self.states.append(state)
+
+    def _counts(self) -> list[float]:
+        return [float(np.asarray(global_scope().get(state.name)).reshape(-1)[0]) for state in self.states]
+
+
+class ChunkEvaluator(Evaluator):
+    """Precision, recall and F1 of chunks; `metrics` has those of a minibatch.
+
+    Args: see `layers.chunk_eval`.
+    """
+
+    def __init__(
+        self,
+        input: Variable,
+        label: Variable,
+        chunk_scheme: str,
+        num_chunk_types: int,
+        excluded_chunk_types: Sequence[int] | None = None,
+    ) -> None:
+        super().__init__("chunk_eval")
+        *rates, found, there, right = chunk_eval(
+            input, label, chunk_scheme, num_chunk_types, excluded_chunk_types
+        )
+        self.metrics += rates
+        for suffix, count in (
+            ("num_infer_chunks", found),
+            ("num_label_chunks", there),
+            ("num_correct_chunks", right),
+        ):
+            self._add_up(suffix, count)
+
+    def eval(self, executor: Executor, eval_program: Program | None = None) -> tuple[Array, Array, Array]:
+        """Return (precision, recall, F1) since the last reset, each float32 (1,)."""
+        found, there, right = self._counts()
+        precision, recall = (right / found if found else 0.0), (right / there if there else 0.0)
+        f1 = 2 * precision * recall / (precision + recall) if right else 0.0
+        return _one(precision), _one(recall), _one(f1)
+
+
+class EditDistance(Evaluator):
+    """The mean edit distance, and the share of sequences with any; `metrics` has (distances, how many) of a minibatch.
+
+    Args: see `layers.edit_distance`.
+    """
+
+    def __init__(self, input: Variable, label: Variable, ignored_tokens: Sequence[int] | None = None) -> None:
+        super().__init__("edit_distance")
+        distances, pairs = edit_distance(input, label, ignored_tokens=ignored_tokens)
+        wrong = cast(not_equal(distances, fill_constant([1], "float32", 0.0)), "int64")
+        self.metrics += [distances, pairs]
+        for suffix, count in (
+            ("total_distance", reduce_sum(distances)),
+            ("seq_num", pairs),
+            ("instance_error", reduce_sum(wrong)),
+        ):
+            self._add_up(suffix, count)
+
+    def eval(self, executor: Executor, eval_program: Program | None = None) -> tuple[Array, Array]:
+        """Return (mean distance, share of sequences with errors) since the last reset, each float32 (1,).
+
+        Raises:
+            FluidError: nothing was added.
+        """
+        total, pairs, wrong = self._counts()
+        if not pairs:
+            raise FluidError("EditDistance: there is no data; run the program first")
+        return _one(total / pairs), _one(wrong / pairs)
+
+
+def _one(number: float) -> Array:
+    return fetched(np.array([number], np.float32))

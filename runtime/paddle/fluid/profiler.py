@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""profiler: what operators take, as a table on the screen and a file that Chrome's chrome://tracing shows."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from paddle.fluid.errors import FluidError
+from paddle.graph.profile import PROFILE, Event
+
+__all__ = ["cuda_profiler", "profiler", "reset_profiler", "start_profiler", "stop_profiler"]
+
+_STATES = ("CPU", "GPU", "All")
+_log = logging.getLogger(__name__)
+
+
+class _Row(NamedTuple):
+    """What one kind of operator took in one thread, in ms."""
+
+    event: str
+    calls: int
+    total: float
+    least: float
+    most: float
+
+    @property
+    def average(self) -> float:
+        return self.total / self.calls
+
+
+_Order = tuple[str, Callable[[_Row], float]]
+_ORDERS: Mapping[str, _Order] = {
+    "calls": ("number of calls", lambda row: row.calls),
+    "total": ("total time", lambda row: row.total),
+    "max": ("maximum time", lambda row: row.most),
+    "min": ("minimum time", lambda row: row.least),
+    "ave": ("average time", lambda row: row.average),
+}
+
+
+def start_profiler(state: str) -> None:
+    """Record what operators take from now on; nothing happens if that is done already.
+
+    Args:
+        state: "CPU": the time until a kernel was started; "GPU" and "All": until it was done.
+
+    Raises:
+        FluidError: the state is another.
+    """
+    if state not in _STATES:
+        raise FluidError(f"profiler: expected state to be one of {', '.join(_STATES)}, got {state!r}")
+    if not PROFILE.on:
+        PROFILE.start(waits=state != "CPU")
+
+
+def stop_profiler(sorted_key: str | None = None, profile_path: str = "/tmp/profile") -> None:  # noqa: S108 - the original's
+    """Record no longer, print the table and write the trace; nothing happens if nothing was recorded.
+
+    Args:
+        sorted_key: "calls", "total", "max", "min" or "ave", the greatest first; None: as operators ran.
+        profile_path: file of the trace, JSON in Chrome's form; it is replaced.
+
+    Raises:
+        FluidError: the key is another.
+        OSError: the file cannot be written.
+    """
+    order = _order(sorted_key)
+    if not PROFILE.on:
+        return
+    PROFILE.stop()
+    events, took_ms = PROFILE.events, (time.perf_counter_ns() - PROFILE.since_ns) / 1e6
+    sys.stdout.write(_table(_rows(events), order, took_ms))
+    sys.stdout.flush()
+    _write_trace(Path(profile_path), events)
+
+
+def reset_profiler() -> None:
+    """Forget what was recorded so far."""
+    PROFILE.reset()
+
+
+@contextmanager
+def profiler(
+    state: str,
+    sorted_key: str | None = None,
+    profile_path: str = "/tmp/profile",  # noqa: S108 - the original's
+) -> Iterator[None]:
+    """Record what operators take inside of the block; see `start_profiler` and `stop_profiler`.
+
+    Raises:
+        FluidError: state or sorted_key are unknown.
+        OSError: the file cannot be written.
+    """
+    _order(sorted_key)
+    start_profiler(state)
+    try:
+        yield
+    finally:
+        stop_profiler(sorted_key, profile_path)
+
+
+@contextmanager
+def cuda_profiler(
+    output_file: str, output_mode: str | None = None, config: Sequence[str] | None = None
+) -> Iterator[None]:
+    """Do nothing but say so: nvprof's recordings are not made here.
+
+    Raises:
+        FluidError: output_mode is neither "kvp" nor "csv".
+    """
+    if output_mode not in (None, "kvp", "csv"):
+        raise FluidError(f"cuda_profiler: expected output_mode to be kvp or csv, got {output_mode!r}")
+    _log.warning(
+        "cuda_profiler writes no %s: run the script under NVIDIA's nsys, or use fluid.profiler.profiler('GPU')",
+        output_file,
+    )
+    yield
+
+
+def _order(sorted_key: str | None) -> _Order | None:
+    if sorted_key is not None and sorted_key not in _ORDERS:
+        raise FluidError(
+            f"profiler: expected sorted_key to be None or one of {', '.join(_ORDERS)}, got {sorted_key!r}"
+        )
+    return None if sorted_key is None else _ORDERS[sorted_key]
+
+
+def _rows(events: Sequence[Event]) -> list[_Row]:
+    threads: dict[int, int] = {}
+    taken: defaultdict[str, list[float]] = defaultdict(list)
+    for event in sorted(events, key=lambda event: event.start_ns):
+        number = threads.setdefault(event.thread, len(threads))
+        taken[f"thread{number}::{event.op_type}"].append(event.took_ns / 1e6)
+    return [_Row(name, len(each), sum(each), min(each), max(each)) for name, each in taken.items()]
+
+
+def _table(rows: Sequence[_Row], order: _Order | None, took_ms: float) -> str:
+    told = "as operators ran"
+    if order is not None:
+        told = f"{order[0]} in descending order"
+        rows = sorted(rows, key=order[1], reverse=True)
+    width = max([len(row.event) for row in rows], default=0) + 2
+    lines = [
+        "",
+        "------------------------->     Profiling Report     <-------------------------",
+        "",
+        "Time unit: ms",
+        f"Sorted by {told}; Ratio: of the {took_ms:.3f} ms that were recorded",
+        "",
+        f"{'Event':<{width}}"
+        + "".join(f"{name:<12}" for name in ("Calls", "Total", "Min.", "Max.", "Ave.", "Ratio.")),
+    ]
+    for row in rows:
+        numbers = [
+            f"{each:.6g}" for each in (row.total, row.least, row.most, row.average, row.total / took_ms)
+        ]
+        lines.append(
+            (f"{row.event:<{width}}{row.calls:<12}" + "".join(f"{each:<12}" for each in numbers)).rstrip()
+        )
+    return "\n".join(lines) + "\n\n"
+
+
+def _write_trace(path: Path, events: Sequence[Event]) -> None:
+    pid = os.getpid()
+    trace = [
+        {
+            "ph": "X",
+            "cat": "Op",
+            "name": event.op_type,
+            "pid": pid,
+            "tid": event.thread,
+            "ts": event.start_ns / 1e3,
+            "dur": event.took_ns / 1e3,
+            "args": {"output": event.output},
+        }
+        for event in events
+    ]
+    unfinished = path.with_name(f"{path.name}.{pid}.tmp")
+    unfinished.write_text(json.dumps({"traceEvents": trace, "displayTimeUnit": "ms"}), encoding="utf-8")
+    unfinished.replace(path)
