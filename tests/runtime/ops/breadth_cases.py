@@ -60,6 +60,7 @@ def _volumes() -> list[Case]:
 def _images() -> list[Case]:
     around = {"paddings": [1, 2, 0, 1]}
     cells: dict[str, object] = {"ksize": [3, 2], "adaptive": True}
+    wide: dict[str, object] = {"ksize": [5, 5], "strides": [3, 3]}
     sizes: list[dict[str, object]] = [
         {"out_h": 5, "out_w": 2},
         {"out_h": 2, "out_w": 7, "align_corners": False},
@@ -86,6 +87,11 @@ def _images() -> list[Case]:
         Case("nearest_interp", {"X": (0, 2, 3, 4)}, {"out_h": 5, "out_w": 2, "align_corners": False}),
         Case("pool2d", {"X": (2, 2, 5, 4)}, {**cells, "pooling_type": "avg"}),
         Case("pool2d", {"X": Values((2, 2, 5, 4), "apart")}, {**cells, "pooling_type": "max"}),
+        *(
+            Case("pool2d", {"X": Values((2, 2, 3, 4), "apart")}, {**wide, "pooling_type": kind})
+            for kind in ("max", "avg")
+        ),
+        Case("conv2d", {"Input": (2, 2, 3, 4), "Filter": (3, 2, 5, 5)}, {"strides": [3, 3]}),
         Case("pool2d", {"X": (0, 2, 5, 4)}, {**cells, "pooling_type": "max"}),
         Case("space_to_depth", {"X": (2, 3, 4, 2)}, {"blocksize": 2}),
         Case("space_to_depth", {"X": (0, 3, 4, 2)}, {"blocksize": 2}),

@@ -91,12 +91,19 @@ def _transposed_shape_rule(sides: int) -> Callable[..., Spec]:
                 f"{filters.shape[0]}, and they must divide into {groups} groups"
             )
         window = window_of(filters.shape[2:], strides, paddings, dilations)
-        size = output_size or window.grown(x.shape[2:])
-        if output_size and -1 not in x.shape[2:] and window.places(size) != x.shape[2:]:
+        least = window.grown(x.shape[2:])
+        if (
+            output_size
+            and -1 not in x.shape[2:]
+            and any(
+                not 0 <= each - fewest < stride
+                for each, fewest, stride in zip(output_size, least, strides, strict=True)
+            )
+        ):
             raise AttrError(
                 f"output_size {output_size} does not give an image of {x.shape[2:]} under {window}"
             )
-        return Spec((x.shape[0], filters.shape[1] * groups, *size), x.dtype)
+        return Spec((x.shape[0], filters.shape[1] * groups, *(output_size or least)), x.dtype)
 
     return infer
 

@@ -46,7 +46,10 @@ class Window:
         )
 
     def places(self, size: Sizes, ceil_mode: bool = False) -> Sizes:
-        """Return how many windows fit along each side; -1 where the size is unknown.
+        """Return how many windows there are along each side; -1 where the size is unknown.
+
+        Numbers divide towards zero, as in Paddle, so that a window which is less than a stride too large for the image has
+        one place: it reaches over the edge. With ceil_mode that holds up to two strides less one.
 
         Args:
             size: (height, width) of the image, or (depth, height, width).
@@ -54,7 +57,7 @@ class Window:
 
         Raises:
             AttrError: the window has another number of sides.
-            ShapeError: not one fits.
+            ShapeError: there is none.
         """
         if len(size) != len(self.kernel):
             raise AttrError(f"expected a window of {len(size)} numbers over {size}, got {self}")
@@ -72,10 +75,11 @@ class Window:
         )
 
     def _along(self, axis: int, size: int, ceil_mode: bool) -> int:
-        room = size + 2 * self.paddings[axis] - self.extent[axis]
-        if room < 0:
+        stride = self.strides[axis]
+        room = size + 2 * self.paddings[axis] - self.extent[axis] + (stride - 1 if ceil_mode else 0)
+        if room <= -stride:
             raise ShapeError(f"an image of {size} with paddings {self.paddings[axis]} has no room for {self}")
-        return (room + (self.strides[axis] - 1 if ceil_mode else 0)) // self.strides[axis] + 1
+        return max(room, 0) // stride + 1
 
 
 @lru_cache(maxsize=256)

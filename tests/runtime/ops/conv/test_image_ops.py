@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from paddle.ops.base.errors import OpError
 from paddle.ops.base.lod import LoDArray, offsets_of
 from paddle.ops.base.registry import lookup
 from tests.runtime.ops.run_op import run_op
@@ -103,6 +104,75 @@ def test_a_transposed_convolution_grows_what_a_convolution_shrinks() -> None:
 def test_pooling_worked_by_hand(attrs: dict[str, Any], expected: Any) -> None:
     image = np.arange(16.0).reshape(1, 1, 4, 4)
     np.testing.assert_allclose(run_op("pool2d", {"X": image}, attrs)[0][0, 0], expected)
+
+
+def _pooled(x: Any, attrs: dict[str, Any]) -> Any:
+    """Pooling of images as the original's loops do it; its whole numbers divide towards zero."""
+    counts, inner = [], []
+    for size, kernel, stride, pad in zip(
+        x.shape[2:], attrs["ksize"], attrs["strides"], attrs["paddings"], strict=True
+    ):
+        room = size - kernel + 2 * pad + (stride - 1 if attrs["ceil_mode"] else 0)
+        counts.append(int(room / stride) + 1)
+        firsts = [at * stride - pad for at in range(counts[-1])]
+        inner.append([slice(max(first, 0), min(first + kernel, size)) for first in firsts])
+    out = np.zeros((*x.shape[:2], *counts))
+    for place in np.ndindex(*counts):
+        cell = x[(..., *(side[at] for side, at in zip(inner, place, strict=True)))].reshape(*x.shape[:2], -1)
+        whole = cell.shape[2] if attrs["exclusive"] else np.prod(attrs["ksize"])
+        out[(..., *place)] = cell.max(axis=2) if attrs["pooling_type"] == "max" else cell.sum(axis=2) / whole
+    return out
+
+
+@pytest.mark.parametrize("op_type", ["pool2d", "pool3d"])
+@pytest.mark.parametrize("kind", ["max", "avg"])
+@pytest.mark.parametrize(
+    ("kernel", "stride", "pad", "ceil"),
+    [
+        (7, 7, 0, False),  # two short of a stride
+        (6, 2, 0, False),
+        (7, 3, 0, False),
+        (9, 3, 0, True),  # with ceil_mode up to two strides less one
+        (7, 2, 0, True),
+        (8, 4, 1, False),
+        (3, 2, 1, True),
+        (2, 2, 0, True),
+        (3, 2, 1, False),
+    ],
+)
+def test_pooling_is_what_its_definition_says_where_windows_are_larger_than_images(
+    op_type: str, kind: str, kernel: int, stride: int, pad: int, ceil: bool
+) -> None:
+    sides = int(op_type[4])
+    x = np.random.default_rng(kernel).standard_normal((2, 3, *(5, 6, 6)[:sides]))
+    for exclusive in (True, False):
+        attrs = {"ksize": [kernel] * sides, "strides": [stride] * sides, "paddings": [pad] * sides}
+        attrs |= {"ceil_mode": ceil, "exclusive": exclusive, "pooling_type": kind}  # type: ignore[dict-item]
+        np.testing.assert_allclose(run_op(op_type, {"X": x}, attrs)[0], _pooled(x, attrs), atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "stride", "ceil"), [(6, 1, False), (8, 3, False), (10, 3, True), (7, 1, True)]
+)
+def test_a_window_a_stride_too_large_is_refused(kernel: int, stride: int, ceil: bool) -> None:
+    attrs = {"ksize": [kernel] * 2, "strides": [stride] * 2, "ceil_mode": ceil, "pooling_type": "avg"}
+    with pytest.raises(OpError, match="no room"):
+        run_op("pool2d", {"X": np.zeros((1, 1, 5, 5))}, attrs)
+
+
+def test_a_filter_less_than_a_stride_too_large_has_one_place() -> None:
+    filters = _RNG.standard_normal((3, 4, 7, 7))
+    (out,) = run_op("conv2d", {"Input": _IMAGES, "Filter": filters}, {"strides": [3, 3]})
+    expected = np.einsum("nchw,fchw->nf", _IMAGES, filters[:, :, :6, :5])
+    np.testing.assert_allclose(out[:, :, 0, 0], expected, atol=1e-12)
+    assert out.shape == (2, 3, 1, 1)
+
+
+def test_a_transposed_convolution_refuses_sizes_that_its_filters_do_not_fit() -> None:
+    given = {"Input": np.ones((1, 1, 1, 1)), "Filter": np.ones((1, 1, 3, 3))}
+    for wrong in (2, 5):
+        with pytest.raises(OpError, match="output_size"):
+            run_op("conv2d_transpose", given, {"strides": [2, 2], "output_size": [wrong, 3]})
 
 
 def test_a_window_of_nothing_but_padding_gives_zero() -> None:
