@@ -31,9 +31,9 @@ _IMAGE = np.arange(12.0).reshape(1, 1, 3, 4)
         ("kldiv_loss", {"X": [[0.0, 1.0]], "Target": [[0.0, 1.0]]}, {"reduction": "sum"}, [-1.0]),
         (
             "space_to_depth",
-            {"X": [[[[1.0, 2.0], [3.0, 4.0]]]]},
+            {"X": np.arange(16.0).reshape(1, 4, 2, 2)},
             {"blocksize": 2},
-            [[[[1]], [[2]], [[3]], [[4]]]],
+            np.array([0.0, 4, 1, 5, 8, 12, 9, 13, 2, 6, 3, 7, 10, 14, 11, 15]).reshape(1, 16, 1, 1),
         ),
         (
             "pixel_shuffle",
@@ -67,6 +67,8 @@ def test_worked_by_hand(op_type: str, inputs: dict[str, Any], attrs: dict[str, A
         ("pad2d", {"X": _IMAGE}, {"paddings": [1, 0, 0], "mode": "edge"}, "top, bottom, left, right"),
         ("bilinear_interp", {"X": _IMAGE}, {}, "must be positive"),
         ("space_to_depth", {"X": _IMAGE}, {"blocksize": 2}, "must divide 3"),
+        ("space_to_depth", {"X": np.zeros((1, 6, 2, 2))}, {"blocksize": 2}, "must divide 6"),
+        ("nearest_interp", {"X": _IMAGE}, {"scale": 0.3}, "must be positive, got 0 and 1"),
         ("reduce_all", {"X": _IMAGE}, {}, "compare first"),
         ("unstack", {"X": _IMAGE}, {"axis": 2, "num": 2}, "expected 3"),
         (

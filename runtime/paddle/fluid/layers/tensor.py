@@ -105,7 +105,7 @@ def fill_constant_batch_size_like(
     input_dim_idx: int = 0,
     output_dim_idx: int = 0,
 ) -> Variable:
-    """Return a variable of one value, one of whose sizes is one of the input's."""
+    """Return a variable of one value, one of whose sizes is one of the input's: of sequences their number."""
     helper = LayerHelper("fill_constant_batch_size_like")
     attrs = {
         "shape": tuple(shape),

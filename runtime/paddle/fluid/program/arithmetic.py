@@ -48,28 +48,21 @@ def cast_to(variable: Variable, dtype: npt.DTypeLike | VarType) -> Variable:
     return out
 
 
-def _number(beside: Variable, value: float) -> Variable:
+def _number(beside: Variable, value: float, shape: tuple[int, ...] = (1,)) -> Variable:
     out = _temporary(beside)
     out.stop_gradient = True
-    attrs = {"shape": (1,), "dtype": VarType.of(beside.dtype), "value": value}
+    attrs = {"shape": shape, "dtype": VarType.of(beside.dtype), "value": value}
     _block(beside).append_op("fill_constant", {}, {"Out": out}, attrs)
     return out
 
 
 def _like(variable: Variable, value: float) -> Variable:
-    out = _temporary(variable)
-    out.stop_gradient = True
-    attrs = {"shape": variable.shape, "dtype": VarType.of(variable.dtype), "value": value}
     if -1 not in variable.shape:
-        _block(variable).append_op("fill_constant", {}, {"Out": out}, attrs)
-        return out
-    batch = variable.shape.index(-1)
-    _block(variable).append_op(
-        "fill_constant_batch_size_like",
-        {"Input": variable},
-        {"Out": out},
-        {**attrs, "input_dim_idx": batch, "output_dim_idx": batch},
-    )
+        return _number(variable, value, variable.shape)
+    zeros, out = _temporary(variable), _temporary(variable)
+    zeros.stop_gradient = out.stop_gradient = True
+    _block(variable).append_op("fill_zeros_like", {"X": variable}, {"Out": zeros})
+    _block(variable).append_op("scale", {"X": zeros}, {"Out": out}, {"bias": value})
     return out
 
 

@@ -19,6 +19,7 @@ def _check(x: Spec, divisor: int, size: int, what: str) -> None:
 def _infer_depth(x: Spec, *, blocksize: int) -> Spec:
     for size in x.shape[2:]:
         _check(x, blocksize, size, "blocksize")
+    _check(x, blocksize**2, x.shape[1], "the square of blocksize")
     n, channels, height, width = x.shape
     shrunk = [size if size < 0 else size // blocksize for size in (height, width)]
     return x._replace(shape=(n, channels * blocksize**2, *shrunk))
@@ -26,10 +27,14 @@ def _infer_depth(x: Spec, *, blocksize: int) -> Spec:
 
 @operator("space_to_depth", "X -> Out", attrs={"blocksize": int}, infer=_infer_depth)
 def space_to_depth(x: Array, *, blocksize: int) -> Array:
-    """Return (N, b² C, H/b, W/b): channel (i b + j) C + c has the pixels at row i, column j of each block."""
+    """Return (N, b² C, H/b, W/b), in the order that Paddle's kernel gives the pixels.
+
+    It first lays the channels of X out as blocks of C/b² images (b H, b W): channel (i b + j) C/b² + c is row i,
+    column j of each block of image c. These numbers, one after the other, are then cut into the shape that comes out.
+    """
     n, channels, height, width = x.shape
-    blocks = x.reshape(n, channels, height // blocksize, blocksize, width // blocksize, blocksize)
-    moved = blocks.transpose(0, 3, 5, 1, 2, 4)
+    blocks = x.reshape(n, blocksize, blocksize, channels // blocksize**2, height, width)
+    moved = blocks.transpose(0, 3, 4, 1, 5, 2)
     return moved.reshape(n, channels * blocksize**2, height // blocksize, width // blocksize)
 
 
@@ -37,8 +42,8 @@ def space_to_depth(x: Array, *, blocksize: int) -> Array:
 def space_to_depth_grad(x: Array, dout: Array, *, blocksize: int) -> Array:
     """The way back."""
     n, channels, height, width = x.shape
-    blocks = dout.reshape(n, blocksize, blocksize, channels, height // blocksize, width // blocksize)
-    return blocks.transpose(0, 3, 4, 1, 5, 2).reshape(x.shape)
+    blocks = dout.reshape(n, channels // blocksize**2, height, blocksize, width, blocksize)
+    return blocks.transpose(0, 3, 5, 1, 2, 4).reshape(x.shape)
 
 
 def _infer_shuffle(x: Spec, *, group: int) -> Spec:

@@ -1,32 +1,49 @@
 # SPDX-License-Identifier: Apache-2.0
-"""bilinear_interp, nearest_interp: images of another size."""
+"""bilinear_interp, nearest_interp: images of another size.
+
+OutSize (2,) goes before `scale`, how many times as high and wide (0: not given), and that before out_h and out_w.
+"""
 
 from __future__ import annotations
+
+import numpy as np
 
 from paddle.backend import Array
 from paddle.ops.base.errors import AttrError, ShapeError
 from paddle.ops.base.registry import Spec, gradient, operator
 from paddle.ops.shape.resampling import Matrix, applied, linear, nearest, taken_back
 
-_ATTRS = {"out_h": 0, "out_w": 0, "align_corners": True, "align_mode": 1}
+_ATTRS = {"out_h": 0, "out_w": 0, "scale": 0.0, "align_corners": True, "align_mode": 1}
 
 
-def _infer(x: Spec, size: Spec | None, *, out_h: int, out_w: int) -> Spec:
+def _infer(x: Spec, size: Spec | None, *, out_h: int, out_w: int, scale: float) -> Spec:
     if len(x.shape) != 4:
         raise ShapeError(f"expected X (N, C, H, W), got {x.shape}")
     if size is not None:
         return x._replace(shape=(*x.shape[:2], -1, -1))
-    if out_h < 1 or out_w < 1:
-        raise AttrError(f"out_h and out_w must be positive, got {out_h} and {out_w}")
-    return x._replace(shape=(*x.shape[:2], out_h, out_w))
+    wanted = _size(x.shape, None, out_h, out_w, scale)
+    if any(want < 1 and want != -1 for want in wanted) or (scale <= 0 and -1 in wanted):
+        raise AttrError(
+            f"out_h and out_w, or X's height and width times scale, must be positive, got {wanted[0]} and {wanted[1]}"
+        )
+    return x._replace(shape=(*x.shape[:2], *wanted))
 
 
 @operator("bilinear_interp", "X OutSize? -> Out", attrs=_ATTRS, infer=_infer)
 def bilinear_interp(
-    x: Array, size: Array | None, *, out_h: int, out_w: int, align_corners: bool, align_mode: int
+    x: Array,
+    size: Array | None,
+    *,
+    out_h: int,
+    out_w: int,
+    scale: float,
+    align_corners: bool,
+    align_mode: int,
 ) -> Array:
-    """Return images whose pixels lie between four of the input; OutSize (2,) goes before out_h and out_w."""
-    return applied(x, *_linear(x, _size(size, out_h, out_w), align_corners, align_mode))
+    """Return images whose pixels lie between four of the input; whole numbers are rounded towards zero."""
+    wanted = _size(x.shape, size, out_h, out_w, scale)
+    exact = x if x.dtype.kind == "f" else x.astype(np.float64)
+    return applied(exact, *_linear(x, wanted, align_corners, align_mode)).astype(x.dtype, copy=False)
 
 
 @gradient("bilinear_interp", "X OutSize? Out@GRAD -> X@GRAD")
@@ -38,9 +55,11 @@ def bilinear_interp_grad(
 
 
 @operator("nearest_interp", "X OutSize? -> Out", attrs=_ATTRS, infer=_infer)
-def nearest_interp(x: Array, size: Array | None, *, out_h: int, out_w: int, align_corners: bool) -> Array:
+def nearest_interp(
+    x: Array, size: Array | None, *, out_h: int, out_w: int, scale: float, align_corners: bool
+) -> Array:
     """Return images whose pixels are each one of the input."""
-    return applied(x, *_nearest(x, _size(size, out_h, out_w), align_corners))
+    return applied(x, *_nearest(x, _size(x.shape, size, out_h, out_w, scale), align_corners))
 
 
 @gradient("nearest_interp", "X OutSize? Out@GRAD -> X@GRAD")
@@ -49,8 +68,16 @@ def nearest_interp_grad(x: Array, size: Array | None, dout: Array, *, align_corn
     return taken_back(dout, *_nearest(x, dout.shape[2:], align_corners))
 
 
-def _size(size: Array | None, out_h: int, out_w: int) -> tuple[int, int]:
-    return (out_h, out_w) if size is None else (int(size[0]), int(size[1]))
+def _size(
+    shape: tuple[int, ...], size: Array | None, out_h: int, out_w: int, scale: float
+) -> tuple[int, int]:
+    if size is not None:
+        return int(size[0]), int(size[1])
+    if scale <= 0:
+        return out_h, out_w
+    # In single precision, as Paddle has it: 10 times 1.1 are 11.
+    height, width = (int(np.float32(each) * np.float32(scale)) if each >= 0 else -1 for each in shape[2:])
+    return height, width
 
 
 def _linear(x: Array, wanted: tuple[int, ...], align_corners: bool, align_mode: int) -> tuple[Matrix, Matrix]:

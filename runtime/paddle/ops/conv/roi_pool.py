@@ -40,7 +40,7 @@ def roi_pool(
     data, offsets = sequences(rois, "ROIs")
     if len(offsets) - 1 > len(x):
         raise InputError(f"ROIs have {len(offsets) - 1} sequences, there are {len(x)} images")
-    images, boxes = to_host(x), np.floor(to_host(data) * spatial_scale + 0.5).astype(int)
+    images, boxes = to_host(x), _rounded(to_host(data) * spatial_scale)
     out = np.zeros((len(boxes), x.shape[1], pooled_height, pooled_width), images.dtype)
     places = np.full(out.shape, -1, _INT64)
     for number, (image, box) in enumerate(zip(owners(offsets), boxes, strict=True)):
@@ -68,6 +68,12 @@ def roi_pool_grad(x: Array, rois: Any, places: Array, dout: Array) -> Array:
     found = at >= 0
     np.add.at(dx, (images[found], channels[found], at[found]), arriving[found])
     return from_host(dx.reshape(x.shape), x)
+
+
+def _rounded(values: Any) -> Any:
+    """Return the nearest whole numbers; a half goes away from zero, as C rounds."""
+    exact = np.asarray(values, np.float64)
+    return np.trunc(exact + np.copysign(0.5, exact)).astype(int)
 
 
 def _cuts(first: int, last: int, count: int, size: int) -> list[tuple[int, int]]:

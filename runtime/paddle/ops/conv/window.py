@@ -48,8 +48,8 @@ class Window:
     def places(self, size: Sizes, ceil_mode: bool = False) -> Sizes:
         """Return how many windows there are along each side; -1 where the size is unknown.
 
-        Numbers divide towards zero, as in Paddle, so that a window which is less than a stride too large for the image has
-        one place: it reaches over the edge. With ceil_mode that holds up to two strides less one.
+        Numbers divide towards zero, as in Paddle, so that a window which is less than a stride too large for the image
+        has one place: it reaches over the edge. With ceil_mode that holds for less than two strides less one.
 
         Args:
             size: (height, width) of the image, or (depth, height, width).

@@ -7,6 +7,7 @@ from typing import Any
 
 from paddle.backend import Array, array_module
 from paddle.ops.base.dtypes import VarType
+from paddle.ops.base.lod import LoDArray, lod_of, plain
 from paddle.ops.base.registry import Spec, operator
 
 
@@ -29,17 +30,18 @@ def fill_constant(*, shape: tuple[int, ...], dtype: VarType, value: float, xp: A
 def _infer_like(
     like: Spec, *, shape: tuple[int, ...], dtype: VarType, input_dim_idx: int, output_dim_idx: int
 ) -> Spec:
-    return Spec(_with_batch(shape, like.shape[input_dim_idx], output_dim_idx), dtype.numpy, like.lod_level)
+    batch = -1 if like.lod_level and not input_dim_idx else like.shape[input_dim_idx]
+    return Spec(_with_batch(shape, batch, output_dim_idx), dtype.numpy)
 
 
 @operator(
     "fill_constant_batch_size_like",
-    "Input -> Out",
+    "Input+ -> Out",
     attrs={"shape": tuple, "dtype": VarType.FP32, "value": 0.0, "input_dim_idx": 0, "output_dim_idx": 0},
     infer=_infer_like,
 )
 def fill_constant_batch_size_like(
-    like: Array,
+    like: Array | LoDArray,
     *,
     shape: tuple[int, ...],
     dtype: VarType,
@@ -47,9 +49,14 @@ def fill_constant_batch_size_like(
     input_dim_idx: int,
     output_dim_idx: int,
 ) -> Array:
-    """Return an array of the given shape, except for one size that is the input's."""
-    sizes = _with_batch(shape, like.shape[input_dim_idx], output_dim_idx)
-    filled: Array = array_module(like).full(sizes, value, dtype.numpy)
+    """Return an array of the given shape, except for one size that is the input's.
+
+    Of sequences the first size is their number, those of the last level, and not that of their rows.
+    """
+    lod = lod_of(like)
+    batch = len(lod[-1]) - 1 if lod and not input_dim_idx else like.shape[input_dim_idx]
+    sizes = _with_batch(shape, batch, output_dim_idx)
+    filled: Array = array_module(plain(like)).full(sizes, value, dtype.numpy)
     return filled
 
 

@@ -56,6 +56,9 @@ def _infer(logits: Spec, label: Spec, *, blank: int) -> tuple[Spec, Spec]:
 def warpctc(logits: Any, label: Any, *, blank: int) -> tuple[Array, Array]:
     """Return the gradient of Logits for a cost of 1 each, and -ln of the chance of each sequence's labels (n, 1).
 
+    Labels that do not fit into their sequence, which needs a step for each and one between two that are equal, cost
+    nothing and have no gradient, as in Paddle.
+
     Args:
         logits: (rows, classes), before softmax.
         label: (labels, 1) whole numbers, without blanks.
@@ -81,6 +84,7 @@ def warpctc(logits: Any, label: Any, *, blank: int) -> tuple[Array, Array]:
     for state in range(picked.shape[1]):
         expected[np.arange(len(data)), boxes.states[at[0], state]] += picked[:, state]
     found = np.where(np.isfinite(spread(cost, offsets))[:, None], np.exp(logs) - expected, 0.0)
+    cost = np.where(_fits(boxes), cost, 0.0)
     return from_host(found.astype(rows.dtype), rows), from_host(cost.astype(rows.dtype)[:, None], rows)
 
 
@@ -128,6 +132,14 @@ def _boxes(logs: Any, offsets: Any, labels: Any, label_offsets: Any, blank: int)
     at = owners(offsets), positions(offsets)
     box[at] = np.take_along_axis(logs, states[at[0]], axis=1)
     return _Boxes(box, states, skips, times, ends)
+
+
+def _fits(boxes: _Boxes) -> Any:
+    """Return whether each sequence has steps enough for its labels, (n,)."""
+    labels = boxes.states[:, 1::2]
+    counts = boxes.ends // 2
+    again = (labels[:, 1:] == labels[:, :-1]) & (np.arange(1, labels.shape[1]) < counts[:, None])
+    return counts + again.sum(axis=1) <= boxes.times
 
 
 def _forward(boxes: _Boxes) -> tuple[Any, Any]:

@@ -72,10 +72,7 @@ def elementwise_mul_grad(
 @operator("elementwise_div", "X Y -> Out", attrs=_ATTRS, infer=_infer, fresh=True)
 def elementwise_div(x: Array, y: Array, *, axis: int) -> Array:
     """Out = X / Y; whole numbers divide as in C, towards zero."""
-    divisor = aligned(x, y, axis)
-    if x.dtype.kind in "iu":
-        return array_module(x).trunc(x / divisor).astype(x.dtype)
-    return x / divisor
+    return _quotient(x, aligned(x, y, axis)) if x.dtype.kind in "iu" else x / aligned(x, y, axis)
 
 
 @gradient("elementwise_div", "Y Out Out@GRAD -> X@GRAD Y@GRAD")
@@ -147,11 +144,22 @@ def _infer_whole(x: Spec, y: Spec, *, axis: int) -> Spec:
 
 @operator("elementwise_mod", "X Y -> Out", attrs={"axis": -1}, infer=_infer_whole)
 def elementwise_mod(x: Array, y: Array, *, axis: int) -> Array:
-    """Out = what is left of X over Y, with the sign of Y."""
-    return x % aligned(x, y, axis)
+    """Out = what is left of X over Y as in C, with the sign of X: -7 and 3 give -1."""
+    divisor = aligned(x, y, axis)
+    rest = x % divisor
+    return rest - divisor * _down(x, divisor, rest)
 
 
 @operator("elementwise_floordiv", "X Y -> Out", attrs={"axis": -1}, infer=_infer_whole)
 def elementwise_floordiv(x: Array, y: Array, *, axis: int) -> Array:
-    """Out = X over Y, rounded down."""
-    return x // aligned(x, y, axis)
+    """Out = X over Y as in C, rounded towards zero whatever the name says: -7 and 3 give -2."""
+    return _quotient(x, aligned(x, y, axis))
+
+
+def _quotient(x: Array, divisor: Array) -> Array:
+    return x // divisor + _down(x, divisor, x % divisor)
+
+
+def _down(x: Array, divisor: Array, rest: Array) -> Array:
+    """Return, in X's dtype, 1 where rounding down differs from rounding towards zero, else 0."""
+    return ((rest != 0) & ((x < 0) != (divisor < 0))).astype(x.dtype)

@@ -18,8 +18,7 @@ _ATTRS = {"transpose_X": False, "transpose_Y": False, "alpha": 1.0}
 
 
 def _infer(x: Spec, y: Spec, *, transpose_X: bool, transpose_Y: bool) -> Spec:
-    left = x.shape if len(x.shape) > 1 else (1, *x.shape)
-    right = y.shape if len(y.shape) > 1 else (*y.shape, 1)
+    left, right = _row(x.shape), _column(y.shape)
     rows, inner = left[-2:][::-1] if transpose_X else left[-2:]
     outer, columns = right[-2:][::-1] if transpose_Y else right[-2:]
     if not agree(inner, outer) or x.dtype != y.dtype:
@@ -28,19 +27,20 @@ def _infer(x: Spec, y: Spec, *, transpose_X: bool, transpose_Y: bool) -> Spec:
         batch = same(left[:-2], right[:-2], "the batches of X and Y")
     else:
         batch = left[:-2] or right[:-2]
-    shape = batch + ((rows,) if len(x.shape) > 1 else ()) + ((columns,) if len(y.shape) > 1 else ())
-    return Spec(shape or (1,), x.dtype, x.lod_level)
+    shape = _joined(batch, rows, columns, len(x.shape), len(y.shape))
+    return Spec(shape, x.dtype, x.lod_level)
 
 
 @operator("matmul", "X Y -> Out", attrs=_ATTRS, infer=_infer)
 def matmul(x: Array, y: Array, *, transpose_X: bool, transpose_Y: bool, alpha: float) -> Array:
-    """Return alpha X Y."""
+    """Return alpha X Y.
+
+    X (n,) is a row and Y (n,) a column, or X a column and Y a row where they are transposed: the product of a column
+    and a row is a matrix. A side of length one that a vector gave is left out.
+    """
     product = _turned(_left(x), transpose_X) @ _turned(_right(y), transpose_Y)
-    if x.ndim == 1:
-        product = product[..., 0, :]
-    if y.ndim == 1:
-        product = product[..., 0]
-    return (product if alpha == 1.0 else product * x.dtype.type(alpha)).reshape(product.shape or (1,))
+    shape = _joined(product.shape[:-2], *product.shape[-2:], x.ndim, y.ndim)
+    return (product if alpha == 1.0 else product * x.dtype.type(alpha)).reshape(shape)
 
 
 @gradient("matmul", "X Y Out@GRAD -> X@GRAD Y@GRAD")
@@ -79,12 +79,28 @@ def _over_batch_t(left: Array, dout: Array, right: Array) -> Array:
     return full.reshape(-1, *full.shape[-2:]).sum(axis=0) if right.ndim < full.ndim else full
 
 
+def _joined(
+    batch: tuple[int, ...], rows: int, columns: int, left_rank: int, right_rank: int
+) -> tuple[int, ...]:
+    first = () if left_rank == 1 and rows == 1 else (rows,)
+    last = () if right_rank == 1 and columns == 1 else (columns,)
+    return (*batch, *first, *last) or (1,)
+
+
+def _row(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return shape if len(shape) > 1 else (1, *shape)
+
+
+def _column(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return shape if len(shape) > 1 else (*shape, 1)
+
+
 def _left(x: Array) -> Array:
-    return x if x.ndim > 1 else x[None, :]
+    return x.reshape(_row(x.shape))
 
 
 def _right(y: Array) -> Array:
-    return y if y.ndim > 1 else y[:, None]
+    return y.reshape(_column(y.shape))
 
 
 def _turned(matrix: Array, turn: bool) -> Array:

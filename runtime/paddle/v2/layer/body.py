@@ -133,6 +133,5 @@ def turned(emitter: Emitter, value: Variable, reverse: bool) -> Variable:
 
 def zeros(emitter: Emitter, like: Variable, size: int) -> Variable:
     """Return a row of zeros (sequences, size) for each sequence of `like`."""
-    first = emitter.ops("sequence_pool", {"X": like}, {"pooltype": "FIRST"}, ["Out", "MaxIndex"])[0]
     attrs = {"shape": [-1, size], "value": 0.0}
-    return emitter.op("fill_constant_batch_size_like", {"Input": first}, attrs)
+    return emitter.op("fill_constant_batch_size_like", {"Input": like}, attrs)

@@ -152,6 +152,55 @@ def test_a_switch_runs_the_first_case_that_holds(step: float, rate: float) -> No
     np.testing.assert_allclose(got, [rate])
 
 
+_THREE = np.array([[1], [2], [1], [5], [3]])
+
+
+def test_values_as_many_as_sequences_start_a_memory_like_one_without_init() -> None:
+    words = layers.data("words", [1], dtype="int64", lod_level=1)
+    embedded = layers.embedding(words, [_WORDS, 4], param_attr="table")
+    start = layers.fill_constant_batch_size_like(embedded, [-1, 4], "float32", 0.5)
+    start.stop_gradient = False
+    last = []
+    for given in ({"init": start}, {"shape": [4], "value": 0.5}):
+        rnn = layers.DynamicRNN()
+        with rnn.block():
+            before = rnn.memory(**given) if "init" in given else None
+            word = rnn.step_input(embedded)
+            before = rnn.memory(**given) if before is None else before
+            after = layers.fc([word, before], 4, act="tanh", param_attr=["a", "b"], bias_attr="c")
+            rnn.update_memory(before, after)
+            rnn.output(after)
+        last.append(layers.sequence_last_step(rnn()))
+    fluid.optimizer.SGD(0.1).minimize(layers.mean(last[0]))
+    exe = fluid.Executor(fluid.CPUPlace())
+    exe.run(fluid.default_startup_program())
+    table = np.array(fluid.global_scope().find_var("table").get_tensor())
+    feed = {"words": fluid.create_lod_tensor(_THREE, [[2, 2, 1]], fluid.CPUPlace())}
+    filled, one, other = exe.run(feed=feed, fetch_list=[start, *last])
+    assert (filled == np.full((3, 4), 0.5)).all()
+    np.testing.assert_array_equal(one, other)
+    moved = np.array(fluid.global_scope().find_var("table").get_tensor()) != table
+    assert np.flatnonzero(moved.any(axis=1)).tolist() == [1, 2, 3, 5]
+
+
+def test_a_number_on_the_left_of_sequences_is_one_for_each_row() -> None:
+    x = layers.data("x", [2], lod_level=1)
+    rows = np.array([[1, -2], [4, 8], [0.5, 2]], "float32")
+    feed = {"x": fluid.create_lod_tensor(rows, [[2, 1]], fluid.CPUPlace())}
+    wanted = [1.0 - x, 2 / x, 2.0**x]
+    got = fluid.Executor(fluid.CPUPlace()).run(feed=feed, fetch_list=wanted, return_numpy=False)
+    for tensor, expected in zip(got, (1 - rows, 2 / rows, 2.0**rows), strict=True):
+        np.testing.assert_allclose(np.array(tensor), expected, rtol=1e-6)
+        assert tensor.recursive_sequence_lengths() == [[2, 1]]
+
+
+def test_a_number_on_the_left_of_images_of_unknown_size_is_one_for_each_pixel() -> None:
+    x = layers.data("x", [-1, 1, -1, -1])
+    pixels = np.arange(12, dtype="float32").reshape(2, 1, 2, 3)
+    (out,) = fluid.Executor(fluid.CPUPlace()).run(feed={"x": pixels}, fetch_list=[1.0 - x])
+    np.testing.assert_array_equal(out, 1 - pixels)
+
+
 def test_rows_go_their_own_way_and_come_back_in_order() -> None:
     x = layers.data("x", [1])
     ways = layers.IfElse(

@@ -307,6 +307,47 @@ def test_the_size_of_an_image_may_be_a_variable() -> None:
     np.testing.assert_allclose(out[0, 0, 0], [0, 2])
 
 
+def _between(image: Any, rows: Any, columns: Any) -> Any:
+    """Pixels between four others of an image (H, W), by the formula."""
+    low, left = rows.astype(int), columns.astype(int)
+    down, right = np.minimum(low + 1, image.shape[0] - 1), np.minimum(left + 1, image.shape[1] - 1)
+    d, r = (rows - low)[:, None], columns - left
+    above = image[low][:, left] * (1 - r) + image[low][:, right] * r
+    below = image[down][:, left] * (1 - r) + image[down][:, right] * r
+    return above * (1 - d) + below * d
+
+
+def test_bytes_between_pixels_are_rounded_towards_zero_and_do_not_overflow() -> None:
+    image = np.random.default_rng(5).integers(0, 256, (4, 5), dtype="uint8")
+    given = {"X": image[None, None]}
+    (out,) = run_op("bilinear_interp", given, {"out_h": 7, "out_w": 9})
+    expected = _between(image.astype(float), np.arange(7) * 3 / 6, np.arange(9) * 4 / 8)
+    assert out.dtype == np.uint8
+    np.testing.assert_array_equal(out[0, 0], expected.astype("uint8"))
+    (nearest,) = run_op("nearest_interp", given, {"out_h": 8, "out_w": 10, "align_corners": False})
+    np.testing.assert_array_equal(nearest[0, 0], image.repeat(2, axis=0).repeat(2, axis=1))
+
+
+@pytest.mark.parametrize("op_type", ["bilinear_interp", "nearest_interp"])
+def test_an_image_of_unknown_size_grows_by_its_scale(op_type: str) -> None:
+    both = {"scale": 1.5, "out_h": 9, "out_w": 9}
+    (out,) = run_op(op_type, {"X": _IMAGE}, both)
+    np.testing.assert_array_equal(out, run_op(op_type, {"X": _IMAGE}, {"out_h": 4, "out_w": 6})[0])
+    (sized,) = run_op(op_type, {"X": _IMAGE, "OutSize": np.array([5, 2], "int32")}, both)
+    assert sized.shape == (1, 1, 5, 2)
+
+
+def test_corners_of_regions_on_a_half_go_away_from_zero() -> None:
+    x = np.arange(25.0).reshape(1, 1, 5, 5)
+    rois = LoDArray(np.array([[-1.0, -1.0, 1.0, 1.0], [1.0, 3.0, 5.0, 7.0]]), offsets_of([[2]]))
+    grid = {"spatial_scale": 0.5, "pooled_height": 3, "pooled_width": 3}
+    (out, places) = run_op("roi_pool", {"X": x, "ROIs": rois}, grid)
+    # -0.5 becomes -1, 0.5 becomes 1, 1.5 becomes 2: three rows, of which the image lacks the first.
+    assert out[0, 0].tolist() == [[0, 0, 0], [0, 0, 1], [0, 5, 6]]
+    assert places[0, 0].tolist() == [[-1, -1, -1], [-1, 0, 1], [-1, 5, 6]]
+    assert out[1, 0].tolist() == [[11, 12, 13], [16, 17, 18], [21, 22, 23]]
+
+
 def test_regions_give_the_greatest_of_each_cell() -> None:
     rois = LoDArray(np.array([[0.0, 0.0, 3.0, 2.0], [2.0, 1.0, 2.0, 1.0]]), offsets_of([[2]]))
     out, places = run_op("roi_pool", {"X": _IMAGE, "ROIs": rois}, {"pooled_height": 1, "pooled_width": 2})

@@ -10,6 +10,7 @@ import pytest
 
 from paddle import backend
 from paddle.graph import Executor, Program, Scope
+from paddle.ops.base.lod import LoDArray, offsets_of
 from tests.runtime.ops.run_op import run_op
 
 _SHAPE = [200, 50]
@@ -114,3 +115,22 @@ def test_each_row_comes_from_the_input_its_id_names() -> None:
     x = [np.full((3, 2), float(number)) for number in range(3)]
     (out,) = run_op("multiplex", {"Ids": np.array([[2], [0], [1]]), "X": x})
     assert out[:, 0].tolist() == [2, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("lengths", "expected"), [([[2, 0, 3]], (3, 4)), ([[2, 1], [1, 3, 1]], (3, 4)), ([[]], (0, 4))]
+)
+def test_a_batch_of_sequences_is_as_large_as_there_are_sequences(
+    lengths: list[list[int]], expected: tuple[int, ...]
+) -> None:
+    like = LoDArray(np.zeros((sum(lengths[-1]), 7)), offsets_of(lengths))
+    (out,) = run_op("fill_constant_batch_size_like", {"Input": like}, {"shape": [-1, 4], "value": 2.0})
+    assert out.shape == expected
+    assert not isinstance(out, LoDArray)
+    assert (out == 2).all()
+    (across,) = run_op(
+        "fill_constant_batch_size_like",
+        {"Input": like},
+        {"shape": [5, -1], "input_dim_idx": 1, "output_dim_idx": 1},
+    )
+    assert across.shape == (5, 7)

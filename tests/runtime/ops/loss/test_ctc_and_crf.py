@@ -27,8 +27,8 @@ def _all_alignments(chances: Any, labels: list[int], blank: int) -> float:
 
 
 def test_the_cost_of_unplaced_labels_is_that_of_all_their_places() -> None:
-    logits, labels = _RNG.standard_normal((10, 3)), [[1, 1], [], [2, 1], [1, 2, 1, 2]]
-    lengths = [4, 2, 3, 1]
+    logits, labels = _RNG.standard_normal((16, 3)), [[1, 1], [], [2, 1], [1, 2, 1, 2], [2, 2, 2], [1, 2], [1]]
+    lengths = [4, 2, 3, 1, 4, 2, 0]
     flat = np.array([each for some in labels for each in some])[:, None]
     found, loss = run_op(
         "warpctc",
@@ -41,8 +41,10 @@ def test_the_cost_of_unplaced_labels_is_that_of_all_their_places() -> None:
     ends = np.cumsum(lengths)
     for row, (end, some) in enumerate(zip(ends, labels, strict=True)):
         chance = _all_alignments(chances[end - lengths[row] : end], some, 0)
-        assert loss[row, 0] == pytest.approx(-np.log(chance) if chance else np.inf)
+        assert loss[row, 0] == pytest.approx(-np.log(chance) if chance else 0)
     assert not found[9].any(), "four labels do not fit one step: nothing to learn from"
+    assert not found[10:14].any(), "three equal labels need five steps"
+    assert found[14:].any(axis=1).all()
 
 
 def test_the_best_path_loses_repetitions_and_blanks() -> None:

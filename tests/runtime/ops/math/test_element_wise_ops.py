@@ -114,10 +114,63 @@ def test_matmul_takes_batches_matrices_and_vectors() -> None:
     np.testing.assert_allclose(run_op("matmul", {"X": b[0, 0], "Y": b[0, 1]})[0], [b[0, 0] @ b[0, 1]])
 
 
-def test_whole_numbers_are_divided_down() -> None:
-    inputs = {"X": np.array([7, -7]), "Y": np.array([2, 2])}
-    assert run_op("elementwise_mod", inputs)[0].tolist() == [1, 1]
-    assert run_op("elementwise_floordiv", inputs)[0].tolist() == [3, -4]
+@pytest.mark.parametrize(
+    ("x", "y", "turns", "expected"),
+    [
+        ((4,), (4,), "", (1,)),
+        ((1,), (4,), "X Y", (4,)),
+        ((4,), (5,), "X Y", (4, 5)),
+        ((4,), (1,), "X", (4,)),
+        ((4,), (1, 5), "X", (4, 5)),
+        ((4,), (2, 1, 5), "X", (2, 4, 5)),
+        ((1,), (2, 1, 5), "X", (2, 5)),
+        ((3, 1), (4,), "Y", (3, 4)),
+        ((2, 3, 1), (4,), "Y", (2, 3, 4)),
+        ((1,), (4,), "Y", (4,)),
+        ((0,), (5,), "X Y", (0, 5)),
+        ((0,), (0,), "", (1,)),
+    ],
+)
+def test_vectors_are_a_row_on_the_left_and_a_column_on_the_right_unless_transposed(
+    x: tuple[int, ...], y: tuple[int, ...], turns: str, expected: tuple[int, ...]
+) -> None:
+    a, b = _RNG.standard_normal(x), _RNG.standard_normal(y)
+    out = run_op("matmul", {"X": a, "Y": b}, {f"transpose_{slot}": True for slot in turns.split()})[0]
+    left = a if a.ndim > 1 else a[:, None] if "X" in turns else a[None]
+    right = b if b.ndim > 1 else b[None] if "Y" in turns else b[:, None]
+    assert out.shape == expected
+    np.testing.assert_allclose(out, (left @ right).reshape(expected), atol=1e-12)
+
+
+def test_a_transposed_vector_that_does_not_fit_is_refused() -> None:
+    with pytest.raises(OpError, match=r"has 1 columns, .* has 3 rows"):
+        run_op("matmul", {"X": np.zeros(3), "Y": np.zeros(3)}, {"transpose_X": True})
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64", "float32"])
+def test_numbers_are_divided_towards_zero_and_leave_a_rest_of_their_own_sign(dtype: str) -> None:
+    x = np.array([[7, -7, 6, -6, 0, 1, -1]], dtype).T
+    y = np.array([3, -3, 2, -7], dtype)
+    inputs = {"X": np.repeat(x, 4, axis=1), "Y": y}
+    quotient, rest = np.trunc(x / y), np.fmod(x, y)
+    for op_type, expected in {"elementwise_floordiv": quotient, "elementwise_mod": rest}.items():
+        (out,) = run_op(op_type, inputs)
+        assert out.dtype == dtype
+        np.testing.assert_array_equal(out, expected)
+
+
+def test_large_whole_numbers_are_divided_exactly() -> None:
+    x, y = np.array([2**62 + 1, -(2**62) - 1, -9]), np.array([3, 3, 2])
+    quotients = [1537228672809129301, -1537228672809129301, -4]
+    for op_type in ("elementwise_div", "elementwise_floordiv"):
+        assert run_op(op_type, {"X": x, "Y": y})[0].tolist() == quotients
+    assert run_op("elementwise_mod", {"X": x, "Y": y})[0].tolist() == [2, -2, -1]
+
+
+def test_unsigned_numbers_are_divided_as_they_are() -> None:
+    inputs = {"X": np.array([200, 7], "uint8"), "Y": np.array([3, 200], "uint8")}
+    assert run_op("elementwise_floordiv", inputs)[0].tolist() == [66, 0]
+    assert run_op("elementwise_mod", inputs)[0].tolist() == [2, 7]
 
 
 def test_top_k_is_descending_and_takes_the_first_of_equal_values() -> None:

@@ -139,8 +139,7 @@ class DynamicRNN(_Unrolled):
             if shape is None or not self._inputs:
                 raise FluidError("memory: give init, or shape after the first step_input")
             with bodies.around(body):
-                like = self._helper.apply("sequence_pool", {"X": self._inputs[0]}, {"pooltype": "FIRST"})
-                init = fill_constant_batch_size_like(like, [-1, *shape], dtype, value)
+                init = fill_constant_batch_size_like(self._inputs[0], [-1, *shape], dtype, value)
         return self._state(init)
 
     def update_memory(self, ex_mem: Variable, new_mem: Variable) -> None:

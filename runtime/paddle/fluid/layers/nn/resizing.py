@@ -74,13 +74,14 @@ def image_resize(
     if resample not in _RESAMPLES:
         raise FluidError(f"image_resize: resample is one of {', '.join(_RESAMPLES)}, got {resample!r}")
     wanted = out_shape if actual_shape is None else actual_shape
-    inputs, attrs = {"X": input}, {"align_corners": align_corners, "align_mode": align_mode}
+    inputs = {"X": input}
+    attrs: dict[str, object] = {"align_corners": align_corners, "align_mode": align_mode}
     if isinstance(wanted, Variable):
         inputs["OutSize"] = wanted
     elif wanted is not None:
         attrs["out_h"], attrs["out_w"] = sizes(wanted, 2)
     elif scale is not None:
-        attrs["out_h"], attrs["out_w"] = (int(size * scale) for size in input.shape[2:])
+        attrs["scale"] = float(scale)
     else:
         raise FluidError("image_resize: give out_shape or scale")
     if resample == "NEAREST":
