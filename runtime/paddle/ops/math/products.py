@@ -39,7 +39,7 @@ def matmul(x: Array, y: Array, *, transpose_X: bool, transpose_Y: bool, alpha: f
     and a row is a matrix. A side of length one that a vector gave is left out.
     """
     product = _turned(_left(x), transpose_X) @ _turned(_right(y), transpose_Y)
-    shape = _joined(product.shape[:-2], *product.shape[-2:], x.ndim, y.ndim)
+    shape = _joined(product.shape[:-2], product.shape[-2], product.shape[-1], x.ndim, y.ndim)
     return (product if alpha == 1.0 else product * x.dtype.type(alpha)).reshape(shape)
 
 

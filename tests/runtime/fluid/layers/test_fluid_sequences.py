@@ -170,16 +170,20 @@ def test_values_as_many_as_sequences_start_a_memory_like_one_without_init() -> N
             after = layers.fc([word, before], 4, act="tanh", param_attr=["a", "b"], bias_attr="c")
             rnn.update_memory(before, after)
             rnn.output(after)
-        last.append(layers.sequence_last_step(rnn()))
+        out = rnn()
+        assert isinstance(out, Variable)
+        last.append(layers.sequence_last_step(out))
     fluid.optimizer.SGD(0.1).minimize(layers.mean(last[0]))
     exe = fluid.Executor(fluid.CPUPlace())
     exe.run(fluid.default_startup_program())
-    table = np.array(fluid.global_scope().find_var("table").get_tensor())
+    handle = fluid.global_scope().find_var("table")
+    assert handle
+    table = np.array(handle.get_tensor())
     feed = {"words": fluid.create_lod_tensor(_THREE, [[2, 2, 1]], fluid.CPUPlace())}
     filled, one, other = exe.run(feed=feed, fetch_list=[start, *last])
     assert (filled == np.full((3, 4), 0.5)).all()
     np.testing.assert_array_equal(one, other)
-    moved = np.array(fluid.global_scope().find_var("table").get_tensor()) != table
+    moved = np.array(handle.get_tensor()) != table
     assert np.flatnonzero(moved.any(axis=1)).tolist() == [1, 2, 3, 5]
 
 
