@@ -100,6 +100,15 @@ def test_the_cost_falls_pass_by_pass_on_every_trainer(job: tuple[Path, str]) -> 
         assert tests[-1] < 0.9 * tests[0]
 
 
+def test_the_screen_has_one_line_of_the_pservers_and_their_logs_have_the_rest(job: tuple[Path, str]) -> None:
+    workspace, output = job
+    assert re.search(r"^3 pservers ready at :\d+", output, re.MULTILINE)
+    assert "[pserver " not in output
+    log = (workspace / "log" / "node_0" / "paddle_pserver2.INFO").read_text()
+    assert "worker started, peer = trainer 2" in log
+    assert "[pserver 0 local-0] I" in (workspace / "log" / "job.log").read_text()
+
+
 def test_logs_and_model_are_where_the_screen_says(job: tuple[Path, str]) -> None:
     workspace, output = job
     assert f"logs: {workspace / 'log'}" in output

@@ -61,11 +61,13 @@ class Shutdown:
         self._enter = enter
 
     def run(self) -> Undone:
-        """Stop everything, collect the rest, close every connection."""
+        """Stop everything, collect the rest, close every connection; said only where something was started."""
         self._context.stopping = True
-        self._enter("stop")
+        has_started = any(record.traces.used for record in self._roster.all())
+        enter = self._enter if has_started else self._context.clock.enter
+        enter("stop")
         self._stop()
-        self._enter("collect")
+        enter("collect")
         self._collect()
         self._context.connector.close()
         self._context.connector.reactor.join(FAREWELL_S if self._context.forced else ENDS_S)

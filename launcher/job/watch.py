@@ -7,7 +7,7 @@ Failures that arrive together are weighed together, so that the cause is told an
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from launcher.job.causes import broken_line, waits, waits_for_peers
 from launcher.job.context import JobContext
@@ -18,7 +18,10 @@ from launcher.nodes.failure import Failure, FailureKind
 from launcher.nodes.loop import ALARM_S, Loop
 from launcher.nodes.node_record import NodeRecord
 from launcher.nodes.roster import ProcessRecord, ProcessState
+from launcher.plan.environment import Endpoints
+from launcher.text.sizes import counted
 
+PORTS_NAMED = 4
 SETTLE_S = 0.3  # failures that arrive within this time are weighed together
 ECHO_S = 2.0  # if all of them sound like echoes, for so long the cause may still come
 STACKS_S = 3.0
@@ -43,6 +46,7 @@ class Watch:
         self._starter = Starter(context, key)
         self._recovery = Recovery(context, loop, self._starter)
         self._enter = enter
+        self._note = context.console.note
         self._paths = PathWatch(context)
 
     def run(self) -> None:
@@ -71,6 +75,7 @@ class Watch:
         if self._roster.failures:
             self._settle()
             raise JobFailed
+        self._note(_ready([record.endpoints for record in records if record.endpoints is not None]))
 
     def _start_trainers(self) -> None:
         self._enter("trainers")
@@ -177,3 +182,11 @@ class Watch:
         self._loop.until(
             lambda: all(record.stacks or record.state is ProcessState.EXITED for record in asked), STACKS_S
         )
+
+
+def _ready(endpoints: Sequence[Endpoints]) -> str:
+    """ "3 pservers ready at :7164": the first port of each, said once where several have the same."""
+    ports = sorted({int(each.rpartition(":")[2]) for one in endpoints for each in (one.dense or one.sparse)[:1]})
+    named = ", ".join(f":{port}" for port in ports[:PORTS_NAMED])
+    more = f" and {counted(len(ports) - PORTS_NAMED, 'other port')}" if len(ports) > PORTS_NAMED else ""
+    return f"{counted(len(endpoints), 'pserver')} ready at {named}{more}"

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Sequence
 from typing import Protocol
@@ -21,6 +22,7 @@ from launcher.text.output_events import (
 
 PROCESS_STYLE = "process"  # of lines that a view may leave out when there are more than can be read
 BURST_LINES = 200  # of one event on a terminal: nobody reads more at once
+_ROUTINE = re.compile(rb"I\d{4,8} \d\d:\d\d:\d\d\.\d+ ")  # glog's INFO
 
 
 class View(Protocol):
@@ -43,7 +45,7 @@ class View(Protocol):
 
 
 class Drawer:
-    """Draws events on a view.
+    """Draws events on a view. What pservers say in the normal course of things stays in their logs.
 
     Args:
         on_terminal: control characters must not act, and a burst of lines is cut.
@@ -89,6 +91,8 @@ class Drawer:
             self._print(str(who), data)
 
     def _print(self, who: str, data: bytes) -> None:
+        if who.startswith("pserver "):
+            data = b"".join(line for line in data.splitlines(keepends=True) if not _ROUTINE.match(line))
         if not data:
             return
         left_out = 0

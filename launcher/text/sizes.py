@@ -22,3 +22,10 @@ def count(number: float) -> str:
         if number >= size:
             return f"{number / (1e3 if unit == 'k' else size):.1f} {unit}"
     return f"{number:.0f}"
+
+
+def counted(number: int, noun: str) -> str:
+    """ "1 node", "3 nodes"; the noun in the singular, its plural ends in s or es."""
+    if number == 1:
+        return f"1 {noun}"
+    return f"{number:,} {noun}{'es' if noun.endswith(('s', 'x', 'ch', 'sh')) else 's'}"

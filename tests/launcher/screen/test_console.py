@@ -70,6 +70,21 @@ def test_a_pipe_gets_a_programs_own_colours() -> None:
     ]
 
 
+def test_what_pservers_say_in_the_normal_course_stays_in_their_logs_and_the_rest_is_shown() -> None:
+    said = (
+        b"I1123 08:18:07.714474  6040 command.py:144] tcp server start on 127.0.0.4:7164\n"
+        b"W1123 08:18:08.000000  6040 sync.py:12] trainer 3 is late\n"
+        b"Traceback (most recent call last):\n"
+        b"I20231123 08:18:09.1 6040 engine.py:194] worker started, peer = trainer 1\n"
+    )
+    shown = plain(lambda console: console.process_line("pserver-2", "c", said))
+    assert shown == [
+        "[pserver 2 c] W1123 08:18:08.000000  6040 sync.py:12] trainer 3 is late",
+        "[pserver 2 c] Traceback (most recent call last):",
+    ]
+    assert len(plain(lambda console: console.process_line("trainer-2", "c", said))) == 4
+
+
 def test_a_line_is_bounded_and_says_how_much_is_missing() -> None:
     (line,) = plain(lambda console: console.process_line("trainer-0", "a", b"x" * 1_000_000))
     assert len(line) < wrapping.MAX_LINE + 100
