@@ -53,6 +53,7 @@ from launcher.screen.job_log import JobLog
 from launcher.system import failed_threads, signals
 from launcher.system.descriptors import make_room
 from launcher.system.workspace_lock import locked
+from launcher.text.sizes import counted
 
 _TRAINERS_TOLD = 4
 _TOLD_ON_SCREEN = frozenset((ExitCode.USAGE, ExitCode.PREFLIGHT))  # no job came of it, nothing was collected
@@ -149,10 +150,13 @@ class Job:
         undone = self._shutdown.run()
         if has_failed:  # the shutdown brings news of who died with it
             lines = _explain(self._roster, self._plan.job_id, code)
-            lines += pserver_state.resume_hint(self._settings) if code is ExitCode.LOST else []
+            hint = pserver_state.resume_hint(self._settings) if code is ExitCode.LOST else []
+            lines += [f"  {line}" for line in hint]
         else:
             lines += _warnings(self._roster)
         code = self._weigh(code, undone)
+        if code in signals.EXIT_CODES.values():
+            self._console.note("\n".join(_stopped_by_hand(self._roster, self._settings)))
         self._console.times(self._clock.times())
         self._console.summary(
             job_id=self._plan.job_id,
@@ -262,6 +266,16 @@ def _warnings(roster: Roster) -> list[str]:
     """Lines for a job that was done without some of those that began it."""
     lost = [incident.text for incident in roster.incidents if incident.kind == LEFT_OUT]
     return [f"WARNING: {text}" for text in lost]
+
+
+def _stopped_by_hand(roster: Roster, settings: Settings) -> list[str]:
+    """What is left of a job that its user stopped, and how it can go on."""
+    used = [record for record in roster.all() if record.traces.used]
+    if not used:
+        return ["nothing is left: nothing had been started on any node"]
+    left = [record for record in used if not record.traces.stopped or record.traces.left]
+    where = f"{len(used) - len(left)} of {counted(len(used), 'node')}" if left else counted(len(used), "node")
+    return [f"nothing is left on {where}: every process has ended", *pserver_state.resume_hint(settings)]
 
 
 def discards(roster: Roster) -> list[str]:

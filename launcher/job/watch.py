@@ -186,7 +186,9 @@ class Watch:
 
 def _ready(endpoints: Sequence[Endpoints]) -> str:
     """ "3 pservers ready at :7164": the first port of each, said once where several have the same."""
-    ports = sorted({int(each.rpartition(":")[2]) for one in endpoints for each in (one.dense or one.sparse)[:1]})
+    ports = sorted(
+        {int(each.rpartition(":")[2]) for one in endpoints for each in (one.dense or one.sparse)[:1]}
+    )
     named = ", ".join(f":{port}" for port in ports[:PORTS_NAMED])
     more = f" and {counted(len(ports) - PORTS_NAMED, 'other port')}" if len(ports) > PORTS_NAMED else ""
     return f"{counted(len(endpoints), 'pserver')} ready at {named}{more}"

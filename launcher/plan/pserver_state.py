@@ -36,11 +36,11 @@ def checkpoint_dir(settings: Settings) -> str | None:
 
 
 def resume_hint(settings: Settings) -> list[str]:
-    """What to do after the pservers' state was lost, if there may be a checkpoint."""
+    """How a job goes on whose pservers ended or lost their state, if there may be a checkpoint."""
     flags = dict(settings.job.flags)
     if settings.job.mode is not Mode.V2 or not flags.get("checkpoint_dir"):
         return []
     return [
-        "  to go on from the last whole checkpoint: give the same command again, with --resume=latest "
+        "to go on from the last whole checkpoint: give the same command again, with --resume=latest "
         f"(checkpoints are in {flags['checkpoint_dir']})"
     ]

@@ -43,6 +43,7 @@ class LiveView:
         self._drawn: list[str] = []
         self._dirty = False
         self._drawn_at = 0.0
+        self._written_at = 0.0
         self._finished = False
 
     def lines(self, lines: Sequence[str], style: str = "") -> None:
@@ -65,13 +66,15 @@ class LiveView:
         self._dirty = True
 
     def tick(self) -> None:
-        """Write what waits, a few times a second; redraw also when only time has passed."""
+        """Write what waits, the first after a pause at once; redraw also when only time has passed."""
         if self._finished:
             return
         now = time.monotonic()
-        since = now - self._drawn_at
-        if since >= REDRAW_S or (since >= FLUSH_S and (self._waiting or self._dirty)):
+        has_news = bool(self._waiting) or self._dirty
+        if (has_news and now - self._written_at >= FLUSH_S) or now - self._drawn_at >= REDRAW_S:
             self._drawn_at = now
+            if has_news:
+                self._written_at = now
             self._draw(self._picture())
 
     def finish(self) -> None:

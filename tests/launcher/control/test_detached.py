@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -96,6 +97,20 @@ def test_ctrl_c_before_the_trainers_run_stops_a_detached_job(bench: Bench) -> No
     terminal.press(CTRL_C)
     assert terminal.wait() == 130
     assert "goes on without" not in terminal.said
+    assert "nothing is left: nothing had been started on any node" in terminal.said
+    assert not re.search("== (stop|collect)", terminal.said)
+
+
+def test_ctrl_c_ends_with_what_is_left_and_with_how_the_job_goes_on(bench: Bench) -> None:
+    checkpoints = bench.place / "checkpoints"
+    options = ("--mode=v2", f"--checkpoint_dir={checkpoints}", "--checkpoint_period=10")
+    terminal = bench.terminal("-p", "ws", "--conf=conf.py", *options, "--hold")
+    terminal.wait_for(r"\[trainer 0 local-0\] step \d+")
+    terminal.press(CTRL_C)
+    assert terminal.wait() == 130
+    _, _, end = terminal.said.partition("== collect")
+    assert "nothing is left on 1 node: every process has ended" in end
+    assert re.search(rf"to go on .* --resume=latest .*{checkpoints}", end)
 
 
 def test_status_tells_of_all_jobs_and_of_one(bench: Bench) -> None:

@@ -16,6 +16,8 @@ from collections.abc import Iterator
 import pytest
 
 from launcher.screen.console import Console
+from launcher.screen.console_live import LiveView
+from launcher.screen.writer import Sink
 from launcher.text.wrapping import cells
 
 DEADLINE_S = 20.0
@@ -125,6 +127,28 @@ def test_more_lines_than_can_be_read_are_counted_on_a_terminal(terminal: Termina
     assert shown + left_out in (5000, 5001)  # the first count is a line itself
     assert "the failure" in seen
     console.close(DEADLINE_S)
+
+
+def test_the_first_line_after_a_pause_is_written_at_once(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    view = LiveView(Sink(terminal.stream))
+    view.lines(["before"])
+    view.tick()
+    now[0] += 60.0
+    view.tick()  # the clock below goes on meanwhile
+    now[0] += 0.001
+    view.lines(["first"])
+    view.tick()
+    view.lines(["second"])
+    view.tick()
+    assert "first" in (seen := terminal.text())
+    assert "second" not in seen
+    now[0] += 0.2
+    view.tick()
+    assert "second" in terminal.text()
 
 
 @pytest.mark.parametrize("wish", ["", "1"])
