@@ -46,7 +46,7 @@ _COMMAND_WORDS: Mapping[str, tuple[str, ...]] = {
     "attach": ("--lines=",),
     "logs": ("--follow", "--node=", "--role=", "--lines="),
     "stop": ("--force", _NODES, _CONF),
-    "doctor": (_CONF, "--mode=", "--port=", "--nics=", "--job_workspace=", "--json"),
+    "doctor": (_CONF, "--hosts=", "--mode=", "--port=", "--nics=", "--job_workspace=", "--json"),
     "completion": SHELLS,
     "help": (),
 }

@@ -13,8 +13,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from launcher.config.conf_file import CONF_NAMES
 from launcher.config.flags import INIT_FLAGS, LAUNCHER_FLAGS, PSERVER_FLAGS
-from launcher.config.options import OPTIONS, Mode, Option, Wire
+from launcher.config.options import EXPECTED, OPTIONS, Mode, Option, Wire
 from launcher.config.spelling import near_miss
 from launcher.errors import UsageError
 
@@ -42,6 +43,7 @@ class Arguments:
         package: --job_dispatch_package, or None.
         workspace: --job_workspace, or None. Exactly one of the two is given unless help or version is.
         conf: --conf, or None.
+        hosts: --hosts, not yet read, or None: those of conf.py.
         env, env_files: --env and --env_file in their order, not yet read.
         min_trainers: --min_trainers, or None: every trainer is needed.
         passthrough: tokens for the trainers, UTF-8 with surrogate escapes whatever the locale.
@@ -51,6 +53,7 @@ class Arguments:
     package: str | None = None
     workspace: str | None = None
     conf: str | None = None
+    hosts: tuple[str, ...] | None = None
     entry: str = DEFAULT_ENTRY
     mode: Mode = Mode.V2
     wire: Wire | None = None
@@ -89,13 +92,18 @@ def parse(argv: Sequence[str]) -> Arguments:
         return Arguments(version=True)
     _check_job_options(given)
     last = {name: values[-1] for name, values in given.items()}
+    mode = Mode(last.get("mode", Mode.V2))
+    flags = tuple(flag for run in rest for flag in _read_flags(run))
+    if mode is not Mode.COLLECTIVE:  # there they mean nothing, and scripts have options of any name
+        _refuse_misspelt_flags(flags)
     wire = last.get("wire")
     return Arguments(
         package=last.get("job_dispatch_package"),
         workspace=last.get("job_workspace"),
         conf=last.get("conf"),
+        hosts=tuple(last["hosts"].split(",")) if "hosts" in last else None,
         entry=last.get("entry", DEFAULT_ENTRY),
-        mode=Mode(last.get("mode", Mode.V2)),
+        mode=mode,
         wire=Wire(wire) if wire else None,
         nproc_per_node=_count(last, "nproc_per_node", 1, least=1) or 1,
         env=tuple(_utf8(text) for text in given.get("env", ())),
@@ -108,7 +116,7 @@ def parse(argv: Sequence[str]) -> Arguments:
         accept_new_host_keys="accept_new_host_keys" in given,
         allow_mismatch="allow_mismatch" in given,
         passthrough=tuple(_utf8(token) for token in [token for run in rest for token in run] + list(after)),
-        flags=tuple(flag for run in rest for flag in _read_flags(run)),
+        flags=flags,
     )
 
 
@@ -122,7 +130,7 @@ def _take_own(tokens: Sequence[str]) -> tuple[dict[str, list[str]], list[list[st
         position += 1
         option, value = _match(token)
         if option is None:
-            _refuse_near_miss(token)
+            _refuse_what_is_ours(token)
             runs[-1].append(token)
             continue
         if option.metavar and value is None and position < len(tokens):
@@ -212,19 +220,34 @@ def _read_flags(run: Sequence[str]) -> Iterator[Flag]:
         yield Flag(name, value)
 
 
-def _refuse_near_miss(token: str) -> None:
-    """An option of ours with a typo would otherwise reach the trainers in silence."""
+def _refuse_what_is_ours(token: str) -> None:
+    """An option of ours with a typo, or under the name that it has elsewhere, would reach the trainers in silence."""
     if token[:2] in {f"-{short}" for short in _SHORT if _SHORT[short].metavar}:
         option = _SHORT[token[1]]
         raise UsageError(f"{token!r} is no option: write -{option.short} {option.metavar}" + _ESCAPE)
-    if not token.startswith("--"):
+    if not token.startswith("-"):
         return
-    name = token[2:].partition("=")[0]
+    given = token.partition("=")[0]
+    name = given.lstrip("-")
     if name in _KNOWN_FLAGS:
         return
+    advice = EXPECTED.get(name)
+    conf_name = CONF_NAMES.get(name.upper())
+    if advice is None and conf_name is not None:
+        advice = f"give --{conf_name.flag}" if conf_name.flag else f"give {name.upper()} in conf.py"
+    if advice is not None:
+        raise UsageError(f"{given} is no option: {advice}" + _ESCAPE)
     near = next((option.name for option in OPTIONS if near_miss(name, option.name)), None)
-    if near:
-        raise UsageError(f"--{name} is no option: did you mean --{near}?" + _ESCAPE)
+    if near and token.startswith("--"):
+        raise UsageError(f"{given} is no option: did you mean --{near}?" + _ESCAPE)
+
+
+def _refuse_misspelt_flags(flags: Sequence[Flag]) -> None:
+    """A flag of paddle with a typo would reach the trainers as an argument, and change nothing."""
+    for name in (flag.name for flag in flags if flag.name not in _KNOWN_FLAGS):
+        near = next((known for known in sorted(_KNOWN_FLAGS) if near_miss(name, known)), None)
+        if near:
+            raise UsageError(f"--{name} is no flag of paddle: did you mean --{near}?" + _ESCAPE)
 
 
 def _utf8(token: str) -> str:

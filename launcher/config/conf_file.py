@@ -58,7 +58,7 @@ def read_conf(path: Path) -> ConfFile:
     Raises:
         ConfError: it cannot be read, parsed or run; the message holds the line.
     """
-    shown = _shown(path)
+    shown = shown_path(path)
     tree = _parse(path, shown)
     lines, element_lines = _assigned_lines(tree)
     namespace = _run(tree, path, shown)
@@ -67,8 +67,8 @@ def read_conf(path: Path) -> ConfFile:
     return ConfFile(shown, values, others, lines, element_lines)
 
 
-def _shown(path: Path) -> str:
-    """Relative to the current directory where the file lies below it."""
+def shown_path(path: Path) -> str:
+    """A path as messages give it: relative to the current directory where it lies below."""
     absolute = path.absolute()
     return str(absolute.relative_to(Path.cwd()) if absolute.is_relative_to(Path.cwd()) else path)
 

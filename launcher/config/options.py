@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
+from types import MappingProxyType
 from typing import NamedTuple
 
 
@@ -36,6 +38,7 @@ OPTIONS = (
     Option("job_dispatch_package", "DIR", short="p"),
     Option("job_workspace", "DIR", short="j"),
     Option("conf", "FILE"),
+    Option("hosts", "HOST[,HOST]"),
     Option("dry_run"),
     Option("entry", "FILE"),
     Option("mode", "MODE", choices=tuple(Mode)),
@@ -53,3 +56,25 @@ OPTIONS = (
     Option("version"),
 )
 """In the order in which --help shows them."""
+
+_HOSTS = "give --hosts=HOST[,HOST:PORT], or HOSTS in conf.py"
+_ROLES = (
+    "PSERVERS and TRAINERS in conf.py say which hosts run what, --nproc_per_node=N how many trainers each"
+)
+_EXPECTED = {
+    "config_file conf_file cluster cluster_conf cluster_config": "give --conf=FILE",
+    "host hostfile host_file hostlist machinefile machine_file nodelist nodes ips cluster_node_ips H": _HOSTS,
+    "np nproc nprocs npernode ppn procs_per_node processes_per_node": "give --nproc_per_node=N",
+    "nnodes node_rank master_addr master_port rdzv_endpoint rdzv_id rdzv_backend": _HOSTS,
+    "server_num num_servers num_pservers worker_num num_trainers": _ROLES,
+    "script": "give --entry=FILE",
+    "package": "give --job_dispatch_package=DIR",
+    "daemon background": "give --detach",
+    "ssh_port ssh_user": "write [user@]host[:port] in HOSTS or --hosts",
+    "ssh_key identity_file": "give SSH_IDENTITY_FILES in conf.py",
+}
+
+EXPECTED: Mapping[str, str] = MappingProxyType(
+    {name: advice for names, advice in _EXPECTED.items() for name in names.split()}
+)
+"""Names that other launchers have for what is called otherwise here, and what to give instead."""

@@ -150,6 +150,7 @@ class Settings:
 
     Attributes:
         conf: the conf.py that was read, absolute.
+        hosts_given: the hosts are those of --hosts, all else is conf.py's.
         state: where jobs keep their state on this machine.
     """
 
@@ -160,6 +161,7 @@ class Settings:
     detach: bool
     dry_run: bool
     conf: Path
+    hosts_given: bool
     state: StatePlaces
 
     @property
@@ -205,12 +207,20 @@ def resolve(arguments: Arguments, environ: Mapping[str, str]) -> Settings:
     hosts: tuple[Host, ...] = read["HOSTS"]
     roles = {}
     for name in ("PSERVERS", "TRAINERS"):
+        if arguments.hosts and read[name] is not None:
+            problems.add(
+                conf.where(name),
+                f"{name} names entries of this file's HOSTS, and --hosts gives others; take it out, "
+                "or write a conf.py for these hosts",
+            )
+            continue
         try:
             roles[name] = select_nodes(read[name], hosts)
         except values.ValueMismatchError as error:
             _report(problems, conf, name, error)
     for name, message in check_cluster(hosts, read, arguments):
-        problems.add(conf.where(name), f"{name}: {message}")
+        where = "--hosts" if name == "HOSTS" and arguments.hosts else conf.where(name)
+        problems.add(where, f"{name}: {message}")
     problems.raise_any()
     trainers = len(roles["TRAINERS"]) * arguments.nproc_per_node
     if arguments.min_trainers is not None and arguments.min_trainers > trainers:
@@ -243,21 +253,23 @@ def _layered(
     try:
         if name in conf.values:
             value = entry.read(conf.values[name])
-        elif entry.default is REQUIRED:
+        elif entry.default is REQUIRED and arguments.hosts is None:
             problems.add(conf.shown, _missing(name, conf))
-        elif entry.default is not None:
+        elif entry.default not in (None, REQUIRED):
             value = entry.read(entry.default)
     except values.ValueMismatchError as error:
         _report(problems, conf, name, error)
     overrides = (
         (f"environment variable {name}", environ.get(name) if entry.from_environment else None),
         (f"--{entry.flag}", arguments.flag(entry.flag) if entry.flag else None),
+        ("--hosts", arguments.hosts if name == "HOSTS" else None),
     )
-    for where, text in overrides:
-        if text is None:
+    for where, given in overrides:
+        if given is None:
             continue
         try:
-            value = entry.read(values.from_text(text, entry.default))
+            told = values.from_text(given, entry.default) if isinstance(given, str) else given
+            value = entry.read(told)
         except values.ValueMismatchError as error:
             problems.add(where, str(error))
     return value
@@ -295,6 +307,7 @@ def _settle(
         detach=arguments.detach,
         dry_run=arguments.dry_run,
         conf=conf_path(arguments, environ).absolute(),
+        hosts_given=arguments.hosts is not None,
         state=places(environ),
     )
 

@@ -27,6 +27,7 @@ def check_workspace(settings: Settings) -> None:
     """
     for directory in settings.job.shard_dirs:
         _check_relative("--shard_dirs", directory)
+    _check_config(settings)
     if settings.job.package is not None:
         _check_package(settings.job.package, settings.job.entry, settings.job.shard_dirs)
     elif settings.job.workspace is not None:
@@ -37,6 +38,25 @@ def _check_relative(option: str, text: str) -> None:
     path = PurePosixPath(text)
     if path.is_absolute() or ".." in path.parts or text == "." or text.startswith("-") or not _one_line(text):
         raise UsageError(f"{option}: expected a path inside the workspace, got {text!r}")
+
+
+def _check_config(settings: Settings) -> None:
+    """`--config` is the trainers' own configuration, in the workspace; who means the cluster's is told its name."""
+    given = dict(settings.job.flags).get("config")
+    if given is None:
+        return
+    path, package = PurePosixPath(given), settings.job.package
+    is_inside = not path.is_absolute() and ".." not in path.parts
+    if package is not None and not (is_inside and (package / path).is_file()):
+        missing = f"the workspace {package} has no such file"
+    elif package is None and Path(path).is_file():
+        missing = "it is a file of this machine, and the job's files are on the nodes already"
+    else:
+        return
+    raise UsageError(
+        f"--config={given}: {missing}; --config is a configuration of the trainers in the workspace. "
+        f"The hosts are in --conf=FILE: give --conf={given} if you mean those"
+    )
 
 
 def _check_package(package: Path, entry: Entry, shard_dirs: Iterable[str]) -> None:

@@ -46,7 +46,7 @@ from launcher.nodes.node_record import NodeRecord
 from launcher.nodes.phases import PhaseClock
 from launcher.nodes.roster import Roster
 from launcher.plan import plan as planning
-from launcher.plan import pserver_state
+from launcher.plan import plan_text, pserver_state
 from launcher.plan.plan import Plan
 from launcher.screen.console import Console
 from launcher.screen.job_log import JobLog
@@ -136,6 +136,7 @@ class Job:
         """Run all phases; every way out goes through the shutdown."""
         code, lines, has_failed = ExitCode.DONE, list[str](), False
         self._console.nodes({record.node.node_id: record.name for record in self._roster.all()})
+        self._console.note(plan_text.opening(self._plan))
         try:
             self._arrive()
             self._dispatch()

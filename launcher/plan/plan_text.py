@@ -6,6 +6,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Sequence
 
+from launcher.config.conf_file import shown_path
 from launcher.plan.environment import ADDED_ON_NODE
 from launcher.plan.plan import (
     Plan,
@@ -16,12 +17,13 @@ from launcher.plan.plan import (
     pserver_processes,
     trainer_processes,
 )
-from launcher.text.wrapping import table
+from launcher.text.wrapping import table, visible
 
 _KEY_NAME = "PADDLE_JOB_KEY"
 _HIDDEN = "***"
 _UNSET = "(unset)"
 _MOST_ITEMS = 12
+_MOST_GIVEN = 500  # characters of the trainers' arguments
 _KEPT_AT_START, _KEPT_AT_END = 4, 1
 
 # How a column of several names is headed; others by the first name of the alphabet.
@@ -41,9 +43,22 @@ def describe(plan: Plan) -> str:
     return "\n".join(lines) + "\n"
 
 
+def opening(plan: Plan) -> str:
+    """The first lines of a job: where its hosts come from, and what the trainers get on their command line."""
+    given = visible(shlex.join(plan.settings.job.passthrough)) or "no arguments"
+    more = f" ... ({len(given) - _MOST_GIVEN} more characters)" if len(given) > _MOST_GIVEN else ""
+    return f"{_hosts(plan)}\n{plan.settings.job.entry.text} gets {given[:_MOST_GIVEN]}{more}"
+
+
+def _hosts(plan: Plan) -> str:
+    nodes, conf = f"{len(plan.nodes)} node{'s'[: len(plan.nodes) > 1]}", shown_path(plan.settings.conf)
+    return f"{nodes} of --hosts, all else of {conf}" if plan.settings.hosts_given else f"{nodes} of {conf}"
+
+
 def _head(plan: Plan) -> Iterator[str]:
     settings = plan.settings
     yield f"job {plan.job_id}, mode {plan.mode}, wire {settings.cluster.wire}"
+    yield _hosts(plan)
     if settings.job.package is not None:
         yield f"dispatch {settings.job.package}" + (
             f", by shard: {', '.join(settings.job.shard_dirs)}" if settings.job.shard_dirs else ""

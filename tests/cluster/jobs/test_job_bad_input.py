@@ -46,6 +46,10 @@ MISTAKES = {
     "shell in a host": Mistake((r"HOSTS\[0\]",), conf={"HOSTS": ["a;touch /tmp/owned"]}),
     "long host": Mistake((r"HOSTS\[0\]",), conf={"HOSTS": ["a" * 300]}),
     "option without value": Mistake((r"--entry needs a value",), args=("-p", "{workspace}", "--entry")),
+    "another conf, under its usual name": Mistake(
+        (r"mine\.py.*give --conf=mine\.py",), args=("-p", "{workspace}", "--config=mine.py")
+    ),
+    "a flag of paddle, misspelt": Mistake((r"--num_passes",), args=("-p", "{workspace}", "--num_pass=3")),
     "misspelt option": Mistake((r"did you mean --dry_run",), args=("-p", "{workspace}", "--dry_rnu")),
     "no workspace": Mistake((r"/nowhere",), args=("-p", "/nowhere")),
     "workspace a file": Mistake((r"train\.py.*(?i:directory)",), args=("-p", "{workspace}/train.py")),

@@ -236,6 +236,17 @@ def versions_may_differ_when_that_is_allowed(cluster: Cluster, job: JobRunner, o
 
 
 @scenarios.add
+def hosts_of_the_command_line_take_the_place_of_those_of_conf(
+    cluster: Cluster, job: JobRunner, oracle: Oracle
+) -> None:
+    launch = job.start("--mode=collective", "--hosts=root@node-a,root@node-c:22", "--size=3")
+    oracle.check(
+        launch, 0, r"\A2 nodes of --hosts, all else of conf_1\.py\ntrain\.py gets --size=3\n== connect\n"
+    )
+    assert [bool(job_files(host)) for host in cluster.hosts] == [True, False, True]
+
+
+@scenarios.add
 def a_deployed_directory_that_is_not_there_is_named(cluster: Cluster, job: JobRunner, oracle: Oracle) -> None:
     oracle.check(
         job.start("--job_workspace=/root/JOB20200101000000-000000", package=False),

@@ -22,10 +22,13 @@ def refused(*argv: str) -> str:
 
 
 def test_every_option_of_ours_is_read() -> None:
-    given_line = "-p ws --conf=c.py --dry_run --entry=a.py --mode=fluid --shard_dirs=x,y --wire=plain"
+    given_line = (
+        "-p ws --conf=c.py --hosts=a,u@b:22 --dry_run --entry=a.py --mode=fluid --shard_dirs=x,y --wire=plain"
+    )
     assert parse([*given_line.split(), "--accept_new_host_keys", "--allow_mismatch"]) == Arguments(
         package="ws",
         conf="c.py",
+        hosts=("a", "u@b:22"),
         entry="a.py",
         mode=Mode.FLUID,
         wire=Wire.PLAIN,
@@ -135,6 +138,35 @@ def test_a_near_miss_of_an_option_is_not_passed_on(misspelt: str, meant: str) ->
 )
 def test_an_option_that_scripts_really_have_is_passed_on(honest: str) -> None:
     assert parse([PACKAGE, honest]).passthrough == (honest,)
+
+
+@pytest.mark.parametrize(
+    ("foreign", "right"),
+    [
+        ("--hostfile=hosts.txt", "--hosts=HOST"),
+        ("--host=a", "HOSTS in conf.py"),
+        ("-H", "--hosts=HOST"),
+        ("-np", "--nproc_per_node=N"),
+        ("--nnodes=2", "--hosts=HOST"),
+        ("--config_file=c.py", "--conf=FILE"),
+        ("--num_pservers=2", "PSERVERS and TRAINERS in conf.py"),
+        ("--root_dir=/data", "give ROOT_DIR in conf.py"),
+        ("--paddle_port=7000", "give --port"),
+        ("--Lease_S=9", "give LEASE_S in conf.py"),
+        ("--num_pass=3", "did you mean --num_passes?"),
+        ("--port_num=2", "did you mean --ports_num?"),
+        ("--use-gpu", "did you mean --use_gpu?"),
+    ],
+)
+def test_what_is_ours_under_another_name_is_refused_with_the_right_one(foreign: str, right: str) -> None:
+    message = refused(PACKAGE, foreign)
+    assert right in message
+    assert "write it after a lone --" in message
+    assert parse([PACKAGE, "--", foreign]).passthrough == (foreign,)
+
+
+def test_in_collective_mode_names_like_paddles_flags_are_the_scripts_own() -> None:
+    assert parse([PACKAGE, "--mode=collective", "--num_pass=3"]).passthrough == ("--num_pass=3",)
 
 
 @pytest.mark.parametrize("name", sorted((INIT_FLAGS | PSERVER_FLAGS) - {option.name for option in OPTIONS}))

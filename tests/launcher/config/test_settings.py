@@ -100,6 +100,31 @@ def test_roles_by_text_and_index_keep_the_order_of_hosts(configured: Resolve) ->
     assert (got.cluster.pservers, got.cluster.trainers) == ((0, 2), (1, 2))
 
 
+def test_hosts_of_the_command_line_take_the_place_of_confs_and_are_read_alike(configured: Resolve) -> None:
+    for conf in (HOSTS, "ROOT_DIR = '/r'"):
+        got = configured(conf, "-p", "ws", "--hosts=root@x,y:2222,[fd00::7]:22")
+        wanted = [("root", "x", None), (None, "y", 2222), (None, "fd00::7", 22)]
+        assert [(host.user, host.name, host.port) for host in got.cluster.hosts] == wanted
+        assert got.cluster.pservers == got.cluster.trainers == (0, 1, 2)
+
+
+@pytest.mark.parametrize(
+    ("conf", "hosts", "words"),
+    [
+        (HOSTS, "x,y:0", "--hosts: the string 'y:0' is no host: '0' is no port"),
+        (HOSTS, "x,", "--hosts: the string '' is no host: a host is empty"),
+        (HOSTS, "x,x", "--hosts: HOSTS: 'x' is listed 2 times"),
+        (HOSTS, "x,local", "--hosts: HOSTS: 'local' and other machines cannot be mixed"),
+        (HOSTS + "TRAINERS = [1]", "x,y", ":2: TRAINERS names entries of this file's HOSTS"),
+    ],
+)
+def test_wrong_hosts_of_the_command_line_are_refused(
+    problems: Callable[..., list[str]], conf: str, hosts: str, words: str
+) -> None:
+    (line,) = problems(conf, "-p", "ws", f"--hosts={hosts}")
+    assert words in line
+
+
 def test_collective_mode_has_no_pservers(configured: Resolve) -> None:
     assert configured(HOSTS, "-p", "ws", "--mode=collective").cluster.pservers == ()
 

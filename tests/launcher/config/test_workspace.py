@@ -51,6 +51,18 @@ def test_the_entry_may_be_another_script_in_a_subdirectory(check: Check, package
     assert check("-p", str(package), "--entry=./src/go.py") == ""
 
 
+def test_config_must_be_a_file_of_the_workspace_or_conf_is_meant(check: Check, package: Path) -> None:
+    (package / "trainer_config.py").touch()
+    (package.parent / "mine.py").touch()
+    assert check("-p", str(package), "--config=./trainer_config.py") == ""
+    for elsewhere in ("mine.py", "../mine.py", str(package.parent / "mine.py")):
+        assert f"give --conf={elsewhere} if you mean those" in check(
+            "-p", str(package), f"--config={elsewhere}"
+        )
+    assert "give --conf=" in check("-j", "JOB1", f"--config={package.parent / 'mine.py'}")
+    assert check("-j", "JOB1", "--config=trainer_config.py") == ""
+
+
 def test_a_missing_path_is_refused(check: Check, package: Path) -> None:
     assert check("-p", f"{package}/none") == (
         f"{int(ExitCode.USAGE)} --job_dispatch_package: {package}/none does not exist; give the directory to dispatch"

@@ -19,7 +19,7 @@ from launcher.plan.plan import (
     pserver_processes,
     trainer_processes,
 )
-from launcher.plan.plan_text import describe
+from launcher.plan.plan_text import describe, opening
 from tests.launcher.planning import ADDRESSES, JOB, LOCAL, THREE, Planned
 
 
@@ -244,6 +244,16 @@ def test_the_description_names_every_process_with_quoted_argv(planned: Planned) 
     assert re.search(r"^  process +<bind> .*\n  pserver-0 on node 0 \(local-0\) +127\.0\.0\.2 ", text, re.M)
     assert "by shard: data" in text
     assert "no connection was made" in text
+
+
+def test_a_job_begins_with_where_its_hosts_are_from_and_what_trainers_get(planned: Planned) -> None:
+    first, second = opening(planned(LOCAL, "--name=a b", "--x=\033[31m")).splitlines()
+    assert re.fullmatch(r"3 nodes of .*conf\.py", first)
+    assert second == "train.py gets '--name=a b' '--x='"
+    first, second = opening(planned(LOCAL, "--hosts=local")).splitlines()
+    assert re.fullmatch(r"1 node of --hosts, all else of .*conf\.py", first)
+    assert second == "train.py gets no arguments"
+    assert opening(planned(LOCAL, "--", "x" * 600)).endswith("x ... (100 more characters)")
 
 
 def test_what_all_processes_have_is_described_once(planned: Planned) -> None:
