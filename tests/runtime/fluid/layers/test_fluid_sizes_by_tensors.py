@@ -320,7 +320,7 @@ def test_clips_of_an_lstm_and_the_axis_of_a_loss_are_kept_in_files(tmp_path: Pat
     assert not isinstance(cost, tuple)
     assert cost.shape == (-1, 1, 3)
     exe = fluid.Executor(fluid.CPUPlace())
-    fluid.default_startup_program().random_seed = 7
+    fluid.default_startup_program().random_seed = 1
     exe.run(fluid.default_startup_program())
     fluid.io.save_inference_model(str(tmp_path), ["rows", "logits", "label"], [out, cell, cost], exe)
     loaded, _, targets = fluid.io.load_inference_model(str(tmp_path), exe)
