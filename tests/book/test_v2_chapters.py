@@ -18,7 +18,7 @@ from tests.book import small_data
 ROOT = Path(__file__).resolve().parents[2]
 SHARED = ROOT.parent / "shared" / "data"
 SCRIPTS = Path(__file__).with_name("v2")
-LIMIT_S = 110
+LIMIT_S = 240
 REACHED = re.compile(r"REACHED (?:accuracy|cost) ([\d.]+)(?: by .* ([\d.]+))?")
 
 

@@ -141,12 +141,12 @@ def main():
             paddle.reader.shuffle(mine(paddle.dataset.cifar.train10()), buf_size=50000),
             batch_size=32 // trainers,
         ),
-        num_passes=4,
+        num_passes=2,
         event_handler=event_handler,
         feeding=feeding,
     )
 
-    with gzip.open("output/params_pass_3.tar.gz", "r") as f:
+    with gzip.open("output/params_pass_1.tar.gz", "r") as f:
         loaded = paddle.parameters.Parameters.from_tar(f)
     samples = list(paddle.dataset.cifar.test10()())
     probs = paddle.infer(output_layer=out, parameters=loaded, input=[(pixels,) for pixels, _ in samples])

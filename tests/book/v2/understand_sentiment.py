@@ -69,7 +69,7 @@ def main():
     dict_dim = len(word_dict)
     print("Dictionary size %s" % dict_dim)
 
-    words, net = (60, stacked_lstm_net) if "--net=lstm" in sys.argv else (200, convolution_net)
+    words, net = (100, stacked_lstm_net) if "--net=lstm" in sys.argv else (200, convolution_net)
     output = net(dict_dim)
     lbl = paddle.layer.data("label", paddle.data_type.integer_value(2))
     cost = paddle.layer.classification_cost(input=output, label=lbl)
@@ -102,10 +102,10 @@ def main():
         ),
         event_handler=event_handler,
         feeding=feeding,
-        num_passes=3,
+        num_passes=4,
     )
 
-    with open("./output/params_pass_2.tar", "rb") as f:
+    with open("./output/params_pass_3.tar", "rb") as f:
         averaged = paddle.parameters.Parameters.from_tar(f)
     samples = list(test())
     probs = paddle.infer(
