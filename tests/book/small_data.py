@@ -17,7 +17,10 @@ from pathlib import Path
 import numpy as np
 
 CATEGORIES = ("Action", "Animation", "Comedy", "Drama", "Horror", "Romance")
-STARS_OF = ({"Action", "Horror", "Comedy"}, {"Romance", "Drama", "Animation"})  # what men here like, and women
+STARS_OF = (
+    {"Action", "Horror", "Comedy"},
+    {"Romance", "Drama", "Animation"},
+)  # what men here like, and women
 AGES = (1, 18, 25, 35, 45, 50, 56)
 ROLES = ("A0", "V", "A1", "AM-TMP", "AM-LOC")
 
@@ -59,7 +62,9 @@ def cifar(home: Path, train: int = 640, test: int = 200) -> None:
 def movielens(home: Path, users: int = 60, movies: int = 80, ratings: int = 3000) -> None:
     """Ratings that go by the user's gender and the film's category; the youngest give a star more."""
     draw = random.Random(7)
-    people = [(user, draw.choice("MF"), draw.choice(AGES), draw.randrange(21)) for user in range(1, users + 1)]
+    people = [
+        (user, draw.choice("MF"), draw.choice(AGES), draw.randrange(21)) for user in range(1, users + 1)
+    ]
     films = [(movie, sorted(draw.sample(CATEGORIES, 2))) for movie in range(1, movies + 1)]
 
     def stars(gender: str, age: int, kinds: list[str]) -> int:

@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-# ruff: noqa: T201  a script talks to its user
 """Chapter 1 of the v2 book: the price of a house, by linear regression on real data."""
 
 import itertools
@@ -58,11 +57,13 @@ def main():
     # another process would read the two files so
     with open("output/params_pass_19.tar", "rb") as f:
         loaded = paddle.parameters.Parameters.from_tar(f)
-    samples = [item for item in paddle.dataset.uci_housing.test()()]
+    samples = list(paddle.dataset.uci_housing.test()())
     with open("output/inference_topology.pkl", "rb") as f:
         inferer = paddle.inference.Inference(parameters=loaded, fileobj=f)
     again = inferer.infer(input=[(item[0],) for item in samples])
-    probs = paddle.infer(output_layer=y_predict, parameters=parameters, input=[(item[0],) for item in samples])
+    probs = paddle.infer(
+        output_layer=y_predict, parameters=parameters, input=[(item[0],) for item in samples]
+    )
     assert (abs(again - probs) < 1e-4).all()
     for i in range(5):
         print("label=" + str(samples[i][1][0]) + ", predict=" + str(probs[i][0]))

@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-# ruff: noqa: T201  a script talks to its user
 """Chapter 3 of the v2 book: what small pictures show, by a narrow VGG or (--net=resnet) a shallow residual network."""
 
 import gzip

@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-# ruff: noqa: T201  a script talks to its user
 """Chapter 7 of the v2 book: who did what to whom, by a stack of LSTMs and a conditional random field."""
 
 import itertools
@@ -7,9 +6,9 @@ import os
 import random
 
 import numpy as np
+import paddle.v2.dataset.conll05 as conll05
 
 import paddle.v2 as paddle
-import paddle.v2.dataset.conll05 as conll05
 import paddle.v2.evaluator as evaluator
 
 word_dict, verb_dict, label_dict = conll05.get_dict()
@@ -21,7 +20,7 @@ mark_dict_len = 2
 word_dim = 32
 mark_dim = 5
 hidden_dim = 64
-depth = 4
+depth = 2
 default_std = 1 / np.sqrt(hidden_dim) / 3.0
 mix_hidden_lr = 1e-3
 
@@ -63,9 +62,7 @@ def db_lstm():
     hidden_0 = paddle.layer.mixed(
         size=hidden_dim,
         bias_attr=std_default,
-        input=[
-            paddle.layer.full_matrix_projection(input=emb, param_attr=std_default) for emb in emb_layers
-        ],
+        input=[paddle.layer.full_matrix_projection(input=emb, param_attr=std_default) for emb in emb_layers],
     )
     lstm_para_attr = paddle.attr.Param(initial_std=0.0, learning_rate=1.0)
     hidden_para_attr = paddle.attr.Param(initial_std=default_std, learning_rate=mix_hidden_lr)
@@ -139,7 +136,7 @@ def main():
     parameters.set("emb", load_parameter(conll05.get_embedding(), word_dict_len, word_dim))
     optimizer = paddle.optimizer.Momentum(
         momentum=0,
-        learning_rate=2e-2,
+        learning_rate=5e-2,
         regularization=paddle.optimizer.L2Regularization(rate=8e-4),
         model_average=paddle.optimizer.ModelAverage(average_window=0.5, max_average_window=10000),
     )
@@ -167,14 +164,16 @@ def main():
 
     def event_handler(event):
         if isinstance(event, paddle.event.EndIteration) and event.batch_id % 10 == 0:
-            print("Pass %d, Batch %d, Cost %f, %s" % (event.pass_id, event.batch_id, event.cost, event.metrics))
+            print(
+                "Pass %d, Batch %d, Cost %f, %s" % (event.pass_id, event.batch_id, event.cost, event.metrics)
+            )
         if isinstance(event, paddle.event.EndPass):
             with open("output/params_pass_%d.tar" % event.pass_id, "w") as f:
                 trainer.save_parameter_to_tar(f)
             result = trainer.test(reader=paddle.batch(lambda: iter(unseen), batch_size=10), feeding=feeding)
             print("Test with Pass %d, Cost %f, %s" % (event.pass_id, result.cost, result.metrics))
 
-    passes = 6
+    passes = 9
     trainer.train(
         reader=paddle.batch(paddle.reader.shuffle(mine(train), buf_size=8192), batch_size=10 // trainers),
         event_handler=event_handler,

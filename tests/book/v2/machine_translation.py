@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-# ruff: noqa: T201  a script talks to its user
 """Chapter 8 of the v2 book: translation, by an encoder, a decoder with attention, and beam search."""
 
 import itertools
@@ -112,7 +111,10 @@ def train(dict_size, model):
     def event_handler(event):
         if isinstance(event, paddle.event.EndIteration):
             if event.batch_id % 10 == 0:
-                print("\nPass %d, Batch %d, Cost %f, %s" % (event.pass_id, event.batch_id, event.cost, event.metrics))
+                print(
+                    "\nPass %d, Batch %d, Cost %f, %s"
+                    % (event.pass_id, event.batch_id, event.cost, event.metrics)
+                )
             else:
                 sys.stdout.write(".")
                 sys.stdout.flush()

@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-# ruff: noqa: T201  a script talks to its user
 """Chapter 2 of the v2 book: handwritten digits, by two convolutions on a part of MNIST."""
 
 import gzip
@@ -65,7 +64,9 @@ def main():
 
     def event_handler(event):
         if isinstance(event, paddle.event.EndIteration) and event.batch_id % 10 == 0:
-            print("Pass %d, Batch %d, Cost %f, %s" % (event.pass_id, event.batch_id, event.cost, event.metrics))
+            print(
+                "Pass %d, Batch %d, Cost %f, %s" % (event.pass_id, event.batch_id, event.cost, event.metrics)
+            )
         if isinstance(event, paddle.event.EndPass):
             result = trainer.test(reader=paddle.batch(test, batch_size=128))
             print("Test with Pass %d, Cost %f, %s\n" % (event.pass_id, result.cost, result.metrics))

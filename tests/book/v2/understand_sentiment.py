@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-# ruff: noqa: T201  a script talks to its user
 """Chapter 6 of the v2 book: whether a film review praises, by convolutions or (--net=lstm) a stack of LSTMs."""
 
 import itertools
@@ -89,7 +88,10 @@ def main():
 
     def event_handler(event):
         if isinstance(event, paddle.event.EndIteration) and event.batch_id % 10 == 0:
-            print("\nPass %d, Batch %d, Cost %f, %s" % (event.pass_id, event.batch_id, event.cost, event.metrics))
+            print(
+                "\nPass %d, Batch %d, Cost %f, %s"
+                % (event.pass_id, event.batch_id, event.cost, event.metrics)
+            )
         if isinstance(event, paddle.event.EndPass):
             with open("./output/params_pass_%d.tar" % event.pass_id, "w") as f:
                 trainer.save_parameter_to_tar(f)
@@ -97,9 +99,7 @@ def main():
             print("\nTest with Pass %d, %s" % (event.pass_id, result.metrics))
 
     trainer.train(
-        reader=paddle.batch(
-            paddle.reader.shuffle(mine(train), buf_size=1000), batch_size=50 // trainers
-        ),
+        reader=paddle.batch(paddle.reader.shuffle(mine(train), buf_size=1000), batch_size=50 // trainers),
         event_handler=event_handler,
         feeding=feeding,
         num_passes=4,

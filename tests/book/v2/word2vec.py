@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-# ruff: noqa: T201  a script talks to its user
 """Chapter 4 of the v2 book: vectors of words, by the next word of real sentences."""
 
 import collections
@@ -48,9 +47,7 @@ def main():
     word_dict = paddle.dataset.imikolov.build_dict()
     dict_size = len(word_dict)
     names = ["firstw", "secondw", "thirdw", "fourthw", "fifthw"]
-    words = [
-        paddle.layer.data(name=name, type=paddle.data_type.integer_value(dict_size)) for name in names
-    ]
+    words = [paddle.layer.data(name=name, type=paddle.data_type.integer_value(dict_size)) for name in names]
 
     contextemb = paddle.layer.concat(input=[wordemb(word) for word in words[:-1]])
     hidden1 = paddle.layer.fc(
@@ -80,12 +77,18 @@ def main():
 
     def event_handler(event):
         if isinstance(event, paddle.event.EndIteration) and event.batch_id % 20 == 0:
-            print("Pass %d, Batch %d, Cost %f, %s" % (event.pass_id, event.batch_id, event.cost, event.metrics))
+            print(
+                "Pass %d, Batch %d, Cost %f, %s" % (event.pass_id, event.batch_id, event.cost, event.metrics)
+            )
         if isinstance(event, paddle.event.EndPass):
             result = trainer.test(paddle.batch(test, 100))
             print("Pass %d, Testing metrics %s, cost %f" % (event.pass_id, result.metrics, result.cost))
 
-    trainer.train(paddle.batch(paddle.reader.shuffle(mine(train), 20000), 128 // trainers), num_passes=1, event_handler=event_handler)
+    trainer.train(
+        paddle.batch(paddle.reader.shuffle(mine(train), 20000), 128 // trainers),
+        num_passes=1,
+        event_handler=event_handler,
+    )
 
     os.makedirs("output", exist_ok=True)
     with open("output/model.tar", "w") as f:
