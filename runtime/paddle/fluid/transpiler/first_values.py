@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A server's startup program: each variable's first value, at the size that the variable has on the server."""
+"""A server's startup program: each variable's first value, at the size that the variable has on the server.
+
+What is drawn alike at any size is drawn at the slice's. All else is made whole, by all operators that it comes of, and
+cut.
+"""
 
 from __future__ import annotations
 
@@ -40,46 +44,86 @@ def server_startup(
     for variable in known.vars.values():
         if variable.persistable:
             block._clone_variable(variable)
-    slices: list[tuple[PlacedSlice | None, dict[str, str]]] = []
+    slices: list[tuple[PlacedSlice, dict[str, str]]] = []
     for each, one in slices_at(placed, endpoint):
         own = {name: one.own(name) for name in written_by(updates, each)}
         slices.append((one, {**own, each.param: one.param.name}))
     origin = startup.global_block()
-    for op in origin.ops:
-        assert isinstance(op, Operator)
-        if table in op.output_names:
-            continue
-        mine = [each for each in slices if not each[1].keys().isdisjoint(op.output_names)]
-        for at, names in mine or [(None, {})]:
-            if all(known.has_var(names.get(name, name)) for name in op.output_names):
-                _append(block, origin, op, names, at)
+    ops = [op for op in origin.ops if isinstance(op, Operator) and table not in op.output_names]
+    places = {name: _places(name, slices, known) for op in ops for name in op.output_names}
+    drawn = _drawn_anywhere(ops)
+    whole = _leading_to({name for name in places if places[name] and name not in drawn}, ops)
+    for op in ops:
+        if op in whole:
+            _append_whole(block, origin, op)
+        elif drawn.issuperset(op.output_names):
+            for name in op.output_names:
+                for here, _ in places[name]:
+                    attrs = {**op.attrs, "shape": block.var(here).shape}
+                    block.append_op(op.type, {}, renamed(op.outputs, {name: here}), attrs)
+    for name in dict.fromkeys(name for op in whole for name in op.output_names):
+        for here, at in places[name]:
+            _cut(block, _whole(block, origin, name), here, at)
     compensation.begin(block, known)
     if table is not None:
         block.append_op("fake_init", {}, {"Out": table}, {"shape": known.var(table).shape})
     return program
 
 
-def _append(
-    block: Block, origin: Block, op: Operator, names: Mapping[str, str], at: PlacedSlice | None
-) -> None:
-    """Append an operator that gives first values to what a slice needs; `names` says what is called how for it."""
-    attrs: dict[str, object] = dict(op.attrs)
-    wholes: dict[str, str] = {}
-    for name in op.output_names:
-        here = names.get(name, name)
-        shape = block.var(here).shape
-        if op.type in _SHAPED:
-            attrs["shape"] = shape
-        elif at is not None and shape != origin.var(name).shape:  # it can but give the whole
-            whole = block.create_var(f"{here}@WHOLE", origin.var(name).shape, origin.var(name).dtype)
-            wholes[here] = whole.name
-    outputs = renamed(op.outputs, names)
-    outputs = {slot: [wholes.get(name, name) for name in members] for slot, members in outputs.items()}
-    block.append_op(op.type, renamed(op.inputs, {}), outputs, attrs)
-    for here, whole_name in wholes.items():
-        assert at is not None
+def _places(
+    name: str, slices: Sequence[tuple[PlacedSlice, Mapping[str, str]]], known: Block
+) -> list[tuple[str, PlacedSlice | None]]:
+    """Return what a variable is called on the server, for each slice there; nothing if the server has none of it."""
+    cut: list[tuple[str, PlacedSlice | None]] = [(names[name], at) for at, names in slices if name in names]
+    return [each for each in cut or [(name, None)] if known.has_var(each[0])]
+
+
+def _drawn_anywhere(ops: Sequence[Operator]) -> set[str]:
+    """Return the variables whose first value may be drawn at a slice's size: nothing else goes into it."""
+    writers: dict[str, list[Operator]] = {}
+    for op in ops:
+        for name in op.output_names:
+            writers.setdefault(name, []).append(op)
+    return {
+        name
+        for name, (first, *others) in writers.items()
+        if not others and first.type in _SHAPED and not first.input_names and len(first.output_names) == 1
+    }
+
+
+def _leading_to(names: set[str], ops: Sequence[Operator]) -> list[Operator]:
+    """Return the operators that the values of some variables come of, in their order."""
+    needed, found = set(names), []
+    for op in reversed(ops):
+        if not needed.isdisjoint(op.output_names):
+            found.append(op)
+            needed.update(op.input_names)
+    return found[::-1]
+
+
+def _append_whole(block: Block, origin: Block, op: Operator) -> None:
+    names = {name: _whole(block, origin, name) for name in (*op.input_names, *op.output_names)}
+    block.append_op(op.type, renamed(op.inputs, names), renamed(op.outputs, names), dict(op.attrs))
+
+
+def _whole(block: Block, origin: Block, name: str) -> str:
+    """Return what a variable is called while it is whole: its own name, unless that is a slice's here."""
+    variable = origin.var(name)
+    if block.has_var(name) and block.var(name).shape != variable.shape:
+        name += "@WHOLE"
+    if not block.has_var(name):
+        block.create_var(name, variable.shape, variable.dtype)
+    return name
+
+
+def _cut(block: Block, whole: str, here: str, at: PlacedSlice | None) -> None:
+    """Give a variable its rows of a whole one."""
+    if here == whole:
+        return
+    rows, shape = whole, block.var(here).shape
+    if at is not None and shape != block.var(whole).shape:
         end = at.param.first_row + at.param.shape[0]
-        rows = block.create_var(f"{here}@ROWS", at.param.shape, block.var(here).dtype)
         span = {"axes": (0,), "starts": (at.param.first_row,), "ends": (end,)}
-        block.append_op("slice", {"Input": whole_name}, {"Out": rows}, span)
-        block.append_op("assign", {"X": rows}, {"Out": here})
+        rows = block.create_var(f"{here}@ROWS", shape, block.var(here).dtype).name
+        block.append_op("slice", {"Input": whole}, {"Out": rows}, span)
+    block.append_op("assign", {"X": rows}, {"Out": here})

@@ -235,3 +235,77 @@ def test_a_rule_that_no_server_knows_is_refused_in_every_process(rule: Callable[
     dense_net(lambda: rule(0.1))
     with pytest.raises(ValueError, match="not supported for distributed training"):
         transpiled()
+
+
+class ThroughOthers(fluid.initializer.Initializer):
+    """Values that come of a temporary and are changed in place."""
+
+    def __call__(self, var: Any, block: Any) -> Any:
+        raw = block.create_var(f"{var.name}_raw", var.shape, var.dtype)
+        fluid.initializer.Uniform(-1.0, 1.0, seed=3)(raw, block)
+        block.append_op("scale", {"X": raw}, {"Out": var}, {"scale": 0.5})
+        return block.append_op("scale", {"X": var}, {"Out": var}, {"scale": 3.0})
+
+
+SHAPE = (1200, 2, 4, 4)
+
+
+def started(
+    initializer: fluid.initializer.Initializer, servers: int, sync: bool = True
+) -> tuple[list[Any], Any]:
+    """Return the first values of a parameter: of its slices on servers, in the order of rows, and of one machine."""
+
+    def net() -> Any:
+        weight = fluid.layers.create_parameter(SHAPE, "float32", "weight", default_initializer=initializer)
+        loss = fluid.layers.mean(weight)
+        fluid.optimizer.Momentum(0.1, 0.9).minimize(loss)
+        return loss
+
+    main, startup, _ = built(net)
+    exe, scope = fluid.Executor(fluid.CPUPlace()), fluid.Scope()
+    exe.run(startup, scope=scope)
+    t = fluid.DistributeTranspiler()
+    t.transpile(0, main, ",".join(EPS[:servers]), 2, sync_mode=sync, startup_program=startup)
+    found: dict[str, Any] = {}
+    for endpoint in EPS[:servers]:
+        here = fluid.Scope()
+        exe.run(t.get_startup_program(endpoint), scope=here)
+        names = t.param_grad_ep_mapping[endpoint]["params"]
+        found |= {name: np.array(here.get(name)) for name in names}
+    assert len(found) == servers
+    return [found[name] for name in sorted(found)], np.array(scope.get("weight"))
+
+
+@pytest.mark.parametrize("sync", [True, False], ids=["synchronous", "asynchronous"])
+@pytest.mark.parametrize("servers", [1, 2])
+@pytest.mark.parametrize(
+    "initializer",
+    [
+        fluid.initializer.NumpyArrayInitializer(np.arange(np.prod(SHAPE)).reshape(SHAPE)),
+        fluid.initializer.Bilinear(),
+        ThroughOthers(),
+    ],
+    ids=["values", "bilinear", "through other variables"],
+)
+def test_slices_begin_with_their_rows_of_what_the_whole_begins_with(
+    initializer: fluid.initializer.Initializer, servers: int, sync: bool
+) -> None:
+    slices, whole = started(initializer, servers, sync)
+    np.testing.assert_array_equal(np.concatenate(slices), whole)
+
+
+@pytest.mark.parametrize(
+    ("initializer", "limit"),
+    [
+        (fluid.initializer.Xavier(), (6 / (2 * 16 + 1200 * 16)) ** 0.5),
+        (fluid.initializer.MSRA(), (6 / (2 * 16)) ** 0.5),
+    ],
+    ids=["xavier", "msra"],
+)
+def test_what_slices_draw_is_within_limits_of_the_whole_and_differs(
+    initializer: fluid.initializer.Initializer, limit: float
+) -> None:
+    first, second = started(initializer, 2)[0]
+    for drawn in (first, second):
+        assert 0.999 * limit < abs(drawn).max() <= np.float32(limit)
+    assert (first != second).any()
