@@ -173,13 +173,22 @@ def on_one_machine() -> tuple[list[float], dict[str, np.ndarray]]:
     return [float(exe.run(main, feed, [loss], scope=scope)[0][0]) for feed in feeds], first
 
 
+@pytest.mark.parametrize(
+    ("places", "by_itself"),
+    [(0, False), (2, False), (0, True)],
+    ids=["Executor", "2 places", "ParallelExecutor"],
+)
 def test_two_trainers_and_two_servers_follow_one_machine_on_ids_from_all_over_int64(
+    monkeypatch: pytest.MonkeyPatch,
     on_one_machine: tuple[list[float], dict[str, np.ndarray]],
+    places: int,
+    by_itself: bool,
 ) -> None:
+    monkeypatch.setenv("CPU_NUM", "4")
     expected, first = on_one_machine
     job = TranspiledJob(clicks(is_distributed=True, height=10**11), first=first)
-    batches = [entered(feed, spread) for feed in click_batches()]
-    losses = job.run(lambda at: job.train(at, [halves(feed, at, 2) for feed in batches]))
+    parts = [[halves(entered(feed, spread), at, 2) for feed in click_batches()] for at in range(2)]
+    losses = job.run(lambda at: job.train(at, parts[at], places, by_itself=by_itself))
     np.testing.assert_allclose(np.mean(losses, axis=0), expected, rtol=1e-5)
     assert expected[0] != pytest.approx(expected[-1], rel=1e-3)
 

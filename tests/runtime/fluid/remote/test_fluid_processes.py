@@ -219,17 +219,21 @@ def test_large_dense_gradients_arrive_whole_in_asynchronous_training(
     assert (losses[:, 0] != losses[:, 1]).all()
 
 
-def test_trainers_of_a_server_that_fails_before_it_serves_are_told_why(jobs: list[Processes]) -> None:
-    failing = job(jobs)
+def test_trainers_of_a_server_whose_startup_program_fails_are_told_why(jobs: list[Processes]) -> None:
+    failing = job(jobs, METHOD="RoundRobin")
     first, second = failing.endpoints
     trainers = [failing.start("TRAINER", rank) for rank in range(2)]
+    for process in trainers:
+        assert process.stderr is not None
+        while "waiting for pserver" not in (line := process.stderr.readline()):
+            assert line, "it ended by itself"
     good = failing.start("PSERVER", 0, first)
     bad = failing.start("PSERVER", 1, second, FAILS="1")
     errors = [process.communicate(timeout=DEADLINE_S)[1] for process in trainers]
     assert [process.returncode for process in trainers] == [1, 1]
     for error in errors:
-        why = "it ended before it served: FileNotFoundError: no first values here"
-        assert f"PserverError: pserver {second}: {why}" in error
+        told = f"PserverError: pserver {second}: it ended before it served: ExecutionError: "
+        assert re.search(told + r".*cannot reshape array of size 768 into shape \(128,256\)", error), error
     bad.communicate(timeout=DEADLINE_S)
     assert bad.returncode == 1
     assert good.poll() is None  # its trainers may come again
