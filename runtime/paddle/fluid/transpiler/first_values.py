@@ -79,15 +79,20 @@ def _places(
 
 
 def _drawn_anywhere(ops: Sequence[Operator]) -> set[str]:
-    """Return the variables whose first value may be drawn at a slice's size: nothing else goes into it."""
+    """Return the variables whose first value may be drawn at a slice's size.
+
+    One operator writes it, nothing goes into it, and it goes into nothing else: what it goes into would be that of a
+    server's own draw.
+    """
     writers: dict[str, list[Operator]] = {}
     for op in ops:
         for name in op.output_names:
             writers.setdefault(name, []).append(op)
+    read = {name for op in ops for name in op.input_names}
     return {
         name
         for name, (first, *others) in writers.items()
-        if not others and first.type in _SHAPED and not first.input_names and len(first.output_names) == 1
+        if not others and first.type in _SHAPED and not first.input_names and name not in read
     }
 
 

@@ -247,17 +247,29 @@ class ThroughOthers(fluid.initializer.Initializer):
         return block.append_op("scale", {"X": var}, {"Out": var}, {"scale": 3.0})
 
 
+class Negative(fluid.initializer.Initializer):
+    """The values of another parameter, negative."""
+
+    def __call__(self, var: Any, block: Any) -> Any:
+        return block.append_op("scale", {"X": "weight"}, {"Out": var}, {"scale": -1.0})
+
+
 SHAPE = (1200, 2, 4, 4)
+Slices = dict[str, list[np.ndarray]]
 
 
 def started(
-    initializer: fluid.initializer.Initializer, servers: int, sync: bool = True
-) -> tuple[list[Any], Any]:
-    """Return the first values of a parameter: of its slices on servers, in the order of rows, and of one machine."""
+    servers: int, *initializers: fluid.initializer.Initializer, sync: bool = True
+) -> tuple[Slices, dict[str, np.ndarray]]:
+    """Return the first values of parameters: of their slices on servers, in the order of rows, and of one machine."""
+    names = ["weight", "other"][: len(initializers)]
 
     def net() -> Any:
-        weight = fluid.layers.create_parameter(SHAPE, "float32", "weight", default_initializer=initializer)
-        loss = fluid.layers.mean(weight)
+        made = [
+            fluid.layers.create_parameter(SHAPE, "float32", name, default_initializer=each)
+            for name, each in zip(names, initializers, strict=True)
+        ]
+        loss = fluid.layers.mean(fluid.layers.sums(made))
         fluid.optimizer.Momentum(0.1, 0.9).minimize(loss)
         return loss
 
@@ -266,32 +278,34 @@ def started(
     exe.run(startup, scope=scope)
     t = fluid.DistributeTranspiler()
     t.transpile(0, main, ",".join(EPS[:servers]), 2, sync_mode=sync, startup_program=startup)
-    found: dict[str, Any] = {}
+    found: dict[str, np.ndarray] = {}
     for endpoint in EPS[:servers]:
         here = fluid.Scope()
         exe.run(t.get_startup_program(endpoint), scope=here)
-        names = t.param_grad_ep_mapping[endpoint]["params"]
-        found |= {name: np.array(here.get(name)) for name in names}
-    assert len(found) == servers
-    return [found[name] for name in sorted(found)], np.array(scope.get("weight"))
+        found |= {name: np.array(here.get(name)) for name in t.param_grad_ep_mapping[endpoint]["params"]}
+    assert len(found) == servers * len(names)
+    slices = {name: [found[each] for each in sorted(found) if each.startswith(name)] for name in names}
+    return slices, {name: np.array(scope.get(name)) for name in names}
 
 
 @pytest.mark.parametrize("sync", [True, False], ids=["synchronous", "asynchronous"])
 @pytest.mark.parametrize("servers", [1, 2])
 @pytest.mark.parametrize(
-    "initializer",
+    "initializers",
     [
-        fluid.initializer.NumpyArrayInitializer(np.arange(np.prod(SHAPE)).reshape(SHAPE)),
-        fluid.initializer.Bilinear(),
-        ThroughOthers(),
+        [fluid.initializer.NumpyArrayInitializer(np.arange(np.prod(SHAPE)).reshape(SHAPE))],
+        [fluid.initializer.Bilinear()],
+        [ThroughOthers()],
+        [fluid.initializer.Xavier(), Negative()],
     ],
-    ids=["values", "bilinear", "through other variables"],
+    ids=["values", "bilinear", "through other variables", "of another parameter"],
 )
 def test_slices_begin_with_their_rows_of_what_the_whole_begins_with(
-    initializer: fluid.initializer.Initializer, servers: int, sync: bool
+    initializers: list[fluid.initializer.Initializer], servers: int, sync: bool
 ) -> None:
-    slices, whole = started(initializer, servers, sync)
-    np.testing.assert_array_equal(np.concatenate(slices), whole)
+    slices, whole = started(servers, *initializers, sync=sync)
+    for name, members in slices.items():
+        np.testing.assert_array_equal(np.concatenate(members), whole[name])
 
 
 @pytest.mark.parametrize(
@@ -305,7 +319,7 @@ def test_slices_begin_with_their_rows_of_what_the_whole_begins_with(
 def test_what_slices_draw_is_within_limits_of_the_whole_and_differs(
     initializer: fluid.initializer.Initializer, limit: float
 ) -> None:
-    first, second = started(initializer, 2)[0]
+    first, second = started(2, initializer)[0]["weight"]
     for drawn in (first, second):
         assert 0.999 * limit < abs(drawn).max() <= np.float32(limit)
     assert (first != second).any()
