@@ -67,8 +67,12 @@ def test_a_batch_without_any_active_column_is_a_zero_matrix() -> None:
         (([1, 2, 3], 0), "3 numbers, expected 2"),
         (([1, 2], 5), r"5 does not lie in \[0, 5\)"),
         (([1, 2], -1), "-1 does not lie"),
-        (([1, 2], 0.5), "integers"),
-        (([1, 2], [1, 2]), "integers"),
+        (([1, 2], 0.5), "expected one integer"),
+        (
+            ([1, 2], [1]),
+            r"'y': expected one integer in \[0, 5\), got \[1\] as item 0 .*give the number itself",
+        ),
+        (([1, 2], [1, 2]), "declare a list of numbers as integer_value_sequence"),
         ((["a", "b"], 1), "sample 0"),
         (([1, 2],), "no column 1"),
     ],
@@ -81,6 +85,21 @@ def test_a_sample_that_does_not_fit_is_named(sample: tuple[object, ...], says: s
 def test_ragged_samples_are_found() -> None:
     with pytest.raises(ValueError, match="'x': sample 1"):
         DataFeeder(TYPES)([([1, 2], 0), ([1], 0)])
+
+
+def test_a_list_among_integers_is_found() -> None:
+    with pytest.raises(ValueError, match=r"'y': expected one integer in \[0, 5\), got \[2, 3\] as item 1"):
+        DataFeeder(TYPES)([([1, 2], 0), ([1, 2], [2, 3])])
+
+
+@pytest.mark.parametrize(
+    "kind", [data_type.integer_value_sequence(9), data_type.dense_vector_sequence(1)], ids=["ids", "vectors"]
+)
+def test_a_number_for_a_sequence_is_named(kind: data_type.InputType) -> None:
+    with pytest.raises(
+        ValueError, match=r"'s': expected a list, a sequence, got 7 in sample 1; give \[7\], or"
+    ):
+        DataFeeder([("s", kind)])([([[3]],), (7,)])
 
 
 def test_samples_without_a_batch_around_them_are_recognised() -> None:

@@ -263,7 +263,7 @@ def test_sparse_rows_of_sequences_are_fed() -> None:
 @pytest.mark.parametrize(
     ("samples", "text"),
     [
-        ([(3,)], "each sample must be a list"),
+        ([(3,)], "expected a list, a sequence, got 3 in sample 0"),
         ([([],)], "all sequences of a batch are empty"),
         ([([[1, 2]],)], "no vector of 3|2 numbers"),
     ],

@@ -28,6 +28,8 @@ def dense(name: str, dim: int) -> layer.LayerOutput:
         (lambda x: layer.fc(x, 3, param_attr="w"), "Param"),  # type: ignore[arg-type]
         (lambda x: layer.concat([x, layer.identity_projection(x)]), "only"),
         (lambda x: layer.data("s", "dense"), "data_type"),  # type: ignore[arg-type]
+        (lambda x: layer.mixed(input=x), r"'__mixed_0__' adds projections.*identity_projection\(layer\)"),
+        (lambda x: layer.mixed(input=[x]), "full_matrix_projection"),
     ],
 )
 def test_wrong_types_are_named(declare, says: str) -> None:  # type: ignore[no-untyped-def]
@@ -64,6 +66,7 @@ def test_wrong_types_are_named(declare, says: str) -> None:  # type: ignore[no-u
         (lambda x: layer.fc(x, 7 / 2), "must be a whole number, got 3.5"),  # type: ignore[arg-type]
         (lambda x: layer.fc(x, "3"), "must be a whole number, got '3'"),  # type: ignore[arg-type]
         (lambda x: layer.resize(x, 2.0), "size of layer '__resize_0__' must be a whole number"),  # type: ignore[arg-type]
+        (lambda x: layer.embedding(x, 3), "'x' is .*Dense.*; declare it as integer_value"),
         (lambda x: layer.data("y", data_type.dense_vector(4.0)), "dimension .* must be a whole number"),  # type: ignore[arg-type]
     ],
 )

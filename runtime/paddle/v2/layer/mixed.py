@@ -18,6 +18,7 @@ from paddle.v2.layer.output import (
     as_list,
     declare,
     extras_of,
+    register,
     require_layer,
 )
 from paddle.v2.layer.projection import Projection, project, table_projection
@@ -38,7 +39,10 @@ class MixedLayer(LayerOutput):
         if self._finished:
             raise UsageError(f"mixed layer {self.name!r} is finished; += works inside its with block only")
         if not isinstance(term, Projection):
-            raise UsageTypeError(f"mixed layer {self.name!r} adds projections, got {term!r:.80}")
+            raise UsageTypeError(
+                f"mixed layer {self.name!r} adds projections, got {term!r:.80}; wrap a layer: "
+                "full_matrix_projection(layer) multiplies it by a matrix, identity_projection(layer) adds it as it is"
+            )
         self._terms.append(term)
         return self
 
@@ -76,7 +80,7 @@ class MixedLayer(LayerOutput):
         )
         self.parents = [layer for term in self._terms for layer in term.layers]
         self._finished = True
-        model.current().add_layer(self.config)
+        register(self)
 
 
 def mixed(
@@ -95,7 +99,7 @@ def mixed(
         bias_attr,
     )
     if input is not None:
-        for term in [input] if isinstance(input, Projection) else input:
+        for term in input if isinstance(input, Sequence) else [input]:
             layer += term
         layer.finish()
     return layer

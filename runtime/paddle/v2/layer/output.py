@@ -16,6 +16,7 @@ from paddle.v2 import activation, model
 from paddle.v2.attr import ExtraLayerAttribute, ParameterAttribute
 from paddle.v2.data_type import InputType
 from paddle.v2.errors import UsageError, UsageTypeError
+from paddle.v2.layer.lengths import Origin, origin_of
 from paddle.v2.model import ZEROS, Attrs, Extras, InputConfig, LayerConfig
 from paddle.v2.network import NetworkMessage, network_of
 
@@ -23,11 +24,15 @@ BiasAttr: TypeAlias = ParameterAttribute | bool | None
 
 
 class LayerOutput:
-    """One declared layer. ``size`` is the width of a row, (num_filters * height * width) for images."""
+    """One declared layer.
+
+    ``size`` is the width of a row, (num_filters * height * width) for images; ``origin`` tells whose rows it has.
+    """
 
     def __init__(self, config: LayerConfig, parents: Sequence[LayerOutput] = ()) -> None:
         self.config = config
         self.parents = list(parents)
+        self.origin: Origin = None
 
     @property
     def name(self) -> str:
@@ -108,8 +113,15 @@ class LayerOutput:
 
 def declare(config: LayerConfig, parents: Sequence[LayerOutput]) -> LayerOutput:
     """Register a layer and return its output."""
-    model.current().add_layer(config)
-    return LayerOutput(config, parents)
+    layer = LayerOutput(config, parents)
+    register(layer)
+    return layer
+
+
+def register(layer: LayerOutput) -> None:
+    """Add a layer to the model, unless an input should be a sequence and is none."""
+    layer.origin = origin_of(layer.config, {parent.name: parent.origin for parent in layer.parents})
+    model.current().add_layer(layer.config)
 
 
 def simple(

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from paddle.graph import Variable
 from paddle.v2 import model
 from paddle.v2.attr import ParameterAttribute
+from paddle.v2.data_type import DataType
 from paddle.v2.errors import UsageError
 from paddle.v2.layer.emitter import Emitter
 from paddle.v2.layer.output import LayerOutput, require_layer, require_same_size, weight_attr
@@ -77,6 +78,11 @@ def table_projection(
 ) -> Projection:
     """Row ``input`` of W [range of the input, size]."""
     require_layer(input, "table_projection")
+    if input.data_type is not None and input.data_type.type != DataType.Index:
+        raise UsageError(
+            f"a table (embedding, table_projection) is looked up by ids, but data layer {input.name!r} is "
+            f"{input.data_type}; declare it as integer_value or integer_value_sequence"
+        )
     return Projection("table", (input,), size, param_attr)
 
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Sized
 from itertools import chain
 from typing import Any, TypeAlias
 
@@ -105,7 +105,13 @@ def _sequences(feed: Feed, name: str, kind: InputType, items: list[Any]) -> None
     try:
         lengths, flat = [len(item) for item in items], list(chain.from_iterable(items))
     except TypeError as error:
-        raise UsageError(f"data layer {name!r}: each sample must be a list, a sequence: {error}") from error
+        at, wrong = next(
+            ((i, item) for i, item in enumerate(items) if not isinstance(item, Sized)), (0, items[0])
+        )
+        raise UsageError(
+            f"data layer {name!r}: expected a list, a sequence, got {wrong!r:.60} in sample {at}; "
+            f"give [{wrong!r:.60}], or declare the layer without _sequence"
+        ) from error
     if not flat:
         raise UsageError(f"data layer {name!r}: all sequences of a batch are empty")
     rows: Feed = {}
@@ -129,17 +135,26 @@ def _dense(feed: Feed, name: str, kind: InputType, items: list[Any]) -> None:
 
 
 def _index(feed: Feed, name: str, kind: InputType, items: list[Any]) -> None:
+    value: NDArray[Any] | None
     try:
         value = np.array(items)
-    except ValueError as error:
-        raise UsageError(f"data layer {name!r}: samples must be integers: {error}") from error
-    if value.dtype.kind not in "iub" or value.size != len(items):
+    except ValueError:  # lists of several lengths
+        value = None
+    if value is None or value.dtype.kind not in "iub" or value.ndim != 1:
+        at, wrong = next((i, item) for i, item in enumerate(items) if not _is_integer(item))
         raise UsageError(
-            f"data layer {name!r}: samples must be integers in [0, {kind.dim}), got {items[0]!r:.60}"
+            f"data layer {name!r}: expected one integer in [0, {kind.dim}), got {wrong!r:.60} as item {at} of the "
+            "batch; give the number itself, or declare a list of numbers as integer_value_sequence"
         )
     ids = value.astype(np.int64).reshape(-1, 1)
     _check_range(ids, kind, name)
     feed[name] = ids
+
+
+def _is_integer(item: Any) -> bool:
+    if isinstance(item, np.ndarray):
+        return item.ndim == 0 and item.dtype.kind in "iub"
+    return isinstance(item, (int, np.integer, np.bool_))
 
 
 def _sparse_binary(feed: Feed, name: str, kind: InputType, items: list[Any]) -> None:

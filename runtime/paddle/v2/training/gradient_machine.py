@@ -19,8 +19,9 @@ from paddle.backend import from_host, to_host
 from paddle.graph import Executor, Scope, SelectedRows, Variable, append_backward
 from paddle.ops.base.lod import plain
 from paddle.optim.spec import RowGradient
-from paddle.v2.errors import UsageError
+from paddle.v2.errors import UsageError, UsageTypeError
 from paddle.v2.layer.emitter import Emitter
+from paddle.v2.layer.lengths import check_lengths, meetings
 from paddle.v2.network import Network
 from paddle.v2.parameters import Parameters
 from paddle.v2.training.feeder import Feed
@@ -98,9 +99,8 @@ class GradientMachine:
         self._observed: list[str] = []
         self._masks: dict[str, Value] = {}
         self._last: dict[str, Gradient] = {}
-        for name in network.parameters:
-            if name not in parameters:
-                raise UsageError(f"the parameters given lack {name!r}; create them from the same layers")
+        self._meetings = meetings(network.layers)
+        _check_layout(network, parameters)
 
     def train(self, feed: Feed, step: int, read: Sequence[str] = ()) -> Step:
         """Forward and backward over a batch.
@@ -110,6 +110,7 @@ class GradientMachine:
             step: number of the batch since training began; draws the dropout masks.
             read: layers whose values the caller wants.
         """
+        check_lengths(feed, self._meetings)
         runnable = self._runnable(is_test=False)
         names = list(dict.fromkeys([*read, *self._observed]))
         values = [_readable(runnable.emitter, name) for name in names]
@@ -130,6 +131,7 @@ class GradientMachine:
 
     def test(self, feed: Feed, read: Sequence[str] = ()) -> Step:
         """Forward alone, as for inference."""
+        check_lengths(feed, self._meetings)
         runnable = self._runnable(is_test=True)
         values = [_readable(runnable.emitter, name) for name in read]
         fetched = self._executor.run(runnable.program, feed, [*runnable.costs, *values], self.scope, 0)
@@ -140,6 +142,7 @@ class GradientMachine:
         self, feed: Feed, layers: Sequence[str], fields: Sequence[str]
     ) -> dict[str, dict[str, NDArray[Any]]]:
         """Layer name -> field (value, id, prob) -> array, in test mode, with a trainer's newest values."""
+        check_lengths(feed, self._meetings)
         emitter = self._runnable(is_test=True).emitter
         self._follow()
         wanted = [(name, field, _field(emitter, name, field)) for name in layers for field in fields]
@@ -307,3 +310,25 @@ def _field(emitter: Emitter, name: str, field: str) -> Variable | None:
             else None
         )
     raise UsageError(f"field must be value, id or prob, got {field!r}")
+
+
+def _check_layout(network: Network, parameters: Parameters) -> None:
+    """Refuse parameters of another network; sizes of 1 in a shape say nothing."""
+    if not isinstance(parameters, Parameters):
+        raise UsageTypeError(
+            f"parameters should be parameters, of paddle.parameters.create or Parameters.from_tar; "
+            f"got {parameters!r:.80}"
+        )
+    for name, wanted in network.parameters.items():
+        if name not in parameters:
+            raise UsageError(
+                f"the parameters given lack {name!r}; create them from the same layers. They have {parameters.names()}"
+            )
+        given = parameters.config(name)
+        shapes = [[size for size in config.shape if size != 1] for config in (given, wanted)]
+        if given.size != wanted.size or (given.dims and wanted.dims and shapes[0] != shapes[1]):
+            raise UsageError(
+                f"parameter {name!r} has shape {given.shape} in the parameters given, {wanted.shape} in this network: "
+                "they were created from, or saved by, another network; declare the layers as they were there, or give "
+                "this layer's parameter another name"
+            )
