@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is the same in every chapter: the part that this process has in the job, its samples, and the model's way out."""
+
+import itertools
+import os
+
+import paddle.fluid as fluid
+
+role = os.getenv("TRAINING_ROLE", "ALONE")
+trainers = int(os.getenv("PADDLE_TRAINERS_NUM", "1"))
+trainer_id = int(os.getenv("PADDLE_TRAINER_ID", "0"))
+
+
+def mine(reader):
+    """Every trainer takes the samples whose number is its own, so that all together take each once."""
+    return lambda: itertools.islice(reader(), trainer_id, None, trainers)
+
+
+def run(exe, train_loop):
+    """Trains alone or as a trainer by ``train_loop(program)``, or serves parameters until all trainers are done."""
+    if role == "ALONE":
+        exe.run(fluid.default_startup_program())
+        train_loop(fluid.default_main_program())
+        return
+    t = fluid.DistributeTranspiler()
+    t.transpile(trainer_id, pservers=os.environ["PADDLE_PSERVERS_IP_PORT_LIST"], trainers=trainers)
+    if role == "PSERVER":
+        current_endpoint = os.environ["PADDLE_CURRENT_ENDPOINT"]
+        pserver_prog = t.get_pserver_program(current_endpoint)
+        exe.run(t.get_startup_program(current_endpoint, pserver_prog))
+        exe.run(pserver_prog)
+    else:
+        main_program = t.get_trainer_program()
+        exe.run(fluid.default_startup_program())
+        train_loop(main_program)
+        exe.close()
+
+
+def export(exe, trained, feeds, targets, test_program):
+    """Saves what servers and trainers hold, and from that a model to infer with; trainer 0's business."""
+    if trainer_id:
+        return False
+    fluid.io.save_persistables(exe, "output/parameters", trained)
+    with fluid.scope_guard(fluid.core.Scope()):
+        fluid.io.load_persistables(exe, "output/parameters", test_program)
+        fluid.io.save_inference_model("output/model", feeds, targets, exe, main_program=test_program)
+    return True
