@@ -34,7 +34,7 @@ def train_loop(main_program):
     compiled = fluid.CompiledProgram(main_program).with_data_parallel(loss_name=avg_loss.name)
     reader = fluid.io.PyReader(feed_list=[img, label], capacity=4, iterable=True, return_list=False)
     batches = paddle.batch(
-        paddle.reader.firstn(roles.mine(paddle.dataset.mnist.train()), 30 * BATCH_SIZE), BATCH_SIZE
+        paddle.reader.firstn(roles.mine(paddle.dataset.mnist.train()), 60 * BATCH_SIZE), BATCH_SIZE
     )
     reader.decorate_sample_list_generator(batches, places=fluid.cpu_places())
     for batch_id, data in enumerate(reader()):

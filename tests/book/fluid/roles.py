@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is the same in every chapter: the part that this process has in the job, its samples, and the model's way out."""
+"""What is the same in every chapter: the part of this process in the job, its samples, and the way of the model out."""
 
 import itertools
 import os

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A book's chapters, as scripts of their time: how they run, alone and as a job, and whether what they reach is good."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SHARED = ROOT.parent / "shared" / "data"
+LIMIT_S = 240
+REACHED = re.compile(r"REACHED (?:accuracy|cost) ([\d.]+)(?: (?:of|by .*) ([\d.]+))?")
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """A script of the book.
+
+    Attributes:
+        script: its name, without .py.
+        at_least: the accuracy on samples that were not trained with.
+        at_most: or their cost, as a share of what the script says that the simplest guess costs, else as it is.
+        data: the folder of the real data that it needs, beside the small sets.
+        options: arguments.
+        distributed: whether two trainers run it too.
+    """
+
+    script: str
+    at_least: float = 0.0
+    at_most: float = float("inf")
+    data: str = ""
+    options: tuple[str, ...] = ()
+    distributed: bool = True
+
+    def __str__(self) -> str:
+        return " ".join((self.script, *self.options))
+
+
+def run(home: Path, folder: Path, *argv: str | Path) -> str:
+    """What this command of Python told, run there with these data sets."""
+    threads = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    done = subprocess.run(
+        [sys.executable, *argv],
+        cwd=folder,
+        env={**os.environ, **threads, "PYTHONPATH": str(ROOT / "runtime"), "PADDLE_DATA_HOME": str(home)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def check(chapter: Chapter, told: str) -> None:
+    """What the script said that it reached is good enough."""
+    figure, simplest = REACHED.findall(told)[-1]
+    assert float(figure) >= chapter.at_least
+    assert float(figure) <= chapter.at_most * float(simplest or 1)
+
+
+def workspace_of(chapter: Chapter, scripts: Path, folder: Path) -> Path:
+    """A workspace in ``folder`` with the chapter's script, and the module that those of its book share."""
+    if chapter.data and not (SHARED / chapter.data).is_dir():
+        pytest.skip(f"needs the real data set {SHARED / chapter.data}")
+    workspace = folder / "ws"
+    workspace.mkdir()
+    for script in (f"{chapter.script}.py", "roles.py"):
+        if (scripts / script).is_file():
+            shutil.copy(scripts / script, workspace)
+    return workspace
+
+
+def job_of(chapter: Chapter, workspace: Path, folder: Path) -> tuple[str | Path, ...]:
+    """The command line of the chapter as a job of two trainers and two pservers on this machine."""
+    conf = folder / "conf.py"
+    conf.write_text(f"HOSTS = ['local'] * 2\nROOT_DIR = {str(folder / 'nodes')!r}\n")
+    entry = f"--entry={chapter.script}.py"
+    return ROOT / "paddle.py", "-p", workspace, f"--conf={conf}", entry, "--env=PADDLE_DATA_HOME"
