@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A book's chapters, as scripts of their time: how they run, alone and as a job, and whether what they reach is good."""
+"""A book's chapters, as scripts of their time: how they run, alone and as a job, and whether they reach enough."""
 
 from __future__ import annotations
 
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -82,6 +83,8 @@ def workspace_of(chapter: Chapter, scripts: Path, folder: Path) -> Path:
 def job_of(chapter: Chapter, workspace: Path, folder: Path) -> tuple[str | Path, ...]:
     """The command line of the chapter as a job of two trainers and two pservers on this machine."""
     conf = folder / "conf.py"
-    conf.write_text(f"HOSTS = ['local'] * 2\nROOT_DIR = {str(folder / 'nodes')!r}\n")
+    with socket.create_server(("127.0.0.1", 0)) as server:  # another job may hold the default port
+        port = server.getsockname()[1]
+    conf.write_text(f"HOSTS = ['local'] * 2\nPADDLE_PORT = {port}\nROOT_DIR = {str(folder / 'nodes')!r}\n")
     entry = f"--entry={chapter.script}.py"
     return ROOT / "paddle.py", "-p", workspace, f"--conf={conf}", entry, "--env=PADDLE_DATA_HOME"

@@ -124,7 +124,7 @@ exe = fluid.Executor(place)
 def train_loop(main_program):
     feeder = fluid.DataFeeder([main_program.global_block().var(name) for name in feed_order], place)
     pairs = paddle.reader.shuffle(roles.mine(wmt14.train(DICT_SIZE)), buf_size=10000)
-    for pass_id in range(8 * roles.trainers):
+    for pass_id in range(6 * roles.trainers):
         for data in paddle.batch(pairs, batch_size=BATCH_SIZE)():
             (cost,) = exe.run(main_program, feed=feeder.feed(data), fetch_list=[avg_cost])
         print("pass_id=%d avg_cost=%f" % (pass_id, cost))  # noqa: UP031  as then
@@ -151,7 +151,9 @@ def infer():
             words = [numpy.array(sample[0], "int64").reshape(-1, 1) for sample in data]
             lod = [[1] * count, [1] * count]
             fed = {
-                "src_word_id": fluid.create_lod_tensor(numpy.concatenate(words), [list(map(len, words))], place),
+                "src_word_id": fluid.create_lod_tensor(
+                    numpy.concatenate(words), [list(map(len, words))], place
+                ),
                 "init_ids": fluid.create_lod_tensor(numpy.full((count, 1), START_ID, "int64"), lod, place),
                 "init_scores": fluid.create_lod_tensor(numpy.ones((count, 1), "float32"), lod, place),
             }

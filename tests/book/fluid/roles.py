@@ -16,23 +16,33 @@ def mine(reader):
     return lambda: itertools.islice(reader(), trainer_id, None, trainers)
 
 
-def run(exe, train_loop):
-    """Trains alone or as a trainer by ``train_loop(program)``, or serves parameters until all trainers are done."""
+def run(exe, train_loop, *programs):
+    """Trains alone or as a trainer by ``train_loop(*programs)``, or serves parameters until all trainers are done.
+
+    Without programs, the default one is trained. Several share out the servers, each of which serves one of them.
+    """
+    programs = programs or (fluid.default_main_program(),)
     if role == "ALONE":
         exe.run(fluid.default_startup_program())
-        train_loop(fluid.default_main_program())
+        train_loop(*programs)
         return
-    t = fluid.DistributeTranspiler()
-    t.transpile(trainer_id, pservers=os.environ["PADDLE_PSERVERS_IP_PORT_LIST"], trainers=trainers)
+    endpoints = os.environ["PADDLE_PSERVERS_IP_PORT_LIST"].split(",")
+    transpilers = []
+    for number, program in enumerate(programs):
+        t = fluid.DistributeTranspiler()
+        served_by = ",".join(endpoints[number :: len(programs)])
+        t.transpile(trainer_id, program=program, pservers=served_by, trainers=trainers)
+        transpilers.append(t)
     if role == "PSERVER":
         current_endpoint = os.environ["PADDLE_CURRENT_ENDPOINT"]
+        t = transpilers[endpoints.index(current_endpoint) % len(programs)]
         pserver_prog = t.get_pserver_program(current_endpoint)
         exe.run(t.get_startup_program(current_endpoint, pserver_prog))
         exe.run(pserver_prog)
     else:
-        main_program = t.get_trainer_program()
+        trained = [t.get_trainer_program() for t in transpilers]
         exe.run(fluid.default_startup_program())
-        train_loop(main_program)
+        train_loop(*trained)
         exe.close()
 
 
