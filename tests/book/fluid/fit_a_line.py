@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# ruff: noqa: T201  a script talks to its user
+
 """Chapter 1 of Fluid's book: prices of houses by a line, with a program that memory_optimize went over."""
 
 import numpy
@@ -30,7 +30,7 @@ def train_loop(main_program):
         for batch_id, data in enumerate(train_reader()):
             (avg_loss_value,) = exe.run(main_program, feed=feeder.feed(data), fetch_list=[avg_cost])
             if batch_id == 0:
-                print("Pass %d, Cost %.2f" % (pass_id, avg_loss_value))  # noqa: UP031  as then
+                print("Pass %d, Cost %.2f" % (pass_id, avg_loss_value))
     if roles.trainer_id == 0:
         fluid.io.save_inference_model("output/model", ["x"], [y_predict], exe)
         infer()

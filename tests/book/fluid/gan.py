@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# ruff: noqa: T201  a script talks to its user
+
 """Chapter 9 of Fluid's book: one network draws a digit, another tells what was drawn; a program for each."""
 
 import numpy

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# ruff: noqa: T201  a script talks to its user
+
 """Chapter 3 of Fluid's book: small pictures by groups of convolutions with batch norm, by a ParallelExecutor."""
 
 import numpy

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# ruff: noqa: T201  a script talks to its user
+
 """Chapter 7 of Fluid's book: who does what to whom, by LSTMs to and fro under a conditional random field."""
 
 import numpy
@@ -102,7 +102,7 @@ def train_loop(main_program):
     for pass_id in range(8 * roles.trainers):
         for data in train_data():
             cost = exe.run(main_program, feed=feeder.feed(data), fetch_list=[avg_cost])[0]
-        print("Pass %d, avg_cost: %.4f" % (pass_id, cost))  # noqa: UP031  as then
+        print("Pass %d, avg_cost: %.4f" % (pass_id, cost))
     if roles.export(exe, main_program, names, [crf_decode], test_program):
         infer(list(conll05.test()())[300:])
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# ruff: noqa: T201  a script talks to its user
+
 """Chapter 8 of Fluid's book: translation by an encoder, a decoder with attention in a DynamicRNN, and beam search."""
 
 import numpy
@@ -127,7 +127,7 @@ def train_loop(main_program):
     for pass_id in range(6 * roles.trainers):
         for data in paddle.batch(pairs, batch_size=BATCH_SIZE)():
             (cost,) = exe.run(main_program, feed=feeder.feed(data), fetch_list=[avg_cost])
-        print("pass_id=%d avg_cost=%f" % (pass_id, cost))  # noqa: UP031  as then
+        print("pass_id=%d avg_cost=%f" % (pass_id, cost))
     if roles.trainer_id == 0:
         fluid.io.save_params(exe, "output/parameters", main_program=main_program)
         infer()
@@ -167,7 +167,7 @@ def infer():
                 for beam in range(BEAM_SIZE):
                     found = numpy.array(ids)[prefixes[beam] : prefixes[beam + 1]].ravel()
                     score = numpy.array(scores).ravel()[prefixes[beam + 1] - 1]
-                    print("%.4f %s" % (score, " ".join(trg_dict[word] for word in found)))  # noqa: UP031  as then
+                    print("%.4f %s" % (score, " ".join(trg_dict[word] for word in found)))
             seen += count
     print(f"REACHED accuracy {right / seen:.4f}")
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# ruff: noqa: T201  a script talks to its user
+
 """Chapter 2 of Fluid's book: digits by two convolutions, from a PyReader, as a compiled program."""
 
 import numpy

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# ruff: noqa: T201  a script talks to its user
+
 """Chapter 5 of Fluid's book: how many stars a user would give a film, by two towers and a cosine."""
 
 import numpy

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# ruff: noqa: T201  a script talks to its user
+
 """Chapter 6 of Fluid's book: what reviewers think, by convolutions or by the steps of a DynamicRNN."""
 
 import argparse

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# ruff: noqa: T201  a script talks to its user
+
 """Chapter 4 of Fluid's book: the fifth word from four that share a sparse table."""
 
 import numpy
@@ -43,7 +43,7 @@ def train_loop(main_program):
     for batch_id, data in enumerate(batches()):
         avg_cost_np = exe.run(main_program, feed=feeder.feed(data), fetch_list=[avg_cost])
         if batch_id % 50 == 0:
-            print("Batch %d, cost %.2f" % (batch_id, avg_cost_np[0]))  # noqa: UP031  as then
+            print("Batch %d, cost %.2f" % (batch_id, avg_cost_np[0]))
     if roles.export(exe, main_program, names[:-1], [predict_word], test_program):
         infer()
 
