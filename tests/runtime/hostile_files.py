@@ -191,7 +191,7 @@ def _program() -> bytes:
     main, startup = fluid.Program(), fluid.Program()
     with fluid.program_guard(main, startup), fluid.unique_name.guard():
         x = fluid.layers.data("x", [4])
-        hidden = fluid.layers.softshrink(fluid.layers.fc(x, 3), 0.1)
+        hidden = fluid.layers.softshrink(fluid.layers.fc(x, 3), alpha=0.1)
         count = fluid.layers.fill_constant([1], "int64", 0)
         condition = fluid.layers.less_than(count, fluid.layers.fill_constant([1], "int64", 3))
         loop = fluid.layers.While(condition)

@@ -94,7 +94,7 @@ def test_a_block_around_itself_and_a_body_within_itself_are_refused() -> None:
 def test_the_originals_name_of_an_attribute_is_kept_in_files_and_heard(tmp_path: Path) -> None:
     x = fluid.layers.data("x", [3])
     exe = fluid.Executor(fluid.CPUPlace())
-    out = fluid.layers.softshrink(x, 0.1)
+    out = fluid.layers.softshrink(x, alpha=0.1)
     fluid.io.save_inference_model(tmp_path, ["x"], [out], exe)
     assert b"lambda" in (tmp_path / "__model__").read_bytes()
     assert b"lambda_" not in (tmp_path / "__model__").read_bytes()

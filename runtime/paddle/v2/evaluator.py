@@ -22,11 +22,23 @@ def classification_error(
     label: LayerOutput,
     name: str | None = None,
     weight: LayerOutput | None = None,
-    top_k: int = 1,
-    threshold: float = 0.5,
+    top_k: int | None = None,
+    threshold: float | None = None,
 ) -> None:
-    """Share of rows whose label is not among the ``top_k`` largest columns (not on its side of ``threshold``)."""
-    attrs: Attrs = {"top_k": top_k, "threshold": threshold}
+    """Share of rows whose label is not among the ``top_k`` largest columns (not on its side of ``threshold``).
+
+    Args:
+        input: a column a class, or one column.
+        label: class of each row.
+        name: given by the user.
+        weight: of each row.
+        top_k: 1 by default.
+        threshold: of one column, 0.5 by default.
+    """
+    attrs: Attrs = {
+        "top_k": 1 if top_k is None else top_k,
+        "threshold": 0.5 if threshold is None else threshold,
+    }
     _declare("classification_error", name, [input, label], weight, attrs)
 
 

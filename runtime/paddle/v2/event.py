@@ -15,22 +15,22 @@ if TYPE_CHECKING:
     from paddle.v2.training.layer_outputs import LayerOutputs
 
 
-@dataclass(frozen=True)
 class WithMetric:
-    """Something with metrics, which are worked out when they are first looked at."""
+    """Something with metrics, which its evaluator works out when they are first looked at."""
 
-    read_metrics: Callable[[], dict[str, float]] = field(repr=False)
+    evaluator: Callable[[], dict[str, float]]
 
     @property
     def metrics(self) -> dict[str, float]:
         """Metrics by name."""
-        return self.read_metrics()
+        return self.evaluator()
 
 
 @dataclass(frozen=True)
 class TestResult(WithMetric):
     """What ``trainer.test`` returns: cost per sample and metrics."""
 
+    evaluator: Callable[[], dict[str, float]] = field(repr=False)
     cost: float
 
     __test__ = False
@@ -48,6 +48,7 @@ class EndPass(WithMetric):
     """A pass is over; metrics cover all of it."""
 
     pass_id: int
+    evaluator: Callable[[], dict[str, float]] = field(repr=False)
     gm: LayerOutputs = field(repr=False)
 
 
@@ -75,4 +76,5 @@ class EndIteration(WithMetric):
     pass_id: int
     batch_id: int
     cost: float
+    evaluator: Callable[[], dict[str, float]] = field(repr=False)
     gm: LayerOutputs = field(repr=False)

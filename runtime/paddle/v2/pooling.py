@@ -50,8 +50,9 @@ class Avg(BasePool):
     """The mean item; ``strategy`` is average, sum or squarerootn (the last two for sequences)."""
 
     name = "average"
+    STRATEGY_AVG, STRATEGY_SUM, STRATEGY_SQROOTN = "average", "sum", "squarerootn"
 
-    def __init__(self, strategy: str = "average") -> None:
+    def __init__(self, strategy: str = STRATEGY_AVG) -> None:
         self.strategy = strategy
 
 
@@ -59,11 +60,11 @@ class Sum(Avg):
     """The sum of a sequence."""
 
     def __init__(self) -> None:
-        super().__init__("sum")
+        super().__init__(self.STRATEGY_SUM)
 
 
 class SquareRootN(Avg):
     """The sum of a sequence over the square root of its length."""
 
     def __init__(self) -> None:
-        super().__init__("squarerootn")
+        super().__init__(self.STRATEGY_SQROOTN)

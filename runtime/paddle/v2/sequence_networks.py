@@ -21,7 +21,7 @@ def sequence_conv_pool(
     fc_param_attr: ParameterAttribute | None = None,
     fc_bias_attr: BiasAttr = None,
     fc_act: activation.Base | None = None,
-    pool_bias_attr: BiasAttr = False,
+    pool_bias_attr: BiasAttr = None,
     fc_attr: ExtraLayerAttribute | None = None,
     context_attr: ExtraLayerAttribute | None = None,
     pool_attr: ExtraLayerAttribute | None = None,
@@ -152,7 +152,30 @@ def simple_gru2(
 
 
 def bidirectional_lstm(
-    input: LayerOutput, size: int, name: str | None = None, return_seq: bool = False
+    input: LayerOutput,
+    size: int,
+    name: str | None = None,
+    return_seq: bool = False,
+    fwd_mat_param_attr: ParameterAttribute | None = None,
+    fwd_bias_param_attr: BiasAttr = None,
+    fwd_inner_param_attr: ParameterAttribute | None = None,
+    fwd_act: activation.Base | None = None,
+    fwd_gate_act: activation.Base | None = None,
+    fwd_state_act: activation.Base | None = None,
+    fwd_mixed_layer_attr: ExtraLayerAttribute | None = None,
+    fwd_lstm_cell_attr: ExtraLayerAttribute | None = None,
+    bwd_mat_param_attr: ParameterAttribute | None = None,
+    bwd_bias_param_attr: BiasAttr = None,
+    bwd_inner_param_attr: ParameterAttribute | None = None,
+    bwd_act: activation.Base | None = None,
+    bwd_gate_act: activation.Base | None = None,
+    bwd_state_act: activation.Base | None = None,
+    bwd_mixed_layer_attr: ExtraLayerAttribute | None = None,
+    bwd_lstm_cell_attr: ExtraLayerAttribute | None = None,
+    last_seq_attr: ExtraLayerAttribute | None = None,
+    first_seq_attr: ExtraLayerAttribute | None = None,
+    concat_attr: ExtraLayerAttribute | None = None,
+    concat_act: activation.Base | None = None,
 ) -> LayerOutput:
     """Declare an LSTM in each direction (``<name>_fw``, ``<name>_bw``) side by side.
 
@@ -161,21 +184,104 @@ def bidirectional_lstm(
         size: of each direction.
         name: of the result.
         return_seq: all rows; False: the last row of the one and the first row of the other.
+        fwd_mat_param_attr: arguments with fwd_ and bwd_ are those of `simple_lstm` for one direction.
+        last_seq_attr: of the layer that takes the last row.
+        first_seq_attr: of the layer that takes the first row.
+        concat_attr: of the result.
+        concat_act: of the result.
     """
     name = model.current().auto_name("bidirectional_lstm", name)
-    forward = simple_lstm(input, size, f"{name}_fw")
-    backward = simple_lstm(input, size, f"{name}_bw", reverse=True)
-    return _both(forward, backward, name, return_seq)
+    forward = simple_lstm(
+        input,
+        size,
+        f"{name}_fw",
+        False,
+        fwd_mat_param_attr,
+        fwd_bias_param_attr,
+        fwd_inner_param_attr,
+        fwd_act,
+        fwd_gate_act,
+        fwd_state_act,
+        fwd_mixed_layer_attr,
+        fwd_lstm_cell_attr,
+    )
+    backward = simple_lstm(
+        input,
+        size,
+        f"{name}_bw",
+        True,
+        bwd_mat_param_attr,
+        bwd_bias_param_attr,
+        bwd_inner_param_attr,
+        bwd_act,
+        bwd_gate_act,
+        bwd_state_act,
+        bwd_mixed_layer_attr,
+        bwd_lstm_cell_attr,
+    )
+    return _both(forward, backward, name, return_seq, last_seq_attr, first_seq_attr, concat_attr, concat_act)
 
 
 def bidirectional_gru(
-    input: LayerOutput, size: int, name: str | None = None, return_seq: bool = False
+    input: LayerOutput,
+    size: int,
+    name: str | None = None,
+    return_seq: bool = False,
+    fwd_mixed_param_attr: ParameterAttribute | None = None,
+    fwd_mixed_bias_attr: BiasAttr = None,
+    fwd_gru_param_attr: ParameterAttribute | None = None,
+    fwd_gru_bias_attr: BiasAttr = None,
+    fwd_act: activation.Base | None = None,
+    fwd_gate_act: activation.Base | None = None,
+    fwd_mixed_layer_attr: ExtraLayerAttribute | None = None,
+    fwd_gru_cell_attr: ExtraLayerAttribute | None = None,
+    bwd_mixed_param_attr: ParameterAttribute | None = None,
+    bwd_mixed_bias_attr: BiasAttr = None,
+    bwd_gru_param_attr: ParameterAttribute | None = None,
+    bwd_gru_bias_attr: BiasAttr = None,
+    bwd_act: activation.Base | None = None,
+    bwd_gate_act: activation.Base | None = None,
+    bwd_mixed_layer_attr: ExtraLayerAttribute | None = None,
+    bwd_gru_cell_attr: ExtraLayerAttribute | None = None,
+    last_seq_attr: ExtraLayerAttribute | None = None,
+    first_seq_attr: ExtraLayerAttribute | None = None,
+    concat_attr: ExtraLayerAttribute | None = None,
+    concat_act: activation.Base | None = None,
 ) -> LayerOutput:
-    """Declare a GRU in each direction (``<name>_fw``, ``<name>_bw``) side by side; see `bidirectional_lstm`."""
+    """Declare a GRU in each direction (``<name>_fw``, ``<name>_bw``) side by side.
+
+    Arguments with fwd_ and bwd_ are those of `simple_gru2` for one direction; see `bidirectional_lstm` for the others.
+    """
     name = model.current().auto_name("bidirectional_gru", name)
-    forward = simple_gru2(input, size, f"{name}_fw")
-    backward = simple_gru2(input, size, f"{name}_bw", reverse=True)
-    return _both(forward, backward, name, return_seq)
+    forward = simple_gru2(
+        input,
+        size,
+        f"{name}_fw",
+        False,
+        fwd_mixed_param_attr,
+        fwd_mixed_bias_attr,
+        fwd_gru_param_attr,
+        fwd_gru_bias_attr,
+        fwd_act,
+        fwd_gate_act,
+        fwd_mixed_layer_attr,
+        fwd_gru_cell_attr,
+    )
+    backward = simple_gru2(
+        input,
+        size,
+        f"{name}_bw",
+        True,
+        bwd_mixed_param_attr,
+        bwd_mixed_bias_attr,
+        bwd_gru_param_attr,
+        bwd_gru_bias_attr,
+        bwd_act,
+        bwd_gate_act,
+        bwd_mixed_layer_attr,
+        bwd_gru_cell_attr,
+    )
+    return _both(forward, backward, name, return_seq, last_seq_attr, first_seq_attr, concat_attr, concat_act)
 
 
 def simple_attention(
@@ -247,8 +353,20 @@ def dot_product_attention(
     return layer.pooling(scaled, pooling.Sum(), name=f"{name}_pooling")
 
 
-def _both(forward: LayerOutput, backward: LayerOutput, name: str, return_seq: bool) -> LayerOutput:
-    if return_seq:
-        return layer.concat([forward, backward], name=name)
-    ends = [layer.last_seq(forward), layer.first_seq(backward)]
-    return layer.concat(ends, name=name)
+def _both(
+    forward: LayerOutput,
+    backward: LayerOutput,
+    name: str,
+    return_seq: bool,
+    last_seq_attr: ExtraLayerAttribute | None,
+    first_seq_attr: ExtraLayerAttribute | None,
+    concat_attr: ExtraLayerAttribute | None,
+    concat_act: activation.Base | None,
+) -> LayerOutput:
+    both = [forward, backward]
+    if not return_seq:
+        both = [
+            layer.last_seq(forward, layer_attr=last_seq_attr),
+            layer.first_seq(backward, layer_attr=first_seq_attr),
+        ]
+    return layer.concat(both, concat_act, name, concat_attr)

@@ -229,7 +229,7 @@ class SGD:
                 samples=samples,
                 samples_per_s=samples / max(time.monotonic() - started, 1e-9),
             )
-            handler(events.EndIteration(metrics.report, pass_id, batch_id, cost, outputs))
+            handler(events.EndIteration(pass_id, batch_id, cost, metrics.report, outputs))
         updater.finish_pass()
         if self._averager is not None:
             self._averager.finish_pass()
@@ -237,7 +237,7 @@ class SGD:
         self._reporter.flush()
         handler(
             events.EndPass(
-                self._log.metrics.report, pass_id, outputs or LayerOutputs(self._machine, {}, 0, {})
+                pass_id, self._log.metrics.report, outputs or LayerOutputs(self._machine, {}, 0, {})
             )
         )
 

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names that scripts import and pass: arguments of the original's names in the original's order, its error class."""
+"""Names that scripts import and pass: arguments by the original's names, its error class."""
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -12,39 +11,6 @@ import pytest
 
 import paddle.fluid as fluid
 from paddle.fluid import core
-
-SIGNATURES: dict[str, tuple[Any, str]] = {
-    "CompiledProgram": (fluid.CompiledProgram.__init__, "program_or_graph"),
-    "Program.parse_from_string": (fluid.Program.parse_from_string, "binary_str"),
-    "WeightNormParamAttr": (
-        fluid.WeightNormParamAttr.__init__,
-        "dim=None, name=None, initializer=None, learning_rate=1.0, regularizer=None, trainable=True, "
-        "gradient_clip=None, do_model_average=False",
-    ),
-    "DynamicRNN.update_memory": (fluid.layers.DynamicRNN.update_memory, "ex_mem, new_mem"),
-    "StaticRNN.update_memory": (fluid.layers.StaticRNN.update_memory, "mem, var"),
-    "less_than": (fluid.layers.less_than, "x, y, force_cpu=None, cond=None"),
-    "equal": (fluid.layers.equal, "x, y, cond=None"),
-    "greater_than": (fluid.layers.greater_than, "x, y, cond=None"),
-    "minimize": (
-        fluid.optimizer.SGD.minimize,
-        "loss, startup_program=None, parameter_list=None, no_grad_set=None, grad_clip=None",
-    ),
-    "unique_name.generate": (fluid.unique_name.generate, "key"),
-    "unique_name.guard": (fluid.unique_name.guard, "new_generator=None"),
-    "unique_name.switch": (fluid.unique_name.switch, "new_generator=None"),
-}
-
-
-@pytest.mark.parametrize("name", SIGNATURES)
-def test_arguments_are_called_and_ordered_as_in_the_original(name: str) -> None:
-    function, expected = SIGNATURES[name]
-    found = [
-        each.name + ("" if each.default is each.empty else f"={each.default}")
-        for each in inspect.signature(function).parameters.values()
-        if each.name != "self"
-    ]
-    assert ", ".join(found[: expected.count(",") + 1]) == expected
 
 
 def test_a_script_passes_arguments_by_the_original_names() -> None:

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 import paddle.v2 as paddle
-from paddle.v2 import activation, data_type, layer, networks, pooling
+from paddle.v2 import activation, attr, data_type, layer, networks, pooling
 from paddle.v2.errors import NotAvailableError, UsageError
 from paddle.v2.layer.output import LayerOutput
+from paddle.v2.topology import Topology
 
 _RNG = np.random.default_rng(3)
 _ROWS = [_RNG.standard_normal((count, 3)).astype("float32") for count in (4, 1, 2)]
@@ -286,3 +287,36 @@ def test_taking_the_wrong_end_of_a_reversed_sequence_is_warned_of() -> None:
     hidden = layer.lstmemory(layer.fc(_rows(), 8), reverse=True)
     with pytest.warns(UserWarning, match="takes the row that it computed first"):
         layer.last_seq(hidden)
+
+
+def test_each_direction_and_the_result_have_their_own_arguments() -> None:
+    out = networks.bidirectional_lstm(
+        _embedded(),
+        6,
+        "both",
+        fwd_mat_param_attr=attr.Param(name="to_gates"),
+        fwd_bias_param_attr=False,
+        bwd_inner_param_attr=attr.Param(name="over_time"),
+        bwd_act=activation.Relu(),
+        last_seq_attr=attr.Extra(drop_rate=0.5),
+        concat_act=activation.Tanh(),
+    )
+    names = set(paddle.parameters.create(out).names())
+    assert {"to_gates", "over_time", "_both_fw.w0", "_both_bw.wbias"} < names
+    assert "_both_fw.wbias" not in names
+    directions = [Topology(out).get_layer(f"both_{way}").config for way in ("fw", "bw")]
+    assert [each.attrs["act"] for each in directions] == ["tanh", "relu"]
+    assert [parent.config.extras.drop_rate for parent in out.parents] == [0.5, 0.0]
+    assert (out.config.activation, out.size) == ("tanh", 12)
+
+
+def test_a_bidirectional_gru_takes_the_arguments_of_both() -> None:
+    out = networks.bidirectional_gru(
+        _embedded(),
+        6,
+        "both",
+        True,
+        fwd_gru_param_attr=attr.Param(name="f"),
+        bwd_mixed_bias_attr=attr.Param(name="b"),
+    )
+    assert {"f", "b"} < set(paddle.parameters.create(out).names())

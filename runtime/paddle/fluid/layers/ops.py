@@ -78,7 +78,7 @@ sin = function("sin")
 tanh_shrink = function("tanh_shrink")
 
 
-def softshrink(x: Variable, alpha: float | None = None, name: str | None = None) -> Variable:
+def softshrink(x: Variable, name: str | None = None, alpha: float | None = None) -> Variable:
     """Return x moved towards zero by alpha (None: 0.5), and zero within it."""
     attrs = {"lambda": alpha}
     return LayerHelper("softshrink", name).apply("softshrink", {"X": x}, attrs, dtype=x.dtype)
@@ -96,8 +96,11 @@ def thresholded_relu(x: Variable, threshold: float | None = None, name: str | No
     return LayerHelper("thresholded_relu", name).apply("thresholded_relu", {"X": x}, attrs, dtype=x.dtype)
 
 
-def cumsum(x: Variable, axis: int = -1, exclusive: bool = False, reverse: bool = False) -> Variable:
-    """Return running sums along an axis, without the value itself if exclusive, from the end if reverse."""
+def cumsum(
+    x: Variable, axis: int | None = None, exclusive: bool | None = None, reverse: bool | None = None
+) -> Variable:
+    """Return running sums along an axis (None: the last), without the value itself if exclusive, from the end if
+    reverse."""
     attrs = {"axis": axis, "exclusive": exclusive, "reverse": reverse}
     return LayerHelper("cumsum").apply("cumsum", {"X": x}, attrs, dtype=x.dtype)
 

@@ -138,7 +138,21 @@ def gru_step(
     return declare(config, [input, output_mem])
 
 
-gru_step_naive = gru_step
+def gru_step_naive(
+    input: LayerOutput,
+    output_mem: LayerOutput,
+    size: int | None = None,
+    name: str | None = None,
+    act: activation.Base | None = None,
+    gate_act: activation.Base | None = None,
+    bias_attr: BiasAttr = None,
+    param_attr: ParameterAttribute | None = None,
+    layer_attr: ExtraLayerAttribute | None = None,
+) -> LayerOutput:
+    """Declare the same as `gru_step`, with the arguments in another order."""
+    return gru_step(
+        input, output_mem, size, act, name, gate_act, bias_attr, param_attr=param_attr, layer_attr=layer_attr
+    )
 
 
 def recurrent(

@@ -25,8 +25,8 @@ _INSIDE = ("tanh", "sigmoid", "relu")
 
 def lstmemory(
     input: LayerOutput,
-    size: int | None = None,
     name: str | None = None,
+    size: int | None = None,
     reverse: bool = False,
     act: activation.Base | None = None,
     gate_act: activation.Base | None = None,
@@ -39,8 +39,8 @@ def lstmemory(
 
     Args:
         input: size 4 D: candidate, input, forget and output gate.
-        size: D; must be a quarter of the input's if it is given.
         name: given by the user.
+        size: D; must be a quarter of the input's if it is given.
         reverse: from the last row to the first.
         act: of the candidate, Tanh by default.
         gate_act: of the gates, Sigmoid by default.

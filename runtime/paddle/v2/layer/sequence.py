@@ -46,7 +46,7 @@ def pooling_(
     input: LayerOutput,
     pooling_type: pooling.BasePool | None = None,
     name: str | None = None,
-    bias_attr: BiasAttr = False,
+    bias_attr: BiasAttr = None,
     agg_level: str = AggregateLevel.TO_NO_SEQUENCE,
     stride: int = -1,
     layer_attr: ExtraLayerAttribute | None = None,
