@@ -82,6 +82,7 @@ def job(folder: Path, trainers: int, batches: int) -> float:
         conf = Path(scratch, "conf.py")
         conf.write_text(f"HOSTS = {['local'] * trainers!r}\nROOT_DIR = {str(Path(scratch, 'nodes'))!r}\n")
         argv = ["paddle.py", f"--conf={conf}", f"--job_dispatch_package={workspace}", "--entry=measured.py"]
+        argv += ["--manual_settings"]
         done = subprocess.run(
             [sys.executable, *argv],
             cwd=ROOT,

@@ -72,13 +72,14 @@ def make_workspace(directory: Path) -> Path:
     return workspace
 
 
-def run_job(workspace: Path, conf: Path) -> str:
+def run_job(workspace: Path, conf: Path, *options: str) -> str:
     return command(
         sys.executable,
         ROOT / "paddle.py",
         f"--job_dispatch_package={workspace}",
         f"--conf={conf}",
         f"--num_passes={PASSES}",
+        *options,
         cwd=workspace.parent,
     )
 
@@ -104,6 +105,7 @@ def test_the_screen_has_one_line_of_the_pservers_and_their_logs_have_the_rest(jo
     workspace, output = job
     assert re.search(r"^3 pservers ready at :\d+", output, re.MULTILINE)
     assert "[pserver " not in output
+    assert len(output.splitlines()) <= 60
     log = (workspace / "log" / "node_0" / "paddle_pserver2.INFO").read_text()
     assert "worker started, peer = trainer 2" in log
     assert "[pserver 0 local-0] I" in (workspace / "log" / "job.log").read_text()
@@ -175,7 +177,7 @@ def make_manual_workspace(directory: Path) -> Path:
     script = (ROOT / "workspace_template" / "train.py").read_text()
     settled = re.sub(r"\n    adagrad = .*?\n    \)\n", MANUAL, script, flags=re.DOTALL)
     slowed = settled.replace("\n    def event_handler(event):\n", SLOW)
-    wide = slowed.replace("HIDDEN_SIZE = 256", f"HIDDEN_SIZE = {HIDDEN}")
+    wide = slowed.replace("MANUAL = Settings(256,", f"MANUAL = Settings({HIDDEN},")
     assert len({script, settled, slowed, wide}) == 4
     (workspace / "train.py").write_text(wide)
     prepare = ROOT / "workspace_template" / "prepare.py"
@@ -190,7 +192,7 @@ def test_asynchronous_training_with_the_settings_of_the_manual_ends_well(
 ) -> None:
     conf = tmp_path / "conf.py"
     conf.write_text(f"HOSTS = ['local'] * 3\nROOT_DIR = {str(tmp_path / 'nodes')!r}\nPSERVERS = {servers}\n")
-    output = run_job(make_manual_workspace(tmp_path), conf)
+    output = run_job(make_manual_workspace(tmp_path), conf, "--manual_settings")
     for rank in range(3):
         (*_, last) = re.findall(rf"\[trainer {rank} local-{rank}\] Pass (\d+), Train cost [\d.]+", output)
         assert last == "2"

@@ -64,9 +64,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     changed = publish(files, options.out)
     print(
         f"prepare: {options.corpus}: {len(corpus.words)} words, {len(corpus.train)} {N}-grams to train, "
-        f"{len(corpus.test)} to test, in {options.split_count} pieces each, in {options.out}: "
-        f"{f'{changed} files written' if changed else 'up to date'}"
+        f"{len(corpus.test)} to test"
     )
+    done = f"{changed} files written" if changed else "up to date"
+    print(f"prepare: {done}, pieces for {options.split_count} trainers, in {os.path.relpath(options.out)}")
 
 
 def read_corpus(name: str) -> Corpus:

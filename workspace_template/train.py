@@ -3,7 +3,9 @@
 
 In a cluster (PADDLE_CLUSTER_TRAIN is true) paddle.init() takes everything from PADDLE_INIT_*, and a
 trainer reads its own pieces of train.txt and test.txt. Alone it reads these whole. Trainer 0 writes
-output/pass-NNNNN/params.tar.gz after every pass.
+output/pass-NNNNN/params.tar.gz after every pass, and at the end tells which words it found to be alike.
+
+    --manual_settings   learn as slowly as with the settings of PaddlePaddle's manual
 """
 
 import gzip
@@ -11,14 +13,32 @@ import math
 import os
 import pickle
 import random
+import sys
 from glob import glob
+from typing import NamedTuple
+
+import numpy as np
 
 import paddle.v2 as paddle
 
+
+class Settings(NamedTuple):
+    hidden_size: int
+    batch_size: int
+    learning_rate: float
+    l2_rate: float
+    drop_rate: float
+    initial_std: float
+
+
+QUICK = Settings(128, 64, learning_rate=0.05, l2_rate=0.0, drop_rate=0.0, initial_std=0.1)
+MANUAL = Settings(256, 32, learning_rate=3e-3, l2_rate=8e-4, drop_rate=0.5, initial_std=0.001)
+settings = MANUAL if "--manual_settings" in sys.argv[1:] else QUICK
+
 EMBEDDING_SIZE = 32
-HIDDEN_SIZE = 256
-BATCH_SIZE = 32
 WORDS = ("firstw", "secondw", "thirdw", "fourthw", "nextw")
+# whose nearest words are told at the end: the first three that there are
+SHOWN = ("must", "is", "when", "he", "in", "the")
 
 cluster_train_file = "./train.txt"
 cluster_test_file = "./test.txt"
@@ -58,7 +78,7 @@ def embedding(word):
         input=word,
         size=EMBEDDING_SIZE,
         param_attr=paddle.attr.Param(
-            name="_proj", initial_std=0.001, learning_rate=1, l2_rate=0, sparse_update=True
+            name="_proj", initial_std=settings.initial_std, learning_rate=1, l2_rate=0, sparse_update=True
         ),
     )
 
@@ -69,9 +89,9 @@ def network(dict_size):
     context = paddle.layer.concat(input=[embedding(word) for word in words[:-1]])
     hidden = paddle.layer.fc(
         input=context,
-        size=HIDDEN_SIZE,
+        size=settings.hidden_size,
         act=paddle.activation.Sigmoid(),
-        layer_attr=paddle.attr.Extra(drop_rate=0.5),
+        layer_attr=paddle.attr.Extra(drop_rate=settings.drop_rate),
         bias_attr=paddle.attr.Param(learning_rate=2),
         param_attr=paddle.attr.Param(initial_std=1 / math.sqrt(EMBEDDING_SIZE * 8), learning_rate=1),
     )
@@ -91,6 +111,19 @@ def save(trainer, pass_id):
     with gzip.open("params.tar.gz.part", "wb") as file:
         trainer.save_parameter_to_tar(file)
     os.replace("params.tar.gz.part", f"{folder}/params.tar.gz")
+    return f"{folder}/params.tar.gz"
+
+
+def tell_neighbours(word_dict, model):
+    """Words that occur in the same places get embeddings in the same direction."""
+    with gzip.open(model) as file:
+        vectors = paddle.parameters.Parameters.from_tar(file).get("_proj")  # (words, EMBEDDING_SIZE)
+    vectors = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    names = {number: word for word, number in word_dict.items()}
+    for word in [word for word in SHOWN if word in word_dict][:3]:
+        order = np.argsort(-vectors @ vectors[word_dict[word]])
+        near = [names[number] for number in order if number != word_dict[word]]
+        print(f"Nearest to {word!r}: {', '.join(near[:5])}")
 
 
 def main():
@@ -110,30 +143,29 @@ def main():
     cost = network(len(word_dict))
     parameters = paddle.parameters.create(cost)
     adagrad = paddle.optimizer.AdaGrad(
-        learning_rate=3e-3, regularization=paddle.optimizer.L2Regularization(8e-4)
+        learning_rate=settings.learning_rate,
+        regularization=paddle.optimizer.L2Regularization(settings.l2_rate),
     )
     trainer = paddle.trainer.SGD(cost, parameters, adagrad, is_local=not cluster)
 
     random.seed(trainer_id)  # the order of shuffle, the same in every run
     train_files = own_files(cluster_train_file, trainer_id, trainers)
     test_files = own_files(cluster_test_file, trainer_id, trainers)
-    train_batches = paddle.batch(paddle.reader.shuffle(reader(train_files), 10000), BATCH_SIZE)
-    test_batches = paddle.batch(reader(test_files), BATCH_SIZE)
-    costs = []
+    train_batches = paddle.batch(paddle.reader.shuffle(reader(train_files), 10000), settings.batch_size)
+    test_batches = paddle.batch(reader(test_files), settings.batch_size)
+    costs, models = [], []
 
     def event_handler(event):
         if isinstance(event, paddle.event.BeginPass) and event.pass_id == 0:
             print(f"Before training, Test cost {trainer.test(test_batches).cost:f}")
         if isinstance(event, paddle.event.EndIteration):
             costs.append(event.cost)
-            if event.batch_id % 100 == 0:
-                print(f"Pass {event.pass_id}, Batch {event.batch_id}, Cost {event.cost:f}, {event.metrics}")
         if isinstance(event, paddle.event.EndPass):
             result = trainer.test(test_batches)
             print(f"Pass {event.pass_id}, Train cost {sum(costs) / len(costs):f}, Test cost {result.cost:f}")
             costs.clear()
             if trainer_id == 0:
-                save(trainer, event.pass_id)
+                models.append(save(trainer, event.pass_id))
 
     trainer.train(
         reader=train_batches,
@@ -141,6 +173,8 @@ def main():
         event_handler=event_handler,
         feeding={name: column for column, name in enumerate(WORDS)},
     )
+    if models:
+        tell_neighbours(word_dict, models[-1])
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 
 from launcher.screen.drawing import PROCESS_STYLE
-from launcher.screen.job_facts import JobFacts
+from launcher.screen.job_facts import CURVE_ROWS, JobFacts
 from launcher.screen.writer import Sink
 from launcher.text.wrapping import cells, crop, row
 
@@ -36,6 +36,7 @@ class LiveView:
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
         self._colours = not os.environ.get("NO_COLOR")
+        self._has_blocks = sink.encoding.lower().replace("-", "") == "utf8"  # to draw a curve of
         self._facts = JobFacts()
         self._waiting: list[tuple[str, str]] = []
         self._left_out = 0
@@ -55,7 +56,9 @@ class LiveView:
                 self._thin_out()
 
     def phase(self, name: str, age_s: float = 0.0) -> None:
-        """A line of its own."""
+        """A line of its own; when the job comes to its end the curve of its costs stays above."""
+        if name == "stop":
+            self.lines(self._curve())
         self._facts.enter(name, age_s)
         self._waiting.append((f"== {name}", "bold"))
         self._dirty = True
@@ -120,8 +123,12 @@ class LiveView:
         code = _STYLES.get(style, "") if self._colours else ""
         return f"{code}{line}{_PLAIN}" if code else line
 
+    def _curve(self) -> list[str]:
+        width, _ = self._sink.size()
+        return self._facts.curve.lines(width - 1) if self._has_blocks else []
+
     def _picture(self) -> list[str]:
-        """The lower part: a summary, then nodes, as many lines as half the screen holds."""
+        """The lower part: a summary, the curve of costs, then nodes, as many lines as half the screen holds."""
         if not self._facts.nodes:
             return []
         width, height = self._sink.size()
@@ -131,5 +138,7 @@ class LiveView:
         order = sorted(listed)[: max(0, room - len(lines))]
         table = [[self._facts.nodes[node_id].get(name, "") for name in _COLUMNS] for node_id in order]
         widths = [min(COLUMN_LIMIT, max(map(cells, column))) for column in zip(*table, strict=True)]
+        if room - len(lines) - len(table) >= CURVE_ROWS:
+            lines += self._curve()
         lines += [row(line, widths) for line in table]
         return [crop(line, width - 1) for line in lines[: height - 1]]

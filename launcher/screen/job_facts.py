@@ -3,12 +3,56 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Mapping
 
 FIRST_TRAINER = "trainer-0"
+CURVE_ROWS = 3
+_MOST_POINTS = 48
+_BARS = " ▁▂▃▄▅▆▇█"
 _WELL = frozenset(("running", "stopped", "dispatch", "connecting", ""))
+
+
+class CostCurve:
+    """The costs of one trainer since we look at it, as a few averages of equally many steps each."""
+
+    def __init__(self) -> None:
+        self._points: list[float] = []
+        self._steps = 1  # of each point
+        self._open: list[float] = []
+
+    def add(self, cost: float) -> None:
+        """The cost of one more step."""
+        self._open.append(cost)
+        if len(self._open) < self._steps:
+            return
+        self._points.append(sum(self._open) / self._steps)
+        self._open = []
+        if len(self._points) == _MOST_POINTS:
+            self._points = _paired(self._points)
+            self._steps *= 2
+
+    def lines(self, width: int) -> list[str]:
+        """CURVE_ROWS lines of at most so many cells, with the highest and the lowest cost; none of one point."""
+        points = self._points
+        while len(points) > max(1, width - 9):
+            points = _paired(points)
+        if len(points) < 2 or not all(map(math.isfinite, points)):
+            return []
+        low, high = min(points), max(points)
+        scale = (CURVE_ROWS * 8 - 1) / (high - low) if high > low else 0.0
+        levels = [1 + round((point - low) * scale) for point in points]
+        labels = [f"{high:.4g}", *[""] * (CURVE_ROWS - 2), f"{low:.4g}"]
+        return [
+            (f"{label:>8.8} " + "".join(_BARS[max(0, min(8, level - 8 * row))] for level in levels)).rstrip()
+            for label, row in zip(labels, reversed(range(CURVE_ROWS)), strict=True)
+        ]
+
+
+def _paired(points: list[float]) -> list[float]:
+    return [sum(points[at : at + 2]) / len(points[at : at + 2]) for at in range(0, len(points), 2)]
 
 
 class JobFacts:
@@ -16,10 +60,12 @@ class JobFacts:
 
     Attributes:
         nodes: node id -> fact -> text.
+        curve: the costs of trainer 0.
     """
 
     def __init__(self) -> None:
         self.nodes: dict[int, dict[str, str]] = {}
+        self.curve = CostCurve()
         self._trainers: dict[str, tuple[int, int, float, int, str]] = {}  # pass, batch, rate, node, cost
         self._phase = ""
         self._began = time.monotonic()
@@ -44,6 +90,8 @@ class JobFacts:
                 node_id,
                 facts["cost"],
             )
+            if facts["process"] == FIRST_TRAINER and facts["cost"]:
+                self.curve.add(float(facts["cost"]))
 
     def troubled(self) -> list[int]:
         """Ids of nodes that are not as they should be."""

@@ -37,11 +37,11 @@ def workspace(tmp_path: Path) -> Path:
     return folder
 
 
-def train(workspace: Path, environment: dict[str, str], code: int = 0) -> str:
+def train(workspace: Path, environment: dict[str, str], *options: str, code: int = 0) -> str:
     plain = {name: value for name, value in os.environ.items() if not name.startswith(CLUSTER)}
     plain |= {"PYTHONPATH": str(ROOT / "runtime"), "OPENBLAS_NUM_THREADS": "1"}
     done = subprocess.run(
-        [sys.executable, "train.py"],
+        [sys.executable, "train.py", *options],
         cwd=workspace,
         env=plain | environment,
         capture_output=True,
@@ -63,13 +63,39 @@ def test_alone_it_learns_and_writes_a_model_after_every_pass(workspace: Path) ->
     costs = costs_in(output)
     assert costs.shape == (3, 2)
     assert (np.diff(costs, axis=0) < 0).all()
-    assert re.search(
-        r"^Pass 0, Batch 0, Cost \d+\.\d+, \{'classification_error_evaluator': ", output, re.MULTILINE
-    )
     models = [f"output/pass-{number:05d}/params.tar.gz" for number in range(3)]
     assert sorted(str(path.relative_to(workspace)) for path in workspace.rglob("params*")) == models
     with tarfile.open(workspace / models[-1]) as model:
         assert {"_proj", "_proj.protobuf"} <= set(model.getnames())
+
+
+def test_at_the_end_words_are_told_that_occur_in_the_same_places(workspace: Path) -> None:
+    text = workspace.parent / "text.txt"
+    pairs = [("must", "should"), ("is", "was"), ("when", "if")]
+    frames = ("you {} go home now", "she said it {} not so", "come back {} all is done")
+    lines = [frame.format(word) for frame, pair in zip(frames, pairs, strict=True) for word in pair]
+    text.write_text("\n".join(lines * 100), encoding="utf-8")
+    subprocess.run(
+        [sys.executable, str(TEMPLATE / "prepare.py"), f"--corpus={text}", f"--out={workspace}"], check=True
+    )
+    output = train(workspace, {"PADDLE_INIT_NUM_PASSES": "3"})
+    assert re.findall(r"^Nearest to '(\w+)': (\w+), ", output, re.MULTILINE) == pairs
+    assert "Nearest" not in train(workspace, {"PADDLE_INIT_NUM_PASSES": "0"})
+
+
+def test_the_test_cost_falls_from_pass_to_pass_faster_than_with_the_settings_of_the_manual(
+    workspace: Path,
+) -> None:
+    prepare = [sys.executable, str(TEMPLATE / "prepare.py"), f"--out={workspace}"]
+    subprocess.run(prepare, check=True, capture_output=True, timeout=60)
+    for name in ("train.txt", "test.txt"):
+        lines = (workspace / name).read_text().splitlines(keepends=True)
+        (workspace / name).write_text("".join(lines[:20000]))
+    passes = {"PADDLE_INIT_NUM_PASSES": "2"}
+    quick = costs_in(train(workspace, passes))[:, 1]
+    manual = costs_in(train(workspace, passes, "--manual_settings"))[:, 1]
+    assert quick[1] < quick[0] - 0.1
+    assert quick[1] < manual[1] - 0.3
 
 
 def test_the_same_run_gives_the_same_costs(workspace: Path) -> None:

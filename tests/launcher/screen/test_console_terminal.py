@@ -18,7 +18,8 @@ import pytest
 from launcher.screen.console import Console
 from launcher.screen.console_live import LiveView
 from launcher.screen.writer import Sink
-from launcher.text.wrapping import cells
+from launcher.text.output_events import Progressed
+from launcher.text.wrapping import cells, progress
 
 DEADLINE_S = 20.0
 
@@ -92,6 +93,26 @@ def test_few_nodes_have_a_line_each_below_the_lines_that_scroll(terminal: Termin
     console.process_line("trainer-0", "node-0", b"\x1b[2Jcost \x07[bold]1[/bold]\n")
     assert "[trainer 0 node-0] cost \\x07[bold]1[/bold]\r\n" in until(terminal, "[bold]")
     console.close(DEADLINE_S)
+
+
+def test_the_costs_of_trainer_0_are_drawn_as_a_curve_that_stays_when_the_job_ends(terminal: Terminal) -> None:
+    view = LiveView(Sink(terminal.stream))
+    for node_id in range(2):
+        for batch in range(200):
+            cost = 8.0 - batch / 50 + node_id
+            fact = progress(Progressed(node_id, f"trainer-{node_id}", 0, batch, cost, 100.0))
+            view.node(node_id, **fact)
+    view.tick()
+    _, top, _, bottom = (line for line in drawn(terminal, "slowest") if "node" not in line)
+    assert top.split()[0] == "7.93"  # the first eight costs of trainer 0, averaged
+    assert bottom.split()[0] == "4.09"
+    drawn_as = bottom.split()[1]
+    assert len(drawn_as) == 25
+    assert drawn_as.startswith("█" * 15)
+    assert drawn_as.endswith("▁")
+    view.phase("stop")
+    view.finish()
+    assert terminal.text().rpartition("== stop")[0].count("█") > 20
 
 
 def test_many_nodes_are_summed_up_and_those_in_trouble_listed(terminal: Terminal) -> None:
