@@ -7,16 +7,14 @@ Names: the layer `fc_0` has parameters `fc_0.w_0`, `fc_0.b_0` and temporaries `f
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from math import prod
 
-import numpy as np
 import numpy.typing as npt
 
 from paddle.fluid.errors import FluidTypeError
 from paddle.fluid.initializer import Constant, Initializer, Xavier
 from paddle.fluid.param_attr import ParamAttr, ParamAttrLike, WeightNormParamAttr, to_attr
 from paddle.fluid.program.block import Block, Names
-from paddle.fluid.program.defaults import default_main_program, default_startup_program
+from paddle.fluid.program.defaults import default_main_program, default_startup_program, program_guard
 from paddle.fluid.program.operator import Operator
 from paddle.fluid.program.program import Program
 from paddle.fluid.program.var_type import VarType
@@ -208,38 +206,45 @@ def _weight_normalised(
 
     Salimans and Kingma, 2016.
 
-    g starts at 1, so that the norms are 1 at first.
+    g starts at ||V||, so that W starts at what the initializer gives.
     """
-    plain = ParamAttr(
-        f"{attr.name}_v",
-        attr.initializer,
-        attr.learning_rate,
-        attr.regularizer,
-        attr.trainable,
-        attr.gradient_clip,
-        attr.do_model_average,
-    )
-    sizes = [1 if axis != attr.dim else size for axis, size in enumerate(shape)]
-    direction = helper.plain_parameter(plain, shape, dtype)
-    length = ParamAttr(
-        f"{attr.name}_g",
-        Constant(1.0),
-        attr.learning_rate,
-        attr.regularizer,
-        attr.trainable,
-        attr.gradient_clip,
-        attr.do_model_average,
-    )
-    gain = helper.plain_parameter(length, [prod(sizes)], dtype)
-    return _product(helper, direction, gain, attr.dim, np.dtype(dtype))  # type: ignore[return-value]
+
+    def part(letter: str, initializer: Initializer | None, sizes: Sequence[int]) -> Parameter:
+        plain = ParamAttr(
+            f"{attr.name}_{letter}",
+            initializer,
+            attr.learning_rate,
+            attr.regularizer,
+            attr.trainable,
+            attr.gradient_clip,
+            attr.do_model_average,
+        )
+        return helper.plain_parameter(plain, sizes, dtype)
+
+    dim = attr.dim
+    v = part("v", attr.initializer, shape)
+    g = part("g", _Norm(helper, v, dim), [size if axis == dim else 1 for axis, size in enumerate(shape)])
+    flat = helper.apply("reshape", {"X": g}, {"shape": [-1]}, dtype=dtype)
+    factor = helper.apply("elementwise_div", {"X": flat, "Y": _norm(helper, v, dim)}, dtype=dtype)
+    axis = -1 if dim is None else dim
+    return helper.apply("elementwise_mul", {"X": v, "Y": factor}, {"axis": axis})  # type: ignore[return-value]
 
 
-def _product(
-    helper: LayerHelper, v: Variable, g: Variable, dim: int | None, dtype: np.dtype[np.generic]
-) -> Variable:
+class _Norm(Initializer):
+    """The norm of a parameter, over all axes but one."""
+
+    def __init__(self, helper: LayerHelper, v: Variable, dim: int | None) -> None:
+        self._helper, self._name, self._dim = helper, v.name, dim
+
+    def __call__(self, var: Variable, block: Block) -> Operator:
+        """See `Initializer`; these operators are appended."""
+        with program_guard(self._helper.startup_program):
+            norm = _norm(self._helper, block.var(self._name), self._dim)
+        return block.append_op("reshape", {"X": norm}, {"Out": var}, {"shape": var.shape})
+
+
+def _norm(helper: LayerHelper, v: Variable, dim: int | None) -> Variable:
     others = [axis for axis in range(len(v.shape)) if axis != dim]
     attrs = {"dim": others, "keep_dim": False, "reduce_all": dim is None}
-    square = helper.apply("square", {"X": v}, dtype=dtype)
-    norm = helper.apply("sqrt", {"X": helper.apply("reduce_sum", {"X": square}, attrs, dtype=dtype)})
-    factor = helper.apply("elementwise_div", {"X": g, "Y": norm}, dtype=dtype)
-    return helper.apply("elementwise_mul", {"X": v, "Y": factor}, {"axis": -1 if dim is None else dim})
+    square = helper.apply("square", {"X": v}, dtype=v.dtype)
+    return helper.apply("sqrt", {"X": helper.apply("reduce_sum", {"X": square}, attrs, dtype=v.dtype)})

@@ -104,15 +104,23 @@ def test_the_startup_program_gives_the_same_values_each_time() -> None:
     np.testing.assert_array_equal(*values)
 
 
-def test_weights_can_be_normalised() -> None:
-    attr = fluid.WeightNormParamAttr(name="w", dim=1)
+@pytest.mark.parametrize(("dim", "shape"), [(1, (1, 3)), (0, (4, 1)), (None, (1, 1))])
+def test_a_normalised_weight_begins_as_its_initializer_says_and_has_the_norm_of_its_gain(
+    dim: int | None, shape: tuple[int, ...]
+) -> None:
+    values = np.arange(1, 13, dtype="float32").reshape(4, 3)
+    attr = fluid.WeightNormParamAttr(dim, "w", fluid.initializer.NumpyArrayInitializer(values))
     out = fluid.layers.fc(fluid.layers.data("x", [4]), 3, param_attr=attr, bias_attr=False)
     fluid.optimizer.SGD(0.1).minimize(fluid.layers.mean(out))
     exe = fluid.Executor(fluid.CPUPlace())
     exe.run(fluid.default_startup_program())
-    v = fluid.global_scope().get("w_v").copy()
     (got,) = exe.run(feed={"x": np.eye(4, dtype="float32")}, fetch_list=[out])
-    np.testing.assert_allclose(got, v / np.linalg.norm(v, axis=0), rtol=1e-5)
+    np.testing.assert_allclose(got, values, rtol=1e-5)
+    gain = fluid.global_scope().get("w_g").copy()
+    assert gain.shape == shape
+    (got,) = exe.run(feed={"x": np.eye(4, dtype="float32")}, fetch_list=[out])
+    norm = np.sqrt((np.array(got) ** 2).sum(None if dim is None else 1 - dim))
+    np.testing.assert_allclose(norm, abs(gain).squeeze(), rtol=1e-5)
 
 
 def test_the_package_alone_has_batches_readers_and_data_sets() -> None:
