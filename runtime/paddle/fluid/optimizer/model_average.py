@@ -24,6 +24,7 @@ from paddle.graph import unique_name
 from paddle.ops.base.registry import GRAD
 
 _SUMS = ("sum_1", "sum_2", "sum_3")
+_ELSEWHERE = " (a trainer of parameter servers has no averages: they update the parameters)"
 _COUNTS = ("num_accumulates", "old_num_accumulates", "num_updates")
 
 
@@ -112,7 +113,9 @@ class ModelAverage(_Averages):
             values = {name: scope.get(variable.name) for name, variable in kept.items()}
             count = int(values["num_accumulates"][0] + values["old_num_accumulates"][0])
             if not count:
-                raise RunError("ModelAverage: there is no update to take the mean of: train first")
+                raise RunError(
+                    f"ModelAverage: there is no update to take the mean of: train first{_ELSEWHERE}"
+                )
             total = values["sum_1"] + values["sum_2"] + values["sum_3"]
             means[parameter] = total / total.dtype.type(count)
         return means
@@ -195,7 +198,9 @@ class ExponentialMovingAverage(_Averages):
     def _means(self, scope: Scope) -> dict[str, Any]:
         share = 0.0 if self._rest is None else 1.0 - float(scope.get(self._rest.name)[0])
         if not share:
-            raise RunError("ExponentialMovingAverage: no update was taken in: call update(), then train")
+            raise RunError(
+                f"ExponentialMovingAverage: no update was taken in: call update(), then train{_ELSEWHERE}"
+            )
         found = {parameter: scope.get(ema.name) for parameter, ema in self._kept.items()}
         return {parameter: ema / ema.dtype.type(share) for parameter, ema in found.items()}
 
