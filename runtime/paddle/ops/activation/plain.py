@@ -193,7 +193,8 @@ def ceil(x: Array) -> Array:
 def round_(x: Array) -> Array:
     """Out = the nearest whole number, halves away from zero as in C."""
     xp = array_module(x)
-    return xp.trunc(x + xp.copysign(x.dtype.type(0.5), x))
+    whole = xp.trunc(x)
+    return whole + xp.trunc(2 * (x - whole))  # exact, where adding a half to X would be rounded itself
 
 
 @gradient_maker("sign")

@@ -72,8 +72,8 @@ def roi_pool_grad(x: Array, rois: Any, places: Array, dout: Array) -> Array:
 
 def _rounded(values: Any) -> Any:
     """Return the nearest whole numbers; a half goes away from zero, as C rounds."""
-    exact = np.asarray(values, np.float64)
-    return np.trunc(exact + np.copysign(0.5, exact)).astype(int)
+    whole = np.trunc(values)
+    return (whole + np.trunc(2 * (values - whole))).astype(int)
 
 
 def _cuts(first: int, last: int, count: int, size: int) -> list[tuple[int, int]]:

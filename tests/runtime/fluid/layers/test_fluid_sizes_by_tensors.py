@@ -337,3 +337,25 @@ def test_clips_of_an_lstm_and_the_axis_of_a_loss_are_kept_in_files(tmp_path: Pat
     powers = np.exp(scores)
     chances = np.take_along_axis(powers / powers.sum(1, keepdims=True), feed["label"], 1)
     np.testing.assert_allclose(costs, -np.log(chances), rtol=1e-5)
+
+
+@pytest.mark.parametrize("resized", [layers.resize_bilinear, layers.resize_nearest])
+def test_images_of_unknown_size_grow_by_a_scale_and_keep_it_in_files(resized: Any, tmp_path: Path) -> None:
+    exe = fluid.Executor(fluid.CPUPlace())
+    x = layers.data("x", [-1, 2, -1, -1], append_batch_size=False)
+    out = resized(x, scale=2.5)
+    assert out.shape == (-1, 2, -1, -1)
+    fluid.io.save_inference_model(tmp_path, ["x"], [out], exe)
+    loaded, _, targets = fluid.io.load_inference_model(tmp_path, exe)
+    for height, width in ((3, 5), (4, 1)):
+        pixels = _RNG.standard_normal((1, 2, height, width)).astype("float32")
+        rows, columns = int(2.5 * height), int(2.5 * width)
+        down, across = (np.arange(n) * (size - 1) / (n - 1) for n, size in ((rows, height), (columns, width)))
+        (found,) = exe.run(loaded, feed={"x": pixels}, fetch_list=targets)
+        if resized is layers.resize_nearest:
+            expected: Any = pixels[:, :, (down + 0.5).astype(int)][..., (across + 0.5).astype(int)]
+        else:
+            by_rows = [[np.interp(down, range(height), column) for column in image.T] for image in pixels[0]]
+            turned = np.array(by_rows).transpose(0, 2, 1)
+            expected = [[[np.interp(across, range(width), row) for row in image] for image in turned]]
+        np.testing.assert_allclose(found, expected, atol=1e-5)

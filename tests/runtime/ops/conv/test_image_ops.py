@@ -99,6 +99,16 @@ def test_a_transposed_convolution_grows_what_a_convolution_shrinks() -> None:
         ),
         ({"pooling_type": "max", "ksize": [1, 1], "global_pooling": True}, [[15]]),
         ({"pooling_type": "avg", "ksize": [1, 1], "global_pooling": True}, [[7.5]]),
+        (
+            {
+                "pooling_type": "avg",
+                "ksize": [9, 9],
+                "paddings": [3, 3],
+                "global_pooling": True,
+                "exclusive": False,
+            },
+            [[7.5]],
+        ),
     ],
 )
 def test_pooling_worked_by_hand(attrs: dict[str, Any], expected: Any) -> None:
@@ -274,14 +284,36 @@ def test_a_transposed_convolution_of_volumes_grows_what_a_convolution_shrinks() 
     np.testing.assert_allclose(out, [[[[[1, 1, 2, 2]]]]])
 
 
+@pytest.mark.parametrize("kind", ["max", "avg"])
+@pytest.mark.parametrize("counts", [(1, 1, 1), (2, 3, 4), (5, 6, 5), (7, 1, 9)])
+@pytest.mark.parametrize("sides", [2, 3])
+def test_cells_lie_evenly_over_an_image_and_overlap(sides: int, counts: tuple[int, ...], kind: str) -> None:
+    x: Any = _VOLUME_RNG.standard_normal((2, 3, *(5, 6, 5)[:sides]))
+    expected = np.zeros((2, 3, *counts[:sides]))
+    for place in np.ndindex(*counts[:sides]):
+        each = zip(place, x.shape[2:], counts, strict=False)
+        cell = [slice(at * size // count, -((at + 1) * size // -count)) for at, size, count in each]
+        pixels = x[(..., *cell)].reshape(2, 3, -1)
+        expected[(..., *place)] = pixels.max(axis=2) if kind == "max" else pixels.mean(axis=2)
+    attrs = {"pooling_type": kind, "ksize": counts[:sides], "adaptive": True, "ceil_mode": True}
+    for exclusive in (True, False):
+        (out,) = run_op(f"pool{sides}d", {"X": x}, {**attrs, "exclusive": exclusive})
+        np.testing.assert_allclose(out, expected, atol=1e-12)
+
+
 @pytest.mark.parametrize(
-    ("kind", "expected"), [("avg", [[2.5, 4.5], [6.5, 8.5]]), ("max", [[5, 7], [9, 11]])]
+    ("shape", "size"), [((2, 8, 4, 6), 2), ((1, 18, 3, 9), 3), ((0, 4, 2, 2), 2), ((1, 2, 3, 1), 1)]
 )
-def test_cells_lie_evenly_over_an_image_and_overlap(kind: str, expected: list[list[float]]) -> None:
-    attrs = {"pooling_type": kind, "ksize": [2, 2], "adaptive": True}
-    np.testing.assert_allclose(run_op("pool2d", {"X": _IMAGE}, attrs)[0][0, 0], expected)
-    deep = {**attrs, "ksize": [1, 2, 2]}
-    np.testing.assert_allclose(run_op("pool3d", {"X": _IMAGE[:, :, None]}, deep)[0][0, 0, 0], expected)
+def test_space_goes_to_depth_in_the_order_of_the_originals_loops(shape: tuple[int, ...], size: int) -> None:
+    x = np.arange(np.prod(shape), dtype="float64").reshape(shape)
+    _, channels, height, width = shape
+    laid = np.zeros((shape[0], channels // size**2, height * size, width * size))
+    for n, c, h, w in np.ndindex(*shape):
+        block, image = divmod(c, channels // size**2)
+        laid[n, image, h * size + block // size, w * size + block % size] = x[n, c, h, w]
+    (out,) = run_op("space_to_depth", {"X": x}, {"blocksize": size})
+    assert out.shape == (shape[0], channels * size**2, height // size, width // size)
+    np.testing.assert_array_equal(out.ravel(), laid.ravel())
 
 
 @pytest.mark.parametrize(

@@ -59,6 +59,12 @@ def test_functions_of_one_value(op_type: str, attrs: dict[str, Any], expected: A
     ("op_type", "values", "expected"),
     [
         ("round", [-2.5, -0.4, 0.5, 1.5, 2.4], [-3, 0, 1, 2, 2]),
+        # next to a half, and too large for one
+        (
+            "round",
+            [np.nextafter(0.5, 0), -np.nextafter(0.5, 0), 2.0**52 + 1, -(2.0**52) - 1],
+            [0, 0, 2.0**52 + 1, -(2.0**52) - 1],
+        ),
         ("floor", [-1.5, 1.5], [-2, 1]),
         ("ceil", [-1.5, 1.5], [-1, 2]),
         ("sign", [-2.0, 0.0, 3.0], [-1, 0, 1]),
