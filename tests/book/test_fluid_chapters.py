@@ -22,7 +22,7 @@ CHAPTERS = (
     ),
     Chapter("label_semantic_roles", at_least=0.95),
     Chapter("machine_translation", at_least=0.95),
-    Chapter("gan", at_most=0.5, data="mnist", distributed=False),
+    Chapter("gan", at_most=0.5, data="mnist"),
 )
 
 

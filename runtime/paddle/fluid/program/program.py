@@ -24,7 +24,7 @@ _DISTRIBUTED = (
     "_trainers_endpoints",
     "_averaging",
     "_distributed_lookup_table",
-    "_connection",
+    "_connections",
     "_nccl_comm_num",
     "_use_hierarchical_allreduce",
     "_hierarchical_allreduce_inter_nranks",
@@ -49,7 +49,7 @@ class Program(graph.Program):
         self._trainers_endpoints: list[str] = []
         self._averaging: object = None
         self._distributed_lookup_table: str | None = None
-        self._connection: object = None
+        self._connections: tuple[object, ...] = ()
         self._nccl_comm_num = 1
         self._use_hierarchical_allreduce = False
         self._hierarchical_allreduce_inter_nranks = 0

@@ -7,7 +7,7 @@ import logging
 import math
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -78,8 +78,8 @@ def distribution_of(program: graph.Program) -> Distribution:
     return Distribution(min(trainers, default=0), 0, tuple(endpoints))
 
 
-def received_names(program: graph.Program) -> list[dict[str, list[str]]]:
-    """Return which values a run receives: endpoint -> names, in the order of the operators, for each send_barrier.
+def received_names(program: graph.Program, servers: Container[str]) -> list[dict[str, list[str]]]:
+    """Return what a run receives of these servers: endpoint -> names, in the order of operators, for each send_barrier.
 
     What is received behind several is of the last one that waits for its server; without barriers there is one entry.
     """
@@ -90,6 +90,8 @@ def received_names(program: graph.Program) -> list[dict[str, list[str]]]:
         if op.type == "send_barrier":
             endpoints = op.attrs["endpoints"]
             assert isinstance(endpoints, tuple)
+            if not any(endpoint in servers for endpoint in endpoints):
+                continue
             waited |= dict.fromkeys(endpoints, barriers)
             wanted += [{}] if barriers else []
             barriers += 1
@@ -98,6 +100,8 @@ def received_names(program: graph.Program) -> list[dict[str, list[str]]]:
             assert isinstance(epmap, tuple)
             assert isinstance(varnames, tuple)
             for name, endpoint in zip(varnames or op.outputs["Out"], epmap, strict=True):
+                if endpoint not in servers:
+                    continue
                 names = wanted[waited.get(endpoint, 0)].setdefault(endpoint, [])
                 if name not in names:
                     names.append(name)

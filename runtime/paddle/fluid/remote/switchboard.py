@@ -24,7 +24,7 @@ class Switchboard:
         self._plans: WeakKeyDictionary[Program, _Plan] = WeakKeyDictionary()
         self._own: dict[Distribution, Connection] = {}
         self._used: dict[int, Connection] = {}
-        self._current: Connection | None = None
+        self._current: _Plan | None = None
 
     @contextmanager
     def connected(self, program: Program) -> Iterator[None]:
@@ -34,17 +34,20 @@ class Switchboard:
             PserverError: servers failed; as they said it, and not as the failure of an operator.
         """
         plan = self._plan(program)
-        if plan.connection is None:
+        if not plan.wanted:
             yield
             return
-        before, self._current = self._current, plan.connection
-        self._used[id(plan.connection)] = plan.connection
-        plan.connection.begin(plan.wanted)
+        before, self._current = self._current, plan
+        for connection, wanted in plan.wanted.items():
+            self._used[id(connection)] = connection
+            connection.begin(wanted)
         try:
             yield
-            plan.connection.end()
+            for connection in plan.wanted:
+                connection.end()
         except BaseException as error:
-            plan.connection.give_up()
+            for connection in plan.wanted:
+                connection.give_up()
             if isinstance(error, ExecutionError) and isinstance(error.__cause__, PserverError):
                 raise error.__cause__ from error
             raise
@@ -58,32 +61,33 @@ class Switchboard:
 
     def send(self, names: Sequence[str], values: Sequence[Any], endpoints: Sequence[str]) -> None:
         """See `Remote`."""
-        self._now().send(names, values, endpoints)
+        self._to(endpoints).send(names, values, endpoints)
 
     def finish_sending(self, endpoints: Sequence[str]) -> None:
         """See `Remote`."""
-        self._now().finish_sending(endpoints)
+        self._to(endpoints).finish_sending(endpoints)
 
     def receive(self, names: Sequence[str], endpoints: Sequence[str]) -> list[Any]:
         """See `Remote`."""
-        return self._now().receive(names, endpoints)
+        return self._to(endpoints).receive(names, endpoints)
 
     def finish_receiving(self, endpoints: Sequence[str]) -> None:
         """See `Remote`."""
-        self._now().finish_receiving(endpoints)
+        self._to(endpoints).finish_receiving(endpoints)
 
     def lookup(self, names: Sequence[str], ids: Sequence[Array], endpoints: Sequence[str]) -> list[Any]:
         """See `Remote`."""
-        return self._now().lookup(names, ids, endpoints)
+        return self._to(endpoints).lookup(names, ids, endpoints)
 
     def save(self, name: str, paths: Mapping[str, str]) -> None:
         """See `Remote`."""
-        self._now().save(name, paths)
+        self._to(tuple(paths)).save(name, paths)
 
-    def _now(self) -> Connection:
+    def _to(self, endpoints: Sequence[str]) -> Connection:
+        """Return the connection that leads to these servers, which are those of one operator."""
         if self._current is None:
             raise RunError("no program runs")
-        return self._current
+        return self._current.to(endpoints)
 
     def _plan(self, program: Program) -> _Plan:
         plan = self._plans.get(program)
@@ -93,21 +97,32 @@ class Switchboard:
 
     def _made(self, program: Program) -> _Plan:
         if not any(op.type in SENDING for op in program.global_block().ops):
-            return _Plan(program.version, None, ())
-        connection = program._connection
-        if not isinstance(connection, Connection):
+            return _Plan(program, ())
+        connections = [each for each in program._connections if isinstance(each, Connection)]
+        if not connections:
             distribution = distribution_of(program)
-            connection = self._own.setdefault(distribution, Connection(distribution))
-        return _Plan(program.version, connection, received_names(program))
+            connections = [self._own.setdefault(distribution, Connection(distribution))]
+        return _Plan(program, connections)
 
 
 class _Plan:
-    """Whom one version of a program talks to, and what it receives."""
+    """Whom one version of a program talks to, and what it receives of each.
 
-    def __init__(
-        self,
-        version: int,
-        connection: Connection | None,
-        wanted: Sequence[Mapping[str, Sequence[str]]],
-    ) -> None:
-        self.version, self.connection, self.wanted = version, connection, wanted
+    Where several programs were transpiled with one startup program, that talks to the servers of all. Of connections
+    that lead to the same servers the last counts.
+    """
+
+    def __init__(self, program: Program, connections: Sequence[Connection]) -> None:
+        self.version = program.version
+        self._ways = {endpoint: each for each in connections for endpoint in each.distribution.endpoints}
+        self.wanted = {
+            each: received_names(
+                program, [endpoint for endpoint in self._ways if self._ways[endpoint] is each]
+            )
+            for each in connections
+        }
+
+    def to(self, endpoints: Sequence[str]) -> Connection:
+        """Return the connection that knows the first of these servers, else the last, which will refuse them."""
+        last = next(reversed(self.wanted))
+        return self._ways.get(endpoints[0], last) if endpoints else last

@@ -255,7 +255,10 @@ class DistributeTranspiler:
         program._is_chief = self.trainer_id == 0
         program._distributed_lookup_table = self.table_name
         place = Distribution(self.trainer_id, self.trainers, tuple(self.pserver_endpoints))
-        program._connection = self._startup._connection = Connection(place)
+        program._connections = (Connection(place),)
+        self._startup._connections += (
+            program._connections
+        )  # several programs may share it, each with its own servers
         self.param_grad_ep_mapping = {each: {"params": [], "grads": []} for each in self.pserver_endpoints}
         for placed in self._placed:
             for one in placed.slices:

@@ -124,16 +124,21 @@ def _remote(program: Program) -> dict[str, list[VarDistributed]]:
     """Return the variables of a trainer's program that only servers keep: name -> parts, in their order."""
     overview = program._parameters_on_pservers
     found: dict[str, dict[int, VarDistributed]] = {}
-    if isinstance(overview, VarsDistributed) and isinstance(program._connection, Connection):
+    if isinstance(overview, VarsDistributed) and _connection(program) is not None:
         for each in overview.get_distributed_vars_by_vtypes(_REMOTE):
             if program.global_block().find(each.origin.name) is not None:
                 found.setdefault(each.origin.name, {})[each.block_id] = each
     return {name: [parts[at] for at in sorted(parts)] for name, parts in found.items()}
 
 
+def _connection(program: Program) -> Connection | None:
+    """Return the way to the servers of a trainer's program."""
+    return next((each for each in program._connections if isinstance(each, Connection)), None)
+
+
 def _fetched(program: Program, parts: list[VarDistributed]) -> Any:
-    connection = program._connection
-    assert isinstance(connection, Connection)
+    connection = _connection(program)
+    assert connection is not None
     wanted: dict[str, list[str]] = {}
     for part in parts:
         wanted.setdefault(part.endpoint, []).append(part.slice.name)
@@ -170,8 +175,8 @@ def _save_table(program: Program, folder: Path) -> None:
     Raises:
         PserverError: a server cannot write.
     """
-    name, connection = program._distributed_lookup_table, program._connection
-    if name is not None and isinstance(connection, Connection):
+    name, connection = program._distributed_lookup_table, _connection(program)
+    if name is not None and connection is not None:
         paths = {each: f"{folder}/{_FOLDER}/{name}_{at}" for at, each in enumerate(program._endpoints)}
         connection.save(name, paths)
 
