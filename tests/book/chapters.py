@@ -30,6 +30,7 @@ class Chapter:
         at_most: or their cost, as a share of what the script says that the simplest guess costs, else as it is.
         data: the folder of the real data that it needs, beside the small sets.
         options: arguments.
+        then: arguments of the run that shows what was reached, where it is a run of its own.
         distributed: whether two trainers run it too.
     """
 
@@ -38,6 +39,7 @@ class Chapter:
     at_most: float = float("inf")
     data: str = ""
     options: tuple[str, ...] = ()
+    then: tuple[str, ...] = ()
     distributed: bool = True
 
     def __str__(self) -> str:

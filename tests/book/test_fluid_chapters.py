@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.book.chapters import Chapter, check, job_of, run, workspace_of
+from tests.book.chapters import LIMIT_S, Chapter, check, job_of, run, workspace_of
 
 SCRIPTS = Path(__file__).with_name("fluid")
+pytestmark = pytest.mark.timeout(LIMIT_S + 10)
 CHAPTERS = (
     Chapter("fit_a_line", at_most=0.7, data="uci_housing"),
     Chapter("recognize_digits", at_least=0.85, data="mnist"),

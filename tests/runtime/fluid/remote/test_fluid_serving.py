@@ -95,3 +95,56 @@ def test_programs_that_were_read_from_bytes_run_as_well() -> None:
 
     (losses,) = job.run(train)
     np.testing.assert_allclose(losses, expected, rtol=1e-5)
+
+
+def test_programs_with_one_startup_program_train_with_servers_of_their_own() -> None:
+    def pair() -> tuple[fluid.Program, list[tuple[fluid.Program, str]]]:
+        startup, programs = fluid.Program(), []
+        with fluid.unique_name.guard():
+            for rate in (0.1, 0.3):
+                main = fluid.Program()
+                with fluid.program_guard(main, startup):
+                    constant = fluid.initializer.Constant(rate)
+                    guess = fluid.layers.fc(
+                        fluid.layers.data("x", [3]), 1, param_attr=fluid.ParamAttr(None, constant)
+                    )
+                    loss = fluid.layers.mean(fluid.layers.square(guess))
+                    fluid.optimizer.SGD(rate).minimize(loss)
+                programs.append((main, loss.name))
+        return startup, programs
+
+    def steps(startup: fluid.Program, programs: list[tuple[fluid.Program, str]]) -> list[float]:
+        exe, scope = fluid.Executor(fluid.CPUPlace()), fluid.Scope()
+        exe.run(startup, scope=scope)
+        feed = {"x": np.ones((2, 3), "float32")}
+        losses = [
+            exe.run(main, feed, [loss], scope=scope)[0].item() for _ in range(3) for main, loss in programs
+        ]
+        exe.close()
+        return losses
+
+    class Job(TranspiledJob):
+        def both(self) -> tuple[fluid.Program, list[str], list[fluid.DistributeTranspiler]]:
+            startup, programs = pair()
+            transpilers = []
+            for (main, _), endpoint in zip(programs, self.endpoints, strict=True):
+                t = fluid.DistributeTranspiler()
+                t.transpile(0, main, endpoint, trainers=1, startup_program=startup)
+                transpilers.append(t)
+            return startup, [loss for _, loss in programs], transpilers
+
+        def serve(self, endpoint: str) -> None:
+            t = self.both()[2][self.endpoints.index(endpoint)]
+            main, startup = t.get_pserver_programs(endpoint)
+            exe, scope = fluid.Executor(fluid.CPUPlace()), fluid.Scope()
+            exe.run(startup, scope=scope)
+            exe.run(main, scope=scope)
+
+        def train(self, trainer: int, *_: object, **__: object) -> list[float]:
+            startup, losses, transpilers = self.both()
+            trained = [t.get_trainer_program(wait_port=False) for t in transpilers]
+            return steps(startup, list(zip(trained, losses, strict=True)))
+
+    job = Job(line, trainers=1)
+    (losses,) = job.run(job.train)
+    np.testing.assert_allclose(losses, steps(*pair()), rtol=1e-5)
