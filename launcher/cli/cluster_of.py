@@ -24,7 +24,7 @@ def nodes_to_ask(
         UsageError: the part of an id is that of several jobs.
         ConfError: conf.py is wrong.
     """
-    if given.job is not None and "--conf" not in given.values:
+    if given.job is not None and not {"--conf", "--hosts"} & set(given.values):
         try:
             job = known_jobs.find(where, given.job)
         except UsageError:
@@ -32,6 +32,7 @@ def nodes_to_ask(
                 raise
         else:
             return job.record.nodes, job.record.login, job.record.conf, job.job_id
-    arguments = Arguments(conf=given.values.get("--conf"))
+    hosts = given.values.get("--hosts")
+    arguments = Arguments(conf=given.values.get("--conf"), hosts=tuple(hosts.split(",")) if hosts else None)
     resolved = settings.resolve(arguments, environ)
     return node_jobs.nodes_of(resolved), job_record.login_of(resolved), str(resolved.conf), given.job

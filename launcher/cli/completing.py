@@ -40,13 +40,13 @@ class Offer(NamedTuple):
 
 
 # What follows a command; a job's id besides, where the command takes one.
-_CONF, _NODES = "--conf=", "--nodes"
+_CONF, _HOSTS, _NODES = "--conf=", "--hosts=", "--nodes"
 _COMMAND_WORDS: Mapping[str, tuple[str, ...]] = {
-    "status": ("--json", _NODES, _CONF),
+    "status": ("--all", "--json", _NODES, _CONF, _HOSTS),
     "attach": ("--lines=",),
-    "logs": ("--follow", "--node=", "--role=", "--lines="),
-    "stop": ("--force", _NODES, _CONF),
-    "doctor": (_CONF, "--hosts=", "--mode=", "--port=", "--nics=", "--job_workspace=", "--json"),
+    "logs": ("--follow", "--proc=", "--node=", "--since=", "--grep=", "--lines="),
+    "stop": ("--force", _NODES, _CONF, _HOSTS),
+    "doctor": (_CONF, _HOSTS, "--mode=", "--port=", "--nics=", "--job_workspace=", "--json"),
     "completion": SHELLS,
     "help": (),
 }
@@ -92,8 +92,8 @@ def offers(words: Sequence[str], environ: Mapping[str, str]) -> Offer:
 
 
 def _after_command(command: str, line: Line) -> Offer:
-    known = {"--conf": "conf", "--mode": "mode", "--role": "role", "--job_workspace": "job_workspace"}
-    named = {f"--{one.name}": one for one in OPTIONS} | {"--role": Option("role", "ROLE")}
+    known = {"--conf": "conf", "--mode": "mode", "--proc": "proc", "--job_workspace": "job_workspace"}
+    named = {f"--{one.name}": one for one in OPTIONS} | {"--proc": Option("proc", "NAME")}
     option, prefix = _open_option(line, {name: named[name] for name in known})
     if option is not None:
         return _matching(_VALUES.get(option.name, _nothing)(line), prefix, line.last)
@@ -196,5 +196,5 @@ _VALUES: Mapping[str, Callable[[Line], Offer]] = {
     "env": lambda line: Offer(OfferKind.WORDS, tuple(sorted(line.environ))),
     "mode": lambda line: Offer(OfferKind.WORDS, tuple(Mode)),
     "wire": lambda line: _choices(_CHOICES["wire"]),
-    "role": lambda line: Offer(OfferKind.WORDS, ("pserver", "trainer")),
+    "proc": lambda line: Offer(OfferKind.WORDS, ("launcher", "pserver", "trainer")),
 }

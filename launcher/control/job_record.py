@@ -82,8 +82,10 @@ class JobRecord:
         return {"version": VERSION, **asdict(self), "login": login}
 
     def node(self, word: str) -> NodeEntry | None:
-        """The node with this id, name or host."""
-        return next((n for n in self.nodes if word in (str(n.node_id), n.name, n.host)), None)
+        """The node with this id, name or host; a host's name alone will do where no other node has it."""
+        exact = next((n for n in self.nodes if word in (str(n.node_id), n.name, n.host)), None)
+        named = [n for n in self.nodes if parse_host(n.host).name == word]
+        return named[0] if exact is None and len(named) == 1 else exact
 
 
 def of_plan(plan: Plan, collected: Path) -> JobRecord:

@@ -3,15 +3,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from launcher.control.known_jobs import KnownJob
 from launcher.control.node_jobs import NodeJob
 from launcher.control.one_question import NodeAnswer
+from launcher.nodes.findings import names
 from launcher.text.wrapping import table, visible
 
 STALE_S = 15.0
+LISTED = 16  # nodes, up to which each has a line; twice as many processes
 _SHOWN_LINE = 100
 
 
@@ -31,8 +34,12 @@ def job_table(jobs: Sequence[KnownJob], now: float) -> list[str]:
     return table(("job", "state", "age", "nodes", "progress", "workspace"), rows, set())
 
 
-def detail(job: KnownJob, now: float) -> list[str]:
-    """One job with its nodes and processes."""
+def detail(job: KnownJob, now: float, *, everything: bool = False) -> list[str]:
+    """One job with its nodes and processes; a large one summed up, with what is not as it should be.
+
+    Args:
+        everything: every node and process, however many there are.
+    """
     record, status = job.record, job.status
     lines = [
         f"{job.job_id}: {job.describe()}",
@@ -45,27 +52,76 @@ def detail(job: KnownJob, now: float) -> list[str]:
         *_words("  state: ", str(job.directory)),
     ]
     lines += _health(job, now)
-    if status.get("nodes"):
-        lines += table(
-            ("node", "name", "state", "heard", "job directory"),
-            [_node(n, now) for n in _list(status, "nodes")],
-            set(),
-        )
-    if status.get("processes"):
-        processes = _list(status, "processes")
+    nodes, processes, failures = (_list(status, name) for name in ("nodes", "processes", "failures"))
+    if everything or (len(nodes) <= LISTED and len(processes) <= 2 * LISTED):
+        lines += _listed(nodes, processes, now)
+    else:
+        odd = [one for one in processes if one.get("code") or one.get("signal")]
+        lines += [_count("nodes", nodes), *_summed_up(processes)]
+        lines += _listed([one for one in nodes if one.get("error")][:LISTED], odd[:LISTED], now)
+        lines.append(f"  each of them: paddle.py status {job.job_id} --all")
+    causes: dict[str, list[str]] = {}
+    for one in failures:
+        name = f"{visible(str(one.get('process') or 'node'))} on {visible(str(one.get('node')))}"
+        causes.setdefault(visible(str(one.get("what"))), []).append(name)
+    lines += [f"  failed: {names(found, 0)}: {what}" for what, found in causes.items()]
+    if not failures:
+        lines += [f"  {visible(str(line))}" for line in status.get("why") or ()]
+    left = [f"  {visible(str(line))}" for line in status.get("left") or ()]
+    if len(left) > LISTED and not everything:
+        left[LISTED:] = [f"  and {len(left) - LISTED} more lines like these"]
+    return lines + left
+
+
+def _listed(
+    nodes: Sequence[Mapping[str, Any]], processes: Sequence[Mapping[str, Any]], now: float
+) -> list[str]:
+    """A line for each node, then for each process, then what each process said last."""
+    lines = []
+    if nodes:
+        rows = [_node(one, now) for one in nodes]
+        lines += table(("node", "name", "state", "heard", "job directory"), rows, set())
+    if processes:
         lines += _process_table(processes)
         said = [(str(one.get("name")), str(one.get("last_line") or "")) for one in processes]
         lines += [f"  {name} last said: {visible(line)[:_SHOWN_LINE]}" for name, line in said if line]
-    failures = _list(status, "failures")
-    lines += [
-        f"  failed: {visible(str(one.get('process') or 'node'))} on {visible(str(one.get('node')))}: "
-        f"{visible(str(one.get('what')))}"
-        for one in failures
-    ]
-    if not failures:
-        lines += [f"  {visible(str(line))}" for line in status.get("why") or ()]
-    lines += [f"  {visible(str(line))}" for line in status.get("left") or ()]
     return lines
+
+
+def _summed_up(processes: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A line for each role, and how far its trainers are."""
+    lines = []
+    for role in dict.fromkeys(str(one.get("role")) for one in processes):
+        found = [one for one in processes if str(one.get("role")) == role]
+        line = _count(f"{role}s", found)
+        steps = [one for one in found if isinstance(one.get("pass_id"), int)]
+        if steps:
+            last, first = (choose(steps, key=_step) for choose in (min, max))
+            speed = sum(
+                one["samples_per_s"] for one in steps if isinstance(one.get("samples_per_s"), int | float)
+            )
+            line += (
+                f"; {last.get('name')} on {last.get('node')} is last, at {_step_text(last)}, the first at "
+                f"{_step_text(first)}; {speed:,.0f} samples/s"
+            )
+        lines.append(visible(line))
+    return lines
+
+
+def _count(what: str, found: Sequence[Mapping[str, Any]]) -> str:
+    """ "  256 trainers: 255 running, 1 exited, code 1"."""
+    states = Counter(_state(one) for one in found)
+    return visible(
+        f"  {len(found)} {what}: " + "; ".join(f"{count} {state}" for state, count in states.most_common())
+    )
+
+
+def _step(fields: Mapping[str, Any]) -> tuple[int, int]:
+    return int(fields["pass_id"]), int(fields.get("batch_id") or 0)
+
+
+def _step_text(fields: Mapping[str, Any]) -> str:
+    return f"pass {fields['pass_id']} batch {fields.get('batch_id')}"
 
 
 def as_json(job: KnownJob) -> dict[str, Any]:
@@ -144,22 +200,25 @@ def _process_table(processes: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _process(fields: Mapping[str, Any]) -> tuple[str, ...]:
-    state = str(fields.get("state"))
-    if fields.get("signal"):
-        state = f"{state}, signal {fields['signal']}"
-    elif fields.get("code") is not None:
-        state = f"{state}, code {fields['code']}"
     return (
         str(fields.get("name")),
         str(fields.get("node")),
         _word(fields.get("pid")),
-        state,
+        _state(fields),
         _word(fields.get("pass_id")),
         _word(fields.get("batch_id")),
         _number(fields.get("cost"), ".5g"),
         _number(fields.get("samples_per_s"), ",.0f"),
         _discarded(fields),
     )
+
+
+def _state(fields: Mapping[str, Any]) -> str:
+    """ "running", "exited, code 1"."""
+    state = str(fields.get("state") or "unknown")
+    if fields.get("signal"):
+        return f"{state}, signal {fields['signal']}"
+    return state if fields.get("code") is None else f"{state}, code {fields['code']}"
 
 
 def _discarded(fields: Mapping[str, Any]) -> str:
@@ -172,8 +231,7 @@ def _progress_of(status: Mapping[str, Any]) -> str:
     steps = [one for one in _list(status, "processes") if isinstance(one.get("pass_id"), int)]
     if not steps:
         return ""
-    least = min(steps, key=lambda one: (one["pass_id"], int(one.get("batch_id") or 0)))
-    return f"pass {least['pass_id']} batch {least.get('batch_id')}"
+    return _step_text(min(steps, key=_step))
 
 
 def _list(status: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Follows files that grow, by name as `tail -F` does: a file may come later, be cut, rotated or replaced."""
+"""Follows a file that grows, by name as `tail -F` does: it may come later, be cut, rotated or replaced."""
 
 from __future__ import annotations
 
@@ -9,36 +9,40 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from launcher.system.rotated_file import KEPT
+
 CHUNK = 1 << 20
 
 
 @dataclass
 class Followed:
-    """One file and how far it was read.
-
-    Attributes:
-        label: goes before each of its lines; empty for none.
-    """
+    """One file and how far it was read."""
 
     path: Path
-    label: str
     offset: int = 0
     inode: tuple[int, int] | None = None
     rest: bytes = b""
 
-    def seek_tail(self, lines: int) -> None:
-        """Begin so many lines before the end; a file that is not there begins at its start."""
-        with contextlib.suppress(OSError), _opened(self.path) as descriptor:
-            status = os.fstat(descriptor)
-            self.inode = (status.st_dev, status.st_ino)
-            self.offset = _tail_offset(descriptor, status.st_size, lines)
+    def backwards(self) -> Iterator[str]:
+        """The whole lines that are there, of rotated parts too, the last one first; `read` goes on after them."""
+        seen: set[tuple[int, int]] = set()
+        for part in (self.path, *(Path(f"{self.path}.{number}") for number in range(1, KEPT + 1))):
+            with contextlib.suppress(OSError), _opened(part) as descriptor:
+                status = os.fstat(descriptor)
+                inode, end = (status.st_dev, status.st_ino), _whole_end(descriptor, status.st_size)
+                if inode in seen:  # rotated just now
+                    continue
+                if not seen:
+                    self.inode, self.offset = inode, end
+                seen.add(inode)
+                yield from map(_shown, _lines_backwards(descriptor, end))
 
     def read(self) -> list[str]:
-        """The whole lines that came since the last call, with the label."""
+        """The whole lines that came since the last call."""
         data = self._rest_of_rotated() or self._next()
         self.offset += len(data)
         *whole, self.rest = (self.rest + data).split(b"\n")
-        return [self._shown(line) for line in whole]
+        return [_shown(line) for line in whole]
 
     def _next(self) -> bytes:
         with contextlib.suppress(OSError), _opened(self.path) as descriptor:
@@ -60,11 +64,11 @@ class Followed:
     def finish(self) -> list[str]:
         """The last line, when it has no end."""
         rest, self.rest = self.rest, b""
-        return [self._shown(rest)] if rest else []
+        return [_shown(rest)] if rest else []
 
-    def _shown(self, line: bytes) -> str:
-        text = line.decode("utf-8", "backslashreplace").rstrip("\r")
-        return f"[{self.label}] {text}" if self.label else text
+
+def _shown(line: bytes) -> str:
+    return line.decode("utf-8", "backslashreplace").rstrip("\r")
 
 
 @contextlib.contextmanager
@@ -77,19 +81,20 @@ def _opened(path: Path) -> Iterator[int]:
         os.close(descriptor)
 
 
-def _tail_offset(descriptor: int, size: int, lines: int) -> int:
-    """Where the last `lines` lines begin."""
-    if lines <= 0 or not size:
-        return size
-    wanted = lines + (os.pread(descriptor, 1, size - 1) == b"\n")
-    position = size
-    while position > 0:
-        step = min(CHUNK, position)
-        position -= step
-        data = os.pread(descriptor, step, position)
-        at = len(data)
-        while (at := data.rfind(b"\n", 0, at)) >= 0:
-            wanted -= 1
-            if not wanted:
-                return position + at + 1
-    return 0
+def _whole_end(descriptor: int, size: int) -> int:
+    """Where the last whole line ends."""
+    start = max(0, size - CHUNK)
+    return start + os.pread(descriptor, size - start, start).rfind(b"\n") + 1
+
+
+def _lines_backwards(descriptor: int, end: int) -> Iterator[bytes]:
+    """The lines before the end of one of them, the last one first."""
+    if not end:
+        return
+    end, rest = end - 1, b""
+    while end > 0:
+        step = min(CHUNK, end)
+        end -= step
+        rest, *lines = (os.pread(descriptor, step, end) + rest).split(b"\n")
+        yield from reversed(lines)
+    yield rest

@@ -89,6 +89,11 @@ def _time(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")
 
 
+def headline(cause: Failure) -> str:
+    """Who failed, where, how, and the error that it ended with."""
+    return ": ".join(filter(None, (cause.headline(), last_error(cause))))
+
+
 def report(verdict: Verdict, history: Sequence[str] = ()) -> list[str]:
     """The lines of the last screen.
 

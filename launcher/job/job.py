@@ -26,7 +26,7 @@ from launcher.files.collect import CollectLimits
 from launcher.files.collector_thread import CollectorThread
 from launcher.files.payload import Payload
 from launcher.job import failure_report
-from launcher.job.causes import first_cause, judge
+from launcher.job.causes import Verdict, first_cause, judge
 from launcher.job.context import JobContext
 from launcher.job.failure_report import report
 from launcher.job.handlers.dispatch import DispatchHandlers
@@ -56,6 +56,7 @@ from launcher.system.workspace_lock import locked
 from launcher.text.sizes import counted
 
 _TRAINERS_TOLD = 4
+_PREFLIGHT = "preflight\n  "
 _TOLD_ON_SCREEN = frozenset((ExitCode.USAGE, ExitCode.PREFLIGHT))  # no job came of it, nothing was collected
 
 
@@ -134,7 +135,7 @@ class Job:
 
     def run(self) -> ExitCode:
         """Run all phases; every way out goes through the shutdown."""
-        code, lines, has_failed = ExitCode.DONE, list[str](), False
+        code, cause, lines, has_failed = ExitCode.DONE, "", list[str](), False
         self._console.nodes({record.node.node_id: record.name for record in self._roster.all()})
         self._console.note(plan_text.opening(self._plan))
         try:
@@ -147,10 +148,13 @@ class Job:
         except JobFailed:
             code, has_failed = first_cause(self._roster.failures).exit_code, True
         except LauncherError as error:
-            code, lines = error.exit_code, _explain_error(error, self._roster, self._plan.job_id)
+            code, cause = error.exit_code, _cause(error)
+            lines = _explain_error(error, self._roster, self._plan.job_id)
         undone = self._shutdown.run()
         if has_failed:  # the shutdown brings news of who died with it
-            lines = _explain(self._roster, self._plan.job_id, code)
+            verdict = judge([*self._roster.failures, *self._roster.late])
+            cause = failure_report.headline(verdict.cause)
+            lines = _explain(verdict, self._roster, self._plan.job_id, code)
             hint = pserver_state.resume_hint(self._settings) if code is ExitCode.LOST else []
             lines += [f"  {line}" for line in hint]
         else:
@@ -162,6 +166,7 @@ class Job:
         self._console.summary(
             job_id=self._plan.job_id,
             code=code,
+            cause=cause,
             logs=self._collected / "log" if any(r.traces.used for r in self._roster.all()) else None,
             output=self._collected / "output" if self._collector.has_output else None,
             lines=[*undone.excused, *undone.unclean, *undone.missing, *lines, *discards(self._roster)],
@@ -205,7 +210,7 @@ class Job:
         for remark in verdict.remarks:
             self._console.note(remark)
         if verdict.problems:
-            raise PreflightError("preflight\n  " + "\n  ".join(verdict.problems))
+            raise PreflightError(_PREFLIGHT + "\n  ".join(verdict.problems))
 
     def _dispatch(self) -> None:
         self._enter("dispatch")
@@ -229,9 +234,14 @@ def _remove(earlier: Path) -> None:
         shutil.rmtree(earlier, ignore_errors=True)
 
 
-def _explain(roster: Roster, job_id: str, code: ExitCode) -> list[str]:
+def _cause(error: LauncherError) -> str:
+    """What an error says first; preflight may have found more than one."""
+    first, *more = str(error).removeprefix(_PREFLIGHT).splitlines() or [""]
+    return first.strip() + (f" (and {len(more)} more)" if more and isinstance(error, PreflightError) else "")
+
+
+def _explain(verdict: Verdict, roster: Roster, job_id: str, code: ExitCode) -> list[str]:
     """Lines for a job that failed; writes `failure.json` too. Comes after the shutdown, which has news of its own."""
-    verdict = judge([*roster.failures, *roster.late])
     log_dir = roster.collected / "log"
     problem = failure_report.write(
         log_dir,

@@ -193,10 +193,17 @@ class Console:
         self.show(Timed(tuple(phases.items())))
 
     def summary(
-        self, *, job_id: str, code: ExitCode, logs: Path | None, output: Path | None, lines: Iterable[str]
+        self,
+        *,
+        job_id: str,
+        code: ExitCode,
+        cause: str,
+        logs: Path | None,
+        output: Path | None,
+        lines: Iterable[str],
     ) -> None:
         """The last screen: what is left to say, where the results are, how it ended."""
-        self.show(Ended(job_id, code, str(logs or ""), str(output or ""), tuple(lines)))
+        self.show(Ended(job_id, code, cause, str(logs or ""), str(output or ""), tuple(lines)))
 
     def close(self, timeout_s: float = CLOSE_S) -> None:
         """Write what waits, for at most `timeout_s`, and leave the terminal as it was."""

@@ -127,10 +127,15 @@ class Timed:
 
 @dataclass(frozen=True)
 class Ended:
-    """How the job ended and where its results are; logs and output may be empty."""
+    """How the job ended and where its results are; logs and output may be empty.
+
+    Attributes:
+        cause: who failed first and why, in one line; empty where nobody did.
+    """
 
     job_id: str
     code: ExitCode
+    cause: str
     logs: str
     output: str
     lines: tuple[str, ...]

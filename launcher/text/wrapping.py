@@ -15,6 +15,7 @@ from launcher.errors import ExitCode
 from launcher.text.output_events import Ended, Event, Failed, Noted, Progressed, Tabled, Timed, Unsent
 
 MAX_LINE = 2000
+_CAUSE = 300  # cells of what failed first, in the last line
 
 _OUTCOMES = {
     ExitCode.DONE: "done",
@@ -95,7 +96,10 @@ def told(event: Event) -> list[tuple[str, str]]:
             return [
                 *((line, "bold red") for line in event.lines),
                 *((f"{what}: {path}", "") for what, path in places.items() if path),
-                (outcome(event.job_id, event.code), "bold" if event.code is ExitCode.DONE else "bold red"),
+                (
+                    outcome(event.job_id, event.code, event.cause),
+                    "bold" if event.code is ExitCode.DONE else "bold red",
+                ),
             ]
         case _:
             return []
@@ -149,9 +153,12 @@ def times(phases: Mapping[str, float]) -> str:
     return "times: " + ", ".join(f"{phase} {seconds:.2f} s" for phase, seconds in phases.items())
 
 
-def outcome(job_id: str, code: ExitCode) -> str:
-    """The very last line."""
-    return f"{job_id}: {_OUTCOMES[code]} (exit {int(code)})"
+def outcome(job_id: str, code: ExitCode, cause: str) -> str:
+    """The very last line; `cause` takes the place of what every job with this exit code has in common."""
+    said = (
+        f"{_OUTCOMES[code].partition(':')[0]}: {crop(visible(cause), _CAUSE)}" if cause else _OUTCOMES[code]
+    )
+    return f"{job_id}: {said} (exit {int(code)})"
 
 
 def cells(text: str) -> int:

@@ -195,7 +195,7 @@ _EVENTS: list[Event] = [
     Timed((("run", 1.0),)),
     Progressed(0, "trainer-0", 1, 2, 0.5, 1.0),
     Tabled(("a", "b"), (("1", "2"),), (0,)),
-    Ended(JOB, ExitCode.DONE, "l", "o", ("x",)),
+    Ended(JOB, ExitCode.DONE, "c", "l", "o", ("x",)),
 ]
 _SHOWN = [
     *({"kind": "shown", **json.loads(json.dumps(to_fields(event)))} for event in _EVENTS),

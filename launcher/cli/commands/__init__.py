@@ -1,17 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """The words that `paddle.py` takes in the place of a job: each is a module here with `run(argv) -> ExitCode`.
 
-A module is imported when its word is given and not before, so that none of them makes a job start later.
+Its `USAGE` is what `--help` shows. A module is imported when its word is given and not before, so that none of them
+makes a job start later.
 """
 
 from __future__ import annotations
 
 import importlib
+import shlex
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from types import MappingProxyType, ModuleType
 
 from launcher.config.spelling import nearest
 from launcher.errors import ExitCode, UsageError
+from launcher.screen.console import answer
 
 COMMANDS: Mapping[str, str] = MappingProxyType(
     {
@@ -38,7 +41,14 @@ def named(argv: Sequence[str]) -> str | None:
     word = argv[0] if argv else "-"
     if word in COMMANDS:
         return word
-    if word.startswith("-") or not word or _names_a_job(argv):
+    if not word or _names_a_job(argv):
+        return None
+    if word.startswith("-"):
+        ours = argv[: argv.index("--")] if "--" in argv else argv
+        late = next((one for one in ours if one in COMMANDS), None)
+        if late is not None and not {"-h", "--help"} & set(ours):
+            rest = shlex.join([one for one in argv if one != late])
+            raise UsageError(f"the command comes first: paddle.py {late} {rest}")
         return None
     near = nearest(word, tuple(COMMANDS))
     hint = f"did you mean {near}?" if near else f"the commands are {', '.join(COMMANDS)}"
@@ -46,10 +56,22 @@ def named(argv: Sequence[str]) -> str | None:
 
 
 def run(name: str, argv: Sequence[str]) -> ExitCode:
-    """Run a command with the arguments that follow its name."""
-    module = importlib.import_module(f"launcher.cli.commands.{name}")
-    code: ExitCode = module.run(argv)
+    """Run a command with the arguments that follow its name, or show how it is used."""
+    ours = argv[: argv.index("--")] if "--" in argv else argv
+    if "--help" in ours or "-h" in ours:
+        answer(usage(name))
+        return ExitCode.DONE
+    code: ExitCode = _module(name).run(argv)
     return code
+
+
+def usage(name: str) -> str:
+    """How a command is used, as text for people."""
+    return str(_module(name).USAGE)
+
+
+def _module(name: str) -> ModuleType:
+    return importlib.import_module(f"launcher.cli.commands.{name}")
 
 
 def _names_a_job(argv: Sequence[str]) -> bool:

@@ -14,6 +14,18 @@ from launcher.cli.completion_scripts import script
 from launcher.errors import ExitCode, UsageError
 from launcher.screen.console import answer
 
+USAGE = """\
+paddle.py completion bash|zsh
+
+Prints the script that completes the words of paddle.py when Tab is pressed. In ~/.bashrc, after your aliases:
+
+  source <(python paddle.py completion bash)
+
+or in ~/.zshrc, after compinit:
+
+  source <(python paddle.py completion zsh)
+"""
+
 
 def run(argv: Sequence[str]) -> ExitCode:
     """Prints a shell's script, or what may stand at the end of a command line.

@@ -22,7 +22,8 @@ from launcher.screen.console import answer
 from launcher.screen.writer import Sink
 
 USAGE = """\
-paddle.py doctor [--conf=FILE] [--mode=v2|fluid|collective] [--port=N] [--nics=NAMES] [--job_workspace=DIR] [--json]
+paddle.py doctor [--conf=FILE] [--hosts=HOST[,HOST]] [--mode=v2|fluid|collective] [--port=N] [--nics=NAMES]
+                 [--job_workspace=DIR] [--json]
 
 Checks every node of conf.py as a job would before it starts, and changes nothing: login and host key, Python and
 modules, disks, clock, addresses, ways between the nodes, ports, limits, GPUs. Exit 0, or 3 with what is wrong.
@@ -47,9 +48,6 @@ def run(argv: Sequence[str]) -> ExitCode:
         UsageError: an argument is none of doctor's.
         ConfError: conf.py is wrong.
     """
-    if "--help" in argv or "-h" in argv:
-        answer(USAGE)
-        return ExitCode.DONE
     as_data = "--json" in argv
     given = _parse([one for one in argv if one != "--json"])
     resolved = settings.resolve(given, os.environ)

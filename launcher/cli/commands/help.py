@@ -6,13 +6,19 @@ from __future__ import annotations
 import shutil
 from collections.abc import Sequence
 
-from launcher.cli.commands import COMMANDS
+from launcher.cli.commands import COMMANDS, usage
 from launcher.cli.manual import Page, pages, row_names, rows
 from launcher.cli.plain_markdown import inline, plain, row_lines
 from launcher.config.spelling import nearest
 from launcher.errors import ExitCode, UsageError
 from launcher.screen.console import answer
 
+USAGE = """\
+paddle.py help [WORD]
+
+The pages of the manual; with WORD that page, or what the pages say of a command, an option, a name of conf.py or a
+variable: help configuration, help --env, help HOSTS.
+"""
 WIDEST = 100  # longer lines are hard to read
 
 
@@ -50,6 +56,8 @@ def _about(word: str, found: Sequence[Page], width: int) -> str:
     for page in found:
         if page.topic == word:
             return plain(page.text, width)
+    if word in COMMANDS:
+        return usage(word)
     name = word.lstrip("-").partition("=")[0]
     told = [row for page in found for row in rows(page, name)]
     if not told:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`paddle.py status [JOB] [--json] [--nodes] [--conf=FILE]`: the jobs of this user, or one of them in detail."""
+"""`paddle.py status [JOB] [options]`: the jobs of this user, or one of them in detail."""
 
 from __future__ import annotations
 
@@ -20,17 +20,37 @@ from launcher.errors import ExitCode, UsageError
 from launcher.screen.console import answer, show
 from launcher.system.state_dir import StatePlaces, places
 
+USAGE = """\
+paddle.py status [JOB] [--all] [--json]
+paddle.py status --nodes [JOB] [--conf=FILE] [--hosts=HOST[,HOST]] [--json]
+
+The jobs of this user on this machine, the newest first; with JOB (an id or a beginning or end of one) its nodes,
+processes and failures.
+
+  --all         every node and process of a large job
+  --json        everything as data
+  --nodes       ask the nodes of conf.py, or those of JOB, which jobs they know
+  --conf=FILE   the nodes are those of this conf.py; --hosts: these
+
+Exit: 0, or 5 when a node could not be asked.
+"""
 SHOWN = 30
 
 
 def run(argv: Sequence[str]) -> ExitCode:
     """Show jobs; 0 when all that was asked could be seen, 5 when a node did not answer."""
-    given = command_arguments.read("status", argv, switches=("--json", "--nodes"), values=("--conf",))
+    given = command_arguments.read(
+        "status", argv, switches=("--all", "--json", "--nodes"), values=("--conf", "--hosts")
+    )
     where = places(os.environ)
     if "--nodes" in given.switches:
         return _ask_nodes(where, given)
     if given.job is not None:
-        _show_one(known_jobs.find(where, given.job), "--json" in given.switches)
+        job = known_jobs.find(where, given.job)
+        if "--json" in given.switches:
+            answer(json.dumps(status_text.as_json(job), indent=1))
+        else:
+            answer("\n".join(status_text.detail(job, time.time(), everything="--all" in given.switches)))
         return ExitCode.DONE
     jobs = known_jobs.all_jobs(where)
     if "--json" in given.switches:
@@ -38,13 +58,6 @@ def run(argv: Sequence[str]) -> ExitCode:
     else:
         _show_all(jobs, where)
     return ExitCode.DONE
-
-
-def _show_one(job: KnownJob, as_json: bool) -> None:
-    if as_json:
-        answer(json.dumps(status_text.as_json(job), indent=1))
-    else:
-        answer("\n".join(status_text.detail(job, time.time())))
 
 
 def _show_all(jobs: list[KnownJob], where: StatePlaces) -> None:

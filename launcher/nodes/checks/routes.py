@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from launcher.nodes.checks.reply import Demands, Reply
-from launcher.nodes.findings import Finding
+from launcher.nodes.findings import NAMED, Finding
 from launcher.plan.answers import Way
 
 _NEXT = "see the firewalls between them, or name another network in PADDLE_NIC"
@@ -24,17 +24,25 @@ def check(replies: Sequence[Reply], demands: Demands) -> Iterator[Finding]:
         if node_id in deaf:
             tried = [way for (who, to), way in ways.items() if to == node_id]
             text = f"none of {len(tried)} other nodes reaches it at {tried[0].address}: {_reasons(tried)}; {_NEXT}"
-            yield Finding(chosen[node_id].name, "route", text)
+            shared = f"no other node reaches it: {_reasons(tried)}; {_NEXT}"
+            yield Finding(chosen[node_id].name, "route", text, shared=shared)
         if node_id in mute:
             tried = [way for (who, _), way in ways.items() if who == node_id]
             text = f"reaches none of {len(tried)} other nodes: {_reasons(tried)}; {_NEXT}"
-            yield Finding(chosen[node_id].name, "route", text)
-    for (source, peer), way in ways.items():
-        if way.ok or source in mute or peer in deaf:
-            continue
+            shared = f"reaches no other node: {_reasons(tried)}; {_NEXT}"
+            yield Finding(chosen[node_id].name, "route", text, shared=shared)
+    broken = {
+        (source, peer): way
+        for (source, peer), way in ways.items()
+        if not (way.ok or source in mute or peer in deaf)
+    }
+    shared = ""
+    if len(broken) > NAMED:
+        shared = f"cannot reach some other nodes, {len(broken)} ways in all: {_reasons(list(broken.values()))}; {_NEXT}"
+    for (source, peer), way in broken.items():
         place = f"{chosen[peer].name} at {way.address}"
         text = f"cannot reach {place}: {way.text} ({_other_way(ways, source, peer)}); {_NEXT}"
-        yield Finding(chosen[source].name, "route", text)
+        yield Finding(chosen[source].name, "route", text, shared=shared)
 
 
 def chosen_ways(replies: Sequence[Reply]) -> dict[tuple[int, int], Way]:

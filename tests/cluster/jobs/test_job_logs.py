@@ -34,6 +34,14 @@ for number in range(60_000):
     print("%099d" % number)
 print("the last line")
 """
+FAIL = """
+import os, time
+for number in range(10):
+    print("line", number, flush=True)
+if os.environ["RANK"] == "1":
+    1 / 0
+time.sleep(60)
+"""
 ENDLESS = """
 import itertools, time
 for number in itertools.count():
@@ -106,6 +114,24 @@ def what_came_before_the_agent_was_killed_is_whole_and_the_rest_is_said(
     oracle.check(launch, 5, r"^NOT COLLECTED from root@node-b", within_s=30)
     lines = log.read_bytes().split(b"\n")
     assert [int(line) for line in lines[:-1]] == list(range(len(lines) - 1))
+
+
+@scenarios.add
+def the_last_line_names_the_cause_and_the_command_shows_what_is_asked_for(
+    cluster: Cluster, job: JobRunner, oracle: Oracle
+) -> None:
+    (job.workspace / "train.py").write_text(FAIL)
+    job.workspace = job.workspace / ".." / job.workspace.name
+    end = oracle.check(job.start("--mode=collective"), 1)
+    job_id, _, said = end.output.splitlines()[-1].partition(": ")
+    assert (
+        said == "failed: trainer 1 on root@node-b: exit code 1: ZeroDivisionError: division by zero (exit 1)"
+    )
+    shown = cluster.launch(["logs", job_id[-6:], "--node=node-b", "--grep=^line|Error:", "--lines=2"])
+    assert shown.wait(20) == 0
+    first, last = (line.split(" ", 2)[2] for line in shown.output.splitlines())
+    assert first == "[trainer 1 root@node-b] line 9"
+    assert last == "[trainer 1 root@node-b] ZeroDivisionError: division by zero"
 
 
 @scenarios.add

@@ -73,7 +73,7 @@ def test_an_option_that_was_given_is_offered_again_only_if_it_repeats(here: Path
         (["--job_dispatch_package=ws", "--entry", "src/"], ("src/deep.py",)),
         (["-p", "ws", "--shard_dirs="], ("--shard_dirs=src/",)),
         (["--trainer_c"], ("--trainer_count=",)),
-        (["logs", "--role="], ("--role=pserver", "--role=trainer")),
+        (["logs", "--proc="], ("--proc=launcher", "--proc=pserver", "--proc=trainer")),
         (["completion", ""], ("bash", "zsh")),
         (["help", "any"], ("any-script",)),
         (["doctor", "--mode=f"], ("--mode=fluid",)),

@@ -16,6 +16,7 @@ import pytest
 
 from launcher.cli import commands, main
 from launcher.cli.commands import COMMANDS
+from launcher.cli.completing import offers
 from launcher.config.conf_file import CONF_NAMES, REQUIRED
 from launcher.config.options import OPTIONS
 from launcher.errors import ExitCode, UsageError
@@ -325,6 +326,27 @@ def test_options_and_words_beside_a_job_are_the_jobs(argv: list[str]) -> None:
 def test_a_misspelt_command_is_told_the_right_one(word: str, near: str) -> None:
     with pytest.raises(UsageError, match=f"did you mean {near}"):
         commands.named([word])
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("help_option", ["--help", "-h"])
+def test_every_command_tells_how_it_is_used(
+    capsys: pytest.CaptureFixture[str], name: str, help_option: str
+) -> None:
+    assert main.main([name, help_option]) == 0
+    told = capsys.readouterr().out
+    assert told.startswith(f"paddle.py {name}")
+    assert max(map(len, told.splitlines())) <= 120
+    offered = {word.rstrip("=") for word in offers([name, "--"], {}).words}
+    assert offered <= set(re.findall(r"--[a-z_]+", told))
+
+
+def test_a_command_after_options_is_told_where_it_belongs(capsys: pytest.CaptureFixture[str]) -> None:
+    for argv in (["--conf=x", "status"], ["--conf", "a b", "--json", "status", "JOB1"]):
+        assert main.main(argv) == 2
+    first, second = capsys.readouterr().err.splitlines()
+    assert first == "paddle.py: the command comes first: paddle.py status --conf=x"
+    assert second == "paddle.py: the command comes first: paddle.py status --conf 'a b' --json JOB1"
 
 
 def test_a_word_like_none_of_them_is_told_all(capsys: pytest.CaptureFixture[str]) -> None:

@@ -242,6 +242,56 @@ def test_a_gone_launcher_is_told_with_what_to_do(where: StatePlaces) -> None:
     assert "paddle.py stop JOB1" in text
 
 
+def test_a_large_job_is_summed_up_with_what_is_wrong_and_told_whole_on_request(where: StatePlaces) -> None:
+    nodes = [{"node_id": n, "name": f"node-{n}", "state": "running"} for n in range(256)]
+    processes: list[dict[str, object]] = [
+        {
+            "name": f"{role}-{n}",
+            "role": role,
+            "rank": n,
+            "node": f"node-{n}",
+            "state": "running",
+            **({"pass_id": 1, "batch_id": 100 + n, "samples_per_s": 10.0} if role == "trainer" else {}),
+            "last_line": "a line",
+        }
+        for role in ("pserver", "trainer")
+        for n in range(256)
+    ]
+    processes[300] |= {"state": "exited", "code": 1}
+    failures = [
+        {"node": f"node-{n}", "process": f"trainer-{n}", "what": "exit code 1"} for n in range(40, 60)
+    ]
+    directory = put(
+        where,
+        record("JOB1"),
+        phase="run",
+        nodes=nodes,
+        processes=processes,
+        failures=failures,
+        left=["NOT X"] * 40,
+    )
+    job = known_jobs.read(directory)
+    assert job is not None
+    lines = detail(job, time.time())
+    assert len(lines) < 40
+    text = "\n".join(lines)
+    for words in (
+        "  256 nodes: 256 running\n",
+        "  256 pservers: 256 running\n",
+        "  256 trainers: 255 running; 1 exited, code 1; trainer-0 on node-0 is last, at pass 1 batch 100, "
+        "the first at pass 1 batch 355; 2,560 samples/s\n",
+        "  trainer-44 last said: a line\n",
+        "  each of them: paddle.py status JOB1 --all\n",
+        "  failed: trainer-40 on node-40, trainer-41 on node-41, trainer-42 on node-42, trainer-43 on node-43 "
+        "and 16 more: exit code 1\n",
+        "  and 24 more lines like these",
+    ):
+        assert words in text
+    whole = "\n".join(detail(job, time.time(), everything=True))
+    assert all(f"trainer-{n} last said" in whole for n in range(256))
+    assert whole.count("NOT X") == 40
+
+
 def test_what_a_process_said_cannot_act_on_the_terminal(where: StatePlaces) -> None:
     process = {"name": "trainer-0", "node": "a", "state": "running", "last_line": "\x1b[2Jgone"}
     directory = put(where, record("JOB1"), phase="run", nodes=[], processes=[process])

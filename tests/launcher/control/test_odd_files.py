@@ -146,9 +146,10 @@ def test_pipes_and_directories_in_the_place_of_logs_hold_nobody_up(
     write_json(where.jobs / JOB / STATUS_FILE, {**STATUS, "phase": "ended", "exit_code": 0})
     os.mkfifo(where.jobs / JOB / "screen.log")
     folder = tmp_path / "ws" / "log" / "node_0"
-    (folder / "server.log").mkdir(parents=True)
-    os.mkfifo(folder / "train.log")
-    for words in (["attach", JOB], ["logs", JOB]):
+    folder.mkdir(parents=True)
+    os.mkfifo(folder.parent / "job.log")
+    (folder.parent / "job.log.1").mkdir()
+    for words in (["attach", JOB], ["logs", JOB], ["logs", "-f", JOB]):
         done = paddle(where, *words)
         assert "Traceback" not in done.stderr
         assert done.returncode == 0, (words, done.stderr)

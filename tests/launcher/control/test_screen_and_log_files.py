@@ -10,7 +10,7 @@ from typing import TextIO, cast
 import pytest
 
 from launcher.config.command_arguments import read, whole_number
-from launcher.control.tail import Followed
+from launcher.control.tail import CHUNK, Followed
 from launcher.errors import UsageError
 from launcher.screen import screen_file
 from launcher.screen.console import Console
@@ -54,41 +54,42 @@ def test_a_screen_file_is_no_terminal_and_has_no_descriptor(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("text", "lines", "expected"),
-    [
-        ("a\nb\nc\n", 2, ["b", "c"]),
-        ("a\nb\nc\n", 3, ["a", "b", "c"]),
-        ("a\nb\nc\n", 9, ["a", "b", "c"]),
-        ("a\nb\nc\n", 0, []),
-        ("a\nb\nopen", 1, []),
-        ("a\nb\nopen", 2, ["b"]),
-        ("\n\n\n", 2, ["", ""]),
-        ("", 5, []),
-    ],
+    ("text", "expected"),
+    [("a\nb\nc\n", ["c", "b", "a"]), ("a\nb\nopen", ["b", "a"]), ("\n\n", ["", ""]), ("", []), ("open", [])],
 )
-def test_following_begins_so_many_lines_before_the_end(
-    tmp_path: Path, text: str, lines: int, expected: list[str]
+def test_a_file_is_read_backwards_and_then_followed_from_its_last_whole_line(
+    tmp_path: Path, text: str, expected: list[str]
 ) -> None:
     (tmp_path / "log").write_text(text)
-    followed = Followed(tmp_path / "log", "")
-    followed.seek_tail(lines)
-    assert followed.read() == expected
+    followed = Followed(tmp_path / "log")
+    assert list(followed.backwards()) == expected
+    with (tmp_path / "log").open("a") as file:
+        file.write("!\n")
+    assert followed.read() == [text.rpartition("\n")[2] + "!"]
+
+
+def test_reading_backwards_goes_on_in_the_rotated_parts_and_over_pieces(tmp_path: Path) -> None:
+    wide = "x" * (CHUNK - 3)
+    (tmp_path / "log.2").write_text("1\n2\n")
+    (tmp_path / "log.1").write_text(f"3\n{wide}\n{wide}4\n")
+    (tmp_path / "log").write_text("5\n")
+    assert list(Followed(tmp_path / "log").backwards()) == ["5", wide + "4", wide, "3", "2", "1"]
 
 
 def test_a_line_without_an_end_is_shown_when_it_ends_or_at_last(tmp_path: Path) -> None:
-    followed = Followed(tmp_path / "log", "trainer 0 a")
+    followed = Followed(tmp_path / "log")
     assert followed.read() == []
     (tmp_path / "log").write_bytes(b"one\ntw")
-    assert followed.read() == ["[trainer 0 a] one"]
+    assert followed.read() == ["one"]
     (tmp_path / "log").write_bytes(b"one\ntwo\nthr\xff")
-    assert followed.read() == ["[trainer 0 a] two"]
-    assert followed.finish() == ["[trainer 0 a] thr\\xff"]
+    assert followed.read() == ["two"]
+    assert followed.finish() == ["thr\\xff"]
 
 
 def test_a_file_that_is_replaced_or_cut_is_read_from_its_start(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_text("old\n")
-    followed = Followed(log, "")
+    followed = Followed(log)
     assert followed.read() == ["old"]
     (tmp_path / "new").write_text("first of the new one, which is longer\n")
     (tmp_path / "new").rename(log)
@@ -123,7 +124,7 @@ def test_a_commands_wrong_arguments_are_told(argv: list[str], words: str) -> Non
 def test_lines_that_came_just_before_a_log_was_rotated_are_shown(tmp_path: Path) -> None:
     log = tmp_path / "train.log"
     log.write_text("one\ntw")
-    followed = Followed(log, "")
+    followed = Followed(log)
     assert followed.read() == ["one"]
     with log.open("a") as file:
         file.write("o\nthree\n")

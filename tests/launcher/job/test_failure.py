@@ -174,6 +174,18 @@ def test_the_report_is_one_screen_whatever_happened() -> None:
     assert max(map(len, lines)) < 500
 
 
+@pytest.mark.parametrize(
+    ("failures", "said"),
+    [
+        ([ERROR, LATER], "trainer 0 on node-a: exit code 1: ValueError: no"),
+        ([LATER], "trainer 1 on node-b: exit code 3"),
+        ([RESET, NODE], "node node-b: no word for 10 s"),
+    ],
+)
+def test_the_last_line_of_a_job_names_who_failed_first_and_why(failures: list[Failure], said: str) -> None:
+    assert failure_report.headline(judge(failures).cause) == said
+
+
 def test_a_lost_node_is_told_without_a_process() -> None:
     assert report(judge([NODE])) == ["FIRST ERROR: node node-b: no word for 10 s"]
 

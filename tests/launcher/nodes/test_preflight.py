@@ -151,6 +151,45 @@ def test_a_node_that_nobody_reaches_is_one_line_and_not_one_a_peer() -> None:
     )
 
 
+def test_a_broken_switch_is_a_line_for_each_way_in_which_it_breaks_and_not_one_a_way() -> None:
+    def node(node_id: int) -> Reply:
+        """Nodes of one half reach their own half alone."""
+        peers = [peer for peer in range(40) if peer != node_id]
+        ways = [(peer, node_id == 7 or (peer < 20) == (node_id < 20)) for peer in peers]
+        return Reply(
+            f"node-{node_id}",
+            answer=read_probed({**GOOD, "address": f"10.0.0.{node_id + 1}"}),
+            node_id=node_id,
+            ways=tuple(
+                Way(peer, ok, "" if ok else "no answer within 2 s", f"10.0.0.{peer + 1}", 0.1)
+                for peer, ok in ways
+            ),
+        )
+
+    verdict = judge([node(n) for n in range(40)], DEMANDS)
+    (problem,) = verdict.problems
+    assert problem.startswith(
+        "node-0, node-1, node-2, node-3 and 35 more: route: cannot reach some other nodes, 780 ways in all: "
+        "no answer within 2 s; see the firewalls"
+    )
+    assert len(verdict.found) == 780  # each is there for who asks
+
+
+def test_nodes_that_reach_nobody_are_one_line() -> None:
+    def node(node_id: int) -> Reply:
+        ways = tuple(
+            Way(peer, False, "no answer within 2 s", f"10.0.0.{peer + 1}", 0.1)
+            for peer in range(9)
+            if peer != node_id
+        )
+        answer = read_probed({**GOOD, "address": f"10.0.0.{node_id + 1}"})
+        return Reply(f"node-{node_id}", answer=answer, node_id=node_id, ways=ways)
+
+    deaf, mute = judge([node(n) for n in range(9)], DEMANDS).problems
+    assert deaf.startswith("all 9 nodes: route: no other node reaches it: no answer within 2 s; see")
+    assert mute.startswith("all 9 nodes: route: reaches no other node: no answer within 2 s; see")
+
+
 def test_a_try_at_an_address_that_the_job_does_not_take_counts_for_nothing() -> None:
     ways = (Way(1, False, "timed out", "192.168.0.2", 2.0),)
     replies = [

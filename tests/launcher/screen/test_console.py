@@ -111,6 +111,7 @@ def test_a_job_is_told_in_order_from_phase_to_outcome() -> None:
         console.summary(
             job_id="JOB1",
             code=ExitCode.PROCESS_FAILED,
+            cause="trainer 0 on a: exit code 1: ValueError: x",
             logs=Path("ws/log"),
             output=None,
             lines=["FIRST ERROR: trainer 0 on a: exit code 3", "    \x1b[31mTraceback\x07"],
@@ -127,7 +128,7 @@ def test_a_job_is_told_in_order_from_phase_to_outcome() -> None:
         "FIRST ERROR: trainer 0 on a: exit code 3",
         "    Traceback\\x07",
         "logs: ws/log",
-        "JOB1: failed: a process of the job failed (exit 1)",
+        "JOB1: failed: trainer 0 on a: exit code 1: ValueError: x (exit 1)",
     ]
 
 
@@ -142,7 +143,7 @@ EVENTS: tuple[Event, ...] = (
     Tabled(("node", "state"), (("a", "ok"), ("b", "no route")), (1,)),
     Failed(("FIRST ERROR",)),
     Timed((("connect", 0.5),)),
-    Ended("JOB1", ExitCode.LOST, "ws/log", "", ("one",)),
+    Ended("JOB1", ExitCode.LOST, "node a: lost", "ws/log", "", ("one",)),
 )
 
 
@@ -180,7 +181,7 @@ def test_another_console_that_shows_the_watched_events_shows_the_same() -> None:
 
 @pytest.mark.parametrize("code", ExitCode)
 def test_every_exit_code_has_words(code: ExitCode) -> None:
-    assert wrapping.outcome("JOB1", code).endswith(f"(exit {int(code)})")
+    assert wrapping.outcome("JOB1", code, "").endswith(f"(exit {int(code)})")
 
 
 @given(st.text() | st.binary().map(lambda raw: raw.decode("latin-1")))
