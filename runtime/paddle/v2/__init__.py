@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
-import importlib
+import sys
 
+from paddle.reader import minibatch
+from paddle.reader.minibatch import batch
 from paddle.v2 import (
     activation,
     attr,
@@ -12,13 +14,14 @@ from paddle.v2 import (
     dataset,
     evaluator,
     event,
+    image,
     inference,
     layer,
-    minibatch,
     networks,
     op,
     optimizer,
     parameters,
+    plot,
     pooling,
     reader,
     regularization,
@@ -27,7 +30,6 @@ from paddle.v2 import (
 )
 from paddle.v2.errors import MissingNameError
 from paddle.v2.inference import infer
-from paddle.v2.minibatch import batch
 from paddle.v2.settings import init
 
 __all__ = [
@@ -38,6 +40,7 @@ __all__ = [
     "dataset",
     "evaluator",
     "event",
+    "image",
     "infer",
     "inference",
     "init",
@@ -47,6 +50,7 @@ __all__ = [
     "op",
     "optimizer",
     "parameters",
+    "plot",
     "pooling",
     "reader",
     "regularization",
@@ -55,13 +59,11 @@ __all__ = [
 ]
 
 
+# `from paddle.v2.minibatch import batch` asks sys.modules.
+sys.modules[f"{__name__}.minibatch"] = minibatch
+
+
 def __getattr__(name: str) -> object:
-    # These two want cv2 and matplotlib, which a trainer should not load before it asks for them.
-    if name in ("image", "plot"):
-        try:
-            return importlib.import_module(f"{__name__}.{name}")
-        except ModuleNotFoundError as error:
-            raise MissingNameError(f"paddle.v2.{name} is not available here: {error}") from error
     if name == "master":
         raise MissingNameError("paddle.v2.master, the client of the fault-tolerant stack, is not available")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Curves of costs while a script trains, in a notebook or as a file; drawn by matplotlib."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from typing import Any
+
+from paddle.v2.errors import NotAvailableError, UsageError
+
+__all__ = ["PlotData", "Ploter"]
+
+
+class PlotData:
+    """The points of one curve."""
+
+    def __init__(self) -> None:
+        self.step: list[float] = []
+        self.value: list[float] = []
+
+    def append(self, step: float, value: float) -> None:
+        """Add a point."""
+        self.step.append(step)
+        self.value.append(value)
+
+    def reset(self) -> None:
+        """Forget all points."""
+        self.step, self.value = [], []
+
+
+class Ploter:
+    """Curves by title, drawn into one picture.
+
+    With DISABLE_PLOT=True in the environment nothing is drawn, and matplotlib is not needed.
+    """
+
+    def __init__(self, *args: str) -> None:
+        """Begin empty curves with the titles `args`.
+
+        Raises:
+            NotAvailableError: matplotlib is not installed.
+        """
+        self._curves = {title: PlotData() for title in args}
+        self._pyplot = None
+        if os.environ.get("DISABLE_PLOT") != "True":
+            self._pyplot = _library(
+                "matplotlib.pyplot", "set DISABLE_PLOT=True in the environment to draw nothing"
+            )
+
+    def append(self, title: str, step: float, value: float) -> None:
+        """Add a point to a curve."""
+        if title not in self._curves:
+            raise UsageError(f"Ploter has no curve {title!r}; it was made with {list(self._curves)}")
+        self._curves[title].append(step, value)
+
+    def plot(self, path: str | os.PathLike[str] | None = None) -> None:
+        """Draw all curves that have points, into a file, or without `path` in the notebook's cell.
+
+        Raises:
+            NotAvailableError: there is no path and IPython is not installed.
+        """
+        if self._pyplot is None:
+            return
+        drawn = {title: curve for title, curve in self._curves.items() if curve.step}
+        for curve in drawn.values():
+            self._pyplot.plot(curve.step, curve.value)
+        self._pyplot.legend(list(drawn), loc="upper left")
+        if path is None:
+            display = _library("IPython.display", "give plot the path of a file")
+            display.clear_output(wait=True)
+            display.display(self._pyplot.gcf())
+        else:
+            self._pyplot.savefig(path)
+        self._pyplot.gcf().clear()
+
+    def reset(self) -> None:
+        """Forget the points of all curves."""
+        for curve in self._curves.values():
+            curve.reset()
+
+
+def _library(name: str, otherwise: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        package = name.partition(".")[0]
+        raise NotAvailableError(
+            f"plotting needs {package}, which cannot be imported here ({error}): "
+            f"pip install {package.lower()}, or {otherwise}"
+        ) from error
