@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Chapter 2 of the v2 book: handwritten digits, by two convolutions on a part of MNIST."""
+"""Chapter 2 of the v2 book: handwritten digits, by two narrow convolutions on a part of MNIST."""
 
 import gzip
 import itertools
@@ -22,7 +22,7 @@ def convolutional_neural_network(img):
     conv_pool_1 = paddle.networks.simple_img_conv_pool(
         input=img,
         filter_size=5,
-        num_filters=20,
+        num_filters=8,
         num_channel=1,
         pool_size=2,
         pool_stride=2,
@@ -31,8 +31,8 @@ def convolutional_neural_network(img):
     conv_pool_2 = paddle.networks.simple_img_conv_pool(
         input=conv_pool_1,
         filter_size=5,
-        num_filters=50,
-        num_channel=20,
+        num_filters=16,
+        num_channel=8,
         pool_size=2,
         pool_stride=2,
         act=paddle.activation.Relu(),
@@ -73,7 +73,7 @@ def main():
             lists.append((event.pass_id, result.cost, result.metrics["classification_error_evaluator"]))
 
     trainer.train(
-        reader=paddle.batch(paddle.reader.shuffle(mine(train), buf_size=8192), batch_size=128 // trainers),
+        reader=paddle.batch(paddle.reader.shuffle(mine(train), buf_size=8192), batch_size=64 // trainers),
         event_handler=event_handler,
         num_passes=2,
     )

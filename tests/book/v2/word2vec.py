@@ -68,11 +68,11 @@ def main():
 
     parameters = paddle.parameters.create(cost)
     adagrad = paddle.optimizer.AdaGrad(
-        learning_rate=3e-2, regularization=paddle.optimizer.L2Regularization(8e-4)
+        learning_rate=8e-2, regularization=paddle.optimizer.L2Regularization(8e-4)
     )
     trainer = paddle.trainer.SGD(cost, parameters, adagrad, is_local=trainers == 1)
 
-    train = paddle.reader.firstn(paddle.dataset.imikolov.train(word_dict, N), 40000)
+    train = paddle.reader.firstn(paddle.dataset.imikolov.train(word_dict, N), 28000)
     test = paddle.reader.firstn(paddle.dataset.imikolov.test(word_dict, N), 2000)
 
     def event_handler(event):
