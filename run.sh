@@ -17,6 +17,6 @@ if [ -n "${PATH_TO_REMOTE_EXISTED_WORKSPACE:-}" ]; then
     exec "$python" "$here/paddle.py" "--job_workspace=$PATH_TO_REMOTE_EXISTED_WORKSPACE" "$@"
 fi
 if [ -z "${PATH_TO_LOCAL_WORKSPACE:-}" ]; then
-    "$python" "$workspace/prepare.py"
+    "$python" "$workspace/prepare.py" -- "$@"
 fi
 exec "$python" "$here/paddle.py" "--job_dispatch_package=$workspace" "$@"

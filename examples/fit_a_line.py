@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # ruff: noqa: T201  a script talks to its user
-"""Predicts the price of a house from 13 features: linear regression on Boston housing, on this machine."""
+"""Predicts the price of a house from 13 features: linear regression on Boston housing, on this machine.
+
+The data (49 kB) are downloaded at first use into ~/.cache/paddle/dataset, or looked for in PADDLE_DATA_HOME.
+"""
 
 import itertools
 

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # ruff: noqa: T201  a script talks to its user
-"""Recognizes handwritten digits: two hidden layers on MNIST, trained on this machine."""
+"""Recognizes handwritten digits: two hidden layers on MNIST, trained on this machine.
+
+The digits (12 MB) are downloaded at first use into ~/.cache/paddle/dataset, or looked for in PADDLE_DATA_HOME.
+"""
 
 import gzip
 

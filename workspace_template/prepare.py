@@ -5,8 +5,11 @@ A line of the text files is one 5-gram: the ids of five words in a row. The same
 same bytes; files that are right already are not touched, the others are replaced by rename.
 
     python prepare.py                       text that comes with Python, no network needed
-    python prepare.py --corpus=imikolov     Penn Treebank, downloaded unless it is in PADDLE_DATA_HOME
+    python prepare.py --corpus=imikolov     Penn Treebank (35 MB), downloaded unless it is in PADDLE_DATA_HOME
     python prepare.py --corpus=FILE         your own text, one sentence a line
+    python prepare.py -- --conf=other.py    what follows -- are options that the job will have
+
+There are as many pieces as the job has trainers: conf.py says so, or --split_count=N.
 """
 
 from __future__ import annotations
@@ -22,7 +25,6 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-SPLIT_COUNT = 3  # pieces: at least the number of trainers
 N = 5
 MAX_WORDS = 2000
 TEST_EVERY = 10
@@ -45,29 +47,52 @@ class Corpus(NamedTuple):
 
 
 def main(argv: Sequence[str] | None = None) -> None:
+    given = list(sys.argv[1:] if argv is None else argv)
+    ours = given[: given.index("--")] if "--" in given else given
     parser = argparse.ArgumentParser(description="Makes the data of the word2vec sample job.")
     parser.add_argument(
         "--corpus", default="python-docs", help="python-docs (default), imikolov, or a text file"
     )
-    parser.add_argument("--split_count", type=int, default=SPLIT_COUNT, help="pieces (default %(default)s)")
+    parser.add_argument("--split_count", type=int, help="pieces (default: as many as the job has trainers)")
     parser.add_argument(
         "--out", type=Path, default=HERE, help="folder to write to (default: beside prepare.py)"
     )
-    options = parser.parse_args(argv)
-    if options.split_count < 1:
+    options = parser.parse_args(ours)
+    if options.split_count is not None and options.split_count < 1:
         parser.error(f"--split_count must be at least 1, got {options.split_count}")
 
+    pieces = options.split_count or trainers_of(given[len(ours) + 1 :])
     corpus = read_corpus(options.corpus)
     files = {"word_dict.pickle": pickle.dumps(corpus.words, protocol=4)}
-    files.update(text_files("train.txt", corpus.train, options.split_count))
-    files.update(text_files("test.txt", corpus.test, options.split_count))
+    files.update(text_files("train.txt", corpus.train, pieces))
+    files.update(text_files("test.txt", corpus.test, pieces))
     changed = publish(files, options.out)
     print(
         f"prepare: {options.corpus}: {len(corpus.words)} words, {len(corpus.train)} {N}-grams to train, "
         f"{len(corpus.test)} to test"
     )
     done = f"{changed} files written" if changed else "up to date"
-    print(f"prepare: {done}, pieces for {options.split_count} trainers, in {os.path.relpath(options.out)}")
+    print(f"prepare: {done}, pieces for {pieces} trainers, in {os.path.relpath(options.out)}")
+
+
+def trainers_of(job: list[str]) -> int:
+    """How many trainers a job with these options has, by the conf.py that paddle.py would take."""
+    try:
+        # In a checkout the launcher lies beside this folder and need not be installed.
+        sys.path.append(str(HERE.parent))
+        from launcher.config import arguments, settings
+        from launcher.errors import LauncherError
+    except ModuleNotFoundError:
+        sys.exit(
+            "prepare: no paddle.py is known here to ask for the number of trainers: give --split_count=N"
+        )
+    try:
+        return settings.resolve(
+            arguments.parse([f"--job_dispatch_package={HERE}", *job]), os.environ
+        ).num_trainers
+    except LauncherError as error:
+        sys.stderr.write(f"prepare: {error}\n")
+        sys.exit(int(error.exit_code))
 
 
 def read_corpus(name: str) -> Corpus:

@@ -62,6 +62,46 @@ def test_without_options_a_node_gets_its_piece_of_three(made: Path) -> None:
     assert sorted(contents(made)) == sorted(["word_dict.pickle", "train.txt", "test.txt", *pieces])
 
 
+@pytest.mark.parametrize(
+    ("conf", "job", "pieces"),
+    [
+        ("HOSTS = ['a', 'b', 'c', 'd']", [], 4),
+        ("HOSTS = ['a', 'b', 'c', 'd']\nTRAINERS = [1, 2]", ["--num_passes=9"], 2),
+        ("HOSTS = ['a', 'b']", ["--nproc_per_node=3"], 6),
+        ("HOSTS = ['a', 'b']", ["--hosts=a,b:2222,c,d,e"], 5),
+    ],
+)
+def test_a_job_gets_a_piece_for_each_of_its_trainers(
+    tmp_path: Path, conf: str, job: list[str], pieces: int
+) -> None:
+    (tmp_path / "text").write_text("a b c d e f g\n" * 200)
+    (tmp_path / "conf.py").write_text(conf)
+    run(tmp_path / "ws", "--corpus=text", "--", *job, PADDLE_CLUSTER_CONF=str(tmp_path / "conf.py"))
+    assert len(list((tmp_path / "ws").glob("train.txt-*"))) == pieces
+    (tmp_path / "other.py").write_text("HOSTS = ['x']")
+    run(tmp_path / "ws", "--corpus=text", "--", *job[1:], "--conf=other.py")
+    assert len(list((tmp_path / "ws").glob("train.txt-*"))) == 1
+
+
+def test_a_wrong_conf_is_told_as_the_job_would_tell_it(tmp_path: Path) -> None:
+    (tmp_path / "conf.py").write_text("HOSTS = 'a'")
+    said = run(tmp_path / "ws", "--", "--conf=conf.py", code=2)
+    assert "prepare: conf.py:1: HOSTS: expected a list" in said
+    assert "Traceback" not in said
+
+
+def test_a_copy_that_knows_no_launcher_asks_for_the_number(tmp_path: Path) -> None:
+    (tmp_path / "prepare.py").write_bytes(PREPARE.read_bytes())
+    (tmp_path / "text").write_text("a b c d e f g\n" * 200)
+    command = [sys.executable, "-I", str(tmp_path / "prepare.py"), "--corpus=text"]
+    for options, code in (((), 1), (("--split_count=2",), 0)):
+        done = subprocess.run(
+            [*command, *options], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+        )
+        assert done.returncode == code, done.stderr
+        assert ("give --split_count=N" in done.stderr) is bool(code)
+
+
 def test_the_pieces_join_to_the_whole_and_are_of_one_length(made: Path) -> None:
     files = contents(made)
     for name in ("train.txt", "test.txt"):

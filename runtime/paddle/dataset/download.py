@@ -14,6 +14,7 @@ import http.client
 import logging
 import os
 import random
+import sys
 import time
 import urllib.error
 import urllib.parse
@@ -78,6 +79,11 @@ def _compare(path: Path, md5sum: str, size: int, mtime_ns: int) -> None:
 
 def _fetch(url: str, path: Path, md5sum: str | None) -> None:
     reason: Exception | None = None
+    home = path.parent.parent
+    sys.stderr.write(
+        f"Cache file {path} not found, downloading {url} (PADDLE_DATA_HOME: another root than {home})\n"
+    )
+    sys.stderr.flush()
     deadline = time.monotonic() + DEADLINE_S
     for attempt in range(ATTEMPTS):
         if attempt:
@@ -103,10 +109,9 @@ def _transfer(url: str, path: Path, md5sum: str | None, deadline: float) -> None
     if scheme not in ("http", "https"):
         raise DatasetError(path, f"dataset: expected an http or https url, got {url}")
     path.parent.mkdir(parents=True, exist_ok=True)
-    title = f"Cache file {path} not found, downloading {url}"
     part = path.with_name(f"{path.name}.{uuid.uuid4().hex}.part")
     try:
-        _receive(url, part, title, deadline)
+        _receive(url, part, deadline)
         if md5sum and (found := md5file(part)) != md5sum:
             raise _DamagedError(f"received {part.stat().st_size} bytes with md5 {found}, expected {md5sum}")
         os.replace(part, path)
@@ -114,10 +119,10 @@ def _transfer(url: str, path: Path, md5sum: str | None, deadline: float) -> None
         part.unlink(missing_ok=True)
 
 
-def _receive(url: str, part: Path, title: str, deadline: float) -> None:
+def _receive(url: str, part: Path, deadline: float) -> None:
     with urllib.request.urlopen(url, timeout=READ_TIMEOUT_S) as reply, open(part, "wb") as file:  # noqa: S310  checked
         length = int(reply.headers.get("Content-Length") or 0)
-        with Progress(title, length) as progress:
+        with Progress(length) as progress:
             while chunk := reply.read(CHUNK_BYTES):
                 file.write(chunk)
                 progress.add(len(chunk))

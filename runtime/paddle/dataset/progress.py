@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A bar on standard error while a file arrives: drawn on a terminal, a start and an end line elsewhere."""
+"""A bar on standard error while a file arrives: drawn on a terminal, and at the end how much it was."""
 
 from __future__ import annotations
 
@@ -13,15 +13,13 @@ WIDTH = 50
 class Progress:
     """Counts bytes and shows how many of `total` have come; total 0 means unknown."""
 
-    def __init__(self, title: str, total: int, stream: TextIO | None = None) -> None:
+    def __init__(self, total: int, stream: TextIO | None = None) -> None:
         self.done = 0
-        self._title = title
         self._total = total
         self._stream = stream or sys.stderr
         self._drawn = -1
 
     def __enter__(self) -> Progress:
-        self._stream.write(f"{self._title}\n")
         return self
 
     def add(self, count: int) -> None:

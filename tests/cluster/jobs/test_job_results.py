@@ -188,7 +188,7 @@ def word2vec_trains_on_three_hosts(cluster: Cluster, job: JobRunner, oracle: Ora
     corpus = job.workspace / "corpus.txt"
     corpus.write_text("the quick brown fox jumps over the lazy dog and runs away\n" * 150)
     subprocess.run(
-        [sys.executable, "prepare.py", "--corpus=corpus.txt"],
+        [sys.executable, "prepare.py", "--corpus=corpus.txt", "--split_count=3"],
         cwd=job.workspace,
         check=True,
         capture_output=True,

@@ -51,6 +51,16 @@ def test_the_user_sees_what_is_fetched_from_where(
     assert f"{len(BODY)} bytes received" in shown
 
 
+def test_a_download_is_told_before_it_begins_with_how_to_do_without(
+    site: Any, empty_home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site.replies = [(404, b"", 0)] * 3
+    with pytest.raises(DatasetError):
+        common.download(f"{site.url}/set.tgz", "mod", MD5)
+    (said,) = capsys.readouterr().err.splitlines()
+    assert said.endswith(f"downloading {site.url}/set.tgz (PADDLE_DATA_HOME: another root than {empty_home})")
+
+
 def test_damaged_and_truncated_replies_are_tried_again_and_never_kept(site: Any, empty_home: Path) -> None:
     site.replies = [(200, b"damaged", 7), (200, BODY[:100], len(BODY)), (200, BODY, len(BODY))]
     assert Path(common.download(f"{site.url}/set.tgz", "mod", MD5)).read_bytes() == BODY
