@@ -303,7 +303,7 @@ def _settle(
             accept_new_host_keys=arguments.accept_new_host_keys,
         ),
         limits=Limits(**{field.name: read[field.name.upper()] for field in fields(Limits)}),
-        job=_job(arguments, environ),
+        job=_job(arguments, environ, read["HOSTS"][0].is_local),
         detach=arguments.detach,
         dry_run=arguments.dry_run,
         conf=conf_path(arguments, environ).absolute(),
@@ -333,7 +333,7 @@ def _cluster(
     )
 
 
-def _job(arguments: Arguments, environ: Mapping[str, str]) -> JobSettings:
+def _job(arguments: Arguments, environ: Mapping[str, str], is_local: bool) -> JobSettings:
     return JobSettings(
         mode=arguments.mode,
         package=Path(arguments.package) if arguments.package else None,
@@ -343,7 +343,7 @@ def _job(arguments: Arguments, environ: Mapping[str, str]) -> JobSettings:
         passthrough=arguments.passthrough,
         flags=arguments.flags,
         threads=tuple((name, environ[name]) for name in THREAD_VARIABLES if environ.get(name)),
-        variables=read_variables(arguments, environ),
+        variables=read_variables(arguments, environ, is_local),
         env_files=variable_files(arguments),
         nproc_per_node=arguments.nproc_per_node,
         max_restarts=arguments.max_restarts,

@@ -21,6 +21,7 @@ LONGEST = 131_071  # bytes of NAME=VALUE: Linux takes no longer string in an env
 MOST = 1 << 20  # bytes of all: half of what Linux gives arguments and environment with an 8 MiB stack
 ALL_GPUS = "all"
 
+_DATA = "PADDLE_DATA_HOME"
 _GPUS = "CUDA_VISIBLE_DEVICES"
 _PATH = "PYTHONPATH"
 
@@ -105,13 +106,18 @@ class Variables:
         return f"Variables({', '.join(f'{name}=***' for name in self.names)})"
 
 
-def read(arguments: Arguments, environ: Mapping[str, str]) -> Variables:
+def read(arguments: Arguments, environ: Mapping[str, str], is_local: bool) -> Variables:
     """Puts the three sources together.
+
+    Args:
+        is_local: the nodes are this machine, so that where data sets lie holds for them too.
 
     Raises:
         ConfError: a file or a variable is wrong; the message tells where, and no value.
     """
     values, sizes = dict[str, str](), dict[str, int]()
+    if is_local and environ.get(_DATA):
+        values[_DATA] = os.path.abspath(os.path.expanduser(environ[_DATA]))
     for name, value, where in _given(arguments, environ):
         problem = refusal(name)
         if problem:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -83,6 +84,19 @@ def test_a_conf_file_may_be_named_by_the_environment(tmp_path: Path) -> None:
 
 def test_thread_variables_of_the_user_are_kept(configured: Resolve) -> None:
     assert configured(HOSTS, OMP_NUM_THREADS="3").job.threads == (("OMP_NUM_THREADS", "3"),)
+
+
+def test_where_data_sets_lie_holds_for_local_nodes_unless_the_user_says_otherwise(
+    configured: Resolve,
+) -> None:
+    def found(hosts: str, *argv: str) -> str | None:
+        got = configured(hosts, "-p", "ws", *argv, PADDLE_DATA_HOME="data")
+        return got.job.variables.revealed("").get("PADDLE_DATA_HOME")
+
+    assert found("HOSTS = ['local']") == os.path.abspath("data")
+    assert found("HOSTS = ['local']", "--env=PADDLE_DATA_HOME=/d") == "/d"
+    assert found(HOSTS) is None
+    assert found(HOSTS, "--env=PADDLE_DATA_HOME") == "data"
 
 
 def test_a_missing_conf_is_an_error_and_never_a_local_run(tmp_path: Path) -> None:
