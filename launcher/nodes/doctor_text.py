@@ -6,18 +6,18 @@ Pure. A column that does not fit the screen is told below the table, for the nod
 
 from __future__ import annotations
 
-import textwrap
 from collections import Counter
 from collections.abc import Sequence
 
 from launcher.nodes.checks.reply import Reply
 from launcher.nodes.doctor_facts import FACTS, Fact
 from launcher.nodes.examination import Examined
+from launcher.nodes.preflight import result
 from launcher.text import wrapping
 from launcher.text.sizes import duration
+from launcher.text.wrapping import wrapped
 
 ROWS = 16  # nodes, up to which each has a row; of more, those that are like most others are counted
-_INDENT = "    "
 
 
 def lines(examined: Examined, took_s: float, width: int) -> list[str]:
@@ -37,23 +37,34 @@ def lines(examined: Examined, took_s: float, width: int) -> list[str]:
     bad = {finding.node for finding in verdict.found if finding.serious}
     noted = {finding.node for finding in verdict.found if not finding.serious}
     listed = _listed(replies, bad | noted, values, usual)
-    columns, below = _columns(listed, values, width, bad, noted)
-    said += _table(listed, columns, values, bad, noted)
+    differing = _columns(listed, values)
+    headers = ["node", "result", *differing]
+    rows = [
+        [reply.name, result(reply, bad, noted), *(values[name].get(reply.name, "") for name in differing)]
+        for reply in listed
+    ]
+    fits = wrapping.fitting(headers, rows, width)
+    columns = [headers[at] for at in fits[2:]]
+    if listed:
+        red = {index for index, reply in enumerate(listed) if reply.name in bad}
+        said += wrapping.table([headers[at] for at in fits], [[row[at] for at in fits] for row in rows], red)
     if len(listed) < len(replies):
-        said += _wrapped(_rest([r for r in answered if r not in listed], bool(listed)), width)
-    said += _wrapped(_common(answered, values, usual, columns), width)
-    for name in below:
+        said += wrapped(_rest([r for r in answered if r not in listed], bool(listed)), width)
+    said += wrapped(_common(answered, values, usual, columns), width)
+    for name in differing:
+        if name in columns:
+            continue
         odd = [(reply.name, values[name][reply.name]) for reply in answered]
         odd = [(node, value) for node, value in odd if value and value != usual[name]]
         if odd and FACTS[name].measure is None:
             told = "; ".join(f"{node} {value}" for node, value in odd)
-            said += _wrapped(f"{name}: {usual[name] or 'unknown'} on most; {told}", width)
-    said += _wrapped(f"addresses: {examined.choice.why}", width)
+            said += wrapped(f"{name}: {usual[name] or 'unknown'} on most; {told}", width)
+    said += wrapped(f"addresses: {examined.choice.why}", width)
     slow = _slowest(answered)
-    said += _wrapped(slow, width) if slow else []
+    said += wrapped(slow, width) if slow else []
     for title, found in (("remark", verdict.remarks), ("PROBLEM", verdict.problems)):
         for text in found:
-            said += _wrapped(f"{title}: {text}", width)
+            said += wrapped(f"{title}: {text}", width)
     said.append(_last(verdict.problems, verdict.remarks))
     return said
 
@@ -76,56 +87,11 @@ def _listed(
     return [reply for reply in replies if reply.error or reply.name in marked or differs(reply)]
 
 
-def _columns(
-    listed: Sequence[Reply],
-    values: dict[str, dict[str, str]],
-    width: int,
-    bad: set[str],
-    noted: set[str],
-) -> tuple[list[str], list[str]]:
-    """Columns that differ and fit: those that should be alike, then the others; and what did not fit."""
-    room = width - 2 - max((len(reply.name) for reply in listed), default=4)
-    room -= 2 + max(len(_result(reply, bad, noted)) for reply in listed) if listed else 0
+def _columns(listed: Sequence[Reply], values: dict[str, dict[str, str]]) -> list[str]:
+    """Columns that differ: what should be alike first, then the others."""
     differing = [name for name, found in values.items() if len(set(found.values())) > 1]
-    differing.sort(
-        key=lambda name: name != "address" and FACTS[name].measure is not None
-    )  # what is odd first
-    chosen, below = [], []
-    for name in differing:
-        if not any(values[name].get(reply.name) for reply in listed):
-            continue
-        size = 2 + max(len(name), *(len(values[name].get(reply.name, "")) for reply in listed), 0)
-        if size <= room:
-            chosen.append(name)
-            room -= size
-        else:
-            below.append(name)
-    return chosen, below
-
-
-def _table(
-    listed: Sequence[Reply],
-    columns: Sequence[str],
-    values: dict[str, dict[str, str]],
-    bad: set[str],
-    noted: set[str],
-) -> list[str]:
-    if not listed:
-        return []
-    rows = [
-        [reply.name, _result(reply, bad, noted), *(values[name].get(reply.name, "") for name in columns)]
-        for reply in listed
-    ]
-    red = {index for index, reply in enumerate(listed) if reply.name in bad}
-    return [line.rstrip() for line in wrapping.table(["node", "result", *columns], rows, red)]
-
-
-def _result(reply: Reply, bad: set[str], noted: set[str]) -> str:
-    if reply.error:
-        return "no login" if not reply.login_s else "no answer"
-    if reply.name in bad:
-        return "wrong"
-    return "remark" if reply.name in noted else "ok"
+    differing.sort(key=lambda name: name != "address" and FACTS[name].measure is not None)
+    return [name for name in differing if any(values[name].get(reply.name) for reply in listed)]
 
 
 def _rest(others: Sequence[Reply], some_listed: bool) -> str:
@@ -173,16 +139,6 @@ def _slowest(answered: Sequence[Reply]) -> str:
     where = f" ({ordered[0][1][1]})" if len(answered) > 1 else ""
     said = [f"{name} {duration(took_s)}" for name, (took_s, _) in ordered]
     return f"slowest checks: {said[0]}{where}, {', '.join(said[1:])}"
-
-
-def _wrapped(text: str, width: int) -> list[str]:
-    return textwrap.wrap(
-        wrapping.visible(text),
-        max(width, 40),
-        subsequent_indent=_INDENT,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
 
 
 def _last(problems: Sequence[str], remarks: Sequence[str]) -> str:

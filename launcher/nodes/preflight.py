@@ -8,6 +8,7 @@ nodes have in common is told in one line.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from launcher.config.options import Mode
@@ -17,7 +18,7 @@ from launcher.nodes.checks.versions import RUNTIME_MODULES
 from launcher.nodes.findings import Finding, told
 from launcher.text.sizes import duration, megabytes
 
-HEADERS = ("node", "login", "python", "modules", "address", "ports", "free", "clock", "result")
+HEADERS = ("node", "result", "login", "address", "free", "clock", "python", "modules", "ports")
 LISTED = 16  # nodes, up to which the table of a job has a row for every one
 
 _FAMILIES: tuple[Callable[[Sequence[Reply], Demands], Iterable[Finding]], ...] = (
@@ -61,14 +62,11 @@ def judge(replies: Sequence[Reply], demands: Demands) -> PreflightVerdict:
     )
     serious = [finding for finding in found if finding.serious]
     remarks = [finding for finding in found if not finding.serious]
-    wrong: dict[str, list[str]] = {}
-    for finding in serious:
-        wrong.setdefault(finding.node, []).append(
-            f"{finding.what}: {finding.text}" if finding.what else finding.text
-        )
+    wrong = {finding.node for finding in serious}
+    noted = {finding.node for finding in remarks}
     listed = [r for r in replies if len(replies) <= LISTED or r.name in wrong] or list(replies[:1])
     return PreflightVerdict(
-        rows=tuple(_row(reply, wrong.get(reply.name, ())) for reply in listed),
+        rows=tuple(_row(reply, result(reply, wrong, noted)) for reply in listed),
         red=frozenset(index for index, reply in enumerate(listed) if reply.name in wrong),
         found=found,
         problems=told(serious, len(replies)),
@@ -85,20 +83,29 @@ def _said(replies: Sequence[Reply]) -> Iterator[Finding]:
         yield from (Finding(reply.name, what, text, serious=False) for what, text in reply.answer.remarks)
 
 
-def _row(reply: Reply, wrong: Sequence[str]) -> tuple[str, ...]:
+def result(reply: Reply, wrong: AbstractSet[str], noted: AbstractSet[str]) -> str:
+    """One word for a node; what it is exactly the findings say."""
     if reply.error:
-        return (reply.name, "failed", *[""] * 6, reply.error)
+        return "no login" if not reply.login_s else "no answer"
+    if reply.name in wrong:
+        return "wrong"
+    return "remark" if reply.name in noted else "ok"
+
+
+def _row(reply: Reply, result: str) -> tuple[str, ...]:
+    if reply.error:
+        return (reply.name, result, *[""] * (len(HEADERS) - 2))
     answer = reply.answer
     return (
         reply.name,
+        result,
         duration(reply.login_s),
-        answer.python_version or "missing",
-        ", ".join(f"{name} {version or 'missing'}" for name, version in answer.modules.items()),
         answer.address,
-        ports.busy(answer.busy_ports),
         megabytes(answer.free_bytes),
         clock(reply),
-        "; ".join(wrong) or "ok",
+        answer.python_version or "missing",
+        ", ".join(f"{name} {version or 'missing'}" for name, version in answer.modules.items()),
+        ports.busy(answer.busy_ports),
     )
 
 

@@ -38,6 +38,7 @@ from launcher.text.output_events import (
     Timed,
     Unsent,
 )
+from launcher.text.wrapping import FILE_WIDTH
 
 CLOSE_S = 2.0
 
@@ -78,6 +79,10 @@ class PlainView:
 
     def node(self, node_id: int, **facts: str) -> None:
         """Nothing: the processes' own lines tell enough, and a line a node and state would bury them."""
+
+    def width(self) -> int:
+        """Columns of a dumb terminal; a file has as many as it takes."""
+        return self._sink.size()[0] if self._sink.isatty() else FILE_WIDTH
 
     def tick(self) -> None:
         """Nothing is redrawn."""

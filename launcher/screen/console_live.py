@@ -68,6 +68,10 @@ class LiveView:
         self._facts.note(node_id, facts)
         self._dirty = True
 
+    def width(self) -> int:
+        """Columns of the terminal as it is now."""
+        return self._sink.size()[0]
+
     def tick(self) -> None:
         """Write what waits, the first after a pause at once; redraw also when only time has passed."""
         if self._finished:
@@ -124,8 +128,7 @@ class LiveView:
         return f"{code}{line}{_PLAIN}" if code else line
 
     def _curve(self) -> list[str]:
-        width, _ = self._sink.size()
-        return self._facts.curve.lines(width - 1) if self._has_blocks else []
+        return self._facts.curve.lines(self.width() - 1) if self._has_blocks else []
 
     def _picture(self) -> list[str]:
         """The lower part: a summary, the curve of costs, then nodes, as many lines as half the screen holds."""

@@ -37,6 +37,9 @@ class View(Protocol):
     def node(self, node_id: int, **facts: str) -> None:
         """New facts on a node: label, state, and what `console_text.progress` gives."""
 
+    def width(self) -> int:
+        """How many columns there are."""
+
     def tick(self) -> None:
         """A moment to redraw."""
 
@@ -77,7 +80,7 @@ class Drawer:
                 age_s = max(0.0, time.time() - event.began) if event.began else 0.0
                 view.phase(wrapping.visible(event.name), age_s)
             case _:
-                for text, style in wrapping.told(event):
+                for text, style in wrapping.told(event, view.width()):
                     view.lines([wrapping.visible(text)], style)
 
     def tick(self) -> None:

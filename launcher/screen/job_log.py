@@ -128,7 +128,7 @@ def _told(event: Event) -> list[str]:
         case PhaseEntered():
             return [f"== {wrapping.visible(event.name)}"]
         case _:
-            return [wrapping.visible(text) for text, _ in wrapping.told(event)]
+            return [wrapping.visible(text) for text, _ in wrapping.told(event, wrapping.FILE_WIDTH)]
 
 
 class _Stamps:

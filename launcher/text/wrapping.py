@@ -7,6 +7,7 @@ On a terminal a text is measured in cells: wide characters take two, combining o
 from __future__ import annotations
 
 import re
+import textwrap
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -16,6 +17,7 @@ from launcher.text.output_events import Ended, Event, Failed, Noted, Progressed,
 
 MAX_LINE = 2000
 _CAUSE = 300  # cells of what failed first, in the last line
+FILE_WIDTH = 1000  # columns of what is no screen
 
 _OUTCOMES = {
     ExitCode.DONE: "done",
@@ -76,21 +78,26 @@ def progress(event: Progressed) -> dict[str, str]:
     }
 
 
-def told(event: Event) -> list[tuple[str, str]]:
-    """The lines of an event in which the launcher itself speaks, each with its style."""
+def told(event: Event, width: int) -> list[tuple[str, str]]:
+    """The lines of an event in which the launcher itself speaks, each with its style.
+
+    Args:
+        width: columns of the screen; tables and times are made to fit.
+    """
     match event:
         case Noted():
             return [(line, "") for line in event.text.split("\n")]
         case Tabled():
-            head, *lines = table(event.headers, event.rows, frozenset(event.red))
+            (head, *lines), below = fitted_table(event.headers, event.rows, frozenset(event.red), width)
             return [
                 (head, ""),
                 *((line, "red" if row in event.red else "") for row, line in enumerate(lines)),
+                *((line, "") for line in below),
             ]
         case Failed():
             return [(line, "bold red") for line in event.lines]
         case Timed():
-            return [(times(dict(event.phases)), "")]
+            return [(line, "") for line in wrapped(times(dict(event.phases)), width)]
         case Ended():
             places = {"logs": event.logs, "output": event.output}
             return [
@@ -142,6 +149,57 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[str]], red: AbstractSe
     lines = [_row("  ", headers, widths)]
     lines += [_row("! " if index in red else "  ", row, widths) for index, row in enumerate(cells)]
     return lines
+
+
+def fitting(headers: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[int]:
+    """The columns of a table for which the screen is wide enough: the first two, and the next ones that still fit."""
+    room = width - 2
+    chosen = []
+    for column, header in enumerate(headers):
+        size = max(len(header), *(len(visible(str(row[column]))) for row in rows), 0) + (2 if column else 0)
+        if size <= room or column < 2:
+            chosen.append(column)
+            room -= size
+    return chosen
+
+
+def fitted_table(
+    headers: Sequence[str], rows: Sequence[Sequence[str]], red: AbstractSet[int], width: int
+) -> tuple[list[str], list[str]]:
+    """A table as wide as the screen, whose first column names the rows; what is alike in all of them is said once.
+
+    Returns:
+        The lines of the table, and those below it: what is alike, and what did not fit.
+    """
+    found = {column: {row[column] for row in rows if row[column]} for column in range(len(headers))}
+    alike = [column for column in found if column > 1 and len(rows) > 1 and len(found[column]) == 1]
+    kept = [column for column in found if column < 2 or (found[column] and column not in alike)]
+    fits = [
+        kept[at]
+        for at in fitting([headers[c] for c in kept], [[row[c] for c in kept] for row in rows], width)
+    ]
+    below = (
+        [f"alike: {'; '.join(f'{headers[column]} {min(found[column])}' for column in alike)}"]
+        if alike
+        else []
+    )
+    for column in kept:
+        if column not in fits:
+            values = "; ".join(f"{row[0]} {row[column]}" for row in rows if row[column])
+            below.append(f"{headers[column]}: {values}")
+    drawn = table([headers[c] for c in fits], [[row[c] for c in fits] for row in rows], red)
+    return drawn, [line for text in below for line in wrapped(text, width)]
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    """A text as lines that fit the screen, broken between words; all but the first are indented."""
+    return textwrap.wrap(
+        visible(text),
+        max(width, 40),
+        subsequent_indent="    ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def _row(mark: str, cells: Sequence[str], widths: Iterable[int]) -> str:

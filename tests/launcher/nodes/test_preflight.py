@@ -14,6 +14,8 @@ from launcher.nodes.checks.versions import OLDEST
 from launcher.nodes.needs import Need
 from launcher.nodes.preflight import HEADERS, judge
 from launcher.plan.answers import Way, read_probed
+from launcher.text.output_events import Tabled
+from launcher.text.wrapping import told
 
 DEMANDS = Demands(modules=("numpy", "zmq"), port_is_explicit=False, allow_mismatch=False, python="python3")
 GOOD = {
@@ -45,7 +47,36 @@ def test_good_nodes_give_a_full_table_and_no_problem() -> None:
     assert verdict.problems == ()
     assert verdict.red == frozenset()
     assert [len(row) for row in verdict.rows] == [len(HEADERS)] * 2
-    assert verdict.rows[1][-1] == "ok"
+    assert verdict.rows[1][1] == "ok"
+
+
+def shown(*replies: Reply, width: int) -> list[str]:
+    verdict = judge(replies, DEMANDS)
+    return [line for line, _ in told(Tabled(HEADERS, verdict.rows, tuple(verdict.red)), width)]
+
+
+def test_the_table_fits_the_screen_and_says_once_what_all_nodes_have() -> None:
+    nodes = [reply(f"root@10.1.18.{n}:2222", address=f"10.1.18.{n}", free_bytes=n << 30) for n in range(3)]
+    lines = shown(*nodes, width=80)
+    assert max(map(len, lines)) <= 80
+    assert lines[2].split() == ["root@10.1.18.1:2222", "ok", "10.1.18.1", "1.0", "GB"]
+    assert lines[4] == "alike: login 0.0 ms; clock +0.0±0.0 ms; python 3.11.7; modules numpy 2.4.6, zmq"
+    assert "\n".join(lines).count("2.4.6") == 1
+
+
+def test_what_the_screen_is_too_narrow_for_is_told_below_the_table() -> None:
+    lines = shown(reply("a" * 34, address="10.0.0.1"), reply("b" * 34, address="10.0.0.2"), width=50)
+    assert lines[-3:] == [f"address: {'a' * 34}", f"    10.0.0.1; {'b' * 34}", "    10.0.0.2"]
+    assert max(map(len, lines)) <= 50
+
+
+def test_what_is_wrong_is_no_part_of_the_table_and_told_once() -> None:
+    verdict = judge(
+        [reply("node-a"), reply("node-b", writable=False), Reply("node-c", error="refused")], DEMANDS
+    )
+    assert [row[1] for row in verdict.rows] == ["ok", "wrong", "no login"]
+    assert all("writable" not in cell and "refused" not in cell for row in verdict.rows for cell in row)
+    assert len(verdict.problems) == 2
 
 
 @pytest.mark.parametrize(
@@ -82,7 +113,7 @@ def test_a_shortcoming_is_named_with_its_node(change: dict[str, Any], words: lis
 def test_a_node_that_could_not_be_reached_does_not_hide_the_others() -> None:
     verdict = judge([Reply("node-a", error="connection refused"), reply("node-b")], DEMANDS)
     assert verdict.problems == ("node-a: connection refused",)
-    assert verdict.rows[1][-1] == "ok"
+    assert verdict.rows[1][1] == "ok"
 
 
 def test_versions_that_differ_from_most_nodes_are_a_problem_unless_allowed() -> None:
