@@ -24,6 +24,7 @@ from launcher.system import signals
 from launcher.system.signals import SignalEvent
 from launcher.text.fields import FieldError, line, whole
 from launcher.text.output_events import Event, from_fields
+from launcher.text.sizes import counted
 
 TURN_S = 0.5
 SILENT_S = 15.0
@@ -133,9 +134,8 @@ class _Follower:
                 if self._until(event):
                     return Farewell(Parting.REACHED)
         elif frame.kind == "missed":
-            self._console.note(
-                f"({whole(fields.get('count'), 'count')} lines not shown here: too many at once; the logs have them)"
-            )
+            missed = counted(whole(fields.get("count"), "count"), "line")
+            self._console.note(f"({missed} not shown here: too many at once; the logs have them)")
         elif frame.kind == "refused":
             self._console.note(f"the job's launcher refused: {line(fields.get('reason'), 'reason')}")
         elif frame.kind == "end":

@@ -11,6 +11,7 @@ from launcher.control.known_jobs import KnownJob
 from launcher.control.node_jobs import NodeJob
 from launcher.control.one_question import NodeAnswer
 from launcher.nodes.findings import names
+from launcher.text.sizes import counted
 from launcher.text.wrapping import table, visible
 
 STALE_S = 15.0
@@ -136,7 +137,7 @@ def on_nodes(jobs: Sequence[NodeJob], failed: Sequence[NodeAnswer], now: float) 
             job.job_id,
             job.node.name,
             "running" if not job.over else f"ended: {job.ended}" if job.ended else "died",
-            ", ".join(job.node.roles) or f"{len(job.running)} processes",
+            ", ".join(job.node.roles) or counted(len(job.running), "process"),
             ago(now - job.since) if job.since else "",
             job.launcher.describe() if job.launcher.pid else "",
             job.node.job_dir,

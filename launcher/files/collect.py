@@ -18,6 +18,7 @@ from pathlib import Path
 
 from launcher.files.collected_copy import Copy, fitting, link_target
 from launcher.text.fields import FieldError
+from launcher.text.sizes import counted, size_text
 
 MAX_OPEN = 64
 LOG = "log"
@@ -224,12 +225,12 @@ class Collector:
             copy.close()
             copy.look_again()
             if copy.lost:
-                missing.append(f"{target}: {copy.lost} bytes are missing: {copy.problem}")
+                missing.append(f"{target}: {size_text(copy.lost)} missing: {copy.problem}")
             elif copy.is_partial:
                 missing.append(f"{target}: its end did not arrive; what did is in {copy.partial.name}")
         self._open.clear()
         if len(missing) > TOLD:
-            missing[TOLD:] = [f"and {len(missing) - TOLD} more files are not complete"]
+            missing[TOLD:] = [f"and {counted(len(missing) - TOLD, 'more file')} not complete"]
         return missing + [
             f"node {node_id}: {node.chunks_left} pieces of files were left there, such as {node.left_there}: more "
             f"than COLLECT_LIMIT_FILES = {self._limits.most_files} files"

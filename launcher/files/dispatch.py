@@ -18,6 +18,7 @@ from launcher.errors import DispatchError
 from launcher.files.blobs import ChangedError, blobs
 from launcher.files.package import Package
 from launcher.text.fields import FieldError, flag, items, line, mapping, path, whole
+from launcher.text.sizes import size_text
 
 WORKSPACE = "workspace"
 RUNTIME = "runtime"
@@ -197,5 +198,5 @@ class Dispatch:
         text = f"the {self.tree} did not arrive: {line(fields.get('detail'), 'detail')}"
         missing = whole(fields.get("missing_bytes"), "missing_bytes", otherwise=0)
         if missing:
-            text += f"; free {missing} bytes there, or set another ROOT_DIR"
+            text += f"; free {size_text(missing)} there, or set another ROOT_DIR"
         return DispatchError(self._link.name, text)

@@ -18,6 +18,7 @@ from launcher.files.dispatch import RUNTIME, WORKSPACE, Dispatch, DispatchState
 from launcher.files.package import Package, runtime_package, shard, workspace_package
 from launcher.plan.plan import Node, Plan
 from launcher.system.digests import MEMORIES, Digests, memory_of
+from launcher.text.sizes import counted
 
 RUNTIME_DIR = Path(__file__).resolve().parents[2] / "runtime"
 OUTPUT_NODE = 0
@@ -46,7 +47,8 @@ class Payload:
         """What travels, for the screen."""
         if self._workspace is None:
             return "the runtime; the workspace is there already"
-        return f"{len(self._workspace.files)} files of the workspace and {len(self._runtime.tree.files)} of the runtime"
+        files = counted(len(self._workspace.files), "file")
+        return f"{files} of the workspace and {len(self._runtime.tree.files):,} of the runtime"
 
     def bytes_for(self, node: Node) -> int:
         """What a node has to have room for: cache and job directory may each hold a copy."""

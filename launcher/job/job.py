@@ -300,7 +300,7 @@ def discards(roster: Roster) -> list[str]:
     parts[0] += " gradients were discarded as too old"
     if rest:
         discarded, pushed, _ = map(sum, zip(*rest, strict=True))
-        parts.append(f"{len(rest)} more trainers: {discarded} of {pushed}")
+        parts.append(f"{counted(len(rest), 'more trainer')}: {discarded} of {pushed}")
     return ["; ".join(parts)]
 
 

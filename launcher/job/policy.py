@@ -14,6 +14,7 @@ from types import MappingProxyType
 
 from launcher.job.causes import judge, waits
 from launcher.nodes.failure import Failure, FailureKind
+from launcher.text.sizes import counted
 
 LONGEST_BACKOFF_S = 30.0
 JITTER = 0.25
@@ -125,7 +126,7 @@ def decide(
     if out and policy.min_trainers is None:
         return Decision(f"--max_restarts={policy.max_restarts} is used up" if out - gone else NOBODY_LEFT_OUT)
     if out and len(remaining) < max(1, policy.min_trainers or 0):
-        return Decision(f"{len(remaining)} trainers remain, --min_trainers={policy.min_trainers}")
+        return Decision(f"{counted(len(remaining), 'trainer')} left, --min_trainers={policy.min_trainers}")
     return Decision("", frozenset(remaining if policy.together else again), frozenset(out), fallen)
 
 

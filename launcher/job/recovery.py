@@ -18,6 +18,7 @@ from launcher.nodes.loop import Loop
 from launcher.nodes.roster import ProcessRecord, ProcessState, Roster
 from launcher.plan import pserver_state
 from launcher.plan.plan import Plan, Process
+from launcher.text.sizes import counted
 
 KILL_S = 8.0  # what an agent may take beyond the grace until killed processes are gone
 
@@ -139,7 +140,7 @@ class Recovery:
             process = self._roster.processes[name].process
             why = by_process.get(name) or nodes[process.node_id]
             who = f"{name.replace('-', ' ', 1)} on {self._roster.nodes[process.node_id].name}"
-            text = f"{who} is left out: {why.what}; the job goes on with {remaining} trainers"
+            text = f"{who} is left out: {why.what}; the job goes on with {counted(remaining, 'trainer')}"
             self._roster.incidents.append(Incident(LEFT_OUT, text))
             self._note(text)
         for node_id in nodes:

@@ -11,7 +11,7 @@ from launcher.nodes import preflight
 from launcher.nodes.checks import ports
 from launcher.nodes.checks.reply import Reply
 from launcher.plan.answers import Disk
-from launcher.text.sizes import count, duration, megabytes
+from launcher.text.sizes import count, duration, size_text
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def _group(reply: Reply) -> str:
     group = reply.answer.machine.group
     cores, memory, pids = (group.get(name) for name in ("cores", "memory_bytes", "pids"))
     said = [f"{cores:g} cores"] if cores else []
-    said += [megabytes(memory)] if memory else []
+    said += [size_text(memory)] if memory else []
     said += [f"{pids:.0f} threads"] if pids else []
     return ", ".join(said) or "no limit"
 
@@ -62,11 +62,11 @@ def _gpus(reply: Reply) -> str:
 
 def _memory(reply: Reply) -> str:
     total = reply.answer.machine.memory_bytes
-    return megabytes(total) if total else ""
+    return size_text(total) if total else ""
 
 
 def _free(disk: Disk | None) -> str:
-    return "" if disk is None else disk.problem or megabytes(disk.free_bytes)
+    return "" if disk is None else disk.problem or size_text(disk.free_bytes)
 
 
 def _inodes(reply: Reply) -> str:
@@ -105,7 +105,7 @@ FACTS: Mapping[str, Fact] = MappingProxyType(
             lambda reply: reply.answer.machine.load,
         ),
         "memory free": Fact(
-            lambda reply: megabytes(reply.answer.machine.memory_free_bytes or 0),
+            lambda reply: size_text(reply.answer.machine.memory_free_bytes or 0),
             lambda reply: reply.answer.machine.memory_free_bytes,
         ),
         "own threads": Fact(

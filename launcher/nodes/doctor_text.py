@@ -14,7 +14,7 @@ from launcher.nodes.doctor_facts import FACTS, Fact
 from launcher.nodes.examination import Examined
 from launcher.nodes.preflight import result
 from launcher.text import wrapping
-from launcher.text.sizes import duration
+from launcher.text.sizes import counted, duration
 from launcher.text.wrapping import wrapped
 
 ROWS = 16  # nodes, up to which each has a row; of more, those that are like most others are counted
@@ -29,7 +29,7 @@ def lines(examined: Examined, took_s: float, width: int) -> list[str]:
     """
     replies, verdict = examined.replies, examined.verdict
     answered = [reply for reply in replies if not reply.error]
-    said = [f"{len(answered)} of {len(replies)} nodes answered in {duration(took_s)}"]
+    said = [f"{len(answered)} of {counted(len(replies), 'node')} answered in {duration(took_s)}"]
     values = {name: {reply.name: fact.read(reply) for reply in answered} for name, fact in FACTS.items()}
     usual = {
         name: Counter(found.values()).most_common(1)[0][0] if found else "" for name, found in values.items()
@@ -96,8 +96,8 @@ def _columns(listed: Sequence[Reply], values: dict[str, dict[str, str]]) -> list
 
 def _rest(others: Sequence[Reply], some_listed: bool) -> str:
     ranges = [text for name, fact in FACTS.items() if (text := _range(name, fact, others))]
-    who = f"{len(others)} other nodes" if some_listed else f"all {len(others)} nodes"
-    return f"{who} are ok and alike: {', '.join(ranges)}"
+    who = counted(len(others), "other node") if some_listed else f"all {len(others)} nodes"
+    return f"{who} {'is' if len(others) == 1 else 'are'} ok and alike: {', '.join(ranges)}"
 
 
 def _range(name: str, fact: Fact, replies: Sequence[Reply]) -> str:
@@ -143,6 +143,6 @@ def _slowest(answered: Sequence[Reply]) -> str:
 
 def _last(problems: Sequence[str], remarks: Sequence[str]) -> str:
     if problems:
-        return f"{len(problems)} problem{'s' * (len(problems) > 1)}: a job would not start (exit 3)"
-    noted = f", {len(remarks)} remark{'s' * (len(remarks) > 1)}" if remarks else ""
+        return f"{counted(len(problems), 'problem')}: a job would not start (exit 3)"
+    noted = f", {counted(len(remarks), 'remark')}" if remarks else ""
     return f"ready for a job{noted} (exit 0)"

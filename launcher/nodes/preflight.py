@@ -16,7 +16,7 @@ from launcher.nodes.checks import clocks, disks, limits, machines, ports, routes
 from launcher.nodes.checks.reply import Demands, Reply
 from launcher.nodes.checks.versions import RUNTIME_MODULES
 from launcher.nodes.findings import Finding, told
-from launcher.text.sizes import duration, megabytes
+from launcher.text.sizes import duration, size_text
 
 HEADERS = ("node", "result", "login", "address", "free", "clock", "python", "modules", "ports")
 LISTED = 16  # nodes, up to which the table of a job has a row for every one
@@ -101,7 +101,7 @@ def _row(reply: Reply, result: str) -> tuple[str, ...]:
         result,
         duration(reply.login_s),
         answer.address,
-        megabytes(answer.free_bytes),
+        size_text(answer.free_bytes),
         clock(reply),
         answer.python_version or "missing",
         ", ".join(f"{name} {version or 'missing'}" for name, version in answer.modules.items()),

@@ -38,6 +38,7 @@ from launcher.text.output_events import (
     Timed,
     Unsent,
 )
+from launcher.text.sizes import counted
 from launcher.text.wrapping import FILE_WIDTH
 
 CLOSE_S = 2.0
@@ -218,7 +219,9 @@ class Console:
         self._tell_gone()
 
     def _note_dropped(self, count: int) -> None:
-        self._view.lines([f"({count} lines not shown: the reader was too slow; the logs have all lines)"])
+        self._view.lines(
+            [f"({counted(count, 'line')} not shown: the reader was too slow; the logs have all lines)"]
+        )
 
     def _tick(self) -> None:
         self._drawer.tick()

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from launcher.screen.drawing import PROCESS_STYLE
 from launcher.screen.job_facts import CURVE_ROWS, JobFacts
 from launcher.screen.writer import Sink
+from launcher.text.sizes import counted
 from launcher.text.wrapping import cells, crop, row
 
 FLUSH_S = 0.1
@@ -95,7 +96,9 @@ class LiveView:
         self._thin_out()
         above = [self._styled(line, style) for line, style in self._waiting]
         if self._left_out:
-            above.insert(0, f"({self._left_out} lines not shown: too many to read; the logs have them)")
+            above.insert(
+                0, f"({counted(self._left_out, 'line')} not shown: too many to read; the logs have them)"
+            )
         text = self._take_off() + "".join(f"{line}\n" for line in above) + "\n".join(picture)
         self._waiting, self._drawn, self._dirty = [], picture, False
         self._droppable = self._left_out = 0

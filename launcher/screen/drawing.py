@@ -19,6 +19,7 @@ from launcher.text.output_events import (
     Progressed,
     Unsent,
 )
+from launcher.text.sizes import counted
 
 PROCESS_STYLE = "process"  # of lines that a view may leave out when there are more than can be read
 BURST_LINES = 200  # of one event on a terminal: nobody reads more at once
@@ -103,5 +104,5 @@ class Drawer:
             data, left_out = wrapping.last_lines(data, BURST_LINES)
         shown = wrapping.process_lines(who, data, self._on_terminal)
         if left_out:
-            self._view.lines([f"[{who}] ({left_out} lines not shown; its log has them)"])
+            self._view.lines([f"[{who}] ({counted(left_out, 'line')} not shown; its log has them)"])
         self._view.lines(shown, PROCESS_STYLE)

@@ -8,6 +8,8 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 
+from launcher.text.sizes import counted
+
 FIRST_TRAINER = "trainer-0"
 CURVE_ROWS = 3
 _MOST_POINTS = 48
@@ -101,7 +103,7 @@ class JobFacts:
         """Up to three lines: phase and states; how training gets on; who is last."""
         states = Counter(facts.get("state") or "waiting" for facts in self.nodes.values())
         counts = ", ".join(f"{count} {state}" for state, count in states.most_common())
-        nodes = f"{len(self.nodes)} node{'s' if len(self.nodes) > 1 else ''}"
+        nodes = counted(len(self.nodes), "node")
         lines = [f"{self._phase or 'start'} {_clock(time.monotonic() - self._began)}  {nodes}: {counts}"]
         if self._trainers:
             lines += self._training()

@@ -27,6 +27,7 @@ from launcher.text.output_events import (
     Progressed,
     Unsent,
 )
+from launcher.text.sizes import counted
 
 TICK_S = 0.2
 WAITING_LIMIT = 16 << 20  # bytes
@@ -104,7 +105,8 @@ class JobLog:
         for key, data in self._open.overdue(everything):
             self._add(clock.now(), str(key), data)
         if left_out:
-            text = f"({left_out} lines are left out here: the disk was too slow; the logs of the nodes have them)"
+            lines = counted(left_out, "line")
+            text = f"({lines} left out here: the disk was too slow; the logs of the nodes have them)"
             self._add(clock.now(), LAUNCHER, text.encode())
 
     def _add(self, at: float, who: str, data: bytes) -> None:

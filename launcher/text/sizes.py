@@ -4,9 +4,12 @@
 from __future__ import annotations
 
 
-def megabytes(count: float) -> str:
-    """Bytes."""
-    return f"{count / (1 << 30):.1f} GB" if count >= 1 << 30 else f"{count / (1 << 20):.1f} MB"
+def size_text(count: float) -> str:
+    """Bytes: "1 byte", "8.0 MB"."""
+    for power, unit in ((30, "GB"), (20, "MB"), (10, "kB")):
+        if count >= 1 << power:
+            return f"{count / (1 << power):.1f} {unit}"
+    return counted(int(count), "byte")
 
 
 def duration(seconds: float) -> str:
@@ -28,4 +31,4 @@ def counted(number: int, noun: str) -> str:
     """ "1 node", "3 nodes"; the noun in the singular, its plural ends in s or es."""
     if number == 1:
         return f"1 {noun}"
-    return f"{number:,} {noun}{'es' if noun.endswith(('s', 'x', 'ch', 'sh')) else 's'}"
+    return f"{number} {noun}{'es' if noun.endswith(('s', 'x', 'ch', 'sh')) else 's'}"

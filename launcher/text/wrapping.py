@@ -14,6 +14,7 @@ from collections.abc import Set as AbstractSet
 
 from launcher.errors import ExitCode
 from launcher.text.output_events import Ended, Event, Failed, Noted, Progressed, Tabled, Timed, Unsent
+from launcher.text.sizes import size_text
 
 MAX_LINE = 2000
 _CAUSE = 300  # cells of what failed first, in the last line
@@ -61,7 +62,7 @@ def unsent(event: Unsent) -> str:
 
 def unsent_text(event: Unsent) -> str:
     """How much output did not come, and where it is."""
-    return f"({event.size} bytes are not shown: it writes faster than the link takes; {visible(event.log)} has them)"
+    return f"({size_text(event.size)} not shown: it writes faster than the link takes; {visible(event.log)} has them)"
 
 
 def progress(event: Progressed) -> dict[str, str]:

@@ -11,6 +11,7 @@ from launcher.errors import DispatchError
 from launcher.job.context import JobContext
 from launcher.job.relay_run import RelayRun
 from launcher.nodes.node_record import NodeRecord
+from launcher.text.sizes import counted, size_text
 
 LISTED = 20  # nodes that an error names
 
@@ -67,15 +68,12 @@ class DispatchHandlers:
             first, *others = errors
             lines = [str(first).partition(": ")[2], *(f"also {error}" for error in others[: LISTED - 1])]
             if len(others) >= LISTED:
-                lines.append(f"and {len(others) - LISTED + 1} more nodes")
+                lines.append(f"and {counted(len(others) - LISTED + 1, 'more node')}")
             raise DispatchError(first.node, "\n  ".join(lines))
         sent = sum(
             dispatch.bytes_sent for record in records for dispatch in record.delivery.dispatches.values()
         )
         relayed_to = self._relays.relayed_to
-        text = f"{self._context.payload.describe()}: on {len(records)} nodes, {_amount(sent)} sent"
-        return text + (f", relayed to {relayed_to} nodes" if relayed_to else "")
-
-
-def _amount(size: int) -> str:
-    return f"{size / 1e6:.1f} MB" if size >= 100_000 else f"{size / 1e3:.1f} kB" if size else "nothing"
+        amount = size_text(sent) if sent else "nothing"
+        text = f"{self._context.payload.describe()}: on {counted(len(records), 'node')}, {amount} sent"
+        return text + (f", relayed to {counted(relayed_to, 'node')}" if relayed_to else "")

@@ -11,6 +11,7 @@ from launcher.nodes.node_record import NodeRecord
 from launcher.system import clock
 from launcher.system.rate_limit import RateLimit
 from launcher.text.fields import FieldError, flag, line, text, whole
+from launcher.text.sizes import counted
 from launcher.text.wrapping import visible
 
 REMARKS = 50  # of a node at once
@@ -91,7 +92,7 @@ class FileHandlers:
             return
         if refused:
             limit.refused = 0
-            self._console.note(f"{record.name}: {refused} remarks were not shown")
+            self._console.note(f"{record.name}: {counted(refused, 'remark')} not shown")
         self._console.note(f"{record.name}: {said}")
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from launcher.nodes.checks.reply import Demands, Reply
 from launcher.nodes.findings import Finding
 from launcher.plan.answers import Disk
-from launcher.text.sizes import megabytes
+from launcher.text.sizes import counted, size_text
 
 LITTLE_BYTES = 16 << 20  # on /tmp or in a home directory
 FEW_INODES = 1000
@@ -28,13 +28,14 @@ def _root_dir(reply: Reply) -> Iterator[Finding]:
     answer = reply.answer
     told = any(what == "root_dir" for what, _ in answer.problems)
     if not answer.writable and not told:
-        text = f"{answer.root_dir} is not writable ({megabytes(answer.free_bytes)} free); set ROOT_DIR in conf.py"
+        text = f"{answer.root_dir} is not writable ({size_text(answer.free_bytes)} free); set ROOT_DIR in conf.py"
         yield Finding(reply.name, "root_dir", text)
     root = answer.root
     if root is None:
         return
     if root.free_inodes is not None and root.free_inodes < FEW_INODES:
-        text = f"{root.path} has room for {root.free_inodes} more files; remove some, or set another ROOT_DIR"
+        room = counted(root.free_inodes, "more file")
+        text = f"{root.path} has room for {room}; remove some, or set another ROOT_DIR"
         yield Finding(reply.name, "root_dir", text, serious=root.free_inodes == 0)
     if root.noexec:
         text = (
@@ -50,9 +51,9 @@ def _other(reply: Reply, disk: Disk) -> Iterator[Finding]:
         yield Finding(reply.name, name, f"{disk.path}: {disk.problem}", serious=False)
     elif disk.free_bytes < LITTLE_BYTES or disk.free_inodes == 0:
         room = (
-            f"{megabytes(disk.free_bytes)} and {disk.free_inodes} files"
+            f"{size_text(disk.free_bytes)} and {counted(disk.free_inodes, 'file')}"
             if disk.free_inodes == 0
-            else (megabytes(disk.free_bytes))
+            else (size_text(disk.free_bytes))
         )
         use = (
             "logins, caches and data sets may fail there"

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from launcher.nodes.checks.reply import Demands, Reply
 from launcher.nodes.findings import Finding
-from launcher.text.sizes import megabytes
+from launcher.text.sizes import counted, size_text
 
 LONGEST_STRING = 128 << 10  # MAX_ARG_STRLEN of Linux: one "name=value" with its end
 
@@ -70,8 +70,8 @@ def _memory_and_cores(reply: Reply) -> Iterator[Finding]:
         yield Finding(
             reply.name,
             "memory",
-            f"{megabytes(free)} are free{limit}; {need.processes} processes take about "
-            f"{megabytes(need.memory_bytes)} before they hold a model",
+            f"{size_text(free)} are free{limit}; {counted(need.processes, 'process')} may take "
+            f"{size_text(need.memory_bytes)} before they hold a model",
             serious=False,
         )
     cores, allowed = machine.cores, machine.group.get("cores")

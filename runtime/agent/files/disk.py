@@ -26,6 +26,14 @@ def free_bytes(path: str) -> int:
     return status.f_bavail * status.f_frsize
 
 
+def size_text(count: float) -> str:
+    """Bytes as people read them: "1 byte", "8.0 MB"."""
+    for power, unit in ((30, "GB"), (20, "MB"), (10, "kB")):
+        if count >= 1 << power:
+            return "%.1f %s" % (count / (1 << power), unit)
+    return "%d byte%s" % (count, "" if count == 1 else "s")
+
+
 def own_folder(path: str) -> None:
     """Make a directory, its parents too, that nobody but this user can read or change.
 

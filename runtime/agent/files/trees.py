@@ -162,7 +162,11 @@ class Trees:
         need = sum(tree.files[digest] for digest in lacking) + tree.size()
         free = disk.free_bytes(self._root_dir)
         if need > free:
-            message = "%s has %d bytes free, %d are needed" % (self._root_dir, free, need)
+            message = "%s has %s free, %s needed" % (
+                self._root_dir,
+                disk.size_text(free),
+                disk.size_text(need),
+            )
             self._fail(tree, "manifest", name, "disk", message, missing_bytes=need - free)
             return
         self._say_lacking(name, tree, lacking)
@@ -237,7 +241,11 @@ class Trees:
         free = disk.free_bytes(self._root_dir)
         lacking = sum(size for digest, size in tree.files.items() if not self._cache.has(digest, size))
         missing = max(1, lacking + tree.size() - free)
-        text = "%s is full: %d bytes free, %d more are needed" % (self._root_dir, free, missing)
+        text = "%s is full: %s free, %s more needed" % (
+            self._root_dir,
+            disk.size_text(free),
+            disk.size_text(missing),
+        )
         self._fail(tree, request, name, "disk", text, missing_bytes=missing)
 
     def _fail(self, tree: Tree, request: str, name: str, reason: str, detail: str, **more: Any) -> None:

@@ -13,7 +13,7 @@ import time
 from functools import partial
 from typing import Any, Callable, Dict, List, Optional
 
-from agent.files import ownership, storage
+from agent.files import disk, ownership, storage
 from agent.link.fields import number, relative_path, seconds, text_or_none, texts, whole, whole_numbers
 from agent.link.identity import login_address
 from agent.link.loop import Loop
@@ -128,7 +128,7 @@ class Probe:
             self._mark = facts.pop("mark")
             free = facts["free_bytes"]
             if problem:
-                text = "%s cannot be written: %s (%d bytes free)" % (facts["parent"], problem, free)
+                text = "%s cannot be written: %s (%s free)" % (facts["parent"], problem, disk.size_text(free))
                 look.problems.append(["root_dir", text])
             elif unsafe:
                 text = "other users could change a job in %s: %s (ROOT_DIR in conf.py)" % (
@@ -137,7 +137,11 @@ class Probe:
                 )
                 look.problems.append(["root_dir", text])
             if free < need:
-                text = "%s has %d bytes free, %d are needed" % (self._root_dir, free, need)
+                text = "%s has %s free, %s needed" % (
+                    self._root_dir,
+                    disk.size_text(free),
+                    disk.size_text(need),
+                )
                 look.problems.append(["disk", text])
             look.found.update(free_bytes=free, writable=problem is None)
             look.keep(name, facts)

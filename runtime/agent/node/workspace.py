@@ -30,7 +30,7 @@ def folder_problem(path: str) -> str:
     if missing != "." and os.path.lexists(in_the_way):
         return "%s: %s is no directory" % (path, in_the_way)
     if not problem and found["free_bytes"] < LITTLE_BYTES:
-        problem = "%d bytes are free there" % found["free_bytes"]
+        problem = "%s free there" % disk.size_text(found["free_bytes"])
     return "%s cannot be written: %s: %s; name another directory" % (path, parent, problem) if problem else ""
 
 

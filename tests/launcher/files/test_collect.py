@@ -14,6 +14,7 @@ import pytest
 from launcher.files.collect import MAX_OPEN, CollectLimits, Collector
 from launcher.files.collector_thread import ACK_SIZE, CollectorThread, Stored
 from launcher.text.fields import FieldError
+from launcher.text.sizes import size_text
 
 
 @pytest.fixture
@@ -118,7 +119,7 @@ def test_a_full_disk_is_told_once_and_counted(tmp_path: Path) -> None:
         assert len([sentence for sentence in told if sentence]) == 1
         (sentence,) = collector.close()
         size = (tmp_path / "log/node_0/train.log").stat().st_size
-        assert f"{100_000 - size} bytes are missing: No space left" in sentence
+        assert f"{size_text(100_000 - size)} missing: No space left" in sentence
     finally:
         subprocess.run(["umount", str(tmp_path)], check=True)
 
@@ -205,7 +206,7 @@ def test_a_log_that_somebody_removes_is_begun_anew_and_what_is_missing_is_told(
     assert "removed" in told
     assert log.read_bytes() == b"\n[bytes are missing here]\ntwo\n"
     (sentence,) = collector.close()
-    assert sentence == f"{log}: 4 bytes are missing: it was removed or cut here while the job ran"
+    assert sentence == f"{log}: 4 bytes missing: it was removed or cut here while the job ran"
 
 
 def test_a_log_that_is_gone_at_the_end_is_told_and_a_model_is_not(tmp_path: Path) -> None:
@@ -215,7 +216,7 @@ def test_a_log_that_is_gone_at_the_end_is_told_and_a_model_is_not(tmp_path: Path
     shutil.rmtree(tmp_path / "log")
     shutil.rmtree(tmp_path / "output")
     (sentence,) = collector.close()
-    assert "train.log: 4 bytes are missing" in sentence
+    assert "train.log: 4 bytes missing" in sentence
 
 
 MEGABYTE = 1 << 20
@@ -336,10 +337,7 @@ def test_more_bytes_than_are_wanted_of_a_node_are_told_before_and_left_there(tmp
     assert "COLLECT_LIMIT_GB" in told[7]
     assert collector.store(2, "log/x", 0, True, b"x" * 900) != ""  # each node has its own
     (sentence,) = collector.close()
-    assert (
-        sentence
-        == f"{tmp_path}/log/node_1/1: 1000 bytes are missing: more than COLLECT_LIMIT_GB of this node"
-    )
+    assert sentence == f"{tmp_path}/log/node_1/1: 1000 bytes missing: more than COLLECT_LIMIT_GB of this node"
     assert sum(place.stat().st_size for place in (tmp_path / "log/node_1").iterdir()) == 1000
 
 

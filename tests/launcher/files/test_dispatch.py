@@ -4,6 +4,7 @@ from __future__ import annotations
 import mmap
 import os
 import random
+import re
 import shutil
 import subprocess
 import tempfile
@@ -266,7 +267,7 @@ def test_a_full_disk_is_told_with_what_is_missing_and_left_clean(
     dispatch = to_workspace(node, workspace_package(root))
     assert dispatch.state is DispatchState.FAILED
     assert node.link.name in str(dispatch.error)
-    assert "bytes" in str(dispatch.error)
+    assert re.search(r"has [\d.]+ MB free, [\d.]+ MB needed", str(dispatch.error))
     assert [path for path in small_disk.rglob("*") if path.is_file()] == []
 
 

@@ -93,7 +93,7 @@ def test_what_is_wrong_is_no_part_of_the_table_and_told_once() -> None:
             ["libzmq is 4.2.5", "4.3 or newer"],
         ),
         (
-            {"problems": [["disk", "/root/jobs has 7 bytes free, 99 are needed"]]},
+            {"problems": [["disk", "/root/jobs has 7 bytes free, 99 bytes needed"]]},
             ["disk: /root/jobs has 7 bytes"],
         ),
         ({"writable": False}, ["/root/jobs is not writable"]),
@@ -299,10 +299,13 @@ def test_limits_that_the_plan_would_break_are_problems(facts: dict[str, Any], wo
 @pytest.mark.parametrize(
     ("facts", "words"),
     [
-        (machine(memory_free_bytes=100 << 20), "100.0 MB are free; 2 processes take about 512.0 MB"),
+        (machine(memory_free_bytes=100 << 20), "100.0 MB are free; 2 processes may take 512.0 MB"),
         (machine(cgroup={"cores": 1.5}), "allows 1.5 of 8 cores"),
         ({"facts": {"root_dir": {"path": "/jobs", "noexec": True}}}, "/jobs is mounted noexec"),
-        ({"facts": {"disks": [{"path": "/root", "free_bytes": 1000}]}}, "home: /root has room for 0.0 MB"),
+        (
+            {"facts": {"disks": [{"path": "/root", "free_bytes": 1000}]}},
+            "home: /root has room for 1000 bytes only",
+        ),
         ({"remarks": [["gpus", "nvidia-smi gave no answer within 5 s"]]}, "no answer within 5 s"),
     ],
 )

@@ -38,6 +38,7 @@ from launcher.text.output_events import (
     from_fields,
     to_fields,
 )
+from launcher.text.sizes import counted, size_text
 
 DEADLINE_S = 20.0
 
@@ -277,3 +278,19 @@ def test_closing_gives_up_on_a_reader_that_never_comes_back(pipe: Pipe) -> None:
 def test_show_to_a_reader_that_has_gone_is_no_error(pipe: Pipe) -> None:
     os.close(pipe.read_end)
     show("text", pipe.stream)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (counted(1, "process"), "1 process"),
+        (counted(2, "process"), "2 processes"),
+        (counted(0, "more node"), "0 more nodes"),
+        (size_text(1), "1 byte"),
+        (size_text(1000), "1000 bytes"),
+        (size_text(8388608), "8.0 MB"),
+        (size_text(3 << 29), "1.5 GB"),
+    ],
+)
+def test_numbers_have_units_and_nouns_their_plural(text: str, expected: str) -> None:
+    assert text == expected
