@@ -8,15 +8,19 @@ import time
 from collections.abc import Sequence
 from typing import Protocol
 
+from launcher.screen.tracebacks import Tracebacks
 from launcher.text import wrapping
 from launcher.text.open_lines import OpenLines
 from launcher.text.output_events import (
+    Ended,
     Event,
+    Failed,
     NodesNamed,
     NodeState,
     PhaseEntered,
     Printed,
     Progressed,
+    Timed,
     Unsent,
 )
 from launcher.text.sizes import counted
@@ -59,6 +63,7 @@ class Drawer:
         self._view = view
         self._on_terminal = on_terminal
         self._open = OpenLines()
+        self._tracebacks = Tracebacks()
 
     def take(self, event: Event) -> None:
         """Draw one event."""
@@ -81,22 +86,31 @@ class Drawer:
                 age_s = max(0.0, time.time() - event.began) if event.began else 0.0
                 view.phase(wrapping.visible(event.name), age_s)
             case _:
+                if isinstance(event, Failed | Timed | Ended):
+                    self.finish()
                 for text, style in wrapping.told(event, view.width()):
                     view.lines([wrapping.visible(text)], style)
 
-    def tick(self) -> None:
-        """Show lines that stay open for long as they are."""
-        for who, data in self._open.overdue():
+    def tick(self, everything: bool = False) -> None:
+        """Show lines that stay open for long as they are, and tracebacks that are whole."""
+        for who, data in self._open.overdue(everything):
             self._print(str(who), data)
+        for who, data in self._tracebacks.due(everything):
+            if who:
+                self._show(who, data)
+            else:
+                self._view.lines([data.decode()])
 
     def finish(self) -> None:
         """Show what is still open."""
-        for who, data in self._open.overdue(everything=True):
-            self._print(str(who), data)
+        self.tick(everything=True)
 
     def _print(self, who: str, data: bytes) -> None:
         if who.startswith("pserver "):
             data = b"".join(line for line in data.splitlines(keepends=True) if not _ROUTINE.match(line))
+        self._show(who, self._tracebacks.take(who, data))
+
+    def _show(self, who: str, data: bytes) -> None:
         if not data:
             return
         left_out = 0

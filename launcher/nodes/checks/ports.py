@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from launcher.nodes.checks.reply import Demands, Reply
 from launcher.nodes.findings import Finding
 from launcher.plan.answers import Busy
+from launcher.text.sizes import spans
 
 
 def check(replies: Sequence[Reply], demands: Demands) -> Iterator[Finding]:
@@ -31,17 +32,6 @@ def check(replies: Sequence[Reply], demands: Demands) -> Iterator[Finding]:
                 serious=demands.port_is_explicit,
                 shared=f"{said} {alike}{after}",
             )
-
-
-def spans(ports: Sequence[int]) -> str:
-    """ "7164-7167, 7200" """
-    runs: list[list[int]] = []
-    for port in sorted(set(ports)):
-        if runs and port == runs[-1][-1] + 1:
-            runs[-1].append(port)
-        else:
-            runs.append([port])
-    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
 
 
 def busy(found: Sequence[Busy]) -> str:

@@ -86,6 +86,47 @@ def test_what_pservers_say_in_the_normal_course_stays_in_their_logs_and_the_rest
     assert len(plain(lambda console: console.process_line("trainer-2", "c", said))) == 4
 
 
+def traceback_of(number: int, line: int = 3) -> bytes:
+    return (
+        b'Traceback (most recent call last):\n  File "train.py", line %d, in <module>\n    read()\n'
+        b"FileNotFoundError: piece %d\n\nDuring handling of the above exception, another exception occurred:\n\n"
+        b'Traceback (most recent call last):\n  File "train.py", line 9, in <module>\n    give_up()\n'
+        b"SystemError: port %d\n"
+    ) % (line, number, number + 7000)
+
+
+def test_the_same_traceback_of_many_ranks_is_told_once_with_the_ranks() -> None:
+    def tell(console: Console) -> None:
+        for rank in (2, 0, 1, 5):
+            said = b"begin\n" + traceback_of(rank) + b"end of %d\n" % rank
+            console.process_line(f"trainer-{rank}", "a", said)
+        console.process_line("trainer-3", "b", traceback_of(3, line=4))
+        console.summary(job_id="JOB1", code=ExitCode.PROCESS_FAILED, logs=None, output=None, lines=[])
+
+    shown = plain(tell)
+    assert shown.count("[trainer 2 a] SystemError: port 7002") == 1
+    assert [line for line in shown if "FileNotFoundError" in line] == [
+        "[trainer 2 a] FileNotFoundError: piece 2",
+        "[trainer 3 b] FileNotFoundError: piece 3",  # another line of train.py
+    ]
+    assert "(trainers 0-1, 5: the same traceback as trainer 2 a)" in shown
+    assert [line for line in shown if "end of" in line] == [
+        f"[trainer {rank} a] end of {rank}" for rank in (2, 0, 1, 5)
+    ]
+    assert shown[-1].startswith("JOB1: ")
+
+
+def test_tracebacks_with_pytorchs_ranks_before_each_line_are_the_same() -> None:
+    def tell(console: Console) -> None:
+        for rank in range(2):
+            prefix = b"[rank%d]: " % rank
+            console.process_line(
+                f"trainer-{rank}", "a", prefix + traceback_of(0).replace(b"\n", b"\n" + prefix, 4)
+            )
+
+    assert plain(tell)[-1] == "(trainer 1: the same traceback as trainer 0 a)"
+
+
 def test_a_line_is_bounded_and_says_how_much_is_missing() -> None:
     (line,) = plain(lambda console: console.process_line("trainer-0", "a", b"x" * 1_000_000))
     assert len(line) < wrapping.MAX_LINE + 100
