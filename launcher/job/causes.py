@@ -28,6 +28,7 @@ _BROKEN = re.compile(
     r"left before it gave the parameters their values",
     re.IGNORECASE,
 )
+_NUMBER = re.compile(r"0x[0-9a-f]+|\d+")  # ranks, ports, addresses
 _MAIN_THREAD = re.compile(r"^Current thread 0x.*\n((?:  .*(?:\n|\Z))*)", re.MULTILINE)
 _PEERS = re.compile(r"/paddle/(pserver/(client|transports|reader)|collective)/|/torch/distributed/|/mpi4py/")
 _ADDRESS = re.compile(
@@ -52,7 +53,7 @@ class Verdict:
     """What came of what.
 
     Attributes:
-        same: failures with the same last words as the cause.
+        same: failures with the same last words as the cause, but for numbers.
         echoes: failures that followed from the cause.
         others: failures of their own.
         ended: processes that ended because the job was stopped.
@@ -162,7 +163,7 @@ def _has_same_end(failure: Failure, cause: Failure) -> bool:
     if failure.kind is not FailureKind.EXIT or (failure.code, failure.signal) != (cause.code, cause.signal):
         return False
     error = last_error(cause)
-    return bool(error) and last_error(failure) == error
+    return bool(error) and _NUMBER.sub("", last_error(failure)) == _NUMBER.sub("", error)
 
 
 def _quoted(line: str) -> str:

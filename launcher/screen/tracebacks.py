@@ -2,7 +2,7 @@
 """Tells a traceback that many processes write once, with who wrote it too.
 
 What a process writes from a traceback on is held until it is quiet for a moment, so that the traceback is whole when
-it is compared; numbers in messages may differ, as ranks and addresses do. Not thread-safe.
+it is compared; numbers in messages and paths may differ, as ranks and addresses do. Not thread-safe.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ONE = _HEAD + rb"(?:" + _RANK + rb"[ \t].*\n)*" + _RANK + rb"\S.*\n?"
 _BETWEEN = _RANK + rb"\n" + _RANK + rb"(?:During handling of|The above exception).*\n" + _RANK + rb"\n"
 _BEGIN = re.compile(rb"^" + _HEAD, re.MULTILINE)
 _WHOLE = re.compile(_ONE + rb"(?:" + _BETWEEN + _ONE + rb")*")
-_NUMBERS = re.compile(rb"^(?!\s+File ).*", re.MULTILINE)
+_NUMBERS = re.compile(rb'^\s+File "[^"\n]*"|^(?!\s+File ).*', re.MULTILINE)  # not those of lines of code
 
 
 @dataclass

@@ -166,6 +166,15 @@ def test_64_times_the_same_traceback_is_told_once() -> None:
     assert len(lines) < 10
 
 
+def test_tracebacks_that_differ_by_numbers_alone_are_the_same() -> None:
+    def missing(rank: int) -> Failure:
+        last = f"FileNotFoundError: no piece train.txt-{rank:05d}"
+        return trainer(rank, "exit code 1", "Traceback (most recent call last):", '  File "train.py"', last)
+
+    crowd = [missing(rank) for rank in range(4)]
+    assert judge(crowd).same == tuple(crowd[1:])
+
+
 def test_the_report_is_one_screen_whatever_happened() -> None:
     tail = tuple(f"line {number} " + "x" * 5000 for number in range(40))
     crowd = [replace(trainer(rank, f"exit code {rank}", *tail), code=rank) for rank in range(500)]

@@ -88,11 +88,11 @@ def test_what_pservers_say_in_the_normal_course_stays_in_their_logs_and_the_rest
 
 def traceback_of(number: int, line: int = 3) -> bytes:
     return (
-        b'Traceback (most recent call last):\n  File "train.py", line %d, in <module>\n    read()\n'
+        b'Traceback (most recent call last):\n  File "/node_%d/train.py", line %d, in <module>\n    read()\n'
         b"FileNotFoundError: piece %d\n\nDuring handling of the above exception, another exception occurred:\n\n"
         b'Traceback (most recent call last):\n  File "train.py", line 9, in <module>\n    give_up()\n'
         b"SystemError: port %d\n"
-    ) % (line, number, number + 7000)
+    ) % (number, line, number, number + 7000)
 
 
 def test_the_same_traceback_of_many_ranks_is_told_once_with_the_ranks() -> None:
@@ -101,7 +101,9 @@ def test_the_same_traceback_of_many_ranks_is_told_once_with_the_ranks() -> None:
             said = b"begin\n" + traceback_of(rank) + b"end of %d\n" % rank
             console.process_line(f"trainer-{rank}", "a", said)
         console.process_line("trainer-3", "b", traceback_of(3, line=4))
-        console.summary(job_id="JOB1", code=ExitCode.PROCESS_FAILED, logs=None, output=None, lines=[])
+        console.summary(
+            job_id="JOB1", code=ExitCode.PROCESS_FAILED, logs=None, output=None, lines=[], cause=""
+        )
 
     shown = plain(tell)
     assert shown.count("[trainer 2 a] SystemError: port 7002") == 1
