@@ -122,7 +122,7 @@ def tell_neighbours(word_dict, model):
     names = {number: word for word, number in word_dict.items()}
     for word in [word for word in SHOWN if word in word_dict][:3]:
         order = np.argsort(-vectors @ vectors[word_dict[word]])
-        near = [names[number] for number in order if number != word_dict[word]]
+        near = [names[number] for number in order if number != word_dict[word] and names[number].isalpha()]
         print(f"Nearest to {word!r}: {', '.join(near[:5])}")
 
 

@@ -58,8 +58,9 @@ class LiveView:
 
     def phase(self, name: str, age_s: float = 0.0) -> None:
         """A line of its own; when the job comes to its end the curve of its costs stays above."""
-        if name == "stop":
-            self.lines(self._curve())
+        curve = self._curve()
+        if name == "stop" and curve:
+            self.lines(["the cost of trainer 0:", *curve])
         self._facts.enter(name, age_s)
         self._waiting.append((f"== {name}", "bold"))
         self._dirty = True
