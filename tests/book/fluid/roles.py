@@ -3,12 +3,14 @@
 
 import itertools
 import os
+import random
 
 import paddle.fluid as fluid
 
 role = os.getenv("TRAINING_ROLE", "ALONE")
 trainers = int(os.getenv("PADDLE_TRAINERS_NUM", "1"))
 trainer_id = int(os.getenv("PADDLE_TRAINER_ID", "0"))
+random.seed(trainer_id)  # of the order in which readers shuffle
 
 
 def mine(reader):
