@@ -16,6 +16,7 @@ from launcher.text.wrapping import table, visible
 
 STALE_S = 15.0
 LISTED = 16  # nodes, up to which each has a line; twice as many processes
+ODD = 8  # of more, so many are listed that are not well
 _SHOWN_LINE = 100
 
 
@@ -57,9 +58,14 @@ def detail(job: KnownJob, now: float, *, everything: bool = False) -> list[str]:
     if everything or (len(nodes) <= LISTED and len(processes) <= 2 * LISTED):
         lines += _listed(nodes, processes, now)
     else:
-        odd = [one for one in processes if one.get("code") or one.get("signal")]
+        failed = {one.get("process") for one in failures}
+        odd = [
+            one
+            for one in processes
+            if one.get("name") in failed or (not job.ended and (one.get("code") or one.get("signal")))
+        ]
         lines += [_count("nodes", nodes), *_summed_up(processes)]
-        lines += _listed([one for one in nodes if one.get("error")][:LISTED], odd[:LISTED], now)
+        lines += _listed([one for one in nodes if one.get("error")][:ODD], odd[:ODD], now)
         lines.append(f"  each of them: paddle.py status {job.job_id} --all")
     causes: dict[str, list[str]] = {}
     for one in failures:
@@ -68,10 +74,8 @@ def detail(job: KnownJob, now: float, *, everything: bool = False) -> list[str]:
     lines += [f"  failed: {names(found, 0)}: {what}" for what, found in causes.items()]
     if not failures:
         lines += [f"  {visible(str(line))}" for line in status.get("why") or ()]
-    left = [f"  {visible(str(line))}" for line in status.get("left") or ()]
-    if len(left) > LISTED and not everything:
-        left[LISTED:] = [f"  and {len(left) - LISTED} more lines like these"]
-    return lines + left
+    left = [visible(str(line)) for line in status.get("left") or ()]
+    return lines + [f"  {line}" for line in (left if everything else shortened(left, job.job_id))]
 
 
 def _listed(
@@ -123,6 +127,13 @@ def _step(fields: Mapping[str, Any]) -> tuple[int, int]:
 
 def _step_text(fields: Mapping[str, Any]) -> str:
     return f"pass {fields['pass_id']} batch {fields.get('batch_id')}"
+
+
+def shortened(left: Sequence[str], job_id: str) -> list[str]:
+    """What could not be cleaned or collected, as many lines as are readable; the job's status keeps all."""
+    more = len(left) - LISTED
+    rest = [f"and {more} more lines like these: paddle.py status {job_id} --all"] if more > 0 else []
+    return [*left[:LISTED], *rest]
 
 
 def as_json(job: KnownJob) -> dict[str, Any]:

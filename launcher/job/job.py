@@ -21,6 +21,7 @@ from typing import Any
 from launcher.config.settings import Settings
 from launcher.connection.event_queue import EventQueue
 from launcher.control.control import Control
+from launcher.control.status_text import shortened
 from launcher.errors import ExitCode, LauncherError, PreflightError
 from launcher.files.collect import CollectLimits
 from launcher.files.collector_thread import CollectorThread
@@ -169,7 +170,13 @@ class Job:
             cause=cause,
             logs=self._collected / "log" if any(r.traces.used for r in self._roster.all()) else None,
             output=self._collected / "output" if self._collector.has_output else None,
-            lines=[*undone.excused, *undone.unclean, *undone.missing, *lines, *discards(self._roster)],
+            lines=[
+                *undone.excused,
+                *shortened(undone.unclean, self._plan.job_id),
+                *shortened(undone.missing, self._plan.job_id),
+                *lines,
+                *discards(self._roster),
+            ],
         )
         self._job_log.close()
         self._control.end(code, (*undone.unclean, *undone.missing), lines)

@@ -15,7 +15,7 @@ from launcher.cli import cluster_of
 from launcher.config import command_arguments
 from launcher.config.command_arguments import Given
 from launcher.config.settings import SshSettings
-from launcher.control import attached, known_jobs, node_jobs
+from launcher.control import attached, known_jobs, node_jobs, status_text
 from launcher.control.control_client import ControlClient, ControlLost, Gone, connect, end_of
 from launcher.control.control_protocol import Frame
 from launcher.control.job_record import NodeEntry
@@ -129,7 +129,7 @@ def _wait(job: KnownJob, client: ControlClient, events: queue.SimpleQueue[Any]) 
 
 
 def _tell_end(job_id: str, code: int, left: tuple[str, ...]) -> ExitCode:
-    for line in left:
+    for line in status_text.shortened(left, job_id):
         show(line)
     show(f"{job_id} ended (exit {code})" + ("" if left else "; nothing is left of it"))
     return ExitCode.NOT_CLEAN if left or code == ExitCode.NOT_CLEAN else ExitCode.DONE
