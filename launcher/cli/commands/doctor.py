@@ -35,7 +35,7 @@ Every other option of a job that changes what is checked counts as well: --allow
 """
 WIDTH = 120
 _COLUMNS = re.compile(r"[1-9][0-9]{0,4}")
-_FLAGS = INIT_FLAGS | PSERVER_FLAGS | {"nics"}
+_FLAGS = (INIT_FLAGS | PSERVER_FLAGS | {"nics"}) - {"config"}  # of a trainer; who gives it here means --conf
 _PLACEHOLDER = (
     "--job_workspace=."  # a command line needs one of the two job options; this one is taken out again
 )

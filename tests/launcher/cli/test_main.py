@@ -149,6 +149,7 @@ def test_conf_py_beside_paddle_py_is_the_default(run: Run) -> None:
     ("argv", "words"),
     [
         ([], "what shall run?"),
+        (["doctor", "--config=x.py"], "doctor knows no '--config=x.py'"),
         (["-p", "ws", "-j", "ws"], "exclude each other"),
         (["-p", "none"], "none does not exist"),
         (["-p", "conf.py"], "is not a directory"),
