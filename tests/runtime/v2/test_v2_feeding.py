@@ -87,6 +87,11 @@ def test_ragged_samples_are_found() -> None:
         DataFeeder(TYPES)([([1, 2], 0), ([1], 0)])
 
 
+def test_a_sample_of_uneven_rows_is_found() -> None:
+    with pytest.raises(ValueError, match=r"'x': sample 1 is no vector of 2 numbers, got \[\[1\], \[2, 3\]\]"):
+        DataFeeder(TYPES)([([1, 2], 0), ([[1], [2, 3]], 0)])
+
+
 def test_a_list_among_integers_is_found() -> None:
     with pytest.raises(ValueError, match=r"'y': expected one integer in \[0, 5\), got \[2, 3\] as item 1"):
         DataFeeder(TYPES)([([1, 2], 0), ([1, 2], [2, 3])])

@@ -79,6 +79,12 @@ def test_a_label_of_another_length_than_the_steps_of_a_group_is_told() -> None:
         _infer(layer.cross_entropy_cost(out, _tags()), [([1, 2, 3], [0])])
 
 
+@pytest.mark.parametrize("cost", [layer.nce, layer.hsigmoid])
+def test_labels_of_many_classes_of_another_length_are_told(cost: Callable[..., LayerOutput]) -> None:
+    with pytest.raises(UsageError, match="sample 0 has 2 items of 'words', but 1 of 'tag'"):
+        _infer(cost(_words(), _tags()), [([1, 2], [0])])
+
+
 def test_inputs_of_a_group_with_unequal_steps_are_told() -> None:
     out = layer.recurrent_group(lambda a, b: layer.addto([a, b]), [_words("a"), _words("b")])
     assert isinstance(out, LayerOutput)

@@ -62,7 +62,7 @@ _BY_ROW = frozenset(
         ),
         *("sum_to_one_norm", "row_l2_norm", "lstmemory", "gru", "recurrent", "cross_entropy"),
         *("cross_entropy_with_selfnorm", "multi_binary_label_cross_entropy", "square_error", "rank_cost"),
-        *("huber_regression", "huber_classification"),
+        *("huber_regression", "huber_classification", "nce", "hsigmoid", "multiplex"),
     ]
 )
 

@@ -124,14 +124,23 @@ def _dense(feed: Feed, name: str, kind: InputType, items: list[Any]) -> None:
     try:
         value = np.array(items, np.float32).reshape(len(items), -1)
     except (ValueError, TypeError) as error:
-        sizes = [np.size(item) for item in items]
-        at = next((i for i, size in enumerate(sizes) if size != kind.dim), 0)
+        at = next((i for i, item in enumerate(items) if _count(item) != kind.dim), 0)
         raise UsageError(
-            f"data layer {name!r}: sample {at} is no vector of {kind.dim} numbers: {error}"
+            f"data layer {name!r}: sample {at} is no vector of {kind.dim} numbers, got {items[at]!r:.60}"
         ) from error
     if value.shape[1] != kind.dim:
-        raise UsageError(f"data layer {name!r}: samples have {value.shape[1]} numbers, expected {kind.dim}")
+        raise UsageError(
+            f"data layer {name!r}: samples have {value.shape[1]} numbers, expected {kind.dim}, got {items[0]!r:.60}"
+        )
     feed[name] = value
+
+
+def _count(item: Any) -> int | None:
+    """How many numbers an item holds, None if it is no array of numbers."""
+    try:
+        return np.array(item, np.float32).size
+    except (ValueError, TypeError):
+        return None
 
 
 def _index(feed: Feed, name: str, kind: InputType, items: list[Any]) -> None:
