@@ -171,7 +171,7 @@ def a_disk_that_fills_during_dispatch_is_told_and_left_as_it_was(
     launch = job.start("--mode=collective")
     launch.wait_for_line("^== dispatch", 20)
     host.fill_disk("/root/jobs")
-    oracle.check(launch, 4, r"node-b.*(?i:no space|full|bytes)")
+    oracle.check(launch, 4, r"node-b.*(?i:no space|full|needed)")
     left = [p for p in host.path("/root/jobs").rglob("*") if p.is_file() and p.name != "filler"]
     assert [p for p in left if "JOB" in str(p)] == []
 
