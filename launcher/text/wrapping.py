@@ -33,6 +33,8 @@ _OUTCOMES = {
     ExitCode.QUIT: "stopped by Ctrl+\\",
     ExitCode.TERMINATED: "stopped by SIGTERM",
 }
+_BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:m?s|[kMG]?B)\b)")
+_UNBROKEN = "\u00a0"
 # Colours and cursor movements of programs that take their log file for a terminal.
 _TERMINAL_SEQUENCE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)")
 
@@ -194,13 +196,14 @@ def fitted_table(
 
 def wrapped(text: str, width: int) -> list[str]:
     """A text as lines that fit the screen, broken between words; all but the first are indented."""
-    return textwrap.wrap(
-        visible(text),
+    lines = textwrap.wrap(
+        _BEFORE_UNIT.sub(_UNBROKEN, visible(text)),
         max(width, 40),
         subsequent_indent="    ",
         break_long_words=False,
         break_on_hyphens=False,
     )
+    return [line.replace(_UNBROKEN, " ") for line in lines]
 
 
 def _row(mark: str, cells: Sequence[str], widths: Iterable[int]) -> str:

@@ -115,6 +115,16 @@ def test_the_costs_of_trainer_0_are_drawn_as_a_curve_that_stays_when_the_job_end
     assert terminal.text().rpartition("== stop")[0].count("█") > 20
 
 
+def test_the_times_of_a_job_are_wrapped_between_words_and_never_before_a_unit(terminal: Terminal) -> None:
+    console = Console(terminal.stream)
+    console.times({f"phase {number}": float(number) for number in range(1, 12)})
+    console.close(DEADLINE_S)
+    lines = terminal.text().splitlines()
+    assert len(lines) > 2
+    assert max(map(len, lines)) <= 60
+    assert not any(re.match(r"\s+s\b", line) for line in lines)
+
+
 def test_many_nodes_are_summed_up_and_those_in_trouble_listed(terminal: Terminal) -> None:
     console = Console(terminal.stream)
     console.nodes({node_id: f"node-{node_id}" for node_id in range(3000)})
