@@ -17,7 +17,7 @@ FLOORS: Mapping[str, tuple[str, ...]] = {
         "config",
         "plan",
         "connection",
-        "ssh",
+        "ssh engines",
         "files",
         "nodes",
         "screen",
@@ -126,7 +126,6 @@ SIZES: Mapping[str, str] = {
 FRAGMENTS: Mapping[str, str] = {
     "agent.rejoin": "a program of its own: what another login runs on the node",
     "agent.node.gpus": "what a driver says, and a program that may hang: one thing that is looked for",
-    "launcher.files.relay_certificate": "makes a key: kept apart from those who only plan or send",
     "launcher.job.handlers.stalls": "a family of handlers: the table beside it names all of them",
     "launcher.job.handlers.table": "the table of handlers",
     "launcher.nodes.checks.clocks": "a family of checks: preflight names all of them",

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from launcher.config.conf_file import CONF_NAMES
 from launcher.config.flags import INIT_FLAGS, LAUNCHER_FLAGS, PSERVER_FLAGS
-from launcher.config.options import EXPECTED, OPTIONS, Mode, Option, Wire
+from launcher.config.options import EXPECTED, OPTIONS, EngineKind, Mode, Option, Wire
 from launcher.config.spelling import near_miss
 from launcher.errors import UsageError
 
@@ -44,6 +44,7 @@ class Arguments:
         workspace: --job_workspace, or None. Exactly one of the two is given unless help or version is.
         conf: --conf, or None.
         hosts: --hosts, not yet read, or None: those of conf.py.
+        hostfile: --hostfile, or None.
         env, env_files: --env and --env_file in their order, not yet read.
         min_trainers: --min_trainers, or None: every trainer is needed.
         passthrough: tokens for the trainers, UTF-8 with surrogate escapes whatever the locale.
@@ -54,6 +55,8 @@ class Arguments:
     workspace: str | None = None
     conf: str | None = None
     hosts: tuple[str, ...] | None = None
+    engine: EngineKind = EngineKind.SSH
+    hostfile: str | None = None
     entry: str = DEFAULT_ENTRY
     mode: Mode = Mode.V2
     wire: Wire | None = None
@@ -102,6 +105,8 @@ def parse(argv: Sequence[str]) -> Arguments:
         workspace=last.get("job_workspace"),
         conf=last.get("conf"),
         hosts=tuple(last["hosts"].split(",")) if "hosts" in last else None,
+        engine=EngineKind(last.get("engine", EngineKind.SSH)),
+        hostfile=last.get("hostfile"),
         entry=last.get("entry", DEFAULT_ENTRY),
         mode=mode,
         wire=Wire(wire) if wire else None,
@@ -163,6 +168,11 @@ def _check_value(option: Option, value: str | None) -> str:
 
 
 def _check_job_options(given: dict[str, list[str]]) -> None:
+    from_slurm = given.get("engine") == [EngineKind.SLURM.value]
+    sources = [f"--{name}" for name in ("hosts", "hostfile") if name in given]
+    sources += ["--engine=slurm, which has those of its allocation," if from_slurm else ""]
+    if sum(map(bool, sources)) > 1:
+        raise UsageError(f"{' and '.join(filter(None, sources))} each say which hosts there are; give one of them")
     package, workspace = "job_dispatch_package" in given, "job_workspace" in given
     if package and workspace:
         raise UsageError(

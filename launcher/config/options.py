@@ -24,6 +24,14 @@ class Wire(StrEnum):
     PLAIN = "plain"
 
 
+class EngineKind(StrEnum):
+    """What starts agents on the nodes."""
+
+    SSH = "ssh"
+    OPENMPI = "openmpi"
+    SLURM = "slurm"
+
+
 class Option(NamedTuple):
     """One option of the launcher itself; without a metavar it is a switch, with `repeats` it may come again."""
 
@@ -39,6 +47,8 @@ OPTIONS = (
     Option("job_workspace", "DIR", short="j"),
     Option("conf", "FILE"),
     Option("hosts", "HOST[,HOST]"),
+    Option("engine", "ENGINE", choices=tuple(EngineKind)),
+    Option("hostfile", "FILE"),
     Option("dry_run"),
     Option("entry", "FILE"),
     Option("mode", "MODE", choices=tuple(Mode)),
@@ -57,13 +67,13 @@ OPTIONS = (
 )
 """In the order in which --help shows them."""
 
-_HOSTS = "give --hosts=HOST[,HOST:PORT], or HOSTS in conf.py"
+_HOSTS = "give --hosts=HOST[,HOST:PORT] or --hostfile=FILE, or HOSTS in conf.py"
 _ROLES = (
     "PSERVERS and TRAINERS in conf.py say which hosts run what, --nproc_per_node=N how many trainers each"
 )
 _EXPECTED = {
     "config_file conf_file cluster cluster_conf cluster_config": "give --conf=FILE",
-    "host hostfile host_file hostlist machinefile machine_file nodelist nodes ips cluster_node_ips H": _HOSTS,
+    "host host_file hostlist machinefile machine_file nodelist nodes ips cluster_node_ips H": _HOSTS,
     "np nproc nprocs npernode ppn procs_per_node processes_per_node": "give --nproc_per_node=N",
     "nnodes node_rank master_addr master_port rdzv_endpoint rdzv_id rdzv_backend": _HOSTS,
     "server_num num_servers num_pservers worker_num num_trainers": _ROLES,

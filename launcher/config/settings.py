@@ -17,8 +17,9 @@ from launcher.config.arguments import Arguments, Flag
 from launcher.config.conf_file import CONF_NAMES, REQUIRED, ConfFile, ConfName, read_conf
 from launcher.config.entry import Entry
 from launcher.config.entry import read as read_entry
+from launcher.config.host_sources import hosts_elsewhere
 from launcher.config.hosts import Host
-from launcher.config.options import Mode, Wire
+from launcher.config.options import EngineKind, Mode, Wire
 from launcher.config.roles import check_cluster, select_nodes
 from launcher.config.spelling import nearest
 from launcher.config.variables import Variables
@@ -37,6 +38,7 @@ class ClusterSettings:
     """The nodes, and what holds on all of them.
 
     Attributes:
+        engine: what starts agents on hosts other than this machine.
         pservers, trainers: node ids in ascending order; a rank is an index into these. No pservers in
             collective mode.
         root_dir: parent of the job directories on a node, absolute or beginning with ~.
@@ -46,6 +48,7 @@ class ClusterSettings:
         python: as configured; empty for the default of the node's kind.
     """
 
+    engine: EngineKind
     hosts: tuple[Host, ...]
     pservers: tuple[int, ...]
     trainers: tuple[int, ...]
@@ -198,13 +201,17 @@ def resolve(arguments: Arguments, environ: Mapping[str, str]) -> Settings:
         ConfError: everything that is wrong in the three, one line each, with file:line, variable or option.
     """
     conf = read_conf(conf_path(arguments, environ))
+    elsewhere = hosts_elsewhere(arguments.engine, arguments.hostfile, environ)
     problems = _Problems()
     _refuse_unknown(conf, problems)
     read = {
-        name: _layered(name, entry, conf, arguments, environ, problems) for name, entry in CONF_NAMES.items()
+        name: _layered(name, entry, conf, arguments, environ, problems)
+        for name, entry in CONF_NAMES.items()
+        if name != "HOSTS" or elsewhere is None
     }
     problems.raise_any()
-    hosts: tuple[Host, ...] = read["HOSTS"]
+    hosts: tuple[Host, ...] = elsewhere or read["HOSTS"]
+    read["HOSTS"] = hosts
     roles = {}
     for name in ("PSERVERS", "TRAINERS"):
         if arguments.hosts and read[name] is not None:
@@ -316,6 +323,7 @@ def _cluster(
     arguments: Arguments, read: Mapping[str, Any], roles: Mapping[str, tuple[int, ...]]
 ) -> ClusterSettings:
     return ClusterSettings(
+        engine=arguments.engine,
         hosts=read["HOSTS"],
         pservers=() if arguments.mode is Mode.COLLECTIVE else roles["PSERVERS"],
         trainers=roles["TRAINERS"],

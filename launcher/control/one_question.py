@@ -106,7 +106,7 @@ class _Round:
             self._connector.close()
             for link in self._links.values():
                 link.close()
-            self._connector.reactor.join(ENDS_S)
+            self._connector.join(ENDS_S)
         late = f"it did not answer within {self._limit_s:.0f} s"
         return [
             self._answers.get(index, NodeAnswer(node, None, late)) for index, node in enumerate(self._nodes)

@@ -39,7 +39,7 @@ from launcher.job.recovery import JobFailed
 from launcher.job.shutdown import Shutdown, Undone
 from launcher.job.watch import Watch
 from launcher.nodes import preflight
-from launcher.nodes.connector import Connector, prepare
+from launcher.nodes.connector import Connector, engine_of, prepare
 from launcher.nodes.examination import Examination
 from launcher.nodes.failure import LEFT_OUT, Failure, FailureKind
 from launcher.nodes.loop import Loop
@@ -118,7 +118,7 @@ class Job:
         self._job_log = JobLog(self._settings.limits.log_limit_mb << 20)
         console.watch(self._job_log.take)
         self._roster = Roster({node.node_id: NodeRecord(node) for node in plan.nodes}, self._collected)
-        self._connector = Connector(plan.settings.ssh, events)
+        self._connector = Connector(plan.settings.ssh, events, engine_of(plan.settings))
         self._context = JobContext(
             plan, payload, self._roster, self._connector, events, self._collector, console, clock
         )

@@ -11,11 +11,12 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from launcher.files import relay_certificate, relay_plan
+from launcher.files import relay_plan
 from launcher.files.dispatch import Dispatch, DispatchState
 from launcher.files.relay_plan import Member, RelayWay
 from launcher.nodes.node_record import NodeRecord
 from launcher.nodes.roster import Roster
+from launcher.system import job_certificate
 from launcher.text.fields import line, whole
 
 HOLD_S = 3.0  # from the first answer until those that have not answered are planned without
@@ -29,7 +30,7 @@ class RelayRun:
         self._roster = roster
         remote = [record for record in roster.all() if record.node.local_address is None]
         self._remote = {record.node.node_id for record in remote}
-        self._certificate: relay_certificate.Certificate | None = None
+        self._certificate: job_certificate.Certificate | None = None
         self._hold_until: float | None = None
         self._planned: list[Member] | None = None
         self._ports: dict[int, tuple[str, int]] = {}
@@ -146,7 +147,7 @@ class RelayRun:
 
     def _open(self, record: NodeRecord) -> None:
         if self._certificate is None:
-            self._certificate = relay_certificate.make()
+            self._certificate = job_certificate.make()
         self._opening[record.node.node_id] = time.monotonic() + OPEN_S
         record.send(
             "relay",

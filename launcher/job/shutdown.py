@@ -70,7 +70,7 @@ class Shutdown:
         enter("collect")
         self._collect()
         self._context.connector.close()
-        self._context.connector.reactor.join(FAREWELL_S if self._context.forced else ENDS_S)
+        self._context.connector.join(FAREWELL_S if self._context.forced else ENDS_S)
         records = [record for record in self._roster.all() if not record.traces.left_out]
         left_out = [record for record in self._roster.all() if record.traces.left_out]
         return Undone(

@@ -14,10 +14,11 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from launcher.config.hosts import Host
-from launcher.config.settings import SshSettings
+from launcher.config.options import EngineKind
+from launcher.config.settings import Settings, SshSettings
 from launcher.connection import local
 from launcher.connection.bootstrap import packed_agent
 from launcher.connection.carrier import Stream
@@ -70,6 +71,19 @@ class RejoinFailed:
     is_final: bool
 
 
+class Engine(Protocol):
+    """What starts agents where it is not over SSH; its calls block for bounded time."""
+
+    def connect(self, node_id: int, python: str) -> Stream:
+        """Start an agent on a node; raises ConnectError."""
+
+    def rejoin(self, node_id: int, python: str) -> Stream:
+        """Start what brings a connection to the agent that lives on; raises ConnectError."""
+
+    def close(self) -> None:
+        """End all that was started."""
+
+
 class _Goal(NamedTuple):
     """Where an agent is to start."""
 
@@ -85,13 +99,17 @@ class Connector:
     Args:
         options: of logins.
         events: gets one event for every attempt.
+        engine: starts agents on all nodes but embedded ones; None: logins over SSH do.
 
     Attributes:
         reactor: the threads for links over these streams.
     """
 
-    def __init__(self, options: SshSettings, events: queue.SimpleQueue[Any]) -> None:
+    def __init__(
+        self, options: SshSettings, events: queue.SimpleQueue[Any], engine: Engine | None = None
+    ) -> None:
         self.reactor = Reactor()
+        self._engine = engine
         self._options = options
         self._events = events
         self._waiting: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
@@ -120,6 +138,12 @@ class Connector:
     def close(self) -> None:
         """Begin no further attempt; those under way end by their own timeouts."""
         self._closed = True
+
+    def join(self, timeout_s: float) -> None:
+        """Wait until all connections have ended, or until the time is over; then end the engine, in seconds."""
+        self.reactor.join(timeout_s)
+        if self._engine is not None:
+            self._engine.close()
 
     def _begin(self) -> None:
         if self._room.acquire(blocking=False):
@@ -154,6 +178,8 @@ class Connector:
     def _open(self, node: _Goal) -> Stream:
         if node.host.is_local:
             return local.connect(node.label)
+        if self._engine is not None:
+            return self._engine.connect(node.node_id, node.python)
         with self._making_logins:
             if self._logins is None:
                 self._logins = _new_logins(self._options)
@@ -173,11 +199,7 @@ class Connector:
 
     def _rejoin(self, link: Link, node: _Goal) -> None:
         assert link.key is not None
-        with self._making_logins:
-            if self._rejoins is None:  # jump hosts too are logged in to anew
-                limit_s = min(self._options.connect_timeout_s, REJOIN_STEP_S)
-                self._rejoins = _new_logins(replace(self._options, connect_timeout_s=limit_s))
-        stream: Stream = self._rejoins.rejoin(node.host, node.python)
+        stream = self._open_again(node)
         try:
             position = hand_over(stream, link.key, link.release)
             self._events.put(Rejoined(node.node_id, link))  # before what comes over it
@@ -185,6 +207,16 @@ class Connector:
         except BaseException:
             stream.close()
             raise
+
+    def _open_again(self, node: _Goal) -> Stream:
+        if self._engine is not None:
+            return self._engine.rejoin(node.node_id, node.python)
+        with self._making_logins:
+            if self._rejoins is None:  # jump hosts too are logged in to anew
+                limit_s = min(self._options.connect_timeout_s, REJOIN_STEP_S)
+                self._rejoins = _new_logins(replace(self._options, connect_timeout_s=limit_s))
+        stream: Stream = self._rejoins.rejoin(node.host, node.python)
+        return stream
 
     def _rejoin_failed(self, link: Link, error: LauncherError, is_final: bool) -> None:
         self._events.put(RejoinFailed(link.node_id, link, error, is_final))
@@ -196,9 +228,24 @@ def _new_logins(settings: SshSettings) -> Any:
     return login.Logins(settings)
 
 
+def engine_of(settings: Settings) -> Engine | None:
+    """What starts agents on the hosts of a job, or None: logins over SSH.
+
+    Raises:
+        UsageError: a host has a form that the engine does not know.
+    """
+    if settings.cluster.engine is EngineKind.SSH or all(host.is_local for host in settings.cluster.hosts):
+        return None
+    from launcher.engines import engines  # brings TLS, which logins do not need
+
+    return engines.engine_of(settings)
+
+
 def prepare(plan: Plan) -> None:
     """Begin to make ready what the first login to these nodes will need; returns at once."""
-    over_ssh = any(not node.host.is_local for node in plan.nodes)
+    over_ssh = plan.settings.cluster.engine is EngineKind.SSH and any(
+        not node.host.is_local for node in plan.nodes
+    )
 
     def work() -> None:
         with contextlib.suppress(OSError, ImportError):  # a login meets it too, and tells it

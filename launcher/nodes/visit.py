@@ -14,7 +14,7 @@ from launcher.connection.event_queue import EventQueue
 from launcher.connection.link import Link, LinkLost, MessageEvent
 from launcher.errors import ConnectError, ProtocolError
 from launcher.nodes import handshake
-from launcher.nodes.connector import Connected, ConnectFailed, Connector
+from launcher.nodes.connector import Connected, ConnectFailed, Connector, engine_of
 from launcher.nodes.examination import Examination, Examined
 from launcher.nodes.loop import Handlers, Loop
 from launcher.nodes.node_record import NodeRecord
@@ -51,7 +51,7 @@ class _Visit:
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._events = EventQueue()
-        self._connector = Connector(plan.settings.ssh, self._events)
+        self._connector = Connector(plan.settings.ssh, self._events, engine_of(plan.settings))
         self.roster = Roster({node.node_id: NodeRecord(node) for node in plan.nodes}, Path())
         self.loop = Loop(self._events, self.roster, plan.settings.limits.lease_s, self._handlers())
 
@@ -68,7 +68,7 @@ class _Visit:
             self.loop.until(lambda: not self.roster.live(), LEAVE_S)
         for record in self.roster.live():
             record.drop(None)
-        self._connector.reactor.join(LEAVE_S)
+        self._connector.join(LEAVE_S)
 
     def _handlers(self) -> Handlers:
         return Handlers(

@@ -6,8 +6,8 @@ from functools import partial
 
 import pytest
 
-from launcher.files import relay_certificate
-from launcher.files.relay_certificate import Certificate
+from launcher.system import job_certificate
+from launcher.system.job_certificate import Certificate
 from tests.runtime.agent.driven_node import Node
 from tests.runtime.agent.own_nodes import MakeNode
 from tests.runtime.agent.relay import relay_nodes
@@ -16,7 +16,7 @@ from tests.runtime.agent.relay.relay_nodes import Address, Liar
 
 @pytest.fixture(scope="module")
 def certificate() -> Certificate:
-    return relay_certificate.make()
+    return job_certificate.make()
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-from launcher.files.relay_certificate import Certificate
+from launcher.system.job_certificate import Certificate
 from tests.runtime.agent.driven_node import PATIENCE_S, Node, eventually
 from tests.runtime.agent.own_nodes import MakeNode
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from launcher.files.relay_certificate import Certificate
+from launcher.system.job_certificate import Certificate
 from tests.runtime.agent.driven_node import Node, eventually, lives
 from tests.runtime.agent.relay import relay_nodes as chain
 from tests.runtime.agent.relay.relay_nodes import Address, Liar

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from launcher.files import relay_certificate
-from launcher.files.relay_certificate import Certificate
+from launcher.system import job_certificate
+from launcher.system.job_certificate import Certificate
 from tests.runtime.agent.driven_node import Node
 from tests.runtime.agent.relay import relay_nodes as chain
 from tests.runtime.agent.relay.relay_nodes import Address
@@ -36,7 +36,7 @@ def _no_certificate(address: Address) -> None:
 
 
 def _other_certificate(address: Address) -> None:
-    with chain.dial(address, relay_certificate.make()) as peer:
+    with chain.dial(address, job_certificate.make()) as peer:
         chain.want(peer, (chain.digest_of(chain.BIG), 0))
         _drain(peer)
 

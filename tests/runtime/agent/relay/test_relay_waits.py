@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.files import relay_certificate
+from launcher.system import job_certificate
 from tests.beside import Outcomes, Scenarios
 from tests.runtime.agent.own_nodes import MakeNode, own_nodes
 from tests.runtime.agent.relay import relay_nodes as chain
@@ -25,7 +25,7 @@ outcomes = scenarios.fixture()
 
 @scenarios.add
 def a_node_that_freezes_is_gone_round_by_its_child_alone(make_node: MakeNode) -> None:
-    certificate = relay_certificate.make()
+    certificate = job_certificate.make()
     node, _ = chain.lone(make_node, certificate)
     nodes = chain.make(make_node, certificate, 4, [chain.BIG])
     chain.send(nodes[0], chain.BIG, 0, chain.HALF)
@@ -46,7 +46,7 @@ def a_node_that_freezes_is_gone_round_by_its_child_alone(make_node: MakeNode) ->
 
 @scenarios.add
 def a_source_that_waits_itself_is_not_left(make_node: MakeNode) -> None:
-    certificate = relay_certificate.make()
+    certificate = job_certificate.make()
     nodes = chain.make(make_node, certificate, 3, [chain.BIG])
     chain.send(nodes[0], chain.BIG, 0, chain.HALF)
     with pytest.raises(AssertionError, match="lacking"):  # longer than a silent source is waited for
@@ -58,7 +58,7 @@ def a_source_that_waits_itself_is_not_left(make_node: MakeNode) -> None:
 
 @scenarios.add
 def what_no_source_gives_is_asked_of_the_launcher_from_the_byte_where_it_stopped(make_node: MakeNode) -> None:
-    certificate = relay_certificate.make()
+    certificate = job_certificate.make()
     node, _ = chain.lone(make_node, certificate)
     with contextlib.closing(Liar(certificate, chain.data(chain.BIG[: chain.HALF]) + b"\x09")) as liar:
         chain.fetch(node, [liar.address])
@@ -71,7 +71,7 @@ def what_no_source_gives_is_asked_of_the_launcher_from_the_byte_where_it_stopped
 
 @scenarios.add
 def a_relay_that_is_out_of_descriptors_waits_and_then_goes_on(make_node: MakeNode) -> None:
-    certificate = relay_certificate.make()
+    certificate = job_certificate.make()
     node, address = chain.lone(make_node, certificate)
     chain.send(node, chain.BIG)
     chain.await_cached(node, chain.BIG)

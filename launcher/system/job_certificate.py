@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The certificate by which the nodes of one job know each other while they pass files on.
+"""A certificate of one job, and its key: by it nodes know each other while they pass files on, or their launcher.
 
-One for the whole job; the key travels inside SSH and is never written to a disk here.
+The key travels inside SSH, or not at all.
 """
 
 from __future__ import annotations

@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The porter of a node, started there by mpirun or srun: it calls the launcher, and starts there what it is asked for.
+
+One module, for it comes as text on a command line, and a program of its own. One connection always waits for the
+launcher's next request; a child of the porter carries each that has got one. All of them end with the porter.
+"""
+
+import base64
+import json
+import os
+import select
+import socket
+import ssl
+import subprocess
+import sys
+import time
+
+GIVEN = "PADDLE_PORTER"
+CALL_S = 5.0
+AGAIN_S = 0.3
+MOST_LINE = 1 << 17
+ROOM = 1 << 20  # bytes that wait for one side before the other one is not read any more
+PIECE = 1 << 16
+LOOK_S = 1.0
+DONE, ALONE = 0, 69
+
+
+def main() -> int:
+    """Serve one launcher until it says that it is over, or is gone."""
+    given = json.loads(base64.b64decode(os.environ.pop(GIVEN)).decode())
+    rank = next((os.environ[name] for name in given["ranks"] if name in os.environ), "")
+    word = {"word": given["word"], "rank": int(rank or -1), "host": os.uname().nodename}
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False  # the certificate itself is the one that is trusted
+    context.load_verify_locations(cadata=given["certificate"])
+    alive, held = os.pipe()  # `alive` ends when this process does
+    while True:
+        connection = call(given["addresses"], context, given["patience_s"], given["refused_s"])
+        if connection is None:
+            sys.stderr.write("paddle: the launcher is gone\n")
+            return ALONE
+        try:
+            connection.sendall(json.dumps(word).encode() + b"\n")
+            connection.settimeout(None)  # keepalive finds out when nobody is there any more
+            request = json.loads(read_line(connection) or b"null")
+        except (OSError, ValueError):
+            request = None
+        if request is None:  # a cut, or an end: the next call tells
+            connection.close()
+            continue
+        if request["argv"] is None:
+            return DONE
+        while reap():
+            pass
+        if os.fork() == 0:
+            os.close(held)
+            start(request["argv"], connection, alive)
+            os._exit(0)
+        os.close(connection.detach())  # without a word of TLS: the child goes on with it
+
+
+def reap() -> bool:
+    """Take leave of one child that has ended, if any has."""
+    try:
+        return os.waitpid(-1, os.WNOHANG)[0] != 0
+    except ChildProcessError:
+        return False
+
+
+def call(
+    addresses: "list[tuple[str, int]]", context: ssl.SSLContext, patience_s: float, refused_s: float
+) -> "ssl.SSLSocket | None":
+    """Connect to the first address that answers; None when all refuse, or nobody has answered, for long."""
+    begun = heard = time.monotonic()  # `heard`: when somebody did something else than refuse
+    while True:
+        refused = 0
+        for host, port in addresses:
+            try:
+                raw = socket.create_connection((host, port), CALL_S)
+                keep_alive(raw)
+                return context.wrap_socket(raw)
+            except ConnectionRefusedError:
+                refused += 1
+            except (OSError, ssl.SSLError):
+                continue
+        now = time.monotonic()
+        if refused < len(addresses):
+            heard = now
+        if now - heard >= refused_s or now - begun >= patience_s:
+            return None
+        time.sleep(AGAIN_S)
+
+
+def keep_alive(raw: socket.socket) -> None:
+    """Have the kernel end a connection whose other side has been silent for some 10 s."""
+    raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (("TCP_KEEPIDLE", 4), ("TCP_KEEPINTVL", 2), ("TCP_KEEPCNT", 3)):
+        if hasattr(socket, name):
+            raw.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+    raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
+def read_line(connection: ssl.SSLSocket) -> bytes:
+    """One line, byte by byte, for what follows belongs to somebody else; nothing at the end."""
+    line = b""
+    while not line.endswith(b"\n"):
+        byte = connection.recv(1)
+        if not byte or len(line) > MOST_LINE:
+            return b""
+        line += byte
+    return line
+
+
+def start(argv: "list[str]", connection: ssl.SSLSocket, alive: int) -> None:
+    """Run a command in a session of its own with the connection as its standard input and output."""
+    ours, theirs = socket.socketpair()
+    local, peer = connection.getsockname(), connection.getpeername()
+    came = "%s %d %s %d" % (peer[0], peer[1], local[0], local[1])  # as sshd tells what it starts
+    try:
+        child = subprocess.Popen(
+            argv,
+            stdin=theirs.fileno(),
+            stdout=theirs.fileno(),
+            cwd="/",
+            start_new_session=True,
+            env=dict(os.environ, SSH_CONNECTION=came),
+        )
+    except OSError as error:
+        sys.stderr.write("paddle: %s cannot be started: %s\n" % (argv[0], error.strerror))
+        return
+    finally:
+        theirs.close()
+    if not carry(connection, ours, alive):
+        return
+    child.wait()
+    try:
+        connection.settimeout(CALL_S)
+        connection.unwrap()  # says that this is an end, and no cut
+    except (OSError, ValueError):
+        pass
+
+
+def carry(connection: ssl.SSLSocket, ours: socket.socket, alive: int) -> bool:
+    """Carry bytes both ways until one side has ended; whether the command's side did, and all of it arrived."""
+    connection.setblocking(False)
+    ours.setblocking(False)
+    to_command, to_launcher = bytearray(), bytearray()
+    ended = False
+    while True:
+        moved = False
+        if len(to_command) < ROOM:
+            data = receive(connection)
+            if data == b"":
+                return False
+            if data:
+                to_command += data
+                moved = True
+        if not ended and len(to_launcher) < ROOM:
+            data = receive(ours)
+            ended = data == b""
+            if data:
+                to_launcher += data
+                moved = True
+        try:
+            moved = send(ours, to_command) or moved
+        except OSError:  # it reads no more; what it has said still counts
+            del to_command[:]
+        try:
+            moved = send(connection, to_launcher) or moved
+        except OSError:
+            return False
+        if ended and not to_launcher:
+            return True
+        if not moved and not wait(connection, ours, alive, to_command, to_launcher, ended):
+            return False
+
+
+def wait(
+    connection: ssl.SSLSocket,
+    ours: socket.socket,
+    alive: int,
+    to_command: bytearray,
+    to_launcher: bytearray,
+    ended: bool,
+) -> bool:
+    """Wait until something can be moved; False when the porter is gone."""
+    poll = select.poll()
+    poll.register(alive, select.POLLIN)
+    from_launcher = select.POLLIN if len(to_command) < ROOM else 0
+    poll.register(connection, from_launcher | (select.POLLOUT if to_launcher else 0))
+    if not ended:
+        from_command = select.POLLIN if len(to_launcher) < ROOM else 0
+        poll.register(ours, from_command | (select.POLLOUT if to_command else 0))
+    return all(fd != alive for fd, _ in poll.poll(LOOK_S * 1000))
+
+
+def receive(end: socket.socket) -> "bytes | None":
+    """What is there: nothing now is None, the end is empty."""
+    try:
+        return end.recv(PIECE)
+    except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+        return None
+    except OSError:
+        return b""
+
+
+def send(end: socket.socket, data: bytearray) -> bool:
+    """Send some of it and take that away; whether any was sent."""
+    if not data:
+        return False
+    try:
+        sent = end.send(bytes(data[:PIECE]))
+    except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+        return False
+    del data[:sent]
+    return sent > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

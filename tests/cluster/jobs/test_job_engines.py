@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs whose agents are started by Open MPI or by Slurm: the same job as over SSH, and as little left of it."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.beside import Outcomes, Scenarios
+from tests.cluster.deadline import wait_for
+from tests.cluster.hosts import Cluster
+from tests.cluster.jobs.job import JobRunner
+from tests.cluster.jobs.oracle import Oracle
+from tests.cluster.jobs.own_hosts import BESIDE_S, own_hosts
+from tests.cluster.launch import Launch
+from tests.cluster.slurm import PORT, Slurm, missing_slurm, slurm
+
+LACKING = missing_slurm() or ("" if shutil.which("mpirun") else "needs mpirun (Debian: openmpi-bin)")
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.timeout(BESIDE_S),
+    pytest.mark.skipif(bool(LACKING), reason=LACKING),
+]
+
+scenarios = Scenarios(own_hosts)
+outcomes = scenarios.fixture()
+
+TOOLS = {"openmpi": "mpirun", "slurm": "srun"}
+
+
+class Engine:
+    """One engine on one cluster.
+
+    Attributes:
+        tool: the program that starts agents.
+        env: what a launcher needs in its environment.
+    """
+
+    def __init__(self, name: str, cluster: Cluster, slurm: Slurm | None) -> None:
+        self.name = name
+        self.tool = TOOLS[name]
+        self.slurm = slurm
+        self.env = slurm.env if slurm else {"OMPI_MCA_plm_rsh_agent": f"ssh -F {cluster.ssh_config} -o BatchMode=yes"}
+
+    def start(self, job: JobRunner, *args: str) -> Launch:
+        """Start a job."""
+        return job.start(f"--engine={self.name}", *args, env=self.env)
+
+    def tools(self) -> list[int]:
+        """Process ids of the engine's program."""
+        found = []
+        for entry in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                is_tool = (entry / "comm").read_text().strip() == self.tool
+                environ = (entry / "environ").read_bytes().split(b"\0") if is_tool else []
+                if all(f"{name}={value}".encode() in environ for name, value in self.env.items()) and environ:
+                    found.append(int(entry.name))
+        return found
+
+    def check_gone(self) -> None:
+        """Nothing of it runs on the launcher's side, and Slurm knows of no step."""
+        wait_for(f"the end of {self.tool}", lambda: not self.tools(), 15)
+        if self.slurm is not None:
+            wait_for("the end of all steps", lambda: not self.slurm or not self.slurm.steps(), 15)
+
+
+@contextlib.contextmanager
+def engine(name: str, cluster: Cluster, oracle: Oracle) -> Iterator[Engine]:
+    """An engine for a scenario, which leaves nothing of it."""
+    if name == "openmpi":
+        made = Engine(name, cluster, None)
+        yield made
+        made.check_gone()
+        return
+    with slurm(cluster) as running:
+        oracle.allow("slurmd", PORT)
+        running.allocate()
+        made = Engine(name, cluster, running)
+        yield made
+        made.check_gone()
+
+
+def digests(folder: Path) -> dict[str, str]:
+    """What each file of a folder holds."""
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+@scenarios.each(*TOOLS)
+def a_job_learns_what_it_learns_over_ssh(
+    name: str, cluster: Cluster, job: JobRunner, oracle: Oracle
+) -> None:
+    job.learn()
+    oracle.check(job.start(), 0)
+    over_ssh = digests(job.workspace / "output")
+    logs = sorted(digests(job.workspace / "log"))
+    assert over_ssh
+    shutil.rmtree(job.workspace / "output")
+    with engine(name, cluster, oracle) as started:
+        oracle.check(started.start(job), 0)
+        assert digests(job.workspace / "output") == over_ssh
+        assert sorted(digests(job.workspace / "log")) == logs
+
+
+@scenarios.each(*TOOLS)
+def signals_end_a_job(name: str, cluster: Cluster, job: JobRunner, oracle: Oracle) -> None:
+    with engine(name, cluster, oracle) as started:
+        for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
+            launch = started.start(job, "--act=hold")
+            job.wait_until_holding(launch)
+            launch.send(number)
+            oracle.check(launch, code, within_s=20)
+        launch = started.start(job, "--act=hold")
+        launch.wait_for_line("^== connect", 30)
+        launch.interrupt()
+        oracle.check(launch, 130, within_s=20)
+
+
+@scenarios.each(*TOOLS)
+def a_killed_launcher_leaves_nothing(name: str, cluster: Cluster, job: JobRunner, oracle: Oracle) -> None:
+    with engine(name, cluster, oracle) as started:
+        job.conf["LEASE_S"] = 60  # it is not the lease that ends the job
+        launch = started.start(job, "--act=hold")
+        job.wait_until_holding(launch)
+        launch.send(signal.SIGKILL)
+        assert launch.wait(5) == -signal.SIGKILL
+        oracle.check_clean(within_s=20)
+
+
+@scenarios.each(*TOOLS)
+def a_killed_tool_ends_the_job_and_is_named(
+    name: str, cluster: Cluster, job: JobRunner, oracle: Oracle
+) -> None:
+    with engine(name, cluster, oracle) as started:
+        launch = started.start(job, "--act=hold")
+        job.wait_until_holding(launch)
+        for pid in started.tools():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        oracle.check(launch, 5, rf"FIRST ERROR: .*{started.tool} was ended by signal 9", within_s=30)
+
+
+@scenarios.each(*TOOLS)
+def the_trainer_that_fails_is_named(name: str, cluster: Cluster, job: JobRunner, oracle: Oracle) -> None:
+    job.learn()
+    with engine(name, cluster, oracle) as started:
+        launch = started.start(job, "--die=1:2:exit_3")
+        oracle.check(launch, 1, r"FIRST ERROR: .*trainer-1", within_s=40)
+
+
+@scenarios.each(*TOOLS)
+def a_connection_that_breaks_is_made_again(
+    name: str, cluster: Cluster, job: JobRunner, oracle: Oracle
+) -> None:
+    job.learn()
+    go_on = "/root/go-on"
+    with engine(name, cluster, oracle) as started:
+        launch = started.start(job, f"--wait=3:{go_on}")
+        job.wait_for_role("TRAINER")
+        host = cluster["node-b"]
+        assert host.drop_connections(to=cluster.gate_address) > 0
+        launch.wait_for_line("node-b: its connection was lost.*; the job goes on over a new one", 30)
+        for each in cluster.hosts:
+            each.path(go_on).touch()
+        oracle.check(launch, 0)
+
+
+@scenarios.add
+def an_allocation_that_is_taken_away_ends_the_job(
+    cluster: Cluster, job: JobRunner, oracle: Oracle
+) -> None:
+    with engine("slurm", cluster, oracle) as started:
+        launch = started.start(job, "--act=hold")
+        job.wait_until_holding(launch)
+        assert started.slurm is not None
+        started.slurm.cancel()
+        oracle.check(launch, 5, r"FIRST ERROR: .*srun ", within_s=40)
+
+
+@scenarios.add
+def a_host_that_mpirun_cannot_reach_is_told_with_its_words(
+    cluster: Cluster, job: JobRunner, oracle: Oracle
+) -> None:
+    cluster["node-b"].stop_sshd()
+    with engine("openmpi", cluster, oracle) as started:
+        launch = started.start(job)
+        oracle.check(launch, 3, r"mpirun ended with status \d+: .*", within_s=60)
+
+
+@pytest.mark.parametrize("scenario", scenarios)
+def test_on_hosts_of_its_own(scenario: str, outcomes: Outcomes) -> None:
+    outcomes.of(scenario)
