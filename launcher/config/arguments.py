@@ -172,7 +172,9 @@ def _check_job_options(given: dict[str, list[str]]) -> None:
     sources = [f"--{name}" for name in ("hosts", "hostfile") if name in given]
     sources += ["--engine=slurm, which has those of its allocation," if from_slurm else ""]
     if sum(map(bool, sources)) > 1:
-        raise UsageError(f"{' and '.join(filter(None, sources))} each say which hosts there are; give one of them")
+        raise UsageError(
+            f"{' and '.join(filter(None, sources))} each say which hosts there are; give one of them"
+        )
     package, workspace = "job_dispatch_package" in given, "job_workspace" in given
     if package and workspace:
         raise UsageError(

@@ -93,7 +93,10 @@ class Slurm:
 def slurm(cluster: Cluster) -> Iterator[Slurm]:
     """A Slurm over the hosts of a cluster for a while."""
     # below none of the directories that each host has for itself
-    with tempfile.TemporaryDirectory(dir="/var/tmp", prefix="paddle-slurm-") as name, contextlib.ExitStack() as ends:
+    with (
+        tempfile.TemporaryDirectory(dir="/var/tmp", prefix="paddle-slurm-") as name,
+        contextlib.ExitStack() as ends,
+    ):
         folder = Path(name)
         folder.chmod(0o755)
         for each in ("state", *(host.name for host in cluster.hosts)):
@@ -101,9 +104,13 @@ def slurm(cluster: Cluster) -> Iterator[Slurm]:
         _write_files(cluster, folder)
         made = Slurm(cluster, folder)
         conf = made.env["SLURM_CONF"]
-        ends.enter_context(_ended(subprocess.Popen(_munged(folder), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)))
+        ends.enter_context(
+            _ended(subprocess.Popen(_munged(folder), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+        )
         wait_for("munge", (folder / "munge.socket").exists, UP_S)
-        ends.enter_context(_ended(cluster.popen(["setpriv", "--pdeathsig", "KILL", "slurmctld", "-D", "-f", conf])))
+        ends.enter_context(
+            _ended(cluster.popen(["setpriv", "--pdeathsig", "KILL", "slurmctld", "-D", "-f", conf]))
+        )
         for host in cluster.hosts:
             child = host.popen(["slurmd", "-D", "-N", host.name, "-f", conf], env={"SLURM_CONF": conf})
             ends.callback(host.end, child)
@@ -115,17 +122,23 @@ def slurm(cluster: Cluster) -> Iterator[Slurm]:
 def _write_files(cluster: Cluster, folder: Path) -> None:
     (folder / "munge.key").write_bytes(os.urandom(1024))
     (folder / "munge.key").chmod(0o400)
-    (folder / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")  # hosts have none, and it is not looked for
-    conf = CONF.format(
-        controller=socket.gethostname(), gate=cluster.gate_address, folder=folder, port=PORT
+    (folder / "cgroup.conf").write_text(
+        "CgroupPlugin=cgroup/v1\n"
+    )  # hosts have none, and it is not looked for
+    conf = CONF.format(controller=socket.gethostname(), gate=cluster.gate_address, folder=folder, port=PORT)
+    nodes = "".join(
+        f"NodeName={host.name} NodeAddr={host.address} CPUs={os.cpu_count()}\n" for host in cluster.hosts
     )
-    nodes = "".join(f"NodeName={host.name} NodeAddr={host.address} CPUs={os.cpu_count()}\n" for host in cluster.hosts)
     (folder / "slurm.conf").write_text(nodes + conf)
 
 
 def _munged(folder: Path) -> list[str]:
     files = [f"--{what}-file={folder}/munge.{what}" for what in ("key", "pid", "log", "seed")]
-    return [*("setpriv", "--pdeathsig", "KILL", "munged", "--foreground", "--force"), f"--socket={folder}/munge.socket", *files]
+    return [
+        *("setpriv", "--pdeathsig", "KILL", "munged", "--foreground", "--force"),
+        f"--socket={folder}/munge.socket",
+        *files,
+    ]
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,6 +53,8 @@ class Oracle:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._canaries: dict[str, set[int]] = {}
+        self._services: set[str] = set()
+        self._ports = {22}
         self._children: list[tuple[Host, subprocess.Popen[bytes]]] = []
         for host in cluster.hosts:
             for name, text in CANARY_FILES.items():
@@ -62,6 +64,11 @@ class Oracle:
             self._children.append((host, host.popen(CANARY, env={"PADDLE_JOB_ID": CANARY_ID})))
         for host in cluster.hosts:
             self._canaries[host.name] = wait_for_canary(host)
+
+    def allow(self, program: str, port: int) -> None:
+        """A service that runs on the hosts, whatever becomes of jobs."""
+        self._services.add(program)
+        self._ports.add(port)
 
     def close(self) -> None:
         """Ends the canaries."""
@@ -100,8 +107,9 @@ class Oracle:
         """Checks that the hosts are as they were before the job, files of the job left out."""
         hosts = [host for host in self._cluster.hosts if host.alive and host not in unreachable]
         for host in hosts:
-            wait_for_none(f"processes left on {host.name}", host, self._canaries[host.name], within_s)
-            wait_for_ports_closed(host, within_s)
+            what = f"processes left on {host.name}"
+            wait_for_none(what, host, self._canaries[host.name], within_s, self._services)
+            wait_for_ports_closed(host, within_s, self._ports)
             self._check_canary(host)
 
     def check_secret(self, secret: str, *places: Path) -> None:
@@ -124,27 +132,30 @@ def wait_for_canary(host: Host) -> set[int]:
     return {process.pid for process in found}
 
 
-def wait_for_ports_closed(host: Host, within_s: float) -> None:
-    """Waits until a host listens on nothing but SSH."""
-    wait_for(f"only port 22 on {host.name}", lambda: host.listening() <= {22}, within_s)
+def wait_for_ports_closed(host: Host, within_s: float, open_ports: Set[int] = frozenset((22,))) -> None:
+    """Waits until a host listens on nothing but SSH and its services."""
+    wait_for(f"only ports {open_ports} on {host.name}", lambda: host.listening() <= open_ports, within_s)
 
 
-def strangers(host: Host, known: set[int]) -> list[str]:
-    """Says what runs on a host beside its init, its sshd and the known processes."""
+def strangers(host: Host, known: set[int], services: Set[str] = frozenset()) -> list[str]:
+    """Says what runs on a host beside its init, its sshd, its services and the known processes."""
     listener = {process.pid for process in host.processes() if "[listener]" in " ".join(process.argv[:1])}
     found = []
     for process in host.processes():
         is_own = process.pid == host.inside.pid or (
             process.ppid == host.inside.pid and process.argv == ("cat",)
         )
+        is_own = is_own or (bool(process.argv) and Path(process.argv[0]).name in services)
         if not is_own and process.pid not in known | listener:
             found.append(f"{process.pid} {' '.join(process.argv)[:100]} job={process.job_id}")
     return found
 
 
-def wait_for_none(what: str, host: Host, known: set[int], within_s: float) -> None:
+def wait_for_none(
+    what: str, host: Host, known: set[int], within_s: float, services: Set[str] = frozenset()
+) -> None:
     """Waits until a host runs nothing but what is known."""
     try:
-        wait_for(what, lambda: not strangers(host, known), within_s)
+        wait_for(what, lambda: not strangers(host, known, services), within_s)
     except AssertionError:
-        raise AssertionError(f"{what} after {within_s:g} s: {strangers(host, known)}") from None
+        raise AssertionError(f"{what} after {within_s:g} s: {strangers(host, known, services)}") from None
