@@ -113,6 +113,7 @@ class Carrier:
     def start(self) -> None:
         """Begin to read and write."""
         self._read_once_more = self._reactor.watch(self)
+        self._read_once_more()  # what came with a hand-over may lie in the stream, where no descriptor tells of it
         self.write_soon()
 
     def write_soon(self) -> None:

@@ -37,6 +37,7 @@ class TlsStream:
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
         self._lock = threading.Lock()  # the library's object is used by one thread at a time
         self._unsent = b""  # of the thread that writes
+        self._left = b""  # of the thread that reads
         self._closing = threading.Event()
         self._is_over = False
         self._said_goodbye = False
@@ -98,23 +99,26 @@ class TlsStream:
         return False
 
     def read(self, limit: int) -> bytes | None:
-        """About `limit` bytes of what is there, b"" at the end of the stream, None when there is nothing now.
+        """Up to `limit` bytes of what is there, b"" at the end of the stream, None when there is nothing now.
+
+        With a limit below 2 * PIECE some may be left, of which no descriptor tells: read again.
 
         Raises:
             OSError: what came is no TLS.
         """
-        if self._is_over:
-            return b""
-        try:
-            data = self._socket.recv(limit)
-        except BlockingIOError:
-            return None
-        with self._lock:
-            if data:
-                self._incoming.write(data)
-            else:
-                self._incoming.write_eof()
-            return self._decrypted() or (b"" if self._is_over else None)
+        if not self._left and not self._is_over:
+            try:  # with what is there of one more record it must not become more than the limit
+                data = self._socket.recv(max(PIECE, limit - PIECE))
+            except BlockingIOError:
+                return None
+            with self._lock:
+                if data:
+                    self._incoming.write(data)
+                else:
+                    self._incoming.write_eof()
+                self._left = self._decrypted()
+        taken, self._left = self._left[:limit], self._left[limit:]
+        return taken or (b"" if self._is_over else None)
 
     def _decrypted(self) -> bytes:
         """All that has come: nothing stays in the library, where no descriptor would tell of it."""

@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
+import re
 import shutil
 import signal
 from collections.abc import Iterator
@@ -92,13 +92,14 @@ def engine(name: str, cluster: Cluster, oracle: Oracle) -> Iterator[Engine]:
         made.check_gone()
 
 
-def digests(folder: Path) -> dict[str, str]:
-    """What each file of a folder holds."""
-    return {
-        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    }
+def learnt(output: str) -> list[str]:
+    """The digests of the parameters that each trainer ended with."""
+    return sorted(re.findall(r"trainer \d parameters .*$", output, re.M))
+
+
+def files(folder: Path) -> list[str]:
+    """What lies in a folder."""
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
 
 
 def cut_off(host: Host) -> None:
@@ -117,15 +118,13 @@ def cut_off(host: Host) -> None:
 @scenarios.each(*TOOLS)
 def a_job_learns_what_it_learns_over_ssh(name: str, cluster: Cluster, job: JobRunner, oracle: Oracle) -> None:
     job.learn()
-    oracle.check(job.start(), 0)
-    over_ssh = digests(job.workspace / "output")
-    logs = sorted(digests(job.workspace / "log"))
-    assert over_ssh
-    shutil.rmtree(job.workspace / "output")
+    over_ssh = learnt(oracle.check(job.start(), 0).output)
+    logs = files(job.workspace / "log")
+    assert len(over_ssh) == 3
     with engine(name, cluster, oracle) as started:
-        oracle.check(started.start(job), 0)
-        assert digests(job.workspace / "output") == over_ssh
-        assert sorted(digests(job.workspace / "log")) == logs
+        end = oracle.check(started.start(job), 0)
+        assert learnt(end.output) == over_ssh
+        assert files(job.workspace / "log") == logs
 
 
 @scenarios.each(*TOOLS)
@@ -171,7 +170,7 @@ def the_trainer_that_fails_is_named(name: str, cluster: Cluster, job: JobRunner,
     job.learn()
     with engine(name, cluster, oracle) as started:
         launch = started.start(job, "--die=1:2:exit_3")
-        oracle.check(launch, 1, r"FIRST ERROR: .*trainer-1", within_s=40)
+        oracle.check(launch, 1, r"FIRST ERROR: trainer 1 on", within_s=40)
 
 
 @scenarios.each(*TOOLS)
