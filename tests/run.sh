@@ -18,6 +18,9 @@ command -v ssh >/dev/null 2>&1 || missing="$missing openssh-client"
 command -v ip >/dev/null 2>&1 || missing="$missing iproute2"
 command -v nsenter >/dev/null 2>&1 || missing="$missing util-linux"
 command -v rsync >/dev/null 2>&1 || missing="$missing rsync"
+command -v mpirun >/dev/null 2>&1 || missing="$missing openmpi-bin"
+{ command -v slurmctld && command -v slurmd && command -v srun; } >/dev/null 2>&1 || missing="$missing slurm-wlm"
+command -v munged >/dev/null 2>&1 || missing="$missing munge"
 if [ -n "$missing" ]; then
     if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
         echo "tests: installing$missing" >&2

@@ -34,6 +34,7 @@ Runs a script on all nodes of conf.py.
   --dry_run             show every process of the job; connect to nothing
   --conf=FILE           the cluster (default: conf.py beside paddle.py)
   --hosts=HOST[,HOST]   these hosts instead of conf.py's: user@a,b:2222
+  --engine=ENGINE       ssh (default), openmpi, slurm: what starts the nodes
   --entry=FILE          what runs: train.py (default), ./run.sh, -mpkg.module
   --mode=MODE           v2 (default), fluid; collective: any script at all
   --nproc_per_node=N    so many trainers on each node (default: 1)

@@ -17,20 +17,19 @@ import threading
 import time
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from launcher.config.settings import Settings
 from launcher.connection.bootstrap import FLAGS, Bootstrap, agent_bootstrap, rejoin_bootstrap
 from launcher.connection.shell import agent_command
 from launcher.engines.rendezvous import Rendezvous
 from launcher.engines.tls_stream import TlsStream
+from launcher.engines.tools import CODE, GIVEN, HOSTS, Tool, tool_of
 from launcher.errors import ConnectError
 from launcher.text.wrapping import visible
 
 PORTER = Path(__file__).resolve().parents[2] / "runtime" / "agent" / "porter.py"
-GIVEN, CODE = "PADDLE_PORTER", "PADDLE_PORTER_CODE"
-HOSTS = "@hosts"
 START_S = 60.0  # from the tool's start until all porters have called
 ENDS_S = 3.0  # for the tool to end by itself when the porters have gone
 TERM_S = 3.0  # then, after SIGTERM
@@ -42,21 +41,20 @@ _LOAD = f"import os,zlib,base64;exec(zlib.decompress(base64.b64decode(os.environ
 _SCRIPT = 'command -v python3 >/dev/null 2>&1 && set -- python3; exec "$1" {flags} -c "$0"'
 
 
-@dataclass(frozen=True)
-class Tool:
-    """How one kind of cluster starts a program on each node.
+def engine_of(settings: Settings) -> Engine:
+    """The engine of a job that is not started over SSH.
 
-    Attributes:
-        name: what messages call it.
-        argv: everything before the program's own argv; variables named in `GIVEN` and `CODE` must reach the program.
-        ranks: variables in which it tells a process its rank, which is the node's place in the list of hosts.
-        hosts: content of the file that the word HOSTS in argv stands for.
+    Raises:
+        UsageError: a host has a form that the engine does not know.
     """
-
-    name: str
-    argv: tuple[str, ...]
-    ranks: tuple[str, ...]
-    hosts: str = ""
+    cluster = settings.cluster
+    return Engine(
+        tool_of(cluster),
+        [host.name for host in cluster.hosts],
+        patience_s=settings.limits.lease_s,
+        again_s=settings.ssh.connect_timeout_s,
+        python=cluster.python or "python3",
+    )
 
 
 class Engine:

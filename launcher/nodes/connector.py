@@ -71,7 +71,7 @@ class RejoinFailed:
     is_final: bool
 
 
-class Engine(Protocol):
+class AgentStarter(Protocol):
     """What starts agents where it is not over SSH; its calls block for bounded time."""
 
     def connect(self, node_id: int, python: str) -> Stream:
@@ -106,7 +106,7 @@ class Connector:
     """
 
     def __init__(
-        self, options: SshSettings, events: queue.SimpleQueue[Any], engine: Engine | None = None
+        self, options: SshSettings, events: queue.SimpleQueue[Any], engine: AgentStarter | None = None
     ) -> None:
         self.reactor = Reactor()
         self._engine = engine
@@ -228,7 +228,7 @@ def _new_logins(settings: SshSettings) -> Any:
     return login.Logins(settings)
 
 
-def engine_of(settings: Settings) -> Engine | None:
+def engine_of(settings: Settings) -> AgentStarter | None:
     """What starts agents on the hosts of a job, or None: logins over SSH.
 
     Raises:
@@ -236,9 +236,9 @@ def engine_of(settings: Settings) -> Engine | None:
     """
     if settings.cluster.engine is EngineKind.SSH or all(host.is_local for host in settings.cluster.hosts):
         return None
-    from launcher.engines import engines  # brings TLS, which logins do not need
+    from launcher.engines import engine  # brings TLS, which logins do not need
 
-    return engines.engine_of(settings)
+    return engine.engine_of(settings)
 
 
 def prepare(plan: Plan) -> None:

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 
-GIVEN = "PADDLE_PORTER"
+GIVEN = "_PADDLE_PORTER"
 CALL_S = 5.0
 AGAIN_S = 0.3
 MOST_LINE = 1 << 17

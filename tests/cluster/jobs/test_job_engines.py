@@ -104,7 +104,7 @@ def files(folder: Path) -> list[str]:
 
 def cut_off(host: Host) -> None:
     """Kill what carries the agent's connection; the porter that started it calls again."""
-    porters = {process.pid: process for process in host.processes() if "PADDLE_PORTER" in process.environ}
+    porters = {process.pid: process for process in host.processes() if "_PADDLE_PORTER" in process.environ}
     carriers = [
         pid
         for pid, process in porters.items()

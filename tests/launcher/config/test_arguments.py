@@ -143,7 +143,7 @@ def test_an_option_that_scripts_really_have_is_passed_on(honest: str) -> None:
 @pytest.mark.parametrize(
     ("foreign", "right"),
     [
-        ("--hostfile=hosts.txt", "--hosts=HOST"),
+        ("--machinefile=hosts.txt", "--hostfile=FILE"),
         ("--host=a", "HOSTS in conf.py"),
         ("-H", "--hosts=HOST"),
         ("-np", "--nproc_per_node=N"),

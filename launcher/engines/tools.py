@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What mpirun and srun are told: one process on each host, in the hosts' order, bound to no core."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from launcher.config.options import EngineKind
+from launcher.config.settings import ClusterSettings
+from launcher.errors import UsageError
+
+GIVEN, CODE = "_PADDLE_PORTER", "_PADDLE_PORTER_CODE"  # variables of what is started
+HOSTS = "@hosts"
+
+
+@dataclass(frozen=True)
+class Tool:
+    """How one kind of cluster starts a program on each node.
+
+    Attributes:
+        name: what messages call it.
+        argv: everything before the program's own argv; the variables `GIVEN` and `CODE` must reach the program.
+        ranks: variables in which it tells a process its rank, which is the node's place in the list of hosts.
+        hosts: content of the file that the word HOSTS in argv stands for.
+    """
+
+    name: str
+    argv: tuple[str, ...]
+    ranks: tuple[str, ...]
+    hosts: str = ""
+
+
+def tool_of(cluster: ClusterSettings) -> Tool:
+    """The tool of a cluster.
+
+    Raises:
+        UsageError: a host has a form that the tool does not know.
+    """
+    for host in cluster.hosts:
+        if host.is_local or host.port is not None:
+            kind = "an embedded node" if host.is_local else "a host with a port"
+            raise UsageError(
+                f"{host.text!r} is {kind}, which --engine={cluster.engine} cannot start anything on; "
+                "expected host names (a port belongs into ~/.ssh/config)"
+            )
+    if cluster.engine is EngineKind.OPENMPI:
+        return mpirun([host.describe() for host in cluster.hosts])
+    return srun([host.name for host in cluster.hosts])
+
+
+def mpirun(hosts: Sequence[str]) -> Tool:
+    """Open MPI, 4 and 5, however many slots a host has.
+
+    Args:
+        hosts: `[user@]name`, as mpirun's ssh takes them.
+    """
+    as_root = ("--allow-run-as-root",) if os.geteuid() == 0 else ()
+    argv = (
+        *("mpirun", *as_root, "--hostfile", HOSTS, "-n", str(len(hosts)), "--map-by", "ppr:1:node"),
+        *("--bind-to", "none", "-x", GIVEN, "-x", CODE),
+    )
+    file = "".join(f"{host} slots=1\n" for host in hosts)
+    return Tool("mpirun", argv, ("OMPI_COMM_WORLD_RANK", "PMIX_RANK"), file)
+
+
+def srun(hosts: Sequence[str]) -> Tool:
+    """Slurm inside an allocation; takes no CPU from other steps."""
+    count = str(len(hosts))
+    argv = (
+        *("srun", f"--nodes={count}", f"--ntasks={count}", "--ntasks-per-node=1", "--distribution=block"),
+        *(f"--nodelist={','.join(hosts)}", "--overlap", "--cpu-bind=none", "--mem=0", "--mpi=none"),
+        *("--unbuffered", "--kill-on-bad-exit=0", "--no-kill", "--quit-on-interrupt", "--job-name=paddle"),
+    )
+    return Tool("srun", argv, ("SLURM_PROCID",))
