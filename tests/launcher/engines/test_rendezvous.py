@@ -18,7 +18,6 @@ from launcher.connection.bootstrap import agent_bootstrap
 from launcher.engines.rendezvous import AT_ONCE, Rendezvous, own_addresses
 from launcher.engines.tls_stream import PIECE, TlsStream
 from launcher.system import job_certificate
-from tests.cluster.deadline import wait_for
 
 Came = tuple[int, str, TlsStream]
 LATE_S = 30.0
@@ -80,6 +79,15 @@ def read_all(stream: TlsStream, size: int, limit: int) -> bytes:
     return data
 
 
+def until_end(stream: TlsStream) -> bytes:
+    """All that comes until the stream says that it has ended."""
+    data, deadline = b"", time.monotonic() + LATE_S
+    while (piece := stream.read(PIECE)) != b"":
+        assert time.monotonic() < deadline, "no end"
+        data += piece or b""
+    return data
+
+
 @pytest.mark.parametrize("limit", [1, 12, PIECE, 4 * PIECE])
 def test_who_knows_the_word_is_let_in_and_bytes_go_both_ways(door: Door, limit: int) -> None:
     porter = door.call()
@@ -100,7 +108,7 @@ def test_an_end_is_told_from_a_cut(door: Door) -> None:
     with contextlib.suppress(ssl.SSLWantReadError):  # it has said so, and would wait for the answer
         says_so.unwrap()
     for rank, may_live_on in ((0, False), (1, True)):
-        wait_for("the end of a stream", lambda rank=rank: streams[rank].read(PIECE) == b"", LATE_S)
+        assert until_end(streams[rank]) == b""
         assert streams[rank].may_live_on is may_live_on
 
 
