@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import re
 import shutil
@@ -12,6 +13,8 @@ import tarfile
 from pathlib import Path
 
 import pytest
+
+from tests.launcher.control_jobs import Terminal
 
 ROOT = Path(__file__).resolve().parent.parent
 TEXT = "the cat dog sees likes a red blue house bird near under big small and runs"
@@ -109,6 +112,22 @@ def test_the_screen_has_one_line_of_the_pservers_and_their_logs_have_the_rest(jo
     log = (workspace / "log" / "node_0" / "paddle_pserver2.INFO").read_text()
     assert "worker started, peer = trainer 2" in log
     assert "[pserver 0 local-0] I" in (workspace / "log" / "job.log").read_text()
+
+
+def test_a_terminal_of_80_columns_wraps_no_line_and_shows_the_curve_of_costs(
+    job: tuple[Path, str], conf: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(job[0], tmp_path / "ws", ignore=shutil.ignore_patterns("log", "output"))
+    argv = [sys.executable, str(ROOT / "paddle.py"), "-p", "ws", f"--conf={conf}", "--num_passes=2"]
+    terminal = Terminal(argv, tmp_path, {**os.environ, "TERM": "xterm", "LANG": "C.UTF-8"}, columns=80)
+    try:
+        assert terminal.wait() == 0, terminal.said
+    finally:
+        terminal.end()
+    lines = re.sub(r"\x1b\[\d*[A-Za-z]", "\n", terminal.said).splitlines()
+    assert [line for line in lines if len(line) > 80 and str(tmp_path) not in line] == []
+    _, _, stays = terminal.said.rpartition("the cost of trainer 0:")
+    assert stays.count("█") > 10
 
 
 def test_logs_and_model_are_where_the_screen_says(job: tuple[Path, str]) -> None:

@@ -23,6 +23,7 @@ _RANK = rb"(?:\[rank\d+\]: ?)?"  # PyTorch puts it before each line
 _HEAD = _RANK + rb"Traceback \(most recent call last\):\r?\n"
 _ONE = _HEAD + rb"(?:" + _RANK + rb"[ \t].*\n)*" + _RANK + rb"\S.*\n?"
 _BETWEEN = _RANK + rb"\n" + _RANK + rb"(?:During handling of|The above exception).*\n" + _RANK + rb"\n"
+_RANKED = re.compile(r"(\S+) (\d{1,9}) ")
 _BEGIN = re.compile(rb"^" + _HEAD, re.MULTILINE)
 _WHOLE = re.compile(_ONE + rb"(?:" + _BETWEEN + _ONE + rb")*")
 _NUMBERS = re.compile(rb'^\s+File "[^"\n]*"|^(?!\s+File ).*', re.MULTILINE)  # not those of lines of code
@@ -41,7 +42,7 @@ class _Told:
 
     Attributes:
         first: who wrote it first.
-        again: who wrote it since, by role: the ranks.
+        again: who wrote it since: the ranks by role, or none by a name that has no rank.
         since: when the first of these did.
     """
 
@@ -81,9 +82,7 @@ class Tracebacks:
                 shown.append((who, self._unless_told(who, held.data, now)))
         for told in self._told.values():
             if told.again and (everything or now - told.since >= GATHERED_S):
-                who = "; ".join(
-                    f"{role}{'s' * (len(ranks) > 1)} {spans(ranks)}" for role, ranks in told.again.items()
-                )
+                who = "; ".join(_ranks(role, ranks) for role, ranks in told.again.items())
                 shown.append(("", f"({who}: the same traceback as {told.first})".encode()))
                 told.again = {}
         return shown
@@ -103,6 +102,13 @@ class Tracebacks:
             return data
         if not told.again:
             told.since = now
-        role, rank, *_ = who.split()
-        told.again.setdefault(role, []).append(int(rank))
+        name = _RANKED.match(who)
+        if name is None:
+            told.again.setdefault(who, [])
+        else:
+            told.again.setdefault(name[1], []).append(int(name[2]))
         return data[whole.end() :]
+
+
+def _ranks(role: str, ranks: list[int]) -> str:
+    return f"{role}{'s' * (len(ranks) > 1)} {spans(ranks)}".rstrip()

@@ -35,17 +35,20 @@ for number in itertools.count() if "--hold" in sys.argv else range(3):
 class Terminal:
     """A command on a terminal of its own, which can be pressed and closed.
 
+    Args:
+        columns: of the terminal.
+
     Attributes:
         said: everything it wrote, as text.
     """
 
-    def __init__(self, argv: list[str], cwd: Path, env: dict[str, str]) -> None:
+    def __init__(self, argv: list[str], cwd: Path, env: dict[str, str], columns: int = 200) -> None:
         self.said = ""
         self.pid, self._master = pty.fork()
         if self.pid == 0:
+            fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
             os.chdir(cwd)
             os.execve(argv[0], argv, env)
-        fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 200, 0, 0))
         self._code: int | None = None
 
     def wait_for(self, pattern: str) -> re.Match[str]:

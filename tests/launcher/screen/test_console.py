@@ -118,6 +118,16 @@ def test_the_same_traceback_of_many_ranks_is_told_once_with_the_ranks() -> None:
     assert shown[-1].startswith("JOB1: ")
 
 
+def test_who_has_no_rank_is_told_by_name() -> None:
+    def tell(console: Console) -> None:
+        for name in ("trainer-0", "odd", "trainer-" + "9" * 5000):
+            console.process_line(name, "a", traceback_of(0))
+
+    who, _, what = plain(tell)[-1].partition(":")
+    assert who.startswith("(odd a; trainer 999")
+    assert what == " the same traceback as trainer 0 a)"
+
+
 def test_tracebacks_with_pytorchs_ranks_before_each_line_are_the_same() -> None:
     def tell(console: Console) -> None:
         for rank in range(2):
