@@ -32,13 +32,13 @@ def _module(name: str) -> Callable[[Reply], str]:
     return lambda reply: (reply.answer.modules.get(name) or "missing") if name in reply.answer.modules else ""
 
 
-def _limit(name: str) -> Callable[[Reply], str]:
+def _limit(name: str, text: Callable[[int], str] = str) -> Callable[[Reply], str]:
     def read(reply: Reply) -> str:
         limits = reply.answer.machine.limits
         if name not in limits:
             return ""
         limit = limits[name]
-        return "unlimited" if limit is None else str(limit)
+        return "unlimited" if limit is None else text(limit)
 
     return read
 
@@ -124,8 +124,8 @@ FACTS: Mapping[str, Fact] = MappingProxyType(
         "kernel": Fact(lambda r: f"{r.answer.machine.kernel} {r.answer.machine.machine}".strip()),
         "open files": Fact(_limit("nofile")),
         "max threads": Fact(_limit("nproc")),
-        "locked memory": Fact(_limit("memlock")),
-        "core files": Fact(_limit("core")),
+        "locked memory": Fact(_limit("memlock", size_text)),
+        "core files": Fact(_limit("core", size_text)),
         "control group": Fact(_group),
     }
 )

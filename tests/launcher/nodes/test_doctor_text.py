@@ -81,6 +81,15 @@ def test_what_all_nodes_have_in_common_is_said_once() -> None:
     assert text.count("27.3.0") == 1
 
 
+def test_limits_of_memory_have_their_unit() -> None:
+    machine = {"limits": {"memlock": 8388608, "core": 0, "nofile": 20000}}
+    text = " ".join(
+        " ".join(report(node(0, facts={"machine": machine}), node(1, facts={"machine": machine}))).split()
+    )
+    assert "open files 20000" in text
+    assert "locked memory 8.0 MB; core files 0 bytes" in text
+
+
 def test_a_value_that_should_be_alike_comes_before_those_that_differ_anyway() -> None:
     head = next(line for line in report(node(0), node(1, kernel="5.10.0")) if line.startswith("  node"))
     assert head.index("kernel") < head.index("load")
