@@ -25,8 +25,10 @@ exe = fluid.Executor(place)
 
 def train_loop(main_program):
     feeder = fluid.DataFeeder(place=place, feed_list=[x, y])
-    train_reader = paddle.batch(roles.mine(paddle.dataset.uci_housing.train()), batch_size=20)
-    for pass_id in range(30 * roles.trainers):
+    train_reader = paddle.batch(
+        roles.mine(paddle.dataset.uci_housing.train()), batch_size=20 // roles.trainers
+    )
+    for pass_id in range(30):
         for batch_id, data in enumerate(train_reader()):
             (avg_loss_value,) = exe.run(main_program, feed=feeder.feed(data), fetch_list=[avg_cost])
             if batch_id == 0:
