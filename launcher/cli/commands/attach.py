@@ -25,11 +25,13 @@ from launcher.system.state_dir import SCREEN_FILE, places
 USAGE = """\
 paddle.py attach [JOB] [--lines=N]
 
-The screen of a running job, as if it ran here: its last N lines (40), then what comes. JOB is an id or a beginning
-or end of one; without it the newest job that runs, or the newest of all.
+The screen of a running job, as if it ran here: its last N lines (40), then what
+comes. JOB is an id or a beginning or end of one; without it the newest job that
+runs, or the newest of all.
 
-Ctrl+C stops the job, twice: at once. Ctrl+\\ or closing the terminal lets go of it. Exit: that of the job when it
-ended, 0 when it was let go, 5 when its launcher is gone.
+Ctrl+C stops the job, twice: at once. Ctrl+\\ or closing the terminal lets go of
+it. Exit: that of the job when it ended, 0 when it was let go, 5 when its
+launcher is gone.
 """
 LINES = 40
 

@@ -17,7 +17,8 @@ from launcher.screen.console import answer
 USAGE = """\
 paddle.py completion bash|zsh
 
-Prints the script that completes the words of paddle.py when Tab is pressed. In ~/.bashrc, after your aliases:
+Prints the script that completes the words of paddle.py when Tab is pressed. In
+~/.bashrc, after your aliases:
 
   source <(python paddle.py completion bash)
 

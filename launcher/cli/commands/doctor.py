@@ -22,16 +22,18 @@ from launcher.screen.console import answer
 from launcher.screen.writer import Sink
 
 USAGE = """\
-paddle.py doctor [--conf=FILE] [--hosts=HOST[,HOST]] [--mode=v2|fluid|collective] [--port=N] [--nics=NAMES]
-                 [--job_workspace=DIR] [--json]
+paddle.py doctor [--conf=FILE] [--hosts=HOST[,HOST]] [--port=N] [--nics=NAMES]
+                 [--mode=v2|fluid|collective] [--job_workspace=DIR] [--json]
 
-Checks every node of conf.py as a job would before it starts, and changes nothing: login and host key, Python and
-modules, disks, clock, addresses, ways between the nodes, ports, limits, GPUs. Exit 0, or 3 with what is wrong.
+Checks every node of conf.py as a job would before it starts, and changes
+nothing: login and host key, Python and modules, disks, clock, addresses, ways
+between the nodes, ports, limits, GPUs. Exit 0, or 3 with what is wrong.
 
   --job_workspace=DIR   check this directory of the nodes too
   --json                everything as data
-Every other option of a job that changes what is checked counts as well: --allow_mismatch, --accept_new_host_keys,
---nproc_per_node, --ports_num, ...
+
+Every other option of a job that changes what is checked counts as well:
+--allow_mismatch, --accept_new_host_keys, --nproc_per_node, --ports_num, ...
 """
 WIDTH = 120
 _COLUMNS = re.compile(r"[1-9][0-9]{0,4}")

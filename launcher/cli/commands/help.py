@@ -16,8 +16,9 @@ from launcher.screen.console import answer
 USAGE = """\
 paddle.py help [WORD]
 
-The pages of the manual; with WORD that page, or what the pages say of a command, an option, a name of conf.py or a
-variable: help configuration, help --env, help HOSTS.
+The pages of the manual; with WORD that page, or what the pages say of a
+command, an option, a name of conf.py or a variable: help configuration,
+help --env, help HOSTS.
 """
 WIDEST = 100  # longer lines are hard to read
 

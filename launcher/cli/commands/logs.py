@@ -26,15 +26,18 @@ from launcher.system.state_dir import places
 from launcher.text.wrapping import visible
 
 USAGE = """\
-paddle.py logs [JOB] [-f] [--proc=NAME] [--node=N] [--since=WHEN] [--grep=REGEX] [--lines=N]
+paddle.py logs [JOB] [-f] [--proc=NAME] [--node=N] [--since=WHEN] [--grep=REGEX]
+               [--lines=N]
 
-The last lines of log/job.log: what all processes of a job and its launcher said, by time. JOB is an id or a
-beginning or end of one; without it the newest job that runs, or the newest of all.
+The last lines of log/job.log: what all processes of a job and its launcher
+said, by time. JOB is an id or a beginning or end of one; without it the newest
+job that runs, or the newest of all.
 
   -f, --follow    then what comes, until the job ends
-  --proc=NAME     what one process or one role said: trainer-2, pserver; launcher: what the launcher said
+  --proc=NAME     what one process or role said: trainer-2, pserver, launcher
   --node=N        what the processes of a node said: its id, name or host
-  --since=WHEN    not what is older: 90s, 10m, 2h, 1d; 13:05 today; 2026-05-04T13:05:59
+  --since=WHEN    not what is older: 90s, 10m, 2h, 1d; 13:05 today;
+                  2026-05-04T13:05:59
   --grep=REGEX    lines that match a regular expression of Python
   --lines=N       the last N that are left (100; with --since all)
 

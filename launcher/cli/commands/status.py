@@ -24,8 +24,8 @@ USAGE = """\
 paddle.py status [JOB] [--all] [--json]
 paddle.py status --nodes [JOB] [--conf=FILE] [--hosts=HOST[,HOST]] [--json]
 
-The jobs of this user on this machine, the newest first; with JOB (an id or a beginning or end of one) its nodes,
-processes and failures.
+The jobs of this user on this machine, the newest first; with JOB (an id or a
+beginning or end of one) its nodes, processes and failures.
 
   --all         every node and process of a large job
   --json        everything as data

@@ -29,15 +29,15 @@ USAGE = """\
 paddle.py stop [JOB] [--force]
 paddle.py stop --nodes JOB [--conf=FILE] [--hosts=HOST[,HOST]]
 
-Asks a job to stop, wherever it was started, and waits for its end. JOB is an id or a beginning or end of one; it may
-be left out where one job runs.
+Asks a job to stop, wherever it was started, and waits for its end. JOB is an id
+or a beginning or end of one; it may be left out where one job runs.
 
   --force       kill at once, as the second Ctrl+C does
   --nodes       end it on its nodes, without its launcher
   --conf=FILE   the nodes are those of this conf.py; --hosts: these
 
-Exit: 0 when nothing of it is left, 7 when something is or a node could not be asked, 5 when its launcher does not
-answer.
+Exit: 0 when nothing of it is left, 7 when something is or a node could not be
+asked, 5 when its launcher does not answer.
 """
 SILENT_S = 30.0  # the launcher says something every few seconds
 TURN_S = 0.5

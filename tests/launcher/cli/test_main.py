@@ -337,7 +337,7 @@ def test_every_command_tells_how_it_is_used(
     assert main.main([name, help_option]) == 0
     told = capsys.readouterr().out
     assert told.startswith(f"paddle.py {name}")
-    assert max(map(len, told.splitlines())) <= 120
+    assert max(map(len, told.splitlines())) <= 80
     offered = {word.rstrip("=") for word in offers([name, "--"], {}).words}
     assert offered <= set(re.findall(r"--[a-z_]+", told))
 
