@@ -189,6 +189,7 @@ CONF_NAMES: Mapping[str, ConfName] = MappingProxyType(
         "HEARTBEAT_TIMEOUT_S": ConfName(10, values.seconds(1, _DAY_S)),
         "STEP_TIMEOUT_S": ConfName(600, values.seconds(0, _DAY_S)),
         "RESTART_BACKOFF_S": ConfName(1, values.seconds(0, _DAY_S)),
+        "KEEP_JOBS": ConfName(3, values.integer(1, 1_000_000)),
         "LOG_LIMIT_MB": ConfName(256, values.integer(1, 1 << 20)),
         "COLLECT_LIMIT_GB": ConfName(100, values.integer(1, 1 << 20)),
         "COLLECT_LIMIT_FILES": ConfName(100_000, values.integer(1, 10_000_000)),

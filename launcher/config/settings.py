@@ -95,6 +95,7 @@ class Limits:
         heartbeat_timeout_s: a process of ours that is silent for so long is taken for frozen.
         step_timeout_s: a trainer that told of steps and then of none for so long hangs; 0: never.
         restart_backoff_s: the wait before the first restart; each one after it doubles it.
+        keep_jobs: so many job directories of a workspace stay on a node.
         log_limit_mb: a log that grows beyond it is rotated.
         collect_limit_gb: bytes of one node that are collected; collect_limit_files: files.
     """
@@ -107,6 +108,7 @@ class Limits:
     heartbeat_timeout_s: float
     step_timeout_s: float
     restart_backoff_s: float
+    keep_jobs: int
     log_limit_mb: int
     collect_limit_gb: int
     collect_limit_files: int

@@ -35,6 +35,12 @@ def checkpoint_dir(settings: Settings) -> str | None:
     return folder if is_written and folder.startswith("/") else None
 
 
+def lies_in_job_dir(settings: Settings) -> bool:
+    """Whether pservers write checkpoints below the job's own directory, which must then outlive the job."""
+    folder = dict(settings.job.flags).get("checkpoint_dir", "")
+    return bool(folder) and not folder.startswith("/")
+
+
 def resume_hint(settings: Settings) -> list[str]:
     """How a job goes on whose pservers ended or lost their state, if there may be a checkpoint."""
     flags = dict(settings.job.flags)

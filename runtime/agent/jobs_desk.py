@@ -6,10 +6,11 @@ Asked by short-lived visitors as well as by a job's launcher; nothing of the vis
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Optional
+from typing import Dict, List, Optional
 
 from agent import registry
 from agent.ending import End
+from agent.files import disk
 from agent.link.fields import job_id, seconds, text, whole
 from agent.link.loop import Loop
 from agent.link.outbox import Outbox
@@ -27,17 +28,24 @@ class JobsDesk:
         self._outbox = outbox
         self._root_dir: Optional[str] = None
         self._registry: Optional[Registry] = None
+        self._keep: Optional[int] = None
         self._how = ""
+        self._settled = False
 
-    def open(self, root_dir: str, marks: Dict[str, str], submitter: Any) -> None:
+    def open(self, root_dir: str, marks: Dict[str, str], fields: Fields) -> None:
         """`hello` came: whose agent this is."""
         self._root_dir = root_dir
-        self._registry = Registry(root_dir, marks, submitter, self._outbox.notice)
+        keeps_state = fields.get("keeps_state") is not False
+        submitter = fields.get("submitter")
+        self._registry = Registry(root_dir, marks, submitter, keeps_state, self._outbox.notice)
+        self._keep = whole(fields, "keep_jobs") if "keep_jobs" in fields else None
 
     def begin(self, job_dir: str, group: str) -> None:
         """The job's directory is there, and the control group of its processes, or empty."""
         if self._registry is not None:
             self._registry.begin(job_dir, group)
+            if self._keep is not None:
+                self._loop.work(disk.removing(self._registry.outlived(self._keep)))
 
     def started(self, fields: Fields) -> None:
         """A `start` was carried out."""
@@ -48,10 +56,14 @@ class JobsDesk:
         """The agent begins to leave; the first reason counts."""
         self._how = self._how or how
 
+    def settled(self) -> None:
+        """The launcher has got everything that it collects."""
+        self._settled = True
+
     def close(self) -> None:
         """The agent leaves: nothing of the job is left here."""
         if self._registry is not None:
-            self._registry.end(self._how or "its agent ended")
+            self._registry.end(self._how or "its agent ended", self._settled)
 
     def jobs(self, _fields: Fields, _body: bytes) -> None:
         """Carry out a `jobs`."""

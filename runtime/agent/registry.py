@@ -34,11 +34,17 @@ class Registry:
 
     Args:
         marks: the job's marks, known after `hello`.
+        keeps_state: the job's directory holds state that outlives it.
         notice: tells the launcher something.
     """
 
     def __init__(
-        self, root_dir: str, marks: Dict[str, str], submitter: Any, notice: Callable[[str], None]
+        self,
+        root_dir: str,
+        marks: Dict[str, str],
+        submitter: Any,
+        keeps_state: bool,
+        notice: Callable[[str], None],
     ) -> None:
         self._folder = root_dir + FOLDER
         name = "%s.%s.json" % (marks[JOB_MARK], marks.get("PADDLE_NODE_ID", "x"))
@@ -50,6 +56,7 @@ class Registry:
             "job_id": marks[JOB_MARK],
             "node_id": int(marks.get("PADDLE_NODE_ID", 0)),
             "submitter": _submitter(submitter),
+            "keeps_state": keeps_state,
             "processes": [],
             "job_dir": "",
             "group": "",
@@ -68,6 +75,10 @@ class Registry:
         self._save()
         prune(self._folder)
 
+    def outlived(self, keep: int) -> List[str]:
+        """The job directories that may go once this job has begun: see `outlived`."""
+        return outlived(self._record, keep)
+
     def add(self, name: str, role: str, rank: int) -> None:
         """A process was started."""
         processes: List[Fields] = self._record["processes"]
@@ -75,9 +86,13 @@ class Registry:
             processes.append({"name": name[:200], "role": role[:200], "rank": rank})
             self._save()
 
-    def end(self, how: str) -> None:
-        """This agent leaves; the job is over here."""
-        self._record["ended"] = {"at": time.time(), "how": how}
+    def end(self, how: str, settled: bool) -> None:
+        """This agent leaves; the job is over here.
+
+        Args:
+            settled: the launcher has got everything that it collects.
+        """
+        self._record["ended"] = {"at": time.time(), "how": how, "settled": settled}
         self._save()
 
     def _save(self) -> None:
@@ -198,6 +213,40 @@ def prune(folder: str) -> None:
                 os.unlink(path)
         except OSError:
             continue
+
+
+def outlived(latest: Fields, keep: int) -> List[str]:
+    """The directories of earlier jobs of a workspace that nobody needs any more.
+
+    Not those of the last `keep` jobs, the latest among them; nor of a job of which not everything was collected, that
+    runs, whose directory holds state that outlives it (checkpoints), or that ran in a directory of the user.
+    """
+    root_dir, workspace = latest["root_dir"], _workspace(latest)
+    if not workspace:
+        return []
+    found = [one for one in known(root_dir) if _workspace(one.record) == workspace]
+    found.sort(key=lambda one: str(one.record["job_id"]), reverse=True)
+    paths = []
+    for record, agent in found[keep:]:
+        own = "%s/%s" % (root_dir, os.path.basename(record["job_id"]))
+        if agent is None and _may_go(record) and record.get("job_dir") == own and os.path.isdir(own):
+            paths.append(own)
+    return paths
+
+
+def _may_go(record: Fields) -> bool:
+    ended = record.get("ended")
+    settled = isinstance(ended, dict) and ended.get("settled") is True
+    return settled and record.get("keeps_state") is False
+
+
+def _workspace(record: Fields) -> Optional[List[Any]]:
+    """Whose workspace a job is of, and on which machine; nothing where it does not say."""
+    submitter = record.get("submitter")
+    names = ("user", "host", "collected")
+    if not isinstance(submitter, dict) or not all(submitter.get(name) for name in names):
+        return None
+    return [submitter[name] for name in names]
 
 
 def boot_id() -> str:

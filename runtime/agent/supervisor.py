@@ -229,7 +229,7 @@ class Supervisor:
         self._watch_lease()
         self._sign_of_life.begin(self._lease_s)
         self._marks.update(marks)
-        self._desk.open(root_dir.rstrip("/"), self._marks, fields.get("submitter"))
+        self._desk.open(root_dir.rstrip("/"), self._marks, fields)
         text_of_marks = "".join("%s=%s\0" % mark for mark in self._marks.items())
         os.write(self._guard_marks, os.fsencode(text_of_marks))
         self._trees = Trees(self._loop, root_dir.rstrip("/"), self._outbox.send, self._tree_committed)
@@ -320,6 +320,8 @@ class Supervisor:
         if not (settled and self._outbox.empty) and time.monotonic() < deadline:
             self._loop.after(POLL_S, lambda: self._drain(deadline))
             return
+        if settled and self._outbox.empty:
+            self._desk.settled()
         self._outbox.send("goodbye", rest=None if settled else self._job_dir)
         self._parted = True
         self._leave(time.monotonic() + FAREWELL_S)

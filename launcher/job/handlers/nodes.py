@@ -16,6 +16,7 @@ from launcher.nodes import handshake
 from launcher.nodes.connector import Connected, ConnectFailed, Rejoined, RejoinFailed
 from launcher.nodes.loop import ALARM_S
 from launcher.nodes.node_record import NodeRecord
+from launcher.plan import pserver_state
 from launcher.text.wrapping import visible
 
 NEWS = frozenset(
@@ -84,6 +85,8 @@ class NodeHandlers:
             self._plan,
             umask=self._settings.cluster.job_umask,
             submitter=submitter(self._roster.collected),
+            keep_jobs=self._settings.limits.keep_jobs,
+            keeps_state=pserver_state.lies_in_job_dir(self._settings),
             rejoin=None if key is None else key.fields,
         )
         if context.stopping:

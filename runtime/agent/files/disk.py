@@ -8,7 +8,7 @@ import errno
 import os
 import stat
 import time
-from typing import List, Optional, Union
+from typing import Iterator, List, Optional, Union
 
 from agent.files import ownership
 
@@ -135,6 +135,22 @@ def remove_tree(path: str) -> None:
     """Remove a directory with all that is in it, as far as that goes; one that is not there costs nothing."""
     if os.path.lexists(path):
         _rmtree(path, ignore_errors=True)
+
+
+def removing(paths: List[str]) -> Iterator[None]:
+    """Remove directories in steps of one folder each, as far as that goes; what is in use elsewhere goes on there."""
+    for path in paths:
+        for folder, names, files in os.walk(path, topdown=False):
+            for name in files:
+                with contextlib.suppress(OSError):
+                    os.unlink(os.path.join(folder, name))
+            for name in names:
+                if os.path.islink(os.path.join(folder, name)):
+                    with contextlib.suppress(OSError):
+                        os.unlink(os.path.join(folder, name))
+            with contextlib.suppress(OSError):
+                os.rmdir(folder)
+            yield
 
 
 def _rmtree(path: str, ignore_errors: bool = False) -> None:
