@@ -31,15 +31,8 @@ def workspace(tmp_path: Path) -> Path:
 
 
 def run(workspace: Path, conf: Path, *options: str) -> None:
-    argv = [
-        sys.executable,
-        ROOT / "paddle.py",
-        "-p",
-        workspace,
-        f"--conf={conf}",
-        "--mode=collective",
-        *options,
-    ]
+    job = ["-p", str(workspace), f"--conf={conf}", "--mode=collective", *options]
+    argv = [sys.executable, str(ROOT / "paddle.py"), *job]
     done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT_S)
     assert done.returncode == 0, done.stdout + done.stderr
 
