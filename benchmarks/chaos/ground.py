@@ -80,6 +80,7 @@ class Ground:
         args = [
             f"--conf={conf}",
             f"--job_dispatch_package={workspace}",
+            "--",  # what follows is the script's
             f"--batches={batches}",
             f"--places={HOME}",
             f"--hostile={int(hostile)}",

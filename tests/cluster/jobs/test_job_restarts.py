@@ -116,8 +116,9 @@ def trainers_that_all_die_of_the_same_are_told_once(cluster: Cluster, job: JobRu
     end = oracle.check(
         launch, 1, r"FIRST ERROR: trainer \d", r"^  and 2 more with the same last line: ", within_s=60
     )
-    screen = end.output[end.output.index("FIRST ERROR") :]
-    assert screen.count("ModuleNotFoundError") == 1
+    *report, last = end.output[end.output.index("FIRST ERROR") :].splitlines()
+    assert "\n".join(report).count("ModuleNotFoundError") == 1
+    assert "ModuleNotFoundError" in last
     assert (
         job.failure()["first_cause"]["error"]
         == "ModuleNotFoundError: No module named 'no_such_module_anywhere'"
