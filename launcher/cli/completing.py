@@ -46,6 +46,7 @@ _COMMAND_WORDS: Mapping[str, tuple[str, ...]] = {
     "attach": ("--lines=",),
     "logs": ("--follow", "--proc=", "--node=", "--since=", "--grep=", "--lines="),
     "stop": ("--force", _NODES, _CONF, _HOSTS),
+    "clean": (_CONF, _HOSTS, "--older_than=", "--dry_run"),
     "doctor": (_CONF, _HOSTS, "--mode=", "--port=", "--nics=", "--job_workspace=", "--json"),
     "completion": SHELLS,
     "help": (),

@@ -25,7 +25,7 @@ VERSION = "0.1.0"
 
 HELP = """\
 usage: python paddle.py (-p DIR | -j DIR) [options] [--flag=value ...] [-- ...]
-       python paddle.py status|attach|logs|stop|doctor|completion|help ...
+       paddle.py status|attach|logs|stop|clean|doctor|completion|help ...
 
 Runs a script on all nodes of conf.py.
 

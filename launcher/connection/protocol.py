@@ -35,6 +35,7 @@ LAUNCHER_KINDS = frozenset(
         "stacks",
         "jobs",
         "end_job",
+        "clean",
     )
 )
 AGENT_KINDS = frozenset(
@@ -67,6 +68,7 @@ AGENT_KINDS = frozenset(
         "removed",
         "jobs_found",
         "job_ended",
+        "cleaned",
     )
 )
 

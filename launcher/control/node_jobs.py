@@ -21,6 +21,7 @@ from launcher.text.fields import FieldError, real
 from launcher.text.wrapping import visible
 
 END_S = 30.0
+CLEAN_S = 600.0  # slow disks, and thousands of files
 GRACE_S = 2.0
 NOBODY = ProcessId("", 0, 0, "")
 
@@ -75,6 +76,24 @@ class Ending:
         return not (self.left or self.error)
 
 
+@dataclass(frozen=True)
+class Cleaning:
+    """What a node let go of ended jobs, or would.
+
+    Attributes:
+        jobs: (bytes, job id) of those that went.
+        kept: (job id, why) of those that stay.
+        stayed: job ids of those that could not be removed whole.
+        error: why the node could not be asked, or empty.
+    """
+
+    node: NodeEntry
+    jobs: tuple[tuple[int, str], ...]
+    kept: tuple[tuple[str, str], ...]
+    stayed: tuple[str, ...]
+    error: str
+
+
 def nodes_of(settings: Settings) -> tuple[NodeEntry, ...]:
     """The nodes of a configuration, for visits."""
     from launcher.plan import plan
@@ -99,6 +118,16 @@ def end(
     """End a job on its nodes; nothing else there is touched."""
     answers = visit(nodes, login, "end_job", "job_ended", END_S + grace_s, job_id=job_id, grace_s=grace_s)
     return [_ending(answer) for answer in answers]
+
+
+def clean(nodes: Sequence[NodeEntry], login: SshSettings, older_s: float, dry_run: bool) -> list[Cleaning]:
+    """Remove the directories of ended jobs from nodes, or only find out which would go.
+
+    Args:
+        older_s: of jobs that ended so long ago.
+    """
+    answers = visit(nodes, login, "clean", "cleaned", CLEAN_S, older_s=older_s, dry_run=dry_run)
+    return [_cleaning(answer) for answer in answers]
 
 
 def rebuild(where: StatePlaces, jobs: Sequence[NodeJob], login: SshSettings, conf: str) -> list[JobRecord]:
@@ -191,6 +220,19 @@ def _ending(answer: NodeAnswer) -> Ending:
     sentences = tuple(visible(str(one)) for one in told) if isinstance(told, list) else ()
     unsure = visible(str(fields.get("unsure") or ""))
     return Ending(answer.node, sentences, _pairs(fields.get("left")), unsure, visible(answer.error))
+
+
+def _cleaning(answer: NodeAnswer) -> Cleaning:
+    fields: Mapping[str, Any] = answer.fields or {}
+    kept, stayed = fields.get("kept"), fields.get("stayed")
+    whys = kept.items() if isinstance(kept, dict) else ()
+    return Cleaning(
+        answer.node,
+        tuple((max(0, size), name) for size, name in _pairs(fields.get("jobs"))),
+        tuple((visible(str(name)), visible(str(why))) for name, why in whys),
+        tuple(visible(str(one)) for one in (stayed if isinstance(stayed, list) else [])),
+        visible(answer.error),
+    )
 
 
 def _pairs(found: Any) -> tuple[tuple[int, str], ...]:

@@ -6,7 +6,8 @@ Asked by short-lived visitors as well as by a job's launcher; nothing of the vis
 
 from __future__ import annotations
 
-from typing import Dict, List, Optional
+import os
+from typing import Dict, Iterator, List, Optional
 
 from agent import registry
 from agent.ending import End
@@ -17,7 +18,7 @@ from agent.link.outbox import Outbox
 from agent.link.protocol import Fields
 from agent.processes import process_tree
 from agent.processes.process_tree import Found
-from agent.registry import Registry
+from agent.registry import Cleanable, Registry
 
 
 class JobsDesk:
@@ -78,6 +79,24 @@ class JobsDesk:
             self._outbox.send("job_ended", job_id=name, told=told, left=named, unsure=unsure)
 
         End(self._loop, self._root(), name, seconds(fields, "grace_s", 2.0), done)
+
+    def clean(self, fields: Fields, _body: bytes) -> None:
+        """Carry out a `clean`."""
+        found = registry.cleanable(self._root(), seconds(fields, "older_s", 0.0))
+        self._loop.work(self._cleaning(found, fields.get("dry_run") is True))
+
+    def _cleaning(self, found: Cleanable, dry_run: bool) -> Iterator[None]:
+        sizes = []
+        for name, path in found.gone:
+            size = 0
+            for part in disk.sizes(path):
+                size += part
+                yield
+            if not dry_run:
+                yield from disk.removing([path])
+            sizes.append([size, name])
+        stayed = [name for name, path in found.gone if not dry_run and os.path.lexists(path)]
+        self._outbox.send("cleaned", jobs=sizes, kept=dict(found.kept), stayed=stayed)
 
     def _root(self) -> str:
         if self._root_dir is None:

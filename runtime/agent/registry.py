@@ -12,7 +12,7 @@ import json
 import os
 import socket
 import time
-from typing import Any, Callable, Dict, List, NamedTuple, Optional
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 from agent.files import disk
 from agent.processes import process_tree
@@ -226,18 +226,62 @@ def outlived(latest: Fields, keep: int) -> List[str]:
         return []
     found = [one for one in known(root_dir) if _workspace(one.record) == workspace]
     found.sort(key=lambda one: str(one.record["job_id"]), reverse=True)
-    paths = []
-    for record, agent in found[keep:]:
-        own = "%s/%s" % (root_dir, os.path.basename(record["job_id"]))
-        if agent is None and _may_go(record) and record.get("job_dir") == own and os.path.isdir(own):
-            paths.append(own)
-    return paths
+    return [one.record["job_dir"] for one in found[keep:] if _is_there(one, root_dir) and not _needed(one)]
 
 
-def _may_go(record: Fields) -> bool:
-    ended = record.get("ended")
-    settled = isinstance(ended, dict) and ended.get("settled") is True
-    return settled and record.get("keeps_state") is False
+class Cleanable(NamedTuple):
+    """The directories of jobs that a node may let go.
+
+    Attributes:
+        gone: (job id, path) of those.
+        kept: (job id, why) of the others.
+    """
+
+    gone: List[Tuple[str, str]]
+    kept: List[Tuple[str, str]]
+
+
+def cleanable(root_dir: str, older_s: float) -> Cleanable:
+    """Which job directories below a root directory may go, whatever workspace they are of.
+
+    Args:
+        older_s: of the jobs that ended so long ago.
+    """
+    found = Cleanable([], [])
+    for one in known(root_dir):
+        if not _is_there(one, root_dir):
+            continue
+        name, ended = one.record["job_id"], one.record.get("ended")
+        why = _needed(one)
+        if not why and time.time() - _moment(ended) < older_s:
+            why = "it ended too lately"
+        if why:
+            found.kept.append((name, why))
+        else:
+            found.gone.append((name, one.record["job_dir"]))
+    return found
+
+
+def _is_there(job: Known, root_dir: str) -> bool:
+    """Whether a job has a directory of its own below this root directory."""
+    own = "%s/%s" % (root_dir, os.path.basename(job.record["job_id"]))
+    return job.record.get("job_dir") == own and os.path.isdir(own) and not os.path.islink(own)
+
+
+def _needed(job: Known) -> str:
+    """Why somebody may still need a job's directory, or nothing."""
+    ended = job.record.get("ended")
+    if job.agent is not None:
+        return "it runs"
+    if not isinstance(ended, dict) or ended.get("settled") is not True:
+        return "not everything of it was collected"
+    return "" if job.record.get("keeps_state") is False else "checkpoints may lie in it"
+
+
+def _moment(ended: Any) -> float:
+    """When a job ended; now where it does not say."""
+    at = ended.get("at") if isinstance(ended, dict) else None
+    return at if isinstance(at, (int, float)) else time.time()
 
 
 def _workspace(record: Fields) -> Optional[List[Any]]:

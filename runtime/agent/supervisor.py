@@ -109,6 +109,7 @@ class Supervisor:
             "bye": self._on_bye,
             "jobs": self._desk.jobs,
             "end_job": self._desk.end_job,
+            "clean": self._desk.clean,
         }
 
     def run(self, received: bytes) -> None:

@@ -22,6 +22,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "attach": "the screen of a running job",
         "logs": "what the processes of a job wrote",
         "stop": "end a job, wherever it was started",
+        "clean": "give back what ended jobs hold on the nodes",
         "doctor": "check this machine, conf.py and the nodes",
         "completion": "complete the words of paddle.py in a shell",
         "help": "how to use paddle.py, or one of these words",

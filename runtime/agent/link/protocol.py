@@ -34,6 +34,7 @@ LAUNCHER_KINDS = frozenset(
         "stacks",
         "jobs",
         "end_job",
+        "clean",
     )
 )
 AGENT_KINDS = frozenset(
@@ -66,6 +67,7 @@ AGENT_KINDS = frozenset(
         "removed",
         "jobs_found",
         "job_ended",
+        "cleaned",
     )
 )
 

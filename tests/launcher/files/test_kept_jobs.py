@@ -30,11 +30,16 @@ def workspace(tmp_path: Path) -> Path:
     return made
 
 
-def run(workspace: Path, conf: Path, *options: str) -> None:
-    job = ["-p", str(workspace), f"--conf={conf}", "--mode=collective", *options]
-    argv = [sys.executable, str(ROOT / "paddle.py"), *job]
+def paddle(*words: str, code: int = 0) -> str:
+    """Run paddle.py to its end; what it said."""
+    argv = [sys.executable, str(ROOT / "paddle.py"), *words]
     done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT_S)
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def run(workspace: Path, conf: Path, *options: str) -> None:
+    paddle("-p", str(workspace), f"--conf={conf}", "--mode=collective", *options)
 
 
 def kept(conf: Path) -> list[str]:
@@ -94,3 +99,58 @@ def test_a_job_says_of_itself_that_its_directory_holds_checkpoints(workspace: Pa
     (record,) = (conf.parent / "nodes/node_0/.paddle/jobs").glob(f"{first}.*")
     assert json.loads(record.read_text())["keeps_state"] is True
     assert len(others) == 1
+
+
+def test_clean_takes_what_nobody_needs_and_says_what_stays(workspace: Path, conf: Path) -> None:
+    conf.write_text(conf.read_text().replace("KEEP_JOBS = 2", "KEEP_JOBS = 9"))
+    run(workspace, conf)
+    run(workspace, conf, "--checkpoint_dir=saved")
+    run(workspace, conf)
+    run(workspace, conf)
+    gone, saved, uncollected, last = kept(conf)
+    change(conf, uncollected, ended={"at": 0, "how": "x", "settled": False})
+
+    said = paddle("clean", f"--conf={conf}", "--dry_run")
+    assert "2 jobs would go" in said
+    assert f"  {gone}  " in said
+    assert len(kept(conf)) == 4
+
+    assert "0 jobs gone" in paddle("clean", f"--conf={conf}", "--older_than=1d")
+    said = paddle("clean", f"--conf={conf}")
+    assert "2 jobs gone" in said
+    assert f"{saved} stays: checkpoints may lie in it" in said
+    assert f"{uncollected} stays: not everything of it was collected" in said
+    assert last not in said
+    assert kept(conf) == [saved, uncollected]
+    assert (workspace / "train.py").exists()
+    assert "0 jobs gone, 0 bytes" in paddle("clean", f"--conf={conf}")
+
+
+@pytest.mark.parametrize("words", [["JOB1"], ["--older_than=7"], ["--older_than=-1d"], ["--older_than=1e9d"]])
+def test_clean_refuses_what_it_does_not_know(conf: Path, words: list[str]) -> None:
+    paddle("clean", f"--conf={conf}", *words, code=2)
+    assert not (conf.parent / "nodes").exists()
+
+
+def test_clean_leaves_a_job_that_runs(workspace: Path, conf: Path) -> None:
+    run(workspace, conf)
+    (workspace / "train.py").write_text("import time\nprint('begun', flush=True)\ntime.sleep(300)\n")
+    argv = [
+        sys.executable,
+        str(ROOT / "paddle.py"),
+        "-p",
+        str(workspace),
+        f"--conf={conf}",
+        "--mode=collective",
+    ]
+    with subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as job:
+        assert job.stdout is not None
+        try:
+            assert any("begun" in line for line in job.stdout)
+            _, running = kept(conf)
+            said = paddle("clean", f"--conf={conf}")
+            assert f"{running} stays: it runs" in said
+            assert kept(conf) == [running]
+        finally:
+            job.terminate()
+            job.stdout.read()
