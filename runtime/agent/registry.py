@@ -225,7 +225,7 @@ def outlived(latest: Fields, keep: int) -> List[str]:
     if not workspace:
         return []
     found = [one for one in known(root_dir) if _workspace(one.record) == workspace]
-    found.sort(key=lambda one: str(one.record["job_id"]), reverse=True)
+    found.sort(key=lambda one: _number(one.record.get("since")), reverse=True)
     return [one.record["job_dir"] for one in found[keep:] if _is_there(one, root_dir) and not _needed(one)]
 
 
@@ -253,7 +253,8 @@ def cleanable(root_dir: str, older_s: float) -> Cleanable:
             continue
         name, ended = one.record["job_id"], one.record.get("ended")
         why = _needed(one)
-        if not why and time.time() - _moment(ended) < older_s:
+        at = _number(ended.get("at")) if isinstance(ended, dict) else 0.0
+        if not why and time.time() - at < older_s:
             why = "it ended too lately"
         if why:
             found.kept.append((name, why))
@@ -278,10 +279,9 @@ def _needed(job: Known) -> str:
     return "" if job.record.get("keeps_state") is False else "checkpoints may lie in it"
 
 
-def _moment(ended: Any) -> float:
-    """When a job ended; now where it does not say."""
-    at = ended.get("at") if isinstance(ended, dict) else None
-    return at if isinstance(at, (int, float)) else time.time()
+def _number(found: Any) -> float:
+    """A moment that a record tells; the first of all where it is no number."""
+    return float(found) if isinstance(found, (int, float)) and abs(found) < 1e12 else 0.0
 
 
 def _workspace(record: Fields) -> Optional[List[Any]]:

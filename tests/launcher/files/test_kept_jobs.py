@@ -44,12 +44,19 @@ def run(workspace: Path, conf: Path, *options: str) -> None:
 
 def kept(conf: Path) -> list[str]:
     """Names of the job directories, the oldest first."""
-    return sorted(path.name for path in (conf.parent / "nodes" / "node_0").glob("JOB*"))
+    found = [path.name for path in (conf.parent / "nodes" / "node_0").glob("JOB*")]
+    return sorted(found, key=lambda job: float(json.loads(record_of(conf, job).read_text())["since"]))
+
+
+def record_of(conf: Path, job: str) -> Path:
+    """What the node remembers of a job."""
+    (path,) = (conf.parent / "nodes/node_0/.paddle/jobs").glob(f"{job}.*")
+    return path
 
 
 def change(conf: Path, job: str, **fields: object) -> None:
     """Make a record say something else."""
-    (path,) = (conf.parent / "nodes/node_0/.paddle/jobs").glob(f"{job}.*")
+    path = record_of(conf, job)
     path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
 
 
@@ -96,8 +103,7 @@ def test_a_job_says_of_itself_that_its_directory_holds_checkpoints(workspace: Pa
     run(workspace, conf)
     run(workspace, conf)
     first, *others = kept(conf)
-    (record,) = (conf.parent / "nodes/node_0/.paddle/jobs").glob(f"{first}.*")
-    assert json.loads(record.read_text())["keeps_state"] is True
+    assert json.loads(record_of(conf, first).read_text())["keeps_state"] is True
     assert len(others) == 1
 
 
