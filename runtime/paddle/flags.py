@@ -210,7 +210,7 @@ PSERVER_FLAGS: Mapping[str, Flag] = MappingProxyType(
         "checkpoint_dir": Flag("", "folder of checkpoints"),
         "checkpoint_period": Flag(0, "batches between two checkpoints; 0: none", 0, _MAX_COUNT),
         "checkpoint_keep": Flag(3, "how many checkpoints stay", 1, 1000),
-        "resume": Flag("", "latest, or the batch of a checkpoint in checkpoint_dir to go on from"),
+        "resume": Flag("", "latest, auto, or the batch of a checkpoint in checkpoint_dir to go on from"),
         "barrier_timeout_s": Flag(
             60.0, "wait this long at a barrier before the missing trainers are named", 0.001, 1e6
         ),

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from paddle.errors import CheckpointError, ConfigError, PserverError
 from paddle.pserver.durable.checkpoint.checking import Checking
-from paddle.pserver.durable.checkpoint.folder import Checkpoint, newest
+from paddle.pserver.durable.checkpoint.folder import Checkpoint, is_blank, newest
 from paddle.pserver.durable.checkpoint.loading import load
 from paddle.pserver.durable.checkpoint.manifest import Manifest
 from paddle.pserver.durable.checkpoint.periodic import Periodic
@@ -51,7 +51,7 @@ class Safety:
         checkpoints: folder for checkpoints, or None.
         period: batches between two of them; 0: none are written.
         keep: how many stay.
-        resume: "" to start anew, "latest", or the version of a checkpoint.
+        resume: "" to start anew, "latest", the version of a checkpoint, or "auto": the latest once there is one.
         job: id of the job.
     """
 
@@ -77,8 +77,10 @@ class Safety:
             )
         if resume and not folder:
             raise ConfigError("flag --resume needs --checkpoint_dir: where the checkpoints are")
-        if resume not in ("", "latest") and not (resume.isascii() and resume.isdigit()):
-            raise ConfigError(f"flag --resume: expected latest, or the batch of a checkpoint, got {resume!r}")
+        if resume not in ("", "latest", "auto") and not (resume.isascii() and resume.isdigit()):
+            raise ConfigError(
+                f"flag --resume: expected latest, auto, or the batch of a checkpoint, got {resume!r}"
+            )
         job = re.sub(r"[^A-Za-z0-9_-]", "_", job_id)
         return cls(None, Path(folder) if folder else None, period, keep, resume, job)
 
@@ -123,7 +125,7 @@ class Safekeeper:
 
     def adopt(self, store: Store, configuration: Configuration) -> bool:
         """See `Keeper`."""
-        is_resumed = bool(self._safety.resume)
+        is_resumed = self._begins_with_a_checkpoint()
         if is_resumed:
             self._resume(store, configuration)
         self._watch(store, configuration)
@@ -193,10 +195,17 @@ class Safekeeper:
             )
         store.be_watched(self)
 
+    def _begins_with_a_checkpoint(self) -> bool:
+        safety = self._safety
+        if safety.resume == "auto" and safety.checkpoints is not None and is_blank(safety.checkpoints):
+            _log.warning("no checkpoint in %s yet: the job begins anew", safety.checkpoints)
+            return False
+        return bool(safety.resume)
+
     def _resume(self, store: Store, configuration: Configuration) -> None:
         assert self._safety.checkpoints is not None
         started = self._clock()
-        version = None if self._safety.resume == "latest" else int(self._safety.resume)
+        version = int(self._safety.resume) if self._safety.resume.isdigit() else None
         c = configuration
         found = newest(
             self._safety.checkpoints,

@@ -29,6 +29,20 @@ def test_a_job_does_not_begin_anew_when_no_checkpoint_is_whole(tmp_path: Path) -
         KeptJob(Safety(checkpoints=tmp_path, resume="7"), ADAGRAD, DECAYED)
 
 
+def test_a_job_that_a_queue_starts_again_goes_on_once_there_is_a_checkpoint(tmp_path: Path) -> None:
+    first = KeptJob(Safety(checkpoints=tmp_path / "none", period=PERIOD, resume="auto"), ADAGRAD, DECAYED)
+    assert {engine.version for engine in first.engines} == {0}
+    first.train(0, 7)
+    first.close()
+    again = KeptJob(Safety(checkpoints=tmp_path / "none", period=PERIOD, resume="auto"), ADAGRAD, DECAYED)
+    assert {engine.version for engine in again.engines} == {5}
+    again.close()
+    for path in tmp_path.glob("none/v*/part-0-of-2/state.bin"):
+        path.write_bytes(b"")
+    with pytest.raises(PserverError, match=r"no whole checkpoint in .*expected \d+ bytes, got 0"):
+        KeptJob(Safety(checkpoints=tmp_path / "none", resume="auto"), ADAGRAD, DECAYED)
+
+
 def test_a_checkpoint_of_another_model_is_refused(tmp_path: Path) -> None:
     written(tmp_path)
     other = Model({"w": (90, 51), "b": (64,), "table": (300, 8)}, sparse=["table"])
@@ -99,7 +113,7 @@ def test_training_between_the_copying_does_not_get_into_a_checkpoint(tmp_path: P
     [
         ({"checkpoint_period": 5}, "needs --checkpoint_dir"),
         ({"resume": "latest"}, "needs --checkpoint_dir"),
-        ({"resume": "newest", "checkpoint_dir": "/x"}, "expected latest, or the batch"),
+        ({"resume": "newest", "checkpoint_dir": "/x"}, "expected latest, auto, or the batch"),
     ],
 )
 def test_flags_that_do_not_fit_together_are_refused(flags: dict[str, object], text: str) -> None:

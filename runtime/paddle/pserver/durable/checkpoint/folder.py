@@ -57,6 +57,11 @@ def check_all(found: Checkpoint) -> None:
     Checking(found.root, found.files).finish()
 
 
+def is_blank(root: Path) -> bool:
+    """Whether a folder has no checkpoint, nor a part of one; nor one that is not there."""
+    return not _versions(root)
+
+
 def newest(
     root: Path,
     version: int | None = None,
