@@ -21,14 +21,16 @@ import urllib.parse
 import urllib.request
 import uuid
 from pathlib import Path
+from types import TracebackType
+from typing import TextIO
 
 from paddle.dataset.errors import DatasetError
-from paddle.dataset.progress import Progress
 
 ATTEMPTS = 3
 READ_TIMEOUT_S = 30.0
 DEADLINE_S = 3600.0
 CHUNK_BYTES = 1 << 16
+WIDTH = 50
 
 logger = logging.getLogger(__name__)
 
@@ -132,3 +134,36 @@ def _receive(url: str, part: Path, deadline: float) -> None:
             raise http.client.IncompleteRead(b"", length - progress.done)
         file.flush()
         os.fsync(file.fileno())
+
+
+class Progress:
+    """A bar on standard error, drawn on a terminal: how many of `total` bytes have come; total 0 means unknown."""
+
+    def __init__(self, total: int, stream: TextIO | None = None) -> None:
+        self.done = 0
+        self._total = total
+        self._stream = stream or sys.stderr
+        self._drawn = -1
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def add(self, count: int) -> None:
+        """Counts `count` more bytes."""
+        self.done += count
+        if self._total and self._stream.isatty():
+            self._draw(min(WIDTH, WIDTH * self.done // self._total))
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._drawn >= 0:
+            self._stream.write("\n")
+        self._stream.write(f"{self.done} bytes received\n")
+        self._stream.flush()
+
+    def _draw(self, filled: int) -> None:
+        if filled != self._drawn:
+            self._drawn = filled
+            self._stream.write(f"\r[{'=' * filled}{' ' * (WIDTH - filled)}]")
+            self._stream.flush()

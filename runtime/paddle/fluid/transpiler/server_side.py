@@ -31,10 +31,10 @@ def server_program(
     rates: Sequence[Operator],
     trainers: int,
     sync: bool,
-    compensated: bool = False,
-    table: GrowingTable | None = None,
-    endpoints: Sequence[str] = (),
-    groups: Sequence[NormGroup] = (),
+    compensated: bool,
+    table: GrowingTable | None,
+    endpoints: Sequence[str],
+    groups: Sequence[NormGroup],
 ) -> Program:
     """Return the program of one server.
 
@@ -51,80 +51,128 @@ def server_program(
         endpoints: of all servers, which share it.
         groups: gradients that are clipped by their norm over all servers.
     """
-    program = Program()
-    program.random_seed = origin.program.random_seed
-    block = program.global_block()
+    server = _Server(origin, trainers, sync, compensated)
     mine = slices_at(placed, endpoint)
-    merged = trainers if sync and trainers > 1 else 0
-    inputs = [
-        name
-        for each, one in mine
-        for name in _declare_slice(block, origin, each, one, merged, trainers if compensated else 0)
-    ]
-    blocks: list[Block] = []
+    server.declare(mine)
     if rates:
-        blocks.append(_rate_block(program, origin, rates))
-    parent = program.num_blocks - 1
-    grad_to_block: list[str] = []
-    total_to_block: list[str] = []
-    if groups:
-        block.create_var(WAITING, (1,), "int64", persistable=True)
-    for group in groups:
-        members = [one for each, one in mine if each.param in group.squares]
-        if members:
-            inputs.append(block.create_var(group.total, (1,), block.var(members[0].grad).dtype).name)
-            inner = program._create_block(parent)
-            blocks.append(inner)
-            for one in members:
-                _merge(inner, one, merged)
-            append_sum_of_squares(inner, group, members, endpoints.index(endpoint))
-            grad_to_block.extend(f"{one.grad}:{inner.idx}" for one in members)
-    for each, one in mine:
-        inner = program._create_block(parent)
-        blocks.append(inner)
-        within = next((group for group in groups if each.param in group.squares), None)
-        if within is not None:
-            for op in within.factors:
-                _declare(block, origin, op)
-                inner.append_op(op.type, renamed(op.inputs, {}), renamed(op.outputs, {}), dict(op.attrs))
-            own = [op for op in updates if op not in (*within.summing, *within.factors)]
-            _append_update(inner, origin, own, each, one, 0, 0)
-            total_to_block.append(f"{within.total}:{inner.idx}")
-            continue
-        _append_update(inner, origin, updates, each, one, merged, trainers if compensated else 0)
-        grad_to_block.append(f"{one.grad}:{inner.idx}")
-    lookups: tuple[str, ...] = ()
-    saving = -1
+        server.add_rates(rates)
+    number = endpoints.index(endpoint)
+    server.add_norms(groups, mine, number)
+    server.add_updates(updates, groups, mine)
     if table is not None:
         (update,) = (op for op in updates if op.inputs.get("Param") == (table.name,))
-        server = endpoints.index(endpoint)
-        added = serve_table(
-            program, origin, table, update, server, len(endpoints), trainers if sync else None
-        )
-        inputs.extend(added.gradients)
-        blocks.append(added.update)
-        grad_to_block.append(f"{table.grad if sync else added.gradients[0]}:{added.update.idx}")
-        lookups, saving = (added.lookup,), added.save
-    if not blocks:
-        blocks.append(program._create_block(0))
-    program.current_block_idx = 0
-    block.append_op(
-        "listen_and_serv",
-        {"X": inputs},
-        {},
-        {
-            "optimize_blocks": tuple(each.idx for each in blocks),
+        server.add_table(table, update, number, len(endpoints))
+    return server.listening(endpoint)
+
+
+class _Server:
+    """The program of one server while its blocks are made.
+
+    Attributes:
+        inputs: names that trainers send under.
+        blocks: what is run in every step, in this order.
+        grad_to_block: "gradient:block", which runs once that gradient is there.
+        total_to_block: "total:block", likewise.
+        saving: the block that saves the table, or -1.
+    """
+
+    def __init__(self, origin: Block, trainers: int, sync: bool, compensated: bool) -> None:
+        self.origin, self.trainers, self.sync, self.compensated = origin, trainers, sync, compensated
+        self.program = Program()
+        self.program.random_seed = origin.program.random_seed
+        self.block = self.program.global_block()
+        self.merged = trainers if sync and trainers > 1 else 0
+        self.delayed = trainers if compensated else 0
+        self.parent = 0
+        self.inputs: list[str] = []
+        self.blocks: list[Block] = []
+        self.grad_to_block: list[str] = []
+        self.total_to_block: list[str] = []
+        self.lookups: tuple[str, ...] = ()
+        self.saving = -1
+
+    def declare(self, mine: Sequence[tuple[Placed, PlacedSlice]]) -> None:
+        """Add the slices and their gradients."""
+        for each, one in mine:
+            self.inputs += _declare_slice(self.block, self.origin, each, one, self.merged, self.delayed)
+
+    def add_rates(self, rates: Sequence[Operator]) -> None:
+        """Add the block of the learning rate; updates are below it."""
+        self.blocks.append(_rate_block(self.program, self.origin, rates))
+        self.parent = self.program.num_blocks - 1
+
+    def add_norms(
+        self, groups: Sequence[NormGroup], mine: Sequence[tuple[Placed, PlacedSlice]], number: int
+    ) -> None:
+        """Add a block a group, which merges gradients and sums their squares; `number` is this server's."""
+        if groups:
+            self.block.create_var(WAITING, (1,), "int64", persistable=True)
+        for group in groups:
+            members = [one for each, one in mine if each.param in group.squares]
+            if not members:
+                continue
+            dtype = self.block.var(members[0].grad).dtype
+            self.inputs.append(self.block.create_var(group.total, (1,), dtype).name)
+            inner = self._new_block()
+            for one in members:
+                _merge(inner, one, self.merged)
+            append_sum_of_squares(inner, group, members, number)
+            self.grad_to_block.extend(f"{one.grad}:{inner.idx}" for one in members)
+
+    def add_updates(
+        self,
+        updates: Sequence[Operator],
+        groups: Sequence[NormGroup],
+        mine: Sequence[tuple[Placed, PlacedSlice]],
+    ) -> None:
+        """Add a block a slice, which updates it; that of a group's waits for the group's total."""
+        for each, one in mine:
+            inner = self._new_block()
+            group = next((group for group in groups if each.param in group.squares), None)
+            if group is None:
+                _append_update(inner, self.origin, updates, each, one, self.merged, self.delayed)
+                self.grad_to_block.append(f"{one.grad}:{inner.idx}")
+                continue
+            for op in group.factors:
+                _declare(self.block, self.origin, op)
+                inner.append_op(op.type, renamed(op.inputs, {}), renamed(op.outputs, {}), dict(op.attrs))
+            own = [op for op in updates if op not in (*group.summing, *group.factors)]
+            _append_update(inner, self.origin, own, each, one, 0, 0)
+            self.total_to_block.append(f"{group.total}:{inner.idx}")
+
+    def add_table(self, table: GrowingTable, update: Operator, number: int, servers: int) -> None:
+        """Add the blocks of the distributed embedding; this is server `number` of `servers`."""
+        trainers = self.trainers if self.sync else None
+        added = serve_table(self.program, self.origin, table, update, number, servers, trainers)
+        self.inputs.extend(added.gradients)
+        self.blocks.append(added.update)
+        grad = table.grad if self.sync else added.gradients[0]
+        self.grad_to_block.append(f"{grad}:{added.update.idx}")
+        self.lookups, self.saving = (added.lookup,), added.save
+
+    def listening(self, endpoint: str) -> Program:
+        """Return the program, with the operator that listens."""
+        if not self.blocks:
+            self.blocks.append(self.program._create_block(0))
+        self.program.current_block_idx = 0
+        attrs: dict[str, Any] = {
+            "optimize_blocks": tuple(each.idx for each in self.blocks),
             "endpoint": endpoint,
-            "Fanin": trainers,
-            "sync_mode": sync,
-            "dc_asgd": compensated,
-            "grad_to_block_id": tuple(grad_to_block),
-            "total_to_block_id": tuple(total_to_block),
-            "prefetch_var_name_to_block_id": lookups,
-            "checkpint_block_id": saving,
-        },
-    )
-    return program
+            "Fanin": self.trainers,
+            "sync_mode": self.sync,
+            "dc_asgd": self.compensated,
+            "grad_to_block_id": tuple(self.grad_to_block),
+            "total_to_block_id": tuple(self.total_to_block),
+            "prefetch_var_name_to_block_id": self.lookups,
+            "checkpint_block_id": self.saving,
+        }
+        self.block.append_op("listen_and_serv", {"X": self.inputs}, {}, attrs)
+        return self.program
+
+    def _new_block(self) -> Block:
+        block = self.program._create_block(self.parent)
+        self.blocks.append(block)
+        return block
 
 
 def _declare_slice(

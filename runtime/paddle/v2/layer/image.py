@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 from paddle.v2 import activation, model
 from paddle.v2.attr import ExtraLayerAttribute, ParameterAttribute
@@ -51,51 +52,65 @@ def img_conv(
     if trans or layer_type in ("exconvt", "cudnn_convt"):
         raise NotAvailableError("img_conv(trans=True) is not available yet")
     image = geometry(input, num_channels, "img_conv")
-    fx, fy = pair(filter_size, filter_size_y, "img_conv: filter_size", least=1)
-    sx, sy = pair(stride, stride_y, "img_conv: stride", least=1)
-    px, py = pair(padding, padding_y, "img_conv: padding", least=0)
-    dx, dy = pair(dilation, dilation_y, "img_conv: dilation", least=1)
+    window = _Window(
+        pair(filter_size, filter_size_y, "img_conv: filter_size", least=1),
+        pair(stride, stride_y, "img_conv: stride", least=1),
+        pair(padding, padding_y, "img_conv: padding", least=0),
+        pair(dilation, dilation_y, "img_conv: dilation", least=1),
+    )
     if groups < 1 or image.channels % groups or num_filters % groups:
         raise UsageError(
             f"img_conv: {image.channels} channels and {num_filters} filters do not split into {groups} groups"
         )
-    height = (image.height + 2 * py - ((fy - 1) * dy + 1)) // sy + 1
-    width = (image.width + 2 * px - ((fx - 1) * dx + 1)) // sx + 1
-    if height < 1 or width < 1:
-        raise UsageError(
-            f"img_conv: a {fx}x{fy} filter does not fit an image of {image.height}x{image.width} pixels"
-        )
+    places = window.places(image)
     name = model.current().auto_name("conv", name)
-    attr = weight_attr(param_attr).or_normal(0.0, math.sqrt(2.0 / (fx**2 * image.channels)))
-    weight = model.current().add_parameter(
-        f"_{name}.w0", [], attr, size=num_filters * image.channels // groups * fy * fx
-    )
-    cells = 1 if shared_biases else height * width
-    attrs: Attrs = {
-        "channels": image.channels,
-        "in_height": image.height,
-        "in_width": image.width,
-        "filter": (fy, fx),
-        "strides": (sy, sx),
-        "paddings": (py, px),
-        "dilations": (dy, dx),
-        "groups": groups,
-    }
+    attr = weight_attr(param_attr).or_normal(0.0, math.sqrt(2.0 / (window.filter[0] ** 2 * image.channels)))
+    size = num_filters * image.channels // groups * math.prod(window.filter)
+    weight = model.current().add_parameter(f"_{name}.w0", [], attr, size=size)
+    biases = num_filters if shared_biases else num_filters * math.prod(places)
     act_name = activation_name(act, "relu")
     config = LayerConfig(
         name,
         "img_conv",
-        num_filters * height * width,
+        num_filters * math.prod(places),
         (InputConfig(input.name, weight),),
         act_name,
-        add_bias(name, [num_filters * cells, 1], bias_attr, default=True),
+        add_bias(name, [biases, 1], bias_attr, default=True),
         extras_of(layer_attr, act_name),
         num_filters,
-        height,
-        width,
-        attrs=attrs,
+        *places,
+        attrs={**_source(image), **window.attrs(), "groups": groups},
     )
     return declare(config, [input])
+
+
+class _Window(NamedTuple):
+    """Where a filter lies on an image; sizes are (x, y), as users give them."""
+
+    filter: tuple[int, int]
+    stride: tuple[int, int]
+    padding: tuple[int, int]
+    dilation: tuple[int, int]
+
+    def places(self, image: Geometry) -> tuple[int, int]:
+        """Return the height and width of what comes out.
+
+        Raises:
+            UsageError: the filter does not fit.
+        """
+        (fx, fy), (sx, sy), (px, py), (dx, dy) = self
+        height = (image.height + 2 * py - ((fy - 1) * dy + 1)) // sy + 1
+        width = (image.width + 2 * px - ((fx - 1) * dx + 1)) // sx + 1
+        if height < 1 or width < 1:
+            raise UsageError(
+                f"img_conv: a {fx}x{fy} filter does not fit an image of {image.height}x{image.width} pixels"
+            )
+        return height, width
+
+    def attrs(self) -> Attrs:
+        """Return the operator's attributes, whose sizes are (y, x)."""
+        (fx, fy), (sx, sy), (px, py), (dx, dy) = self
+        return {"filter": (fy, fx), "strides": (sy, sx), "paddings": (py, px), "dilations": (dy, dx)}
 
 
 def img_cmrnorm(
