@@ -34,9 +34,10 @@ FRAGMENT_LINES = 70
 ASKS = re.compile(r"_?(is|has|may)_")
 # package of a dependency -> what it is imported as, where the names differ
 IMPORTED_AS = {"pyzmq": "zmq", "zlib-ng": "zlib_ng"}
-# module -> the records there that make up what a job knows of a node
+# module -> the records there that make up what a job knows of a node and of a process
 RECORDS = {
     "launcher/nodes/node_record.py": ("Contact", "Traces", "NodeRecord"),
+    "launcher/nodes/process_record.py": ("ProcessRecord",),
     "launcher/nodes/handshake.py": ("Introduction",),
     "launcher/files/payload.py": ("Delivery",),
 }
@@ -128,7 +129,7 @@ def assigned(node: ast.AST) -> Iterator[ast.expr]:
             yield inner.target
 
 
-def test_what_is_known_of_a_node_is_changed_by_the_methods_of_its_own_records_alone() -> None:
+def test_what_is_known_of_a_node_or_a_process_is_changed_by_the_methods_of_its_own_records_alone() -> None:
     fields = {
         node.target.id
         for module, names in RECORDS.items()

@@ -15,8 +15,9 @@ from typing import Any
 from launcher.connection.link import MessageEvent
 from launcher.nodes.loop import Handlers
 from launcher.nodes.node_record import NodeRecord
+from launcher.nodes.process_record import ProcessRecord
 from launcher.nodes.reports import Pushes, read_step
-from launcher.nodes.roster import ProcessRecord, Roster
+from launcher.nodes.roster import Roster
 from launcher.plan.plan import Role
 from launcher.screen.scrollback import Scrollback
 from launcher.text.fields import whole

@@ -13,7 +13,7 @@ import time
 from launcher.job.context import JobContext
 from launcher.nodes.failure import Failure, FailureKind
 from launcher.nodes.node_record import NodeRecord
-from launcher.nodes.roster import ProcessState
+from launcher.nodes.process_record import ProcessState
 from launcher.plan.answers import Way
 
 WAIT_S = 5.0  # without a step

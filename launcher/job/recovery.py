@@ -15,7 +15,8 @@ from launcher.job.policy import Policy, Trainer, backoff_s, decide
 from launcher.job.starter import Starter
 from launcher.nodes.failure import LEFT_OUT, RESTART, Failure, Incident
 from launcher.nodes.loop import Loop
-from launcher.nodes.roster import ProcessRecord, ProcessState, Roster
+from launcher.nodes.process_record import ProcessRecord
+from launcher.nodes.roster import Roster
 from launcher.plan import pserver_state
 from launcher.plan.plan import Plan, Process
 from launcher.text.sizes import counted
@@ -155,9 +156,9 @@ class Recovery:
             self._due.pop(name, None)
             node = self._roster.nodes[record.process.node_id]
             if node.link is None:
-                record.state = ProcessState.EXITED
+                record.exit()
                 continue
-            record.ending, record.stall = True, None
+            record.part()
             records.append(record)
             by_node.setdefault(record.process.node_id, []).append(name)
         for node_id, stopping in by_node.items():
@@ -171,7 +172,7 @@ class Recovery:
             self._settings.limits.stop_grace_s + KILL_S,
         )
         for record in records:
-            record.state = ProcessState.EXITED
+            record.exit()
 
     def _forget(self, names: Collection[str]) -> None:
         """The job is smaller from now on: others must know."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from launcher.files.dispatch import RUNTIME, WORKSPACE
 from launcher.job.context import JobContext
-from launcher.nodes.roster import ProcessRecord
+from launcher.nodes.process_record import ProcessRecord
 from launcher.plan import machines
 from launcher.plan import plan as planning
 from launcher.plan.answers import Answer
@@ -50,9 +50,8 @@ class Starter:
     def again(self, process: Process, restarts: int) -> ProcessRecord:
         """Start a process that was started `restarts` times before; its record begins anew."""
         earlier = self._roster.processes.get(process.name)
-        record = ProcessRecord(process, restarts=restarts)
-        if earlier is not None:  # a pserver comes back where it was
-            record.endpoints = earlier.endpoints
+        # a pserver comes back where it was
+        record = ProcessRecord(process, restarts, None if earlier is None else earlier.endpoints)
         self._roster.processes[process.name] = record
         name = process.name.replace("-", " ", 1)
         banner = None

@@ -17,7 +17,7 @@ from launcher.job.starter import Starter
 from launcher.nodes.failure import Failure, FailureKind
 from launcher.nodes.loop import ALARM_S, Loop
 from launcher.nodes.node_record import NodeRecord
-from launcher.nodes.roster import ProcessRecord, ProcessState
+from launcher.nodes.process_record import ProcessRecord, ProcessState
 from launcher.plan.environment import Endpoints
 from launcher.text.sizes import counted
 
@@ -111,7 +111,7 @@ class Watch:
         for record in self._roster.processes.values():
             stall = record.stall
             if stall is not None and now - stall.since >= self._settings.limits.lease_s:
-                record.stall = None
+                record.thaw()
                 what = f"frozen: {stall.what}, and for {self._settings.limits.lease_s:g} s more"
                 self._roster.fail_process(record, what, FailureKind.FROZEN, stacks=stall.stacks)
         return bool(self._roster.failures)

@@ -4,70 +4,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import Enum
 from pathlib import Path
 from typing import Any
 
 from launcher.files.payload import OUTPUT_NODE
 from launcher.nodes.failure import Failure, FailureKind, Incident
 from launcher.nodes.node_record import NodeRecord
+from launcher.nodes.process_record import ProcessRecord
 from launcher.nodes.reports import Pushes
-from launcher.plan.environment import Endpoints
-from launcher.plan.plan import Process, Role
+from launcher.plan.plan import Role
 from launcher.text.fields import FieldError
-
-
-class ProcessState(Enum):
-    """Where a process is in its life."""
-
-    STARTING = "starting"
-    RUNNING = "running"
-    EXITED = "exited"
-
-
-@dataclass
-class ProcessRecord:
-    """One process that was asked for.
-
-    Attributes:
-        endpoints: what a pserver reported when it answered on all its ports.
-        restarts: how often it was started again.
-        ending: we end it, to start it again or to go on without it.
-        done: it ended well and will not be started again.
-        stall: why it does not get on just now, if it does not.
-        stacks: where it was when somebody asked.
-        unsaved: what a pserver could not save and is not there, or empty.
-        pushes: what became of gradients on a pserver in asynchronous training, by trainer.
-        stepped_at: monotonic time of its last step; 0 before it.
-    """
-
-    process: Process
-    state: ProcessState = ProcessState.STARTING
-    endpoints: Endpoints | None = None
-    restarts: int = 0
-    ending: bool = False
-    done: bool = False
-    stall: Stall | None = None
-    stacks: str = ""
-    unsaved: str = ""
-    pushes: Mapping[int, Pushes] = field(default_factory=dict)
-    stepped_at: float = 0.0
-
-
-@dataclass(frozen=True)
-class Stall:
-    """A process that lives and does not get on.
-
-    Attributes:
-        what: for people: "stopped by a signal (state T) for 3 s".
-        since: monotonic time.
-    """
-
-    what: str
-    stacks: str
-    since: float
 
 
 @dataclass

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import time
-
 from launcher.config.options import Mode
 from launcher.connection.link import MessageEvent
 from launcher.errors import ConnectError, DispatchError
@@ -12,8 +10,8 @@ from launcher.job.context import JobContext
 from launcher.job.handlers.dispatch import DispatchHandlers
 from launcher.nodes.failure import FailureKind, describe_exit
 from launcher.nodes.node_record import NodeRecord
+from launcher.nodes.process_record import ProcessRecord
 from launcher.nodes.reports import read_pushes, read_ready, read_step
-from launcher.nodes.roster import ProcessRecord, ProcessState
 from launcher.plan.plan import Role
 from launcher.text.fields import line, lines, whole_or_none
 
@@ -43,7 +41,7 @@ class ProcessHandlers:
         if fields.get("proc") is not None:
             process = self._roster.process(record, fields["proc"])
             if process is not None:
-                process.state = ProcessState.EXITED
+                process.exit()
                 self._roster.fail_process(process, f"could not be started: {what}", FailureKind.NOT_STARTED)
                 return
         in_dispatch = self._context.clock.current == "dispatch"
@@ -62,7 +60,7 @@ class ProcessHandlers:
         """The process is there."""
         process = self._roster.process(record, event.fields["proc"])
         if process is not None:  # else a messenger, or one that the job goes on without
-            process.state, process.unsaved = ProcessState.RUNNING, ""
+            process.start()
             self._context.node_state(record, "running")
 
     def ready(self, record: NodeRecord, event: MessageEvent) -> None:
@@ -70,7 +68,7 @@ class ProcessHandlers:
         process = self._roster.process(record, event.fields["proc"])
         endpoints = read_ready(event.fields)
         if process is not None:  # else the job goes on without it
-            process.endpoints = endpoints
+            process.answer_at(endpoints)
 
     def progress(self, record: NodeRecord, event: MessageEvent) -> None:
         """A trainer made a step."""
@@ -78,7 +76,7 @@ class ProcessHandlers:
         process = self._roster.process(record, name)
         step = read_step(event.fields)
         if process is not None:
-            process.stepped_at = time.monotonic()
+            process.step()
         self._context.clock.note_first_step()
         self._context.console.progress(record.node.node_id, *step, process=name)
 
@@ -87,14 +85,14 @@ class ProcessHandlers:
         process = self._roster.process(record, event.fields["proc"])
         pushes = read_pushes(event.fields, len(self._context.plan.trainer_nodes))
         if process is not None and process.process.role is Role.PSERVER:
-            process.pushes = pushes
+            process.count_pushes(pushes)
 
     def unsaved(self, record: NodeRecord, event: MessageEvent) -> None:
         """A pserver could not write its newest checkpoint, or has written it now; from others it means nothing."""
         process = self._roster.process(record, event.fields["proc"])
         what = line(event.fields.get("what"), "what")
         if process is not None and process.process.role is Role.PSERVER:
-            process.unsaved = what
+            process.note_unsaved(what)
 
     def exited(self, record: NodeRecord, event: MessageEvent) -> None:
         """The process is gone; only with 0 it may end by itself, a trainer or a Fluid script that served."""
@@ -110,17 +108,18 @@ class ProcessHandlers:
             return
         if process is None:  # the job goes on without it
             return
-        process.state, process.stall = ProcessState.EXITED, None
+        process.exit()
         is_trainer = process.process.role is Role.TRAINER
         if process.ending:
             return
         if is_trainer and code == 0:
             # in collective mode all are started again together, if one is
-            process.done = self._context.settings.job.mode is not Mode.COLLECTIVE
+            if self._context.settings.job.mode is not Mode.COLLECTIVE:
+                process.finish()
             return
         if self._is_fluid_pserver(process) and code == 0:
             if process.endpoints is not None:  # it ends when all trainers have left it
-                process.done = True
+                process.finish()
                 return
             how = _TOO_EARLY
         self._roster.fail_process(

@@ -3,13 +3,10 @@
 
 from __future__ import annotations
 
-import time
-
 from launcher.connection.link import MessageEvent
 from launcher.job.context import JobContext
 from launcher.nodes.failure import FailureKind
 from launcher.nodes.node_record import NodeRecord
-from launcher.nodes.roster import Stall
 from launcher.system.rate_limit import RateLimit
 from launcher.text.fields import line, lines
 
@@ -34,12 +31,12 @@ class StallHandlers:
         what, stacks = line(fields.get("what"), "what"), _stacks(event)
         if process is None or process.ending or self._context.stopping:
             return
-        process.stacks = stacks
+        process.note_stacks(stacks)
         name = self._roster.failure_of(process, what, FailureKind.STALLED).name()
         if line(fields.get("cause"), "cause") == NO_STEP:
             self._roster.fail_process(process, f"hung: {what}", FailureKind.HUNG, stacks=stacks)
             return
-        process.stall = Stall(what, stacks, time.monotonic())
+        process.freeze(what)
         lease_s = self._context.settings.limits.lease_s
         self._tell(record, f"{name} is frozen: {what}; given up in {lease_s:g} s")
         self._context.node_state(record, "frozen")
@@ -49,7 +46,7 @@ class StallHandlers:
         process = self._roster.process(record, event.fields["proc"])
         if process is None or process.stall is None:
             return
-        process.stall = None
+        process.thaw()
         name = self._roster.failure_of(process, "", FailureKind.STALLED).name()
         self._tell(record, f"{name} goes on")
         self._context.node_state(record, "running")
@@ -58,7 +55,7 @@ class StallHandlers:
         """Where a process is, as somebody asked; its log has it too."""
         process = self._roster.process(record, event.fields["proc"])
         if process is not None:
-            process.stacks = _stacks(event)
+            process.note_stacks(_stacks(event))
 
     def _tell(self, record: NodeRecord, text: str) -> None:
         """Show it, unless the node tells of more stalls than anybody reads."""

@@ -10,7 +10,7 @@ import pytest
 
 from launcher.errors import PreflightError
 from launcher.job.starter import Starter
-from launcher.nodes.roster import ProcessState
+from launcher.nodes.process_record import ProcessState
 from launcher.plan.answers import Answer, Busy
 from launcher.plan.machines import Machines, read, set_ports_apart
 from launcher.plan.plan import (

@@ -11,7 +11,7 @@ import pytest
 
 from launcher.job.recovery import KILL_S, Recovery
 from launcher.job.starter import Starter
-from launcher.nodes.roster import ProcessState
+from launcher.nodes.process_record import ProcessState
 from tests.launcher.staged_job import StagedJob
 
 CONF = "HOSTS = ['a', 'b', 'c', 'd']\nRESTART_BACKOFF_S = 0\n"

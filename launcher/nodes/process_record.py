@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the job's loop knows of one process, and how that changes: only by these methods, only on the loop's thread."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from launcher.nodes.reports import Pushes
+from launcher.plan.environment import Endpoints
+from launcher.plan.plan import Process
+
+
+class ProcessState(Enum):
+    """Where a process is in its life."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    EXITED = "exited"
+
+
+@dataclass(frozen=True)
+class Stall:
+    """A process that lives and does not get on.
+
+    Attributes:
+        what: for people: "stopped by a signal (state T) for 3 s".
+        since: monotonic time.
+    """
+
+    what: str
+    stacks: str
+    since: float
+
+
+@dataclass
+class ProcessRecord:
+    """One process that was asked for: STARTING -> RUNNING -> EXITED; started again, it has a new record.
+
+    Attributes:
+        endpoints: what a pserver reported when it answered on all its ports.
+        restarts: how often it was started again.
+        ending: we end it, to start it again or to go on without it.
+        done: it ended well and will not be started again.
+        stall: why it does not get on just now, if it does not.
+        stacks: where it was when somebody asked.
+        unsaved: what a pserver could not save and is not there, or empty.
+        pushes: what became of gradients on a pserver in asynchronous training, by trainer.
+        stepped_at: monotonic time of its last step; 0 before it.
+    """
+
+    process: Process
+    restarts: int = 0
+    endpoints: Endpoints | None = None
+    state: ProcessState = ProcessState.STARTING
+    ending: bool = False
+    done: bool = False
+    stall: Stall | None = None
+    stacks: str = ""
+    unsaved: str = ""
+    pushes: Mapping[int, Pushes] = field(default_factory=dict)
+    stepped_at: float = 0.0
+
+    def start(self) -> None:
+        """It is there."""
+        self.state, self.unsaved = ProcessState.RUNNING, ""
+
+    def answer_at(self, endpoints: Endpoints) -> None:
+        """It answers on all its ports."""
+        self.endpoints = endpoints
+
+    def step(self) -> None:
+        """It made a step just now."""
+        self.stepped_at = time.monotonic()
+
+    def count_pushes(self, pushes: Mapping[int, Pushes]) -> None:
+        """It told what became of gradients."""
+        self.pushes = pushes
+
+    def note_unsaved(self, what: str) -> None:
+        """It could not save what `what` says; empty: it has saved all now."""
+        self.unsaved = what
+
+    def note_stacks(self, stacks: str) -> None:
+        """It stands there."""
+        self.stacks = stacks
+
+    def freeze(self, what: str) -> None:
+        """It does not get on from now on."""
+        self.stall = Stall(what, self.stacks, time.monotonic())
+
+    def thaw(self) -> None:
+        """It goes on; or that it does not is told otherwise."""
+        self.stall = None
+
+    def part(self) -> None:
+        """We end it: its end is no failure."""
+        self.ending, self.stall = True, None
+
+    def exit(self) -> None:
+        """It is gone, or will never be there."""
+        self.state, self.stall = ProcessState.EXITED, None
+
+    def finish(self) -> None:
+        """It ended well, and will not be started again."""
+        self.done = True
