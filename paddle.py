@@ -19,12 +19,9 @@ def launch():
         return 2
     if ROOT not in sys.path:
         sys.path.insert(0, ROOT)  # python -P leaves the script's directory out
-    try:
-        from launcher.cli.main import main
+    from paddle_cluster import main
 
-        return main()
-    except KeyboardInterrupt:
-        return 130
+    return main()
 
 
 def give_way():

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from launcher.cli import manual
-from launcher.cli.commands import COMMANDS
+from launcher.cli.commands import COMMANDS, JOB
 from launcher.config.flags import INIT_FLAGS, LAUNCHER_FLAGS
 from launcher.config.options import OPTIONS, Mode, Option
 from launcher.control import known_jobs
@@ -42,6 +42,7 @@ class Offer(NamedTuple):
 # What follows a command; a job's id besides, where the command takes one.
 _CONF, _HOSTS, _NODES = "--conf=", "--hosts=", "--nodes"
 _COMMAND_WORDS: Mapping[str, tuple[str, ...]] = {
+    "init": (),
     "status": ("--all", "--json", _NODES, _CONF, _HOSTS),
     "attach": ("--lines=",),
     "logs": ("--follow", "--proc=", "--node=", "--since=", "--grep=", "--lines="),
@@ -76,6 +77,8 @@ def offers(words: Sequence[str], environ: Mapping[str, str]) -> Offer:
     """
     line = Line(tuple(words[:-1]), words[-1] if words else "", environ)
     command = line.before[0] if line.before else ""
+    if command == JOB:
+        line, command = line._replace(before=line.before[1:]), ""
     if "--" in line.before:
         return Offer(OfferKind.FILES)
     if command in COMMANDS:
@@ -87,7 +90,7 @@ def offers(words: Sequence[str], environ: Mapping[str, str]) -> Offer:
         return _matching(Offer(OfferKind.WORDS, tuple(_options(line))), "", line.last)
     return (
         _matching(Offer(OfferKind.WORDS, tuple(COMMANDS)), "", line.last)
-        if not line.before
+        if not words[:-1]
         else Offer(OfferKind.FILES)
     )
 
@@ -98,6 +101,8 @@ def _after_command(command: str, line: Line) -> Offer:
     option, prefix = _open_option(line, {name: named[name] for name in known})
     if option is not None:
         return _matching(_VALUES.get(option.name, _nothing)(line), prefix, line.last)
+    if command == "init":
+        return Offer(OfferKind.DIRS)
     words = list(_COMMAND_WORDS[command])
     if command == "help":
         words += _topics()

@@ -4,10 +4,8 @@
 from __future__ import annotations
 
 import shlex
-import sys
-from pathlib import Path
 
-SCRIPT = Path(__file__).resolve().parents[2] / "paddle.py"
+from launcher.system import installation
 
 _BASH = r"""# Completion of paddle.py for bash. Load it after your aliases: source <(python paddle.py completion bash)
 
@@ -26,7 +24,7 @@ _paddle_py_complete() {
         if [[ $word == = ]]; then joins=1; fi
     done
     cur=${words[${#words[@]} - 1]}
-    mapfile -t replies < <(@PYTHON@ @SCRIPT@ completion words -- "${words[@]}" 2> /dev/null)
+    mapfile -t replies < <(@LAUNCHER@ completion words -- "${words[@]}" 2> /dev/null)
     kind=${replies[0]}
     value=$cur
     if [[ $cur == --*=* ]]; then
@@ -69,7 +67,7 @@ _paddle_py_python() {
 declare -gA _paddle_py_before
 _paddle_py_register() {
     local name spec
-    complete -F _paddle_py paddle.py
+    complete -F _paddle_py paddle.py paddle-cluster
     for name in python python3 python3.11 python3.12 python3.13 python3.14; do
         spec=$(complete -p "$name" 2> /dev/null)
         if [[ $spec =~ -F\ ([^ ]+) && ${BASH_REMATCH[1]} != _paddle_py_python ]]; then
@@ -84,7 +82,7 @@ _paddle_py_register() {
 _paddle_py_register
 """
 
-_ZSH = r"""#compdef paddle.py
+_ZSH = r"""#compdef paddle.py paddle-cluster
 # Completion of paddle.py for zsh. Load it after compinit with: source <(python paddle.py completion zsh)
 
 # $1: index of the first word after paddle.py
@@ -92,7 +90,7 @@ _paddle_py_complete() {
     local -a asked replies open
     local kind
     asked=("${(@)words[$1,CURRENT]}")
-    replies=("${(@f)$(@PYTHON@ @SCRIPT@ completion words -- "${asked[@]}" 2> /dev/null)}")
+    replies=("${(@f)$(@LAUNCHER@ completion words -- "${asked[@]}" 2> /dev/null)}")
     kind=$replies[1]
     replies=("${(@)replies[2,-1]}")
     if [[ $PREFIX == --*=* ]]; then
@@ -135,7 +133,7 @@ _paddle_py_register() {
         fi
         compdef _paddle_py_python $name
     done
-    compdef _paddle_py paddle.py
+    compdef _paddle_py paddle.py paddle-cluster
 }
 _paddle_py_register
 """
@@ -145,5 +143,4 @@ _TEXTS = {"bash": _BASH, "zsh": _ZSH}
 
 def script(shell: str) -> str:
     """The text that a shell has to run; the words come from this launcher and this Python."""
-    text = _TEXTS[shell]
-    return text.replace("@PYTHON@", shlex.quote(sys.executable)).replace("@SCRIPT@", shlex.quote(str(SCRIPT)))
+    return _TEXTS[shell].replace("@LAUNCHER@", shlex.join(installation.argv()))

@@ -23,6 +23,7 @@ from launcher.control.control_protocol import encode
 from launcher.errors import ExitCode, LauncherError
 from launcher.screen.console import Console, show
 from launcher.system import process_id, signals
+from launcher.system.installation import PROGRAM
 from launcher.system.state_dir import StatePlaces, own_directory
 from launcher.text.output_events import Event, PhaseEntered
 
@@ -116,10 +117,10 @@ def _look_on(connection: socket.socket) -> ExitCode:
             console.close()
     if farewell.parting is Parting.ENDED:
         if farewell.lines:
-            show("\n".join(f"paddle.py: {line}" for line in farewell.lines), sys.stderr)
+            show("\n".join(f"{PROGRAM}: {line}" for line in farewell.lines), sys.stderr)
         return _exit_code(farewell.exit_code)
     if farewell.parting is Parting.LOST:
-        show(f"paddle.py: the detached launcher is gone without a word ({farewell.reason})", sys.stderr)
+        show(f"{PROGRAM}: the detached launcher is gone without a word ({farewell.reason})", sys.stderr)
         return ExitCode.LOST
     show(_directions(welcome))
     return _exit_code(farewell.exit_code)
@@ -144,7 +145,7 @@ def _directions(welcome: dict[str, Any]) -> str:
         who = "its launcher has not said which process it is"
     return (
         f"{job_id} goes on without this terminal ({who})\n"
-        f"  look at it: paddle.py attach {job_id}\n"
-        f"              paddle.py status {job_id}, paddle.py logs -f {job_id}\n"
-        f"  stop it:    paddle.py stop {job_id}"
+        f"  look at it: {PROGRAM} attach {job_id}\n"
+        f"              {PROGRAM} status {job_id}, {PROGRAM} logs -f {job_id}\n"
+        f"  stop it:    {PROGRAM} stop {job_id}"
     )

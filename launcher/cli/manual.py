@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pages of docs/ as `paddle.py help` shows them: found beside the launcher, by topic or by a word in a table.
+"""The pages of docs/ as `paddle.py help` shows them: by topic, or by a word in a table; with the program's name.
 
 A page's topic is its file's name without the ending. A row of a page's tables whose first cell begins with a
 name in backquotes can be asked for by that name: an option, a name of conf.py, a variable.
@@ -11,9 +11,9 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from launcher.cli.commands import COMMANDS
 from launcher.errors import UsageError
-
-DOCS = Path(__file__).resolve().parents[2] / "docs"
+from launcher.system.installation import COMMAND, DOCS_DIR, PROGRAM
 
 # What a user needs comes first; a page that is not named here follows by its name.
 _FIRST = (
@@ -27,6 +27,7 @@ _FIRST = (
     "parameter-server",
     "docker-cluster",
 )
+_CALLED = re.compile(rf"(?:[\w./]*python )?\bpaddle\.py(?= -| (?:{'|'.join(COMMANDS)})\b)")
 _NAMES = re.compile(r"`-{0,2}([A-Za-z_][A-Za-z0-9_]*)")
 
 
@@ -59,10 +60,10 @@ def pages() -> tuple[Page, ...]:
     Raises:
         UsageError: there are none.
     """
-    found = {path.stem: path for path in DOCS.glob("*.md")}
+    found = {path.stem: path for path in DOCS_DIR.glob("*.md")}
     order = [topic for topic in _FIRST if topic in found] + sorted(set(found) - set(_FIRST))
     if not order:
-        raise UsageError(f"{DOCS} holds no pages; get the docs folder that belongs to this paddle.py")
+        raise UsageError(f"{DOCS_DIR} holds no pages; get the docs folder that belongs to this {PROGRAM}")
     return tuple(_read(topic, found[topic]) for topic in order)
 
 
@@ -99,5 +100,7 @@ def _read(topic: str, path: Path) -> Page:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from error
+    if COMMAND == PROGRAM:
+        text = _CALLED.sub(PROGRAM, text)
     title = next((line[2:].strip() for line in text.splitlines() if line.startswith("# ")), topic)
     return Page(topic, title, text)

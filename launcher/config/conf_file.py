@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 from launcher.config import values
 from launcher.errors import ConfError
 from launcher.system import bounded_file
+from launcher.system.installation import COMMAND
 from launcher.system.signals import StopRequest
 
 LIMIT = 4 << 20  # bytes
@@ -78,7 +79,9 @@ def _parse(path: Path, shown: str) -> ast.Module:
         source = bounded_file.read(path, LIMIT)
     except FileNotFoundError:
         raise ConfError(
-            shown, "no such file; write one with HOSTS in it, or name another with --conf=FILE"
+            shown,
+            "no such file; write one with HOSTS in it, or name another with --conf=FILE "
+            f"(`{COMMAND} init DIR` writes one for this machine)",
         ) from None
     except OSError as error:
         raise ConfError(shown, f"cannot be read: {error.strerror}") from error

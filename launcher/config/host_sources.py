@@ -11,6 +11,7 @@ from launcher.config.hosts import Host, HostError, parse_host
 from launcher.config.options import EngineKind
 from launcher.errors import ConfError, UsageError
 from launcher.system import bounded_file
+from launcher.system.installation import COMMAND
 
 LIMIT = 1 << 20
 ANSWER_S = 30.0
@@ -70,7 +71,7 @@ def allocated(environ: Mapping[str, str]) -> tuple[Host, ...]:
     if not nodes:
         raise UsageError(
             "--engine=slurm runs inside an allocation of Slurm, and here is none (SLURM_JOB_NODELIST is not set); "
-            "begin with `salloc --nodes=N python paddle.py ...`, or put the command into a script for sbatch"
+            f"begin with `salloc --nodes=N {COMMAND} ...`, or put the command into a script for sbatch"
         )
     try:
         answer = subprocess.run(

@@ -26,10 +26,11 @@ from launcher.config.variables import Variables
 from launcher.config.variables import files as variable_files
 from launcher.config.variables import read as read_variables
 from launcher.errors import ConfError
+from launcher.system.installation import CONF_FILE, IS_CHECKOUT
 from launcher.system.state_dir import StatePlaces, places
 
 CONF_VARIABLE = "PADDLE_CLUSTER_CONF"
-DEFAULT_CONF = Path(__file__).resolve().parents[2] / "conf.py"
+CONF_NAME = "conf.py"
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
@@ -192,8 +193,19 @@ class _Problems:
 
 
 def conf_path(arguments: Arguments, environ: Mapping[str, str]) -> Path:
-    """Which conf.py counts."""
-    return Path(arguments.conf or environ.get(CONF_VARIABLE) or DEFAULT_CONF)
+    """Which conf.py counts.
+
+    Without --conf and the variable it is that of the checkout. Where the launcher is installed it is the one in the
+    current directory, or else the one beside the package.
+    """
+    given = arguments.conf or environ.get(CONF_VARIABLE)
+    if given or IS_CHECKOUT:
+        return Path(given or CONF_FILE)
+    here = Path(CONF_NAME)
+    if arguments.package is None or here.is_file():
+        return here
+    beside = Path(os.path.abspath(arguments.package)).parent / CONF_NAME
+    return beside if beside.is_file() else here
 
 
 def resolve(arguments: Arguments, environ: Mapping[str, str]) -> Settings:

@@ -22,8 +22,8 @@ from typing import Any
 
 from launcher.system import file_cache
 from launcher.system.digests import DIGEST_SIZE
+from launcher.system.installation import AGENT_DIR
 
-AGENT_DIR = Path(__file__).resolve().parents[2] / "runtime" / "agent"
 OLDEST_PYTHON = (3, 8)
 TOO_OLD = 78  # exit status of an interpreter that is
 

@@ -21,6 +21,7 @@ from launcher.control.control_client import ControlClient, ControlLost, Gone, en
 from launcher.control.control_protocol import Frame
 from launcher.screen.console import Console
 from launcher.system import signals
+from launcher.system.installation import PROGRAM
 from launcher.system.signals import SignalEvent
 from launcher.text.fields import FieldError, line, whole
 from launcher.text.output_events import Event, from_fields
@@ -169,4 +170,4 @@ def _quit_posted_to(events: queue.SimpleQueue[Any]) -> Iterator[None]:
 
 def me(what: str) -> str:
     """How a request names this process."""
-    return f"paddle.py {what} (pid {os.getpid()})"
+    return f"{PROGRAM} {what} (pid {os.getpid()})"

@@ -14,6 +14,7 @@ from typing import Any
 
 from launcher.control.control_protocol import MAX_FRAME, VERSION, ControlDecoder, ControlError, Frame, encode
 from launcher.errors import ExitCode, LauncherError
+from launcher.system.installation import PROGRAM
 from launcher.text.fields import FieldError, items, line, whole
 
 CONNECT_S = 3.0
@@ -144,6 +145,6 @@ def welcome(first: Frame | Gone | None, path: Path | str) -> dict[str, Any]:
     if first.kind != "welcome" or first.fields.get("version") != VERSION:
         raise ControlLost(
             f"the launcher behind {path} speaks version {first.fields.get('version')!r} of the control protocol, "
-            f"this paddle.py version {VERSION}: use the paddle.py that started the job"
+            f"this {PROGRAM} version {VERSION}: use the {PROGRAM} that started the job"
         )
     return first.fields

@@ -17,6 +17,7 @@ from typing import Any
 from launcher.control import job_record, status_file
 from launcher.control.job_record import JobRecord
 from launcher.errors import ExitCode, UsageError
+from launcher.system.installation import PROGRAM
 from launcher.system.state_dir import JOB_FILE, STATUS_FILE, StatePlaces, is_job_id, read_json
 
 KEPT_JOBS = 50
@@ -106,7 +107,7 @@ def unreadable(where: StatePlaces) -> list[str]:
     """A sentence for each directory of a job whose job.json is there and cannot be read."""
     return [
         f"{file.parent.name}: {file} cannot be read and is left aside; "
-        f"`paddle.py status --nodes {file.parent.name}` writes it anew from what the nodes of conf.py know"
+        f"`{PROGRAM} status --nodes {file.parent.name}` writes it anew from what the nodes of conf.py know"
         for file in _unreadable_files(where)
     ]
 
@@ -149,7 +150,7 @@ def find(where: StatePlaces, word: str) -> KnownJob:
             if word and word in problem.partition(":")[0]:
                 raise UsageError(problem)
         raise UsageError(
-            f"no job {word!r} is known here; `paddle.py status` lists those that are, `paddle.py status --nodes` "
+            f"no job {word!r} is known here; `{PROGRAM} status` lists those that are, `{PROGRAM} status --nodes` "
             "asks the nodes of conf.py"
         )
     if len(found) > 1:
@@ -167,7 +168,7 @@ def newest(where: StatePlaces) -> KnownJob:
     jobs = all_jobs(where)
     if not jobs:
         raise UsageError(
-            f"no job is known in {where.jobs}; `paddle.py status --nodes` asks the nodes of conf.py"
+            f"no job is known in {where.jobs}; `{PROGRAM} status --nodes` asks the nodes of conf.py"
         )
     return next((job for job in jobs if job.running and not job.ended), jobs[0])
 

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from launcher.control.job_status import VERSION
+from launcher.system.installation import PROGRAM
 
 _TEXT, _WHOLE, _NUMBER = (str,), (int,), (int, float)
 _LARGEST = 1 << 63
@@ -50,7 +51,7 @@ def read(fields: Mapping[str, Any] | None) -> dict[str, Any]:
     if fields is None:
         return {}
     if fields.get("version", VERSION) != VERSION:
-        return {"phase": "unknown (another version of paddle.py wrote its status)"}
+        return {"phase": f"unknown (another version of {PROGRAM} wrote its status)"}
     found = _typed(fields, _FIELDS)
     for name, types in _LISTS.items():
         if isinstance(fields.get(name), list):

@@ -11,6 +11,7 @@ from launcher.control.known_jobs import KnownJob
 from launcher.control.node_jobs import NodeJob
 from launcher.control.one_question import NodeAnswer
 from launcher.nodes.findings import names
+from launcher.system.installation import PROGRAM
 from launcher.text.sizes import counted
 from launcher.text.wrapping import table, visible
 
@@ -66,7 +67,7 @@ def detail(job: KnownJob, now: float, *, everything: bool = False) -> list[str]:
         ]
         lines += [_count("nodes", nodes), *_summed_up(processes)]
         lines += _listed([one for one in nodes if one.get("error")][:ODD], odd[:ODD], now)
-        lines.append(f"  each of them: paddle.py status {job.job_id} --all")
+        lines.append(f"  each of them: {PROGRAM} status {job.job_id} --all")
     causes: dict[str, list[str]] = {}
     for one in failures:
         name = f"{visible(str(one.get('process') or 'node'))} on {visible(str(one.get('node')))}"
@@ -132,7 +133,7 @@ def _step_text(fields: Mapping[str, Any]) -> str:
 def shortened(left: Sequence[str], job_id: str) -> list[str]:
     """What could not be cleaned or collected, as many lines as are readable; the job's status keeps all."""
     more = len(left) - LISTED
-    rest = [f"and {more} more lines like these: paddle.py status {job_id} --all"] if more > 0 else []
+    rest = [f"and {more} more lines like these: {PROGRAM} status {job_id} --all"] if more > 0 else []
     return [*left[:LISTED], *rest]
 
 
@@ -183,7 +184,7 @@ def _health(job: KnownJob, now: float) -> list[str]:
     if not job.running:
         return [
             f"  its launcher is gone without a word; its nodes stop within {job.record.lease_s:g} s{last}",
-            f"  to see and to make sure: paddle.py status --nodes {job.job_id}, paddle.py stop {job.job_id}",
+            f"  to see and to make sure: {PROGRAM} status --nodes {job.job_id}, {PROGRAM} stop {job.job_id}",
         ]
     if heard_s is not None and heard_s > STALE_S:
         return [

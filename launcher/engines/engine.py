@@ -27,9 +27,10 @@ from launcher.engines.rendezvous import Rendezvous
 from launcher.engines.tls_stream import TlsStream
 from launcher.engines.tools import CODE, GIVEN, HOSTS, Tool, tool_of
 from launcher.errors import ConnectError
+from launcher.system.installation import AGENT_DIR
 from launcher.text.wrapping import visible
 
-PORTER = Path(__file__).resolve().parents[2] / "runtime" / "agent" / "porter.py"
+PORTER = AGENT_DIR / "porter.py"
 START_S = 60.0  # from the tool's start until all porters have called
 ENDS_S = 3.0  # for the tool to end by itself when the porters have gone
 TERM_S = 3.0  # then, after SIGTERM

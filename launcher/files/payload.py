@@ -18,9 +18,9 @@ from launcher.files.dispatch import RUNTIME, WORKSPACE, Dispatch, DispatchState
 from launcher.files.package import Package, runtime_package, shard, workspace_package
 from launcher.plan.plan import Node, Plan
 from launcher.system.digests import MEMORIES, Digests, memory_of
+from launcher.system.installation import RUNTIME_DIR
 from launcher.text.sizes import counted
 
-RUNTIME_DIR = Path(__file__).resolve().parents[2] / "runtime"
 OUTPUT_NODE = 0
 _TREES = frozenset((RUNTIME, WORKSPACE))
 

@@ -53,6 +53,7 @@ from launcher.screen.console import Console
 from launcher.screen.job_log import JobLog
 from launcher.system import failed_threads, signals
 from launcher.system.descriptors import make_room
+from launcher.system.installation import PROGRAM
 from launcher.system.workspace_lock import locked
 from launcher.text.sizes import counted
 
@@ -212,7 +213,7 @@ class Job:
         if len(examined.replies) > len(verdict.rows):
             others = len(examined.replies) - len(verdict.red)
             self._console.note(
-                f"({others} of {len(examined.replies)} nodes are ok; `paddle.py doctor` shows all)"
+                f"({others} of {len(examined.replies)} nodes are ok; `{PROGRAM} doctor` shows all)"
             )
         for remark in verdict.remarks:
             self._console.note(remark)

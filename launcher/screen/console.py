@@ -24,6 +24,7 @@ from launcher.errors import AnswerLost, ExitCode
 from launcher.screen.console_live import LiveView
 from launcher.screen.drawing import Drawer, View
 from launcher.screen.writer import Sink, Writer
+from launcher.system.installation import PROGRAM
 from launcher.text.output_events import (
     Ended,
     Event,
@@ -232,6 +233,6 @@ class Console:
         if self._sink.gone and not self._gone_noted:
             self._gone_noted = True
             show(
-                f"paddle.py: cannot write to the screen any more ({self._sink.gone}); the job goes on",
+                f"{PROGRAM}: cannot write to the screen any more ({self._sink.gone}); the job goes on",
                 sys.stderr,
             )

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from launcher.errors import UsageError
+from launcher.system.installation import PROGRAM
 
 LOG = "log"
 OUTPUT = "output"
@@ -41,7 +42,7 @@ def locked(directory: Path, job_id: str) -> Iterator[None]:
         if fd is None:
             holder = (log / LOCK_FILE).read_text(encoding="utf-8", errors="replace").strip()
             job = holder.partition(" ")[0]
-            end_it = f"end it with `paddle.py stop {job}`" if job else "wait for it"
+            end_it = f"end it with `{PROGRAM} stop {job}`" if job else "wait for it"
             raise UsageError(
                 f"{holder or 'another job'} is collecting into {directory}; {end_it}, or submit a copy of the "
                 "workspace"

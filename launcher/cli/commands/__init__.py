@@ -15,20 +15,26 @@ from types import MappingProxyType, ModuleType
 from launcher.config.spelling import nearest
 from launcher.errors import ExitCode, UsageError
 from launcher.screen.console import answer
+from launcher.system.installation import PROGRAM
 
 COMMANDS: Mapping[str, str] = MappingProxyType(
     {
+        "run": "run a job, as without any word",
+        "init": "begin: a conf.py and a workspace to try and to change",
         "status": "the jobs of this user, or one of them in detail",
         "attach": "the screen of a running job",
         "logs": "what the processes of a job wrote",
         "stop": "end a job, wherever it was started",
         "clean": "give back what ended jobs hold on the nodes",
         "doctor": "check this machine, conf.py and the nodes",
-        "completion": "complete the words of paddle.py in a shell",
-        "help": "how to use paddle.py, or one of these words",
+        "completion": f"complete the words of {PROGRAM} in a shell",
+        "help": f"how to use {PROGRAM}, or one of these words",
     }
 )
 """Word -> what it does, in the order in which help shows them."""
+
+JOB = "run"
+"""The command that needs not be said."""
 
 _JOB_OPTIONS = ("-p", "-j", "--job_dispatch_package", "--job_workspace")
 
@@ -49,14 +55,14 @@ def named(argv: Sequence[str]) -> str | None:
         late = next((one for one in ours if one in COMMANDS), None)
         if late is not None and not {"-h", "--help"} & set(ours):
             rest = shlex.join([one for one in argv if one != late])
-            raise UsageError(f"the command comes first: paddle.py {late} {rest}")
+            raise UsageError(f"the command comes first: {PROGRAM} {late} {rest}")
         return None
     near = nearest(word, tuple(COMMANDS))
     hint = f"did you mean {near}?" if near else f"the commands are {', '.join(COMMANDS)}"
     raise UsageError(f"{word!r} is no command: {hint} (A job needs --job_dispatch_package=DIR.)")
 
 
-def run(name: str, argv: Sequence[str]) -> ExitCode:
+def perform(name: str, argv: Sequence[str]) -> ExitCode:
     """Run a command with the arguments that follow its name, or show how it is used."""
     ours = argv[: argv.index("--")] if "--" in argv else argv
     if "--help" in ours or "-h" in ours:

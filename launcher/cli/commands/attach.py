@@ -20,10 +20,11 @@ from launcher.errors import ExitCode
 from launcher.screen import screen_file
 from launcher.screen.console import Console, show
 from launcher.system import signals
+from launcher.system.installation import PROGRAM
 from launcher.system.state_dir import SCREEN_FILE, places
 
-USAGE = """\
-paddle.py attach [JOB] [--lines=N]
+USAGE = f"""\
+{PROGRAM} attach [JOB] [--lines=N]
 
 The screen of a running job, as if it ran here: its last N lines (40), then what
 comes. JOB is an id or a beginning or end of one; without it the newest job that
@@ -72,11 +73,11 @@ def _part(job: KnownJob, farewell: Farewell) -> ExitCode:
         if again.ended:  # it closed the connection before we had read the end
             return as_exit_code(again.exit_code or 0)
         show(
-            "\n".join(["paddle.py: the job's launcher is gone", *status_text.detail(again, time.time())]),
+            "\n".join([f"{PROGRAM}: the job's launcher is gone", *status_text.detail(again, time.time())]),
             sys.stderr,
         )
         return ExitCode.LOST
-    show(f"let go of {job.job_id}, which goes on: paddle.py attach {job.job_id}")
+    show(f"let go of {job.job_id}, which goes on: {PROGRAM} attach {job.job_id}")
     return as_exit_code(farewell.exit_code)
 
 

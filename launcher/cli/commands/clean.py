@@ -12,11 +12,13 @@ from launcher.control import node_jobs
 from launcher.control.node_jobs import Cleaning
 from launcher.errors import ExitCode, UsageError
 from launcher.screen.console import show
+from launcher.system.installation import PROGRAM
 from launcher.system.state_dir import places
 from launcher.text.sizes import counted, size_text
 
-USAGE = """\
-paddle.py clean [--older_than=TIME] [--dry_run] [--conf=FILE] [--hosts=HOST,...]
+USAGE = f"""\
+{PROGRAM} clean [--older_than=TIME] [--dry_run] [--conf=FILE]
+      [--hosts=HOST,...]
 
 Removes the directories of ended jobs from the nodes. It keeps those of jobs
 that run, of which not everything was collected, or below which checkpoints

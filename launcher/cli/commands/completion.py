@@ -13,18 +13,19 @@ from launcher.cli.completing import SHELLS, offers
 from launcher.cli.completion_scripts import script
 from launcher.errors import ExitCode, UsageError
 from launcher.screen.console import answer
+from launcher.system.installation import COMMAND, PROGRAM
 
-USAGE = """\
-paddle.py completion bash|zsh
+USAGE = f"""\
+{PROGRAM} completion bash|zsh
 
-Prints the script that completes the words of paddle.py when Tab is pressed. In
+Prints the script that completes the words of {PROGRAM} when Tab is pressed. In
 ~/.bashrc, after your aliases:
 
-  source <(python paddle.py completion bash)
+  source <({COMMAND} completion bash)
 
 or in ~/.zshrc, after compinit:
 
-  source <(python paddle.py completion zsh)
+  source <({COMMAND} completion zsh)
 """
 
 
@@ -44,7 +45,7 @@ def run(argv: Sequence[str]) -> ExitCode:
     if len(argv) != 1 or argv[0] not in SHELLS:
         got = " ".join(argv) or "nothing"
         raise UsageError(
-            f"completion: expected bash or zsh, got {got}; then: source <(python paddle.py completion bash)"
+            f"completion: expected bash or zsh, got {got}; then: source <({COMMAND} completion bash)"
         )
     answer(script(argv[0]))
     return ExitCode.DONE

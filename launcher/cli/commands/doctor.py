@@ -20,10 +20,11 @@ from launcher.nodes import doctor_data, doctor_text, visit
 from launcher.plan import plan
 from launcher.screen.console import answer
 from launcher.screen.writer import Sink
+from launcher.system.installation import PROGRAM
 
-USAGE = """\
-paddle.py doctor [--conf=FILE] [--hosts=HOST[,HOST]] [--port=N] [--nics=NAMES]
-                 [--mode=v2|fluid|collective] [--job_workspace=DIR] [--json]
+USAGE = f"""\
+{PROGRAM} doctor [--conf=FILE] [--hosts=HOST[,HOST]] [--port=N]
+      [--nics=NAMES] [--mode=v2|fluid|collective] [--job_workspace=DIR] [--json]
 
 Checks every node of conf.py as a job would before it starts, and changes
 nothing: login and host key, Python and modules, disks, clock, addresses, ways
@@ -71,7 +72,7 @@ def _parse(argv: Sequence[str]) -> Arguments:
     unknown = [one for one in options if one[2:].partition("=")[0] not in _FLAGS]
     if unknown or (given.passthrough and not given.flags):
         raise UsageError(
-            f"doctor knows no {(unknown or given.passthrough)[0]!r}; see `paddle.py doctor --help`"
+            f"doctor knows no {(unknown or given.passthrough)[0]!r}; see `{PROGRAM} doctor --help`"
         )
     return given if has_job else dataclasses.replace(given, workspace=None)
 

@@ -12,9 +12,10 @@ from launcher.cli.plain_markdown import inline, plain, row_lines
 from launcher.config.spelling import nearest
 from launcher.errors import ExitCode, UsageError
 from launcher.screen.console import answer
+from launcher.system.installation import PROGRAM
 
-USAGE = """\
-paddle.py help [WORD]
+USAGE = f"""\
+{PROGRAM} help [WORD]
 
 The pages of the manual; with WORD that page, or what the pages say of a
 command, an option, a name of conf.py or a variable: help configuration,
@@ -33,7 +34,7 @@ def run(argv: Sequence[str]) -> ExitCode:
         UsageError: no page has the word.
     """
     if len(argv) > 1:
-        raise UsageError(f"help takes one word, got {len(argv)}: paddle.py help {argv[0]}")
+        raise UsageError(f"help takes one word, got {len(argv)}: {PROGRAM} help {argv[0]}")
     width = min(shutil.get_terminal_size((80, 24)).columns, WIDEST)
     found = pages()
     answer(_about(argv[0], found, width) if argv else _contents(found))
@@ -42,13 +43,13 @@ def run(argv: Sequence[str]) -> ExitCode:
 
 def _contents(found: Sequence[Page]) -> str:
     wide = max(len(page.topic) for page in found)
-    lines = ["Pages, with paddle.py help TOPIC:", ""]
+    lines = [f"Pages, with {PROGRAM} help TOPIC:", ""]
     lines += [f"  {page.topic:{wide}}  {inline(page.title)}" for page in found]
-    lines += ["", "Commands, with paddle.py COMMAND:", ""]
+    lines += ["", f"Commands, with {PROGRAM} COMMAND:", ""]
     lines += [f"  {name:{wide}}  {what}" for name, what in COMMANDS.items()]
     lines += [
         "",
-        "paddle.py help WORD tells of one option, name of conf.py or variable: help env, help HOSTS",
+        f"{PROGRAM} help WORD tells of one option, name of conf.py or variable: help env, help HOSTS",
     ]
     return "\n".join(lines)
 
@@ -64,10 +65,10 @@ def _about(word: str, found: Sequence[Page], width: int) -> str:
     if not told:
         known = {page.topic for page in found}.union(*(row_names(page) for page in found))
         near = nearest(name, sorted(known))
-        hint = f"did you mean {near}?" if near else "paddle.py help lists the pages"
+        hint = f"did you mean {near}?" if near else f"{PROGRAM} help lists the pages"
         raise UsageError(f"no page tells of {word!r}; {hint}")
     lines = []
     for row in told:
         header, cells = [inline(cell) for cell in row.header], [inline(cell) for cell in row.cells]
-        lines += [*row_lines(header, cells, width), f"    (more: paddle.py help {row.topic})", ""]
+        lines += [*row_lines(header, cells, width), f"    (more: {PROGRAM} help {row.topic})", ""]
     return "\n".join(lines)

@@ -22,12 +22,13 @@ from launcher.errors import ExitCode, UsageError
 from launcher.nodes.findings import names
 from launcher.screen.console import answer, show
 from launcher.screen.writer import Sink
+from launcher.system.installation import PROGRAM
 from launcher.system.state_dir import places
 from launcher.text.wrapping import visible
 
-USAGE = """\
-paddle.py logs [JOB] [-f] [--proc=NAME] [--node=N] [--since=WHEN] [--grep=REGEX]
-               [--lines=N]
+USAGE = f"""\
+{PROGRAM} logs [JOB] [-f] [--proc=NAME] [--node=N] [--since=WHEN]
+               [--grep=REGEX] [--lines=N]
 
 The last lines of log/job.log: what all processes of a job and its launcher
 said, by time. JOB is an id or a beginning or end of one; without it the newest
@@ -156,7 +157,7 @@ def _wanted(job: KnownJob, given: Given) -> Wanted:
     processes = {str(one.get("name")) for one in job.status.get("processes") or ()}
     if "-" in process and processes and process not in processes:
         raise UsageError(
-            f"logs: --proc: {process!r} is no process of {job.job_id}; `paddle.py status` lists them"
+            f"logs: --proc: {process!r} is no process of {job.job_id}; `{PROGRAM} status` lists them"
         )
     try:
         compiled = re.compile(pattern) if pattern else None

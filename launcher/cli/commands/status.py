@@ -18,11 +18,12 @@ from launcher.control import known_jobs, node_jobs, status_text
 from launcher.control.known_jobs import KnownJob
 from launcher.errors import ExitCode, UsageError
 from launcher.screen.console import answer, show
+from launcher.system.installation import PROGRAM
 from launcher.system.state_dir import StatePlaces, places
 
-USAGE = """\
-paddle.py status [JOB] [--all] [--json]
-paddle.py status --nodes [JOB] [--conf=FILE] [--hosts=HOST[,HOST]] [--json]
+USAGE = f"""\
+{PROGRAM} status [JOB] [--all] [--json]
+{PROGRAM} status --nodes [JOB] [--conf=FILE] [--hosts=HOST[,HOST]] [--json]
 
 The jobs of this user on this machine, the newest first; with JOB (an id or a
 beginning or end of one) its nodes, processes and failures.
@@ -62,7 +63,7 @@ def run(argv: Sequence[str]) -> ExitCode:
 
 def _show_all(jobs: list[KnownJob], where: StatePlaces) -> None:
     if not jobs:
-        answer(f"no job is known in {where.jobs}; `paddle.py status --nodes` asks the nodes of conf.py")
+        answer(f"no job is known in {where.jobs}; `{PROGRAM} status --nodes` asks the nodes of conf.py")
         _tell_unreadable(where)
         return
     lines = status_text.job_table(jobs[:SHOWN], time.time())
@@ -75,7 +76,7 @@ def _show_all(jobs: list[KnownJob], where: StatePlaces) -> None:
 def _tell_unreadable(where: StatePlaces) -> None:
     """What is left aside is told beside the answer, which programs may read."""
     for problem in known_jobs.unreadable(where)[:SHOWN]:
-        show(f"paddle.py: {problem}", sys.stderr)
+        show(f"{PROGRAM}: {problem}", sys.stderr)
 
 
 def _ask_nodes(where: StatePlaces, given: Given) -> ExitCode:

@@ -22,12 +22,13 @@ from launcher.control.job_record import NodeEntry
 from launcher.control.known_jobs import KnownJob
 from launcher.errors import ExitCode, UsageError
 from launcher.screen.console import show
+from launcher.system.installation import PROGRAM
 from launcher.system.state_dir import StatePlaces, is_job_id, places
 from launcher.text.wrapping import visible
 
-USAGE = """\
-paddle.py stop [JOB] [--force]
-paddle.py stop --nodes JOB [--conf=FILE] [--hosts=HOST[,HOST]]
+USAGE = f"""\
+{PROGRAM} stop [JOB] [--force]
+{PROGRAM} stop --nodes JOB [--conf=FILE] [--hosts=HOST[,HOST]]
 
 Asks a job to stop, wherever it was started, and waits for its end. JOB is an id
 or a beginning or end of one; it may be left out where one job runs.
@@ -56,7 +57,7 @@ def run(argv: Sequence[str]) -> ExitCode:
     except UsageError as error:
         if given.job is None or "--conf" not in given.values:
             raise
-        show(f"paddle.py: {error}; asking the nodes of {given.values['--conf']}", sys.stderr)
+        show(f"{PROGRAM}: {error}; asking the nodes of {given.values['--conf']}", sys.stderr)
         return _stop_on_nodes(where, given)
     if job.ended:
         return _tell_over(job)
@@ -68,7 +69,7 @@ def run(argv: Sequence[str]) -> ExitCode:
             return _tell_over(job)
         if job.running is not False:
             raise ControlLost(
-                f"{job.job_id}: {lost}\nto end it on its nodes: paddle.py stop --nodes {job.job_id}"
+                f"{job.job_id}: {lost}\nto end it on its nodes: {PROGRAM} stop --nodes {job.job_id}"
             ) from lost
         show(f"{job.job_id}: its launcher is gone; asking its nodes to end it")
         return _end_there(job.job_id, job.record.nodes, job.record.login)
@@ -84,7 +85,7 @@ def _only_running(where: StatePlaces) -> KnownJob:
     running = [job for job in known_jobs.all_jobs(where) if job.running and not job.ended]
     if not running:
         raise UsageError(
-            "no job of yours runs on this machine; `paddle.py status` lists those that are known"
+            f"no job of yours runs on this machine; `{PROGRAM} status` lists those that are known"
         )
     if len(running) > 1:
         raise UsageError(f"{len(running)} jobs run, name one: {', '.join(job.job_id for job in running)}")
@@ -137,7 +138,7 @@ def _tell_end(job_id: str, code: int, left: tuple[str, ...]) -> ExitCode:
 
 def _stop_on_nodes(where: StatePlaces, given: Given) -> ExitCode:
     if given.job is None:
-        raise UsageError("stop --nodes needs a job; `paddle.py status --nodes` lists those of the nodes")
+        raise UsageError(f"stop --nodes needs a job; `{PROGRAM} status --nodes` lists those of the nodes")
     nodes, login, conf, word = cluster_of.nodes_to_ask(where, given, os.environ)
     assert word is not None
     jobs, failed = node_jobs.ask(nodes, login)

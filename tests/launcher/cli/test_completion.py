@@ -77,6 +77,7 @@ def test_an_option_that_was_given_is_offered_again_only_if_it_repeats(here: Path
         (["completion", ""], ("bash", "zsh")),
         (["help", "any"], ("any-script",)),
         (["doctor", "--mode=f"], ("--mode=fluid",)),
+        (["run", "--mode=c"], ("--mode=collective",)),
         (["--nproc_per_node="], ()),
     ],
 )
@@ -94,6 +95,7 @@ def test_a_value_is_offered_where_it_is_known(here: Path, line: list[str], expec
         (["--job_dispatch_package="], OfferKind.DIRS),
         (["-p", "ws", "--", ""], OfferKind.FILES),
         (["status", "--conf="], OfferKind.FILES),
+        (["init", ""], OfferKind.DIRS),
     ],
 )
 def test_files_are_left_to_the_shell(here: Path, line: list[str], kind: OfferKind) -> None:

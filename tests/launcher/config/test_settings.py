@@ -11,8 +11,9 @@ import pytest
 
 from launcher.config.arguments import parse
 from launcher.config.options import Wire
-from launcher.config.settings import DEFAULT_CONF, resolve
+from launcher.config.settings import resolve
 from launcher.errors import ConfError
+from launcher.system.installation import CONF_FILE
 from tests.launcher.configuring import HOSTS, Resolve
 
 
@@ -34,7 +35,7 @@ def test_defaults_are_the_originals(configured: Resolve) -> None:
 def test_the_repository_has_three_embedded_nodes() -> None:
     got = resolve(parse(["-p", "ws"]), {})
     assert [host.is_local for host in got.cluster.hosts] == [True, True, True]
-    assert DEFAULT_CONF.name == "conf.py"
+    assert got.conf == CONF_FILE
 
 
 def test_conf_may_compute_its_values(configured: Resolve) -> None:

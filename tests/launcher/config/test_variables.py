@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.cli.main import spans
+from launcher.cli.commands.run import spans
 from launcher.config.arguments import parse
 from launcher.config.settings import Settings, resolve
 from launcher.config.variables import refusal

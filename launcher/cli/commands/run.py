@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`paddle.py run`, or no word at all: a job. Options alone, --dry_run and mistakes need no network and no package."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import textwrap
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+
+from launcher.cli.commands import COMMANDS
+from launcher.config import arguments, settings, workspace
+from launcher.config.options import OPTIONS
+from launcher.errors import ExitCode
+from launcher.plan import plan, plan_text
+from launcher.screen.console import Console, answer
+from launcher.system import signals
+from launcher.system.installation import COMMAND, IS_CHECKOUT, PROGRAM
+
+VERSION = "0.1.0"
+
+_CONF = "default: conf.py beside paddle.py" if IS_CHECKOUT else "default: ./conf.py, or the one beside DIR"
+_HELP = f"""\
+Runs a script on all nodes of conf.py.
+
+  -p, --job_dispatch_package=DIR  send DIR to every node and run it there
+  -j, --job_workspace=DIR         run DIR, which is on the nodes already
+  --dry_run             show every process of the job; connect to nothing
+  --conf=FILE           the cluster ({_CONF})
+  --hosts=HOST[,HOST]   these hosts instead of conf.py's: user@a,b:2222
+  --engine=ENGINE       ssh (default), openmpi, slurm: what starts the nodes
+  --entry=FILE          what runs: train.py (default), ./run.sh, -mpkg.module
+  --mode=MODE           v2 (default), fluid; collective: any script at all
+  --nproc_per_node=N    so many trainers on each node (default: 1)
+  --env=NAME[=VALUE]    a variable for every process; --env_file=FILE: many
+  --max_restarts=N      start a process that failed again, up to N times
+  --detach              let the job go on by itself; attach brings it back
+  -h, --help            this text; --version: the version
+
+All other arguments reach the trainers as they are, those after a lone -- even
+unread; flags of paddle.init become PADDLE_INIT_<NAME> too.
+
+More: {PROGRAM} help command-line (every option, exit codes),
+help configuration (conf.py), help any-script (PyTorch, ...), help: all pages.
+"""
+
+
+HELP = f"""\
+usage: {COMMAND} (-p DIR | -j DIR) [options] [--flag=value ...] [-- ...]
+or {PROGRAM} {"|".join(COMMANDS)}
+
+{_HELP}"""
+_REST = ", ".join(
+    f"--{one.name}" + (f"={one.metavar}" if one.metavar else "")
+    for one in OPTIONS
+    if f"--{one.name}" not in _HELP
+)
+USAGE = f"""\
+{PROGRAM} run (-p DIR | -j DIR) [options] [--flag=value ...] [-- ...]
+
+{_HELP}
+{textwrap.fill(f"Besides: {_REST}.", 80, break_on_hyphens=False)}
+"""
+
+_ARG_START, _ARG_END = 45, 46  # fields of /proc/self/stat, counted from the one after the command
+
+
+def run(argv: Sequence[str]) -> ExitCode:
+    """Runs a job, or shows what it would be.
+
+    Raises:
+        LauncherError: the job cannot be, or did not end well.
+    """
+    hide_values()
+    given = arguments.parse(argv)
+    if given.help or given.version:
+        answer(HELP if given.help else f"{PROGRAM} {VERSION}")
+        return ExitCode.DONE
+    resolved = settings.resolve(given, os.environ)
+    workspace.check_workspace(resolved)
+    if resolved.dry_run:
+        job_id = plan.new_job_id(datetime.now(), os.urandom(plan.ENTROPY_BYTES))
+        answer(plan_text.describe(plan.build(resolved, job_id)))
+        return ExitCode.DONE
+    return _run_job(resolved)
+
+
+def _run_job(resolved: settings.Settings) -> ExitCode:
+    from launcher.job import job  # half of all imports, which --help and --dry_run do without
+
+    if resolved.detach:
+        from launcher.cli import detach
+
+        return detach.run(lambda console, first: job.run(resolved, console, first), resolved.state)
+    console = Console()
+    try:
+        return job.run(resolved, console)
+    finally:
+        with signals.ignored():
+            console.close()
+
+
+def hide_values(options: tuple[str, ...] = ("--env",)) -> None:
+    """Overwrites VALUE in `--env=NAME=VALUE` and `--env NAME=VALUE` with stars, as others see it (`ps`, /proc).
+
+    Linux alone lets a process write there; anywhere else the line stays as it is.
+    """
+    try:
+        fields = (
+            Path("/proc/self/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+        )
+        start, end = int(fields[_ARG_START]), int(fields[_ARG_END])
+        if not 0 < start < end or Path("/proc/self/cmdline").read_bytes() != ctypes.string_at(
+            start, end - start
+        ):
+            return
+    except (OSError, ValueError, IndexError):
+        return
+    for at, size in spans(ctypes.string_at(start, end - start), tuple(name.encode() for name in options)):
+        ctypes.memset(start + at, ord("*"), size)
+
+
+def spans(line: bytes, options: tuple[bytes, ...]) -> list[tuple[int, int]]:
+    """(offset, length) of every value in a command line whose words end with NUL."""
+    found = []
+    at, is_value = 0, False
+    for word in line.split(b"\0"):
+        option, equals, rest = word.partition(b"=")
+        pair_at = 0 if is_value else len(option) + len(equals)
+        pair = word if is_value else rest if option in options and equals else b""
+        name, has_value, value = pair.partition(b"=")
+        if has_value and value:
+            found.append((at + pair_at + len(name) + 1, len(value)))
+        is_value = not is_value and word in options
+        at += len(word) + 1
+        if word == b"--" and not is_value:
+            break
+    return found

@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command `paddle-cluster`: the launcher as an installed package.
+
+In a wheel this folder holds launcher/ and what it needs (`launcher.system.installation`); in a checkout they lie
+beside it. The launcher is put on the path of its own process alone: no other package gets to see that name.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+
+def main() -> int:
+    """Be the command; returns its exit code."""
+    here = Path(__file__).resolve().parent
+    home = str(here if (here / "launcher").is_dir() else here.parent)
+    if home not in sys.path:
+        sys.path.insert(0, home)
+    try:
+        from launcher.cli.main import main as launch
+
+        return launch()
+    except KeyboardInterrupt:
+        return 130
