@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The `paddle` command: `python -m paddle version | pserver | pserver-leave | launch | launch_ps`."""
+"""The `paddle` command: `python -m paddle version | pserver | pserver-leave | launch | launch_ps | launch_v2`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 from paddle import glog, version
-from paddle.distributed import launch, launch_ps
+from paddle.distributed import launch, launch_ps, launch_v2
 from paddle.env import JobEnvironment
 from paddle.errors import PaddleError
 from paddle.flags import PSERVER_FLAGS, describe
@@ -19,9 +19,10 @@ These are common paddle commands used in various situations:
     pserver-leave     Tell parameter servers that this trainer is gone
     launch            Start one process of a script for each device of this machine
     launch_ps         Start parameter servers and trainers of a script on this machine
+    launch_v2         Start a parameter server and a trainer of a v2 job on this machine
     version           Print paddle version
 
-'paddle pserver --help' lists its flags; so do 'paddle launch --help' and 'paddle launch_ps --help'."""
+'paddle pserver --help' lists its flags; so do 'paddle launch --help' and those of launch_ps and launch_v2."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -78,6 +79,7 @@ _COMMANDS: Mapping[str, Callable[[Sequence[str]], int]] = MappingProxyType(
         "pserver-leave": _pserver_leave,
         "launch": launch.main,
         "launch_ps": launch_ps.main,
+        "launch_v2": launch_v2.main,
     }
 )
 

@@ -57,7 +57,7 @@ def test_the_usage_names_every_command(arguments: tuple[str, ...]) -> None:
     lines = done.stdout.splitlines()
     assert lines[0] == "usage: paddle [--help] [<args>]"
     commands = [line.split()[0] for line in lines if line.startswith("    ")]
-    assert commands == ["pserver", "pserver-leave", "launch", "launch_ps", "version"]
+    assert commands == ["pserver", "pserver-leave", "launch", "launch_ps", "launch_v2", "version"]
     assert done.returncode == (1 if "nonsense" in arguments else 0)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The environment of processes that `launch` and `launch_ps` start: ours, and who each of them is.
+"""The environment of processes that `launch`, `launch_ps` and `launch_v2` start: ours, and who each of them is.
 
 The user's own environment is handed on whole, unlike the original's, which kept a few names of it.
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from paddle.distributed.nodes import Nodes
 from paddle.endpoints import endpoint_of
@@ -88,3 +89,15 @@ def of_pserver(rank: int, own: tuple[str, int]) -> dict[str, str]:
 def of_worker(rank: int) -> dict[str, str]:
     """What tells a trainer of `launch_ps` who it is."""
     return {"TRAINING_ROLE": "TRAINER", "PADDLE_TRAINING_ROLE": "TRAINER", "PADDLE_TRAINER_ID": str(rank)}
+
+
+def of_v2(rank: str, size: str, log_dir: Path | None) -> dict[str, str]:
+    """What pserver and trainer of `launch_v2` know beside PADDLE_INIT_*.
+
+    Args:
+        rank: of the trainer.
+        size: how many trainers there are on all nodes.
+        log_dir: where glog's files go; None: to stderr.
+    """
+    env = {"PADDLE_CLUSTER_TRAIN": "True", "PADDLE_TRAINER_ID": rank, "PADDLE_TRAINERS_NUM": size}
+    return env | ({} if log_dir is None else {"GLOG_logtostderr": "0", "GLOG_log_dir": str(log_dir)})

@@ -23,6 +23,7 @@ DONE, FAILED, ABANDONED = 0, 1, 1
 GRACE_S = 10.0  # between TERM and KILL
 LONELY_S = 2.0  # the same after whoever started us was killed: who did that is in a hurry
 AGAIN_S = 0.2  # some were just being started, and are asked next time
+DRAIN = signal.SIGUSR1
 LOG_LINES, LOG_BYTES = 20, 16384  # shown of the log of who failed
 SERVERS_S = 2.0  # servers end by themselves when all trainers have said that they are done
 
@@ -66,8 +67,8 @@ class Keeper:
         return code
 
     def _start(self) -> None:
-        tie = kernel.dying_with(os.getpid())
         for worker in self._workers:
+            tie = kernel.dying_with(os.getpid(), (DRAIN,) if worker.drains else ())
             log = None if worker.log is None else worker.log.open("wb")
             try:
                 process = subprocess.Popen(
@@ -97,9 +98,15 @@ class Keeper:
                 return 128 + order if order else ABANDONED
 
     def _end_servers(self) -> int:
-        """Wait for servers that end by themselves; what they say on the way out counts."""
-        deadline = time.monotonic() + SERVERS_S
-        while self._running and time.monotonic() < deadline:
+        """Wait for servers that end by themselves; what they say on the way out counts.
+
+        Those that drain have all the time they need: trainers of other nodes may be in the middle of their work.
+        """
+        draining = [pid for pid, worker in self._running.items() if worker.drains]
+        for pid in draining:
+            os.kill(pid, DRAIN)  # one that has ended was not waited for yet: the id is still its own
+        deadline = None if draining else time.monotonic() + SERVERS_S
+        while self._running and (deadline is None or time.monotonic() < deadline):
             order = self._wait(deadline)
             if order is not None:
                 return 128 + order if order else ABANDONED

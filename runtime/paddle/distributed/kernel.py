@@ -10,7 +10,7 @@ import ctypes
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -22,14 +22,20 @@ def adopt_orphans() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def dying_with(parent: int) -> Callable[[], None]:
-    """What a child of process `parent` runs between fork and exec, so that it is killed when the parent dies."""
+def dying_with(parent: int, blocked: Collection[signal.Signals] = ()) -> Callable[[], None]:
+    """What a child of process `parent` runs between fork and exec, so that it is killed when the parent dies.
+
+    Args:
+        parent: of the process that runs it, which may be this one.
+        blocked: signals that wait in the kernel until the program asks for them.
+    """
     if sys.platform != "linux":
         return lambda: None
     prctl = ctypes.CDLL(None).prctl  # looked up before the fork: after it only system calls are safe
 
     def tie() -> None:
         prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+        signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
         if os.getppid() != parent:  # it died before the tie was there
             os._exit(1)
 

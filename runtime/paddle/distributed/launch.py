@@ -83,6 +83,7 @@ def _flags() -> argparse.ArgumentParser:
     )
     flags.add_argument("--selected_gpus", metavar="N,N", help="devices of this node, one process each")
     flags.add_argument("--started_port", type=int, metavar="N", help=f"first port of a node ({PORT})")
+    script.add_nodes(flags)
     script.add_common(flags, "./mylog")
     return flags
 

@@ -110,6 +110,7 @@ def _flags() -> argparse.ArgumentParser:
     )
     flags.add_argument("--start_port", type=int, metavar="N", help=f"first pserver port of a node ({PORT})")
     flags.add_argument("--endpoints", default="", metavar="IP:PORT,...", help="all pservers")
+    script.add_nodes(flags)
     script.add_common(flags, "logs")
     return flags
 

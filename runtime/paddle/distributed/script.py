@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What both launchers share: their way from words to processes, the script's arguments, the folder of logs, flags."""
+"""What all launchers share: their way from words to processes, the script's arguments, the folder of logs, flags."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from paddle.distributed import front
+from paddle.distributed import front, kernel
 from paddle.distributed.worker import Worker
 from paddle.errors import ConfigError
 from paddle.flags import parse_bool
@@ -36,6 +36,8 @@ def launch(module: str, flags: argparse.ArgumentParser, plan: Plan, arguments: S
     except ConfigError as error:
         front.say(str(error))
         return _USAGE
+    if given.parent is not None:
+        kernel.dying_with(given.parent)()
     if warning := _misplaced(module, given, words):
         front.say(f"WARNING: {warning}")
     return front.run(workers)
@@ -48,21 +50,28 @@ def parser(module: str, summary: str) -> argparse.ArgumentParser:
     )
 
 
+def add_nodes(flags: argparse.ArgumentParser) -> None:
+    """Add what says which nodes there are."""
+    flags.add_argument(
+        "--cluster_node_ips", metavar="IP,IP", help="addresses of all nodes (PADDLE_TRAINERS, or this node)"
+    )
+    flags.add_argument("--node_ip", metavar="IP", help="which of them this node is (POD_IP)")
+
+
 def add_common(flags: argparse.ArgumentParser, log_dir: str) -> None:
-    """Add what both take.
+    """Add what all take, the last of all flags.
 
     Args:
         log_dir: the default of --log_dir.
     """
     flags.add_argument(
-        "--cluster_node_ips", metavar="IP,IP", help="addresses of all nodes (PADDLE_TRAINERS, or this node)"
-    )
-    flags.add_argument("--node_ip", metavar="IP", help="which of them this node is (POD_IP)")
-    flags.add_argument(
         "--print_config", type=_truth, default=True, metavar="BOOL", help="tell what is started (True)"
     )
     flags.add_argument(
         "--log_dir", default=log_dir, metavar="DIR", help=f"where logs go; empty: to the screen ({log_dir})"
+    )
+    flags.add_argument(
+        "--parent", type=_pid, metavar="PID", help="end when this process, our parent, is gone"
     )
     flags.add_argument("training_script", help="the script to run")
     flags.add_argument("training_script_args", nargs=argparse.REMAINDER, help="its own arguments")
@@ -114,6 +123,16 @@ def log_folder(text: str) -> Path | None:
     except OSError as error:
         raise ConfigError(f"--log_dir: {folder} cannot be made: {error.strerror}") from error
     return folder
+
+
+def _pid(text: str) -> int:
+    """The id of our parent; anything else would never be seen to end."""
+    if text != str(os.getppid()):
+        raise argparse.ArgumentTypeError(
+            f"expected the id of the process that starts this one, {os.getppid()}, got {text!r}; "
+            "or the one that started it has ended in the meantime"
+        )
+    return int(text)
 
 
 def _truth(text: str) -> bool:

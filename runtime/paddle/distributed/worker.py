@@ -17,6 +17,7 @@ class Worker:
         env: its whole environment; it may hold secrets and is never shown.
         log: what gets its stdout and stderr; None: they go where ours go.
         is_server: it serves the others, and is stopped when these are done.
+        drains: a server that other nodes need too: it gets USR1 instead, and ends when no trainer needs it any more.
     """
 
     name: str
@@ -24,3 +25,4 @@ class Worker:
     env: Mapping[str, str] = field(repr=False)
     log: Path | None
     is_server: bool = False
+    drains: bool = False

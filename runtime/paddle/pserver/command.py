@@ -2,7 +2,7 @@
 """`paddle pserver`: one engine for each port, each in its own thread, in one process.
 
 All ports are bound before any is published; then the process pings itself through each of them, and only
-then says that it is ready. TERM and Ctrl+C end it quietly with code 0.
+then says that it is ready. TERM and Ctrl+C end it quietly with code 0; USR1 does so once no trainer needs it any more.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ _PING_TIMEOUT_S = 10.0
 _JOIN_S = 5.0
 _MAX_IO_THREADS = 4
 _REPORT_EVERY_S = 1.0
+_LOOK_EVERY_S = 0.1  # who drains is waited for
 _BUSY_S, _BUSY_PAUSE_S = 10.0, 0.2
 
 
@@ -126,6 +127,7 @@ class Server:
         _log.info("number of parameterServer instances: %d", len(self._routers))
         self.stopped = threading.Event()
         self.failed = False
+        self.drains_since: float | None = None
         self._ports: list[Port] = []
         self._threads: list[threading.Thread] = []
         stamps = earlier.stamps if earlier is not None else [secrets.randbits(63) + 1 for _ in self._routers]
@@ -213,6 +215,18 @@ class Server:
         """Whether every trainer came and left, so that nobody needs the state; only after `close`."""
         return all(each.engine.is_over for each in self._guarded)
 
+    @property
+    def is_drained(self) -> bool:
+        """Whether it was asked to end once no trainer needs it, and none does."""
+        since = self.drains_since
+        return since is not None and all(each.engine.is_deserted(since) for each in self._guarded)
+
+    @property
+    def absent(self) -> str:
+        """Words on the trainers that went without one, as the first port saw it, or empty."""
+        absent = self._guarded[0].engine.absent
+        return f"; gone without a word: {absent}" if absent else ""
+
     def _serve(self, number: int, port: Port) -> None:
         try:
             port.serve()
@@ -296,19 +310,29 @@ def run(arguments: Sequence[str], environment: JobEnvironment) -> int:
     server = Server(options, revival)
 
     def on_signal(number: int, frame: FrameType | None) -> None:
-        server.stopped.set()
+        if number != signal.SIGUSR1:
+            server.stopped.set()
+        elif server.drains_since is None:
+            server.drains_since = time.monotonic()
 
-    for which in (signal.SIGTERM, signal.SIGINT):
+    for which in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
         signal.signal(which, on_signal)
+    signal.pthread_sigmask(
+        signal.SIG_UNBLOCK, [signal.SIGUSR1]
+    )  # who started us may have held it back until now
     try:
         server.ping()
         reporter = Reporter.from_environment(environment)
         reporter.ready(server.endpoints, server.sparse_endpoints)
         for number in range(len(server.endpoints) + len(server.sparse_endpoints)):
             _log.info("Waiting parameterServer[%d]", number)
-        while not server.stopped.wait(_REPORT_EVERY_S):
+        while not server.is_drained and not server.stopped.wait(
+            _REPORT_EVERY_S if server.drains_since is None else _LOOK_EVERY_S
+        ):
             reporter.pushes(server.push_counts)
             reporter.unsaved(server.unsaved)
+        if server.is_drained:
+            _log.info("no trainer needs this server any more%s", server.absent)
         _log.info("stopping")
     finally:
         server.close()

@@ -103,6 +103,25 @@ class Engine:
         """Whether every trainer came and left."""
         return len(self._sessions.left) == self._sessions.num_trainers
 
+    def is_deserted(self, asked_at: float) -> bool:
+        """Whether nobody will need this server: every trainer left, or has been away for too long.
+
+        Args:
+            asked_at: when that began to matter; until the time of a barrier later trainers may still come.
+        """
+        before = self._clock() - self._timeout_s
+        return all(
+            trainer in self._sessions.left
+            or (asked_at <= before and self._sessions.away_since(trainer, before))
+            for trainer in range(self._sessions.num_trainers)
+        )
+
+    @property
+    def absent(self) -> str:
+        """The trainers that did not leave, and what is known of each; empty if all did."""
+        trainers = [t for t in range(self._sessions.num_trainers) if t not in self._sessions.left]
+        return self._sessions.describe(trainers) if trainers else ""
+
     @property
     def is_quiet(self) -> bool:
         """Whether `facts` and the store together are the whole state."""

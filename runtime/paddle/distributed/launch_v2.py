@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`python -m paddle.distributed.launch_v2`: this machine's part of a v2 job, by PADDLE_INIT_*: a pserver, a trainer.
+
+A cluster's own tool starts it on every machine. The pserver serves the trainers of all machines: when ours is done, it
+goes on until none needs it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import ipaddress
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+
+from paddle.distributed import environments, front, script
+from paddle.distributed.nodes import Nodes
+from paddle.distributed.worker import Worker
+from paddle.endpoints import host_of
+from paddle.env import JobEnvironment
+from paddle.errors import ConfigError
+from paddle.flags import INIT_FLAGS, PSERVER_FLAGS, read_flags
+
+_MODULE = "paddle.distributed.launch_v2"
+_SERVERS = "PADDLE_INIT_PSERVERS"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Start both and wait for them; return the exit code, 2 if nothing was started."""
+    return script.launch(_MODULE, _flags(), plan, arguments)
+
+
+def plan(given: argparse.Namespace, environ: Mapping[str, str]) -> list[Worker]:
+    """The pserver and the trainer of this machine.
+
+    Raises:
+        ConfigError: what PADDLE_INIT_* say does not fit together, or not to this machine.
+    """
+    argv = script.argv(given)
+    init = JobEnvironment.read(environ).init_flags
+    for_pserver = {name: text for name, text in init.items() if name in PSERVER_FLAGS}
+    read_flags(PSERVER_FLAGS, for_pserver)
+    flags = read_flags(INIT_FLAGS, {name: text for name, text in init.items() if name not in for_pserver})
+    where = _nodes(str(flags["pservers"]), int(flags["trainer_id"]))
+    rank, size = str(flags["trainer_id"]), for_pserver.get("num_gradient_servers", "1")
+    folder = script.log_folder(given.log_dir)
+    pserver = (sys.executable, "-P", "-m", "paddle", "pserver")
+    shared = environments.shared(environ, where, 2) | environments.of_v2(rank, size, folder)
+    if len(where.addresses) > 1 and _is_loopback(where.own):
+        del shared["POD_IP"]  # this machine's name for itself; others know it by another address
+    own_flags = {f"PADDLE_INIT_{name.upper()}" for name in for_pserver.keys() - INIT_FLAGS.keys()}
+    if given.print_config:
+        front.say(
+            f"pserver {where.index} of {len(where.addresses)} and trainer {rank} of {size}, on {where.own}"
+            + (f"; logs {folder}/" if folder else "")
+        )
+    return [
+        Worker(
+            f"pserver {where.index}",
+            (*pserver, *(f"--{name}={text}" for name, text in for_pserver.items())),
+            shared | {"TRAINING_ROLE": "PSERVER"},
+            folder and folder / "server.log",
+            is_server=True,
+            drains=True,
+        ),
+        Worker(
+            f"trainer {rank}",
+            argv,
+            {name: text for name, text in shared.items() if name not in own_flags}
+            | {"TRAINING_ROLE": "TRAINER"},
+            folder and folder / "train.log",
+        ),
+    ]
+
+
+def _nodes(pservers: str, rank: int) -> Nodes:
+    """The machines with pservers, and which of them this one is; of several that it could be, number `rank`."""
+    what = f"environment variable {_SERVERS}:"
+    names = [
+        host_of(text.strip(), what, ports="PADDLE_INIT_PORT, the same for all")
+        for text in pservers.split(",")
+        if text.strip()
+    ]
+    if not names or len(set(names)) < len(names):
+        raise ConfigError(f"{what} expected different hosts such as 10.0.0.1,10.0.0.2, got {pservers!r}")
+    if len(names) > 1 and (local := [name for name in names if name == "localhost" or _is_loopback(name)]):
+        raise ConfigError(f"{what} the other machines cannot reach {local[0]}: {pservers}")
+    found = [_address(name) for name in names]
+    own = [at for at, address in enumerate(found) if _is_own(address)]
+    if not own:
+        raise ConfigError(
+            f"{what} none of {pservers} is an address of this machine ({socket.gethostname()}), which is to run one of "
+            "these pservers: start launch_v2 on those machines alone, once on each"
+        )
+    return Nodes(tuple(found), rank if rank in own else own[0])
+
+
+def _address(name: str) -> str:
+    """The address of a host, as this machine knows it; the name itself where nobody knows any."""
+    with contextlib.suppress(OSError, UnicodeError):
+        return str(socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)[0][4][0])
+    return name
+
+
+def _is_own(address: str) -> bool:
+    try:
+        with socket.socket(
+            socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM
+        ) as probe:
+            probe.bind((address, 0))
+    except OSError:
+        return False
+    return True
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return False
+
+
+def _flags() -> argparse.ArgumentParser:
+    flags = script.parser(
+        _MODULE, "Starts a pserver and a trainer of a v2 job on this machine, by PADDLE_INIT_*."
+    )
+    script.add_common(flags, "logs")
+    return flags
+
+
+if __name__ == "__main__":
+    sys.exit(main())
