@@ -170,10 +170,14 @@ class Cluster:
             env: added to `launcher_env`; the launcher inherits nothing else.
             paddle_py: the script.
         """
+        return self.start([sys.executable, str(paddle_py), *args], cwd=cwd, env=env)
+
+    def start(self, argv: Sequence[str], *, cwd: Path = ROOT, env: Mapping[str, str] | None = None) -> Launch:
+        """Starts any command on the launcher's side as `launch` starts paddle.py."""
         log = self.state / f"launch-{len(self._launches)}.out"
         # Who enters another mount namespace stands in its /.
-        argv = self._gate.command(["env", f"--chdir={cwd}", sys.executable, str(paddle_py), *args])
-        launch = Launch(argv, cwd=cwd, env={**self.launcher_env(), **(env or {})}, log=log)
+        inside = self._gate.command(["env", f"--chdir={cwd}", *argv])
+        launch = Launch(inside, cwd=cwd, env={**self.launcher_env(), **(env or {})}, log=log)
         self._launches.append(launch)
         return launch
 
