@@ -81,6 +81,11 @@ class Variables:
         """Whether every process is to see all GPUs of its machine."""
         return self._values.get(_GPUS) == ALL_GPUS
 
+    @property
+    def gpus(self) -> int:
+        """How many GPUs a process sees by what the user says."""
+        return len(self._values.get(_GPUS, "").replace(",", " ").split())
+
     def revealed(self, python_path: str) -> dict[str, str]:
         """For the environment of a process, and nothing else.
 

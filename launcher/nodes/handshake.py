@@ -13,6 +13,7 @@ from launcher.config.options import Mode
 from launcher.nodes import preflight
 from launcher.plan import machines
 from launcher.plan.answers import Answer, Way, read_probed, read_reached
+from launcher.plan.frameworks import INTERFACE_VARIABLES
 from launcher.plan.plan import Node, Plan
 from launcher.plan.pserver_state import checkpoint_dir
 from launcher.system.clock import NodeClock
@@ -50,6 +51,7 @@ def probe_of(plan: Plan, node: Node, need_bytes: int, gpus: bool = False) -> dic
         "token": None if node.host.is_local else plan.job_id,
         "node_id": node.node_id,
         "gpus": gpus,
+        "variables": list(INTERFACE_VARIABLES) if is_trainer and plan.mode is Mode.COLLECTIVE else [],
         "limit_s": max(1.0, settings.limits.preflight_timeout_s - _SPARE_S),
     }
 

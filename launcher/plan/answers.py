@@ -103,6 +103,8 @@ class Answer:
         cpus: cores that the job may use.
         busy_ports: on `address`; `busy_at`: by each address that the job may get. Once set apart, those
             configured for pservers alone; `busy_spare`: their spare ones; `busy_service`: the trainers'.
+        has_rdma: it has devices for remote memory access, as InfiniBand's.
+        variables: what its own environment says of those that it was asked for.
         root: ROOT_DIR's disk; `disks`: others that were looked at.
         code: digest by path of the code in a directory that nodes have; None where nobody asked.
         steps: seconds by check.
@@ -128,6 +130,8 @@ class Answer:
     disks: tuple[Disk, ...] = ()
     machine: Machine = Machine()
     gpus: Gpus | None = None
+    has_rdma: bool = False
+    variables: Mapping[str, str] = field(default_factory=dict)
     code: Mapping[str, str] | None = None
     steps: Mapping[str, float] = field(default_factory=dict)
 
@@ -169,6 +173,11 @@ def read_probed(fields: Mapping[str, Any]) -> Answer:
         disks=tuple(_disk(mapping(one, "disks")) for one in items(facts.get("disks") or [], "disks")),
         machine=_machine(mapping(facts.get("machine") or {}, "machine")),
         gpus=_gpus(gpus) if gpus else None,
+        has_rdma=flag(fields.get("has_rdma"), "has_rdma"),
+        variables={
+            line(name, "variables"): line(value, "variables")
+            for name, value in mapping(fields.get("variables") or {}, "variables").items()
+        },
         code=None if facts.get("code") is None else _code(facts["code"]),
         steps={
             line(name, "steps"): real(seconds, "steps", least=0.0)

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a plan takes from the nodes' answers beside their addresses: cores, GPUs, and free ports."""
+"""What a plan takes from the nodes' answers beside their addresses: cores, GPUs, interfaces, free ports."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from launcher.plan import frameworks
 from launcher.plan.answers import Answer, Busy
+from launcher.plan.frameworks import Network
 from launcher.plan.ports import PserverPorts, ServicePorts
 
 
@@ -17,12 +19,14 @@ class Machines:
     Attributes:
         cpus: cores; 1 where it is not known.
         gpus: GPUs; none where it is not known.
+        networks: which interface carries the job's traffic; not there where it is not known.
         service_port: first port of the run for the trainers, or None: the likeliest one.
         pserver_port: first port of every pserver, or None: the configured one.
     """
 
     cpus: Mapping[int, int] = field(default_factory=dict)
     gpus: Mapping[int, int] = field(default_factory=dict)
+    networks: Mapping[int, Network] = field(default_factory=dict)
     service_port: int | None = None
     pserver_port: int | None = None
 
@@ -36,6 +40,7 @@ def read(ports: ServicePorts, pserver_ports: PserverPorts, answers: Mapping[int,
     return Machines(
         cpus={node_id: answer.cpus for node_id, answer in answers.items()},
         gpus={node_id: answer.gpus.count if answer.gpus else 0 for node_id, answer in answers.items()},
+        networks={node_id: frameworks.network_of(answer) for node_id, answer in answers.items()},
         service_port=ports.choose({node_id: answer.busy_service for node_id, answer in answers.items()}),
         pserver_port=pserver_ports.choose(
             {node_id: (*answer.busy_ports, *answer.busy_spare) for node_id, answer in answers.items()}

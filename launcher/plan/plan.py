@@ -20,7 +20,7 @@ from launcher.config.flags import PSERVER_FLAGS
 from launcher.config.hosts import Host
 from launcher.config.options import Mode
 from launcher.config.settings import Settings
-from launcher.plan import environment, pserver_state
+from launcher.plan import environment, frameworks, pserver_state
 from launcher.plan.environment import Endpoints, endpoint
 from launcher.plan.machines import Machines
 from launcher.plan.ports import PserverPorts, ServicePorts, fluid_ports
@@ -255,6 +255,7 @@ def trainer_processes(
             env={
                 **environment.of_trainer(job, seat),
                 **environment.gpus(plan.settings, machines.gpus.get(seat.node_id, 0), seat),
+                **_for_frameworks(plan, job, seat, machines),
                 **threads[seat.node_id],
                 "PADDLE_PYTHON": plan.node(seat.node_id).python,
             },
@@ -263,6 +264,17 @@ def trainer_processes(
         )
         for seat in plan.seats
     )
+
+
+def _for_frameworks(
+    plan: Plan, job: environment.SharedFacts, seat: Seat, machines: Machines
+) -> Mapping[str, str]:
+    if plan.mode is not Mode.COLLECTIVE:
+        return {}
+    local_address = plan.node(seat.node_id).local_address
+    known = machines.networks.get(seat.node_id, frameworks.Network())
+    network = known if local_address is None else frameworks.embedded(local_address, known)
+    return frameworks.of_trainer(job, seat, network, machines.gpus.get(seat.node_id, 0))
 
 
 def _ports(endpoints: Endpoints) -> tuple[int, ...]:

@@ -22,6 +22,10 @@ from launcher.text.wrapping import table, visible
 _KEY_NAME = "PADDLE_JOB_KEY"
 _HIDDEN = "***"
 _UNSET = "(unset)"
+_MADE_OF = {
+    "TF_CONFIG": "(PADDLE_TRAINER_ENDPOINTS as workers, RANK as index)",
+    "DMLC_TASK_ID": "(RANK with leading zeros)",
+}
 _MOST_ITEMS = 12
 _MOST_GIVEN = 500  # characters of the trainers' arguments
 _KEPT_AT_START, _KEPT_AT_END = 4, 1
@@ -117,7 +121,8 @@ def _environment(
     """What all have, and under which other names a column goes; the columns are added."""
     added = {name: _HIDDEN if name == _KEY_NAME else "(on the node)" for name in ADDED_ON_NODE}
     given = dict.fromkeys(plan.settings.job.variables.names, _HIDDEN)
-    shown = [{**process.env, **added, **given} for process in processes]
+    made = {name: text for name, text in _MADE_OF.items() if name in processes[0].env}
+    shown = [{**process.env, **made, **added, **given} for process in processes]
     same: dict[str, str] = {}
     groups: dict[tuple[str, ...], list[str]] = {}
     for name in sorted({name for env in shown for name in env}):
@@ -155,7 +160,10 @@ def _folded(value: str) -> str:
 
 
 def _footnotes(plan: Plan) -> Iterator[str]:
-    yield "Addresses, thread counts and GPUs become known when the nodes have answered; a port that is taken moves on."
+    yield (
+        "Addresses, interfaces, thread counts and GPUs become known when the nodes have answered; "
+        "a port that is taken moves on."
+    )
     if plan.pserver_ports.spare:
         yield "If the pservers' port is taken on a node, all of them get the next one that is free on every node."
     elif plan.pserver_nodes and not plan.settings.cluster.port_is_explicit:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""This node's interfaces, addresses and busy ports, from the kernel alone."""
+"""This node's interfaces, addresses and busy ports, from the kernel alone, and what it says of variables itself."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import fcntl
 import os
 import socket
 import struct
-from typing import Dict, List, Optional, Tuple
+from typing import Dict, Iterable, List, Optional, Tuple
 
 from agent.link.inet import family_of, is_link_local
 from agent.processes import process_tree
@@ -35,6 +35,26 @@ def interfaces() -> Dict[str, List[str]]:
         if not is_link_local(address):
             found.setdefault(name, []).append(address)
     return found
+
+
+def has_rdma() -> bool:
+    """Whether there are devices for remote memory access: InfiniBand's, RoCE's."""
+    try:
+        return bool(os.listdir("/sys/class/infiniband"))
+    except OSError:
+        return False
+
+
+def own_variables(names: Iterable[str]) -> Dict[str, str]:
+    """What this node says of variables: its login's environment, else the files that NCCL reads for its own."""
+    found = {}  # type: Dict[str, str]
+    for path in ("/etc/nccl.conf", os.path.expanduser("~/.nccl.conf")):  # the later one wins
+        for line in _lines(path):
+            name, equals, value = line.partition("=")
+            if equals and not name.startswith("#"):
+                found[name.strip()] = value.strip()
+    found.update(os.environ)
+    return {name: found[name] for name in names if found.get(name)}
 
 
 def bind_problem(address: str, port: int) -> Optional[int]:

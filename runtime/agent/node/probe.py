@@ -68,6 +68,8 @@ class Probe:
         found: Dict[str, Any] = {
             "root_dir": self._root_dir,
             "nics": network.interfaces(),
+            "variables": network.own_variables(texts(fields, "variables")),
+            "has_rdma": network.has_rdma(),
             "networks": [list(one) for one in have if one.address in listen_ports],
             "login_address": login_address(),
             "address": address,

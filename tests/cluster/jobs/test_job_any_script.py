@@ -19,6 +19,7 @@ from tests.cluster.hosts import ROOT, Cluster
 from tests.cluster.jobs.job import JobRunner
 from tests.cluster.jobs.oracle import CANARY_ID, Oracle
 from tests.cluster.jobs.own_hosts import BESIDE_S, own_hosts
+from tests.cluster.network import NIC
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(BESIDE_S)]
 
@@ -29,6 +30,14 @@ FIRST_PORT, MIDDLE_PORT = 20000, 26384
 SECRET = "s3ntinel-b4f1c0de-value"
 HIDDEN = "an0ther-value"  # which a command line may show for a moment
 ENVIRONMENT = "import os, json; print('seen', json.dumps(dict(os.environ)))\n"
+INTERFACES = """
+import fcntl, os, socket, struct
+name = os.environ["GLOO_SOCKET_IFNAME"]
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asker:
+    reply = fcntl.ioctl(asker.fileno(), 0x8915, struct.pack("256s", name.encode()))  # SIOCGIFADDR
+assert socket.inet_ntoa(reply[20:24]) == os.environ["POD_IP"], name
+print("rank", os.environ["RANK"], "uses", name, os.environ["NCCL_SOCKET_IFNAME"], os.environ["TP_SOCKET_IFNAME"])
+"""
 LISTENS = """
 import os, signal, socket
 port = int(os.environ["MASTER_PORT"])
@@ -96,6 +105,23 @@ def a_program_and_a_module_run_as_they_are(cluster: Cluster, job: JobRunner, ora
         for node_id in range(3):
             line = f"worked {node_id} ['--name=a b', '--x=$(id)'] pkg"
             assert line in job.log(node_id, "train.log"), entry
+
+
+@scenarios.add
+def every_process_is_told_the_interface_of_its_own_node(
+    cluster: Cluster, job: JobRunner, oracle: Oracle
+) -> None:
+    put(job, "interfaces.py", INTERFACES)
+    other = cluster.hosts[2]
+    for command in (f"link set {NIC} down", f"link set {NIC} name lan9", "link set lan9 up"):
+        other.run(["ip", *command.split()])
+    job.conf["PADDLE_NIC"] = f"{NIC},lan9"
+    options = ("--entry=interfaces.py", "--mode=collective", "--nproc_per_node=2")
+    output = oracle.check(job.start(*options), 0).output
+    for rank, nic in enumerate((NIC, NIC, NIC, NIC, "lan9", "lan9")):
+        assert f"rank {rank} uses {nic} ={nic} {nic}" in output
+    output = oracle.check(job.start(*options, "--env=NCCL_SOCKET_IFNAME=mine"), 0).output
+    assert f"rank 0 uses {NIC} mine {NIC}" in output
 
 
 @scenarios.add

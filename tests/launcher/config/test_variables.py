@@ -22,6 +22,7 @@ from launcher.errors import ConfError, ExitCode
 from launcher.files.payload import Payload
 from launcher.plan import plan as planning
 from launcher.plan.environment import ADDED_ON_NODE
+from launcher.plan.frameworks import INTERFACE_VARIABLES
 from launcher.plan.machines import Machines
 from launcher.plan.plan_text import describe
 
@@ -40,6 +41,11 @@ REPLACEABLE = frozenset(
         "PADDLE_PSERVER_STATE_DIR",
         "OPENBLAS_NUM_THREADS",
         "MKL_NUM_THREADS",
+        "TF_CONFIG",
+        "OMPI_MCA_orte_hnp_uri",
+        *(f"DMLC_{name}" for name in ("TRACKER_URI", "TRACKER_PORT", "NUM_WORKER", "TASK_ID")),
+        *(f"JAX_{name}" for name in ("COORDINATOR_ADDRESS", "COORDINATOR_BIND_ADDRESS", "LOCAL_DEVICE_IDS")),
+        *INTERFACE_VARIABLES,
     )
 )
 ROOT = Path(__file__).resolve().parents[3]

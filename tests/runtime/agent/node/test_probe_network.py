@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -154,3 +155,18 @@ def test_the_first_of_several_interfaces_that_is_there_gives_the_address(idle: N
     assert found["address"] == "127.0.0.1"
     assert ["lo", "127.0.0.1", 8] in found["networks"]
     assert found["problems"] == []
+
+
+def test_a_node_says_what_its_own_environment_sets_of_what_it_is_asked_for(
+    make_node: Callable[..., Node], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / ".nccl.conf").write_text("# mine\nNCCL_SOCKET_IFNAME = ib0\nNCCL_DEBUG=WARN\n")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "bond0")
+    monkeypatch.setenv("TP_SOCKET_IFNAME", "")
+    node = make_node()
+    node.greet()
+    names = ["GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "TP_SOCKET_IFNAME", "UCX_NET_DEVICES"]
+    found = probe(node, variables=names)
+    assert found["variables"] == {"GLOO_SOCKET_IFNAME": "bond0", "NCCL_SOCKET_IFNAME": "ib0"}
+    assert isinstance(found["has_rdma"], bool)
