@@ -60,9 +60,9 @@ class FromMpirun:
         given: variables that mpirun hands on.
     """
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, *, by_name: bool = False) -> None:
         self._cluster = cluster
-        self.machines = "".join(f"{host.address}\n" for host in cluster.hosts)
+        self.machines = "".join(f"{host.name if by_name else host.address}\n" for host in cluster.hosts)
         self.given = {
             "PYTHON": sys.executable,
             "PYTHONPATH": str(ROOT / "runtime"),
@@ -128,8 +128,8 @@ class FromMpirun:
 
 
 def ssh_config(cluster: Cluster, identity: Path, known_hosts: Path) -> str:
-    """A configuration that reaches hosts by their addresses, as `machines` has them."""
-    names = [(host.address, host.address) for host in cluster.hosts]
+    """A configuration that reaches hosts by what `machines` has, addresses or names."""
+    names = [(name, host.address) for host in cluster.hosts for name in (host.address, host.name)]
     return sshd.client_config(names, "root", identity, known_hosts)
 
 
@@ -187,6 +187,25 @@ def word2vec_learns_what_it_learns_over_ssh(cluster: Cluster, job: JobRunner, or
         ours = {path.name for path in host.path(f"{WS}/logs").iterdir()}
         theirs = {path.name for path in (job.workspace / f"log/node_{node}").iterdir()}
         assert ours & theirs >= LOGS, (ours, theirs)
+
+
+@scenarios.add
+def a_host_may_have_an_address_of_its_own_for_its_name(
+    cluster: Cluster, job: JobRunner, oracle: Oracle
+) -> None:
+    """As Debian's installer writes it: 127.0.1.1, where nobody else reaches it."""
+    mpi = FromMpirun(cluster, by_name=True)
+    mpi.copy_learn()
+    files = [host.files.etc / "hosts" for host in cluster.hosts]
+    before = [file.read_text() for file in files]
+    try:
+        for host, file, text in zip(cluster.hosts, files, before, strict=True):
+            file.write_text(text.replace(f"{host.address} ", "127.0.1.1 "))
+        oracle.check(mpi.start(), 0)
+    finally:
+        for file, text in zip(files, before, strict=True):
+            file.write_text(text)
+    assert "listening on all addresses" in mpi.log(cluster["node-a"], "server.log")
 
 
 @scenarios.add
