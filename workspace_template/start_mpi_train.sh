@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # What each rank of mpirun runs: one parameter server and one trainer of the job, which end together.
 #
-#   mpirun -hostfile machines -n 3 --map-by ppr:1:node /home/tutorial/start_mpi_train.sh [arguments of train.py]
+#   mpirun -hostfile machines -n 3 --map-by ppr:1:node --bind-to none /home/tutorial/start_mpi_train.sh [arguments of train.py]
 #
 # It lies on every host in the same directory, beside train.py, this host's data, and the file `machines`, whose first
 # hosts are those that mpirun uses, one rank each. Logs go to logs/ there. Variables that mpirun hands on (-x NAME):
