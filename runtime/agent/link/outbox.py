@@ -195,7 +195,9 @@ class Outbox:
         frame = first() or second()
         if frame is not None:
             self._data_at = time.monotonic()
-        return frame
+            return frame
+        # Who had no chunk may have had something to tell: nobody else would wake us for it.
+        return self._control.popleft() if self._control else None
 
     def _add_line(self, fields: Dict[str, Any], body: bytes) -> None:
         frame = encode("line", fields, body)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 
 import zmq
 from zmq.utils.monitor import parse_monitor_message
@@ -20,6 +21,7 @@ from paddle.pserver.wire.keys import Context
 from paddle.pserver.wire.message import Frame, Message, encode
 from paddle.pserver.wire.poller import LINGER_MS, Doorbells, prepare
 
+_NUMBERS = itertools.count()
 _BATCH = 64  # messages before other entrances are looked at
 _SERVER_EVENTS = zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
 _LOOKED = (errno.EPIPE, errno.ECONNRESET)  # it went before it said anything wrong
@@ -70,7 +72,7 @@ class Router(Listener):
         self._lost: list[bytes] = []
         self.strangers = 0
         self._port: Counter
-        wake_at = f"inproc://wake-{id(self)}"
+        wake_at = f"inproc://wake-{next(_NUMBERS)}"  # of a socket that was closed it may be taken for a while
         self._wake_in = context.zmq.socket(zmq.PAIR)
         self._wake_in.bind(wake_at)
         self._wake_out = context.zmq.socket(zmq.PAIR)
