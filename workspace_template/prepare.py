@@ -15,6 +15,7 @@ There are as many pieces as the job has trainers: conf.py says so, or --split_co
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
 import pickle
 import re
@@ -78,13 +79,17 @@ def main(argv: Sequence[str] | None = None) -> None:
 def trainers_of(job: list[str]) -> int:
     """How many trainers a job with these options has, by the conf.py that paddle.py would take."""
     try:
-        # In a checkout the launcher lies beside this folder and need not be installed.
+        # In a checkout the launcher lies beside this folder; where it is installed, in a package.
         sys.path.append(str(HERE.parent))
+        package = importlib.util.find_spec("paddle_cluster")
+        if package is not None:
+            sys.path += package.submodule_search_locations or []
         from launcher.config import arguments, settings
         from launcher.errors import LauncherError
     except ModuleNotFoundError:
         sys.exit(
-            "prepare: no paddle.py is known here to ask for the number of trainers: give --split_count=N"
+            "prepare: neither paddle.py nor paddle-cluster is known here to ask for the number of trainers: "
+            "give --split_count=N"
         )
     try:
         return settings.resolve(

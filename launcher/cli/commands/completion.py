@@ -18,8 +18,8 @@ from launcher.system.installation import COMMAND, PROGRAM
 USAGE = f"""\
 {PROGRAM} completion bash|zsh
 
-Prints the script that completes the words of {PROGRAM} when Tab is pressed. In
-~/.bashrc, after your aliases:
+Prints the script that completes the words of {PROGRAM} when Tab is
+pressed. In ~/.bashrc, after your aliases:
 
   source <({COMMAND} completion bash)
 
