@@ -125,7 +125,7 @@ SIZES: Mapping[str, str] = {
 
 
 FRAGMENTS: Mapping[str, str] = {
-    "agent.rejoin": "a program of its own: what another login runs on the node",
+    "agent.reconnect": "a program of its own: what another login runs on the node",
     "agent.node.gpus": "what a driver says, and a program that may hang: one thing that is looked for",
     "launcher.job.handlers.stalls": "a family of handlers: the table beside it names all of them",
     "launcher.job.handlers.table": "the table of handlers",

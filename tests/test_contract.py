@@ -63,8 +63,8 @@ def test_the_design_page_has_a_row_for_every_message() -> None:
         set(re.findall(r"^\| (\w+) \|", part, re.MULTILINE)) - {"kind"}
         for part in section.split("\nAgent -> launcher:")
     )
-    assert to_agent == protocol.LAUNCHER_KINDS | {"modules", "rejoin"}
-    assert to_launcher == protocol.AGENT_KINDS | {"rejoined"}
+    assert to_agent == protocol.LAUNCHER_KINDS | {"modules", "reconnect"}
+    assert to_launcher == protocol.AGENT_KINDS | {"reconnected"}
 
 
 def test_both_sides_keep_what_is_not_acknowledged_alike() -> None:

@@ -41,9 +41,9 @@ FIRST = (
     "agent.link.opening",
 )
 # What a login needs that brings its connection to an agent: that is not sent again.
-REJOIN = (
+RECONNECT = (
     *FIRST,
-    "agent.rejoin",
+    "agent.reconnect",
     "agent.link.door",
     "agent.link.fields",
     "agent.link.loop",
@@ -104,9 +104,9 @@ def agent_bootstrap(agent_dir: Path = AGENT_DIR) -> Bootstrap:
     return _with_nonce(packed_agent(agent_dir).first)
 
 
-def rejoin_bootstrap(agent_dir: Path = AGENT_DIR) -> Bootstrap:
+def reconnect_bootstrap(agent_dir: Path = AGENT_DIR) -> Bootstrap:
     """The modules that bring a connection to an agent that is there already, and a new nonce."""
-    return _with_nonce(packed_agent(agent_dir).rejoin)
+    return _with_nonce(packed_agent(agent_dir).reconnect)
 
 
 def _with_nonce(modules: bytes) -> Bootstrap:
@@ -120,13 +120,13 @@ class PackedAgent:
 
     Attributes:
         first: those of its first word, for `boot` in agent.bootstrap; in letters and digits.
-        rejoin: those that bring a connection to it, likewise.
+        reconnect: those that bring a connection to it, likewise.
         code: all others as code of this interpreter.
         source: all others as source.
     """
 
     first: bytes
-    rejoin: bytes
+    reconnect: bytes
     code: bytes
     source: bytes
 
@@ -158,13 +158,13 @@ def _load_or_pack(agent_dir: Path, folder: Path | None) -> PackedAgent:
     }
     if folder is None:
         return _pack(sources)
-    about = marshal.dumps((sys.version, importlib.util.MAGIC_NUMBER, FIRST, REJOIN, sources), _MARSHAL)
+    about = marshal.dumps((sys.version, importlib.util.MAGIC_NUMBER, FIRST, RECONNECT, sources), _MARSHAL)
     path = folder / f"{hashlib.blake2b(about, digest_size=DIGEST_SIZE).hexdigest()}.{_KEPT_AS}"
     content = file_cache.load(path)
     if content is not None:
         return PackedAgent(*marshal.loads(content))  # noqa: S302 - of this user, as the sources are
     packed = _pack(sources)
-    file_cache.keep(path, marshal.dumps((packed.first, packed.rejoin, packed.code, packed.source)))
+    file_cache.keep(path, marshal.dumps((packed.first, packed.reconnect, packed.code, packed.source)))
     return packed
 
 
@@ -174,12 +174,12 @@ def _pack(sources: dict[str, bytes]) -> PackedAgent:
         # level 2: without docstrings
         code = compile(source, f"{name.replace('.', '/')}.py", "exec", dont_inherit=True, optimize=2)
         modules[name] = (source, marshal.dumps(code))
-    rejoin = {name: modules[name] for name in REJOIN}
+    reconnect = {name: modules[name] for name in RECONNECT}
     first = {name: modules.pop(name) for name in FIRST}
     nothing = b""
     return PackedAgent(
         base64.b64encode(_packed((importlib.util.MAGIC_NUMBER, first))),
-        base64.b64encode(_packed((importlib.util.MAGIC_NUMBER, rejoin))),
+        base64.b64encode(_packed((importlib.util.MAGIC_NUMBER, reconnect))),
         _packed({name: (nothing, code) for name, (_, code) in modules.items()}),
         _packed({name: (source, nothing) for name, (source, _) in modules.items()}),
     )

@@ -22,7 +22,7 @@ from launcher.connection.carrier import Carrier, Stream
 from launcher.connection.event_queue import is_full
 from launcher.connection.protocol import Decoder, Fields, FrameError
 from launcher.connection.reactor import Reactor
-from launcher.connection.rejoining import RejoinKey
+from launcher.connection.reconnect import ReconnectKey
 from launcher.connection.replay import ACK_EACH
 from launcher.connection.send_queue import Frame, SendQueue
 from launcher.text.wrapping import visible
@@ -58,7 +58,7 @@ class LinkLost:
 
 @dataclass(frozen=True)
 class LinkBroken:
-    """A connection ended, and its agent may live on: `rejoining` can give the link another one."""
+    """A connection ended, and its agent may live on: `reconnect` can give the link another one."""
 
     node_id: int
     reason: str
@@ -84,7 +84,7 @@ class Link:
         stream: Stream,
         events: queue.SimpleQueue[Any],
         reactor: Reactor | None = None,
-        key: RejoinKey | None = None,
+        key: ReconnectKey | None = None,
     ) -> None:
         self.node_id = node_id
         self.name = name
@@ -113,7 +113,7 @@ class Link:
         return self._carrier is None and not self._closed
 
     @property
-    def can_rejoin(self) -> bool:
+    def can_reconnect(self) -> bool:
         """Whether another connection could go on where this one ended."""
         return self.key is not None and self._outgoing.can_repeat and not self._closed
 
@@ -225,7 +225,7 @@ class Link:
                 return  # another one has its place, or will have
             self._carrier = None
         may_live_on = carrier is not self._first or carrier.stream.may_live_on
-        if may_live_on and self.can_rejoin and not fault:
+        if may_live_on and self.can_reconnect and not fault:
             self._events.put(LinkBroken(self.node_id, _on_one_line(ended), self))
             return
         self._outgoing.stop()

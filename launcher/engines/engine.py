@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher.config.settings import Settings
-from launcher.connection.bootstrap import FLAGS, Bootstrap, agent_bootstrap, rejoin_bootstrap
+from launcher.connection.bootstrap import FLAGS, Bootstrap, agent_bootstrap, reconnect_bootstrap
 from launcher.connection.shell import agent_command
 from launcher.engines.rendezvous import Rendezvous
 from launcher.engines.tls_stream import TlsStream
@@ -97,13 +97,13 @@ class Engine:
         """
         return self._open(node_id, agent_bootstrap(), python)
 
-    def rejoin(self, node_id: int, python: str) -> TlsStream:
+    def reconnect(self, node_id: int, python: str) -> TlsStream:
         """Start what brings a new connection to the agent that lives on.
 
         Raises:
             ConnectError: there is no way to the node now.
         """
-        return self._open(node_id, rejoin_bootstrap(), python)
+        return self._open(node_id, reconnect_bootstrap(), python)
 
     def _open(self, node_id: int, bootstrap: Bootstrap, python: str) -> TlsStream:
         request = {"argv": ["/bin/sh", "-c", agent_command(bootstrap, python)]}

@@ -24,13 +24,13 @@ from launcher.connection.bootstrap import packed_agent
 from launcher.connection.carrier import Stream
 from launcher.connection.link import Link
 from launcher.connection.reactor import Reactor
-from launcher.connection.rejoining import RejoinError, hand_over
+from launcher.connection.reconnect import ReconnectError, hand_over
 from launcher.errors import ConnectError, LauncherError
 from launcher.plan.plan import Plan
 from launcher.system.digests import MEMORIES
 
 MAX_AT_ONCE = 32
-REJOIN_STEP_S = 4.0  # of each step of a login that replaces a lost connection: then the next one is tried
+RECONNECT_STEP_S = 4.0  # of each step of a login that replaces a lost connection: then the next one is tried
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class ConnectFailed:
 
 
 @dataclass(frozen=True)
-class Rejoined:
+class Reconnected:
     """A link goes on over another connection."""
 
     node_id: int
@@ -58,7 +58,7 @@ class Rejoined:
 
 
 @dataclass(frozen=True)
-class RejoinFailed:
+class ReconnectFailed:
     """A link has no other connection yet.
 
     Attributes:
@@ -77,7 +77,7 @@ class AgentStarter(Protocol):
     def connect(self, node_id: int, python: str) -> Stream:
         """Start an agent on a node; raises ConnectError."""
 
-    def rejoin(self, node_id: int, python: str) -> Stream:
+    def reconnect(self, node_id: int, python: str) -> Stream:
         """Start what brings a connection to the agent that lives on; raises ConnectError."""
 
     def close(self) -> None:
@@ -116,7 +116,7 @@ class Connector:
         self._room = threading.Semaphore(MAX_AT_ONCE)
         self._closed = False
         self._logins: Any = None
-        self._rejoins: Any = None
+        self._reconnects: Any = None
         self._making_logins = threading.Lock()
 
     def connect(self, node_id: int, label: str, host: Host, python: str) -> None:
@@ -130,9 +130,11 @@ class Connector:
         self._waiting.put(partial(self._attempt, _Goal(node_id, label, host, python)))
         self._begin()
 
-    def rejoin(self, link: Link, host: Host, python: str) -> None:
+    def reconnect(self, link: Link, host: Host, python: str) -> None:
         """Begin to give a link another connection, to the agent that lives on; returns at once."""
-        self._waiting.put(partial(self._attempt_rejoin, link, _Goal(link.node_id, link.name, host, python)))
+        self._waiting.put(
+            partial(self._attempt_reconnect, link, _Goal(link.node_id, link.name, host, python))
+        )
         self._begin()
 
     def close(self) -> None:
@@ -186,23 +188,23 @@ class Connector:
         stream: Stream = self._logins.connect(node.host, node.python)
         return stream
 
-    def _attempt_rejoin(self, link: Link, node: _Goal) -> None:
+    def _attempt_reconnect(self, link: Link, node: _Goal) -> None:
         try:
-            self._rejoin(link, node)
-        except RejoinError as error:
-            self._rejoin_failed(link, ConnectError(node.label, str(error)), error.is_final)
+            self._reconnect(link, node)
+        except ReconnectError as error:
+            self._reconnect_failed(link, ConnectError(node.label, str(error)), error.is_final)
         except LauncherError as error:
-            self._rejoin_failed(link, error, is_final=False)
+            self._reconnect_failed(link, error, is_final=False)
         except Exception as error:  # noqa: BLE001 - a thread's end must be an event, whatever ended it
             text = f"{type(error).__name__}: {error}"
-            self._rejoin_failed(link, ConnectError(node.label, text), is_final=False)
+            self._reconnect_failed(link, ConnectError(node.label, text), is_final=False)
 
-    def _rejoin(self, link: Link, node: _Goal) -> None:
+    def _reconnect(self, link: Link, node: _Goal) -> None:
         assert link.key is not None
         stream = self._open_again(node)
         try:
             position = hand_over(stream, link.key, link.release)
-            self._events.put(Rejoined(node.node_id, link))  # before what comes over it
+            self._events.put(Reconnected(node.node_id, link))  # before what comes over it
             link.carry_on(stream, position)
         except BaseException:
             stream.close()
@@ -210,16 +212,16 @@ class Connector:
 
     def _open_again(self, node: _Goal) -> Stream:
         if self._engine is not None:
-            return self._engine.rejoin(node.node_id, node.python)
+            return self._engine.reconnect(node.node_id, node.python)
         with self._making_logins:
-            if self._rejoins is None:  # jump hosts too are logged in to anew
-                limit_s = min(self._options.connect_timeout_s, REJOIN_STEP_S)
-                self._rejoins = _new_logins(replace(self._options, connect_timeout_s=limit_s))
-        stream: Stream = self._rejoins.rejoin(node.host, node.python)
+            if self._reconnects is None:  # jump hosts too are logged in to anew
+                limit_s = min(self._options.connect_timeout_s, RECONNECT_STEP_S)
+                self._reconnects = _new_logins(replace(self._options, connect_timeout_s=limit_s))
+        stream: Stream = self._reconnects.reconnect(node.host, node.python)
         return stream
 
-    def _rejoin_failed(self, link: Link, error: LauncherError, is_final: bool) -> None:
-        self._events.put(RejoinFailed(link.node_id, link, error, is_final))
+    def _reconnect_failed(self, link: Link, error: LauncherError, is_final: bool) -> None:
+        self._events.put(ReconnectFailed(link.node_id, link, error, is_final))
 
 
 def _new_logins(settings: SshSettings) -> Any:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from launcher.connection.link import MessageEvent
-from launcher.connection.rejoining import ping_s
+from launcher.connection.reconnect import ping_s
 from launcher.nodes.node_record import NodeRecord
 from launcher.nodes.roster import Roster
 

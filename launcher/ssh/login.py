@@ -25,7 +25,7 @@ from paramiko.ssh_exception import PasswordRequiredException, SSHException
 
 from launcher.config.hosts import Host
 from launcher.config.settings import SshSettings
-from launcher.connection.bootstrap import Bootstrap, agent_bootstrap, rejoin_bootstrap
+from launcher.connection.bootstrap import Bootstrap, agent_bootstrap, reconnect_bootstrap
 from launcher.connection.shell import agent_command
 from launcher.errors import ConnectError
 from launcher.ssh.jump_hosts import Jumps
@@ -76,14 +76,14 @@ class Logins:
                 time.sleep(wait_s)
                 most_s = min(2 * most_s, LONGEST_RETRY_S)
 
-    def rejoin(self, host: Host, python: str) -> SshStream:
+    def reconnect(self, host: Host, python: str) -> SshStream:
         """Log in once to a node where an agent lives on, and start what brings the connection to it.
 
         Raises:
             ConnectError: there is no way to the node now.
         """
         try:
-            return self._log_in(host, self._hops(host), python, rejoin_bootstrap())
+            return self._log_in(host, self._hops(host), python, reconnect_bootstrap())
         except _BusyError as busy:
             raise busy.error from busy.__cause__
 

@@ -84,16 +84,16 @@ class MemoryImporter:
 def boot(magic: bytes, first: "dict[str, tuple[bytes, bytes]]", nonce: str) -> None:
     """Import the agent from memory and run it until the launcher lets it go.
 
-    Where `agent.rejoin` was sent with it, an agent lives here already, and gets this connection.
+    Where `agent.reconnect` was sent with it, an agent lives here already, and gets this connection.
     """
     gc.disable()  # until the agent proper has imported all: what is imported is no garbage
     importer = MemoryImporter(magic, first)
     sys.meta_path.insert(0, importer)
     try:
-        if "agent.rejoin" in first:
-            from agent.rejoin import rejoin
+        if "agent.reconnect" in first:
+            from agent.reconnect import reconnect
 
-            code = rejoin(nonce, 0, 1)
+            code = reconnect(nonce, 0, 1)
         else:
             code = _serve(nonce, importer)
     except Exception:  # noqa: BLE001 - the last resort of a process: the launcher shows what is on stderr

@@ -40,7 +40,7 @@ PRIVATE = 0o077  # the umask of what a job makes, unless its launcher says other
 ALONE_GRACE_S = 1.0  # what processes get after TERM when the launcher is gone
 FAREWELL_S = 2.0
 LIVELY_S = 10.0  # a launcher that was heard so short a time ago comes back at once, if it lives
-REJOIN_S = 5.0  # so long it is then waited for; one that was silent before has until its lease is over
+RECONNECT_S = 5.0  # so long it is then waited for; one that was silent before has until its lease is over
 READ_SIZE = 1 << 18
 NAME_LIMIT = 1 << 10
 POLL_S = 0.05
@@ -174,18 +174,18 @@ class Supervisor:
             if self._parted and self._outbox.empty:  # it heard our goodbye
                 self._loop.stop()
             heard_at = self._heard_at
-            self._loop.after(REJOIN_S, lambda: self._abandon_if_unheard_since(heard_at))
+            self._loop.after(RECONNECT_S, lambda: self._abandon_if_unheard_since(heard_at))
 
     def _abandon_if_unheard_since(self, heard_at: float) -> None:
         if self._heard_at == heard_at:
             self._abandon()
 
-    def _rejoined(self, stdin: int, stdout: int, arrived: int) -> None:
+    def _reconnected(self, stdin: int, stdout: int, arrived: int) -> None:
         """Go on over another connection of the launcher, to which so many bytes had come."""
         if self._alone:
             raise ValueError("the job is being stopped here")
         self._outbox.acknowledged(arrived)
-        os.write(stdout, encode("rejoined", {"position": self._received}))
+        os.write(stdout, encode("reconnected", {"position": self._received}))
         self._outbox.disconnect()
         self._loop.on_readable(self._stdin, None)
         for given, ours in ((stdin, self._stdin), (stdout, self._stdout)):
@@ -222,11 +222,11 @@ class Supervisor:
         os.umask(whole(fields, "umask") & 0o777 if "umask" in fields else PRIVATE)
         self._python = os.path.expanduser(text(fields, "python"))
         self._lease_s = seconds(fields, "lease_s")
-        key = fields.get("rejoin")
+        key = fields.get("reconnect")
         if isinstance(key, dict):
             self._spare_s = seconds(key, "spare_s")
             self._outbox.keep()
-            self._door = Door(self._loop, key, self._rejoined)
+            self._door = Door(self._loop, key, self._reconnected)
         self._watch_lease()
         self._sign_of_life.begin(self._lease_s)
         self._marks.update(marks)

@@ -37,7 +37,7 @@ class Agent:
     """A node that does at once what it is told, in place of the link to it."""
 
     key = None
-    can_rejoin = False
+    can_reconnect = False
     is_broken = False
 
     def __init__(self, node_id: int, events: EventQueue) -> None:

@@ -3,17 +3,15 @@
 
 from __future__ import annotations
 
-import time
-from dataclasses import dataclass
-
-from launcher.connection.link import Link, LinkBroken, LinkLost, MessageEvent
-from launcher.connection.rejoining import new_key
+from launcher.connection.link import Link, LinkLost, MessageEvent
+from launcher.connection.reconnect import new_key
 from launcher.control.job_record import submitter
 from launcher.errors import ConnectError, DispatchError, ProtocolError
 from launcher.job.context import JobContext
 from launcher.job.handlers.dispatch import DispatchHandlers
+from launcher.job.handlers.reconnect import ReconnectHandlers
 from launcher.nodes import handshake
-from launcher.nodes.connector import Connected, ConnectFailed, Rejoined, RejoinFailed
+from launcher.nodes.connector import Connected, ConnectFailed
 from launcher.nodes.loop import ALARM_S
 from launcher.nodes.node_record import NodeRecord
 from launcher.plan import pserver_state
@@ -38,26 +36,13 @@ NEWS = frozenset(
 )
 """Kinds of messages that a job can do without."""
 
-REJOIN_PAUSE_S = 0.5  # between two tries
-
-
-@dataclass
-class _Rejoin:
-    """The tries to give a link another connection.
-
-    Attributes:
-        broken: why the one before ended; empty while it is only silent.
-        problem: what became of the last try.
-    """
-
-    broken: str = ""
-    problem: str = ""
-    is_under_way: bool = False
-    not_before: float = 0.0
-
 
 class NodeHandlers:
-    """Connections and what comes of them."""
+    """Connections and what comes of them.
+
+    Attributes:
+        reconnecting: what is done about a connection that was lost.
+    """
 
     def __init__(self, context: JobContext, dispatch: DispatchHandlers) -> None:
         self._context = context
@@ -67,7 +52,7 @@ class NodeHandlers:
         self._console = context.console
         self._dispatch = dispatch
         self._unread: set[tuple[int, str]] = set()
-        self._rejoins: dict[Link, _Rejoin] = {}
+        self.reconnecting = ReconnectHandlers(context, self.link_lost)
 
     def connect(self, record: NodeRecord) -> None:
         """Begin to connect to a node."""
@@ -87,7 +72,7 @@ class NodeHandlers:
             submitter=submitter(self._roster.collected),
             keep_jobs=self._settings.limits.keep_jobs,
             keeps_state=pserver_state.lies_in_job_dir(self._settings),
-            rejoin=None if key is None else key.fields,
+            reconnect=None if key is None else key.fields,
         )
         if context.stopping:
             record.send(
@@ -125,49 +110,6 @@ class NodeHandlers:
             self._dispatch.give_up(record, DispatchError(record.name, reason))
         elif record.delivery.trees:
             self._lost(record, f"lost: {event.reason}")
-
-    def link_broken(self, event: LinkBroken) -> None:
-        """A connection ended, and the agent may live on: come back to it."""
-        record = self._roster.nodes[event.node_id]
-        if record.link is event.link:
-            self._rejoin_of(event.link).broken = event.reason
-            self.doubt(record)
-
-    def doubt(self, record: NodeRecord) -> None:
-        """Two pings without an answer, or the connection ended: try another connection beside it, again and again."""
-        link = record.link
-        if link is None or not link.can_rejoin:
-            return
-        rejoin = self._rejoin_of(link)
-        if not rejoin.is_under_way and time.monotonic() >= rejoin.not_before:
-            rejoin.is_under_way = True
-            self._context.connector.rejoin(link, record.node.host, record.node.python)
-
-    def rejoined(self, event: Rejoined) -> None:
-        """The conversation goes on over another connection; what came meanwhile follows."""
-        record = self._roster.nodes[event.node_id]
-        rejoin = self._rejoins.pop(event.link, None)
-        if record.link is event.link:
-            why = rejoin.broken if rejoin is not None else ""
-            why = f" ({why})" if why else ""
-            self._console.note(f"{record.name}: its connection was lost{why}; the job goes on over a new one")
-
-    def rejoin_failed(self, event: RejoinFailed) -> None:
-        """No other connection yet."""
-        record = self._roster.nodes[event.node_id]
-        if record.link is not event.link:
-            self._rejoins.pop(event.link, None)
-            return
-        rejoin = self._rejoin_of(event.link)
-        rejoin.is_under_way = False
-        rejoin.not_before = time.monotonic() + REJOIN_PAUSE_S
-        rejoin.problem = str(event.error).removeprefix(f"{record.name}: ")
-        if event.is_final:
-            ended = rejoin.broken or "the connection ended"
-            self.link_lost(LinkLost(event.node_id, f"{ended}; {rejoin.problem}", event.link))
-
-    def _rejoin_of(self, link: Link) -> _Rejoin:
-        return self._rejoins.setdefault(link, _Rejoin())
 
     def hello(self, record: NodeRecord, event: MessageEvent) -> None:
         """The agent speaks; after a broken dispatch the payload is offered again."""
@@ -208,9 +150,9 @@ class NodeHandlers:
             reason += (
                 " after the login: no node agent started; see what ~/.bashrc does there without a terminal"
             )
-        rejoin = self._rejoins.pop(record.link, None) if record.link is not None else None
-        if rejoin is not None and rejoin.problem:
-            reason += f"; a new connection: {rejoin.problem}"
+        problem = self.reconnecting.give_up(record.link)
+        if problem:
+            reason += f"; a new connection: {problem}"
         record.drop(ConnectError(record.name, reason))
         if self._context.stopping:
             return

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the job does when something happens: the one table of handlers.
 
-Each family of events has a module of its own beside this one: nodes, dispatch, processes, files, stop. A handler runs
-on the loop's thread, is small and never waits. What ends a phase at once is raised; what has to be weighed first goes
-to the roster's failures.
+Each family of events has a module of its own beside this one: nodes, reconnect, dispatch, processes, stalls, files,
+stop. A handler runs on the loop's thread, is small and never waits. What ends a phase at once is raised; what has to
+be weighed first goes to the roster's failures.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from launcher.job.handlers.nodes import NodeHandlers
 from launcher.job.handlers.processes import ProcessHandlers
 from launcher.job.handlers.stalls import StallHandlers
 from launcher.job.handlers.stop import StopHandlers
-from launcher.nodes.connector import Connected, ConnectFailed, Rejoined, RejoinFailed
+from launcher.nodes.connector import Connected, ConnectFailed, Reconnected, ReconnectFailed
 from launcher.nodes.loop import Handlers
 from launcher.system.failed_threads import ThreadFailed
 from launcher.system.signals import SignalEvent
@@ -35,9 +35,9 @@ def handlers(
             Connected: nodes.connected,
             ConnectFailed: nodes.connect_failed,
             LinkLost: nodes.link_lost,
-            LinkBroken: nodes.link_broken,
-            Rejoined: nodes.rejoined,
-            RejoinFailed: nodes.rejoin_failed,
+            LinkBroken: nodes.reconnecting.link_broken,
+            Reconnected: nodes.reconnecting.reconnected,
+            ReconnectFailed: nodes.reconnecting.reconnect_failed,
             Stored: files.stored,
             SignalEvent: stop.signal,
             ThreadFailed: stop.thread_failed,
@@ -73,5 +73,5 @@ def handlers(
         back=nodes.back,
         lease=nodes.lease_over,
         unread=nodes.unread,
-        doubt=nodes.doubt,
+        doubt=nodes.reconnecting.doubt,
     )

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The door for a launcher that comes back: its new connection gets to the agent through a socket of this machine.
 
-A short-lived process of the new login (agent.rejoin) hands over its standard input and output. The socket has an
+A short-lived process of the new login (agent.reconnect) hands over its standard input and output. The socket has an
 abstract name, so that no directory has to be there yet and none is left. Who comes in must be of our user, as the
 kernel says, and know the word that the launcher drew for this agent; it never stands in a file, an argument or an
 environment.

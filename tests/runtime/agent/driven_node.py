@@ -17,7 +17,7 @@ from launcher.connection import local
 from launcher.connection.carrier import Stream
 from launcher.connection.link import Link, LinkLost, MessageEvent
 from launcher.connection.reactor import Reactor
-from launcher.connection.rejoining import RejoinKey
+from launcher.connection.reconnect import ReconnectKey
 
 PATIENCE_S = 20.0
 ENDS_S = 5.0
@@ -38,7 +38,7 @@ class Node:
         python: str = sys.executable,
         node_id: int = 0,
         stream: Stream | None = None,
-        key: RejoinKey | None = None,
+        key: ReconnectKey | None = None,
     ) -> None:
         self.root = root
         self.job_id = job_id
@@ -59,7 +59,7 @@ class Node:
             lease_s=lease_s,
             root_dir=str(self.root),
             python=sys.executable,
-            rejoin=None if self.link.key is None else self.link.key.fields,
+            reconnect=None if self.link.key is None else self.link.key.fields,
         )
         said = self.expect("hello").fields
         self.link.send("ping", seq=0)  # a second frame: now it starts its guard

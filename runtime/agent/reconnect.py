@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Brings a new connection of the launcher to the agent that lives on: the command of a login that replaces a lost one.
+"""Reconnecting: the command of a login that brings a new connection of the launcher to the agent that lives on.
 
 It says its marker, reads one frame, and hands its standard input and output to the agent. Then it only waits until the
 agent has let go of them, for the login ends with its command.
@@ -21,7 +21,7 @@ ANSWER_S = 5.0  # an agent that hangs may answer later: the launcher tries again
 LEFT, REFUSED = 0, 70
 
 
-def rejoin(nonce: str, stdin: int, stdout: int) -> int:
+def reconnect(nonce: str, stdin: int, stdout: int) -> int:
     """Hand over the two descriptors; returns this process's exit code when the agent has let go of them."""
     os.write(stdout, marker(nonce))
     request = read_frame(stdin, bytearray())[PREFIX_SIZE:]
@@ -34,7 +34,7 @@ def rejoin(nonce: str, stdin: int, stdout: int) -> int:
         door.settimeout(ANSWER_S)
         problem = _enter(door, asked["at"], request, [stdin, stdout])
         if problem:
-            os.write(stdout, frame(json.dumps(dict(problem, kind="failed", request="rejoin")).encode()))
+            os.write(stdout, frame(json.dumps(dict(problem, kind="failed", request="reconnect")).encode()))
             return REFUSED
         null = os.open(os.devnull, os.O_RDWR)
         for fd in (stdin, stdout):

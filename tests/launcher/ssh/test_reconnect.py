@@ -21,7 +21,7 @@ import pytest
 
 from launcher.config.hosts import parse_host
 from launcher.connection.link import LinkBroken
-from launcher.connection.rejoining import RejoinError, RejoinKey, hand_over, new_key
+from launcher.connection.reconnect import ReconnectError, ReconnectKey, hand_over, new_key
 from launcher.connection.send_queue import Frame
 from launcher.ssh.login import Logins
 from tests.launcher.login_server import LoginServer
@@ -54,7 +54,7 @@ class Returning:
     def come_back(self) -> None:
         link = self.node.link
         assert link.key is not None
-        stream = self._logins.rejoin(self._host, sys.executable)
+        stream = self._logins.reconnect(self._host, sys.executable)
         try:
             link.carry_on(stream, hand_over(stream, link.key, link.release))
         except BaseException:
@@ -62,9 +62,9 @@ class Returning:
             stream.end()
             raise
 
-    def ask_as(self, key: RejoinKey, received: int = 0) -> None:
+    def ask_as(self, key: ReconnectKey, received: int = 0) -> None:
         """Try to get in with another key, while our link keeps its connection."""
-        stream = self._logins.rejoin(self._host, sys.executable)
+        stream = self._logins.reconnect(self._host, sys.executable)
         try:
             hand_over(stream, key, lambda: received)
         finally:
@@ -149,7 +149,7 @@ def test_who_does_not_know_the_word_gets_nothing_and_the_job_goes_on(returning: 
     node = returning.node
     assert node.link.key is not None
     key = node.link.key
-    with pytest.raises(RejoinError, match="does not know this launcher") as caught:
+    with pytest.raises(ReconnectError, match="does not know this launcher") as caught:
         returning.ask_as(replace(key, word="0" * 64))
     assert caught.value.is_final
     node.link.send("ping", seq=1)
@@ -158,7 +158,7 @@ def test_who_does_not_know_the_word_gets_nothing_and_the_job_goes_on(returning: 
 
 def test_where_no_agent_listens_it_is_told_to_be_gone(returning: Returning) -> None:
     assert returning.node.link.key is not None
-    with pytest.raises(RejoinError, match="its node agent is gone") as caught:
+    with pytest.raises(ReconnectError, match="its node agent is gone") as caught:
         returning.ask_as(replace(returning.node.link.key, at="paddle-agent-nobody"))
     assert caught.value.is_final
 
@@ -166,7 +166,7 @@ def test_where_no_agent_listens_it_is_told_to_be_gone(returning: Returning) -> N
 def test_a_position_that_never_was_is_refused_and_the_job_goes_on(returning: Returning) -> None:
     node = returning.node
     assert node.link.key is not None
-    with pytest.raises(RejoinError):
+    with pytest.raises(ReconnectError):
         returning.ask_as(node.link.key, received=1 << 40)
     node.link.send("ping", seq=1)
     node.expect("pong", seq=1)
@@ -219,7 +219,7 @@ def test_a_launcher_that_does_not_come_back_ends_the_job(returning: Returning) -
     pid = returning.node.python("import time; time.sleep(600)")
     returning.lose()
     eventually(lambda: not lives(pid), "the end of the job")
-    with pytest.raises(RejoinError, match="gone") as caught:
+    with pytest.raises(ReconnectError, match="gone") as caught:
         returning.come_back()
     assert caught.value.is_final
 

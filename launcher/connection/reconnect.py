@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Coming back to an agent that lives on after its connection was lost: who proves to be whom, and who has what.
+"""Reconnecting to an agent that lives on after its connection was lost: who proves to be whom, and who has what.
 
 The agent is given a key with the first frame. A new login starts a small process on the node that hands its standard
-input and output to the agent (runtime/agent/rejoin.py); then both sides know what the other one has, and go on there.
+input and output to the agent (runtime/agent/reconnect.py); then both sides know what the other one has, and go on.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def ping_s(lease_s: float) -> float:
 
 
 @dataclass(frozen=True)
-class RejoinKey:
+class ReconnectKey:
     """What an agent knows its launcher by when it comes back.
 
     Attributes:
@@ -54,13 +54,13 @@ class RejoinKey:
         return asdict(self)
 
 
-def new_key(lease_s: float) -> RejoinKey:
+def new_key(lease_s: float) -> ReconnectKey:
     """A key that nobody else has."""
     at = f"paddle-agent-{secrets.token_hex(16)}"
-    return RejoinKey(at, secrets.token_hex(WORD_BYTES), ping_s(lease_s) + LOGIN_S)
+    return ReconnectKey(at, secrets.token_hex(WORD_BYTES), ping_s(lease_s) + LOGIN_S)
 
 
-class RejoinError(Exception):
+class ReconnectError(Exception):
     """The agent did not take the connection.
 
     Attributes:
@@ -72,7 +72,7 @@ class RejoinError(Exception):
         self.is_final = is_final
 
 
-def hand_over(stream: Stream, key: RejoinKey, release: Callable[[], int]) -> int:
+def hand_over(stream: Stream, key: ReconnectKey, release: Callable[[], int]) -> int:
     """Have the agent take a new connection; blocks for HANDOVER_S at most.
 
     Args:
@@ -82,7 +82,7 @@ def hand_over(stream: Stream, key: RejoinKey, release: Callable[[], int]) -> int
         How many bytes of our stream the agent has.
 
     Raises:
-        RejoinError: it did not.
+        ReconnectError: it did not.
     """
     deadline = time.monotonic() + HANDOVER_S
     try:
@@ -90,16 +90,16 @@ def hand_over(stream: Stream, key: RejoinKey, release: Callable[[], int]) -> int
         decoder = Decoder(stream.bootstrap.nonce)
         while not decoder.started:
             decoder.feed(_read(stream, NOISE_SIZE, deadline))  # nothing follows its marker unasked
-        _write(stream, encode("rejoin", {"at": key.at, "word": key.word, "received": release()}), deadline)
+        _write(stream, encode("reconnect", {"at": key.at, "word": key.word, "received": release()}), deadline)
         header_size, body_size = _PREFIX.unpack(_read_all(stream, _PREFIX.size, deadline))
         if header_size > MAX_HEADER or body_size:
-            raise RejoinError(f"a frame says {header_size} + {body_size} bytes", is_final=False)
+            raise ReconnectError(f"a frame says {header_size} + {body_size} bytes", is_final=False)
         fields = json.loads(_read_all(stream, header_size, deadline).decode())
-        if fields["kind"] == "rejoined":
+        if fields["kind"] == "reconnected":
             return int(fields["position"])
-        raise RejoinError(str(fields["detail"])[:500], is_final=fields["reason"] == "gone")
+        raise ReconnectError(str(fields["detail"])[:500], is_final=fields["reason"] == "gone")
     except (OSError, LookupError, TypeError, ValueError, FrameError, RecursionError) as error:
-        raise RejoinError(f"{type(error).__name__}: {error}", is_final=False) from error
+        raise ReconnectError(f"{type(error).__name__}: {error}", is_final=False) from error
 
 
 def _write(stream: Stream, data: bytes, deadline: float) -> None:
