@@ -24,7 +24,7 @@ from paddle.collective.errors import CollectiveError
 from paddle.errors import PaddleError, WireError
 from paddle.fluid.files import program_file, tensor_file
 from paddle.pserver.durable.checkpoint.manifest import DataFile, Manifest
-from paddle.pserver.transports.stream_wire import StreamReader
+from paddle.pserver.transports.stream_wire import PlainSource, StreamReader
 from paddle.pserver.wire import message
 from paddle.pserver.wire.message import Message, Section
 from paddle.pserver.wire.verbs import Configure, Hello, Ping, PushPull, Record
@@ -140,7 +140,7 @@ def read_packets(data: bytes) -> None:
     near, far = socket.socketpair()
     try:
         near.setblocking(False)
-        reader = StreamReader(near)
+        reader = StreamReader(PlainSource(near))
         far.sendall(data)
         far.close()
         with contextlib.suppress(WireError, OSError):

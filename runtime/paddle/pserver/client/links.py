@@ -155,7 +155,9 @@ class Links:
                         "no stream to pserver %s (it does not answer); on without", self.endpoints[index]
                     )
                     return
-            stream = StreamLink(self.endpoints[index], invitation, lambda head: self._place(index, head))
+            stream = StreamLink(
+                self.endpoints[index], invitation, lambda head: self._place(index, head), self._keys
+            )
         except (OSError, WireError) as error:
             self._is_walled = isinstance(error, TimeoutError)
             _log.info("no stream to pserver %s (%s); on without", self.endpoints[index], error)

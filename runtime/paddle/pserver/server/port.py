@@ -145,12 +145,13 @@ class Port:
             self._refused += 1
 
     def _tell_strangers(self) -> None:
-        total = self._refused + self._router.strangers
+        strangers = self._router.strangers + (self._streams.strangers if self._streams is not None else 0)
+        total = self._refused + strangers
         if total > self._told and time.monotonic() - self._told_at > _TELL_EVERY_S:
             self._told, self._told_at = total, time.monotonic()
             _log.warning(
                 "port %d: %d connections that never spoke our language and %d more wrong messages so far",
                 self._router.port,
-                self._router.strangers,
+                strangers,
                 self._refused,
             )

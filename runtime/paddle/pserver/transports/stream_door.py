@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A server's third entrance, where the wire is plain: connections that carry large messages without ZeroMQ between.
+"""A server's third entrance: connections that carry large messages without ZeroMQ between.
 
 A trainer asks for one on its ZeroMQ connection and is given a port and a word that is good once. The stream lives no
-longer than the connection that asked for it: who is gone there is gone here.
+longer than the connection that asked for it: who is gone there is gone here. Where the job has a key the word alone
+opens nothing: both sides prove that they know the key, and what follows is sealed (see `sealing`).
 """
 
 from __future__ import annotations
@@ -14,8 +15,19 @@ import time
 
 import numpy as np
 
+from paddle.pserver.transports.sealed_stream import Handshake
+from paddle.pserver.transports.sealing import SealError, is_possible
 from paddle.pserver.transports.socket_door import Guest, SocketDoor
-from paddle.pserver.transports.stream_wire import TOKEN_BYTES, WORD, StreamReader, StreamWriter, prepare
+from paddle.pserver.transports.stream_wire import (
+    TOKEN_BYTES,
+    WORD,
+    PlainSink,
+    PlainSource,
+    StreamReader,
+    StreamWriter,
+    prepare,
+)
+from paddle.pserver.wire.keys import WireKeys
 from paddle.pserver.wire.message import Message, Section
 from paddle.pserver.wire.verbs import Invited
 
@@ -28,21 +40,42 @@ _MOST_STRANGERS = 128
 
 
 class Stream(Guest):
-    """One connection. `host` is the ZeroMQ address that asked for it, None until it said its word."""
+    """One connection.
 
-    def __init__(self, sock: socket.socket, address: bytes) -> None:
+    Attributes:
+        host: the ZeroMQ address that asked for it, None until it said its word, and where there is a key knows that.
+        reader, writer: for messages; sealed ones only once there is a host.
+        handshake: until there is a host; None where the wire is plain.
+    """
+
+    reader: StreamReader
+    writer: StreamWriter
+
+    def __init__(self, sock: socket.socket, address: bytes, handshake: Handshake | None) -> None:
         super().__init__(sock, address)
         self.host: bytes | None = None
-        self.reader, self.writer = StreamReader(sock), StreamWriter(sock)
+        self.handshake = handshake
+        if handshake is None:
+            self.reader, self.writer = StreamReader(PlainSource(sock)), StreamWriter(PlainSink(sock))
 
 
 class StreamDoor(SocketDoor[Stream]):
-    """The entrance beside one port for large messages."""
+    """The entrance beside one port for large messages.
+
+    Attributes:
+        strangers: how many connections ended that said something wrong, or nothing at all; not those that only looked
+            whether somebody listens, and went.
+    """
 
     _KIND = b"stream"
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, keys: WireKeys | None = None, within_s: float = _WORD_WITHIN_S) -> None:
         """Listen on a free port of the same address.
+
+        Args:
+            address: see `Router`.
+            keys: of the job; None: the wire is plain.
+            within_s: how long a connection may take to say its word, and to show that it knows the key.
 
         Raises:
             OSError: that cannot be done.
@@ -57,6 +90,8 @@ class StreamDoor(SocketDoor[Stream]):
         super().__init__(listener)
         self._words: dict[bytes, bytes] = {}  # -> the ZeroMQ address that it was given to
         self._strangers: dict[bytes, float] = {}  # address -> when it came, the oldest first
+        self._keys, self._within_s = keys, within_s
+        self.strangers = 0
 
     def invite(self, host: bytes, message: Message, port: int) -> Message:
         """Answer a trainer's question for a stream: where, and the word to say. `port` is the one it asked at."""
@@ -71,12 +106,12 @@ class StreamDoor(SocketDoor[Stream]):
     def send(self, address: bytes, message: Message) -> bool | None:
         """See `Listener.send`."""
         stream = self._by_address.get(address)
-        if stream is None:
+        if stream is None or stream.host is None:
             return None
         try:
             done = stream.writer.put(message)
-        except OSError:
-            return False  # it is read next that it is gone
+        except (OSError, SealError):
+            return False  # it is read next that it is gone, or its trainer sends again what has no answer
         self._port.bells.expect_room(stream.sock.fileno(), not stream.writer.is_empty)
         return done
 
@@ -88,7 +123,7 @@ class StreamDoor(SocketDoor[Stream]):
     def tick(self) -> None:
         """Close connections that have not said their word for too long; look for new ones again."""
         for address, since in list(self._strangers.items()):
-            if time.monotonic() - since > _WORD_WITHIN_S:
+            if time.monotonic() - since > self._within_s:
                 self._dismiss(self._by_address[address])
         super().tick()
 
@@ -98,15 +133,18 @@ class StreamDoor(SocketDoor[Stream]):
         if len(self._guests) >= _MAX_GUESTS:
             return None
         prepare(sock)
+        handshake = (
+            None if self._keys is None else Handshake(sock, self._keys.job, admits=self._words.__contains__)
+        )
         self._strangers[address] = time.monotonic()
-        return Stream(sock, address)
+        return Stream(sock, address, handshake)
 
     def _hear(self, stream: Stream) -> bool:
+        if stream.host is None and not self._knows(stream):
+            return False
         if not stream.writer.is_empty:
             stream.writer.flush()
             self._port.bells.expect_room(stream.sock.fileno(), not stream.writer.is_empty)
-        if stream.host is None and not self._knows(stream):
-            return False
         frames = stream.reader.read()
         if frames is None:
             return False
@@ -114,29 +152,49 @@ class StreamDoor(SocketDoor[Stream]):
         return True
 
     def _knows(self, stream: Stream) -> bool:
-        """Return whether a stream has said its word, which is good once.
+        """Return whether a stream has said its word, which is good once, and knows the key if there is one.
 
         Raises:
-            ConnectionError: it is gone, or said another one.
+            ConnectionError: it is gone, or said or knows another one.
         """
-        word = stream.reader.take(TOKEN_BYTES)
+        try:
+            word = self._said(stream)
+        except ConnectionResetError:  # whoever only looks is none that we count
+            del self._strangers[stream.address]
+            raise
         if word is None:
             return False
         stream.host = self._words.pop(word, None)
         if stream.host is None:
             raise ConnectionRefusedError("not the word that was given")
+        stream.handshake = None
         del self._strangers[stream.address]
         return True
 
+    def _said(self, stream: Stream) -> bytes | None:
+        handshake = stream.handshake
+        if handshake is None:
+            return stream.reader.take(TOKEN_BYTES)
+        try:
+            if not handshake.go_on():
+                return None
+        except SealError as error:
+            raise ConnectionRefusedError(str(error)) from error
+        stream.reader, stream.writer = StreamReader(handshake.source), StreamWriter(handshake.sink)
+        return handshake.lane
+
     def _dismiss(self, guest: Stream) -> None:
-        self._strangers.pop(guest.address, None)
+        if self._strangers.pop(guest.address, None) is not None:
+            self.strangers += 1
         super()._dismiss(guest)
 
 
-def open_stream_door(address: str) -> StreamDoor | None:
+def open_stream_door(address: str, keys: WireKeys | None) -> StreamDoor | None:
     """Return the entrance beside a port, or None where there can be none: trainers then use the port."""
+    if keys is not None and not is_possible():
+        return None
     try:
-        return StreamDoor(address)
+        return StreamDoor(address, keys)
     except OSError as error:
         _log.info("no streams beside the port: %s", error)
         return None

@@ -20,6 +20,7 @@ import struct
 from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import islice
+from typing import Protocol
 
 import numpy as np
 
@@ -77,15 +78,54 @@ def prepare(sock: socket.socket) -> None:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, _WITHIN_MACHINE)
 
 
+class ByteSource(Protocol):
+    """What a reader takes bytes from."""
+
+    @property
+    def descriptor(self) -> int | None:
+        """Of a socket whose bytes are those; None: they are made of what a socket receives."""
+
+    def receive(self, into: memoryview) -> int:
+        """Write what is there; return how many bytes, 0 if there is nothing now.
+
+        Raises:
+            ConnectionError: the connection is over.
+        """
+
+    def wake_for(self, count: int) -> None:
+        """Let the socket tell of news when so many bytes are there, or it is over."""
+
+
+class ByteSink(Protocol):
+    """What a writer gives bytes to."""
+
+    def __len__(self) -> int:
+        """Parts that were not sent as a whole."""
+
+    def put(self, parts: list[Frame]) -> None:
+        """Send the parts of a message, or as much as goes; they must stay as they are until nothing is left.
+
+        Raises:
+            OSError: the connection is over.
+        """
+
+    def flush(self) -> None:
+        """Send what goes now.
+
+        Raises:
+            OSError: the connection is over.
+        """
+
+
 class StreamReader:
-    """Takes messages off a socket. Not thread-safe.
+    """Takes messages off a connection. Not thread-safe.
 
     Attributes:
         found: what is known of the only array of the message that was read last, or None.
     """
 
-    def __init__(self, sock: socket.socket, place: Place = lambda header: None) -> None:
-        self._sock, self._place = sock, place
+    def __init__(self, source: ByteSource, place: Place = lambda header: None) -> None:
+        self._source, self._place = source, place
         self._buffer = np.empty(_BUFFER, np.uint8).data
         self._start = self._stop = 0
         self._lengths: Sequence[int] | None = None  # of the message that is being read
@@ -94,7 +134,6 @@ class StreamReader:
         self._got = 0
         self._arrival: Arrival | None = None
         self._memory = ReusedMemory()
-        self._awaited = 1
         self.found: Findings | None = None
 
     def read(self) -> list[Frame] | None:
@@ -166,43 +205,30 @@ class StreamReader:
             self._start += self._got
             self._arrival = Arrival.begin(place) if is_only else None
         while self._got < length:
-            if self._arrival is not None:
-                self._got, behind = self._arrival.receive(self._sock.fileno(), self._got, self._buffer)
+            if self._arrival is not None and self._source.descriptor is not None:
+                self._got, behind = self._arrival.receive(self._source.descriptor, self._got, self._buffer)
                 self._start, self._stop = 0, behind
                 if self._got == length:
                     break
-            count = self._receive(self._array[self._got :] if self._got else self._array)
+            count = self._source.receive(self._array[self._got :] if self._got else self._array)
             if not count:
-                self._wake_for(min(length - self._got, _WAKE_FOR))
+                self._source.wake_for(min(length - self._got, _WAKE_FOR))
                 return False
             self._got += count
-        self._wake_for(1)
+            if self._arrival is not None:
+                self._arrival.look(self._got)
+        self._source.wake_for(1)
         self.found = self._arrival.findings if self._arrival is not None else None
         self._frames.append(self._array)
         self._array = self._arrival = None
         return True
-
-    def _wake_for(self, count: int) -> None:
-        """Let the socket tell of news when so many bytes are there, or it is over."""
-        if count != self._awaited:
-            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, count)
-            self._awaited = count
-
-    def _receive(self, into: memoryview) -> int:
-        try:
-            count = self._sock.recv_into(into)
-        except BlockingIOError:
-            return 0
-        if not count:
-            raise ConnectionResetError("closed")
-        return count
 
     def _fill(self) -> int:
         if self._start == self._stop:
             self._start = self._stop = 0
         elif self._stop == len(self._buffer):
             self._reserve(len(self._buffer))
-        count = self._receive(self._buffer[self._stop :])
+        count = self._source.receive(self._buffer[self._stop :])
         self._stop += count
         return count
 
@@ -220,16 +246,15 @@ class StreamReader:
 
 
 class StreamWriter:
-    """Puts messages onto a socket. Not thread-safe."""
+    """Puts messages onto a connection. Not thread-safe."""
 
-    def __init__(self, sock: socket.socket) -> None:
-        self._sock = sock
-        self._parts: deque[memoryview] = deque()
+    def __init__(self, sink: ByteSink) -> None:
+        self._sink = sink
 
     @property
     def is_empty(self) -> bool:
         """Whether everything was sent."""
-        return not self._parts
+        return not len(self._sink)
 
     def put(self, message: Message) -> bool:
         """Send a message, or as much as goes; its arrays must stay as they are until `is_empty`.
@@ -240,9 +265,62 @@ class StreamWriter:
         Raises:
             OSError: the connection is over.
         """
-        if len(self._parts) > _MAX_QUEUE:
+        if len(self._sink) > _MAX_QUEUE:
             return False
-        parts = _packet(message)
+        self._sink.put(_packet(message))
+        return True
+
+    def flush(self) -> None:
+        """Send what goes now.
+
+        Raises:
+            OSError: the connection is over.
+        """
+        self._sink.flush()
+
+
+class PlainSource:
+    """A `ByteSource`: what a socket received, as it is."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._awaited = 1
+
+    @property
+    def descriptor(self) -> int:
+        """See `ByteSource`."""
+        return self._sock.fileno()
+
+    def receive(self, into: memoryview) -> int:
+        """See `ByteSource`."""
+        try:
+            count = self._sock.recv_into(into)
+        except BlockingIOError:
+            return 0
+        if not count:
+            raise ConnectionResetError("closed")
+        return count
+
+    def wake_for(self, count: int) -> None:
+        """See `ByteSource`."""
+        if count != self._awaited:
+            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, count)
+            self._awaited = count
+
+
+class PlainSink:
+    """A `ByteSink`: what a socket sends, as it is."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._parts: deque[memoryview] = deque()
+
+    def __len__(self) -> int:
+        """See `ByteSink`."""
+        return len(self._parts)
+
+    def put(self, parts: list[Frame]) -> None:
+        """See `ByteSink`."""
         sent = 0
         if not self._parts:
             try:
@@ -252,14 +330,9 @@ class StreamWriter:
         if sent < sum(map(len, parts)):
             self._parts.extend(map(memoryview, parts))
             self._drop(sent)
-        return True
 
     def flush(self) -> None:
-        """Send what goes now.
-
-        Raises:
-            OSError: the connection is over.
-        """
+        """See `ByteSink`."""
         with contextlib.suppress(BlockingIOError):
             while self._parts:
                 self._drop(self._sock.sendmsg(list(islice(self._parts, _MAX_PARTS))))

@@ -18,17 +18,17 @@ _NONE = np.uint64(0)
 class Arrival:
     """One array. The plain form of it is to receive all, and then to `inspect` it."""
 
-    def __init__(self, place: memoryview, kernel: Any) -> None:
-        self._kernel = kernel
+    def __init__(self, place: memoryview, kernels: Any) -> None:
+        self._kernels = kernels
         self._array = np.frombuffer(place, np.uint8)
         self._looked, self._total, self._seen = 0, _NONE, _NONE
 
     @classmethod
     def begin(cls, place: memoryview) -> Arrival | None:
         """Return one for an array that belongs to `place`, or None where the plain form is better, or all there is."""
-        if not is_looked_at_once(len(place)) or len(place) % 8 or (kernel := _kernel()) is None:
+        if not is_looked_at_once(len(place)) or len(place) % 8 or (kernels := _kernels()) is None:
             return None
-        return cls(place, kernel)
+        return cls(place, kernels)
 
     def receive(self, descriptor: int, got: int, behind: memoryview) -> tuple[int, int]:
         """Receive what is there, without waiting.
@@ -43,11 +43,19 @@ class Arrival:
             connection is over.
         """
         tail = np.frombuffer(behind, np.uint8)
-        got, more, self._looked, total, seen = self._kernel(
+        got, more, self._looked, total, seen = self._kernels.receive(
             descriptor, self._array, got, tail, self._looked, self._total, self._seen
         )
         self._total, self._seen = np.uint64(total), np.uint64(seen)
         return got, more
+
+    def look(self, got: int) -> None:
+        """Look at what something else received; `got`: bytes that are here."""
+        if self._looked >= 0:
+            self._looked, total, seen = self._kernels.look(
+                self._array, got, self._looked, self._total, self._seen
+            )
+            self._total, self._seen = np.uint64(total), np.uint64(seen)
 
     @property
     def findings(self) -> Findings | None:
@@ -60,16 +68,17 @@ class Arrival:
 def prepare(nbytes: int) -> None:
     """Load or compile what arrays of so many bytes need, before somebody waits for it."""
     memory = np.zeros(8, np.uint8)
-    if is_looked_at_once(nbytes) and (kernel := _kernel()) is not None:
+    if is_looked_at_once(nbytes) and (kernels := _kernels()) is not None:
         near, far = socket.socketpair()
         with near, far:
             near.setblocking(False)
-            kernel(near.fileno(), memory, 0, memory, 0, _NONE, _NONE)
+            kernels.receive(near.fileno(), memory, 0, memory, 0, _NONE, _NONE)
+        kernels.look(memory, 0, 0, _NONE, _NONE)
 
 
 @functools.cache
-def _kernel() -> Any:
+def _kernels() -> Any:
     try:
-        return importlib.import_module("paddle.pserver.wire.arrival_kernel").receive
+        return importlib.import_module("paddle.pserver.wire.arrival_kernel")
     except ImportError:
         return None

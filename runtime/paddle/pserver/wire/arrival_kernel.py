@@ -59,3 +59,18 @@ def receive(descriptor: Any, array: Any, got: Any, tail: Any, looked: Any, total
             break
         got += count
     return min(got, length), max(got - length, 0), looked, total, seen
+
+
+@compiled
+def look(array: Any, got: Any, looked: Any, total: Any, seen: Any) -> Any:
+    """Look at what is here of an array that something else received; see `receive`.
+
+    Returns:
+        looked, total, seen.
+    """
+    address, length = array.ctypes.data, array.size
+    if address % 8:
+        return -1, total, seen
+    stop = got // 8
+    more, strange = inspect(uint64s(np.uint64(address), length // 8)[looked:stop])
+    return stop, total + more, seen | strange

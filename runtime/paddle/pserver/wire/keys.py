@@ -34,10 +34,15 @@ class KeyPair:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class WireKeys:
-    """The two key pairs of a job: one for all servers, one for all trainers."""
+    """The two key pairs of a job: one for all servers, one for all trainers.
+
+    Attributes:
+        job: the job's key itself, which streams make theirs from: see `sealing`.
+    """
 
     server: KeyPair
     client: KeyPair
+    job: bytes
 
     @classmethod
     def asked(cls, wire: str, job_key: str | None) -> WireKeys | None:
@@ -57,7 +62,7 @@ class WireKeys:
     @classmethod
     def of(cls, job_key: str) -> WireKeys:
         """Derive both from the job key."""
-        return cls(_key_pair(job_key, b"server"), _key_pair(job_key, b"client"))
+        return cls(_key_pair(job_key, b"server"), _key_pair(job_key, b"client"), job_key.encode())
 
 
 def _key_pair(job_key: str, person: bytes) -> KeyPair:

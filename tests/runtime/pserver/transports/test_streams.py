@@ -10,7 +10,7 @@ import resource
 import signal
 import socket
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,19 +21,16 @@ import zmq
 from paddle.errors import PserverLost, WireError
 from paddle.optim.spec import OptimizerSpec
 from paddle.pserver.client.session import TrainerSession
-from paddle.pserver.transports.stream_door import StreamDoor
 from paddle.pserver.transports.stream_link import StreamLink
-from paddle.pserver.transports.stream_wire import StreamReader, StreamWriter
-from paddle.pserver.wire.arithmetic import Findings
+from paddle.pserver.transports.stream_wire import PlainSink, PlainSource, StreamReader, StreamWriter
 from paddle.pserver.wire.chunks import CHUNK
-from paddle.pserver.wire.message import MAX_HEADER_BYTES, Frame, Message, Section, decode
-from paddle.pserver.wire.poller import Doorbells
-from paddle.pserver.wire.shared_memory import SharedArray
-from paddle.pserver.wire.verbs import Invited, OpenStream, Ping, Values, Verb
+from paddle.pserver.wire.message import MAX_HEADER_BYTES, Message, Section, decode
+from paddle.pserver.wire.verbs import Invited, Ping, Values, Verb
 from tests.cluster.proxy import Faults, Proxy
 from tests.cluster.zmtp import ZmtpMessages
 from tests.runtime.pserver.in_process_job import Model
 from tests.runtime.pserver.pserver_process import PserverProcess
+from tests.runtime.pserver.stream_port import Beside
 
 # pyzmq starts a thread of its own when it first sends something large without a copy, and keeps it.
 zmq.Frame(bytes(1 << 17), copy=False)
@@ -62,7 +59,7 @@ def through(writer: StreamWriter, reader: StreamReader) -> Message:
 def test_messages_of_any_size_arrive_whole_and_in_order(
     ends: tuple[socket.socket, socket.socket], sizes: tuple[int, ...]
 ) -> None:
-    writer, reader = StreamWriter(ends[0]), StreamReader(ends[1])
+    writer, reader = StreamWriter(PlainSink(ends[0])), StreamReader(PlainSource(ends[1]))
     arrays = [np.random.default_rng(n).standard_normal(n).astype(np.float32) for n in sizes]
     for number in range(3):
         sections = tuple(Section(f"s{i}", array) for i, array in enumerate(arrays))
@@ -76,8 +73,8 @@ def test_messages_of_any_size_arrive_whole_and_in_order(
 
 def test_an_array_is_written_where_it_belongs_if_it_fits(ends: tuple[socket.socket, socket.socket]) -> None:
     home = np.zeros(50_000, np.float32)
-    writer = StreamWriter(ends[0])
-    reader = StreamReader(ends[1], lambda header: home.data.cast("B"))
+    writer = StreamWriter(PlainSink(ends[0]))
+    reader = StreamReader(PlainSource(ends[1]), lambda header: home.data.cast("B"))
     for array in (np.ones(50_000, np.float32), np.ones(49_999, np.float32)):
         writer.put(Message(Values(), sections=(Section("", array),)))
         got = through(writer, reader).sections[0].array
@@ -101,35 +98,7 @@ def test_lengths_beyond_all_limits_are_refused_before_anything_is_allocated(
 ) -> None:
     ends[0].sendall(start)
     with pytest.raises(WireError):
-        StreamReader(ends[1]).read()
-
-
-class Beside:
-    """A port that notes what comes in by a door, and what is lost."""
-
-    def __init__(self) -> None:
-        self.bells, self.door = Doorbells(), StreamDoor("127.0.0.1")
-        self.heard: list[tuple[bytes, Verb]] = []
-        self.lost: list[bytes] = []
-        self.door.open(self)
-
-    def read(self, address: bytes, frames: Sequence[Frame], found: Findings | None = None) -> None:
-        self.heard.append((address, decode(frames).verb))
-
-    def handle(self, address: bytes, message: Message) -> None: ...
-
-    def shared_slabs(self, message: Message) -> Sequence[SharedArray]:
-        return ()
-
-    def lose(self, address: bytes) -> None:
-        self.lost.append(address)
-
-    def invite(self) -> Message:
-        return self.door.invite(b"host", Message(OpenStream()), 7164)
-
-    def serve_one(self) -> None:
-        self.bells.wait(2.0)
-        self.door.serve()
+        StreamReader(PlainSource(ends[1])).read()
 
 
 @pytest.fixture
@@ -149,8 +118,8 @@ def test_a_door_admits_each_word_once(beside: Beside) -> None:
         for _ in range(10):
             if not (beside.heard and beside.lost):
                 beside.serve_one()
-        ((first, verb),), (second,) = beside.heard, beside.lost
-        assert verb is Verb.PING
+        ((first, message),), (second,) = beside.heard, beside.lost
+        assert message.verb is Verb.PING
         assert first != second
         assert beside.door.send(first, Message(Ping()))
         assert beside.door.send(second, Message(Ping())) is None

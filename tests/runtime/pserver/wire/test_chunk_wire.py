@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from paddle.pserver.transports.stream_wire import StreamReader, StreamWriter
+from paddle.pserver.transports.stream_wire import PlainSink, PlainSource, StreamReader, StreamWriter
 from paddle.pserver.wire.arithmetic import Findings, inspect
 from paddle.pserver.wire.arrival import Arrival
 from paddle.pserver.wire.chunk_wire import chunk_header, read_chunk
@@ -111,7 +111,7 @@ def test_an_array_across_words_is_received_in_the_plain_form(
     memory = np.zeros(4 * LARGE + 64, np.uint8)
     start = -memory.ctypes.data % 64 + 4
     home = memory[start : start + 4 * LARGE].data
-    writer, reader = StreamWriter(ends[0]), StreamReader(ends[1], lambda header: home)
+    writer, reader = StreamWriter(PlainSink(ends[0])), StreamReader(PlainSource(ends[1]), lambda header: home)
     writer.put(message)
     while (frames := reader.read()) is None:
         writer.flush()
@@ -131,7 +131,7 @@ def test_chunks_and_other_messages_follow_each_other_on_a_stream(
         chunk(LARGE, 3)._replace(record=PullRows()),
         CHUNK,
     ]
-    writer, reader = StreamWriter(ends[0]), StreamReader(ends[1])
+    writer, reader = StreamWriter(PlainSink(ends[0])), StreamReader(PlainSource(ends[1]))
     for message in sent:
         assert writer.put(message)
     for message in sent:

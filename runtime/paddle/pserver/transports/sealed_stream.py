@@ -1,0 +1,294 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A stream's socket where the job has a key: the handshake, then pieces as `sealing` draws them.
+
+Both ends never wait, as `stream_wire` does: what cannot be sent or received now is taken up when the socket is ready.
+A piece is sealed when there is room to send it, into the one buffer that is sent next, and opened when it is whole, to
+where it belongs. What it says of its length is checked against the buffer, which is there before anybody says anything.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import socket
+from collections import deque
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from paddle.pserver.transports.sealing import (
+    CONFIRMS,
+    GREETING_BYTES,
+    HEADER_BYTES,
+    LANE_BYTES,
+    LAST,
+    MORE,
+    NONCE_BYTES,
+    OVERHEAD,
+    PIECE,
+    SERVER,
+    TRAINER,
+    Greeting,
+    Opener,
+    Sealer,
+    SealError,
+    keys_of,
+    piece_of,
+)
+from paddle.pserver.wire.message import Frame
+
+_BESIDE = 16 << 10  # of small pieces, beside a whole large one, in one system call
+_BUFFER = PIECE + OVERHEAD + _BESIDE
+_JOINED = _BESIDE - OVERHEAD  # parts up to this length share pieces
+
+
+class SealedSource:
+    """A `stream_wire.ByteSource`: what a socket received, opened. Not thread-safe."""
+
+    descriptor = None
+
+    def __init__(self, sock: socket.socket, opener: Opener) -> None:
+        self._sock, self._opener = sock, opener
+        self._buffer = np.empty(_BUFFER, np.uint8).data
+        self._start = self._stop = 0  # of what was received and not opened
+        self._plain = memoryview(b"")  # opened, and not taken
+        self._is_within = False  # a message
+        self._awaited = 1
+
+    def confirm(self) -> bool:
+        """Return whether the piece that ends the handshake is here, and is right; call it until it is.
+
+        Raises:
+            ConnectionError: the connection is over.
+            SealError: the other side does not know the job's key.
+        """
+        try:
+            piece, length, kind = self._next()
+        except BlockingIOError:
+            return False
+        if kind != CONFIRMS or length:
+            raise SealError(f"a piece of {length} bytes of kind {kind} before the handshake is over")
+        self._opener.open(piece, memoryview(bytearray()))
+        return True
+
+    def wake_for(self, count: int) -> None:
+        """See `stream_wire.ByteSource`: here something is missing of a piece, and `_receive` says how much."""
+
+    def receive(self, into: memoryview) -> int:
+        """See `stream_wire.ByteSource`; at most a piece at a time.
+
+        Raises:
+            SealError: something was changed on the way.
+        """
+        if not self._plain:
+            try:
+                piece, length, kind = self._next()
+            except BlockingIOError:
+                return 0
+            if kind == CONFIRMS or not length:
+                raise SealError(f"a piece of {length} bytes of kind {kind} within messages")
+            fits = length <= len(into)
+            target = into[:length] if fits else memoryview(bytearray(length))
+            self._opener.open(piece, target)
+            self._is_within = kind == MORE
+            if fits:
+                return length
+            self._plain = target
+        count = min(len(self._plain), len(into))
+        into[:count] = self._plain[:count]
+        self._plain = self._plain[count:]
+        return count
+
+    def _next(self) -> tuple[memoryview, int, int]:
+        """Return the next piece, with what it says of its length and kind."""
+        while True:
+            here = self._stop - self._start
+            missing = HEADER_BYTES - here
+            if missing <= 0:
+                length, kind = piece_of(self._buffer, self._start)
+                missing = length + OVERHEAD - here
+                if missing <= 0:
+                    at = self._start
+                    self._start += length + OVERHEAD
+                    return self._buffer[at : self._start], length, kind
+            if self._stop + missing > _BUFFER or not here:
+                self._buffer[:here] = bytes(self._buffer[self._start : self._stop])
+                self._start, self._stop = 0, here
+            self._receive(missing)
+
+    def _receive(self, missing: int) -> None:
+        """Receive what there is; `missing`: bytes that anything can be done with."""
+        try:
+            count = self._sock.recv_into(self._buffer[self._stop :])
+        except BlockingIOError:
+            if missing != self._awaited:
+                self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, missing)
+                self._awaited = missing
+            raise
+        if not count:
+            cut = self._is_within or self._stop > self._start
+            raise ConnectionResetError("cut off in the middle of a message" if cut else "closed")
+        self._stop += count
+
+
+class SealedSink:
+    """A `stream_wire.ByteSink`: what a socket sends, sealed as there is room. Not thread-safe."""
+
+    def __init__(self, sock: socket.socket, sealer: Sealer) -> None:
+        self._sock, self._sealer = sock, sealer
+        self._parts: deque[tuple[memoryview, int]] = (
+            deque()
+        )  # plaintext, and the kind of the piece that ends it
+        self._buffer = np.empty(_BUFFER, np.uint8).data
+        self._start = self._stop = 0  # of what is sealed and not sent
+
+    def __len__(self) -> int:
+        """Parts that are not sent as a whole."""
+        return len(self._parts) + (self._start < self._stop)
+
+    def put(self, parts: list[Frame]) -> None:
+        """Send a message, or as much as goes; its parts must stay as they are until nothing is left.
+
+        Raises:
+            OSError: the connection is over.
+        """
+        small: list[Frame] = []
+        joined = 0
+        for part in parts:
+            joined += len(part)
+            if joined > _JOINED:
+                self._join(small)
+                small, joined = [], len(part)
+            if len(part) > _JOINED:
+                self._parts.append((memoryview(part), MORE))
+                joined = 0
+            else:
+                small.append(part)
+        self._join(small)
+        self._parts[-1] = (self._parts[-1][0], LAST)
+        self.flush()
+
+    def flush(self) -> None:
+        """Send what goes now.
+
+        Raises:
+            OSError: the connection is over.
+        """
+        with contextlib.suppress(BlockingIOError):
+            while self._start < self._stop or self._seal():
+                self._start += self._sock.send(self._buffer[self._start : self._stop])
+
+    def confirm(self) -> None:
+        """Send the piece that ends the handshake.
+
+        Raises:
+            OSError: the connection is over.
+        """
+        self._parts.append((memoryview(b""), CONFIRMS))
+        self.flush()
+
+    def _join(self, small: Sequence[Frame]) -> None:
+        if small:
+            self._parts.append((memoryview(b"".join(small)), MORE))
+
+    def _seal(self) -> bool:
+        """Seal what one system call takes; return whether there was anything."""
+        stop = 0
+        while self._parts:
+            part, kind = self._parts[0]
+            count = min(len(part), PIECE)
+            if stop + count + OVERHEAD > _BUFFER:
+                break
+            if count < len(part):
+                stop += self._sealer.seal(part[:count], MORE, self._buffer[stop:])
+                self._parts[0] = (part[count:], kind)
+            else:
+                stop += self._sealer.seal(part, kind, self._buffer[stop:])
+                self._parts.popleft()
+        self._start, self._stop = 0, stop
+        return stop > 0
+
+
+class Handshake:
+    """One side of one connection until both have proved that they know the job's key. Not thread-safe.
+
+    Attributes:
+        lane: of the connection; empty at a server that was not told yet.
+        source, sink: for messages, once `is_over`.
+    """
+
+    source: SealedSource
+    sink: SealedSink
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        job_key: bytes,
+        lane: bytes = b"",
+        admits: Callable[[bytes], bool] = lambda lane: True,
+    ) -> None:
+        """Begin, on a socket that does not wait.
+
+        Args:
+            sock: nothing was sent or received.
+            job_key: what both sides must know.
+            lane: a trainer's; a server waits for it.
+            admits: tells a server whether a lane is one that it offered.
+
+        Raises:
+            OSError: the connection is over.
+        """
+        self._sock, self._job_key, self._admits = sock, job_key, admits
+        self.lane = lane
+        self._us, self._them = (TRAINER, SERVER) if lane else (SERVER, TRAINER)
+        self._ours = Greeting(self._us, lane or bytes(LANE_BYTES), secrets.token_bytes(NONCE_BYTES))
+        self.heard = b""
+        self._has_keys = False
+        if lane:
+            self._send(self._ours.to_bytes())
+
+    def go_on(self) -> bool:
+        """Do what can be done now; return whether the other side has proved that it knows the job's key.
+
+        Raises:
+            ConnectionError: the connection is over.
+            SealError: the other side does not know it, speaks otherwise, or asks for a lane that was not offered.
+        """
+        if not self._has_keys and not self._hear():
+            return False
+        if not self.source.confirm():
+            return False
+        if self._us == TRAINER:
+            self.sink.confirm()
+        return True
+
+    def _hear(self) -> bool:
+        """Take the other side's greeting; return whether it is here."""
+        try:
+            data = self._sock.recv(GREETING_BYTES - len(self.heard))
+        except BlockingIOError:
+            return False
+        if not data:
+            raise ConnectionResetError("closed before the handshake was over")
+        self.heard += data
+        theirs = Greeting.read(self.heard, self._them)
+        if theirs is None:
+            return False
+        if self._us == SERVER:
+            if not self._admits(theirs.lane):
+                raise SealError("not the word that was given")
+            self.lane = theirs.lane
+            self._ours = self._ours._replace(lane=theirs.lane)
+        both = (self._ours, theirs) if self._us == TRAINER else (theirs, self._ours)
+        keys = keys_of(self._job_key, *both)
+        self.source = SealedSource(self._sock, Opener(keys[self._them], self._them, self.lane))
+        self.sink = SealedSink(self._sock, Sealer(keys[self._us], self._us, self.lane))
+        self._has_keys = True
+        if self._us == SERVER:
+            self._send(self._ours.to_bytes())
+            self.sink.confirm()
+        return True
+
+    def _send(self, data: bytes) -> None:
+        if self._sock.send(data) != len(data):  # so little always fits, first of all
+            raise ConnectionAbortedError("no room for a greeting")

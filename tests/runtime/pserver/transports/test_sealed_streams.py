@@ -1,0 +1,409 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sealed streams over real sockets: what comes through, and what somebody between can do, which is to end it."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import select
+import socket
+import sys
+import termios
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from paddle.errors import WireError
+from paddle.pserver.transports.sealed_stream import Handshake, SealedSink, SealedSource
+from paddle.pserver.transports.sealing import (
+    CONFIRMS,
+    GREETING_BYTES,
+    HEADER_BYTES,
+    MOST_PIECES,
+    OVERHEAD,
+    PIECE,
+    REKEY_EVERY,
+    SERVER,
+    TRAINER,
+    Opener,
+    Sealer,
+    SealError,
+    piece_of,
+)
+from paddle.pserver.transports.stream_wire import StreamReader, StreamWriter, prepare
+from paddle.pserver.wire.message import Message, Section, decode
+from paddle.pserver.wire.verbs import Ping, Values
+
+JOB, OTHER_JOB = b"5a" * 32, b"6b" * 32
+WORD, OTHER_WORD = bytes(range(16)), bytes(range(16, 32))
+ANSWER_S = 20.0
+SHORT = 4096  # what a handshake reads at once must be there as a whole
+SIZES = [
+    (),
+    (0,),
+    (1,),
+    (5,),
+    (4090,),
+    (PIECE // 4,),
+    (PIECE // 4 + 1,),
+    (PIECE,),
+    (3, 0, 300_000, 1),
+    (2000,) * 9,
+]
+
+
+def connection() -> tuple[socket.socket, socket.socket]:
+    """Both ends of a TCP connection."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        near = socket.create_connection(listener.getsockname(), ANSWER_S)
+        far, _ = listener.accept()
+    for each in (near, far):
+        prepare(each)
+    return near, far
+
+
+class End(NamedTuple):
+    """One side: its socket, and the handshake that it begins with."""
+
+    sock: socket.socket
+    handshake: Handshake
+
+    def reader(self, home: memoryview | None = None) -> StreamReader:
+        return StreamReader(self.handshake.source, lambda header: home)
+
+    def writer(self) -> StreamWriter:
+        return StreamWriter(self.handshake.sink)
+
+
+class Middle:
+    """A trainer, a server, and somebody between them who has every byte."""
+
+    def __init__(self, trainers_key: bytes = JOB, servers_key: bytes = JOB, word: bytes = WORD) -> None:
+        near, self.to_trainer = connection()
+        self.to_server, far = connection()
+        self.trainer = End(near, Handshake(near, trainers_key, word))
+        self.server = End(far, Handshake(far, servers_key, admits=lambda lane: lane == word))
+
+    def close(self) -> None:
+        for each in (self.trainer.sock, self.server.sock, self.to_trainer, self.to_server):
+            each.close()
+
+    def sent(self, by: int, count: int) -> bytes:
+        """Take so many bytes that a side sends."""
+        sock = self.to_trainer if by == TRAINER else self.to_server
+        sock.setblocking(True)
+        sock.settimeout(ANSWER_S)
+        found = b""
+        while len(found) < count:
+            data = sock.recv(count - len(found))
+            assert data, "the connection ended"
+            found += data
+        return found
+
+    def give(self, to: int, data: bytes) -> None:
+        sock = self.to_trainer if to == TRAINER else self.to_server
+        sock.settimeout(ANSWER_S)
+        sock.sendall(data)
+        receiver = (self.trainer if to == TRAINER else self.server).sock
+        while len(data) < SHORT and waiting(receiver) < len(data):
+            assert select.select([receiver], [], [], ANSWER_S)[0], "it did not arrive"
+
+    def pieces(self, by: int, count: int) -> list[bytes]:
+        """Take so many pieces that a side sends."""
+        found = []
+        for _ in range(count):
+            header = self.sent(by, HEADER_BYTES)
+            length, _ = piece_of(memoryview(header), 0)
+            found.append(header + self.sent(by, length + OVERHEAD - HEADER_BYTES))
+        return found
+
+    def greet(
+        self,
+        at_server: Callable[[bytes], bytes] = lambda greeting: greeting,
+        at_trainer: Callable[[bytes], bytes] = lambda greeting: greeting,
+    ) -> None:
+        """Let both make their handshake; what is said in the clear may be changed on the way."""
+        self.give(SERVER, at_server(self.sent(TRAINER, GREETING_BYTES)))
+        went_on(self.server.handshake)
+        self.give(TRAINER, at_trainer(self.sent(SERVER, GREETING_BYTES)) + self.sent(SERVER, OVERHEAD))
+        assert went_on(self.trainer.handshake)
+        self.give(SERVER, self.sent(TRAINER, OVERHEAD))
+        assert went_on(self.server.handshake)
+
+
+def waiting(sock: socket.socket) -> int:
+    """Return how many bytes a socket has received that nobody took."""
+    return int.from_bytes(fcntl.ioctl(sock, termios.FIONREAD, bytes(4)), sys.byteorder)
+
+
+def went_on(handshake: Handshake) -> bool:
+    """Go on with what was sent: twice, since a greeting and the piece behind it are read one after the other."""
+    return handshake.go_on() or handshake.go_on()
+
+
+@pytest.fixture
+def middle() -> Iterator[Middle]:
+    with contextlib.closing(Middle()) as found:
+        found.greet()
+        yield found
+
+
+@pytest.fixture
+def joined() -> Iterator[tuple[End, End]]:
+    """A trainer and a server without anybody between."""
+    near, far = connection()
+    with near, far:
+        trainer, server = End(near, Handshake(near, JOB, WORD)), End(far, Handshake(far, JOB))
+        went_on(server.handshake)
+        assert went_on(trainer.handshake)
+        assert went_on(server.handshake)
+        yield trainer, server
+
+
+def message(sizes: tuple[int, ...], number: int = 0) -> Message:
+    arrays = [np.random.default_rng(n + number).standard_normal(n).astype(np.float32) for n in sizes]
+    return Message(Values(number), sections=tuple(Section(f"s{i}", array) for i, array in enumerate(arrays)))
+
+
+def through(writer: StreamWriter, reader: StreamReader) -> Message:
+    while (frames := reader.read()) is None:
+        writer.flush()
+    return decode(frames, reader.found)
+
+
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+def test_messages_of_any_size_arrive_whole_and_in_order(
+    joined: tuple[End, End], sizes: tuple[int, ...]
+) -> None:
+    for one, other in (joined, joined[::-1]):
+        writer, reader = one.writer(), other.reader()
+        for number in range(3):
+            assert writer.put(message(sizes, number))
+        for number in range(3):
+            found, expected = through(writer, reader), message(sizes, number)
+            assert found.record == expected.record
+            assert [s.array.tobytes() for s in found.sections] == [
+                s.array.tobytes() for s in expected.sections
+            ]
+        assert writer.is_empty
+
+
+@pytest.mark.parametrize("size", [50_000, 4096, 1 << 18, (1 << 18) + 2])
+def test_an_array_is_opened_where_it_belongs_and_looked_at_meanwhile(
+    joined: tuple[End, End], size: int
+) -> None:
+    home = np.zeros(size, np.float32)
+    writer, reader = joined[0].writer(), joined[1].reader(home.data.cast("B"))
+    sent = message((size,))
+    writer.put(sent)
+    got = through(writer, reader).sections[0]
+    assert got.checksum == sent.sections[0].checksum
+    assert np.shares_memory(got.array, home)
+    assert np.array_equal(home, sent.sections[0].array)
+
+
+def test_what_waits_for_room_is_sealed_when_there_is_some_and_too_much_is_refused(
+    joined: tuple[End, End],
+) -> None:
+    writer, reader = joined[0].writer(), joined[1].reader()
+    accepted = 0
+    while writer.put(message((PIECE,), accepted)):
+        accepted += 1
+    assert not writer.is_empty
+    for number in range(accepted):
+        assert through(writer, reader).expect(Values).number == number
+    assert writer.is_empty
+
+
+def swapped(pieces: list[bytes]) -> list[bytes]:
+    return [pieces[1], pieces[0], *pieces[2:]]
+
+
+def flipped(at: int) -> Callable[[list[bytes]], list[bytes]]:
+    def flip(pieces: list[bytes]) -> list[bytes]:
+        changed = bytearray(pieces[1])
+        changed[at] ^= 1
+        return [pieces[0], bytes(changed), *pieces[2:]]
+
+    return flip
+
+
+TAMPERED: dict[str, Callable[[list[bytes]], list[bytes]]] = {
+    "flips a length": flipped(0),
+    "flips a kind": flipped(HEADER_BYTES - 1),
+    "flips what is within": flipped(HEADER_BYTES + 100),
+    "flips a tag": flipped(-1),
+    "replays": lambda pieces: [pieces[0], *pieces],
+    "reorders": swapped,
+    "leaves out the first": lambda pieces: pieces[1:],
+    "leaves out one within": lambda pieces: [pieces[0], *pieces[2:]],
+    "puts a piece of nothing before": lambda pieces: [bytes(OVERHEAD), *pieces],
+    "puts noise before": lambda pieces: [b"\xff" * 64, *pieces],
+}
+
+
+@pytest.mark.parametrize("by", [TRAINER, SERVER], ids=["up", "down"])
+@pytest.mark.parametrize("what", TAMPERED)
+def test_who_tampers_between_ends_the_connection_and_no_message_comes_of_it(
+    middle: Middle, what: str, by: int
+) -> None:
+    sender, receiver = (middle.trainer, middle.server)[:: 1 if by == TRAINER else -1]
+    sender.writer().put(message((PIECE // 4 * 2,)))
+    reader = receiver.reader()
+    middle.give(1 - by, b"".join(TAMPERED[what](middle.pieces(by, 3))))
+    with pytest.raises(SealError, match=r"does not open|not a piece|of 0 bytes of kind 0"):
+        read_until_told(reader)
+
+
+def read_until_told(reader: StreamReader) -> None:
+    while reader.read() is None:
+        pass
+    raise AssertionError("a message came out of what was tampered with")
+
+
+@pytest.mark.parametrize("by", [TRAINER, SERVER], ids=["up", "down"])
+def test_a_piece_that_is_sent_back_to_its_sender_does_not_open(middle: Middle, by: int) -> None:
+    sender = middle.trainer if by == TRAINER else middle.server
+    sender.writer().put(Message(Ping()))
+    middle.give(by, b"".join(middle.pieces(by, 1)))
+    with pytest.raises(SealError, match="does not open"):
+        read_until_told(sender.reader())
+
+
+@pytest.mark.parametrize("word", [WORD, OTHER_WORD], ids=["same word", "another word"])
+def test_a_piece_of_another_connection_of_the_job_does_not_open(middle: Middle, word: bytes) -> None:
+    with contextlib.closing(Middle(word=word)) as other:
+        other.greet()
+        for each in (middle, other):
+            each.trainer.writer().put(Message(Ping()))
+        middle.give(SERVER, b"".join(other.pieces(TRAINER, 1)))
+        with pytest.raises(SealError, match="does not open"):
+            read_until_told(middle.server.reader())
+
+
+@pytest.mark.parametrize(
+    ("cut", "why"),
+    [
+        (lambda pieces: b"".join(pieces[:2]), "cut off in the middle of a message"),
+        (lambda pieces: b"".join(pieces)[:-1], "cut off in the middle of a message"),
+        (lambda pieces: pieces[0] + pieces[1][:3], "cut off in the middle of a message"),
+        (lambda pieces: b"", "closed"),
+    ],
+    ids=["between pieces", "within the last", "within a length", "before the message"],
+)
+def test_what_is_cut_off_is_told_as_such(
+    middle: Middle, cut: Callable[[list[bytes]], bytes], why: str
+) -> None:
+    middle.trainer.writer().put(message((PIECE // 4 * 2,)))
+    middle.give(SERVER, cut(middle.pieces(TRAINER, 3)))
+    middle.to_server.close()
+    with pytest.raises(ConnectionResetError, match=why):
+        read_until_told(middle.server.reader())
+
+
+# -- the handshake
+
+
+def changed(at: int) -> Callable[[bytes], bytes]:
+    return lambda greeting: greeting[:at] + bytes([greeting[at] ^ 1]) + greeting[at + 1 :]
+
+
+GREETING_AT = {"magic": 0, "version": 4, "sender": 5, "word": 6, "nonce": 22}
+
+
+@pytest.mark.parametrize("where", ["at_server", "at_trainer"])
+@pytest.mark.parametrize("what", GREETING_AT)
+def test_a_greeting_that_is_changed_on_its_way_ends_the_handshake(what: str, where: str) -> None:
+    with contextlib.closing(Middle()) as middle, pytest.raises(SealError):
+        middle.greet(**{where: changed(GREETING_AT[what])})
+
+
+def test_a_trainers_greeting_that_is_sent_back_is_no_servers() -> None:
+    with contextlib.closing(Middle()) as middle:
+        middle.give(TRAINER, middle.sent(TRAINER, GREETING_BYTES))
+        with pytest.raises(SealError, match="it was sent back"):
+            went_on(middle.trainer.handshake)
+
+
+def test_who_knows_another_jobs_key_is_not_spoken_to() -> None:
+    with (
+        contextlib.closing(Middle(servers_key=OTHER_JOB)) as middle,
+        pytest.raises(SealError, match="job's key"),
+    ):
+        middle.greet()
+
+
+def test_a_trainer_that_does_not_show_that_it_knows_the_key_is_not_heard() -> None:
+    with contextlib.closing(Middle()) as middle:
+        middle.give(SERVER, middle.sent(TRAINER, GREETING_BYTES))
+        assert not went_on(middle.server.handshake)
+        forged = memoryview(bytearray(OVERHEAD))
+        Sealer(b"x" * 32, TRAINER, WORD).seal(b"", CONFIRMS, forged)
+        middle.give(SERVER, bytes(forged))
+        with pytest.raises(SealError, match="piece 0 of a stream does not open"):
+            went_on(middle.server.handshake)
+
+
+def test_a_whole_connection_that_is_played_again_gets_nowhere(middle: Middle) -> None:
+    """Recorded are the trainer's bytes; the server's nonce is another one this time."""
+    with contextlib.closing(Middle()) as recorded:
+        greeting = recorded.sent(TRAINER, GREETING_BYTES)
+        recorded.give(SERVER, greeting)
+        went_on(recorded.server.handshake)
+        recorded.give(TRAINER, recorded.sent(SERVER, GREETING_BYTES + OVERHEAD))
+        assert went_on(recorded.trainer.handshake)
+        confirmation = recorded.sent(TRAINER, OVERHEAD)
+    with contextlib.closing(Middle()) as again:
+        again.give(SERVER, greeting + confirmation)
+        with pytest.raises(SealError, match="piece 0 of a stream does not open"):
+            went_on(again.server.handshake)
+
+
+def test_messages_before_the_handshake_is_over_are_refused() -> None:
+    with contextlib.closing(Middle()) as middle:
+        middle.give(SERVER, middle.sent(TRAINER, GREETING_BYTES))
+        assert not went_on(middle.server.handshake)
+        middle.give(SERVER, bytes(memoryview(bytearray(OVERHEAD + 8))))
+        with pytest.raises(SealError):
+            went_on(middle.server.handshake)
+
+
+# -- counters
+
+
+@pytest.mark.parametrize("first", [REKEY_EVERY - 3, MOST_PIECES - 3], ids=["2^22", "2^32"])
+def test_keys_follow_each_other_within_a_message(first: int) -> None:
+    near, far = connection()
+    with near, far:
+        key = b"k" * 32
+        writer = StreamWriter(SealedSink(near, Sealer(key, TRAINER, WORD, count=first)))
+        reader = StreamReader(SealedSource(far, Opener(key, TRAINER, WORD, count=first)))
+        for number in range(3):
+            expected = message((PIECE,), number)
+            writer.put(expected)
+            found = through(writer, reader)
+            assert np.array_equal(found.sections[0].array, expected.sections[0].array)
+
+
+def test_a_stream_whose_key_is_used_up_ends_before_it_is_used_again() -> None:
+    near, far = connection()
+    with near, far:
+        at = {"count": MOST_PIECES - 1, "rekey_every": 1 << 40}
+        writer = StreamWriter(SealedSink(near, Sealer(b"k" * 32, TRAINER, WORD, **at)))
+        assert writer.put(Message(Ping()))
+        with pytest.raises(WireError, match="must not be used again"):
+            writer.put(Message(Ping()))
+
+
+def test_nothing_is_logged_that_tells_of_a_key(caplog: pytest.LogCaptureFixture) -> None:
+    with (
+        caplog.at_level(logging.DEBUG),
+        contextlib.closing(Middle(servers_key=OTHER_JOB)) as middle,
+        pytest.raises(SealError) as caught,
+    ):
+        middle.greet()
+    text = caplog.text + str(caught.value)
+    assert not any(key.decode() in text for key in (JOB, OTHER_JOB))
