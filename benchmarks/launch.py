@@ -15,7 +15,7 @@ from pathlib import Path
 
 from benchmarks import machine
 from benchmarks.arguments import parser
-from benchmarks.launching import dispatch, rivals, start, stop
+from benchmarks.launching import dispatch, engines, rivals, start, stop
 from benchmarks.launching.run import Run
 from benchmarks.report import Report, tell
 from tests.cluster.hosts import missing_tools
@@ -35,6 +35,7 @@ MEASUREMENTS: Mapping[str, Callable[[Run, Sequence[int]], None]] = {
     "dispatch_100MB": lambda run, hosts: dispatch.measure_big(run, min(hosts)),
     "dispatch_1GB": lambda run, hosts: dispatch.measure_huge(run, min(hosts)),
     "relay": lambda run, hosts: dispatch.measure_relay(run, min(hosts)),
+    "engines": lambda run, hosts: engines.measure(run, min(hosts)),
     "stop": lambda run, hosts: stop.measure(run, min(hosts)),
 }
 

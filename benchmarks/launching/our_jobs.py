@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,15 +59,18 @@ class OurJobs:
         self._cluster = cluster
         self._scratch = scratch
 
-    def start(self, workspace: Path, *args: str, root: str = "ours") -> Launch:
+    def start(
+        self, workspace: Path, *args: str, root: str = "ours", env: Mapping[str, str] | None = None
+    ) -> Launch:
         """Starts a job.
 
         Args:
             root: directory below the hosts' /root that is ROOT_DIR.
+            env: added to the launcher's environment.
         """
         conf = self._cluster.write_conf(self._scratch / "conf.py", ROOT_DIR=f"{HOME}/{root}", **PATIENCE)
         command = [f"--conf={conf}", f"--job_dispatch_package={workspace}", "--mode=collective", *args]
-        return self._cluster.launch(command, cwd=self._scratch)
+        return self._cluster.launch(command, cwd=self._scratch, env=env)
 
     def run(self, workspace: Path, *args: str, root: str = "ours") -> JobTimes:
         """Runs a job to its end.
