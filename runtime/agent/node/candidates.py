@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import List, NamedTuple, Optional
 
 from agent.link.inet import is_loopback, usual
-from agent.node.addresses import Placed
+from agent.node.network import Placed
 
 LOOPBACK = "127.0.0.1"
 MOST = 8

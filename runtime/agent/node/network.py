@@ -1,21 +1,63 @@
 # SPDX-License-Identifier: Apache-2.0
-"""This node's interfaces, addresses and busy ports, from the kernel alone, and what it says of variables itself."""
+"""This node's interfaces and addresses, from the kernel alone, and what it says of variables of the network itself.
+
+Addresses with their prefix lengths come from the routing socket: no program, no name lookup; only those that others
+could use: of interfaces that are up with a carrier, not link-local, not tentative.
+"""
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 import socket
 import struct
-from typing import Dict, Iterable, List, Optional, Tuple
+from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
 
-from agent.link.inet import family_of, is_link_local
-from agent.processes import process_tree
+from agent.link.inet import is_link_local
 
-_SIOCGIFADDR = 0x8915
-_LISTEN = "0A"
-_MAPPED = bytes(10) + b"\xff\xff"  # before an IPv4 address in the place of an IPv6 one
+REPLY_S = 2.0
+_RTM_NEWADDR, _RTM_GETADDR = 20, 22
+_NLMSG_ERROR, _NLMSG_DONE = 2, 3
+_REQUEST_DUMP = 0x301  # NLM_F_REQUEST | NLM_F_ROOT | NLM_F_MATCH
+_IFA_ADDRESS, _IFA_LOCAL = 1, 2
+_TENTATIVE, _FAILED = 0x40, 0x08
+_HEADER = struct.Struct("=IHHII")  # length, type, flags, sequence, port
+_BODY = struct.Struct("=BBBBI")  # family, prefix length, flags, scope, interface
+_ATTRIBUTE = struct.Struct("=HH")  # length, type
+_SIOCGIFFLAGS, _SIOCGIFADDR = 0x8913, 0x8915
+_UP_AND_RUNNING = 0x1 | 0x40
+
+
+class Placed(NamedTuple):
+    """One address of this node.
+
+    Attributes:
+        prefix: how many bits of it name the network.
+    """
+
+    nic: str
+    address: str
+    prefix: int
+
+
+def placed() -> List[Placed]:
+    """Every address that a peer may use, loopback included, in the kernel's order.
+
+    Raises:
+        OSError: the kernel did not answer.
+    """
+    found = []
+    running = {}
+    for index, address, prefix in _dump():
+        try:
+            nic = socket.if_indextoname(index)
+        except OSError:
+            continue  # it has gone since
+        if nic not in running:
+            running[nic] = _is_running(nic)
+        if running[nic] and not is_link_local(address):
+            found.append(Placed(nic, address, prefix))
+    return found
 
 
 def interfaces() -> Dict[str, List[str]]:
@@ -29,7 +71,7 @@ def interfaces() -> Dict[str, List[str]]:
             except OSError:
                 continue  # it has none
             found[name].append(socket.inet_ntoa(reply[20:24]))
-    for line in _lines("/proc/net/if_inet6"):
+    for line in lines_of("/proc/net/if_inet6"):
         digits, _, _, _, _, name = line.split()
         address = socket.inet_ntop(socket.AF_INET6, bytes.fromhex(digits))
         if not is_link_local(address):
@@ -49,7 +91,7 @@ def own_variables(names: Iterable[str]) -> Dict[str, str]:
     """What this node says of variables: its login's environment, else the files that NCCL reads for its own."""
     found = {}  # type: Dict[str, str]
     for path in ("/etc/nccl.conf", os.path.expanduser("~/.nccl.conf")):  # the later one wins
-        for line in _lines(path):
+        for line in lines_of(path):
             name, equals, value = line.partition("=")
             if equals and not name.startswith("#"):
                 found[name.strip()] = value.strip()
@@ -57,63 +99,58 @@ def own_variables(names: Iterable[str]) -> Dict[str, str]:
     return {name: found[name] for name in names if found.get(name)}
 
 
-def bind_problem(address: str, port: int) -> Optional[int]:
-    """The errno that binding a server would meet, or None."""
-    with socket.socket(family_of(address), socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+def _dump() -> Iterator[Tuple[int, str, int]]:
+    """(interface index, address, prefix length) of every address."""
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0) as kernel:
+        kernel.settimeout(REPLY_S)
+        kernel.bind((0, 0))
+        size = _HEADER.size + _BODY.size
+        kernel.send(_HEADER.pack(size, _RTM_GETADDR, _REQUEST_DUMP, 1, 0) + _BODY.pack(0, 0, 0, 0, 0))
+        while True:
+            data = kernel.recv(1 << 17)
+            while len(data) >= _HEADER.size:
+                length, kind = _HEADER.unpack_from(data)[:2]
+                if kind in (_NLMSG_DONE, _NLMSG_ERROR) or length < _HEADER.size:
+                    return
+                if kind == _RTM_NEWADDR:
+                    one = _read(data[_HEADER.size : length])
+                    if one is not None:
+                        yield one
+                data = data[_aligned(length) :]
+
+
+def _read(message: bytes) -> Optional[Tuple[int, str, int]]:
+    family, prefix, flags, _, index = _BODY.unpack_from(message)
+    if family not in (socket.AF_INET, socket.AF_INET6) or flags & (_TENTATIVE | _FAILED):
+        return None
+    values = {}
+    rest = message[_BODY.size :]
+    while len(rest) >= _ATTRIBUTE.size:
+        length, kind = _ATTRIBUTE.unpack_from(rest)
+        if length < _ATTRIBUTE.size:
+            break
+        values[kind] = rest[_ATTRIBUTE.size : length]
+        rest = rest[_aligned(length) :]
+    raw = values.get(_IFA_LOCAL) or values.get(_IFA_ADDRESS)  # of a tunnel, ADDRESS is the other end
+    return None if raw is None else (index, socket.inet_ntop(family, raw), prefix)
+
+
+def _aligned(length: int) -> int:
+    return (length + 3) & ~3
+
+
+def _is_running(nic: str) -> bool:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asker:
         try:
-            probe.bind((address, port))
-            probe.listen(1)
-        except OSError as error:
-            return error.errno or errno.EINVAL
-    return None
-
-
-def owner_of(address: str, port: int) -> str:
-    """Who keeps a port of an address busy: pid and command, or the user, or "unknown"; what can be seen."""
-    for inode, uid in _listeners(address, port):
-        for pid in process_tree.snapshot():
-            if _holds(pid, "socket:[%s]" % inode):
-                return "pid %d: %s" % (pid, process_tree.command(pid))
-        return "a process of uid %s" % uid
-    return "unknown"
-
-
-def _listeners(address: str, port: int) -> List[Tuple[str, str]]:
-    """Inode and uid of every socket that listens on a port, at this address or at all."""
-    found = []
-    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-        for line in _lines(table)[1:]:
-            columns = line.split()
-            where, _, number = columns[1].rpartition(":")
-            if columns[3] == _LISTEN and int(number, 16) == port and _covers(where, address):
-                found.append((columns[9], columns[7]))
-    return found
-
-
-def _covers(where: str, address: str) -> bool:
-    """Whether a socket at an address in /proc's form, 32-bit words in the machine's order, takes this one."""
-    raw = b"".join(struct.pack("=I", int(where[at : at + 8], 16)) for at in range(0, len(where), 8))
-    wanted = socket.inet_pton(family_of(address), address)
-    return not any(raw) or raw in (wanted, _MAPPED + wanted)
-
-
-def _holds(pid: int, target: str) -> bool:
-    folder = "/proc/%d/fd" % pid
-    try:
-        names = os.listdir(folder)
-    except OSError:
-        return False
-    for name in names:
-        try:
-            if os.readlink(folder + "/" + name) == target:
-                return True
+            reply = fcntl.ioctl(asker.fileno(), _SIOCGIFFLAGS, struct.pack("256s", nic.encode()[:15]))
         except OSError:
-            continue
-    return False
+            return False
+    flags = int(struct.unpack_from("=H", reply, 16)[0])
+    return flags & _UP_AND_RUNNING == _UP_AND_RUNNING
 
 
-def _lines(path: str) -> List[str]:
+def lines_of(path: str) -> List[str]:
+    """Lines of a small file of the kernel or of a user; none where it cannot be read."""
     try:
         with open(path, encoding="ascii", errors="replace") as file:
             return file.read().splitlines()

@@ -7,7 +7,6 @@ when the last of it is in. Leaves nothing behind: a temporary file, and a mark i
 
 from __future__ import annotations
 
-import errno
 import os
 import time
 from functools import partial
@@ -19,9 +18,9 @@ from agent.link.identity import login_address
 from agent.link.loop import Loop
 from agent.link.protocol import Fields
 from agent.node import gpus, limits, network
-from agent.node.addresses import placed
 from agent.node.ask_python import ask_python
 from agent.node.candidates import candidates
+from agent.node.ports import busy_ports
 from agent.node.probe_child import Check, ProbeChild
 from agent.node.reach import Listeners
 from agent.node.workspace import code_of, folder_problem, workspace_problem
@@ -51,7 +50,7 @@ class Probe:
         """
         problems: Problems = []
         token, node_id = text_or_none(fields, "token"), whole(fields, "node_id") if "node_id" in fields else 0
-        have = placed()
+        have = network.placed()
         chosen = candidates(
             text_or_none(fields, "address"), text_or_none(fields, "nic"), login_address(), have
         )
@@ -65,19 +64,14 @@ class Probe:
             problems.append(["nic", chosen.problem])
         listen_ports = self._listeners.listen(chosen.addresses, problems)
         address = chosen.addresses[0]
-        found: Dict[str, Any] = {
-            "root_dir": self._root_dir,
-            "nics": network.interfaces(),
-            "variables": network.own_variables(texts(fields, "variables")),
-            "has_rdma": network.has_rdma(),
-            "networks": [list(one) for one in have if one.address in listen_ports],
-            "login_address": login_address(),
-            "address": address,
-            "listen_port": listen_ports.get(address, 0),
-            "listen_ports": listen_ports,
-            "cpus": len(os.sched_getaffinity(0)),
-            "clock": time.time(),
-        }
+        found = _known_at_once(texts(fields, "variables"))
+        found.update(
+            root_dir=self._root_dir,
+            networks=[list(one) for one in have if one.address in listen_ports],
+            address=address,
+            listen_port=listen_ports.get(address, 0),
+            listen_ports=listen_ports,
+        )
         look = _Look(self._loop, found, problems, done)
         other_disks = {"home": os.path.expanduser("~"), "/tmp": "/tmp"}  # noqa: S108 - only looked at
         marked = workspace or self._root_dir
@@ -97,7 +91,7 @@ class Probe:
         if write_to is not None:
             look.beside("checkpoint_dir", partial(folder_problem, write_to), look.trouble)
         look.beside("machine", limits.look, look.keep)
-        look.beside("ports", partial(_busy_ports, list(listen_ports), ports), look.ports)
+        look.beside("ports", partial(busy_ports, list(listen_ports), ports), look.ports)
         look.beside("gpus", gpus.ask if fields.get("gpus") else gpus.look, look.gpus)
         look.begin()
         begun = time.monotonic()
@@ -224,27 +218,23 @@ class _Look:
             (self.problems if serious else self.found["remarks"]).append([name, text])
 
 
+def _known_at_once(variables: List[str]) -> Dict[str, Any]:
+    """What takes no time to ask."""
+    return {
+        "nics": network.interfaces(),
+        "variables": network.own_variables(variables),
+        "has_rdma": network.has_rdma(),
+        "login_address": login_address(),
+        "cpus": len(os.sched_getaffinity(0)),
+        "clock": time.time(),
+    }
+
+
 def _root_dir(root_dir: str, marked: str, token: Optional[str], node_id: int) -> Dict[str, Any]:
     found = storage.look(root_dir, write=True)
     found["unsafe"] = ownership.problem(root_dir)
     found["mark"] = storage.leave_mark(marked, token, node_id) if token else ""
     return found
-
-
-def _busy_ports(addresses: List[str], ports: List[int]) -> List[Any]:
-    busy: Dict[str, List[List[Any]]] = {}
-    problems: Problems = []
-    for address in addresses:
-        busy[address] = []
-        for port in ports:
-            code = network.bind_problem(address, port) if port <= 65535 else errno.EINVAL
-            if code == errno.EADDRINUSE:
-                busy[address].append([port, network.owner_of(address, port)])
-            elif code == errno.EADDRNOTAVAIL:
-                break  # told once, by the listener
-            elif code is not None:
-                problems.append(["port", "%s:%d cannot be bound: %s" % (address, port, os.strerror(code))])
-    return [busy, problems]
 
 
 def _workspace(workspace: Optional[str], root_dir: str) -> str:
