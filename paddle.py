@@ -19,9 +19,12 @@ def launch():
         return 2
     if ROOT not in sys.path:
         sys.path.insert(0, ROOT)  # python -P leaves the script's directory out
-    from paddle_cluster import main
+    try:
+        from launcher.cli.main import main
 
-    return main()
+        return main()
+    except KeyboardInterrupt:
+        return 130
 
 
 def give_way():
