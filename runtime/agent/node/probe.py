@@ -63,13 +63,12 @@ class Probe:
         if chosen.problem:
             problems.append(["nic", chosen.problem])
         listen_ports = self._listeners.listen(chosen.addresses, problems)
-        address = chosen.addresses[0]
         found = _known_at_once(texts(fields, "variables"))
         found.update(
             root_dir=self._root_dir,
             networks=[list(one) for one in have if one.address in listen_ports],
-            address=address,
-            listen_port=listen_ports.get(address, 0),
+            address=chosen.addresses[0],
+            listen_port=listen_ports.get(chosen.addresses[0], 0),
             listen_ports=listen_ports,
         )
         look = _Look(self._loop, found, problems, done)

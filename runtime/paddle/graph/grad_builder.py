@@ -8,7 +8,7 @@ The gradient of `x` is the variable `x@GRAD`. Where several operators read `x`, 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from paddle.graph import unique_name
@@ -187,10 +187,6 @@ class Builder:
         zeros = _Pending("fill_zeros_like", {"X": [source]}, {"Out": [source + GRAD]}, attrs)
         self._emit(zeros)
         return self.names[source]
-
-
-def _any_named(slots: Mapping[str, Sequence[str]]) -> bool:
-    return any(name != EMPTY for names in slots.values() for name in names)
 
 
 def gradient_of(op: Operator, reached: set[str], bodies: BodyGradients) -> list[GradOp]:
