@@ -14,7 +14,7 @@ from paddle.fluid.errors import FluidTypeError
 from paddle.fluid.initializer import Constant, Initializer, Xavier
 from paddle.fluid.param_attr import ParamAttr, ParamAttrLike, WeightNormParamAttr, to_attr
 from paddle.fluid.program.block import Block, Names
-from paddle.fluid.program.defaults import default_main_program, default_startup_program
+from paddle.fluid.program.defaults import default_main_program, default_startup_program, program_guard
 from paddle.fluid.program.operator import Operator
 from paddle.fluid.program.program import Program
 from paddle.fluid.program.var_type import VarType
@@ -184,3 +184,54 @@ class LayerHelper:
         if self.act not in registered():
             raise FluidTypeError(f"layer {self.name!r}: {self.act!r} is no activation")
         return self.apply(self.act, {"X": input_var}, dtype=input_var.dtype)
+
+
+def _weight_normalised(
+    helper: LayerHelper, attr: WeightNormParamAttr, shape: tuple[int, ...], dtype: npt.DTypeLike
+) -> Parameter:
+    """Add `<name>_g` and `<name>_v` and return W = g V/||V||, computed from them in every run.
+
+    Salimans and Kingma, 2016.
+
+    g starts at ||V||, so that W starts at what the initializer gives.
+    """
+
+    def part(letter: str, initializer: Initializer | None, sizes: Sequence[int]) -> Parameter:
+        plain = ParamAttr(
+            f"{attr.name}_{letter}",
+            initializer,
+            attr.learning_rate,
+            attr.regularizer,
+            attr.trainable,
+            attr.gradient_clip,
+            attr.do_model_average,
+        )
+        return helper.plain_parameter(plain, sizes, dtype)
+
+    dim = attr.dim
+    v = part("v", attr.initializer, shape)
+    g = part("g", _Norm(helper, v, dim), [size if axis == dim else 1 for axis, size in enumerate(shape)])
+    flat = helper.apply("reshape", {"X": g}, {"shape": [-1]}, dtype=dtype)
+    factor = helper.apply("elementwise_div", {"X": flat, "Y": _norm(helper, v, dim)}, dtype=dtype)
+    axis = -1 if dim is None else dim
+    return helper.apply("elementwise_mul", {"X": v, "Y": factor}, {"axis": axis})  # type: ignore[return-value]
+
+
+class _Norm(Initializer):
+    """The norm of a parameter, over all axes but one."""
+
+    def __init__(self, helper: LayerHelper, v: Variable, dim: int | None) -> None:
+        self._helper, self._name, self._dim = helper, v.name, dim
+
+    def __call__(self, var: Variable, block: Block) -> Operator:
+        """See `Initializer`; these operators are appended."""
+        with program_guard(self._helper.startup_program):
+            norm = _norm(self._helper, block.var(self._name), self._dim)
+        return block.append_op("reshape", {"X": norm}, {"Out": var}, {"shape": var.shape})
+
+
+def _norm(helper: LayerHelper, v: Variable, dim: int | None) -> Variable:
+    others = [axis for axis in range(len(v.shape)) if axis != dim]
+    attrs = {"dim": others, "keep_dim": False, "reduce_all": dim is None}
+    square = helper.apply("square", {"X": v}, dtype=v.dtype)
+    return helper.apply("sqrt", {"X": helper.apply("reduce_sum", {"X": square}, attrs, dtype=v.dtype)})
