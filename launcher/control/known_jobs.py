@@ -10,6 +10,7 @@ import contextlib
 import os
 import shutil
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -73,13 +74,18 @@ def _outcome(code: int | None) -> str:
     return f"{known.get(code or 0, 'failed')} ({code})"
 
 
-def all_jobs(where: StatePlaces) -> list[KnownJob]:
-    """Every job, the newest first."""
+def all_jobs(where: StatePlaces, look: Callable[[Path], KnownJob | None] | None = None) -> list[KnownJob]:
+    """Every job, the newest first.
+
+    Args:
+        look: reads the job of one directory; `read` when left out.
+    """
+    look = look or read
     found: dict[str, KnownJob] = {}
     for place in where.all():
         with contextlib.suppress(OSError):
             for name in os.listdir(place):
-                job = read(place / name) if is_job_id(name) else None
+                job = look(place / name) if is_job_id(name) else None
                 if job is not None:
                     found.setdefault(name, job)
     return sorted(found.values(), key=lambda job: (job.record.submitted_at, job.job_id), reverse=True)

@@ -29,7 +29,7 @@ def job_table(jobs: Sequence[KnownJob], now: float) -> list[str]:
             job.describe(),
             ago(now - job.record.submitted_at),
             str(len(job.record.nodes)),
-            _progress_of(job.status),
+            progress_of(job.status),
             job.record.source or job.record.collected,
         )
         for job in jobs
@@ -54,7 +54,7 @@ def detail(job: KnownJob, now: float, *, everything: bool = False) -> list[str]:
         *_words("  logs: ", record.collected and f"{record.collected}/log"),
         *_words("  state: ", str(job.directory)),
     ]
-    lines += _health(job, now)
+    lines += health(job, now)
     nodes, processes, failures = (_list(status, name) for name in ("nodes", "processes", "failures"))
     if everything or (len(nodes) <= LISTED and len(processes) <= 2 * LISTED):
         lines += _listed(nodes, processes, now)
@@ -172,7 +172,7 @@ def ago(seconds: float) -> str:
     return f"{max(0.0, seconds):.0f} s"
 
 
-def _health(job: KnownJob, now: float) -> list[str]:
+def health(job: KnownJob, now: float) -> list[str]:
     """What is to be said when the launcher is not there, or says nothing new."""
     if job.ended:
         return []
@@ -191,6 +191,14 @@ def _health(job: KnownJob, now: float) -> list[str]:
             f"  its launcher has written nothing for {ago(heard_s)}: it hangs, is stopped, or its disk is full"
         ]
     return []
+
+
+def progress_of(status: Mapping[str, Any]) -> str:
+    """How far the last of its trainers is, or nothing."""
+    steps = [one for one in _list(status, "processes") if isinstance(one.get("pass_id"), int)]
+    if not steps:
+        return ""
+    return _step_text(min(steps, key=_step))
 
 
 def _node(fields: Mapping[str, Any], now: float) -> tuple[str, ...]:
@@ -238,13 +246,6 @@ def _discarded(fields: Mapping[str, Any]) -> str:
     """How many of a trainer's gradients came too late, where that is counted."""
     pushed, discarded = fields.get("pushed"), fields.get("discarded")
     return "" if pushed is None or discarded is None else f"{discarded} of {pushed}"
-
-
-def _progress_of(status: Mapping[str, Any]) -> str:
-    steps = [one for one in _list(status, "processes") if isinstance(one.get("pass_id"), int)]
-    if not steps:
-        return ""
-    return _step_text(min(steps, key=_step))
 
 
 def _list(status: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:

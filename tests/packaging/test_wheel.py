@@ -160,6 +160,8 @@ def test_the_wheel_holds_two_packages_and_nothing_that_a_user_made(wheel: Path) 
     assert {str(path.relative_to(runtime)) for path in runtime.rglob("paddle/**/*.py")} == {
         name for name in found if name.startswith("paddle/")
     }
+    page = ROOT / "launcher" / "dashboard" / "page"
+    assert {f"paddle_cluster/launcher/dashboard/page/{file.name}" for file in page.iterdir()} <= found
     assert {name for name in found if "workspace_template" in name} == {
         f"paddle_cluster/workspace_template/{name}"
         for name in (".paddleignore", "README.md", "prepare.py", "train.py")

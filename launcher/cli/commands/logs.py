@@ -9,14 +9,13 @@ import re
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
-from pathlib import Path
 
 from launcher.config import command_arguments
 from launcher.config.command_arguments import Given
-from launcher.control import known_jobs
+from launcher.control import known_jobs, log_lines
 from launcher.control.known_jobs import KnownJob
+from launcher.control.log_lines import Wanted
 from launcher.control.tail import Followed
 from launcher.errors import ExitCode, UsageError
 from launcher.nodes.findings import names
@@ -47,47 +46,9 @@ log/node_N/ beside job.log has what each process wrote, byte for byte.
 LINES = 100
 POLL_S = 0.25
 LOOK_S = 1.0
-DISORDER = timedelta(minutes=1)  # what came late is where it came
-SKEW_S = 1.0  # what clocks of nodes may be off, put on the launcher's
-LATEST_S = 2.0e11  # seconds since 1970: no job ends later
 
-_PROCESS = re.compile(r"launcher|(?:trainer|pserver)(?:-[0-9]+)?")
 _AGO = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(s|m|min|h|d)")
 _UNITS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
-_LINE = re.compile(r"(\S+ \S+) \[(?:launcher|(\w+) ([0-9]+) (.*?))\] (.*)")
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """Which lines are asked for: those that are as each attribute says, where it says something.
-
-    Attributes:
-        since, until: when; other jobs of the same workspace wrote before and after.
-    """
-
-    since: datetime
-    until: datetime
-    process: str = ""
-    node: str = ""
-    pattern: re.Pattern[str] | None = None
-
-    def has(self, line: str) -> bool:
-        """Whether a line of job.log is one of them."""
-        found = _LINE.fullmatch(line)
-        if found is None:
-            return not (self.process or self.node or self.pattern)
-        role, rank = found[2], found[3]
-        return (
-            (not self.process or self.process in ((role, f"{role}-{rank}") if role else ("launcher",)))
-            and (not self.node or self.node == found[4])
-            and self.since <= _time(found[1]) <= self.until
-            and (self.pattern is None or self.pattern.search(found[5]) is not None)
-        )
-
-    def is_past(self, line: str) -> bool:
-        """Whether what stands before a line is too old."""
-        found = _LINE.fullmatch(line)
-        return found is not None and _time(found[1]) < self.since - DISORDER
 
 
 def run(argv: Sequence[str]) -> ExitCode:
@@ -109,13 +70,12 @@ def run(argv: Sequence[str]) -> ExitCode:
 
 
 def _show(job: KnownJob, wanted: Wanted, lines: int | None, follow: bool) -> ExitCode:
-    log = Path(job.record.collected, "log", "job.log")
+    log = log_lines.path_of(job)
     if not follow and not log.is_file():
         show(f"{job.job_id}: there is no {log} yet", sys.stderr)
         return ExitCode.DONE
     followed = Followed(log)
-    recent = itertools.takewhile(lambda line: not wanted.is_past(line), followed.backwards())
-    found = list(itertools.islice(filter(wanted.has, recent), lines))
+    found = list(itertools.islice(wanted.backwards(followed), lines))
     _write(found[::-1])
     if not (found or follow):
         show(f"{job.job_id}: no line of {log} is of this job and as asked for", sys.stderr)
@@ -150,7 +110,7 @@ def _wanted(job: KnownJob, given: Given) -> Wanted:
     if node and entry is None:
         known = names([f"{n.node_id} ({n.name})" for n in job.record.nodes], 0)
         raise UsageError(f"logs: --node: {node!r} is no node of {job.job_id}: {known}")
-    if process and not _PROCESS.fullmatch(process):
+    if process and not log_lines.PROCESS.fullmatch(process):
         raise UsageError(
             f"logs: --proc: expected a process such as trainer-2 or pserver-0, a role or launcher, got {process!r}"
         )
@@ -163,19 +123,14 @@ def _wanted(job: KnownJob, given: Given) -> Wanted:
         compiled = re.compile(pattern) if pattern else None
     except re.error as error:
         raise UsageError(f"logs: --grep: {pattern!r} is no regular expression: {error}") from error
-    begun = _local(0.0 if job.record.rebuilt else job.record.submitted_at - SKEW_S)
-    ended = job.status.get("ended_at")
+    begun, ended = log_lines.span(job)
     return Wanted(
         max(begun, _since(given.values["--since"])) if "--since" in given.values else begun,
-        _local(ended + SKEW_S if isinstance(ended, int | float) else LATEST_S),
+        ended,
         process,
         visible(entry.name) if entry else "",
         compiled,
     )
-
-
-def _local(at: float) -> datetime:
-    return datetime.fromtimestamp(min(max(at, 0.0), LATEST_S)).astimezone()
 
 
 def _since(text: str) -> datetime:
@@ -191,11 +146,3 @@ def _since(text: str) -> datetime:
         raise UsageError(
             f"logs: --since: expected 90s, 10m, 2h, 1d, 13:05 or 2026-05-04T13:05:59, got {text!r}"
         ) from None
-
-
-def _time(stamp: str) -> datetime:
-    """The time of a line; one that cannot be read is as old as can be."""
-    try:
-        return datetime.fromisoformat(stamp).astimezone()
-    except ValueError:
-        return _local(0.0)

@@ -49,7 +49,7 @@ help configuration (conf.py), help any-script (PyTorch, ...), help: all pages.
 
 HELP = f"""\
 usage: {COMMAND} (-p DIR | -j DIR) [options] [--flag=value ...] [-- ...]
-or {PROGRAM} {"|".join(COMMANDS)}
+words: {"|".join(COMMANDS)}
 
 {_HELP}"""
 _REST = ", ".join(

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`paddle.py dashboard [JOB] [--port=N]`: a page in a browser with all jobs of this user."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from urllib.parse import urlencode
+
+from launcher.config import command_arguments
+from launcher.control import known_jobs
+from launcher.dashboard.job_board import JobBoard
+from launcher.dashboard.server import DashboardServer
+from launcher.errors import ExitCode, UsageError
+from launcher.screen.console import show
+from launcher.system.installation import PROGRAM
+from launcher.system.state_dir import places
+
+USAGE = f"""\
+{PROGRAM} dashboard [JOB] [--port=N]
+
+A page in a browser with the jobs of this user on this machine: nodes,
+processes, cost, the merged log, why a job failed; it stops jobs, too. It
+prints the address and serves it until Ctrl+C, which ends no job. With JOB (an
+id or a beginning or end of one) the address is that job's.
+
+  --port=N      listen there, on 127.0.0.1 (any free port)
+
+Who has the address can do what the page can. From another machine:
+ssh -L N:127.0.0.1:N THIS-MACHINE, then open the address there.
+"""
+MOST = 65535
+
+
+def run(argv: Sequence[str]) -> ExitCode:
+    """Serve the page until a signal ends it."""
+    given = command_arguments.read("dashboard", argv, values=("--port",))
+    port = command_arguments.whole_number("dashboard", given, "--port", 0)
+    if port > MOST:
+        raise UsageError(f"dashboard: --port: expected a port up to {MOST}, got {port}")
+    where = places(os.environ)
+    job = known_jobs.find(where, given.job) if given.job is not None else None
+    try:
+        server = DashboardServer(JobBoard(where), port)
+    except OSError as error:
+        raise UsageError(
+            f"dashboard: nothing can listen on 127.0.0.1:{port} ({error.strerror}); leave --port out to take a free one"
+        ) from error
+    try:
+        show(f"{server.address}{'?' + urlencode({'job': job.job_id}) if job else ''}")
+        show(
+            "this address is for you alone: who has it sees your jobs and can stop them; Ctrl+C ends the page, no job"
+        )
+        server.serve_forever(poll_interval=1.0)
+    finally:
+        server.server_close()
+    return ExitCode.DONE

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who may ask the dashboard what: the word in the path, the names it answers to, the headers of each answer. Pure.
+
+Any process of this machine can connect to a port of 127.0.0.1, and any web page in the user's browser can make that
+browser send requests there. So whoever asks must know the token; a name that an attacker's DNS points to 127.0.0.1 is
+refused by its `Host`, a request of another page by its `Origin` and `Sec-Fetch-Site`, and nothing allows other pages
+to read an answer.
+"""
+
+from __future__ import annotations
+
+import hmac
+import re
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from urllib.parse import parse_qsl, urlsplit
+
+TOKEN_BYTES = 32
+BODY_LIMIT = 4096  # bytes of a POST
+_NAMES = ("127.0.0.1", "localhost")
+_OWN_FETCHES = ("", "none", "same-origin")
+_LENGTH = re.compile(r"[0-9]{1,6}")
+
+HEADERS: Mapping[str, str] = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+    "object-src 'none'",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+"""What every answer says to the browser, refusals too."""
+
+
+class Refused(Exception):
+    """A request that is not carried out.
+
+    Attributes:
+        status: of the answer.
+    """
+
+    def __init__(self, status: HTTPStatus, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked for, once it may be.
+
+    Attributes:
+        path: what follows the token, without a slash at its beginning.
+        query: the last value of each name.
+    """
+
+    method: str
+    path: str
+    query: Mapping[str, str]
+
+
+def new_token() -> str:
+    """A word that nobody guesses."""
+    return secrets.token_urlsafe(TOKEN_BYTES)
+
+
+def admit(method: str, target: str, headers: Mapping[str, str], *, token: str, port: int) -> Request:
+    """The request, if it comes from whoever was given the address.
+
+    Args:
+        target: of the request line.
+        headers: by lower-case name.
+
+    Raises:
+        Refused: it does not, or it is none.
+    """
+    hosts = {f"{name}:{port}" for name in _NAMES}
+    if headers.get("host", "") not in hosts:
+        raise Refused(
+            HTTPStatus.FORBIDDEN, f"this is http://127.0.0.1:{port}; a page of another name is not answered"
+        )
+    origin = headers.get("origin")
+    if origin is not None and origin not in {f"http://{host}" for host in hosts}:
+        raise Refused(HTTPStatus.FORBIDDEN, "a page of another origin is not answered")
+    if headers.get("sec-fetch-site", "") not in _OWN_FETCHES:
+        raise Refused(HTTPStatus.FORBIDDEN, "a request of another site is not answered")
+    try:
+        parts = urlsplit(target)
+        query = dict(parse_qsl(parts.query, keep_blank_values=True, max_num_fields=16))
+    except ValueError as error:
+        raise Refused(HTTPStatus.BAD_REQUEST, f"the address cannot be read: {error}") from error
+    given, slash, path = parts.path.removeprefix("/").partition("/")
+    if not hmac.compare_digest(given.encode("utf-8", "replace"), token.encode()) or not slash:
+        raise Refused(
+            HTTPStatus.FORBIDDEN,
+            "the address lacks its token: take all of it from the terminal of the dashboard",
+        )
+    return Request(method, path, query)
+
+
+def body_size(headers: Mapping[str, str]) -> int:
+    """How many bytes a POST brings; it must say so, and be JSON, which no form of another page sends.
+
+    Raises:
+        Refused: it is too long, or something else.
+    """
+    if headers.get("content-type", "").partition(";")[0].strip() != "application/json":
+        raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "expected a body of type application/json")
+    length = headers.get("content-length", "")
+    if not _LENGTH.fullmatch(length):
+        raise Refused(HTTPStatus.LENGTH_REQUIRED, "expected a Content-Length")
+    if int(length) > BODY_LIMIT:
+        raise Refused(
+            HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"expected at most {BODY_LIMIT} bytes, got {length}"
+        )
+    return int(length)

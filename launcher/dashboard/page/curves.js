@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// Curves of one job, drawn by uPlot: cost of batches, mean cost of passes, speed since the page is open.
+
+import { byId, isNumber, number } from "./words.js";
+
+const HEIGHT = 190;
+const SPEEDS = 600;
+
+export class Curves {
+  constructor() {
+    this.plots = {};
+    this.times = [];
+    this.speeds = [];
+    this.drawn = {};
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.drawAnew());
+    addEventListener("resize", () => this.resize());
+  }
+
+  // curve: {process, points: [[batches, cost], ...], passes: [[pass, mean cost], ...]}
+  cost(curve) {
+    if (!curve) return;
+    const { points = [], passes = [] } = curve;
+    const caption = byId("cost-caption");
+    caption.textContent = `Cost of ${curve.process}, by the batches it made`;
+    this.draw("cost", [points.map(([at]) => at), points.map(([, cost]) => cost)], false);
+    this.draw("pass", [passes.map(([at]) => at), passes.map(([, cost]) => cost)], false);
+  }
+
+  speed(rows) {
+    const told = rows.filter((row) => row.state === "running" && isNumber(row.samples_per_s));
+    if (!told.length) return;
+    this.times.push(Date.now() / 1000);
+    this.speeds.push(told.reduce((sum, row) => sum + row.samples_per_s, 0));
+    if (this.times.length > SPEEDS) {
+      this.times.shift();
+      this.speeds.shift();
+    }
+    this.draw("speed", [this.times, this.speeds], true);
+  }
+
+  draw(id, data, isTime) {
+    this.drawn[id] = [data, isTime];
+    if (data[0].length < 2) return;
+    byId("curves").hidden = byId(`${id}-figure`).hidden = false;
+    if (this.plots[id]) this.plots[id].setData(data);
+    else this.plots[id] = new uPlot(options(byId(id).clientWidth, isTime, id === "pass"), data, byId(id));
+    this.resize();
+  }
+
+  drawAnew() {
+    for (const plot of Object.values(this.plots)) plot.destroy();
+    this.plots = {};
+    for (const [id, [data, isTime]] of Object.entries(this.drawn)) this.draw(id, data, isTime);
+  }
+
+  resize() {
+    for (const [id, plot] of Object.entries(this.plots)) {
+      const width = byId(id).clientWidth;
+      if (width && width !== plot.width) plot.setSize({ width, height: HEIGHT });
+    }
+  }
+}
+
+function options(width, isTime, isPoints) {
+  const style = getComputedStyle(document.documentElement);
+  const colour = (name) => style.getPropertyValue(name).trim();
+  const axis = { stroke: colour("--quiet"), grid: { stroke: colour("--line"), width: 1 }, ticks: { stroke: colour("--line"), width: 1 } };
+  return {
+    width: Math.max(200, width),
+    height: HEIGHT,
+    scales: { x: { time: isTime } },
+    legend: { show: false },
+    cursor: { y: false },
+    series: [{}, { stroke: colour("--accent"), width: 1.6, points: { show: isPoints, size: 5 } }],
+    axes: [
+      { ...axis, ...(isTime ? {} : { values: (_, ticks) => ticks.map((at) => (Number.isInteger(at) ? at.toLocaleString("en") : "")) }) },
+      { ...axis, size: 58, values: (_, ticks) => ticks.map((at) => number(at, 4)) },
+    ],
+  };
+}

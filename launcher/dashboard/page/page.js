@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+// The page: what the server sent with it, then the events that follow; stop and stacks, once one is sure.
+
+import { Curves } from "./curves.js";
+import { Log } from "./log.js";
+import { drawReport } from "./report.js";
+import { Table } from "./table.js";
+import { ago, byId, bytes, counted, element, isNumber, number, put, span, stateOf, tone, whole } from "./words.js";
+
+const shown = { jobs: [], job: null, failure: null, id: "" };
+const log = new Log(() => shown.id);
+const curves = new Curves();
+const ROLES = ["pserver", "trainer"];
+const KNOWN = new Set(
+  ("name role rank node_id node pid state pass_id batch_id cost samples_per_s pushed discarded started_at log " +
+    "last_line code signal").split(" "),
+);
+
+const isOdd = (row) => Boolean(row.code || row.signal || row.error);
+const oddFirst = (row) => (isOdd(row) ? 0 : 1);
+
+const processes = new Table(
+  byId("processes"),
+  "Processes",
+  [
+    { title: "process", text: (row) => row.name ?? "", value: (row) => row.rank, act: (row) => log.ask(row.name), always: true },
+    { title: "node", text: (row) => row.node ?? "" },
+    { title: "pid", text: (row) => (isNumber(row.pid) ? String(row.pid) : ""), value: (row) => row.pid, kind: "number", wide: true },
+    { title: "state", text: stateOf, tone: toneOf },
+    { title: "pass", text: (row) => number(row.pass_id), value: (row) => row.pass_id, kind: "number" },
+    { title: "batch", text: (row) => number(row.batch_id), value: (row) => row.batch_id, kind: "number" },
+    { title: "cost", text: (row) => number(row.cost), value: (row) => row.cost, kind: "number" },
+    { title: "samples/s", text: (row) => whole(row.samples_per_s), value: (row) => row.samples_per_s, kind: "number" },
+    { title: "discarded", text: discarded, value: (row) => row.discarded, kind: "number" },
+    { title: "last line", text: (row) => row.last_line ?? "", kind: "said", wide: true },
+  ],
+  (row) => [oddFirst(row), ROLES.indexOf(row.role), row.rank, row.name],
+  byId("processes-filter"),
+);
+
+const nodes = new Table(
+  byId("nodes"),
+  "Nodes",
+  [
+    { title: "node", text: (row) => number(row.node_id), value: (row) => row.node_id, kind: "number" },
+    { title: "name", text: (row) => row.name ?? "", always: true },
+    { title: "state", text: (row) => row.state ?? "", tone: (row) => (row.error ? "bad" : "") },
+    { title: "heard", text: (row) => (shown.job?.ended_at ? "" : ago(row.heard_at)), value: (row) => row.heard_at },
+    { title: "host", text: (row) => row.hostname ?? "", wide: true },
+    { title: "directory", text: (row) => row.error || row.job_dir || "", kind: "said", wide: true },
+  ],
+  (row) => [oddFirst(row), row.node_id],
+  byId("nodes-filter"),
+);
+
+function toneOf(row) {
+  if (row.code || row.signal) return "bad";
+  if (row.code === 0) return "good";
+  return row.state === "running" ? "busy" : "unknown";
+}
+
+function discarded(row) {
+  return isNumber(row.pushed) && isNumber(row.discarded) ? `${row.discarded} of ${row.pushed}` : "";
+}
+
+// What a newer launcher tells of a process, such as its memory, gets a column under its own name.
+function addColumns(rows) {
+  for (const row of Object.values(rows)) {
+    for (const [key, value] of Object.entries(row)) {
+      if (KNOWN.has(key) || !isNumber(value)) continue;
+      KNOWN.add(key);
+      const text = key.endsWith("_bytes") ? (row) => bytes(row[key]) : (row) => number(row[key]);
+      const title = key.replace(/_bytes$/, "").replace(/_per_s$/, "/s").replaceAll("_", " ");
+      processes.columns.splice(-1, 0, { title, text, value: (row) => row[key], kind: "number" });
+    }
+  }
+}
+
+const take = {
+  jobs(jobs) {
+    shown.jobs = jobs;
+    drawJobs();
+  },
+  job(job) {
+    shown.job = job;
+    drawJob();
+  },
+  processes(change) {
+    addColumns(change.rows);
+    processes.change(change);
+    byId("who").replaceChildren(...whoSpeaks().map((name) => Object.assign(element("option"), { value: name })));
+    curves.speed([...processes.rows.values()]);
+    drawJob();
+  },
+  nodes: (change) => nodes.change(change),
+  curve: (curve) => curves.cost(curve),
+  failure(failure) {
+    shown.failure = failure;
+    drawReport(shown.job, failure);
+  },
+  log: (lines) => log.come(lines),
+};
+
+function whoSpeaks() {
+  const names = [...processes.rows.keys()];
+  return ["launcher", ...ROLES.filter((role) => names.some((name) => name.startsWith(role))), ...names.slice(0, 50)];
+}
+
+function drawJobs() {
+  byId("jobs").replaceChildren(
+    ...shown.jobs.map((job) => {
+      const item = element("li");
+      const link = element("a");
+      link.href = `?${new URLSearchParams({ job: job.id })}`;
+      if (job.id === shown.id) link.setAttribute("aria-current", "page");
+      const place = job.workspace.split("/").filter(Boolean).pop() ?? "";
+      link.append(
+        element("b", job.id),
+        tone(job.tone, job.state),
+        element("span", ` ${place}, ${counted(job.nodes, "node")}, ${ago(job.submitted_at)}`, "quiet"),
+      );
+      item.append(link);
+      return item;
+    }),
+  );
+}
+
+function drawJob() {
+  const job = shown.job;
+  byId("shown").hidden = !job;
+  byId("nothing").hidden = Boolean(job);
+  if (!job) return;
+  document.title = `${job.state}: ${job.id}`;
+  byId("title").replaceChildren(`${job.id} `, tone(job.tone, job.state));
+  put(byId("about"), [job.workspace, job.mode, `by ${job.user}`, job.launcher, job.detached ? "detached" : ""].filter(Boolean).join(" · "));
+  byId("stop").hidden = !job.can_be_asked;
+  byId("health").hidden = !job.health.length;
+  byId("health").replaceChildren(...job.health.map((line) => element("li", line)));
+  drawFacts(job);
+  drawReport(job, shown.failure);
+}
+
+function drawFacts(job) {
+  const rows = [...processes.rows.values()];
+  const trainers = rows.filter((row) => isNumber(row.pass_id));
+  const last = trainers.reduce((least, row) => (least && isBefore(least, row) ? least : row), null);
+  const first = trainers.find((row) => row.name === "trainer-0") ?? trainers[0];
+  const end = job.ended_at ?? Date.now() / 1000;
+  const facts = [
+    ["phase", job.phase],
+    [job.ended_at ? "took" : "runs for", span(end - job.submitted_at)],
+    ["nodes", String(job.nodes)],
+    ...ROLES.map((role) => [`${role}s`, states(rows.filter((row) => row.role === role))]),
+    ["samples/s of all", job.ended_at ? "" : whole(trainers.reduce((sum, row) => sum + (row.samples_per_s ?? 0), 0)) || ""],
+    [`cost of ${first?.name}`, first ? number(first.cost) : ""],
+    ["last trainer", last && trainers.length > 1 ? `${last.name}: pass ${last.pass_id} batch ${last.batch_id}` : ""],
+    ["logs", job.logs],
+  ].filter(([, value]) => value);
+  byId("facts").replaceChildren(
+    ...facts.map(([title, value]) => {
+      const pair = element("div");
+      pair.append(element("dt", title), element("dd", value));
+      return pair;
+    }),
+  );
+}
+
+const isBefore = (a, b) => a.pass_id < b.pass_id || (a.pass_id === b.pass_id && (a.batch_id ?? 0) <= (b.batch_id ?? 0));
+
+function states(rows) {
+  const many = new Map();
+  for (const row of rows) many.set(stateOf(row), (many.get(stateOf(row)) ?? 0) + 1);
+  return [...many].map(([state, count]) => `${count} ${state}`).join(", ");
+}
+
+// Stop and stacks
+
+function tell(text) {
+  put(byId("told"), text);
+  byId("told").hidden = !text;
+}
+
+async function sure(title, text, verb, mayForce) {
+  put(byId("sure-title"), title);
+  put(byId("sure-text"), text);
+  put(byId("sure-yes"), verb);
+  byId("sure-force").hidden = !mayForce;
+  byId("force").checked = false;
+  const dialog = byId("sure");
+  dialog.returnValue = "no";
+  dialog.showModal();
+  await new Promise((done) => dialog.addEventListener("close", done, { once: true }));
+  return dialog.returnValue === "yes";
+}
+
+async function post(path, body) {
+  try {
+    const response = await fetch(path, {
+      method: "POST",
+      headers: { "Content-Type": "application/json" },
+      body: JSON.stringify(body),
+    });
+    const text = await response.text();
+    return response.headers.get("Content-Type") === "application/json" ? JSON.parse(text) : { told: text };
+  } catch {
+    return { told: "the dashboard does not answer" };
+  }
+}
+
+byId("stop").onclick = async () => {
+  const id = shown.id;
+  const text = "Its processes are asked to end, may save what they have, and are killed after the grace of conf.py.";
+  if (await sure(`Stop ${id}?`, text, "Stop the job", true)) {
+    tell((await post("stop", { job: id, force: byId("force").checked })).told);
+  }
+};
+
+// Events: none while nobody looks at the page
+
+let events = null;
+
+function listen() {
+  if (events || document.hidden) return;
+  events = new EventSource(`events?${new URLSearchParams({ job: shown.id })}`);
+  events.onopen = () => put(byId("link"), "live");
+  events.onerror = () => put(byId("link"), "the dashboard does not answer; what is shown may be old");
+  for (const [name, act] of Object.entries(take)) {
+    events.addEventListener(name, (event) => act(JSON.parse(event.data)));
+  }
+}
+
+function lookAway() {
+  events?.close();
+  events = null;
+  put(byId("link"), "paused");
+}
+
+document.addEventListener("visibilitychange", () => (document.hidden ? lookAway() : listen()));
+addEventListener("pagehide", lookAway);
+addEventListener("pageshow", listen);
+
+const first = JSON.parse(byId("first").textContent);
+shown.id = first.job?.id ?? new URLSearchParams(location.search).get("job") ?? "";
+for (const [name, value] of Object.entries(first)) take[name]?.(value);
+listen();

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// Why a job failed: failure.json where there is one, else what its last state says.
+
+import { byId, element } from "./words.js";
+
+const NAMED = 12;
+
+export function drawReport(job, failure) {
+  const parts = failure ? fromFile(failure) : fromStatus(job);
+  byId("failure").hidden = parts.length === 0;
+  byId("report").replaceChildren(...parts);
+}
+
+function fromStatus(job) {
+  if (!job || (job.exit_code === 0 && !job.left.length)) return [];
+  const lines = job.failures.map((one) => `${one.process || "node"} on ${one.node}: ${one.what}`);
+  return [...list("", lines.length ? lines : job.why), ...list("Left behind:", job.left)];
+}
+
+function fromFile(failure) {
+  const cause = failure.first_cause ?? {};
+  const parts = [headline(cause)];
+  if (cause.error) parts.push(element("p", cause.error));
+  if (cause.stacks) parts.push(folded("Where it was", cause.stacks, true));
+  if (cause.log_end?.length) parts.push(folded("The end of its log", cause.log_end.join("\n"), true));
+  if (cause.log) parts.push(element("p", `The whole log: ${cause.log}`, "quiet"));
+  parts.push(...list("The same last line:", (failure.same ?? []).map(name)));
+  parts.push(...list("Failed too:", (failure.failed_too ?? []).map((one) => `${name(one)}: ${one.error || one.what}`)));
+  parts.push(...list("Echoes of it:", (failure.echoes ?? []).map((one) => `${name(one)}: ${one.why}`)));
+  parts.push(...list("Ended by the launcher:", (failure.ended_by_us ?? []).map(name)));
+  parts.push(...list("Before that:", (failure.incidents ?? []).map((one) => `${one.time} ${one.text}`)));
+  for (const [process, text] of Object.entries(failure.stacks ?? {})) {
+    if (text) parts.push(folded(`Where ${process} was`, text, false));
+  }
+  return parts;
+}
+
+function headline(cause) {
+  const made = element("p");
+  made.append(element("b", `${name(cause)}: ${cause.what ?? ""}`));
+  return made;
+}
+
+const name = (one) => `${one.process || "node"} on ${one.node ?? "?"}`;
+
+function list(title, lines) {
+  if (!lines?.length) return [];
+  const made = element("ul");
+  made.append(...lines.slice(0, NAMED).map((line) => element("li", line)));
+  if (lines.length > NAMED) made.append(element("li", `and ${lines.length - NAMED} more`));
+  return title ? [element("p", title), made] : [made];
+}
+
+export function folded(title, text, isOpen) {
+  const made = element("details");
+  made.open = isOpen;
+  made.append(element("summary", title), element("pre", text));
+  return made;
+}

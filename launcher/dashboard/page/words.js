@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// Elements and words. Everything that a job says becomes text, never markup.
+
+const SIGNS = { good: "✓", bad: "✕", busy: "●", unknown: "?" };
+
+export const byId = (id) => document.getElementById(id);
+
+export function element(name, text = "", className = "") {
+  const made = document.createElement(name);
+  if (text !== "") made.textContent = text;
+  if (className) made.className = className;
+  return made;
+}
+
+export const put = (node, text) => {
+  if (node.textContent !== text) node.textContent = text;
+};
+
+export const tone = (kind, words) => element("span", `${SIGNS[kind] ?? "?"} ${words}`, `tone ${kind in SIGNS ? kind : "unknown"}`);
+
+export const isNumber = (value) => typeof value === "number" && Number.isFinite(value);
+
+export const number = (value, digits = 5) =>
+  !isNumber(value) ? "" : Number.isInteger(value) ? value.toLocaleString("en") : String(Number(value.toPrecision(digits)));
+
+export const whole = (value) => (isNumber(value) ? Math.round(value).toLocaleString("en") : "");
+
+export function bytes(value) {
+  if (!isNumber(value)) return "";
+  for (const [power, unit] of [[30, "GB"], [20, "MB"], [10, "kB"]]) {
+    if (value >= 2 ** power) return `${(value / 2 ** power).toFixed(1)} ${unit}`;
+  }
+  return `${value} B`;
+}
+
+export function span(seconds) {
+  for (const [unit, size] of [["d", 86400], ["h", 3600], ["min", 60]]) {
+    if (seconds >= 2 * size) return `${Math.round(seconds / size)} ${unit}`;
+  }
+  return `${Math.max(0, Math.round(seconds))} s`;
+}
+
+export const ago = (at) => (isNumber(at) ? `${span(Date.now() / 1000 - at)} ago` : "");
+
+export const counted = (many, noun) => `${many.toLocaleString("en")} ${noun}${many === 1 ? "" : noun.endsWith("s") ? "es" : "s"}`;
+
+export function stateOf(process) {
+  const state = process.state || "unknown";
+  if (process.signal) return `${state}, signal ${process.signal}`;
+  return isNumber(process.code) ? `${state}, code ${process.code}` : state;
+}
