@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -49,12 +50,35 @@ def test_all_places_agree_on_where_the_keys_are_mounted() -> None:
     assert "${SECRETS_DIR:-/run/secrets}" in script
 
 
-def test_the_image_copies_only_files_that_exist() -> None:
-    copies = [
-        line.split()[1] for line in (FILES / "Dockerfile").read_text().splitlines() if line.startswith("COPY")
-    ]
+@pytest.mark.parametrize(("image", "context"), [("", FILES), ("openmpi", ROOT)])
+def test_the_image_copies_only_files_that_exist_and_no_key(image: str, context: Path) -> None:
+    lines = (FILES / image / "Dockerfile").read_text().splitlines()
+    copies = [name for line in lines if line.startswith("COPY") for name in line.split()[1:-1]]
     assert copies
-    assert all((FILES / name).is_file() for name in copies)
+    assert all((context / name).exists() for name in copies)
+    assert not [name for name in copies if "id_" in name or "authorized_keys" in name]
+
+
+def test_the_open_mpi_cluster_is_a_head_and_three_nodes_that_know_each_a_key_of_their_own() -> None:
+    head, nodes = load("openmpi/head.yaml"), load("openmpi/mpi-nodes.yaml")
+    assert (head["kind"], head["metadata"]["name"]) == ("Pod", "openmpi-head")
+    # `kubectl get po | grep nodes`, as the manual has it, finds the nodes and not the head
+    assert (nodes["kind"], nodes["metadata"]["name"], nodes["spec"]["replicas"]) == (
+        "Deployment",
+        "openmpi-nodes",
+        3,
+    )
+    pods = [head["spec"], nodes["spec"]["template"]["spec"]]
+    assert [pod["volumes"][0]["secret"]["secretName"] for pod in pods] == ["openmpi-users", "openmpi-head"]
+    folder = "SECRETS_DIR=/run/secrets/paddle"
+    assert folder in (FILES / "openmpi/Dockerfile").read_text().split()
+    for pod in pods:
+        (container,) = pod["containers"]
+        (mount,) = container["volumeMounts"]
+        assert (mount["name"], mount["mountPath"]) == (pod["volumes"][0]["name"], folder.partition("=")[2])
+        assert container["image"] == "paddle-openmpi"
+    assert [each["name"] for each in pods[0]["containers"][0]["env"]] == ["MAKE_KEY"]
+    assert "env" not in pods[1]["containers"][0]
 
 
 @pytest.fixture
@@ -97,5 +121,24 @@ def test_a_container_lets_the_mounted_key_in_and_nothing_else(cluster: Cluster, 
             check=False,
         )
         assert "Authentications that can continue: publickey\n" in offered.stderr.replace("\r", "")
+        assert not node.path("/root/.ssh/id_ed25519").exists()
     finally:
         node.end(server)
+
+
+@pytest.mark.cluster
+def test_a_head_makes_a_key_of_its_own_once(cluster: Cluster, node: Any) -> None:
+    public = cluster.identity.with_suffix(".pub").read_text()
+    node.path("/root/secrets/authorized_keys").write_text(public)
+    made = []
+    for _ in range(2):
+        server = node.popen(START, env={**ENV, "MAKE_KEY": "yes", "NODE_USER": "root"})
+        try:
+            wait_for("sshd", lambda: 22 in node.listening(), 10)
+        finally:
+            node.end(server)
+        key = node.path("/root/.ssh/id_ed25519")
+        assert key.stat().st_mode & 0o777 == 0o600
+        made.append(key.with_suffix(".pub").read_text())
+    assert made[0] == made[1]
+    assert made[0].endswith(" root@node-a\n")
