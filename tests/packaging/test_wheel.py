@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from launcher.cli.commands import COMMANDS
+from launcher.cli.commands.init import TEMPLATE_FILES
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT_S = 110
@@ -163,8 +164,7 @@ def test_the_wheel_holds_two_packages_and_nothing_that_a_user_made(wheel: Path) 
     page = ROOT / "launcher" / "dashboard" / "page"
     assert {f"paddle_cluster/launcher/dashboard/page/{file.name}" for file in page.iterdir()} <= found
     assert {name for name in found if "workspace_template" in name} == {
-        f"paddle_cluster/workspace_template/{name}"
-        for name in (".paddleignore", "README.md", "prepare.py", "train.py")
+        f"paddle_cluster/workspace_template/{name}" for name in TEMPLATE_FILES
     }
 
 

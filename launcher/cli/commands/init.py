@@ -27,7 +27,7 @@ trainers as this conf.py makes. Nothing is downloaded, and nothing that is there
 is overwritten. Then both are yours to change.
 """
 # what a user may have made in a checkout's workspace_template is none of it
-TEMPLATE_FILES = (".paddleignore", "README.md", "prepare.py", "train.py")
+TEMPLATE_FILES = (".paddleignore", "README.md", "prepare.py", "start_mpi_train.sh", "train.py")
 PREPARE_S = 300.0
 
 
@@ -69,7 +69,7 @@ def _write(conf: Path, workspace: Path) -> None:
         shutil.copyfile(CONF_FILE, new_conf)
         new_workspace.mkdir()
         for name in TEMPLATE_FILES:
-            shutil.copyfile(TEMPLATE_DIR / name, new_workspace / name)
+            shutil.copy(TEMPLATE_DIR / name, new_workspace)  # with its mode
         _prepare(new_workspace, settings.resolve(Arguments(conf=str(new_conf)), os.environ).num_trainers)
         new_workspace.rename(workspace)
         new_conf.rename(conf)
