@@ -11,12 +11,17 @@ import sys
 from pathlib import Path
 
 
-def main() -> int:
-    """Be the command; returns its exit code."""
+def find_launcher() -> None:
+    """Put the folder that holds launcher/ on the path of this process."""
     here = Path(__file__).resolve().parent
     home = str(here if (here / "launcher").is_dir() else here.parent)
     if home not in sys.path:
         sys.path.insert(0, home)
+
+
+def main() -> int:
+    """Be the command; returns its exit code."""
+    find_launcher()
     try:
         from launcher.cli.main import main as launch
 

@@ -23,7 +23,7 @@ FLOORS: Mapping[str, tuple[str, ...]] = {
         "screen",
         "control",
         "job dashboard",
-        "cli",
+        "cli api",
     ),
     "runtime/agent": ("link", "files processes", "relay node", "."),
     "runtime/paddle/ops": (

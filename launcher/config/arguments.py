@@ -66,6 +66,7 @@ class Arguments:
     max_restarts: int = 0
     min_trainers: int | None = None
     detach: bool = False
+    json: bool = False
     shard_dirs: tuple[str, ...] = ()
     dry_run: bool = False
     accept_new_host_keys: bool = False
@@ -116,6 +117,7 @@ def parse(argv: Sequence[str]) -> Arguments:
         max_restarts=_count(last, "max_restarts", 0) or 0,
         min_trainers=_count(last, "min_trainers", None, least=1),
         detach="detach" in given,
+        json="json" in given,
         shard_dirs=_split_dirs(last.get("shard_dirs", "")),
         dry_run="dry_run" in given,
         accept_new_host_keys="accept_new_host_keys" in given,
@@ -185,6 +187,11 @@ def _check_job_options(given: dict[str, list[str]]) -> None:
         raise UsageError(
             "what shall run? Give --job_dispatch_package=DIR to send a directory to the nodes, "
             "or --job_workspace=DIR to start one that is already there"
+        )
+    quiet = [name for name in ("detach", "dry_run") if name in given]
+    if "json" in given and quiet:
+        raise UsageError(
+            f"--json tells what happens in a job, which --{quiet[0]} does not show: leave one of them out"
         )
     if workspace and "shard_dirs" in given:
         raise UsageError("--shard_dirs says what to send where: it goes with --job_dispatch_package only")

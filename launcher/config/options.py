@@ -58,6 +58,7 @@ OPTIONS = (
     Option("max_restarts", "N"),
     Option("min_trainers", "N"),
     Option("detach"),
+    Option("json"),
     Option("shard_dirs", "DIR[,DIR]"),
     Option("wire", "WIRE", choices=tuple(Wire)),
     Option("accept_new_host_keys"),

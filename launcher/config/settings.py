@@ -156,6 +156,7 @@ class Settings:
 
     Attributes:
         conf: the conf.py that was read, absolute.
+        json: the screen is for a program.
         hosts_given: the hosts are those of --hosts, all else is conf.py's.
         state: where jobs keep their state on this machine.
     """
@@ -165,6 +166,7 @@ class Settings:
     limits: Limits
     job: JobSettings
     detach: bool
+    json: bool
     dry_run: bool
     conf: Path
     hosts_given: bool
@@ -326,6 +328,7 @@ def _settle(
         limits=Limits(**{field.name: read[field.name.upper()] for field in fields(Limits)}),
         job=_job(arguments, environ, read["HOSTS"][0].is_local),
         detach=arguments.detach,
+        json=arguments.json,
         dry_run=arguments.dry_run,
         conf=conf_path(arguments, environ).absolute(),
         hosts_given=arguments.hosts is not None,

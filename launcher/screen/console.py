@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import errno
 import functools
+import json
 import os
 import sys
 import time
@@ -38,6 +39,7 @@ from launcher.text.output_events import (
     Tabled,
     Timed,
     Unsent,
+    to_fields,
 )
 from launcher.text.sizes import counted
 from launcher.text.wrapping import FILE_WIDTH
@@ -93,6 +95,37 @@ class PlainView:
         """Nothing is left to do."""
 
 
+class JsonLines:
+    """The screen for programs: every event as a line of JSON. It is its own view, for what a console itself says."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+
+    def take(self, event: Event) -> None:
+        """Write one event."""
+        self._sink.write(json.dumps(to_fields(event)) + "\n")
+
+    def lines(self, lines: Sequence[str], style: str = "") -> None:
+        """What the console says, as an event of its own."""
+        self.take(Noted("\n".join(lines)))
+
+    def phase(self, name: str, age_s: float = 0.0) -> None:
+        """Nothing: it came as an event."""
+
+    def node(self, node_id: int, **facts: str) -> None:
+        """Nothing: it came as an event."""
+
+    def width(self) -> int:
+        """Columns of what nobody wraps."""
+        return 80
+
+    def tick(self, everything: bool = False) -> None:
+        """Nothing is redrawn."""
+
+    def finish(self) -> None:
+        """Nothing is left to do."""
+
+
 def _choose_view(sink: Sink) -> tuple[View, bool]:
     on_terminal = sink.isatty()
     if not on_terminal or os.environ.get("TERM", "dumb") == "dumb":
@@ -105,15 +138,21 @@ class Console:
 
     Args:
         stream: where to; standard output when it is left out.
+        as_json: for a program: every event as a line of JSON.
     """
 
-    def __init__(self, stream: TextIO | None = None) -> None:
+    def __init__(self, stream: TextIO | None = None, *, as_json: bool = False) -> None:
         self._sink = Sink(sys.stdout if stream is None else stream)
-        self._view, self._on_terminal = _choose_view(self._sink)
         self._gone_noted = False
         self._began = time.time()
         self._taps: tuple[Tap, ...] = ()
-        self._drawer = Drawer(self._view, self._on_terminal)
+        self._view: View
+        self._drawer: Drawer | JsonLines
+        if as_json:
+            self._view = self._drawer = JsonLines(self._sink)
+        else:
+            self._view, on_terminal = _choose_view(self._sink)
+            self._drawer = Drawer(self._view, on_terminal)
         self._writer = Writer(self._tick, self._note_dropped)
 
     def watch(self, tap: Tap) -> None:

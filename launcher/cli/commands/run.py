@@ -94,7 +94,7 @@ def _run_job(resolved: settings.Settings) -> ExitCode:
         from launcher.cli import detach
 
         return detach.run(lambda console, first: job.run(resolved, console, first), resolved.state)
-    console = Console()
+    console = Console(as_json=resolved.json)
     try:
         return job.run(resolved, console)
     finally:

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs for programs: events as lines of JSON, and the same as values in Python."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from launcher.errors import ExitCode
+from launcher.system.installation import argv
+from paddle_cluster import api
+
+LIMIT_S = 60
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> list[str]:
+    """The options of a job on two embedded nodes."""
+    (tmp_path / "conf.py").write_text(f"HOSTS = ['local'] * 2\nROOT_DIR = {str(tmp_path / 'nodes')!r}\n")
+    (tmp_path / "ws").mkdir()
+    (tmp_path / "ws" / "train.py").write_text(
+        "import sys, time\n"
+        "sys.stdout.buffer.write(b'begun \\xff\\n')\nsys.stdout.flush()\n"
+        "if '--hold' in sys.argv: time.sleep(300)\n"
+        "if '--fail' in sys.argv: raise ValueError('no such word')\n"
+    )
+    return ["-p", str(tmp_path / "ws"), f"--conf={tmp_path / 'conf.py'}", "--mode=collective"]
+
+
+def test_a_program_sees_what_happens_and_how_it_ended(job: list[str], tmp_path: Path) -> None:
+    with api.run(*job) as run:
+        events = list(run)
+        end = run.wait()
+    printed = [event for event in events if isinstance(event, api.Printed)]
+    assert sorted((event.process, event.data) for event in printed) == [
+        ("trainer-0", b"begun \xff\n"),
+        ("trainer-1", b"begun \xff\n"),
+    ]
+    assert "run" in [event.name for event in events if isinstance(event, api.PhaseEntered)]
+    assert end.code is ExitCode.DONE
+    assert end.logs == str(tmp_path / "ws" / "log")
+    assert events[-1] == end
+
+
+def test_a_failure_is_told_with_its_cause(job: list[str]) -> None:
+    with api.run(*job, "--", "--fail") as run:
+        end = run.wait()
+    assert end.code is ExitCode.PROCESS_FAILED
+    assert "no such word" in end.cause
+
+
+def test_a_job_is_stopped_by_who_started_it(job: list[str]) -> None:
+    with api.run(*job, "--", "--hold") as run:
+        assert any(isinstance(event, api.Printed) for event in run)
+        run.stop()
+        assert run.wait().code is ExitCode.INTERRUPTED
+
+
+def test_the_end_of_the_block_stops_it(job: list[str]) -> None:
+    with api.run(*job, "--", "--hold") as run:
+        assert any(isinstance(event, api.Printed) for event in run)
+    assert run.wait().code is ExitCode.INTERRUPTED
+
+
+def test_a_job_that_never_began_says_why(job: list[str], tmp_path: Path) -> None:
+    with api.run(*job[2:], "-p", str(tmp_path / "nowhere")) as run:
+        end = run.wait()
+    assert (end.code, end.job_id) == (ExitCode.USAGE, "")
+    assert "nowhere does not exist" in end.cause
+
+
+def test_a_launcher_that_is_killed_is_an_end_too(job: list[str]) -> None:
+    with api.run(*job, "--", "--hold") as run:
+        assert any(isinstance(event, api.Printed) for event in run)
+        run._process.kill()
+        end = run.wait()
+    assert end.code is ExitCode.LOST
+    assert end.cause == "the launcher ended with status -9"
+
+
+def test_every_line_is_an_event_whatever_the_terminal_is(job: list[str]) -> None:
+    done = subprocess.run(
+        [*argv(), "--json", *job], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT_S
+    )
+    kinds = [json.loads(line)["event"] for line in done.stdout.splitlines()]
+    assert kinds[-1] == "Ended"
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize("other", ["--detach", "--dry_run"])
+def test_it_goes_with_nothing_that_shows_no_events(job: list[str], other: str) -> None:
+    with api.run(*job, other) as run:
+        assert run.wait().code is ExitCode.USAGE
