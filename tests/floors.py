@@ -116,7 +116,6 @@ UPWARD: Mapping[tuple[str, str], str] = {
 """(module that imports, module imported), dotted -> why this one import may go up, across, or round in a circle."""
 
 SIZES: Mapping[str, str] = {
-    "launcher/engines": "how agents start where it is not over SSH: looked for under that name",
     "runtime/paddle/pserver/reader": "who looks from outside is looked for under that name, and is no trainer's side",
     "runtime/paddle/ops/metric": "there are no more metrics; they are looked for under that name",
     "runtime/paddle/optim/schedule": "v2's formulas and Fluid's, which are looked for under that name",

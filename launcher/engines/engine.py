@@ -9,34 +9,25 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
-import os
-import signal
-import subprocess
-import tempfile
 import threading
 import time
 import zlib
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from launcher.config.settings import Settings
 from launcher.connection.bootstrap import FLAGS, Bootstrap, agent_bootstrap, reconnect_bootstrap
 from launcher.connection.shell import agent_command
+from launcher.engines.porters import CODE, GIVEN, Porter, Porters
 from launcher.engines.rendezvous import Rendezvous
 from launcher.engines.tls_stream import TlsStream
-from launcher.engines.tools import CODE, GIVEN, HOSTS, Tool, tool_of
+from launcher.engines.tool_process import ToolProcess
+from launcher.engines.tools import tool_of
 from launcher.errors import ConnectError
 from launcher.system.installation import AGENT_DIR
 from launcher.text.wrapping import visible
 
 PORTER = AGENT_DIR / "porter.py"
-START_S = 60.0  # from the tool's start until all porters have called
-ENDS_S = 3.0  # for the tool to end by itself when the porters have gone
-TERM_S = 3.0  # then, after SIGTERM
-KEPT = 2000  # characters of what the tool says
-SHOWN = 400
-READ_SIZE = 1 << 16
 
 _LOAD = f"import os,zlib,base64;exec(zlib.decompress(base64.b64decode(os.environ.pop('{CODE}'))))"
 _SCRIPT = 'command -v python3 >/dev/null 2>&1 && set -- python3; exec "$1" {flags} -c "$0"'
@@ -49,9 +40,10 @@ def engine_of(settings: Settings) -> Engine:
         UsageError: a host has a form that the engine does not know.
     """
     cluster = settings.cluster
+    names = tuple(host.name for host in cluster.hosts)
     return Engine(
-        tool_of(cluster),
-        [host.name for host in cluster.hosts],
+        ToolProcess(tool_of(cluster), names),
+        names,
         patience_s=settings.limits.lease_s,
         again_s=settings.ssh.connect_timeout_s,
         python=cluster.python or "python3",
@@ -59,19 +51,19 @@ def engine_of(settings: Settings) -> Engine:
 
 
 class Engine:
-    """Starts the tool with the first connection that is asked for, and ends it with `close`.
+    """Starts the porters with the first connection that is asked for, and ends them with `close`.
 
     Args:
-        names: of the nodes in the order of their ids, as the tool knows them.
+        names: of the nodes in the order of their ids, as messages call them.
         patience_s: how long a porter whose connection is lost calls again.
         again_s: how long a new connection to a node that was there may take.
         python: the job's interpreter, for nodes without python3.
     """
 
     def __init__(
-        self, tool: Tool, names: Sequence[str], patience_s: float, again_s: float, python: str
+        self, porters: Porters, names: Sequence[str], patience_s: float, again_s: float, python: str
     ) -> None:
-        self._tool = tool
+        self._porters = porters
         self._names = tuple(names)
         self._patience_s = patience_s
         self._again_s = again_s
@@ -82,10 +74,6 @@ class Engine:
         self._seen: set[int] = set()
         self._fault = ""  # why no node can be reached any more
         self._rendezvous: Rendezvous | None = None
-        self._files = contextlib.ExitStack()
-        self._process: subprocess.Popen[bytes] | None = None
-        self._listening: threading.Thread | None = None
-        self._said = ""
         self._start_by = 0.0
         self._closed = False
 
@@ -134,48 +122,44 @@ class Engine:
     def _missing(self, node_id: int) -> ConnectError:
         name = self._names[node_id]
         if self._fault or self._closed:
-            return ConnectError(name, f"{self._fault or f'{self._tool.name} was ended'}.")
-        what = "has not called again" if node_id in self._seen else f"has not called within {START_S:.0f} s"
-        says = self._words()
+            return ConnectError(name, f"{self._fault or f'{self._porters.name} was ended'}.")
+        within = f" within {self._porters.start_s:.0f} s"
+        what = "has not called" + (" again" if node_id in self._seen else within)
+        says = self._porters.words()
         return ConnectError(
             name,
-            f"what {self._tool.name} should have started there {what}"
+            f"what {self._porters.name} should have started there {what}"
             + (f"; it says: {says}" if says else "."),
             "Its node must reach this machine by TCP, on any port.",
         )
 
     def _begin(self) -> None:
-        """Start the tool, once."""
+        """Start the porters, once."""
         if self._start_by:
             return
-        self._start_by = time.monotonic() + START_S
-        code = base64.b64encode(zlib.compress(PORTER.read_bytes())).decode()
-        script = _SCRIPT.format(flags=" ".join(FLAGS))
+        self._start_by = time.monotonic() + self._porters.start_s
         try:
             self._rendezvous = Rendezvous(self._came)
-            given = self._rendezvous.invitation(self._names, self._tool.ranks, self._patience_s)
-            word = base64.b64encode(json.dumps(given).encode()).decode()
-            self._process = subprocess.Popen(
-                [*self._argv(), "/bin/sh", "-c", script, _LOAD, self._python],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                env={**os.environ, GIVEN: word, CODE: code},
-                start_new_session=True,  # Ctrl+C at the terminal reaches the launcher alone
-            )
+            self._porters.start(self._invite, self._ended)
         except OSError as error:
-            self._fault = f"{self._tool.argv[0]} cannot be started: {error.strerror}"
-            return
-        self._listening = threading.Thread(target=self._listen, name="engine", daemon=True)
-        self._listening.start()
+            self._fault = f"there is no port for nodes to call: {error.strerror}"
 
-    def _argv(self) -> list[str]:
-        if HOSTS not in self._tool.argv:
-            return list(self._tool.argv)
-        folder = self._files.enter_context(tempfile.TemporaryDirectory(prefix="paddle-hosts-"))
-        file = Path(folder) / "hosts"
-        file.write_text(self._tool.hosts, encoding="ascii")
-        return [str(file) if word == HOSTS else word for word in self._tool.argv]
+    def _invite(self, names: Sequence[str], ranks: Sequence[str]) -> Porter:
+        assert self._rendezvous is not None
+        given = self._rendezvous.invitation(names, ranks, self._patience_s)
+        word = base64.b64encode(json.dumps(given).encode()).decode()
+        code = base64.b64encode(zlib.compress(PORTER.read_bytes())).decode()
+        script = _SCRIPT.format(flags=" ".join(FLAGS))
+        return Porter(("/bin/sh", "-c", script, _LOAD, self._python), {GIVEN: word, CODE: code})
+
+    def _ended(self, why: str) -> None:
+        """No porter is there any more, and none will come."""
+        with self._changed:
+            self._fault = self._fault or why
+            given = [*self._given]
+            self._changed.notify_all()
+        for stream in given:  # its processes on the nodes are not ours to keep
+            stream.close()
 
     def _came(self, rank: int, host: str, stream: TlsStream) -> None:
         """A porter has called."""
@@ -183,10 +167,11 @@ class Engine:
             if self._closed or not 0 <= rank < len(self._names):
                 stream.end()
                 return
-            where = next((at for at, name in enumerate(self._names) if _same(name, host)), rank)
-            if where != rank and not _same(self._names[rank], host):
+            known = self._porters.hosts
+            where = next((at for at, name in enumerate(known) if _same(name, host)), rank)
+            if where != rank and not _same(known[rank], host):
                 self._fault = (
-                    f"{self._tool.name} started rank {rank} on {visible(host)}, not on {self._names[rank]}"
+                    f"{self._porters.name} started rank {rank} on {visible(host)}, not on {known[rank]}"
                 )
             before = self._idle.pop(rank, None)  # a cut has ended it for the porter, and nobody told us
             self._idle[rank] = stream
@@ -195,30 +180,12 @@ class Engine:
         if before is not None:
             before.end()
 
-    def _listen(self) -> None:
-        """Keep the last words of the tool until it ends."""
-        assert self._process is not None
-        assert self._process.stdout is not None
-        with self._process.stdout as stdout:
-            while data := os.read(stdout.fileno(), READ_SIZE):
-                self._said = (self._said + data.decode("utf-8", "replace"))[-KEPT:]
-        code = self._process.wait()
-        with self._changed:
-            how = f"was ended by signal {-code}" if code < 0 else f"ended with status {code}"
-            says = self._words()
-            self._fault = self._fault or f"{self._tool.name} {how}" + (f": {says}" if says else "")
-            given = [*self._given]
-            self._changed.notify_all()
-        for stream in given:  # its processes on the nodes are not ours to keep
-            stream.close()
+    def close(self) -> str:
+        """Send the porters home and see all that was started end; takes seconds.
 
-    def _words(self) -> str:
-        """The last lines that the tool said, on one line."""
-        lines = [line.strip(" -\r") for line in self._said.splitlines()]
-        return visible(" | ".join(line for line in lines if line)[-SHOWN:])
-
-    def close(self) -> None:
-        """Send the porters home and see the tool end; takes seconds at most. Afterwards nothing of it is left here."""
+        Returns:
+            What may be left, or nothing.
+        """
         with self._changed:
             self._closed = True
             idle, self._idle = self._idle, {}
@@ -229,18 +196,7 @@ class Engine:
             stream.end()
         if self._rendezvous is not None:
             self._rendezvous.close()
-        with self._files:
-            self._end_tool()
-
-    def _end_tool(self) -> None:
-        if self._process is None or self._listening is None:
-            return
-        for wait_s, number in ((ENDS_S, signal.SIGTERM), (TERM_S, signal.SIGKILL), (TERM_S, None)):
-            self._listening.join(wait_s)
-            if not self._listening.is_alive() or number is None:
-                return
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, number)
+        return self._porters.close()
 
 
 def _say(stream: TlsStream, request: Mapping[str, Any]) -> None:

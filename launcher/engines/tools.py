@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from launcher.config.options import EngineKind
 from launcher.config.settings import ClusterSettings
+from launcher.engines.porters import CODE, GIVEN
 from launcher.errors import UsageError
 
-GIVEN, CODE = "_PADDLE_PORTER", "_PADDLE_PORTER_CODE"  # variables of what is started
 HOSTS = "@hosts"
 
 

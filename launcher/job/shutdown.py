@@ -70,11 +70,14 @@ class Shutdown:
         enter("collect")
         self._collect()
         self._context.connector.close()
-        self._context.connector.join(FAREWELL_S if self._context.forced else ENDS_S)
+        started = self._context.connector.join(FAREWELL_S if self._context.forced else ENDS_S)
         records = [record for record in self._roster.all() if not record.traces.left_out]
         left_out = [record for record in self._roster.all() if record.traces.left_out]
         return Undone(
-            tuple(line for record in records for line in self._unclean(record)),
+            (
+                *(line for record in records for line in self._unclean(record)),
+                *([f"NOT CLEANED: {visible(started)}"] if started else []),
+            ),
             (
                 *map(visible, self._collector.close()),
                 *(line for record in records for line in _missing(record)),

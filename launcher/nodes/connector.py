@@ -80,8 +80,8 @@ class AgentStarter(Protocol):
     def reconnect(self, node_id: int, python: str) -> Stream:
         """Start what brings a connection to the agent that lives on; raises ConnectError."""
 
-    def close(self) -> None:
-        """End all that was started."""
+    def close(self) -> str:
+        """End all that was started; says what may be left of it, or nothing."""
 
 
 class _Goal(NamedTuple):
@@ -141,11 +141,14 @@ class Connector:
         """Begin no further attempt; those under way end by their own timeouts."""
         self._closed = True
 
-    def join(self, timeout_s: float) -> None:
-        """Wait until all connections have ended, or until the time is over; then end the engine, in seconds."""
+    def join(self, timeout_s: float) -> str:
+        """Wait until all connections have ended, or until the time is over; then end the engine, in seconds.
+
+        Returns:
+            What may be left of what the engine started, or nothing.
+        """
         self.reactor.join(timeout_s)
-        if self._engine is not None:
-            self._engine.close()
+        return "" if self._engine is None else self._engine.close()
 
     def _begin(self) -> None:
         if self._room.acquire(blocking=False):
