@@ -311,6 +311,7 @@ def pservers_serve_until_the_last_trainer_is_done(cluster: Cluster, job: JobRunn
     (job.workspace / "train.py").write_text(LAST_GOES_ON)
     shutil.copy(LEARN / "train.py", job.workspace / "learn.py")
     mpi = FromMpirun(cluster)
+    mpi.given["PADDLE_JOB_KEY"] = "5e" * 32
     mpi.copy(job.workspace, "learn.py")
     launch = mpi.start()
 
@@ -324,17 +325,20 @@ def pservers_serve_until_the_last_trainer_is_done(cluster: Cluster, job: JobRunn
     cluster["node-c"].path("/root/go-on").touch()
     oracle.check(launch, 0)
     assert "went on" in mpi.log(cluster["node-c"], "train.log")
+    assert "PLAIN" not in mpi.log(cluster["node-c"], "server.log")
 
 
 @scenarios.add
 def a_script_that_never_trains_ends_all_the_same(cluster: Cluster, job: JobRunner, oracle: Oracle) -> None:
     (job.workspace / "train.py").write_text("print('nothing to learn')\n")
     mpi = FromMpirun(cluster)
-    mpi.given["PADDLE_INIT_BARRIER_TIMEOUT_S"] = "1"
+    mpi.given |= {"PADDLE_INIT_BARRIER_TIMEOUT_S": "1", "SHARED_HOME": "1"}
     mpi.copy(job.workspace)
     oracle.check(mpi.start(), 0)
-    for host in cluster.hosts:
-        assert "gone without a word: trainers 0 (never seen), 1 (never seen)" in mpi.log(host, "server.log")
+    for rank, host in enumerate(cluster.hosts):
+        assert "nothing to learn" in mpi.log(host, f"node_{rank}/train.log")
+        told = mpi.log(host, f"node_{rank}/server.log")
+        assert "gone without a word: trainers 0 (never seen), 1 (never seen)" in told
 
 
 @scenarios.add
