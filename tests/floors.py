@@ -126,7 +126,7 @@ SIZES: Mapping[str, str] = {
 FRAGMENTS: Mapping[str, str] = {
     "agent.reconnect": "a program of its own: what another login runs on the node",
     "agent.node.gpus": "what a driver says, and a program that may hang: one thing that is looked for",
-    "launcher.dashboard.asking": "the one place of the room that acts: the server knows of HTTP alone",
+    "launcher.control.stack_requests": "requests and answers of the loop's thread: nothing in it knows of sockets",
     "launcher.job.handlers.stalls": "a family of handlers: the table beside it names all of them",
     "launcher.job.handlers.table": "the table of handlers",
     "launcher.nodes.checks.clocks": "a family of checks: preflight names all of them",

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import queue
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, TextIO, cast
 
 from launcher.control import job_record, job_status, known_jobs
 from launcher.control.control_server import ControlServer
 from launcher.control.job_status import Ask, Observer, Outcome
+from launcher.control.stack_requests import StackRequests
 from launcher.control.state_writer import StateWriter
 from launcher.errors import ExitCode, LauncherError
 from launcher.nodes.loop import Handlers
@@ -51,6 +52,7 @@ class Control:
         self._scrollback = Scrollback()
         self._observer = Observer()
         self._roster: Roster | None = None
+        self._stacks: StackRequests | None = None
         self._asked = False
         self._requests = 0
         self._record = job_record.of_plan(plan, collected)
@@ -88,7 +90,7 @@ class Control:
             "lease_s": plan.settings.limits.lease_s,
         }
         self._server = ControlServer(
-            paths, first, welcome, self._scrollback, lambda: self._status, self._post_stop
+            paths, first, welcome, self._scrollback, lambda: self._status, self._post_stop, self._post_stacks
         )
         self._record = job_record.with_socket(self._record, self._server.path)
 
@@ -115,7 +117,8 @@ class Control:
     def observe(self, handlers: Handlers, roster: Roster) -> Handlers:
         """The job's handlers, with an eye on what they handle."""
         self._roster = roster
-        return self._observer.beside(handlers)
+        self._stacks = StackRequests(roster, self._server.tell_stacks)
+        return self._observer.beside(self._stacks.before(handlers))
 
     def end(self, code: ExitCode, left: Iterable[str], why: Iterable[str]) -> None:
         """Note how the job ended; called on the loop's thread.
@@ -132,6 +135,13 @@ class Control:
         for _ in range(2 if force and not self._requests else 1):
             self._requests += 1
             self._events.put(SignalEvent(number, self._requests, by))
+
+    def _post_stacks(self, names: Sequence[str]) -> None:
+        """On the server's thread: have the loop ask processes where they are."""
+        if self._stacks is None:
+            raise ValueError("there are no processes yet")
+        stacks = self._stacks
+        self._events.put(Ask(lambda: stacks.ask(names)))
 
     def _refresh(self) -> None:
         """On the writer's thread: ask the loop for a picture; one question at a time."""

@@ -4,9 +4,9 @@
 A frame is `!I` length and one line of JSON: an object with "kind". The launcher speaks first: `welcome` with its
 version; a client of another version is told so and leaves.
 
-client -> launcher: attach {lines} | look {} | stop {signal, force, by}
+client -> launcher: attach {lines} | look {} | stacks {procs} | stop {signal, force, by}
 launcher -> client: welcome {version, job_id, launcher, lease_s} | shown {event, ...: screen_events} | missed {count}
-| status {status} | beat {} | refused {reason} | end {exit_code, left, lines}
+| status {status} | stacks {process, text} | beat {} | refused {reason} | end {exit_code, left, lines}
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 VERSION = 1
 MAX_FRAME = 8 << 20
 MAX_REQUEST = 64 << 10
+MAX_STACKS = 32  # processes of one request for stacks: each may answer with 32 kB
 
 _LENGTH = struct.Struct("!I")
 

@@ -10,19 +10,21 @@ from __future__ import annotations
 
 import contextlib
 import os
+import queue
 import selectors
 import signal
 import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from launcher.control.control_protocol import (
     MAX_FRAME,
     MAX_REQUEST,
+    MAX_STACKS,
     VERSION,
     ControlDecoder,
     ControlError,
@@ -31,7 +33,7 @@ from launcher.control.control_protocol import (
 )
 from launcher.screen.scrollback import Scrollback
 from launcher.system.state_dir import own_directory
-from launcher.text.fields import flag, line, whole
+from launcher.text.fields import flag, items, line, whole
 from launcher.text.output_events import Event, to_fields
 
 CLIENTS_LIMIT = 32
@@ -45,6 +47,7 @@ READ_SIZE = 1 << 16
 _PEER = struct.Struct("3i")  # struct ucred: pid, uid, gid
 
 PostStop = Callable[[int, bool, str], None]
+PostStacks = Callable[[Sequence[str]], None]
 
 
 class _Client:
@@ -57,6 +60,7 @@ class _Client:
         self.position: int | None = None  # in the scrollback, once it is attached
         self.version = 0
         self.beat_at = time.monotonic()
+        self.awaited: set[str] = set()  # processes whose stacks it asked for
 
     def send(self, kind: str, **fields: Any) -> None:
         self.buffer += encode(kind, **fields)
@@ -77,6 +81,7 @@ class ControlServer:
         welcome: fields of the frame that greets a client.
         status: gives the latest state of the job; called from the server's thread.
         stop: asks the job to stop: signal number, whether to force it, who asks.
+        stacks: asks processes where they are; answers come by `tell_stacks`.
     """
 
     def __init__(
@@ -87,12 +92,15 @@ class ControlServer:
         scrollback: Scrollback,
         status: Callable[[], Mapping[str, Any]],
         stop: PostStop,
+        stacks: PostStacks,
     ) -> None:
         self._paths = paths
         self._welcome = welcome
         self._scrollback = scrollback
         self._status = status
         self._stop = stop
+        self._stacks = stacks
+        self._told_stacks: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
         self._clients: list[_Client] = []
         self._end: bytes | None = None
         self._closing = threading.Event()
@@ -120,6 +128,12 @@ class ControlServer:
         with contextlib.suppress(OSError):  # the thread may have seen it by itself, and be gone
             self._wake.send(b"x")
         self._thread.join(CLOSE_S + 1.0)
+
+    def tell_stacks(self, process: str, text: str) -> None:
+        """Pass on where a process is to those who asked; any thread may call it."""
+        self._told_stacks.put((process, text))
+        with contextlib.suppress(OSError):  # nobody is served any more
+            self._wake.send(b"x")
 
     def _listen(self) -> None:
         for path in self._paths:
@@ -159,9 +173,19 @@ class ControlServer:
                 self._accept()
             else:
                 self._handle(key.data, events)
+        self._pass_stacks_on()
         for client in list(self._clients):
             self._show(client)
             self._flush(client)
+
+    def _pass_stacks_on(self) -> None:
+        with contextlib.suppress(queue.Empty):
+            while True:
+                process, text = self._told_stacks.get_nowait()
+                for client in self._clients:
+                    if process in client.awaited:
+                        client.awaited.discard(process)
+                        client.send("stacks", process=process, text=text)
 
     def _accept(self) -> None:
         assert self._listener is not None
@@ -211,6 +235,12 @@ class ControlServer:
                 client.show(event)
         elif frame.kind == "look":
             client.send("status", status=self._status())
+        elif frame.kind == "stacks":
+            names = [line(one, "procs") for one in items(frame.fields.get("procs"), "procs")]
+            if len(names) > MAX_STACKS:
+                raise ControlError(f"at most {MAX_STACKS} processes are asked at once, not {len(names)}")
+            client.awaited |= set(names)
+            self._stacks(names)
         elif frame.kind == "stop":
             name = line(frame.fields.get("signal"), "signal", "SIGTERM")
             if name not in ("SIGINT", "SIGTERM"):

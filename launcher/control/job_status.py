@@ -13,10 +13,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from launcher.connection.link import MessageEvent
+from launcher.control.cost_history import TRAINER, CostHistory
 from launcher.nodes.loop import Handlers
 from launcher.nodes.node_record import NodeRecord
 from launcher.nodes.process_record import ProcessRecord
-from launcher.nodes.reports import Pushes, read_step
+from launcher.nodes.reports import Pushes, Step, read_step
 from launcher.nodes.roster import Roster
 from launcher.plan.plan import Role
 from launcher.screen.scrollback import Scrollback
@@ -50,10 +51,15 @@ class Outcome:
 
 
 class Observer:
-    """What processes were last heard to say; the loop's thread alone uses it."""
+    """What processes were last heard to say; the loop's thread alone uses it.
+
+    Attributes:
+        costs: of the first trainer since the job began.
+    """
 
     def __init__(self) -> None:
         self._said: dict[str, dict[str, Any]] = {}
+        self.costs = CostHistory()
 
     def beside(self, handlers: Handlers) -> Handlers:
         """The same handlers; what they have handled is noted here, and `Ask` is answered."""
@@ -62,7 +68,7 @@ class Observer:
                 "pid": whole(fields.get("pid"), "pid"),
                 "started_at": time.time(),
             },
-            "progress": lambda fields, body: read_step(fields)._asdict(),
+            "progress": lambda fields, body: self._step(fields)._asdict(),
             "line": lambda fields, body: {"last_line": _last_line(body)},
             "exited": lambda fields, body: {"code": fields.get("code"), "signal": fields.get("signal")},
         }
@@ -75,6 +81,12 @@ class Observer:
     def of(self, process: str) -> dict[str, Any]:
         """What is known of a process."""
         return self._said.get(process, {})
+
+    def _step(self, fields: Mapping[str, Any]) -> Step:
+        step = read_step(fields)
+        if fields["proc"] == TRAINER:
+            self.costs.add(step)
+        return step
 
     def _noting(
         self,
@@ -108,6 +120,7 @@ def take(job_id: str, scrollback: Scrollback, roster: Roster, observer: Observer
         "failures": [
             {"node": f.node, "process": f.process, "what": f.what, "log": f.log} for f in roster.failures
         ],
+        "curve": observer.costs.as_json(),
         "left": [],
         "why": [],
     }

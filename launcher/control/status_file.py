@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
+from launcher.control import cost_history
 from launcher.control.job_status import VERSION
 from launcher.system.installation import PROGRAM
 
@@ -59,6 +60,8 @@ def read(fields: Mapping[str, Any] | None) -> dict[str, Any]:
     for name in _LINES:
         if isinstance(fields.get(name), list):
             found[name] = [line for line in fields[name] if isinstance(line, str)]
+    if "curve" in fields:
+        found["curve"] = cost_history.read(fields["curve"])
     return found
 
 

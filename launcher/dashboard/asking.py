@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the page asks of a running job: to stop. One connection to its control socket for each question."""
+"""What the page asks of a running job, over a connection to its control socket: to stop, where its processes are."""
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import time
-from collections.abc import Callable
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,10 @@ from launcher.control.control_client import ControlClient, ControlLost, connect
 from launcher.control.control_protocol import Frame
 from launcher.control.known_jobs import KnownJob
 from launcher.system.installation import PROGRAM
+from launcher.text.wrapping import visible_lines
 
 ANSWER_S = 5.0
+STACKS_S = 8.0
 
 
 def stop(job: KnownJob, *, force: bool) -> str:
@@ -24,16 +27,35 @@ def stop(job: KnownJob, *, force: bool) -> str:
     Raises:
         ControlLost: its launcher does not take it.
     """
-
-    def ask(client: ControlClient) -> None:
+    with _asking(job) as (client, events):
         client.send("stop", signal="SIGTERM", force=force, by=attached.me("dashboard"))
         client.send("look")  # its answer shows that what was asked before it has come
+        for frame in _frames(job, events, ANSWER_S):
+            if frame.kind == "status":
+                return f"asked {job.job_id} to " + ("end at once" if force else "stop")
+    raise ControlLost(f"{job.job_id}: its launcher has not answered for {ANSWER_S:.0f} s")
 
-    _answer(job, ask, "status")
-    return f"asked {job.job_id} to " + ("end at once" if force else "stop")
+
+def stacks(job: KnownJob, names: Sequence[str]) -> dict[str, str]:
+    """Ask processes where they are; of those that did not answer in time it says so.
+
+    Raises:
+        ControlLost: the launcher does not take it.
+    """
+    found: dict[str, str] = {}
+    with _asking(job) as (client, events):
+        client.send("stacks", procs=list(names))
+        for frame in _frames(job, events, STACKS_S):
+            if frame.kind == "stacks":
+                found[str(frame.fields.get("process"))] = str(frame.fields.get("text"))
+            if found.keys() >= set(names):
+                break
+    silent = f"(no answer in {STACKS_S:.0f} s)"
+    return {name: visible_lines(found.get(name, silent)) for name in names}
 
 
-def _answer(job: KnownJob, ask: Callable[[ControlClient], None], kind: str) -> dict[str, Any]:
+@contextlib.contextmanager
+def _asking(job: KnownJob) -> Iterator[tuple[ControlClient, queue.SimpleQueue[Any]]]:
     if job.ended:
         raise ControlLost(f"{job.job_id} is over already: {job.describe()}")
     if not job.running or not job.record.socket:
@@ -44,24 +66,21 @@ def _answer(job: KnownJob, ask: Callable[[ControlClient], None], kind: str) -> d
     events: queue.SimpleQueue[Any] = queue.SimpleQueue()
     client, _ = connect(Path(job.record.socket), events)
     try:
-        ask(client)
-        return _wait(job, events, kind)
+        yield client, events
     finally:
         client.close()
 
 
-def _wait(job: KnownJob, events: queue.SimpleQueue[Any], kind: str) -> dict[str, Any]:
-    """The first frame of a kind."""
-    deadline = time.monotonic() + ANSWER_S
+def _frames(job: KnownJob, events: queue.SimpleQueue[Any], timeout_s: float) -> Iterator[Frame]:
+    """What the launcher says in so many seconds."""
+    deadline = time.monotonic() + timeout_s
     while (left_s := deadline - time.monotonic()) > 0:
         try:
             event = events.get(timeout=left_s)
         except queue.Empty:
-            break
+            return
         if not isinstance(event, Frame):
             raise ControlLost(f"{job.job_id}: its launcher is gone: {event.reason}")
         if event.kind == "refused":
             raise ControlLost(f"{job.job_id}: its launcher refused: {event.fields.get('reason')}")
-        if event.kind == kind:
-            return event.fields
-    raise ControlLost(f"{job.job_id}: its launcher has not answered for {ANSWER_S:.0f} s")
+        yield event

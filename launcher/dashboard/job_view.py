@@ -16,12 +16,13 @@ from launcher.control import status_text
 from launcher.control.known_jobs import KnownJob
 from launcher.errors import ExitCode
 from launcher.system.state_dir import FAILURE_FILE, read_json
-from launcher.text.wrapping import visible
+from launcher.text.wrapping import visible, visible_lines
 
 LISTED = 200  # failures, what is left, entries of a list of failure.json
 TEXT_LIMIT = 64 << 10  # characters of one text of failure.json
 DEPTH = 6
 HEARD_S = 5.0
+STOPPED = (ExitCode.INTERRUPTED, ExitCode.TERMINATED, ExitCode.HANGUP, ExitCode.QUIT)
 _ROWS = {"nodes": "node_id", "processes": "name"}
 
 
@@ -90,9 +91,9 @@ def _summary(job: KnownJob) -> dict[str, Any]:
 
 
 def _tone(job: KnownJob) -> str:
-    """ "good", "bad", "busy" or "unknown": which of the page's colours and signs stands for it."""
+    """Which of the page's colours and signs stands for a job."""
     if job.ended:
-        return "good" if job.exit_code == ExitCode.DONE else "bad"
+        return "good" if job.exit_code == ExitCode.DONE else "stopped" if job.exit_code in STOPPED else "bad"
     if job.running is False:
         return "bad"
     return "busy" if job.running else "unknown"
@@ -117,7 +118,7 @@ def _texts(fields: Mapping[str, Any]) -> dict[str, Any]:
 def _bounded(value: Any, depth: int) -> Any:
     """A JSON value of which a browser can show everything; texts keep their line ends."""
     if isinstance(value, str):
-        return "\n".join(visible(line) for line in value[:TEXT_LIMIT].split("\n"))
+        return visible_lines(value[:TEXT_LIMIT])
     if isinstance(value, list) and depth:
         return [_bounded(one, depth - 1) for one in value[:LISTED]]
     if isinstance(value, dict) and depth:

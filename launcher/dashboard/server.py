@@ -6,6 +6,7 @@
     GET  /TOKEN/events      server-sent events: ?job=ID
     GET  /TOKEN/log         a search in the merged log: ?job=ID&text=...&process=trainer-2
     POST /TOKEN/stop        {"job": ID, "force": false}
+    POST /TOKEN/stacks      {"job": ID, "processes": ["trainer-2"]}
 
 One request a connection. Nothing here knows how a job is stopped, or what a row holds.
 """
@@ -176,6 +177,13 @@ class _Handler(BaseHTTPRequestHandler):
         job = self._job(str(asked.get("job")))
         self._send_json({"told": asking.stop(job, force=asked.get("force") is True)})
 
+    def _stacks(self, request: Request) -> None:
+        asked = self._body()
+        job, names = self._job(str(asked.get("job"))), asked.get("processes")
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise Refused(HTTPStatus.BAD_REQUEST, f"processes: expected a list of names, got {names!r:.80}")
+        self._send_json({"stacks": asking.stacks(job, names)})
+
     def _job(self, job_id: str) -> KnownJob:
         job = self.server.board.job(job_id)
         if job is None:
@@ -216,5 +224,6 @@ _ROUTES: Mapping[str, tuple[str, Callable[[_Handler, Request], None]]] = {
     "events": ("GET", _Handler._events),
     "log": ("GET", _Handler._log),
     "stop": ("POST", _Handler._stop),
+    "stacks": ("POST", _Handler._stacks),
 }
 """What follows the token -> the one method it takes, and what answers."""

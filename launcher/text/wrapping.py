@@ -46,6 +46,11 @@ def visible(text: str) -> str:
     return "".join(map(_visible_character, _TERMINAL_SEQUENCE.sub("", text.expandtabs())))
 
 
+def visible_lines(text: str) -> str:
+    """The same of a text that has several lines."""
+    return "\n".join(visible(line) for line in text.split("\n"))
+
+
 def _visible_character(character: str) -> str:
     if character.isprintable() or unicodedata.category(character) == "Zs":
         return character

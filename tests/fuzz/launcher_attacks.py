@@ -25,6 +25,8 @@ from launcher.connection.protocol import Decoder, FrameError, encode, marker
 from launcher.control import attached, known_jobs, status_text
 from launcher.control.control_client import ControlClient
 from launcher.control.control_server import ControlServer
+from launcher.dashboard import changes
+from launcher.dashboard.job_board import JobBoard
 from launcher.errors import ExitCode, LauncherError
 from launcher.nodes import doctor_data, doctor_text
 from launcher.nodes.checks.reply import Demands, Reply
@@ -227,7 +229,9 @@ def ask_control(data: bytes) -> None:
     shown.take(
         Printed("trainer-0", "a", b"\xff" * (3 << 20), False, 1.0)
     )  # longer than a frame, once it is text
-    server = ControlServer([], first, {}, shown, lambda: {"phase": "run"}, lambda *stop: None)
+    server = ControlServer(
+        [], first, {}, shown, lambda: {"phase": "run"}, lambda *stop: None, lambda *procs: None
+    )
     failed: queue.SimpleQueue[Any] = queue.SimpleQueue()
     with failed_threads.posted_to(failed):
         try:
@@ -284,6 +288,7 @@ def show_state_files(found: tuple[bytes, bytes]) -> None:
             status_text.job_table([job], time.time())
             status_text.detail(job, time.time())
             json.dumps(status_text.as_json(job))
+        changes.as_text(changes.everything(JobBoard(where), JOB))
         known_jobs.prune(where)
 
 

@@ -5,6 +5,7 @@ import { byId, isNumber, number } from "./words.js";
 
 const HEIGHT = 190;
 const SPEEDS = 600;
+const WHOLE = [...Array(12).keys()].flatMap((power) => [1, 2, 5].map((one) => one * 10 ** power)); // between ticks
 
 export class Curves {
   constructor() {
@@ -28,7 +29,7 @@ export class Curves {
 
   speed(rows) {
     const told = rows.filter((row) => row.state === "running" && isNumber(row.samples_per_s));
-    if (!told.length) return;
+    if (!told.length || Date.now() / 1000 - (this.times.at(-1) ?? 0) < 0.7) return; // what came with the page comes again
     this.times.push(Date.now() / 1000);
     this.speeds.push(told.reduce((sum, row) => sum + row.samples_per_s, 0));
     if (this.times.length > SPEEDS) {
@@ -40,10 +41,10 @@ export class Curves {
 
   draw(id, data, isTime) {
     this.drawn[id] = [data, isTime];
-    if (data[0].length < 2) return;
+    if (data[0].length < (isTime ? 3 : 2)) return;
     byId("curves").hidden = byId(`${id}-figure`).hidden = false;
     if (this.plots[id]) this.plots[id].setData(data);
-    else this.plots[id] = new uPlot(options(byId(id).clientWidth, isTime, id === "pass"), data, byId(id));
+    else this.plots[id] = new uPlot(options(byId(id).clientWidth, isTime, LABELS[id]), data, byId(id));
     this.resize();
   }
 
@@ -61,19 +62,25 @@ export class Curves {
   }
 }
 
-function options(width, isTime, isPoints) {
+const LABELS = { cost: ["batches", "cost"], pass: ["pass", "mean cost"], speed: ["time", "samples/s"] };
+const clock = (at) => new Date(at * 1000).toTimeString().slice(0, 8);
+
+function options(width, isTime, [across, up]) {
   const style = getComputedStyle(document.documentElement);
   const colour = (name) => style.getPropertyValue(name).trim();
+  const place = isTime ? clock : (at) => at.toLocaleString("en");
   const axis = { stroke: colour("--quiet"), grid: { stroke: colour("--line"), width: 1 }, ticks: { stroke: colour("--line"), width: 1 } };
   return {
     width: Math.max(200, width),
     height: HEIGHT,
     scales: { x: { time: isTime } },
-    legend: { show: false },
     cursor: { y: false },
-    series: [{}, { stroke: colour("--accent"), width: 1.6, points: { show: isPoints, size: 5 } }],
+    series: [
+      { label: across, value: (plot, at) => place(at ?? plot.data[0].at(-1)) },
+      { label: up, value: (plot, at) => number(at ?? plot.data[1].at(-1), 4), stroke: colour("--accent"), width: 1.6, points: { show: across === "pass", size: 5 } },
+    ],
     axes: [
-      { ...axis, ...(isTime ? {} : { values: (_, ticks) => ticks.map((at) => (Number.isInteger(at) ? at.toLocaleString("en") : "")) }) },
+      { ...axis, size: 32, space: 70, ...(isTime ? {} : { incrs: WHOLE }), values: (_, ticks) => ticks.map(place) },
       { ...axis, size: 58, values: (_, ticks) => ticks.map((at) => number(at, 4)) },
     ],
   };

@@ -3,11 +3,11 @@
 
 import { Curves } from "./curves.js";
 import { Log } from "./log.js";
-import { drawReport } from "./report.js";
+import { drawReport, folded } from "./report.js";
 import { Table } from "./table.js";
 import { ago, byId, bytes, counted, element, isNumber, number, put, span, stateOf, tone, whole } from "./words.js";
 
-const shown = { jobs: [], job: null, failure: null, id: "" };
+const shown = { jobs: [], job: null, failure: null, failed: new Set(), id: "" };
 const log = new Log(() => shown.id);
 const curves = new Curves();
 const ROLES = ["pserver", "trainer"];
@@ -16,8 +16,10 @@ const KNOWN = new Set(
     "last_line code signal").split(" "),
 );
 
-const isOdd = (row) => Boolean(row.code || row.signal || row.error);
-const oddFirst = (row) => (isOdd(row) ? 0 : 1);
+// Of a job that has ended those are not well that failed; the launcher ended the others.
+const isBad = (row) =>
+  shown.failed.has(row.name) || Boolean(row.error) || (!shown.job?.ended_at && Boolean(row.code || row.signal));
+const oddFirst = (row) => (isBad(row) ? 0 : 1);
 
 const processes = new Table(
   byId("processes"),
@@ -54,7 +56,7 @@ const nodes = new Table(
 );
 
 function toneOf(row) {
-  if (row.code || row.signal) return "bad";
+  if (isBad(row)) return "bad";
   if (row.code === 0) return "good";
   return row.state === "running" ? "busy" : "unknown";
 }
@@ -83,6 +85,7 @@ const take = {
   },
   job(job) {
     shown.job = job;
+    shown.failed = new Set(job?.failures.map((one) => one.process).filter(Boolean));
     drawJob();
   },
   processes(change) {
@@ -133,7 +136,7 @@ function drawJob() {
   document.title = `${job.state}: ${job.id}`;
   byId("title").replaceChildren(`${job.id} `, tone(job.tone, job.state));
   put(byId("about"), [job.workspace, job.mode, `by ${job.user}`, job.launcher, job.detached ? "detached" : ""].filter(Boolean).join(" · "));
-  byId("stop").hidden = !job.can_be_asked;
+  byId("actions").hidden = !job.can_be_asked;
   byId("health").hidden = !job.health.length;
   byId("health").replaceChildren(...job.health.map((line) => element("li", line)));
   drawFacts(job);
@@ -153,7 +156,7 @@ function drawFacts(job) {
     ...ROLES.map((role) => [`${role}s`, states(rows.filter((row) => row.role === role))]),
     ["samples/s of all", job.ended_at ? "" : whole(trainers.reduce((sum, row) => sum + (row.samples_per_s ?? 0), 0)) || ""],
     [`cost of ${first?.name}`, first ? number(first.cost) : ""],
-    ["last trainer", last && trainers.length > 1 ? `${last.name}: pass ${last.pass_id} batch ${last.batch_id}` : ""],
+    ["last trainer", last && trainers.length > 1 && !job.ended_at ? `${last.name}: pass ${last.pass_id} batch ${last.batch_id}` : ""],
     ["logs", job.logs],
   ].filter(([, value]) => value);
   byId("facts").replaceChildren(
@@ -170,7 +173,7 @@ const isBefore = (a, b) => a.pass_id < b.pass_id || (a.pass_id === b.pass_id && 
 function states(rows) {
   const many = new Map();
   for (const row of rows) many.set(stateOf(row), (many.get(stateOf(row)) ?? 0) + 1);
-  return [...many].map(([state, count]) => `${count} ${state}`).join(", ");
+  return [...many].map(([state, count]) => `${count} ${state}`).join("; ");
 }
 
 // Stop and stacks
@@ -214,6 +217,42 @@ byId("stop").onclick = async () => {
     tell((await post("stop", { job: id, force: byId("force").checked })).told);
   }
 };
+
+// As many as the launcher takes at once: those that the list shows, from its beginning.
+const MOST_ASKED = 32;
+
+byId("stacks").onclick = async () => {
+  const id = shown.id;
+  const running = processes.inOrder().filter((row) => row.state === "running").map((row) => row.name);
+  const names = running.slice(0, MOST_ASKED);
+  if (!names.length) {
+    tell("no process that the list shows is running");
+    return;
+  }
+  const which = running.length > MOST_ASKED ? `the first ${MOST_ASKED} of ${running.length} that the list shows` : names.length > 4 ? `${names.length} processes` : names.join(", ");
+  const text = `Asks ${which} for the Python stacks of all threads. They go on; their logs get the stacks, too.`;
+  if (!(await sure("Where are they?", text, "Ask", false))) return;
+  tell("asked; nodes take up to two seconds");
+  const answer = await post("stacks", { job: id, processes: names });
+  tell(answer.told ?? "");
+  if (answer.stacks) drawPlaces(answer.stacks);
+};
+
+byId("places-close").onclick = () => { byId("places").hidden = true; };
+
+// Processes in the same place are told together.
+function drawPlaces(stacks) {
+  const groups = new Map();
+  for (const [name, text] of Object.entries(stacks)) {
+    const alike = text.replace(/0x[0-9a-f]+/g, "0x").replace(/File "[^"]*\//g, 'File "');
+    groups.set(alike, { text, names: [...(groups.get(alike)?.names ?? []), name] });
+  }
+  byId("places-found").replaceChildren(
+    ...[...groups.values()].map(({ text, names }, at) => folded(names.join(", "), text, at < 3)),
+  );
+  byId("places").hidden = false;
+  byId("places").scrollIntoView({ block: "nearest" });
+}
 
 // Events: none while nobody looks at the page
 

@@ -24,10 +24,10 @@ function fromFile(failure) {
   if (cause.stacks) parts.push(folded("Where it was", cause.stacks, true));
   if (cause.log_end?.length) parts.push(folded("The end of its log", cause.log_end.join("\n"), true));
   if (cause.log) parts.push(element("p", `The whole log: ${cause.log}`, "quiet"));
-  parts.push(...list("The same last line:", (failure.same ?? []).map(name)));
+  parts.push(...named("With the same last line", failure.same));
   parts.push(...list("Failed too:", (failure.failed_too ?? []).map((one) => `${name(one)}: ${one.error || one.what}`)));
   parts.push(...list("Echoes of it:", (failure.echoes ?? []).map((one) => `${name(one)}: ${one.why}`)));
-  parts.push(...list("Ended by the launcher:", (failure.ended_by_us ?? []).map(name)));
+  parts.push(...named("Ended by the launcher", failure.ended_by_us));
   parts.push(...list("Before that:", (failure.incidents ?? []).map((one) => `${one.time} ${one.text}`)));
   for (const [process, text] of Object.entries(failure.stacks ?? {})) {
     if (text) parts.push(folded(`Where ${process} was`, text, false));
@@ -42,6 +42,13 @@ function headline(cause) {
 }
 
 const name = (one) => `${one.process || "node"} on ${one.node ?? "?"}`;
+
+function named(title, failures) {
+  if (!failures?.length) return [];
+  const names = failures.map(name).sort((a, b) => a.localeCompare(b, "en", { numeric: true }));
+  const more = names.length > NAMED ? ` and ${names.length - NAMED} more` : "";
+  return [element("p", `${title}: ${names.slice(0, NAMED).join(", ")}${more}`)];
+}
 
 function list(title, lines) {
   if (!lines?.length) return [];

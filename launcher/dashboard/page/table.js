@@ -61,7 +61,7 @@ export class Table {
     const all = [...this.rows.values()];
     const shown = this.columns.filter((column) => column.always || all.some((row) => column.text(row) !== ""));
     this.drawHead(shown);
-    const found = this.order(this.found(all));
+    const found = this.inOrder();
     const last = Math.max(0, Math.ceil(found.length / PAGE) - 1);
     this.page = Math.min(Math.max(0, this.page), last);
     const rows = found.slice(this.page * PAGE, (this.page + 1) * PAGE);
@@ -72,6 +72,10 @@ export class Table {
     this.next.disabled = this.page === last;
     const first = this.page * PAGE;
     put(this.where, found.length ? `${first + 1}–${first + rows.length} of ${found.length}` : "none is like that");
+  }
+
+  inOrder() {
+    return this.order(this.found([...this.rows.values()]));
   }
 
   found(all) {

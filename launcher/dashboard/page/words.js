@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Elements and words. Everything that a job says becomes text, never markup.
 
-const SIGNS = { good: "✓", bad: "✕", busy: "●", unknown: "?" };
+const SIGNS = { good: "✓", bad: "✕", busy: "●", stopped: "■", unknown: "?" };
 
 export const byId = (id) => document.getElementById(id);
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import queue
 import socket
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from launcher.control.control_client import ControlClient, ControlLost, Gone, co
 from launcher.control.control_protocol import (
     MAX_FRAME,
     MAX_REQUEST,
+    MAX_STACKS,
     ControlDecoder,
     ControlError,
     Frame,
@@ -47,8 +48,13 @@ class Job:
             self.scrollback,
             lambda: self.status,
             lambda number, force, by: self.asked.append((number, force, by)),
+            self.tell_stacks,
         )
         self.server.start()
+
+    def tell_stacks(self, names: Sequence[str]) -> None:
+        for name in names:
+            self.server.tell_stacks(name, f"{name} is here")
 
     def connect(self) -> tuple[ControlClient, queue.SimpleQueue[Any]]:
         events: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -278,3 +284,27 @@ def test_a_peer_that_is_no_launcher_is_told_apart(tmp_path: Path) -> None:
             welcome(events.get(timeout=LIMIT_S), tmp_path / "s")
         client.close()
         theirs.close()
+
+
+def test_stacks_come_to_who_asked_for_them(job: Job) -> None:
+    client, events = job.connect()
+    other, nothing = job.connect()
+    client.send("stacks", procs=["trainer-1", "trainer-2"])
+    frames = take(events, 2)
+    other.send("look")
+    assert [frame.kind for frame in take(nothing, 1)] == ["status"]
+    for one in (client, other):
+        one.close()
+    assert [(frame.kind, frame.fields["process"], frame.fields["text"]) for frame in frames] == [
+        ("stacks", "trainer-1", "trainer-1 is here"),
+        ("stacks", "trainer-2", "trainer-2 is here"),
+    ]
+
+
+@pytest.mark.parametrize("procs", [["trainer-0"] * (MAX_STACKS + 1), "trainer-0", [7]])
+def test_other_requests_for_stacks_are_refused(job: Job, procs: object) -> None:
+    client, events = job.connect()
+    client.send("stacks", procs=procs)
+    frames = take(events, 1)
+    client.close()
+    assert frames[0].kind == "refused"

@@ -182,6 +182,7 @@ def test_a_stop_is_a_post_of_json(page: Browser) -> None:
     assert page.ask("", "POST", {}).status == 405
     assert page.ask("stop", "POST", {"job": "x"}, {"Content-Type": "text/plain"}).status == 415
     assert page.ask("stop", "POST", ["x"]).status == 400
+    assert page.ask("stacks").status == 405
     assert page.ask("stop", "POST", {"job": "x" * 5000}).status == 413
     assert page.ask("stop", "POST", {"job": "x"}).status == 404
     assert page.ask("log?job=x").status == 404
@@ -226,11 +227,18 @@ def test_a_job_is_seen_stopped_and_searched(
     assert (head["tone"], head["can_be_asked"]) == ("busy", True)
     assert page.first()["job"]["id"] == job.job_id  # the one that runs, where none is named
 
+    where = json.loads(
+        page.ask("stacks", "POST", {"job": job.job_id, "processes": ["trainer-0", "trainer-7"]}).text
+    )
+    assert re.search(r'File ".*/train.py", line \d+', where["stacks"]["trainer-0"])
+    assert where["stacks"]["trainer-7"] == "(there is no such process)"
+
     stopped = page.ask("stop", "POST", {"job": job.job_id, "force": False})
     assert (stopped.status, json.loads(stopped.text)["told"]) == (200, f"asked {job.job_id} to stop")
     ended = bench.wait_until_ended(job)
     assert ended.exit_code == 143
     wait_for("the page's view of the end", lambda: page.first(job.job_id)["job"]["exit_code"] == 143, LIMIT_S)
+    assert page.ask("stacks", "POST", {"job": job.job_id, "processes": ["trainer-0"]}).status == 409
     again = page.ask("stop", "POST", {"job": job.job_id})
     assert again.status == 409
     assert "is over already" in again.text
