@@ -100,16 +100,29 @@ def _mixed(plan: Plan) -> None:
     plan.report.compare("step_100_vs_1_parameter", "step_100_parameters", "step_one_parameter")
 
 
-def _curve(plan: Plan) -> None:
+def _wires(plan: Plan) -> None:
+    for name, count in (("40MB", 1), ("40MB", 2), ("1MB", 1), ("1MB", 2), ("4KB", 1), ("4KB", 2)):
+        size, at = plan.size(SIZES[name]), f"{name}_w{count}"
+        sides = {
+            f"plain_{at}": partial(ours, [size], count, within_node=False),
+            f"sealed_{at}": partial(ours, [size], count, key=KEY, within_node=False),
+            f"curve_{at}": partial(ours, [size], count, key=KEY, within_node=False, sealed=False),
+        }
+        _contest(plan, sides, latency if name == "4KB" else goodput, size)
+        plan.report.compare(f"sealed_{at}_vs_plain", f"sealed_{at}", f"plain_{at}")
+        plan.report.compare(f"sealed_{at}_vs_curve", f"sealed_{at}", f"curve_{at}")
+
+
+def _ports(plan: Plan) -> None:
     size = plan.size(SIZES["40MB"])
     sides = {
         f"{wire}_40MB_ports{ports}": partial(ours, [size], 1, key=key, ports=ports, within_node=False)
-        for wire, key in (("plain", None), ("curve", KEY))
+        for wire, key in (("plain", None), ("sealed", KEY))
         for ports in (1, 2)
     }
     _contest(plan, sides, goodput, size)
-    plan.report.compare("curve_vs_plain_40MB", "curve_40MB_ports1", "plain_40MB_ports1")
-    plan.report.compare("curve_ports2_vs_ports1", "curve_40MB_ports2", "curve_40MB_ports1")
+    for wire in ("plain", "sealed"):
+        plan.report.compare(f"{wire}_ports2_vs_ports1", f"{wire}_40MB_ports2", f"{wire}_40MB_ports1")
 
 
 def _trained(face: str) -> Callable[[Plan], None]:
@@ -165,7 +178,8 @@ MEASUREMENTS: Mapping[str, Callable[[Plan], None]] = {
     "limits": _limits,
     **{name: _size(name) for name in SIZES},
     "mixed": _mixed,
-    "curve": _curve,
+    "wires": _wires,
+    "ports": _ports,
     **{face: _trained(face) for face in ("v2", "fluid")},
 }
 NAMES = (*MEASUREMENTS, "peers")

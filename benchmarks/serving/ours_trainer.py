@@ -36,8 +36,10 @@ def step_of(client: Client, sizes: list[int], in_place: bool) -> Step:
 
 
 def main() -> None:
-    """Connect and take turns."""
+    """Connect and take turns; where `sealed` is false as on a node that has no package `cryptography`."""
     given = json.loads(sys.argv[1])
+    if not given.get("sealed", True):
+        sys.modules["cryptography.hazmat.primitives.ciphers.aead"] = None  # type: ignore[assignment]
     with Client(
         given["endpoints"],
         trainer_id=given["trainer"],

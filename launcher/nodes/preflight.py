@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
-from launcher.config.options import Mode
+from launcher.config.options import Mode, Wire
 from launcher.nodes.checks import clocks, disks, limits, machines, ports, routes, versions
 from launcher.nodes.checks.reply import Demands, Reply
-from launcher.nodes.checks.versions import RUNTIME_MODULES
+from launcher.nodes.checks.versions import RUNTIME_MODULES, SEALS
 from launcher.nodes.findings import Finding, told
 from launcher.text.sizes import duration, size_text
 
@@ -46,6 +46,12 @@ class PreflightVerdict:
     found: tuple[Finding, ...]
     problems: tuple[str, ...]
     remarks: tuple[str, ...]
+
+
+def asked_modules(mode: Mode, wire: Wire) -> tuple[str, ...]:
+    """What a job's Python is asked for: what it must have, and what makes the job faster."""
+    needed = needed_modules(mode)
+    return (*needed, SEALS[0]) if needed and wire is Wire.CURVE else needed
 
 
 def needed_modules(mode: Mode) -> tuple[str, ...]:

@@ -136,7 +136,7 @@ class Server:
             revival.write(Identity(tuple(router.port for _, router in self._routers), tuple(stamps)))
         for number, (address, router) in enumerate(self._routers):
             door = open_door(published(address, router.port), options.keys)
-            streams = open_stream_door(address, options.keys) if options.keys is None else None
+            streams = open_stream_door(address, options.keys)
             port = Port(router, self._guarded[number].engine, door, streams)
             _log.info("Starting parameterServer[%d]", number)
             thread = threading.Thread(

@@ -22,7 +22,7 @@ zmq.Frame(bytes(1 << 17), copy=False)
 
 DEADLINE_S = 60.0
 _PORTS = 40  # of a server: nobody reads what it says, and a pipe takes the words of about so many jobs
-TRANSPORTS = ("zeromq", "encrypted", "stream", "shared memory")
+TRANSPORTS = ("zeromq", "encrypted", "stream", "sealed stream", "shared memory")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +76,14 @@ class Ports:
     @contextlib.contextmanager
     def way(self, transport: str, trainers: int) -> Iterator[Way]:
         """Yield the way to a port of its own; a server offers no stream through a proxy."""
-        is_encrypted = transport == "encrypted"
+        is_encrypted = transport in ("encrypted", "sealed stream")
         endpoint = self._free[trainers, is_encrypted].pop()
-        if transport != "zeromq":
+        if transport not in ("zeromq", "encrypted"):
             yield Way(endpoint, is_encrypted, transport == "shared memory")
             return
         host, _, port = endpoint.rpartition(":")
         with Proxy((host, int(port))) as proxy:
-            yield Way("{}:{}".format(*proxy.address), is_encrypted=False, within_node=False)
+            yield Way("{}:{}".format(*proxy.address), is_encrypted, within_node=False)
 
 
 def in_threads(work: Callable[[int], None], trainers: Sequence[int]) -> None:

@@ -16,6 +16,7 @@ from paddle.pserver.client.conversation import Incoming
 from paddle.pserver.client.reachability import Reaching
 from paddle.pserver.client.transfer import Lane
 from paddle.pserver.transports.local_link import LocalLink
+from paddle.pserver.transports.sealing import is_possible
 from paddle.pserver.transports.stream_link import StreamLink
 from paddle.pserver.transports.transport import Transport
 from paddle.pserver.transports.zmq_link import RENEW_S, ZmqLink
@@ -119,14 +120,14 @@ class Links:
     def attach(self, index: int, hello: Message, size: int) -> LocalLink | None:
         """Share memory with a server, if it is of this node and lets us; pushes of that memory then stay in it.
 
-        Else, where the wire is plain, open a stream to it, if it can be reached.
+        Else open a stream to it, if it can be reached, and where there is a key, if it can be sealed.
 
         Args:
             hello: carries the trainer's session.
             size: elements of the server's slab; 0 for a server that has none.
         """
         local = self._share(index, hello, size) if self._within_node else None
-        if local is None and size and self._keys is None and not self._is_walled:
+        if local is None and size and (self._keys is None or is_possible()) and not self._is_walled:
             self._open_stream(index, hello, size)
         return local
 

@@ -192,6 +192,7 @@ class StreamDoor(SocketDoor[Stream]):
 def open_stream_door(address: str, keys: WireKeys | None) -> StreamDoor | None:
     """Return the entrance beside a port, or None where there can be none: trainers then use the port."""
     if keys is not None and not is_possible():
+        _log.info("no streams beside the port: this Python has no cryptography 47 or newer to seal them with")
         return None
     try:
         return StreamDoor(address, keys)

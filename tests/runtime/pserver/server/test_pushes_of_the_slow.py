@@ -22,7 +22,7 @@ from tests.runtime.pserver.push_ports import Ports, Way
 SIZE = 2 * WINDOW * CHUNK + 1
 STEPS = 3
 DEADLINE_S = 60.0
-TRANSPORTS = ("encrypted", "stream", "shared memory")
+TRANSPORTS = ("encrypted", "stream", "sealed stream", "shared memory")
 
 
 class Pushing:
@@ -81,7 +81,7 @@ class Pushing:
 
 @pytest.fixture(scope="module")
 def ports() -> Iterator[Ports]:
-    with Ports(plain={3: 12}, encrypted={3: 6}) as found:
+    with Ports(plain={3: 12}, encrypted={3: 12}) as found:
         yield found
 
 
@@ -168,7 +168,7 @@ def test_who_is_killed_halfway_leaves_nothing_and_keeps_nobody(
             assert each.is_through()
 
 
-@pytest.mark.parametrize("transport", TRANSPORTS[:2])
+@pytest.mark.parametrize("transport", TRANSPORTS[:3])
 def test_in_synchronous_training_all_wait_for_who_is_frozen_and_lose_nothing(
     ports: Ports, trainers: Trainers, transport: str
 ) -> None:

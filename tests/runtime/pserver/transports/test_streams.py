@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Connections beside ZeroMQ, where the wire is plain: what goes over them, what they refuse, and going on without."""
+"""Connections beside ZeroMQ: what goes over them, plain or sealed, what they refuse, and going on without."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from paddle.pserver.wire.verbs import Invited, Ping, Values, Verb
 from tests.cluster.proxy import Faults, Proxy
 from tests.cluster.zmtp import ZmtpMessages
 from tests.runtime.pserver.in_process_job import Model
-from tests.runtime.pserver.pserver_process import PserverProcess
+from tests.runtime.pserver.pserver_process import KEY, PserverProcess
 from tests.runtime.pserver.stream_port import Beside
 
 # pyzmq starts a thread of its own when it first sends something large without a copy, and keeps it.
@@ -37,6 +37,7 @@ zmq.Frame(bytes(1 << 17), copy=False)
 
 SGD = OptimizerSpec("momentum", learning_rate=0.1)
 LARGE = Model({"a": (2 * CHUNK + 7,), "b": (31,)})
+KEYS, IDS = (None, KEY), ("plain", "sealed")
 HEADER_AND_COUNT = struct.Struct("<IH")
 
 
@@ -167,14 +168,16 @@ def streams(server: PserverProcess) -> list[socket.socket]:
     return [socket.socket(fileno=os.dup(descriptor)) for descriptor in found]
 
 
-def connected(endpoint: str, trainer: int = 0, count: int = 1, **more: Any) -> TrainerSession:
+def connected(
+    endpoint: str, trainer: int = 0, count: int = 1, key: str | None = None, **more: Any
+) -> TrainerSession:
     return TrainerSession.connect(
         [endpoint],
         [],
         trainer_id=trainer,
         num_trainers=count,
-        job_key=None,
-        wire="plain",
+        job_key=key,
+        wire="curve" if key else "plain",
         timeout_s=20.0,
         **({"within_node": False} | more),
     )
@@ -196,7 +199,8 @@ def trained(client: TrainerSession, before: Callable[[int], None]) -> dict[str, 
     return out
 
 
-def test_a_stream_that_breaks_changes_no_number() -> None:
+@pytest.mark.parametrize("key", KEYS, ids=IDS)
+def test_a_stream_that_breaks_changes_no_number(key: str | None) -> None:
     def cut(step: int) -> None:
         for sock in streams(server):
             with sock:
@@ -206,14 +210,15 @@ def test_a_stream_that_breaks_changes_no_number() -> None:
 
     results, seen = [], list[int]()
     for at in (cut, lambda step: None):
-        with PserverProcess("--port=0", key=None) as server, connected(server.endpoints[0]) as client:
+        with PserverProcess("--port=0", key=key) as server, connected(server.endpoints[0], key=key) as client:
             results.append(trained(client, at))
     assert all(np.array_equal(results[0][name], results[1][name]) for name in results[0])
     assert seen == [0, 1]
 
 
-def test_callers_that_no_descriptor_is_left_for_end_no_server() -> None:
-    with PserverProcess("--port=0", key=None) as server, connected(server.endpoints[0]) as client:
+@pytest.mark.parametrize("key", KEYS, ids=IDS)
+def test_callers_that_no_descriptor_is_left_for_end_no_server(key: str | None) -> None:
+    with PserverProcess("--port=0", key=key) as server, connected(server.endpoints[0], key=key) as client:
         pid = server.process.pid
         client.configure(LARGE.parameters, SGD, LARGE.values())
         client.start_pass()
@@ -234,20 +239,24 @@ def test_callers_that_no_descriptor_is_left_for_end_no_server() -> None:
         client.finish_pass()
 
 
-def test_through_a_forwarded_port_everything_goes_the_way_that_is_forwarded() -> None:
-    with PserverProcess("--port=0", key=None) as server:
+@pytest.mark.parametrize("key", KEYS, ids=IDS)
+def test_through_a_forwarded_port_everything_goes_the_way_that_is_forwarded(key: str | None) -> None:
+    with PserverProcess("--port=0", key=key) as server:
         host, _, port = server.endpoints[0].rpartition(":")
         with Proxy((host, int(port)), Faults(), seed=1, splitter=ZmtpMessages) as proxy:
-            with connected("{}:{}".format(*proxy.address)) as client:
+            with connected("{}:{}".format(*proxy.address), key=key) as client:
                 trained(client, lambda step: None)
             # each of four pushes is a message and three chunks, at the least
             assert proxy.done["unit"] >= 4 * 4
 
 
 @pytest.mark.parametrize("within_node", [True, False])
-def test_a_server_that_is_killed_while_a_push_waits_is_named_at_once(within_node: bool) -> None:
-    with PserverProcess("--port=0", "--num_gradient_servers=2", key=None) as server:
-        ends = [connected(server.endpoints[0], i, 2, within_node=within_node) for i in range(2)]
+@pytest.mark.parametrize("key", KEYS, ids=IDS)
+def test_a_server_that_is_killed_while_a_push_waits_is_named_at_once(
+    within_node: bool, key: str | None
+) -> None:
+    with PserverProcess("--port=0", "--num_gradient_servers=2", key=key) as server:
+        ends = [connected(server.endpoints[0], i, 2, key, within_node=within_node) for i in range(2)]
         pool = concurrent.futures.ThreadPoolExecutor(2)
         with ends[0], ends[1], pool:
             list(pool.map(begin, ends))
@@ -259,10 +268,13 @@ def test_a_server_that_is_killed_while_a_push_waits_is_named_at_once(within_node
             assert raised.value.endpoint == server.endpoints[0]
 
 
-def test_a_push_on_a_stream_goes_on_with_the_next_process_of_a_killed_server(tmp_path: Path) -> None:
+@pytest.mark.parametrize("key", KEYS, ids=IDS)
+def test_a_push_on_a_stream_goes_on_with_the_next_process_of_a_killed_server(
+    tmp_path: Path, key: str | None
+) -> None:
     flags = ("--port=0", "--num_gradient_servers=2", f"--state_dir={tmp_path}")
-    with PserverProcess(*flags, key=None) as server:
-        ends = [connected(server.endpoints[0], i, 2, patience_s=20.0) for i in range(2)]
+    with PserverProcess(*flags, key=key) as server:
+        ends = [connected(server.endpoints[0], i, 2, key, patience_s=20.0) for i in range(2)]
         outs = [LARGE.empty(), LARGE.empty()]
         pool = concurrent.futures.ThreadPoolExecutor(2)
         with ends[0], ends[1], pool:

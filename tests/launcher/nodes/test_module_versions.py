@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Modules that a job goes on without: which are asked for, and what is said of nodes that lack them."""
+
+from __future__ import annotations
+
+import pytest
+
+from launcher.config.options import Mode, Wire
+from launcher.nodes.checks.reply import Demands, Reply
+from launcher.nodes.checks.versions import check
+from launcher.nodes.findings import told
+from launcher.nodes.preflight import asked_modules
+from launcher.plan.answers import read_probed
+
+DEMANDS = Demands(modules=("numpy", "zmq"), port_is_explicit=False, allow_mismatch=False, python="python3")
+SEALED = {"numpy": "2.4.6", "zmq": "27.3.0"}
+
+
+@pytest.mark.parametrize(
+    ("have", "said"),
+    [
+        ({"cryptography": None}, "python3 has no cryptography; with 47 or newer"),
+        ({"cryptography": "46.0.5"}, "python3 has cryptography 46.0.5; with 47 or newer"),
+        ({"cryptography": "47.0.0"}, ""),
+        ({}, ""),
+    ],
+    ids=["none", "old", "new enough", "not asked"],
+)
+def test_what_a_slower_wire_comes_of_is_remarked_once_for_all_nodes(
+    have: dict[str, str | None], said: str
+) -> None:
+    nodes = [
+        Reply(f"node-{n}", answer=read_probed({"python_version": "3.11.7", "modules": {**SEALED, **have}}))
+        for n in range(7)
+    ]
+    found = list(check(nodes, DEMANDS))
+    assert not any(finding.serious for finding in found)
+    assert len(told(found, 7)) == bool(said)
+    assert all(line.startswith("all 7 nodes: modules: ") and said in line for line in told(found, 7))
+
+
+@pytest.mark.parametrize(
+    ("mode", "wire", "asked"),
+    [
+        (Mode.V2, Wire.CURVE, ("numpy", "zmq", "cryptography")),
+        (Mode.FLUID, Wire.PLAIN, ("numpy", "zmq")),
+        (Mode.COLLECTIVE, Wire.CURVE, ()),
+    ],
+)
+def test_what_seals_is_asked_for_where_something_is_sealed(
+    mode: Mode, wire: Wire, asked: tuple[str, ...]
+) -> None:
+    assert asked_modules(mode, wire) == asked
