@@ -156,7 +156,7 @@ def from_json(fields: Mapping[str, Any]) -> JobRecord:
             submitted_at=real(fields["submitted_at"], "submitted_at"),
             launcher=process_id.from_json(fields["launcher"]),
             detached=bool(fields["detached"]),
-            collected=str(fields["collected"]),
+            collected=_place(fields["collected"]),
             lease_s=real(fields["lease_s"], "lease_s", least=0.0),
             nodes=tuple(map(_node, fields["nodes"])),
             login=SshSettings(
@@ -168,11 +168,19 @@ def from_json(fields: Mapping[str, Any]) -> JobRecord:
                     login["connect_timeout_s"], "connect_timeout_s", least=0.0, most=_DAY_S
                 ),
             ),
-            socket=str(fields.get("socket") or ""),
+            socket=_place(fields.get("socket") or ""),
             rebuilt=bool(fields.get("rebuilt")),
         )
     except (KeyError, TypeError, AttributeError, OverflowError) as error:
         raise ValueError(f"a field is missing or of another type: {error!r}") from error
+
+
+def _place(value: object) -> str:
+    """A path that can be opened, whether anything is there or not."""
+    text = str(value)
+    if b"\0" in os.fsencode(text):
+        raise ValueError(f"{text!r} is no path")
+    return text
 
 
 def _node(fields: Mapping[str, Any]) -> NodeEntry:

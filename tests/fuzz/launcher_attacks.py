@@ -188,6 +188,7 @@ def read_ready_loosely(fields: dict[str, Any]) -> None:
 _ASKED = [
     {"kind": "attach", "lines": 10},
     {"kind": "look"},
+    {"kind": "stacks", "procs": ["trainer-0"]},
     {"kind": "stop", "signal": "SIGTERM", "force": True, "by": "x"},
 ]
 _EVENTS: list[Event] = [
@@ -204,6 +205,7 @@ _SHOWN = [
     {"kind": "missed", "count": 7},
     {"kind": "refused", "reason": "x"},
     {"kind": "beat"},
+    {"kind": "stacks", "process": "trainer-0", "text": "x"},
     {"kind": "end", "exit_code": 0, "left": ["x"], "lines": ["x"]},
 ]
 

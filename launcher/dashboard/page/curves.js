@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Curves of one job, drawn by uPlot: cost of batches, mean cost of passes, speed since the page is open.
 
-import { byId, isNumber, number } from "./words.js";
+import { byId, isNumber, short } from "./words.js";
 
 const HEIGHT = 190;
 const SPEEDS = 600;
@@ -77,11 +77,11 @@ function options(width, isTime, [across, up]) {
     cursor: { y: false },
     series: [
       { label: across, value: (plot, at) => place(at ?? plot.data[0].at(-1)) },
-      { label: up, value: (plot, at) => number(at ?? plot.data[1].at(-1), 4), stroke: colour("--accent"), width: 1.6, points: { show: across === "pass", size: 5 } },
+      { label: up, value: (plot, at) => short(at ?? plot.data[1].at(-1)), stroke: colour("--accent"), width: 1.6, points: { size: 5, ...(across === "pass" ? {} : { show: false }) } },
     ],
     axes: [
       { ...axis, size: 32, space: 70, ...(isTime ? {} : { incrs: WHOLE }), values: (_, ticks) => ticks.map(place) },
-      { ...axis, size: 58, values: (_, ticks) => ticks.map((at) => number(at, 4)) },
+      { ...axis, size: 58, values: (_, ticks) => ticks.map(short) },
     ],
   };
 }

@@ -5,7 +5,7 @@ import { Curves } from "./curves.js";
 import { Log } from "./log.js";
 import { drawReport, folded } from "./report.js";
 import { Table } from "./table.js";
-import { ago, byId, bytes, counted, element, isNumber, number, put, span, stateOf, tone, whole } from "./words.js";
+import { ago, byId, bytes, counted, element, fill, isNumber, number, put, putTone, span, stateOf, whole } from "./words.js";
 
 const shown = { jobs: [], job: null, failure: null, failed: new Set(), id: "" };
 const log = new Log(() => shown.id);
@@ -91,7 +91,7 @@ const take = {
   processes(change) {
     addColumns(change.rows);
     processes.change(change);
-    byId("who").replaceChildren(...whoSpeaks().map((name) => Object.assign(element("option"), { value: name })));
+    fill(byId("who"), whoSpeaks(), () => element("option"), (option, name) => { if (option.value !== name) option.value = name; });
     curves.speed([...processes.rows.values()]);
     drawJob();
   },
@@ -110,22 +110,25 @@ function whoSpeaks() {
 }
 
 function drawJobs() {
-  byId("jobs").replaceChildren(
-    ...shown.jobs.map((job) => {
-      const item = element("li");
-      const link = element("a");
-      link.href = `?${new URLSearchParams({ job: job.id })}`;
-      if (job.id === shown.id) link.setAttribute("aria-current", "page");
-      const place = job.workspace.split("/").filter(Boolean).pop() ?? "";
-      link.append(
-        element("b", job.id),
-        tone(job.tone, job.state),
-        element("span", ` ${place}, ${counted(job.nodes, "node")}, ${ago(job.submitted_at)}`, "quiet"),
-      );
-      item.append(link);
-      return item;
-    }),
-  );
+  fill(byId("jobs"), shown.jobs, jobItem, (item, job) => {
+    const [link] = item.children;
+    const [id, state, about] = link.children;
+    const place = job.workspace.split("/").filter(Boolean).pop() ?? "";
+    link.href = `?${new URLSearchParams({ job: job.id })}`;
+    if (job.id === shown.id) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+    put(id, job.id);
+    putTone(state, job.tone, job.state);
+    put(about, ` ${place}, ${counted(job.nodes, "node")}, ${ago(job.submitted_at)}`);
+  });
+}
+
+function jobItem() {
+  const item = element("li");
+  const link = element("a");
+  link.append(element("b"), element("span"), element("span", "", "quiet"));
+  item.append(link);
+  return item;
 }
 
 function drawJob() {
@@ -134,11 +137,12 @@ function drawJob() {
   byId("nothing").hidden = Boolean(job);
   if (!job) return;
   document.title = `${job.state}: ${job.id}`;
-  byId("title").replaceChildren(`${job.id} `, tone(job.tone, job.state));
+  put(byId("title"), job.id);
+  putTone(byId("state"), job.tone, job.state);
   put(byId("about"), [job.workspace, job.mode, `by ${job.user}`, job.launcher, job.detached ? "detached" : ""].filter(Boolean).join(" · "));
   byId("actions").hidden = !job.can_be_asked;
   byId("health").hidden = !job.health.length;
-  byId("health").replaceChildren(...job.health.map((line) => element("li", line)));
+  fill(byId("health"), job.health, () => element("li"), put);
   drawFacts(job);
   drawReport(job, shown.failure);
 }
@@ -159,13 +163,16 @@ function drawFacts(job) {
     ["last trainer", last && trainers.length > 1 && !job.ended_at ? `${last.name}: pass ${last.pass_id} batch ${last.batch_id}` : ""],
     ["logs", job.logs],
   ].filter(([, value]) => value);
-  byId("facts").replaceChildren(
-    ...facts.map(([title, value]) => {
-      const pair = element("div");
-      pair.append(element("dt", title), element("dd", value));
-      return pair;
-    }),
-  );
+  fill(byId("facts"), facts, pair, ({ children: [title, value] }, fact) => {
+    put(title, fact[0]);
+    put(value, fact[1]);
+  });
+}
+
+function pair() {
+  const made = element("div");
+  made.append(element("dt"), element("dd"));
+  return made;
 }
 
 const isBefore = (a, b) => a.pass_id < b.pass_id || (a.pass_id === b.pass_id && (a.batch_id ?? 0) <= (b.batch_id ?? 0));

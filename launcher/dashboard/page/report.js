@@ -5,7 +5,12 @@ import { byId, element } from "./words.js";
 
 const NAMED = 12;
 
+let drawn = "";
+
 export function drawReport(job, failure) {
+  const wanted = JSON.stringify([failure, job?.exit_code, job?.failures, job?.why, job?.left]);
+  if (drawn === wanted) return; // what somebody unfolded or selected stays so
+  drawn = wanted;
   const parts = failure ? fromFile(failure) : fromStatus(job);
   byId("failure").hidden = parts.length === 0;
   byId("report").replaceChildren(...parts);
@@ -22,18 +27,21 @@ function fromFile(failure) {
   const parts = [headline(cause)];
   if (cause.error) parts.push(element("p", cause.error));
   if (cause.stacks) parts.push(folded("Where it was", cause.stacks, true));
-  if (cause.log_end?.length) parts.push(folded("The end of its log", cause.log_end.join("\n"), true));
+  if (Array.isArray(cause.log_end) && cause.log_end.length) parts.push(folded("The end of its log", cause.log_end.join("\n"), true));
   if (cause.log) parts.push(element("p", `The whole log: ${cause.log}`, "quiet"));
   parts.push(...named("With the same last line", failure.same));
-  parts.push(...list("Failed too:", (failure.failed_too ?? []).map((one) => `${name(one)}: ${one.error || one.what}`)));
-  parts.push(...list("Echoes of it:", (failure.echoes ?? []).map((one) => `${name(one)}: ${one.why}`)));
+  parts.push(...list("Failed too:", entries(failure.failed_too).map((one) => `${name(one)}: ${one.error || one.what}`)));
+  parts.push(...list("Echoes of it:", entries(failure.echoes).map((one) => `${name(one)}: ${one.why}`)));
   parts.push(...named("Ended by the launcher", failure.ended_by_us));
-  parts.push(...list("Before that:", (failure.incidents ?? []).map((one) => `${one.time} ${one.text}`)));
+  parts.push(...list("Before that:", entries(failure.incidents).map((one) => `${one.time} ${one.text}`)));
   for (const [process, text] of Object.entries(failure.stacks ?? {})) {
     if (text) parts.push(folded(`Where ${process} was`, text, false));
   }
   return parts;
 }
+
+// The records of a list; the file may hold anything.
+const entries = (value) => (Array.isArray(value) ? value.filter((one) => one && typeof one === "object") : []);
 
 function headline(cause) {
   const made = element("p");
@@ -44,8 +52,8 @@ function headline(cause) {
 const name = (one) => `${one.process || "node"} on ${one.node ?? "?"}`;
 
 function named(title, failures) {
-  if (!failures?.length) return [];
-  const names = failures.map(name).sort((a, b) => a.localeCompare(b, "en", { numeric: true }));
+  const names = entries(failures).map(name).sort((a, b) => a.localeCompare(b, "en", { numeric: true }));
+  if (!names.length) return [];
   const more = names.length > NAMED ? ` and ${names.length - NAMED} more` : "";
   return [element("p", `${title}: ${names.slice(0, NAMED).join(", ")}${more}`)];
 }

@@ -16,12 +16,27 @@ export const put = (node, text) => {
   if (node.textContent !== text) node.textContent = text;
 };
 
-export const tone = (kind, words) => element("span", `${SIGNS[kind] ?? "?"} ${words}`, `tone ${kind in SIGNS ? kind : "unknown"}`);
+// A tag that says a state by its sign, its words and its colour.
+export function putTone(node, kind, words) {
+  put(node, `${SIGNS[kind] ?? "?"} ${words}`);
+  node.className = `tone ${kind in SIGNS ? kind : "unknown"}`;
+}
+
+// Children in place of a list's items: those that are there are kept, and with them the focus and what is selected.
+export function fill(parent, items, make, update) {
+  while (parent.children.length > items.length) parent.lastElementChild.remove();
+  items.forEach((item, at) => update(parent.children[at] ?? parent.appendChild(make()), item));
+}
 
 export const isNumber = (value) => typeof value === "number" && Number.isFinite(value);
 
 export const number = (value, digits = 5) =>
   !isNumber(value) ? "" : Number.isInteger(value) ? value.toLocaleString("en") : String(Number(value.toPrecision(digits)));
+
+// A number in the width of an axis: 824.5K, 0.2725, 1.2e-7.
+const COMPACT = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 4 });
+export const short = (value) =>
+  !isNumber(value) ? "" : value !== 0 && Math.abs(value) < 1e-3 ? value.toExponential(1) : COMPACT.format(value);
 
 export const whole = (value) => (isNumber(value) ? Math.round(value).toLocaleString("en") : "");
 

@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 
 from launcher.config.conf_file import read_conf
 from launcher.control import known_jobs, status_text
+from launcher.dashboard import changes
+from launcher.dashboard.job_board import JobBoard
 from launcher.errors import ConfError
 from launcher.system.state_dir import JOB_FILE, STATUS_FILE, StatePlaces, make_job_dir, write_json
 
@@ -123,6 +125,13 @@ def test_whatever_stands_in_a_state_file_is_shown_or_left_out(
         assert status_text.job_table([job], 2e9)
         assert status_text.detail(job, 2e9)
         json.dumps(status_text.as_json(job))
+    changes.as_text(changes.everything(JobBoard(where), JOB))
+
+
+def test_a_path_that_nothing_can_open_is_no_jobs(where: StatePlaces) -> None:
+    write_json(where.jobs / JOB / JOB_FILE, {**RECORD, "collected": "a\0b"})
+    assert known_jobs.all_jobs(where) == []
+    assert len(known_jobs.unreadable(where)) == 1
 
 
 def test_a_status_of_another_version_is_told_and_not_read(where: StatePlaces) -> None:
