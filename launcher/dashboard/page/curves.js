@@ -22,7 +22,7 @@ export class Curves {
     if (!curve) return;
     const { points = [], passes = [] } = curve;
     const caption = byId("cost-caption");
-    caption.textContent = `Cost of ${curve.process}, by the batches it made`;
+    caption.textContent = `Cost of ${curve.process} by batches`;
     this.draw("cost", [points.map(([at]) => at), points.map(([, cost]) => cost)], false);
     this.draw("pass", [passes.map(([at]) => at), passes.map(([, cost]) => cost)], false);
   }
