@@ -37,8 +37,9 @@ from paddle.pserver.transports.sealing import (
 )
 from paddle.pserver.wire.message import Frame
 
-_BESIDE = 16 << 10  # of small pieces, beside a whole large one, in one system call
-_BUFFER = PIECE + OVERHEAD + _BESIDE
+_BESIDE = 16 << 10  # of small pieces, beside whole large ones
+# What one system call takes, and each connection has twice: fewer pieces cost calls, more of them leave the caches.
+_BUFFER = 2 * (PIECE + OVERHEAD) + _BESIDE
 _JOINED = _BESIDE - OVERHEAD  # parts up to this length share pieces
 
 
