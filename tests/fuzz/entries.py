@@ -46,5 +46,6 @@ ENTRIES: Mapping[str, Entry] = {
     "checkpoint_manifests": Entry(format_attacks.manifests, format_attacks.read_manifest),
     "pserver_messages": Entry(format_attacks.frames, format_attacks.read_message),
     "pserver_streams": Entry(format_attacks.packets, format_attacks.read_packets),
+    "sealed_streams": Entry(format_attacks.sealed, format_attacks.read_sealed),
     "collective_greetings": Entry(format_attacks.greetings, format_attacks.greet_rank),
 }

@@ -24,6 +24,8 @@ from paddle.collective.errors import CollectiveError
 from paddle.errors import PaddleError, WireError
 from paddle.fluid.files import program_file, tensor_file
 from paddle.pserver.durable.checkpoint.manifest import DataFile, Manifest
+from paddle.pserver.transports.sealed_stream import Handshake, SealedSource
+from paddle.pserver.transports.sealing import LANE_BYTES, NONCE_BYTES, OVERHEAD, TRAINER, Greeting, Opener
 from paddle.pserver.transports.stream_wire import PlainSource, StreamReader
 from paddle.pserver.wire import message
 from paddle.pserver.wire.message import Message, Section
@@ -122,6 +124,10 @@ frames = st.sampled_from(_SENT).flatmap(
     lambda sent: st.tuples(*(damaged(st.just(frame)) for frame in sent)).map(list)
 )
 packets = damaged(st.sampled_from([_packet(sent) for sent in _SENT]))
+_GREETING = Greeting(TRAINER, b"w" * LANE_BYTES, b"n" * NONCE_BYTES).to_bytes()
+sealed = st.tuples(
+    damaged(st.sampled_from([_GREETING + bytes(OVERHEAD), bytes(2 * OVERHEAD)])), st.booleans()
+)
 greetings = st.tuples(st.binary(max_size=200), st.booleans(), st.booleans(), st.sampled_from(Side))
 
 
@@ -148,6 +154,29 @@ def read_packets(data: bytes) -> None:
                 read_message([bytes(frame) for frame in found])
     finally:
         near.close()
+
+
+def read_sealed(found: tuple[bytes, bool]) -> None:
+    """A server gets them on a sealed stream, in the place of a handshake or of pieces; no key of it is known."""
+    data, is_within = found
+    near, far = socket.socketpair()
+    try:
+        near.setblocking(False)
+        far.sendall(data)
+        far.shutdown(socket.SHUT_WR)
+        with contextlib.suppress(WireError, OSError):
+            if is_within:
+                SealedSource(near, Opener(b"k" * 32, TRAINER, b"w" * LANE_BYTES)).receive(
+                    memoryview(bytearray(64))
+                )
+            else:
+                shaking = Handshake(near, b"secret")
+                while not shaking.go_on():
+                    pass
+            raise AssertionError("it passed for what only the job's key makes")
+    finally:
+        near.close()
+        far.close()
 
 
 def greet_rank(found: tuple[bytes, bool, bool, Side]) -> None:
