@@ -23,6 +23,8 @@ SOLE_IMPORTERS = {
         f"runtime/paddle/pserver/{name}.py"
         for name in ("wire/poller", "wire/keys", "transports/zmq_link", "transports/zmq_door", "client/links")
     },
+    "kubernetes": {"launcher/engines/kubernetes_api.py"},
+    "urllib3": {"launcher/engines/kubernetes_api.py"},
     "cupy": {"runtime/paddle/backend.py"},
 }
 # folder -> what its modules must never import

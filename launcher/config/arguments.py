@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from launcher.config.conf_file import CONF_NAMES
 from launcher.config.flags import INIT_FLAGS, LAUNCHER_FLAGS, PSERVER_FLAGS
-from launcher.config.options import EXPECTED, OPTIONS, EngineKind, Mode, Option, Wire
+from launcher.config.options import EXPECTED, HOSTS_ADVICE, OPTIONS, EngineKind, Mode, Option, Wire
 from launcher.config.spelling import near_miss
 from launcher.errors import UsageError
 
@@ -25,6 +25,10 @@ LARGEST_COUNT = 100_000
 _LONG = {option.name: option for option in OPTIONS}
 _SHORT = {option.short: option for option in OPTIONS if option.short}
 _KNOWN_FLAGS = INIT_FLAGS | PSERVER_FLAGS
+_OWN_HOSTS: Mapping[str, str] = {
+    EngineKind.SLURM: "--engine=slurm, which has those of its allocation,",
+    EngineKind.KUBERNETES: "--engine=kubernetes, which has as many pods as --nnodes or K8S_NODES says,",
+}
 _ESCAPE = " (If it is an option of your script, write it after a lone --.)"
 
 
@@ -45,6 +49,7 @@ class Arguments:
         conf: --conf, or None.
         hosts: --hosts, not yet read, or None: those of conf.py.
         hostfile: --hostfile, or None.
+        nnodes: --nnodes, or None; for --engine=kubernetes alone.
         env, env_files: --env and --env_file in their order, not yet read.
         min_trainers: --min_trainers, or None: every trainer is needed.
         passthrough: tokens for the trainers, UTF-8 with surrogate escapes whatever the locale.
@@ -57,6 +62,7 @@ class Arguments:
     hosts: tuple[str, ...] | None = None
     engine: EngineKind = EngineKind.SSH
     hostfile: str | None = None
+    nnodes: int | None = None
     entry: str = DEFAULT_ENTRY
     mode: Mode = Mode.V2
     wire: Wire | None = None
@@ -108,6 +114,7 @@ def parse(argv: Sequence[str]) -> Arguments:
         hosts=tuple(last["hosts"].split(",")) if "hosts" in last else None,
         engine=EngineKind(last.get("engine", EngineKind.SSH)),
         hostfile=last.get("hostfile"),
+        nnodes=_count(last, "nnodes", None, least=1),
         entry=last.get("entry", DEFAULT_ENTRY),
         mode=mode,
         wire=Wire(wire) if wire else None,
@@ -170,9 +177,11 @@ def _check_value(option: Option, value: str | None) -> str:
 
 
 def _check_job_options(given: dict[str, list[str]]) -> None:
-    from_slurm = given.get("engine") == [EngineKind.SLURM.value]
+    engine = "".join(given.get("engine", ()))
+    if "nnodes" in given and engine != EngineKind.KUBERNETES:
+        raise UsageError(f"--nnodes goes with --engine=kubernetes only: {HOSTS_ADVICE}" + _ESCAPE)
     sources = [f"--{name}" for name in ("hosts", "hostfile") if name in given]
-    sources += ["--engine=slurm, which has those of its allocation," if from_slurm else ""]
+    sources.append(_OWN_HOSTS.get(engine, ""))
     if sum(map(bool, sources)) > 1:
         raise UsageError(
             f"{' and '.join(filter(None, sources))} each say which hosts there are; give one of them"

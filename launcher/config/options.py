@@ -30,6 +30,7 @@ class EngineKind(StrEnum):
     SSH = "ssh"
     OPENMPI = "openmpi"
     SLURM = "slurm"
+    KUBERNETES = "kubernetes"
 
 
 class Option(NamedTuple):
@@ -49,6 +50,7 @@ OPTIONS = (
     Option("hosts", "HOST[,HOST]"),
     Option("engine", "ENGINE", choices=tuple(EngineKind)),
     Option("hostfile", "FILE"),
+    Option("nnodes", "N"),
     Option("dry_run"),
     Option("entry", "FILE"),
     Option("mode", "MODE", choices=tuple(Mode)),
@@ -68,15 +70,15 @@ OPTIONS = (
 )
 """In the order in which --help shows them."""
 
-_HOSTS = "give --hosts=HOST[,HOST:PORT] or --hostfile=FILE, or HOSTS in conf.py"
+HOSTS_ADVICE = "give --hosts=HOST[,HOST:PORT] or --hostfile=FILE, or HOSTS in conf.py"
 _ROLES = (
     "PSERVERS and TRAINERS in conf.py say which hosts run what, --nproc_per_node=N how many trainers each"
 )
 _EXPECTED = {
     "config_file conf_file cluster cluster_conf cluster_config": "give --conf=FILE",
-    "host host_file hostlist machinefile machine_file nodelist nodes ips cluster_node_ips H": _HOSTS,
+    "host host_file hostlist machinefile machine_file nodelist nodes ips cluster_node_ips H": HOSTS_ADVICE,
     "np nproc nprocs npernode ppn procs_per_node processes_per_node": "give --nproc_per_node=N",
-    "nnodes node_rank master_addr master_port rdzv_endpoint rdzv_id rdzv_backend": _HOSTS,
+    "node_rank master_addr master_port rdzv_endpoint rdzv_id rdzv_backend": HOSTS_ADVICE,
     "server_num num_servers num_pservers worker_num num_trainers": _ROLES,
     "script": "give --entry=FILE",
     "package": "give --job_dispatch_package=DIR",

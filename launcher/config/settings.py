@@ -12,13 +12,14 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from launcher.config import values
+from launcher.config import kubernetes, values
 from launcher.config.arguments import Arguments, Flag
 from launcher.config.conf_file import CONF_NAMES, REQUIRED, ConfFile, ConfName, read_conf
 from launcher.config.entry import Entry
 from launcher.config.entry import read as read_entry
 from launcher.config.host_sources import hosts_elsewhere
 from launcher.config.hosts import Host
+from launcher.config.kubernetes import KubernetesSettings
 from launcher.config.options import EngineKind, Mode, Wire
 from launcher.config.roles import check_cluster, select_nodes
 from launcher.config.spelling import nearest
@@ -165,6 +166,7 @@ class Settings:
     ssh: SshSettings
     limits: Limits
     job: JobSettings
+    kubernetes: KubernetesSettings
     detach: bool
     json: bool
     dry_run: bool
@@ -176,6 +178,13 @@ class Settings:
     def num_trainers(self) -> int:
         """How many trainer processes the job has."""
         return len(self.cluster.trainers) * self.job.nproc_per_node
+
+    @property
+    def connect_limit_s(self) -> float:
+        """How long nodes may take until they have been connected to."""
+        if self.cluster.engine is EngineKind.KUBERNETES:
+            return self.kubernetes.start_timeout_s
+        return self.ssh.connect_timeout_s
 
 
 class _Problems:
@@ -223,9 +232,13 @@ def resolve(arguments: Arguments, environ: Mapping[str, str]) -> Settings:
     read = {
         name: _layered(name, entry, conf, arguments, environ, problems)
         for name, entry in CONF_NAMES.items()
-        if name != "HOSTS" or elsewhere is None
+        if name != "HOSTS" or (elsewhere is None and arguments.engine is not EngineKind.KUBERNETES)
     }
     problems.raise_any()
+    if arguments.engine is EngineKind.KUBERNETES:
+        count = arguments.nnodes or read["K8S_NODES"]
+        given = conf.where("HOSTS") if "HOSTS" in conf.values else ""
+        elsewhere = kubernetes.pods(count, given, read["K8S_IMAGE"], conf.shown)
     hosts: tuple[Host, ...] = elsewhere or read["HOSTS"]
     read["HOSTS"] = hosts
     roles = {}
@@ -327,6 +340,7 @@ def _settle(
         ),
         limits=Limits(**{field.name: read[field.name.upper()] for field in fields(Limits)}),
         job=_job(arguments, environ, read["HOSTS"][0].is_local),
+        kubernetes=kubernetes.settings_of(read),
         detach=arguments.detach,
         json=arguments.json,
         dry_run=arguments.dry_run,

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How agents get started where it is not over SSH: by mpirun or srun, whose processes call us; beside `ssh`"""
+"""How agents get started where it is not over SSH: by mpirun, srun or Kubernetes, whose porters call; beside `ssh`"""

@@ -15,15 +15,18 @@ import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from launcher.config.settings import Settings
+from launcher.config.options import EngineKind
 from launcher.connection.bootstrap import FLAGS, Bootstrap, agent_bootstrap, reconnect_bootstrap
 from launcher.connection.shell import agent_command
+from launcher.engines.kubernetes_api import INSTALL, is_installed
+from launcher.engines.kubernetes_job import KubernetesJob
 from launcher.engines.porters import CODE, GIVEN, Porter, Porters
 from launcher.engines.rendezvous import Rendezvous
 from launcher.engines.tls_stream import TlsStream
 from launcher.engines.tool_process import ToolProcess
 from launcher.engines.tools import tool_of
-from launcher.errors import ConnectError
+from launcher.errors import ConnectError, UsageError
+from launcher.plan.plan import Plan
 from launcher.system.installation import AGENT_DIR
 from launcher.text.wrapping import visible
 
@@ -33,20 +36,29 @@ _LOAD = f"import os,zlib,base64;exec(zlib.decompress(base64.b64decode(os.environ
 _SCRIPT = 'command -v python3 >/dev/null 2>&1 && set -- python3; exec "$1" {flags} -c "$0"'
 
 
-def engine_of(settings: Settings) -> Engine:
+def engine_of(plan: Plan) -> Engine:
     """The engine of a job that is not started over SSH.
 
     Raises:
-        UsageError: a host has a form that the engine does not know.
+        UsageError: a host has a form that the engine does not know, or a library is missing.
     """
-    cluster = settings.cluster
-    names = tuple(host.name for host in cluster.hosts)
+    settings = plan.settings
+    names = tuple(host.name for host in settings.cluster.hosts)
+    porters: Porters
+    if settings.cluster.engine is EngineKind.KUBERNETES:
+        if not is_installed():
+            raise UsageError(
+                f"--engine=kubernetes needs Kubernetes' client for Python, which is not here: {INSTALL}"
+            )
+        porters = KubernetesJob(plan)
+    else:
+        porters = ToolProcess(tool_of(settings.cluster), names)
     return Engine(
-        ToolProcess(tool_of(cluster), names),
+        porters,
         names,
         patience_s=settings.limits.lease_s,
         again_s=settings.ssh.connect_timeout_s,
-        python=cluster.python or "python3",
+        python=settings.cluster.python or "python3",
     )
 
 
@@ -110,9 +122,15 @@ class Engine:
             self._begin()
             again_by = time.monotonic() + self._again_s
             deadline = again_by if node_id in self._seen else max(again_by, self._start_by)
-            while node_id not in self._idle:
+            while True:
                 left_s = deadline - time.monotonic()
-                if self._fault or self._closed or left_s <= 0:
+                if (
+                    self._fault or self._closed
+                ):  # the connection of a porter that was killed may still be there
+                    raise self._missing(node_id)
+                if node_id in self._idle:
+                    break
+                if left_s <= 0:
                     raise self._missing(node_id)
                 self._changed.wait(left_s)
             stream = self._idle.pop(node_id)

@@ -119,7 +119,7 @@ class Job:
         self._job_log = JobLog(self._settings.limits.log_limit_mb << 20)
         console.watch(self._job_log.take)
         self._roster = Roster({node.node_id: NodeRecord(node) for node in plan.nodes}, self._collected)
-        self._connector = Connector(plan.settings.ssh, events, engine_of(plan.settings))
+        self._connector = Connector(plan.settings.ssh, events, engine_of(plan))
         self._context = JobContext(
             plan, payload, self._roster, self._connector, events, self._collector, console, clock
         )

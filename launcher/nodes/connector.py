@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Protocol
 
 from launcher.config.hosts import Host
 from launcher.config.options import EngineKind
-from launcher.config.settings import Settings, SshSettings
+from launcher.config.settings import SshSettings
 from launcher.connection import local
 from launcher.connection.bootstrap import packed_agent
 from launcher.connection.carrier import Stream
@@ -233,17 +233,18 @@ def _new_logins(settings: SshSettings) -> Any:
     return login.Logins(settings)
 
 
-def engine_of(settings: Settings) -> AgentStarter | None:
-    """What starts agents on the hosts of a job, or None: logins over SSH.
+def engine_of(plan: Plan) -> AgentStarter | None:
+    """What starts agents on the nodes of a job, or None: logins over SSH.
 
     Raises:
-        UsageError: a host has a form that the engine does not know.
+        UsageError: a host has a form that the engine does not know, or a library is missing.
     """
-    if settings.cluster.engine is EngineKind.SSH or all(host.is_local for host in settings.cluster.hosts):
+    cluster = plan.settings.cluster
+    if cluster.engine is EngineKind.SSH or all(host.is_local for host in cluster.hosts):
         return None
     from launcher.engines import engine  # brings TLS, which logins do not need
 
-    return engine.engine_of(settings)
+    return engine.engine_of(plan)
 
 
 def prepare(plan: Plan) -> None:

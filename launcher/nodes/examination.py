@@ -64,7 +64,7 @@ class Examination:
             self._connect(record)
         self._loop.until(
             lambda: all(record.contact.error or record.contact.login_s for record in self._roster.all()),
-            settings.ssh.connect_timeout_s + settings.limits.preflight_timeout_s,
+            settings.connect_limit_s + settings.limits.preflight_timeout_s,
         )
         self._enter("preflight")
         self._loop.until(

@@ -51,7 +51,7 @@ class _Visit:
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._events = EventQueue()
-        self._connector = Connector(plan.settings.ssh, self._events, engine_of(plan.settings))
+        self._connector = Connector(plan.settings.ssh, self._events, engine_of(plan))
         self.roster = Roster({node.node_id: NodeRecord(node) for node in plan.nodes}, Path())
         self.loop = Loop(self._events, self.roster, plan.settings.limits.lease_s, self._handlers())
 

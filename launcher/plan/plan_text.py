@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 
 from launcher.config.conf_file import shown_path
+from launcher.config.options import EngineKind
 from launcher.plan.environment import ADDED_ON_NODE
 from launcher.plan.plan import (
     Plan,
@@ -56,7 +57,9 @@ def opening(plan: Plan) -> str:
 
 def _hosts(plan: Plan) -> str:
     nodes, conf = f"{len(plan.nodes)} node{'s'[: len(plan.nodes) > 1]}", shown_path(plan.settings.conf)
-    return f"{nodes} of --hosts, all else of {conf}" if plan.settings.hosts_given else f"{nodes} of {conf}"
+    is_pods = plan.settings.cluster.engine is EngineKind.KUBERNETES
+    source = "--hosts" if plan.settings.hosts_given else "--engine=kubernetes" if is_pods else ""
+    return f"{nodes} of {source}, all else of {conf}" if source else f"{nodes} of {conf}"
 
 
 def _head(plan: Plan) -> Iterator[str]:

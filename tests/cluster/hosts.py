@@ -13,6 +13,7 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -35,6 +36,11 @@ BOOT_AT_ONCE = 32
 ASK_UP_TO = 26
 _numbers = itertools.cycle(network.CLUSTERS)
 PREFIX = "paddle-hosts-"
+LISTEN = """\
+import socket, sys
+listener = socket.create_server((sys.argv[2], 0), backlog=100)
+socket.send_fds(socket.socket(fileno=int(sys.argv[1])), [b"."], [listener.fileno()])
+"""
 
 
 def missing_tools() -> str:
@@ -147,6 +153,15 @@ class Cluster:
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
+
+    def listen(self) -> socket.socket:
+        """A socket of the test that listens on the launcher's side, at the gate's address."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+        with ours, theirs:
+            argv = [sys.executable, "-c", LISTEN, str(theirs.fileno()), self.gate_address]
+            subprocess.run(self._gate.command(argv), pass_fds=[theirs.fileno()], check=True, timeout=30)
+            _, (listener,), _, _ = socket.recv_fds(ours, 1, 1)
+        return socket.socket(fileno=listener)
 
     def ssh(self, host: Host, *argv: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         """Runs a shell command on a host through OpenSSH's client."""

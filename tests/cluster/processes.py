@@ -35,16 +35,19 @@ class HostProcess:
 
 
 def processes_of(init_pid: int) -> list[HostProcess]:
-    """Returns the live processes in the pid namespace of `init_pid`, zombies left out."""
+    """Returns the live processes of the host whose first one is `init_pid`, zombies left out.
+
+    They are on its network, and in its pid namespace or, as in a container, in one below; not in that of the tests.
+    """
     try:
-        namespace = os.readlink(f"/proc/{init_pid}/ns/pid")
+        network, ours = os.readlink(f"/proc/{init_pid}/ns/net"), os.readlink("/proc/self/ns/pid")
     except OSError:
         return []
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
-                if os.readlink(entry / "ns/pid") == namespace:
+                if os.readlink(entry / "ns/net") == network and os.readlink(entry / "ns/pid") != ours:
                     found.append(_read(entry))
             except (OSError, _EndedError):
                 continue

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from launcher.cli.commands import COMMANDS
 from launcher.config import arguments, settings, workspace
-from launcher.config.options import OPTIONS
+from launcher.config.options import OPTIONS, EngineKind
+from launcher.engines import kubernetes_objects
 from launcher.errors import ExitCode
 from launcher.plan import plan, plan_text
 from launcher.screen.console import Console, answer
@@ -30,7 +31,7 @@ Runs a script on all nodes of conf.py.
   --dry_run             show every process of the job; connect to nothing
   --conf=FILE           the cluster ({_CONF})
   --hosts=HOST[,HOST]   these hosts instead of conf.py's: user@a,b:2222
-  --engine=ENGINE       ssh (default), openmpi, slurm: what starts the nodes
+  --engine=ENGINE       ssh (default), openmpi, slurm, kubernetes (--nnodes=N)
   --entry=FILE          what runs: train.py (default), ./run.sh, -mpkg.module
   --mode=MODE           v2 (default), fluid; collective: any script at all
   --nproc_per_node=N    so many trainers on each node (default: 1)
@@ -82,7 +83,11 @@ def run(argv: Sequence[str]) -> ExitCode:
     workspace.check_workspace(resolved)
     if resolved.dry_run:
         job_id = plan.new_job_id(datetime.now(), os.urandom(plan.ENTROPY_BYTES))
-        answer(plan_text.describe(plan.build(resolved, job_id)))
+        planned = plan.build(resolved, job_id)
+        text = plan_text.describe(planned)
+        if resolved.cluster.engine is EngineKind.KUBERNETES:  # all of it is YAML then
+            text = textwrap.indent(text, "# ", lambda line: True) + kubernetes_objects.shown(planned)
+        answer(text)
         return ExitCode.DONE
     return _run_job(resolved)
 

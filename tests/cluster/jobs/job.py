@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +101,29 @@ class JobRunner:
     def log(self, node_id: int, name: str) -> str:
         """A collected log."""
         return (self.workspace / "log" / f"node_{node_id}" / name).read_text()
+
+
+def learnt(output: str) -> list[str]:
+    """The digests of the parameters that each trainer ended with."""
+    return sorted(re.findall(r"trainer \d parameters .*$", output, re.M))
+
+
+def files(folder: Path) -> list[str]:
+    """What lies in a folder."""
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+def cut_off(host: Host) -> None:
+    """Kill what carries the agent's connection; the porter that started it calls again."""
+    porters = {process.pid: process for process in host.processes() if "_PADDLE_PORTER" in process.environ}
+    carriers = [
+        pid
+        for pid, process in porters.items()
+        if process.ppid in porters and process.argv == porters[process.ppid].argv
+    ]
+    assert carriers, porters
+    for pid in carriers:
+        os.kill(pid, signal.SIGKILL)
 
 
 def cached(host: Host) -> int:

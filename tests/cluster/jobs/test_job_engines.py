@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import shutil
 import signal
 from collections.abc import Iterator
@@ -15,9 +14,8 @@ import pytest
 
 from tests.beside import Outcomes, Scenarios
 from tests.cluster.deadline import wait_for
-from tests.cluster.host import Host
 from tests.cluster.hosts import Cluster
-from tests.cluster.jobs.job import JobRunner
+from tests.cluster.jobs.job import JobRunner, cut_off, files, learnt
 from tests.cluster.jobs.oracle import Oracle
 from tests.cluster.jobs.own_hosts import BESIDE_S, own_hosts
 from tests.cluster.launch import Launch
@@ -90,29 +88,6 @@ def engine(name: str, cluster: Cluster, oracle: Oracle) -> Iterator[Engine]:
         made = Engine(name, cluster, running)
         yield made
         made.check_gone()
-
-
-def learnt(output: str) -> list[str]:
-    """The digests of the parameters that each trainer ended with."""
-    return sorted(re.findall(r"trainer \d parameters .*$", output, re.M))
-
-
-def files(folder: Path) -> list[str]:
-    """What lies in a folder."""
-    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
-
-
-def cut_off(host: Host) -> None:
-    """Kill what carries the agent's connection; the porter that started it calls again."""
-    porters = {process.pid: process for process in host.processes() if "_PADDLE_PORTER" in process.environ}
-    carriers = [
-        pid
-        for pid, process in porters.items()
-        if process.ppid in porters and process.argv == porters[process.ppid].argv
-    ]
-    assert carriers, porters
-    for pid in carriers:
-        os.kill(pid, signal.SIGKILL)
 
 
 @scenarios.each(*TOOLS)

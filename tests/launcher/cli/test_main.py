@@ -299,7 +299,9 @@ def test_every_conf_name_is_documented_with_its_default(name: str) -> None:
         line for line in page.splitlines() if line.startswith(f"| `{name}` |") and line.count("|") == 4
     ][:1]
     default = CONF_NAMES[name].default
-    shown = {REQUIRED: "required", None: "every node"}.get(default if not isinstance(default, list) else 0)
+    shown = {REQUIRED: "required", None: "every node"}.get(
+        default if not isinstance(default, list | dict) else 0
+    )
     if name.endswith("UMASK"):
         shown = f"`0o{default:03o}`"  # as everybody writes them
     assert row.split("|")[2].strip() == (shown or f"`{default!r}`".replace("'", '"'))

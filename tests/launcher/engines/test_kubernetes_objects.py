@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The objects of a job in Kubernetes: what the API's own schemas say to them, what is in them, and --dry_run."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launcher.config import arguments, settings
+from launcher.config.settings import Settings
+from launcher.engines import kubernetes_objects
+from launcher.engines.porters import CODE, GIVEN, Porter
+from launcher.errors import ConfError, UsageError
+from launcher.plan import plan
+
+ROOT = Path(__file__).resolve().parents[3]
+PORTER = Porter(
+    ("/bin/sh", "-c", 'exec "$1" -c "$0"', "load", "python3"), {GIVEN: "secret-a", CODE: "secret-b"}
+)
+NOW = datetime(2026, 1, 2, 3, 4, 5)
+
+
+def resolved(folder: Path, *args: str, **conf: Any) -> Settings:
+    """Settings of a job in pods."""
+    (folder / "ws").mkdir(exist_ok=True)
+    names = {"K8S_IMAGE": "image:1", **conf}
+    text = "".join(f"{name} = {value!r}\n" for name, value in names.items() if value is not None)
+    (folder / "conf.py").write_text(text)
+    given = arguments.parse(["-p", f"{folder}/ws", f"--conf={folder}/conf.py", "--engine=kubernetes", *args])
+    return settings.resolve(given, {"HOME": str(folder)})
+
+
+def objects(folder: Path, *args: str, **conf: Any) -> kubernetes_objects.Objects:
+    """What is made of a job."""
+    return kubernetes_objects.render(
+        plan.build(resolved(folder, *args, **conf), plan.new_job_id(NOW, b"abc")), PORTER
+    )
+
+
+def generated(number: int) -> dict[str, Any]:
+    """Some configuration or other."""
+    draw = random.Random(number)
+
+    def some(value: Any) -> Any:
+        return value if draw.random() < 0.5 else None
+
+    pod = {
+        "metadata": {"annotations": {"who": "me"}, "labels": {"team": "a"}},
+        "spec": {
+            "containers": [
+                {
+                    "name": "node",
+                    "imagePullPolicy": "Always",
+                    "env": [{"name": "A", "value": "$(B)"}],
+                    "volumeMounts": [{"name": "data", "mountPath": "/data"}],
+                }
+            ],
+            "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}],
+            "imagePullSecrets": [{"name": "registry"}],
+            "priorityClassName": "low",
+        },
+    }
+    drawn = {
+        "K8S_NODES": draw.choice([1, 2, 17, 1000]),
+        "K8S_IMAGE": draw.choice(["image", "registry.example.org:5000/team/paddle@sha256:" + "0" * 64]),
+        "K8S_NAMESPACE": some("team-a"),
+        "K8S_REQUESTS": some({"cpu": draw.choice([1, "500m"]), "memory": "8Gi"}),
+        "K8S_LIMITS": some({"nvidia.com/gpu": 1, "memory": "16Gi", "ephemeral-storage": "1e9"}),
+        "K8S_NODE_SELECTOR": some({"pool": "gpu", "kubernetes.io/arch": "amd64"}),
+        "K8S_TOLERATIONS": some(
+            [{"key": "gpu", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 60}]
+        ),
+        "K8S_QUEUE": some("queue-a"),
+        "K8S_SERVICE_ACCOUNT": some("trainer"),
+        "K8S_USER": some(1000),
+        "K8S_POD": some(pod),
+    }
+    return {name: value for name, value in drawn.items() if value is not None}
+
+
+@pytest.mark.parametrize("number", range(50))
+def test_the_schemas_of_kubernetes_take_what_is_made(tmp_path: Path, number: int) -> None:
+    schemas = pytest.importorskip(
+        "kubernetes_validate", reason="needs the schemas of PyPI's kubernetes-validate"
+    )
+    job, *others = objects(tmp_path, **generated(number))
+    owner = {"metadata": {"name": job["metadata"]["name"], "uid": "0-1"}}
+    for version in ("1.29", "1.33", schemas.latest_version()):
+        for made in (job, *(kubernetes_objects.owned(each, owner) for each in others)):
+            schemas.validate(made, version, strict=True)
+
+
+@pytest.mark.parametrize("number", range(50))
+def test_what_is_shown_is_yaml_of_what_is_made(tmp_path: Path, number: int) -> None:
+    yaml = pytest.importorskip("yaml")
+    planned = plan.build(resolved(tmp_path, **generated(number)), plan.new_job_id(NOW, b"abc"))
+    job, secret, service = yaml.safe_load_all(kubernetes_objects.shown(planned))
+    made = kubernetes_objects.render(planned, PORTER)
+    made.job["spec"]["template"]["spec"]["containers"][0]["command"] = ["/bin/sh", "-c", "***"]
+    assert (job, service) == (made.job, made.service)
+    assert secret == {**made.secret, "stringData": {GIVEN: "***", CODE: "***"}}
+
+
+def test_what_is_secret_is_in_the_secret_alone(tmp_path: Path) -> None:
+    made = objects(tmp_path, "--nnodes=3")
+    assert made.secret["stringData"] == dict(PORTER.env)
+    assert not any(word in str(each) for each in (made.job, made.service) for word in PORTER.env.values())
+
+
+def test_a_job_is_indexed_ends_with_its_first_failure_and_goes_by_itself(tmp_path: Path) -> None:
+    spec = objects(tmp_path, "--nnodes=3").job["spec"]
+    assert (spec["completionMode"], spec["completions"], spec["parallelism"]) == ("Indexed", 3, 3)
+    assert (spec["backoffLimit"], spec["suspend"]) == (0, True)
+    assert spec["ttlSecondsAfterFinished"] > 0
+    pod = spec["template"]["spec"]
+    assert pod["restartPolicy"] == "Never"
+    assert pod["automountServiceAccountToken"] is False
+
+
+def test_a_user_of_ones_own_is_what_restricted_namespaces_ask_for(tmp_path: Path) -> None:
+    pod = objects(tmp_path, "--nnodes=1", K8S_USER=1000).job["spec"]["template"]["spec"]
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    (container,) = pod["containers"]
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert {"name": "HOME", "value": kubernetes_objects.HOME} in container["env"]
+
+
+def test_what_conf_says_of_the_pod_is_merged_last_and_by_names(tmp_path: Path) -> None:
+    given = {"spec": {"containers": [{"name": "node", "env": [{"name": "A", "value": "1"}]}]}}
+    (container,) = objects(tmp_path, "--nnodes=1", K8S_POD=given).job["spec"]["template"]["spec"][
+        "containers"
+    ]
+    assert container["image"] == "image:1"
+    assert {GIVEN, CODE, "A"} <= {each["name"] for each in container["env"]}
+    replaced = {"spec": {"containers": [{"name": "node", "image": "other"}], "restartPolicy": "OnFailure"}}
+    pod = objects(tmp_path, "--nnodes=1", K8S_POD=replaced).job["spec"]["template"]["spec"]
+    assert (pod["containers"][0]["image"], pod["restartPolicy"]) == ("other", "OnFailure")
+
+
+@pytest.mark.parametrize(
+    ("args", "conf", "says"),
+    [
+        ([], {}, "how many pods"),
+        (["--nnodes=2"], {"HOSTS": ["a"]}, "conf.py:2: HOSTS names machines"),
+        (["--nnodes=2"], {"K8S_IMAGE": None}, "K8S_IMAGE is missing"),
+        (["--nnodes=2"], {"K8S_LIMITS": {"cpu": "many"}}, "conf.py:2: K8S_LIMITS: expected an amount"),
+        (["--nnodes=2"], {"K8S_POD": {"containers": []}}, "K8S_POD: expected a dictionary with 'spec'"),
+        (["--nnodes=2"], {"K8S_QUEU": "a"}, "did you mean K8S_QUEUE?"),
+        (["--nnodes=2"], {"PSERVERS": ["pod-2"]}, "'pod-2' is not in HOSTS"),
+    ],
+)
+def test_what_cannot_be_is_told_before_anything_is_made(
+    tmp_path: Path, args: list[str], conf: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(ConfError, match=says.replace("?", r"\?")):
+        resolved(tmp_path, *args, **conf)
+
+
+@pytest.mark.parametrize("given", [["--nnodes=2"], ["--nnodes=2", "--engine=slurm"]])
+def test_nodes_are_counted_for_kubernetes_alone(given: list[str]) -> None:
+    with pytest.raises(UsageError, match="--nnodes goes with --engine=kubernetes only"):
+        arguments.parse(["-p", "ws", *given])
+
+
+def test_roles_name_pods(tmp_path: Path) -> None:
+    cluster = resolved(tmp_path, K8S_NODES=3, PSERVERS=["pod-0"], TRAINERS=[1, 2]).cluster
+    assert [host.name for host in cluster.hosts] == ["pod-0", "pod-1", "pod-2"]
+    assert (cluster.pservers, cluster.trainers) == ((0,), (1, 2))
+
+
+def test_a_dry_run_is_yaml_as_a_whole_and_holds_no_secret(tmp_path: Path) -> None:
+    yaml = pytest.importorskip("yaml")
+    (tmp_path / "ws").mkdir()
+    (tmp_path / "ws" / "train.py").write_text("")
+    (tmp_path / "conf.py").write_text("K8S_IMAGE = 'image:1'\nK8S_KUBECONFIG = ''\n")
+    argv = [sys.executable, str(ROOT / "paddle.py"), "-p", "ws", "--conf=conf.py"]
+    done = subprocess.run(
+        [*argv, "--engine=kubernetes", "--nnodes=2", "--dry_run"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    kinds = [each["kind"] for each in yaml.safe_load_all(done.stdout) if each]
+    assert kinds == ["Job", "Secret", "Service"]
+    assert "# job JOB" in done.stdout
