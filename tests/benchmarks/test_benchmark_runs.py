@@ -89,7 +89,7 @@ def test_a_missing_peer_is_named_and_the_others_are_measured(
 ) -> None:
     # -S hides installed packages from the peer, whichever there are.
     peer = tmp_path / "python"
-    peer.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S "$@"\n')
+    peer.write_text(f'#!/bin/sh\nexec "{sys.executable}" -I -S "$@"\n')
     peer.chmod(0o755)
     written = tmp_path / "figures.json"
     argv = ["--quick", "--only", "operators", "--json", str(written), "--peers_python", str(peer)]

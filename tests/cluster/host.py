@@ -22,6 +22,7 @@ from tests.cluster.deadline import wait_for
 from tests.cluster.namespaces import Namespaces
 from tests.cluster.processes import HostProcess, listening_ports, processes_of
 
+ROOT = Path(__file__).resolve().parents[2]
 HOME = "/root"
 SSHD_S = 20.0
 PRIVATE_DIRS = ("/root", "/tmp")  # what a host does not share with this machine
@@ -272,8 +273,8 @@ _BASE_ENV = {"PATH": PATH, "HOME": HOME, "LANG": "C.UTF-8", "USER": "root"}
 
 
 def _kept_dirs() -> list[str]:
-    """Directories of the interpreter below a private directory; they must stay visible on the hosts."""
-    prefixes = {str(Path(prefix).resolve()) for prefix in (sys.prefix, sys.base_prefix)}
+    """This project and the interpreter, where they lie below a private directory: hosts must see them all the same."""
+    prefixes = {str(Path(prefix).resolve()) for prefix in (sys.prefix, sys.base_prefix, ROOT)}
     return sorted(
         prefix for prefix in prefixes if prefix.startswith(tuple(f"{top}/" for top in PRIVATE_DIRS))
     )

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
+import shlex
 import signal
 import subprocess
 import sys
@@ -43,7 +44,10 @@ def test_each_host_answers_openssh_with_its_own_name(cluster: Cluster) -> None:
 
 def test_the_interpreter_of_the_tests_works_over_ssh(cluster: Cluster) -> None:
     done = cluster.ssh(
-        cluster.hosts[0], sys.executable, "-c", "'import zmq, numpy; print(numpy.arange(3).sum())'"
+        cluster.hosts[0],
+        shlex.quote(sys.executable),
+        "-c",
+        "'import zmq, numpy; print(numpy.arange(3).sum())'",
     )
     assert done.stdout == "3\n"
 

@@ -91,7 +91,8 @@ def test_an_installed_launcher_trains_what_init_wrote(paddle_cluster: Path, tmp_
     assert output.splitlines()[0] == "3 nodes of demo/conf.py"
     assert len(re.findall(r"^\[trainer \d local-\d\] Pass 0, Train cost [\d.]+", output, re.MULTILINE)) == 3
     assert (tmp_path / "demo/ws/output/pass-00000/params.tar.gz").is_file()
-    assert str(ROOT) not in output
+    others = "in use by pid"  # what another job's process is called is nobody's slip
+    assert not [line for line in output.splitlines() if str(ROOT) in line and others not in line]
 
 
 def test_prepare_asks_the_installed_launcher_how_many_trainers_there_are(

@@ -99,7 +99,7 @@ def change_python(cluster: Cluster, host: Host, job: JobRunner, start: str) -> N
         each.path("/root/hidden").mkdir()
         each.path("/root/hidden/sitecustomize.py").write_text(block)
         script = each.path("/root/python")
-        script.write_text(f'#!/bin/sh\nPYTHONPATH=/root/hidden:$PYTHONPATH exec {sys.executable} "$@"\n')
+        script.write_text(f'#!/bin/sh\nPYTHONPATH="/root/hidden:$PYTHONPATH" exec "{sys.executable}" "$@"\n')
         script.chmod(0o755)
     job.conf["PYTHON"] = "/root/python"
 
@@ -111,7 +111,7 @@ def forbid_programs(cluster: Cluster, host: Host, job: JobRunner) -> None:
         if each is host:
             each.run(["mount", "-t", "tmpfs", "-o", "noexec,size=64m,mode=755", "tmpfs", "/root/jobs"])
         script = each.path("/root/jobs/python")
-        script.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+        script.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
         script.chmod(0o755)
     job.conf["ROOT_DIR"] = "/root/jobs"
     job.conf["PYTHON"] = "/root/jobs/python"

@@ -235,7 +235,7 @@ def test_tab_works_in_a_real_bash(here: Path) -> None:
     terminal = Terminal(["bash", "--norc", "--noprofile", "-i"], here, environ)
     try:
         terminal.type("bind 'set enable-bracketed-paste off'\n")
-        terminal.type(f"alias pd='{PADDLE}'; source <({PADDLE} completion bash)\n")
+        terminal.type(f"alias pd={shlex.quote(PADDLE)}; source <({PADDLE} completion bash)\n")
         terminal.type("echo rea''dy\n")
         terminal.wait_for("ready")
         for typed, completed in (

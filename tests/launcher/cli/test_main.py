@@ -263,9 +263,15 @@ def python(*argv: str, cwd: Path = ROOT) -> str:
 
 
 def test_imported_from_the_repository_root_paddle_is_the_runtime() -> None:
-    code = "import paddle, paddle.errors; print(paddle.__file__, paddle.__path__[0], paddle.errors.__file__)"
+    code = (
+        "import paddle, paddle.errors as e; print(paddle.__file__, paddle.__path__[0], e.__file__, sep='\\n')"
+    )
     folder = ROOT / "runtime" / "paddle"
-    assert python("-c", code).split() == [str(folder / "__init__.py"), str(folder), str(folder / "errors.py")]
+    assert python("-c", code).splitlines() == [
+        str(folder / "__init__.py"),
+        str(folder),
+        str(folder / "errors.py"),
+    ]
 
 
 def test_a_second_import_gives_the_same_package() -> None:

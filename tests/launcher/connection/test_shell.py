@@ -53,7 +53,7 @@ def folder_with(path: Path, name: str, text: str) -> str:
 
 @pytest.mark.parametrize("shell", SHELLS)
 def test_every_login_shell_starts_the_agent(shell: str, tmp_path: Path) -> None:
-    path = folder_with(tmp_path / "bin", "python3", f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    path = folder_with(tmp_path / "bin", "python3", f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
     bootstrap = agent_bootstrap()
     done = run(shell, agent_command(bootstrap, "/no/python"), bootstrap, f"{path}:/usr/bin:/bin")
     assert done.stdout.startswith(marker(bootstrap.nonce)), done.stderr
@@ -75,7 +75,7 @@ def test_the_jobs_interpreter_runs_the_agent_where_python3_cannot(
 @pytest.mark.parametrize("folder", HOSTILE)
 def test_an_interpreters_path_is_never_read_as_shell_text(folder: str, tmp_path: Path) -> None:
     home = tmp_path / folder.removeprefix("/opt/")
-    folder_with(home, "python", f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    folder_with(home, "python", f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
     bootstrap = agent_bootstrap()
     command = agent_command(bootstrap, str(home / "python"))
     done = run("sh", command, bootstrap, "/none")
@@ -85,7 +85,7 @@ def test_an_interpreters_path_is_never_read_as_shell_text(folder: str, tmp_path:
 
 
 def test_a_tilde_is_the_home_directory(tmp_path: Path) -> None:
-    folder_with(tmp_path / "my venv", "python", f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    folder_with(tmp_path / "my venv", "python", f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
     bootstrap = agent_bootstrap()
     done = run("sh", agent_command(bootstrap, "~/my venv/python"), bootstrap, "/none", HOME=str(tmp_path))
     assert done.stdout.startswith(marker(bootstrap.nonce)), done.stderr

@@ -84,7 +84,7 @@ def test_a_proxy_command_leads_to_a_node(client: Client, server: LoginServer, tm
         "threading.Thread(target=up, daemon=True).start()\n"
         "while data := peer.recv(65536): os.write(1, data)\n"
     )
-    client.config.write_text(f"Host 127.0.0.1\n  ProxyCommand {sys.executable} {relay} %h %p\n")
+    client.config.write_text(f"Host 127.0.0.1\n  ProxyCommand '{sys.executable}' {relay} %h %p\n")
     assert hello(client.connect(url(server), identity_files=(server.client_key,)))["user"] == server.user
 
 

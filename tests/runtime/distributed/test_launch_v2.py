@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -105,7 +106,7 @@ def test_a_parent_that_is_none_is_refused(tmp_path: Path) -> None:
 def test_it_ends_with_the_parent_it_is_given(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(HANGS)
     parent = subprocess.Popen(
-        ["sh", "-c", f'{" ".join(COMMAND)} --parent="$$" train.py & wait'], cwd=tmp_path, env=environment()
+        ["sh", "-c", f'{shlex.join(COMMAND)} --parent="$$" train.py & wait'], cwd=tmp_path, env=environment()
     )
     pids = tmp_path / "pids"
     wait_for("a trainer", lambda: pids.exists() and pids.read_text().endswith("\n"), LIMIT_S)

@@ -205,7 +205,7 @@ def test_a_module_that_says_another_version_than_its_distribution_is_a_problem(
 ) -> None:
     with_package(tmp_path / "site", "twofold", listed, own)
     python = tmp_path / "python"
-    python.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path}/site exec {sys.executable} "$@"\n')
+    python.write_text(f'#!/bin/sh\nPYTHONPATH="{tmp_path}/site" exec "{sys.executable}" "$@"\n')
     python.chmod(0o755)
     node = make_node()
     node.link.send("hello", job_id="j", node_id=0, lease_s=30, root_dir=str(node.root), python=str(python))
