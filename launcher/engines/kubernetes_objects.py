@@ -146,7 +146,8 @@ def _container(settings: KubernetesSettings, name: str, porter: Porter, volumes:
         for variable in porter.env
     ]
     if settings.user:
-        env.append({"name": "HOME", "value": HOME})
+        known = {"HOME": HOME, "USER": "paddle", "LOGNAME": "paddle"}  # which the image's passwd may not say
+        env += [{"name": variable, "value": value} for variable, value in known.items()]
     resources = {
         kind: dict(amounts)
         for kind, amounts in (("requests", settings.requests), ("limits", settings.limits))

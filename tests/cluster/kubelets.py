@@ -14,13 +14,18 @@ from tests.cluster.hosts import Cluster
 
 # As with shareProcessNamespace: process 1 is another one, which reaps; signals reach the container's own.
 _IN_A_POD = 'hostname "$0"; "$@"; exit $?'
+# A user of its own has an empty home, and no right of root's.
+_AS_A_USER = """\
+hostname "$0"; mount -t tmpfs tmpfs /home; install -d -o {user} -g {user} /home/paddle
+setpriv --reuid {user} --regid {user} --clear-groups --no-new-privs --bounding-set=-all --inh-caps=-all "$@"; exit $?
+"""
 
 
 class Kubelet(Protocol):
     """Runs containers."""
 
-    def start(self, index: int, name: str, argv: Sequence[str], env: Mapping[str, str]) -> Any:
-        """Start one, in a pod whose host name is given; the result has `wait`."""
+    def start(self, index: int, name: str, argv: Sequence[str], env: Mapping[str, str], user: int) -> Any:
+        """Start one, in a pod whose host name is given, as a user (0: root); the result has `wait`."""
 
     def end(self, running: Any) -> None:
         """Kill it with all that it started, and wait."""
@@ -30,7 +35,7 @@ class LocalKubelet:
     """Containers are processes beside the test."""
 
     def start(
-        self, index: int, name: str, argv: Sequence[str], env: Mapping[str, str]
+        self, index: int, name: str, argv: Sequence[str], env: Mapping[str, str], user: int
     ) -> subprocess.Popen[bytes]:
         """Start a process."""
         clean = {name: value for name, value in os.environ.items() if not name.startswith("_PADDLE")}
@@ -58,11 +63,12 @@ class HostKubelet:
         self._hosts: dict[int, int] = {}
 
     def start(
-        self, index: int, name: str, argv: Sequence[str], env: Mapping[str, str]
+        self, index: int, name: str, argv: Sequence[str], env: Mapping[str, str], user: int
     ) -> subprocess.Popen[bytes]:
         """Start a pod; its end is the end of all its processes."""
         apart = ("unshare", "--pid", "--fork", "--kill-child=KILL", "--mount-proc", "--uts")
-        child = self._cluster.hosts[index].popen([*apart, "sh", "-c", _IN_A_POD, name, *argv], env=env)
+        script = _AS_A_USER.format(user=user) if user else _IN_A_POD
+        child = self._cluster.hosts[index].popen([*apart, "sh", "-c", script, name, *argv], env=env)
         self._hosts[child.pid] = index
         return child
 

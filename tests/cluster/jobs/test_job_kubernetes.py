@@ -80,6 +80,15 @@ def a_job_learns_in_pods_what_it_learns_over_ssh(cluster: Cluster, job: JobRunne
 
 
 @scenarios.add
+def a_job_learns_in_pods_that_are_not_root(cluster: Cluster, job: JobRunner, oracle: Oracle) -> None:
+    job.learn()
+    job.conf |= {"K8S_USER": 12345, "ROOT_DIR": "~/.paddle-cluster"}
+    with kubernetes(cluster, job) as pods:
+        assert len(learnt(oracle.check(pods.start(), 0).output)) == 3
+        pods.check_gone()
+
+
+@scenarios.add
 def signals_end_a_job_and_its_objects(cluster: Cluster, job: JobRunner, oracle: Oracle) -> None:
     with kubernetes(cluster, job) as pods:
         for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):

@@ -20,9 +20,10 @@ from launcher.engines.engine import Engine, engine_of
 from launcher.errors import ConnectError
 from launcher.plan import plan
 from tests.cluster.api_server import INDEX, ApiServer
-from tests.cluster.api_wire import CUT, forbidden, status
+from tests.cluster.api_wire import CUT, HOLD, forbidden, status
 from tests.cluster.deadline import wait_for
 from tests.cluster.kubelets import LocalKubelet
+from tests.launcher.engines.pod_statuses import PODS
 
 ROOT = Path(__file__).resolve().parents[3]
 pytest.importorskip(
@@ -140,65 +141,6 @@ def test_what_is_forbidden_is_told_with_verb_resource_and_the_role(
     assert f"Kubernetes does not {verb} {resource} in namespace team: 403" in said
     assert f'cannot {verb} resource "{resource}"' in said
     assert "docker_cluster/kubernetes/rbac.yaml" in said
-
-
-PODS = [
-    (
-        {
-            "phase": "Pending",
-            "containerStatuses": [{"state": {"waiting": {"reason": reason, "message": text}}}],
-        },
-        says,
-    )
-    for reason, text, says in [
-        (
-            "ImagePullBackOff",
-            'Back-off pulling image "image:1"',
-            'ImagePullBackOff: Back-off pulling image "image:1"',
-        ),
-        ("InvalidImageName", "couldn't parse image name", "InvalidImageName: couldn't parse image name"),
-        (
-            "CreateContainerConfigError",
-            "container has runAsNonRoot and image will run as root",
-            "container has runAsNonRoot",
-        ),
-    ]
-] + [
-    (
-        {"phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: memory."},
-        "Evicted: The node was low on resource: memory.",
-    ),
-    (
-        {
-            "phase": "Failed",
-            "containerStatuses": [{"state": {"terminated": {"reason": "OOMKilled", "exitCode": 137}}}],
-        },
-        "killed for its memory (OOMKilled)",
-    ),
-    (
-        {
-            "phase": "Failed",
-            "containerStatuses": [
-                {"state": {"terminated": {"reason": "Error", "exitCode": 127, "message": "sh: no python3\n"}}}
-            ],
-        },
-        "ended with status 127: sh: no python3",
-    ),
-    (
-        {
-            "phase": "Running",
-            "conditions": [
-                {
-                    "type": "DisruptionTarget",
-                    "status": "True",
-                    "reason": "DeletionByTaintManager",
-                    "message": "Taint manager: deleting due to NoExecute taint",
-                }
-            ],
-        },
-        "DeletionByTaintManager: Taint manager",
-    ),
-]
 
 
 @pytest.mark.parametrize(("state", "says"), PODS)
@@ -396,3 +338,12 @@ def test_no_thread_outlives_an_engine_that_was_never_used(bench: Bench) -> None:
     before = threading.active_count()
     assert bench.engine().close() == ""
     assert threading.active_count() == before
+
+
+@pytest.mark.slow
+def test_an_answer_that_does_not_come_is_asked_for_again(bench: Bench) -> None:
+    bench.server.instead["create", "services"].append(HOLD)
+    engine = bench.engine()
+    end_all(connect_all(engine))
+    assert bench.server.asked.count(("create", "services")) == 2
+    assert engine.close() == ""
