@@ -150,7 +150,8 @@ class Links:
         try:
             link.send(asked)
             while (invitation := self._invited(link, asked)) is None:
-                self._bells.wait(deadline - time.monotonic(), link.sockets)
+                rest_s = deadline - time.monotonic()
+                self._bells.wait(min(rest_s, RENEW_S) if link.needs_care else rest_s, link.sockets)
                 if link.watch() or time.monotonic() >= deadline:
                     _log.info(
                         "no stream to pserver %s (it does not answer); on without", self.endpoints[index]

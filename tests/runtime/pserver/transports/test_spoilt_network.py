@@ -87,6 +87,18 @@ def a_spoilt_stream_changes_no_number(case: str, folder: Path) -> None:
     assert all(np.array_equal(ours, theirs) for ours, theirs in zip(seen, expected, strict=True))
 
 
+@scenarios.add
+def a_connection_that_breaks_while_a_stream_is_asked_for_is_made_again(folder: Path) -> None:
+    expected = on_a_good_network()
+    for seed in (0, 1, 2, 4, 5):  # with these, a handshake stalls then: only a new socket gets further
+        with PserverProcess("--port=0", key=KEY) as server:
+            proxy = Proxy(target_of(server), Faults(repeat=0.3), seed=seed, splitter=ZmtpMessages)
+            with proxy, through(proxy, proxy.address, KEY) as client:
+                seen = train(client)
+            assert server.end()[0] == 0
+        assert all(np.array_equal(ours, theirs) for ours, theirs in zip(seen, expected, strict=True))
+
+
 @scenarios.each(*WIRES)
 def a_cut_that_heals_loses_nothing(wire: str, folder: Path) -> None:
     key = WIRES[wire]
