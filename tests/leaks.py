@@ -6,10 +6,12 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
 _ENDED = "(ended, not waited for)"
+_TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True)
@@ -20,16 +22,21 @@ class Belongings:
         threads: Python threads that run; without the one that pyzmq keeps from a process's first large message on.
         children: (pid, command line) of child processes; hosts of a test cluster are left out.
         sockets: kernel names of open sockets.
+        at: seconds since boot.
     """
 
     threads: frozenset[threading.Thread]
     children: frozenset[tuple[int, str]]
     sockets: frozenset[str]
+    at: float
 
     @classmethod
     def now(cls) -> Belongings:
         return cls(
-            frozenset(filter(_is_ours, threading.enumerate())), frozenset(_children()), frozenset(_sockets())
+            frozenset(filter(_is_ours, threading.enumerate())),
+            frozenset(_children()),
+            frozenset(_sockets()),
+            time.clock_gettime(time.CLOCK_BOOTTIME),
         )
 
     def beyond(self, before: Belongings) -> list[str]:
@@ -43,9 +50,20 @@ class Belongings:
                 f"child {pid}: {command}"
                 for pid, command in self.children
                 if (pid, command == _ENDED) not in known
+                # While others end, the kernel's list of children may lack one that lives.
+                and (command == _ENDED or _began_at(pid) >= before.at - _TICK_S)
             ),
             *(f"open {name}" for name in self.sockets - before.sockets),
         ]
+
+
+def _began_at(pid: int) -> float:
+    """When a process began, in seconds since boot."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0  # it is gone
+    return int(fields[19]) * _TICK_S
 
 
 def _is_ours(thread: threading.Thread) -> bool:

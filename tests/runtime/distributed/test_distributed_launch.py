@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.deadline import wait_for
+from tests.ports import free_range
 
 RUNTIME = Path(__file__).resolve().parents[3] / "runtime"
 LIMIT_S = 30.0
@@ -123,7 +124,7 @@ def test_every_process_learns_who_it_is_and_inherits_the_environment(tmp_path: P
 def test_nodes_are_named_by_flags_or_by_the_environment_alike(tmp_path: Path) -> None:
     by_flags = ("--cluster_node_ips=127.0.0.1,127.0.0.9", "--node_ip=127.0.0.9", "--selected_gpus=3,5")
     by_environment = {"PADDLE_TRAINERS": "127.0.0.1,127.0.0.9", "PADDLE_TRAINER_ID": "1"}
-    port = f"--started_port={free_ports(2)}"
+    port = f"--started_port={free_range(2)}"
     found = []
     for flags, names in ((by_flags, {}), (("--selected_gpus=3,5",), by_environment)):
         assert ended(launched(tmp_path, SHOWS, *flags, port, "--log_dir=logs", **names))[0] == 0
@@ -133,12 +134,6 @@ def test_nodes_are_named_by_flags_or_by_the_environment_alike(tmp_path: Path) ->
     first = int(port.partition("=")[2])
     endpoints = [f"{ip}:{first + at}" for ip in ("127.0.0.1", "127.0.0.9") for at in (0, 1)]
     assert found == [["3", ",".join(endpoints), "127.0.0.9"]] * 2
-
-
-def free_ports(count: int) -> int:
-    """The first of some free ports."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return min(int(server.getsockname()[1]), 65535 - count)
 
 
 @pytest.mark.parametrize(

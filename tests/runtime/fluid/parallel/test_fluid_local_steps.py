@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 import paddle.fluid as fluid
+from tests.ports import free_range
 from tests.runtime.collective.ranks import KEY, endpoints
 from tests.runtime.fluid.parallel.averaging_trainer import Plan
 
@@ -137,12 +138,16 @@ def test_a_trainer_that_falls_is_named_by_all_others(config: dict[str, Any], fal
 
 
 def test_it_runs_under_launch(tmp_path: Path) -> None:
-    ports = [int(each.rpartition(":")[2]) for each in endpoints(1)]
     plan = Plan(ASYNCHRONOUS, (9, 3, 6))
     ran = subprocess.run(
         [
             *(sys.executable, "-m", "paddle.distributed.launch", "--selected_gpus=0,1,2"),
-            *(f"--started_port={ports[0]}", f"--log_dir={tmp_path}", str(TRAINER), json.dumps(asdict(plan))),
+            *(
+                f"--started_port={free_range(3)}",
+                f"--log_dir={tmp_path}",
+                str(TRAINER),
+                json.dumps(asdict(plan)),
+            ),
         ],
         env={**os.environ, "PYTHONPATH": str(RUNTIME)},
         stdin=subprocess.DEVNULL,
