@@ -38,7 +38,7 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 def run(argv: Sequence[str]) -> ExitCode:
     """Clean nodes; 0 when all that may go is gone."""
     given = command_arguments.read(
-        "clean", argv, switches=("--dry_run", "--nodes"), values=("--conf", "--hosts", "--older_than")
+        "clean", argv, switches=("--dry_run",), values=("--conf", "--hosts", "--older_than")
     )
     if given.job is not None:
         raise UsageError(f"clean takes no job, got {given.job!r}: it cleans all ended ones")
