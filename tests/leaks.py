@@ -41,9 +41,7 @@ class Belongings:
 
     def beyond(self, before: Belongings) -> list[str]:
         """Says what is here that was not there before, one line each."""
-        known = {
-            (pid, command == _ENDED) for pid, command in before.children
-        }  # one that just began has no name yet
+        known = {(pid, command == _ENDED) for pid, command in before.children}
         return [
             *(f"thread {thread.name}" for thread in self.threads - before.threads),
             *(
@@ -59,11 +57,16 @@ class Belongings:
 
 def _began_at(pid: int) -> float:
     """When a process began, in seconds since boot."""
+    fields = _stat(pid)
+    return int(fields[19]) * _TICK_S if fields else 0.0  # it is gone
+
+
+def _stat(pid: int) -> list[str]:
+    """What the kernel says of a process, from its state on; empty: it is gone."""
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
-        return 0.0  # it is gone
-    return int(fields[19]) * _TICK_S
+        return []
 
 
 def _is_ours(thread: threading.Thread) -> bool:
@@ -75,12 +78,17 @@ def _children() -> list[tuple[int, str]]:
     for task in Path("/proc/self/task").iterdir():
         with contextlib.suppress(OSError):
             for pid in (task / "children").read_text().split():
-                command = (
-                    Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-                )
+                command = _command(int(pid))
                 if not command.startswith("unshare "):
-                    found.append((int(pid), command or _ENDED))
+                    found.append((int(pid), command))
     return found
+
+
+def _command(pid: int) -> str:
+    """The command line of a process; empty where it has none yet: it is about to begin a program."""
+    if "Z" in _stat(pid)[:1]:
+        return _ENDED
+    return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
 
 
 def _sockets() -> list[str]:
