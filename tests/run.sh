@@ -21,6 +21,7 @@ command -v rsync >/dev/null 2>&1 || missing="$missing rsync"
 command -v mpirun >/dev/null 2>&1 || missing="$missing openmpi-bin"
 { command -v slurmctld && command -v slurmd && command -v srun; } >/dev/null 2>&1 || missing="$missing slurm-wlm"
 command -v munged >/dev/null 2>&1 || missing="$missing munge"
+command -v kubectl >/dev/null 2>&1 || missing="$missing kubernetes-client"
 if [ -n "$missing" ]; then
     if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
         echo "tests: installing$missing" >&2

@@ -8,6 +8,7 @@ environment. Answers can be replaced by others, cut off or held back.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 import socket
@@ -47,6 +48,7 @@ class ApiServer:
         status: what a pod's status becomes by its index, instead of being run; None: it is run.
         refused_pods: the text of the event that says why there are none, or empty.
         bodies: resource -> what was created last.
+        lets_all_in: who has no token too; kubectl sends none without TLS.
     """
 
     def __init__(self, kubelet: Kubelet, listener: socket.socket | None = None) -> None:
@@ -56,6 +58,7 @@ class ApiServer:
         self.status: Callable[[int], Object | None] = lambda index: None
         self.refused_pods = ""
         self.bodies: dict[str, Object] = {}
+        self.lets_all_in = False
         self._kubelet = kubelet
         self._objects: dict[tuple[str, str], Object] = {}
         self._history: list[tuple[int, str, str, Object]] = []
@@ -64,7 +67,7 @@ class ApiServer:
         self._running: dict[str, Any] = {}
         self._changed = threading.Condition()
         self.closed = threading.Event()
-        self._watchers = 0
+        self.connections: list[socket.socket] = []
         self._threads: list[threading.Thread] = []
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler, bind_and_activate=False)
         self._server.daemon_threads = False
@@ -105,6 +108,9 @@ class ApiServer:
             self._kubelet.end(each)
         self._server.shutdown()
         self._serving.join(10)
+        for connection in self.connections:  # that wait for a next request
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
         self._server.server_close()
         for thread in self._threads:
             thread.join(10)

@@ -17,6 +17,7 @@ TOKEN = "secret-token-of-a-test"
 KINDS = {"jobs": "Job", "pods": "Pod", "secrets": "Secret", "services": "Service", "events": "Event"}
 GROUPS = {"jobs": "batch"}
 CUT, HOLD = "cut", "hold"
+_VERSIONS = {"batch/v1": ["jobs"], "v1": ["pods", "secrets", "services", "events"]}
 
 
 def status(code: int, reason: str, message: str, headers: dict[str, str] | None = None) -> Answer:
@@ -52,9 +53,33 @@ def _field(made: Any, path: str) -> Any:
     return made
 
 
+def discovered(path: str) -> Answer:
+    """What kubectl is told of the kinds that there are."""
+    groups = [{"groupVersion": "batch/v1", "version": "v1"}]
+    known: dict[str, Object] = {
+        "/api": {"kind": "APIVersions", "versions": ["v1"]},
+        "/apis": {"kind": "APIGroupList", "groups": [{"name": "batch", "versions": groups}]},
+    }
+    for prefix, version in (("/apis/", "batch/v1"), ("/api/", "v1")):
+        resources = [
+            {"name": name, "kind": KINDS[name], "namespaced": True, "verbs": ["create", "get", "patch"]}
+            for name in _VERSIONS[version]
+        ]
+        made = {"kind": "APIResourceList", "groupVersion": version, "resources": resources}
+        known[prefix + version] = made
+    found = known.get(path)
+    return (200, {}, found) if found else status(404, "NotFound", f"{path} not found")
+
+
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     timeout = 20
+    disable_nagle_algorithm = True  # head and body are two writes
+
+    def setup(self) -> None:
+        """Its connection can be ended from outside."""
+        super().setup()
+        self.server.state.connections.append(self.connection)  # type: ignore[attr-defined]
 
     def log_message(self, format: str, *args: object) -> None:
         """Nothing is printed."""
@@ -64,14 +89,18 @@ class Handler(BaseHTTPRequestHandler):
         parts = urlsplit(self.path)
         query = {name: values[-1] for name, values in parse_qs(parts.query).items()}
         words = [unquote(word) for word in parts.path.strip("/").split("/")]
-        at = words.index("namespaces")
+        at = words.index("namespaces") if "namespaces" in words else len(words)
+        if len(words) < at + 3:
+            self._answer(*discovered(parts.path))
+            return
         namespace, resource, name = words[at + 1], words[at + 2], "".join(words[at + 3 :])
         verbs = {"POST": "create", "PATCH": "patch", "DELETE": "delete", "GET": "get" if name else "list"}
         verb = "watch" if query.get("watch") else verbs[self.command]
         length = int(self.headers.get("Content-Length") or 0)
         body = json.loads(self.rfile.read(length)) if length else {}
         instead = server.note(verb, resource)
-        if self.headers.get("Authorization") != f"Bearer {TOKEN}":
+        given = self.headers.get("Authorization", "")
+        if given != f"Bearer {TOKEN}" and (given or not server.lets_all_in):
             instead = status(401, "Unauthorized", "Unauthorized")
         elif namespace != NAMESPACE:
             instead = status(404, "NotFound", f'namespaces "{namespace}" not found')

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import shutil
 import subprocess
 import sys
 from datetime import datetime
@@ -18,6 +20,8 @@ from launcher.engines import kubernetes_objects
 from launcher.engines.porters import CODE, GIVEN, Porter
 from launcher.errors import ConfError, UsageError
 from launcher.plan import plan
+from tests.cluster.api_server import ApiServer
+from tests.cluster.kubelets import LocalKubelet
 
 ROOT = Path(__file__).resolve().parents[3]
 PORTER = Porter(
@@ -94,6 +98,34 @@ def test_the_schemas_of_kubernetes_take_what_is_made(tmp_path: Path, number: int
     for version in ("1.29", "1.33", schemas.latest_version()):
         for made in (job, *(kubernetes_objects.owned(each, owner) for each in others)):
             schemas.validate(made, version, strict=True)
+
+
+@pytest.mark.skipif(not shutil.which("kubectl"), reason="needs kubectl (Debian: kubernetes-client)")
+def test_kubectl_takes_what_is_shown(tmp_path: Path) -> None:
+    shown = ""
+    for number in range(50):
+        job_id = plan.new_job_id(NOW, bytes([number] * 3))
+        configured = generated(number) | {"K8S_NAMESPACE": None}
+        planned = plan.build(resolved(tmp_path, **configured), job_id)
+        shown += kubernetes_objects.shown(planned)
+    server = ApiServer(LocalKubelet())
+    server.lets_all_in = True
+    try:
+        server.kubeconfig(tmp_path / "kubeconfig")
+        # validation would be the server's: this one has no schemas, which the test above has
+        done = subprocess.run(
+            ["kubectl", "apply", "--dry-run=client", "--validate=false", "-f", "-"],
+            input=shown,
+            env={**os.environ, "HOME": str(tmp_path), "KUBECONFIG": str(tmp_path / "kubeconfig")},
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.count(" created (dry run)\n") == 150
+        assert server.names("jobs") == []
+    finally:
+        server.close()
 
 
 @pytest.mark.parametrize("number", range(50))
