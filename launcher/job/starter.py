@@ -9,7 +9,7 @@ from typing import Any
 from launcher.files.dispatch import RUNTIME, WORKSPACE
 from launcher.job.context import JobContext
 from launcher.nodes.process_record import ProcessRecord
-from launcher.plan import machines
+from launcher.plan import long_values, machines
 from launcher.plan import plan as planning
 from launcher.plan.answers import Answer
 from launcher.plan.plan import Plan, Process
@@ -29,6 +29,7 @@ class Starter:
         self._plan = context.plan
         self._roster = context.roster
         self._key = key
+        self._known: dict[int, set[str]] = {}  # node id -> pieces of long values that it was sent
 
     def pservers(self) -> tuple[Process, ...]:
         """The pservers that the plan says."""
@@ -73,13 +74,20 @@ class Starter:
         self._roster.asked.add((process.node_id, process.name))
         job_dir, runtime = node.delivery.trees[WORKSPACE], node.delivery.trees[RUNTIME]
         python_path = f"{runtime}/{HOOKS}:{runtime}"
+        values = long_values.split(process.env)
+        known = self._known.setdefault(process.node_id, set())
+        body = long_values.packed(values, known)
+        known.update(values.texts)
         node.send(
             "start",
+            body=body,
             proc=process.name,
             role=process.role.value,
             rank=process.rank,
             argv=list(process.argv),
-            env={**process.env, **env, "PADDLE_JOB_DIR": job_dir, "PYTHONPATH": python_path},
+            env={**values.short, **env, "PADDLE_JOB_DIR": job_dir, "PYTHONPATH": python_path},
+            env_pieces=values.pieces,
+            env_files=values.in_files,
             secret_env={**self._settings.job.variables.revealed(python_path), "PADDLE_JOB_KEY": self._key},
             cwd=job_dir,
             log=process.log,

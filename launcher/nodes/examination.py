@@ -22,7 +22,7 @@ from launcher.nodes.roster import Roster
 from launcher.plan import addresses
 from launcher.plan.addresses import Choice
 from launcher.plan.answers import Answer
-from launcher.plan.plan import Plan, longest_variable
+from launcher.plan.plan import Plan, values_in_files
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ class Examination:
             python=settings.cluster.python or "python3",
             use_gpu=settings.cluster.use_gpu,
             deployed=settings.job.workspace is not None,
-            longest_variable=longest_variable(self._plan, choice.addresses),
+            values_in_files=values_in_files(self._plan, choice.addresses),
         )
 
     def _replies(self) -> list[Reply]:

@@ -162,10 +162,10 @@ class NodeRecord:
         """Give it a job directory of its own."""
         self.node = replace(self.node, job_dir=job_dir)
 
-    def send(self, kind: str, **fields: Any) -> None:
+    def send(self, kind: str, body: bytes = b"", **fields: Any) -> None:
         """Send a frame if there is a link; a lost one is noticed elsewhere."""
         if self.link is not None:
-            self.link.send(kind, **fields)
+            self.link.send(kind, body, **fields)
 
     def connect(self, connector: Connector) -> None:
         """Begin to connect to it, perhaps once more."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
@@ -20,7 +20,7 @@ from launcher.config.flags import PSERVER_FLAGS
 from launcher.config.hosts import Host
 from launcher.config.options import Mode
 from launcher.config.settings import Settings
-from launcher.plan import environment, frameworks, pserver_state
+from launcher.plan import environment, frameworks, long_values, pserver_state
 from launcher.plan.environment import Endpoints, endpoint
 from launcher.plan.machines import Machines
 from launcher.plan.ports import PserverPorts, ServicePorts, fluid_ports
@@ -32,8 +32,6 @@ ENTROPY_BYTES = 3
 PORT_TRIES = 64
 # Settled in Settings, or different on every node.
 _DECIDED = frozenset({"port", "ports_num", "ports_num_for_sparse", "nics", "bind"})
-
-_ANY_PORT = 65535
 
 
 class Role(Enum):
@@ -341,27 +339,14 @@ def script_argv(settings: Settings, python: str) -> tuple[str, ...]:
     return (*settings.job.entry.argv(python), *settings.job.passthrough)
 
 
-def longest_variable(plan: Plan, addresses: Mapping[int, str]) -> tuple[str, int]:
-    """Name and bytes of the longest "name=value", its end included.
-
-    Lists of endpoints grow with the nodes, and Linux bounds a string.
+def values_in_files(plan: Plan, addresses: Mapping[int, str]) -> tuple[str, ...]:
+    """Names of the variables whose values grow with the nodes until no environment can hold them.
 
     Args:
         addresses: node id -> address; nodes without one are counted as if they had the longest that there is.
     """
     widest = max(addresses.values(), key=len, default="")
     known = {node.node_id: addresses.get(node.node_id, widest) for node in plan.nodes}
-    endpoints = planned_endpoints(plan, known)
-    sizes = {
-        "PADDLE_PSERVERS_IP_PORT_LIST": sum(_size(one.dense) for one in endpoints.values()),
-        "PADDLE_PSERVERS_SPARSE_IP_PORT_LIST": sum(_size(one.sparse) for one in endpoints.values()),
-        "PADDLE_TRAINER_ENDPOINTS": _size(
-            endpoint(known[node_id], _ANY_PORT) for node_id in plan.trainer_nodes
-        ),
-    }
-    name = max(sizes, key=lambda one: len(one) + sizes[one])
-    return name, len(name) + 1 + sizes[name]
-
-
-def _size(texts: Iterable[str]) -> int:
-    return sum(len(text) + 1 for text in texts)
+    job = _job_facts(plan, known, planned_endpoints(plan, known), Machines())
+    shared = {**job.for_all, **job.for_trainers}
+    return tuple(name for name, value in shared.items() if long_values.is_too_long(name, value))

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from launcher.config.conf_file import shown_path
 from launcher.config.options import EngineKind
+from launcher.plan import long_values
 from launcher.plan.environment import ADDED_ON_NODE
 from launcher.plan.plan import (
     Plan,
@@ -17,6 +18,7 @@ from launcher.plan.plan import (
     planned_endpoints,
     pserver_processes,
     trainer_processes,
+    values_in_files,
 )
 from launcher.text.wrapping import table, visible
 
@@ -171,6 +173,7 @@ def _footnotes(plan: Plan) -> Iterator[str]:
         yield "If the pservers' port is taken on a node, all of them get the next one that is free on every node."
     elif plan.pserver_nodes and not plan.settings.cluster.port_is_explicit:
         yield "A pserver whose ports are taken moves on to the next ones and tells the trainers."
+    yield from map(long_values.told, values_in_files(plan, planned_addresses(plan)))
     if plan.settings.job.variables.names:
         yield "Your own variables are shown as ***; they reach the processes and nothing else."
     yield "This was a dry run: no connection was made and nothing was written."

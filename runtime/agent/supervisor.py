@@ -278,12 +278,13 @@ class Supervisor:
             self._relay.close()
             self._relay = None
 
-    def _on_start(self, fields: Fields, _body: bytes) -> None:
+    def _on_start(self, fields: Fields, body: bytes) -> None:
         if not self._job_dir:
             raise ValueError("commit comes first: there is no job directory to run in")
         if self._probe is not None:
             self._probe.close()
-        self._processes.start(fields, self._job_dir + "/" + relative_path(text(fields, "log")))
+        log_path = self._job_dir + "/" + relative_path(text(fields, "log"))
+        self._processes.start(fields, body, self._job_dir, log_path)
         self._desk.started(fields)
 
     def _on_stop(self, fields: Fields, _body: bytes) -> None:

@@ -145,4 +145,13 @@ def _word(env: Mapping[str, str], name: str, words: tuple[str, ...]) -> str:
 
 
 def _list(env: Mapping[str, str], name: str) -> tuple[str, ...]:
-    return tuple(word.strip() for word in env.get(name, "").split(",") if word.strip())
+    """A list; that of thousands of nodes is longer than a variable can be: it is in the file that NAME_FILE names."""
+    text, path = env.get(name, ""), env.get(f"{name}_FILE")
+    if not text and path:
+        try:
+            text = Path(path).read_text(encoding="ascii")
+        except (OSError, UnicodeError) as error:
+            raise ConfigError(
+                f"environment variable {name}_FILE: {path!r} cannot be read as a list: {error}"
+            ) from None
+    return tuple(word.strip() for word in text.split(",") if word.strip())

@@ -46,7 +46,7 @@ class Agent:
         self.is_mute = False
         self._events = events
 
-    def send(self, kind: str, **fields: Any) -> None:
+    def send(self, kind: str, _body: bytes = b"", **fields: Any) -> None:
         if kind == "start":
             self.started.append(fields["proc"])
             self.say("started", proc=fields["proc"], pid=1)

@@ -7,21 +7,14 @@ from collections.abc import Iterator, Sequence
 
 from launcher.nodes.checks.reply import Demands, Reply
 from launcher.nodes.findings import Finding
+from launcher.plan import long_values
 from launcher.text.sizes import counted, size_text
-
-LONGEST_STRING = 128 << 10  # MAX_ARG_STRLEN of Linux: one "name=value" with its end
 
 
 def check(replies: Sequence[Reply], demands: Demands) -> Iterator[Finding]:
     """Too few descriptors or threads are problems; memory and cores are remarks: nobody knows what a model needs."""
-    name, size = demands.longest_variable
-    if size >= LONGEST_STRING:
-        yield Finding(
-            "",
-            "environment",
-            f"{name} would be {size} bytes long, and Linux takes {LONGEST_STRING - 1} in one string: use fewer "
-            f"PSERVERS or trainers, or a smaller PADDLE_PORTS_NUM and PADDLE_PORTS_NUM_FOR_SPARSE",
-        )
+    for name in demands.values_in_files:
+        yield Finding("", "environment", long_values.told(name), serious=False)
     for reply in replies:
         if not reply.error:
             yield from _files_and_threads(reply)

@@ -48,7 +48,7 @@ class Demands:
         allow_mismatch: let nodes differ in Python, module versions and code.
         use_gpu: the job computes on GPUs.
         deployed: the job runs in a directory that the nodes have (--job_workspace).
-        longest_variable: name and bytes of the longest environment string of the plan, if known.
+        values_in_files: names of variables whose values are longer than an environment can hold.
     """
 
     modules: tuple[str, ...]
@@ -57,4 +57,4 @@ class Demands:
     python: str
     use_gpu: bool = False
     deployed: bool = False
-    longest_variable: tuple[str, int] = ("", 0)
+    values_in_files: tuple[str, ...] = ()

@@ -14,6 +14,7 @@ from agent.link.outbox import Outbox
 from agent.link.protocol import Fields
 from agent.processes import environment
 from agent.processes.health import Health, Patient
+from agent.processes.long_values import LongValues
 from agent.processes.output import Output
 from agent.processes.report import Report
 from agent.processes.spawn import START_LIMIT_S, spawn
@@ -56,6 +57,7 @@ class Processes:
         self.group = ""
         self._running: Dict[str, Running] = {}
         self._sessions: Dict[str, Set[int]] = {}
+        self._long_values = LongValues()
         self._start_limit_s = START_LIMIT_S
         self._health = Health(
             loop, outbox, lambda: {name: running.patient for name, running in self._running.items()}
@@ -69,13 +71,14 @@ class Processes:
         """The pids that a process of this name has had."""
         return self._sessions.get(name, set())
 
-    def start(self, fields: Fields, log_path: str) -> None:
-        """Carry out a `start`.
+    def start(self, fields: Fields, body: bytes, job_dir: str, log_path: str) -> None:
+        """Carry out a `start`; its body is pieces of long values.
 
         Raises:
             OSError: the process could not be started.
             ValueError: its name is in use, or a field is not what it should be.
         """
+        self._long_values.learn(body)
         name = text(fields, "proc")
         if name in self._running:
             raise ValueError("%s is running already" % name)
@@ -85,6 +88,8 @@ class Processes:
         log_name = text(fields, "log")
         limit = 0 if fields.get("log_limit") is None else whole(fields, "log_limit")
         given = dict(names_and_texts(fields, "env"), **names_and_texts(fields, "secret_env"))
+        given.update(self._long_values.variables(fields))
+        given.update(self._long_values.files(fields, job_dir))
         limits = Limits(seconds(fields, "heartbeat_timeout_s", 0.0), seconds(fields, "step_timeout_s", 0.0))
         banner = text_or_none(fields, "banner")
         output_read, output_write = os.pipe()

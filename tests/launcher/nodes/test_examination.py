@@ -173,11 +173,12 @@ def wide_plan(tmp_path: Path, count: int) -> plan.Plan:
 
 
 @pytest.mark.parametrize(("count", "fits"), [(3, True), (1000, True), (5000, False)])
-def test_the_longest_list_of_endpoints_is_measured(tmp_path: Path, count: int, fits: bool) -> None:
+def test_lists_of_endpoints_that_no_environment_holds_are_known_before(
+    tmp_path: Path, count: int, fits: bool
+) -> None:
     wide = wide_plan(tmp_path, count)
-    name, size = plan.longest_variable(wide, {n: f"10.20.{n // 250}.{n % 250}" for n in range(count)})
-    assert name == "PADDLE_PSERVERS_IP_PORT_LIST"
-    assert (size < 128 << 10) is fits
+    names = plan.values_in_files(wide, {n: f"10.20.{n // 250}.{n % 250}" for n in range(count)})
+    assert names == (() if fits else ("PADDLE_PSERVERS_IP_PORT_LIST",))
 
 
 # -- what a node may say

@@ -326,12 +326,12 @@ def test_root_is_not_bound_by_the_limit_of_threads() -> None:
     )
 
 
-def test_a_variable_that_no_process_could_get_is_told_before_any_start() -> None:
-    (problem,) = judge(
-        [reply()], demands(longest_variable=("PADDLE_PSERVERS_IP_PORT_LIST", 150_000))
-    ).problems
-    assert "PADDLE_PSERVERS_IP_PORT_LIST would be 150000 bytes long" in problem
-    assert "fewer PSERVERS" in problem
+def test_a_value_that_no_environment_can_hold_is_told_with_the_file_that_has_it() -> None:
+    verdict = judge([reply()], demands(values_in_files=("PADDLE_PSERVERS_IP_PORT_LIST",)))
+    (remark,) = verdict.remarks
+    assert verdict.problems == ()
+    assert "PADDLE_PSERVERS_IP_PORT_LIST is longer than Linux takes" in remark
+    assert "PADDLE_PSERVERS_IP_PORT_LIST_FILE" in remark
 
 
 def test_a_job_without_a_gpu_where_it_wants_one_is_a_remark() -> None:

@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from agent.processes.spawn import spawn
+from launcher.plan.long_values import packed, split
 from tests.runtime.agent.driven_node import Node
 
+ROOT = Path(__file__).parents[4]
 DUMP = (
     "import json, os, sys; json.dump({'argv': sys.argv[1:], 'env': dict(os.environ)}, open('dump.json', 'w'))"
 )
@@ -88,6 +90,28 @@ def test_the_environment_is_a_small_base_and_what_was_given(
     assert env["LD_LIBRARY_PATH"] == "/given/lib:/node/lib"
     assert (env["GIVEN"], env["KEY"]) == ("yes", "secret")
     assert env["PADDLE_JOB_ID"] == node.job_id
+
+
+def test_values_of_thousands_of_nodes_come_once_and_reach_each_process(node: Node) -> None:
+    endpoints = [f"10.1.{n >> 8}.{n & 255}:7164" for n in range(24_000)]
+    values = split({"PADDLE_TRAINER_ENDPOINTS": ",".join(endpoints), "LONG": "x" * 100_000})
+    code = """
+import json, os
+from paddle.env import JobEnvironment
+with open(os.environ["PADDLE_PROC"], "w") as file:
+    json.dump([JobEnvironment.read().trainer_endpoints, os.environ["LONG"]], file)
+"""
+    for proc, body in (("first", packed(values, set())), ("second", b"")):
+        node.python(
+            code,
+            proc=proc,
+            body=body,
+            env={"PYTHONPATH": str(ROOT / "runtime")},
+            env_pieces=values.pieces,
+            env_files=values.in_files,
+        )
+        node.expect("exited", proc=proc, code=0)
+        assert json.loads((node.root / "job" / proc).read_text()) == [endpoints, "x" * 100_000]
 
 
 def test_a_process_has_default_signals_and_no_input(node: Node) -> None:
