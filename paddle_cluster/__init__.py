@@ -7,6 +7,7 @@ beside it. The launcher is put on the path of its own process alone: no other pa
 
 from __future__ import annotations
 
+import gc
 import sys
 from pathlib import Path
 
@@ -22,9 +23,12 @@ def find_launcher() -> None:
 def main() -> int:
     """Be the command; returns its exit code."""
     find_launcher()
+    gc.set_threshold(50_000)  # as in paddle.py
     try:
         from launcher.cli.main import main as launch
 
         return launch()
     except KeyboardInterrupt:
         return 130
+    finally:
+        gc.freeze()
