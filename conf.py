@@ -40,3 +40,7 @@ LD_LIBRARY_PATH = ""
 
 # Python 3.11 or newer with numpy and pyzmq on the nodes; "" is python3 there, and this Python on local nodes.
 PYTHON = ""
+
+# What one host has for itself: {"gpu-box": {"python": "/opt/py311/bin/python", "root_dir": "/scratch",
+# "env": {"DATA": "/mnt/data"}, "key": "~/.ssh/other"}}
+HOST_SETTINGS = {}

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from launcher.config import kubernetes, values
+from launcher.config import host_settings, kubernetes, values
 from launcher.errors import ConfError
 from launcher.system import bounded_file
 from launcher.system.installation import COMMAND
@@ -37,7 +37,7 @@ class ConfFile:
         values: UPPERCASE name -> value.
         others: the other names it assigns.
         lines: name -> line of its last assignment at any depth.
-        element_lines: name -> lines of the elements, where the value is written as a list.
+        element_lines: name -> lines of the elements, where the value is written as a list or a dictionary.
     """
 
     shown: str
@@ -104,10 +104,12 @@ def _assigned_lines(tree: ast.Module) -> tuple[dict[str, int], dict[str, tuple[i
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             lines[node.id] = max(node.lineno, lines.get(node.id, 0))
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.List | ast.Tuple):
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.List | ast.Tuple | ast.Dict):
+            parts = node.value.keys if isinstance(node.value, ast.Dict) else node.value.elts
+            found = tuple(part.lineno for part in parts if part is not None)
             for target in node.targets:
-                if isinstance(target, ast.Name):
-                    elements[target.id] = tuple(element.lineno for element in node.value.elts)
+                if isinstance(target, ast.Name) and len(found) == len(parts):  # no **other
+                    elements[target.id] = found
     return lines, elements
 
 
@@ -178,6 +180,7 @@ CONF_NAMES: Mapping[str, ConfName] = MappingProxyType(
         "PADDLE_USE_GPU": ConfName("False", values.boolean, "use_gpu", from_environment=True),
         "LD_LIBRARY_PATH": ConfName("", values.text),
         "PYTHON": ConfName("", values.python),
+        "HOST_SETTINGS": ConfName({}, host_settings.read),
         "WIRE": ConfName("curve", values.wire),
         "SSH_CONFIG": ConfName("~/.ssh/config", values.local_path),
         "SSH_KNOWN_HOSTS": ConfName("~/.ssh/known_hosts", values.local_path),

@@ -10,7 +10,7 @@ from typing import Any
 from launcher.config.arguments import Arguments
 from launcher.config.hosts import LOCAL, Host
 from launcher.config.options import Mode
-from launcher.config.spelling import nearest
+from launcher.config.selection import node_of
 from launcher.config.values import ValueMismatchError, mismatch
 
 MOST_A_MACHINE = 4096  # trainers
@@ -30,7 +30,7 @@ def select_nodes(references: Sequence[str | int] | None, hosts: Sequence[Host]) 
     selected: list[int] = []
     for index, reference in enumerate(references):
         try:
-            node_id = _node_id(reference, hosts)
+            node_id = node_of(reference, hosts)
             if node_id in selected:
                 raise ValueMismatchError(f"{reference!r} is node {node_id}, which is listed before")
         except ValueMismatchError as error:
@@ -38,23 +38,6 @@ def select_nodes(references: Sequence[str | int] | None, hosts: Sequence[Host]) 
             raise
         selected.append(node_id)
     return tuple(sorted(selected))
-
-
-def _node_id(reference: str | int, hosts: Sequence[Host]) -> int:
-    if isinstance(reference, int):
-        if not 0 <= reference < len(hosts):
-            raise mismatch(f"an index into HOSTS, from 0 to {len(hosts) - 1}", reference)
-        return reference
-    texts = [host.text for host in hosts]
-    if texts.count(reference) > 1:
-        raise ValueMismatchError(
-            f"{reference!r} is several entries of HOSTS; give the index of the one you mean"
-        )
-    if reference not in texts:
-        near = nearest(reference, texts)
-        hint = f"; did you mean {near!r}?" if near else ""
-        raise ValueMismatchError(f"{reference!r} is not in HOSTS{hint}")
-    return texts.index(reference)
 
 
 def check_cluster(

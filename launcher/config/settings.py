@@ -9,14 +9,17 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from launcher.config import kubernetes, values
+from launcher.config import host_settings, kubernetes, values
 from launcher.config.arguments import Arguments, Flag
 from launcher.config.conf_file import CONF_NAMES, REQUIRED, ConfFile, ConfName, read_conf
+from launcher.config.conf_place import conf_path
 from launcher.config.entry import Entry
 from launcher.config.entry import read as read_entry
+from launcher.config.host_settings import HostSettings
 from launcher.config.host_sources import hosts_elsewhere
 from launcher.config.hosts import Host
 from launcher.config.kubernetes import KubernetesSettings
@@ -27,11 +30,8 @@ from launcher.config.variables import Variables
 from launcher.config.variables import files as variable_files
 from launcher.config.variables import read as read_variables
 from launcher.errors import ConfError
-from launcher.system.installation import CONF_FILE, IS_CHECKOUT
 from launcher.system.state_dir import StatePlaces, places
 
-CONF_VARIABLE = "PADDLE_CLUSTER_CONF"
-CONF_NAME = "conf.py"
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
@@ -48,6 +48,7 @@ class ClusterSettings:
         nic: network interface for the job's traffic, or empty: by route.
         port_is_explicit: --port was given: a busy port is an error then, not a reason to take the next.
         python: as configured; empty for the default of the node's kind.
+        own: node id -> what is said of that host alone.
     """
 
     engine: EngineKind
@@ -64,17 +65,19 @@ class ClusterSettings:
     use_gpu: bool
     ld_library_path: str
     python: str
+    own: Mapping[int, HostSettings]
     wire: Wire
 
 
 @dataclass(frozen=True, kw_only=True)
 class SshSettings:
-    """How to log in, the same for all nodes.
+    """How to log in to nodes.
 
     Attributes:
         config: the user's ssh_config; may be missing.
         known_hosts: new keys go there; may be missing.
         identity_files: private keys to try before those of the ssh config.
+        host_keys: (host, private key) of hosts that have one of their own, which comes first.
         jump: `[user@]host[:port][,...]` for every node, or empty: what the ssh config says.
         connect_timeout_s: for each step of a login.
         accept_new_host_keys: remember keys of unknown hosts instead of refusing them.
@@ -83,6 +86,7 @@ class SshSettings:
     config: Path
     known_hosts: Path
     identity_files: tuple[Path, ...] = ()
+    host_keys: tuple[tuple[str, Path], ...] = ()
     jump: str = ""
     connect_timeout_s: float = 10.0
     accept_new_host_keys: bool = False
@@ -128,6 +132,7 @@ class JobSettings:
         flags: the same tokens read as flags; a later one wins.
         threads: thread variables that the user's own environment sets; they hold for every process.
         variables: what the user adds to the environment of every process.
+        host_variables: node id -> the same for the processes of nodes that have variables of their own.
         env_files: the files they were read from.
         nproc_per_node: trainers on each trainer node.
         max_restarts: how often each process may be started again after it failed.
@@ -144,6 +149,7 @@ class JobSettings:
     flags: tuple[Flag, ...]
     threads: tuple[tuple[str, str], ...]
     variables: Variables
+    host_variables: Mapping[int, Variables]
     env_files: tuple[Path, ...]
     nproc_per_node: int
     max_restarts: int
@@ -179,6 +185,10 @@ class Settings:
         """How many trainer processes the job has."""
         return len(self.cluster.trainers) * self.job.nproc_per_node
 
+    def variables_of(self, node_id: int) -> Variables:
+        """What the user adds to the environment of the processes of a node."""
+        return self.job.host_variables.get(node_id, self.job.variables)
+
     @property
     def connect_limit_s(self) -> float:
         """How long nodes may take until they have been connected to."""
@@ -203,22 +213,6 @@ class _Problems:
         raise ConfError(where, "\n".join([first, *(f"{place}: {message}" for place, message in more)]))
 
 
-def conf_path(arguments: Arguments, environ: Mapping[str, str]) -> Path:
-    """Which conf.py counts.
-
-    Without --conf and the variable it is that of the checkout. Where the launcher is installed it is the one in the
-    current directory, or else the one beside the package.
-    """
-    given = arguments.conf or environ.get(CONF_VARIABLE)
-    if given or IS_CHECKOUT:
-        return Path(given or CONF_FILE)
-    here = Path(CONF_NAME)
-    if arguments.package is None or here.is_file():
-        return here
-    beside = Path(os.path.abspath(arguments.package)).parent / CONF_NAME
-    return beside if beside.is_file() else here
-
-
 def resolve(arguments: Arguments, environ: Mapping[str, str]) -> Settings:
     """Reads conf.py and puts the three layers together.
 
@@ -240,6 +234,7 @@ def resolve(arguments: Arguments, environ: Mapping[str, str]) -> Settings:
         given = conf.where("HOSTS") if "HOSTS" in conf.values else ""
         elsewhere = kubernetes.pods(count, given, read["K8S_IMAGE"], conf.shown)
     hosts: tuple[Host, ...] = elsewhere or read["HOSTS"]
+    others_are_known = arguments.hosts is not None or elsewhere is not None
     read["HOSTS"] = hosts
     roles = {}
     for name in ("PSERVERS", "TRAINERS"):
@@ -254,9 +249,14 @@ def resolve(arguments: Arguments, environ: Mapping[str, str]) -> Settings:
             roles[name] = select_nodes(read[name], hosts)
         except values.ValueMismatchError as error:
             _report(problems, conf, name, error)
+    try:
+        where = partial(conf.where, "HOST_SETTINGS")
+        read["own"] = host_settings.of_nodes(read["HOST_SETTINGS"], hosts, where, others_are_known)
+    except values.ValueMismatchError as error:
+        _report(problems, conf, "HOST_SETTINGS", error)
     for name, message in check_cluster(hosts, read, arguments):
-        where = "--hosts" if name == "HOSTS" and arguments.hosts else conf.where(name)
-        problems.add(where, f"{name}: {message}")
+        place = "--hosts" if name == "HOSTS" and arguments.hosts else conf.where(name)
+        problems.add(place, f"{name}: {message}")
     problems.raise_any()
     trainers = len(roles["TRAINERS"]) * arguments.nproc_per_node
     if arguments.min_trainers is not None and arguments.min_trainers > trainers:
@@ -318,7 +318,7 @@ def _missing(name: str, conf: ConfFile) -> str:
 
 
 def _report(problems: _Problems, conf: ConfFile, name: str, error: values.ValueMismatchError) -> None:
-    element = "" if error.index is None else f"[{error.index}]"
+    element = "" if error.index is None else f"[{error.element or error.index}]"
     problems.add(conf.where(name, error.index), f"{name}{element}: {error}")
 
 
@@ -334,12 +334,13 @@ def _settle(
             config=read["SSH_CONFIG"],
             known_hosts=read["SSH_KNOWN_HOSTS"],
             identity_files=read["SSH_IDENTITY_FILES"],
+            host_keys=host_settings.keys(read["HOSTS"], read["own"]),
             jump=read["SSH_JUMP"],
             connect_timeout_s=read["CONNECT_TIMEOUT_S"],
             accept_new_host_keys=arguments.accept_new_host_keys,
         ),
         limits=Limits(**{field.name: read[field.name.upper()] for field in fields(Limits)}),
-        job=_job(arguments, environ, read["HOSTS"][0].is_local),
+        job=_job(arguments, environ, read),
         kubernetes=kubernetes.settings_of(read),
         detach=arguments.detach,
         json=arguments.json,
@@ -368,11 +369,14 @@ def _cluster(
         use_gpu=read["PADDLE_USE_GPU"],
         ld_library_path=read["LD_LIBRARY_PATH"],
         python=read["PYTHON"],
+        own=read["own"],
         wire=arguments.wire or read["WIRE"],
     )
 
 
-def _job(arguments: Arguments, environ: Mapping[str, str], is_local: bool) -> JobSettings:
+def _job(arguments: Arguments, environ: Mapping[str, str], read: Mapping[str, Any]) -> JobSettings:
+    own = {node_id: [(*one, said.where) for one in said.env] for node_id, said in read["own"].items()}
+    for_all, for_hosts = read_variables(arguments, environ, read["HOSTS"][0].is_local, own)
     return JobSettings(
         mode=arguments.mode,
         package=Path(arguments.package) if arguments.package else None,
@@ -382,7 +386,8 @@ def _job(arguments: Arguments, environ: Mapping[str, str], is_local: bool) -> Jo
         passthrough=arguments.passthrough,
         flags=arguments.flags,
         threads=tuple((name, environ[name]) for name in THREAD_VARIABLES if environ.get(name)),
-        variables=read_variables(arguments, environ, is_local),
+        variables=for_all,
+        host_variables=for_hosts,
         env_files=variable_files(arguments),
         nproc_per_node=arguments.nproc_per_node,
         max_restarts=arguments.max_restarts,

@@ -27,10 +27,12 @@ class ValueMismatchError(ValueError):
     """A value is wrong; the message says what was expected.
 
     Attributes:
-        index: which element of a list is at fault, or None.
+        index: which element of a list or dictionary is at fault, or None.
+        element: how messages name that element; empty: by its index.
     """
 
     index: int | None = None
+    element: str = ""
 
 
 def mismatch(expected: str, got: object) -> ValueMismatchError:

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The variables that the user gives to every process: from <package>/.env, --env_file and --env; the last one wins.
+"""The variables that the user gives to processes: from <package>/.env, HOST_SETTINGS, --env_file and --env.
+
+The last one wins.
 
 Their values may be secret. They leave this module for one place only, the environment of the job's processes;
 everything else sees names. RESERVED has the names that belong to the job, and why nobody else may set them.
@@ -8,7 +10,7 @@ everything else sees names. RESERVED has the names that belong to the job, and w
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
@@ -47,7 +49,7 @@ _REASONS = {
     _PLACES: "it follows from HOSTS, PADDLE_NIC and the ports that are free",
     _LOGS: "the logs are collected from where it points",
     "PADDLE_WIRE": "give --wire instead",
-    "PADDLE_PYTHON": "set PYTHON in conf.py instead",
+    "PADDLE_PYTHON": "set PYTHON or HOST_SETTINGS in conf.py instead",
 }
 
 RESERVED: Mapping[str, str] = MappingProxyType(
@@ -111,19 +113,41 @@ class Variables:
         return f"Variables({', '.join(f'{name}=***' for name in self.names)})"
 
 
-def read(arguments: Arguments, environ: Mapping[str, str], is_local: bool) -> Variables:
-    """Puts the three sources together.
+def read(
+    arguments: Arguments,
+    environ: Mapping[str, str],
+    is_local: bool,
+    own: Mapping[int, Sequence[tuple[str, str, str]]] = MappingProxyType({}),
+) -> tuple[Variables, dict[int, Variables]]:
+    """Puts the sources together.
 
     Args:
         is_local: the nodes are this machine, so that where data sets lie holds for them too.
+        own: node id -> (name, value, where) of variables for the processes of that node alone.
+
+    Returns:
+        The variables for all processes; by node id those for the processes of nodes with variables of their own.
 
     Raises:
         ConfError: a file or a variable is wrong; the message tells where, and no value.
     """
+    beside = (
+        [(_DATA, os.path.abspath(os.path.expanduser(environ[_DATA])), _DATA)]
+        if is_local and environ.get(_DATA)
+        else []
+    )
+    for path in _workspace_file(arguments):
+        beside += env_file.read(path, str(path))
+    given = list(_given(arguments, environ))
+    return _checked([*beside, *given]), {
+        node_id: _checked([*beside, *found, *given]) for node_id, found in own.items() if found
+    }
+
+
+def _checked(found: Sequence[tuple[str, str, str]]) -> Variables:
+    """Variables from (name, value, where) each, in their order."""
     values, sizes = dict[str, str](), dict[str, int]()
-    if is_local and environ.get(_DATA):
-        values[_DATA] = os.path.abspath(os.path.expanduser(environ[_DATA]))
-    for name, value, where in _given(arguments, environ):
+    for name, value, where in found:
         problem = refusal(name)
         if problem:
             raise ConfError(where, f"{name} cannot be given: {problem}")
@@ -141,14 +165,16 @@ def read(arguments: Arguments, environ: Mapping[str, str], is_local: bool) -> Va
 
 def files(arguments: Arguments) -> tuple[Path, ...]:
     """The files that are read; they never travel to the nodes."""
-    found = [Path(text) for text in arguments.env_files]
-    if arguments.package and (Path(arguments.package) / WORKSPACE_FILE).is_file():
-        found.insert(0, Path(arguments.package) / WORKSPACE_FILE)
-    return tuple(found)
+    return (*_workspace_file(arguments), *map(Path, arguments.env_files))
+
+
+def _workspace_file(arguments: Arguments) -> tuple[Path, ...]:
+    path = Path(arguments.package or "") / WORKSPACE_FILE
+    return (path,) if arguments.package and path.is_file() else ()
 
 
 def _given(arguments: Arguments, environ: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
-    for path in files(arguments):
+    for path in map(Path, arguments.env_files):
         yield from env_file.read(path, str(path))
     for text in arguments.env:
         yield _of_option(text, environ)

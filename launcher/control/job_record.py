@@ -79,6 +79,7 @@ class JobRecord:
         del login["accept_new_host_keys"]
         login |= {name: str(login[name]) for name in ("config", "known_hosts")}
         login["identity_files"] = [str(path) for path in self.login.identity_files]
+        login["host_keys"] = [[host, str(path)] for host, path in self.login.host_keys]
         return {"version": VERSION, **asdict(self), "login": login}
 
     def node(self, word: str) -> NodeEntry | None:
@@ -163,6 +164,7 @@ def from_json(fields: Mapping[str, Any]) -> JobRecord:
                 config=Path(str(login["config"])),
                 known_hosts=Path(str(login["known_hosts"])),
                 identity_files=tuple(Path(str(path)) for path in login["identity_files"]),
+                host_keys=tuple((str(host), Path(str(path))) for host, path in login.get("host_keys", [])),
                 jump=str(login["jump"]),
                 connect_timeout_s=real(
                     login["connect_timeout_s"], "connect_timeout_s", least=0.0, most=_DAY_S

@@ -33,7 +33,10 @@ from launcher.text.wrapping import visible
 PORTER = AGENT_DIR / "porter.py"
 
 _LOAD = f"import os,zlib,base64;exec(zlib.decompress(base64.b64decode(os.environ.pop('{CODE}'))))"
-_SCRIPT = 'command -v python3 >/dev/null 2>&1 && set -- python3; exec "$1" {flags} -c "$0"'
+# Nodes may have their interpreters at different places, and any will do.
+_SCRIPT = (
+    'for p in python3 "$@"; do command -v "$p" >/dev/null 2>&1 && break; done; exec "$p" {flags} -c "$0"'
+)
 
 
 def engine_of(plan: Plan) -> Engine:
@@ -58,7 +61,7 @@ def engine_of(plan: Plan) -> Engine:
         names,
         patience_s=settings.limits.lease_s,
         again_s=settings.ssh.connect_timeout_s,
-        python=settings.cluster.python or "python3",
+        pythons=tuple(dict.fromkeys(node.python for node in plan.nodes)),
     )
 
 
@@ -69,17 +72,22 @@ class Engine:
         names: of the nodes in the order of their ids, as messages call them.
         patience_s: how long a porter whose connection is lost calls again.
         again_s: how long a new connection to a node that was there may take.
-        python: the job's interpreter, for nodes without python3.
+        pythons: the job's interpreters, for nodes without python3.
     """
 
     def __init__(
-        self, porters: Porters, names: Sequence[str], patience_s: float, again_s: float, python: str
+        self,
+        porters: Porters,
+        names: Sequence[str],
+        patience_s: float,
+        again_s: float,
+        pythons: Sequence[str],
     ) -> None:
         self._porters = porters
         self._names = tuple(names)
         self._patience_s = patience_s
         self._again_s = again_s
-        self._python = python
+        self._pythons = tuple(pythons)
         self._changed = threading.Condition()
         self._idle: dict[int, TlsStream] = {}
         self._given: list[TlsStream] = []
@@ -168,7 +176,7 @@ class Engine:
         word = base64.b64encode(json.dumps(given).encode()).decode()
         code = base64.b64encode(zlib.compress(PORTER.read_bytes())).decode()
         script = _SCRIPT.format(flags=" ".join(FLAGS))
-        return Porter(("/bin/sh", "-c", script, _LOAD, self._python), {GIVEN: word, CODE: code})
+        return Porter(("/bin/sh", "-c", script, _LOAD, *self._pythons), {GIVEN: word, CODE: code})
 
     def _ended(self, why: str) -> None:
         """No porter is there any more, and none will come."""

@@ -74,6 +74,7 @@ class Starter:
         self._roster.asked.add((process.node_id, process.name))
         job_dir, runtime = node.delivery.trees[WORKSPACE], node.delivery.trees[RUNTIME]
         python_path = f"{runtime}/{HOOKS}:{runtime}"
+        variables = self._settings.variables_of(process.node_id)
         values = long_values.split(process.env)
         known = self._known.setdefault(process.node_id, set())
         body = long_values.packed(values, known)
@@ -88,7 +89,7 @@ class Starter:
             env={**values.short, **env, "PADDLE_JOB_DIR": job_dir, "PYTHONPATH": python_path},
             env_pieces=values.pieces,
             env_files=values.in_files,
-            secret_env={**self._settings.job.variables.revealed(python_path), "PADDLE_JOB_KEY": self._key},
+            secret_env={**variables.revealed(python_path), "PADDLE_JOB_KEY": self._key},
             cwd=job_dir,
             log=process.log,
             log_limit=self._settings.limits.log_limit_mb << 20,

@@ -125,7 +125,6 @@ class Examination:
             modules=preflight.needed_modules(settings.job.mode),
             port_is_explicit=settings.cluster.port_is_explicit,
             allow_mismatch=settings.job.allow_mismatch,
-            python=settings.cluster.python or "python3",
             use_gpu=settings.cluster.use_gpu,
             deployed=settings.job.workspace is not None,
             values_in_files=values_in_files(self._plan, choice.addresses),
@@ -136,6 +135,7 @@ class Examination:
         return [
             Reply(
                 name=record.name,
+                python=record.node.python,
                 error=_error(record),
                 answer=record.said.answer or Answer(),
                 node_id=record.node.node_id,

@@ -182,7 +182,7 @@ def gpus(settings: Settings, count: int, seat: Seat) -> dict[str, str]:
     It sees its own alone, unless the user lets it see all. In collective mode it sees all: scripts for torchrun
     and for Paddle's launch choose the one with their local rank. FLAGS_selected_gpus counts among those that it sees.
     """
-    given = settings.job.variables
+    given = settings.variables_of(seat.node_id)
     own = share(count, seat) if seat.slots > 1 else range(0)
     if not own or (given.rules_gpus and not given.all_gpus):
         return {}

@@ -117,7 +117,7 @@ def jax_devices(settings: Settings, gpus: int, seat: Seat) -> dict[str, str]:
     Args:
         gpus: of the machine.
     """
-    given = settings.job.variables
+    given = settings.variables_of(seat.node_id)
     visible = given.gpus if given.rules_gpus and not given.all_gpus else gpus
     own = share(visible, seat) if seat.slots > 1 else range(visible)
     return {"JAX_LOCAL_DEVICE_IDS": ",".join(map(str, own))} if own else {}

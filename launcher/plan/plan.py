@@ -17,6 +17,7 @@ from enum import Enum
 from functools import cached_property
 
 from launcher.config.flags import PSERVER_FLAGS
+from launcher.config.host_settings import HostSettings
 from launcher.config.hosts import Host
 from launcher.config.options import Mode
 from launcher.config.settings import Settings
@@ -159,13 +160,14 @@ def build(settings: Settings, job_id: str) -> Plan:
 
 def _node(settings: Settings, job_id: str, node_id: int) -> Node:
     host = settings.cluster.hosts[node_id]
-    root_dir = settings.cluster.root_dir
+    own = settings.cluster.own.get(node_id, HostSettings())
+    root_dir = own.root_dir or settings.cluster.root_dir
     if host.is_local:
         root_dir = f"{root_dir.rstrip('/')}/node_{node_id}"
     job_dir = settings.job.workspace if settings.job.workspace is not None else job_id
     if not job_dir.startswith(("/", "~")):
         job_dir = f"{root_dir.rstrip('/')}/{job_dir}"
-    python = settings.cluster.python or (sys.executable if host.is_local else "python3")
+    python = own.python or settings.cluster.python or (sys.executable if host.is_local else "python3")
     return Node(node_id, host, root_dir, job_dir, python, f"127.0.0.{2 + node_id}" if host.is_local else None)
 
 

@@ -125,9 +125,12 @@ def _environment(
 ) -> tuple[dict[str, str], dict[str, list[str]]]:
     """What all have, and under which other names a column goes; the columns are added."""
     added = {name: _HIDDEN if name == _KEY_NAME else "(on the node)" for name in ADDED_ON_NODE}
-    given = dict.fromkeys(plan.settings.job.variables.names, _HIDDEN)
     made = {name: text for name, text in _MADE_OF.items() if name in processes[0].env}
-    shown = [{**process.env, **made, **added, **given} for process in processes]
+    shown = [
+        {**process.env, **made, **added}
+        | dict.fromkeys(plan.settings.variables_of(process.node_id).names, _HIDDEN)
+        for process in processes
+    ]
     same: dict[str, str] = {}
     groups: dict[tuple[str, ...], list[str]] = {}
     for name in sorted({name for env in shown for name in env}):
@@ -174,6 +177,6 @@ def _footnotes(plan: Plan) -> Iterator[str]:
     elif plan.pserver_nodes and not plan.settings.cluster.port_is_explicit:
         yield "A pserver whose ports are taken moves on to the next ones and tells the trainers."
     yield from map(long_values.told, values_in_files(plan, planned_addresses(plan)))
-    if plan.settings.job.variables.names:
+    if any(plan.settings.variables_of(node.node_id).names for node in plan.nodes):
         yield "Your own variables are shown as ***; they reach the processes and nothing else."
     yield "This was a dry run: no connection was made and nothing was written."

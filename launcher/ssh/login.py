@@ -48,7 +48,9 @@ class Logins:
 
     def __init__(self, options: SshSettings) -> None:
         self._options = options
-        self._routes = Routes(options.config, options.known_hosts, options.identity_files, options.jump)
+        self._routes = Routes(
+            options.config, options.known_hosts, options.identity_files, options.jump, dict(options.host_keys)
+        )
         self._keys = KeyRing()
         self._known = KnownHosts(options.accept_new_host_keys)
         self._jumps = Jumps(STEPS_OF_A_LOGIN * options.connect_timeout_s)
@@ -88,11 +90,11 @@ class Logins:
             raise busy.error from busy.__cause__
 
     def _hops(self, host: Host) -> tuple[Hop, ...]:
-        for path in self._options.identity_files:
+        own = [path for name, path in self._options.host_keys if name == host.describe()]
+        for path in (*own, *self._options.identity_files):
             if not path.is_file():
-                raise ConnectError(
-                    host.text, f"the private key {path} does not exist.", "See SSH_IDENTITY_FILES."
-                )
+                setting = "HOST_SETTINGS" if path in own else "SSH_IDENTITY_FILES"
+                raise ConnectError(host.text, f"the private key {path} does not exist.", f"See {setting}.")
         try:
             return tuple(self._routes.to(host))
         except (OSError, ValueError, SSHException) as error:

@@ -115,7 +115,9 @@ def _network(error: Exception, attempt: Attempt) -> tuple[str, str]:
         )
     if isinstance(error, SSHException) and "No authentication methods" in str(error):
         return _refused(
-            attempt, "there was no key to try", "Name one in SSH_IDENTITY_FILES or your ssh config."
+            attempt,
+            "there was no key to try",
+            "Name one in SSH_IDENTITY_FILES, HOST_SETTINGS or your ssh config.",
         )
     if isinstance(error, EOFError | ConnectionResetError):
         return f"{where} closed the connection during the login.", "See sshd's log there."

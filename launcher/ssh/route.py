@@ -11,9 +11,10 @@ import glob
 import os
 import re
 import threading
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import fabric
@@ -74,13 +75,22 @@ class Routes:
         known_hosts: new keys go there.
         identity_files: private keys to try before those of the ssh config.
         jump: `[user@]host[:port][,...]` for every node, or empty: what the ssh config says.
+        host_keys: a private key for the node of this name (`Host.describe`), before all others.
     """
 
-    def __init__(self, config: Path, known_hosts: Path, identity_files: tuple[Path, ...], jump: str) -> None:
+    def __init__(
+        self,
+        config: Path,
+        known_hosts: Path,
+        identity_files: tuple[Path, ...],
+        jump: str,
+        host_keys: Mapping[str, Path] = MappingProxyType({}),
+    ) -> None:
         self._config = config
         self._known_hosts = known_hosts
         self._identity_files = identity_files
         self._jump = jump
+        self._host_keys = host_keys
         self._lock = threading.Lock()
         self._text: str | None = None
         self._shared: fabric.Config | None = None
@@ -101,7 +111,11 @@ class Routes:
         connections = [last]
         while isinstance(connections[0].gateway, fabric.Connection):
             connections.insert(0, connections[0].gateway)
-        return [self._hop(connection) for connection in connections]
+        hops = [self._hop(connection) for connection in connections]
+        own = self._host_keys.get(node.describe())
+        if own is not None:
+            hops[-1] = replace(hops[-1], keys=tuple(dict.fromkeys((own, *hops[-1].keys))))
+        return hops
 
     def _config_for(self, node: Host) -> fabric.Config:
         with self._lock:

@@ -110,7 +110,7 @@ PROBED: dict[str, Any] = {
 }
 REACHED: dict[str, Any] = {"results": [[1, False, "refused", "10.0.0.2", 0.1]], "neighbours": [1]}
 answers = st.tuples(spoiled(PROBED), spoiled(REACHED))
-_DEMANDS = Demands(modules=("numpy", "zmq"), port_is_explicit=False, allow_mismatch=False, python="python3")
+_DEMANDS = Demands(modules=("numpy", "zmq"), port_is_explicit=False, allow_mismatch=False)
 
 
 def judge_answers(found: tuple[Any, Any]) -> None:

@@ -15,6 +15,7 @@ class Reply:
 
     Attributes:
         error: why the node could not be asked, or empty.
+        python: the job's interpreter there, as configured.
         answer: its answer to `probe`.
         ways: what came of trying to reach other nodes.
         neighbours: ids of nodes that write to the same folder.
@@ -36,6 +37,7 @@ class Reply:
     hostname: str = ""
     is_local: bool = False
     need: Need = field(default_factory=Need)
+    python: str = "python3"
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,6 @@ class Demands:
     modules: tuple[str, ...]
     port_is_explicit: bool
     allow_mismatch: bool
-    python: str
     use_gpu: bool = False
     deployed: bool = False
     values_in_files: tuple[str, ...] = ()

@@ -31,7 +31,7 @@ def check(replies: Sequence[Reply], demands: Demands) -> Iterator[Finding]:
             continue
         missing = list(_missing(reply, demands))
         yield from missing
-        yield from _slower(reply, demands)
+        yield from _slower(reply)
         if not missing and not demands.allow_mismatch:
             yield from _different(reply, usual)
     yield from _other_code(replies, demands)
@@ -64,7 +64,7 @@ def _missing(reply: Reply, demands: Demands) -> Iterator[Finding]:
         yield Finding(
             reply.name,
             "python",
-            f"{demands.python} is {version or 'missing'}, the job needs 3.11 or newer (PYTHON in conf.py)",
+            f"{reply.python} is {version or 'missing'}, the job needs 3.11 or newer (PYTHON in conf.py)",
         )
     for module in demands.modules:
         if not reply.answer.modules.get(module):
@@ -72,7 +72,7 @@ def _missing(reply: Reply, demands: Demands) -> Iterator[Finding]:
             yield Finding(
                 reply.name,
                 "modules",
-                f"{demands.python} cannot import {module}; install {package} there, or set PYTHON in conf.py",
+                f"{reply.python} cannot import {module}; install {package} there, or set PYTHON in conf.py",
             )
     for module, oldest in OLDEST.items():
         have = reply.answer.modules.get(module)
@@ -81,13 +81,13 @@ def _missing(reply: Reply, demands: Demands) -> Iterator[Finding]:
             yield Finding(reply.name, "modules", f"{text}; upgrade it there, or set PYTHON in conf.py")
 
 
-def _slower(reply: Reply, demands: Demands) -> Iterator[Finding]:
+def _slower(reply: Reply) -> Iterator[Finding]:
     """Nodes are asked for it only where the wire is encrypted."""
     module, oldest = SEALS
     have = reply.answer.modules.get(module)
     if module in reply.answer.modules and (not have or _release(have) < oldest):
         text = (
-            f"{demands.python} has {f'{module} {have}' if have else f'no {module}'}; with"
+            f"{reply.python} has {f'{module} {have}' if have else f'no {module}'}; with"
             f" {'.'.join(map(str, oldest))} or newer there the encrypted wire of pservers is 2 to 3 times as fast"
         )
         yield Finding(reply.name, "modules", text, serious=False)

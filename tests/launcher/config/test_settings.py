@@ -15,6 +15,7 @@ from launcher.config.settings import resolve
 from launcher.errors import ConfError
 from launcher.system.installation import CONF_FILE
 from tests.launcher.configuring import HOSTS, Resolve
+from tests.launcher.planning import JOB, THREE, Planned
 
 
 def test_defaults_are_the_originals(configured: Resolve) -> None:
@@ -36,6 +37,35 @@ def test_the_repository_has_three_embedded_nodes() -> None:
     got = resolve(parse(["-p", "ws"]), {})
     assert [host.is_local for host in got.cluster.hosts] == [True, True, True]
     assert got.conf == CONF_FILE
+
+
+def test_a_host_has_a_python_a_folder_a_key_and_variables_of_its_own(
+    planned: Planned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    key = tmp_path / "other"
+    key.touch()
+    Path("ws").mkdir()
+    Path("ws/.env").write_text("DATA=everywhere\n")
+    text = (
+        THREE
+        + f"""ROOT_DIR = "/jobs"
+HOST_SETTINGS = {{
+    "a": {{"python": "/opt/bin/python", "env": {{"DATA": "/here", "MODE": "own"}}}},
+    1: {{"root_dir": "/scratch", "key": "{key}"}},
+}}
+"""
+    )
+    plan = planned(text, "--env=MODE=mine")
+    assert [node.python for node in plan.nodes] == ["/opt/bin/python", "python3", "python3"]
+    assert [node.job_dir for node in plan.nodes] == [f"/jobs/{JOB}", f"/scratch/{JOB}", f"/jobs/{JOB}"]
+    own, other = (plan.settings.variables_of(node_id).revealed("") for node_id in (0, 2))
+    assert own == {"DATA": "/here", "MODE": "mine"}, "what --env gives comes last"
+    assert other == {"DATA": "everywhere", "MODE": "mine"}
+    assert plan.settings.ssh.host_keys == (("b:2222", key),)
+    assert "/here" not in repr(plan.settings)
+    elsewhere = planned(text.replace("1: {", "'b': {"), "--hosts=c,a").settings
+    assert {at: own.python for at, own in elsewhere.cluster.own.items()} == {1: "/opt/bin/python"}
 
 
 def test_conf_may_compute_its_values(configured: Resolve) -> None:

@@ -37,6 +37,26 @@ WRONG = [
     ("HOSTS = ['u@A:22', 'u@a:22']", "conf.py:1: HOSTS: 'u@a:22' is listed 2 times"),
     ("HOSTS = ['local', 'b']", "conf.py:1: HOSTS: 'local' and other machines cannot be mixed"),
     ("HOSTS = ['local'] * 251", "conf.py:1: HOSTS: expected at most 250 local nodes, got 251"),
+    (
+        HOSTS + "HOST_SETTINGS = {\n'a': {},\n'nodeb': {'python': 'p'}}",
+        "conf.py:4: HOST_SETTINGS['nodeb']: 'nodeb' is not in HOSTS",
+    ),
+    (
+        HOSTS + "HOST_SETTINGS = {\n'a': {},\n'b': {'phyton': 'p'}}",
+        "conf.py:4: HOST_SETTINGS['b']: unknown setting the string 'phyton'; did you mean 'python'?",
+    ),
+    (
+        HOSTS + "HOST_SETTINGS = {'b': {'root_dir': 'here'}}",
+        "conf.py:2: HOST_SETTINGS['b']: root_dir: expected a directory on the nodes, absolute",
+    ),
+    (
+        HOSTS + "HOST_SETTINGS = {'b': {'env': {'RANK': '0'}}}",
+        "conf.py:2: RANK cannot be given: it follows from PSERVERS",
+    ),
+    (
+        HOSTS + "HOST_SETTINGS = {'a': {}, 0: {}}",
+        "conf.py:2: HOST_SETTINGS[0]: it is node 0, which is listed before",
+    ),
     (HOSTS + "PADDLE_PORT = 0", "conf.py:2: PADDLE_PORT: expected an integer from 1 to 65535, got 0"),
     (HOSTS + "PADDLE_PORT = 70000", "conf.py:2: PADDLE_PORT: expected an integer from 1 to 65535, got 70000"),
     (

@@ -15,7 +15,7 @@ from launcher.nodes.preflight import judge
 from launcher.plan.addresses import Choice
 from launcher.plan.answers import Way, read_probed
 
-DEMANDS = Demands(modules=("numpy", "zmq"), port_is_explicit=False, allow_mismatch=False, python="python3")
+DEMANDS = Demands(modules=("numpy", "zmq"), port_is_explicit=False, allow_mismatch=False)
 
 
 def node(number: int, *, kernel: str = "6.1.0", **probed: Any) -> Reply:

@@ -12,7 +12,7 @@ from launcher.nodes.findings import told
 from launcher.nodes.preflight import asked_modules
 from launcher.plan.answers import read_probed
 
-DEMANDS = Demands(modules=("numpy", "zmq"), port_is_explicit=False, allow_mismatch=False, python="python3")
+DEMANDS = Demands(modules=("numpy", "zmq"), port_is_explicit=False, allow_mismatch=False)
 SEALED = {"numpy": "2.4.6", "zmq": "27.3.0"}
 
 

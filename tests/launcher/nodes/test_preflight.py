@@ -17,7 +17,7 @@ from launcher.plan.answers import Way, read_probed
 from launcher.text.output_events import Tabled
 from launcher.text.wrapping import told
 
-DEMANDS = Demands(modules=("numpy", "zmq"), port_is_explicit=False, allow_mismatch=False, python="python3")
+DEMANDS = Demands(modules=("numpy", "zmq"), port_is_explicit=False, allow_mismatch=False)
 GOOD = {
     "python_version": "3.11.7",
     "modules": {"numpy": "2.4.6", "zmq": "27.3.0"},

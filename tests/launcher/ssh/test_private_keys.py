@@ -42,6 +42,16 @@ def test_new_host_keys_are_remembered_on_demand_and_then_known(
         client.connect(url(server), identity_files=(server.client_key,)).close()
 
 
+def test_a_key_of_one_host_opens_that_host_alone(
+    client: Client, make_server: Callable[..., LoginServer]
+) -> None:
+    first, second = make_server(), make_server()
+    client.knows(first, second)
+    keys = ((url(first), first.client_key),)
+    client.connect(url(first), host_keys=keys).close()
+    assert str(first.client_key) not in client.error(url(second), host_keys=keys).reason
+
+
 @pytest.mark.parametrize("accept_new", [False, True])
 @pytest.mark.parametrize("hashed", [False, True])
 def test_a_changed_host_key_is_refused_and_its_line_named(
