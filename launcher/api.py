@@ -37,6 +37,7 @@ from launcher.text.output_events import (
     Tabled,
     Timed,
     Unsent,
+    Used,
     from_fields,
 )
 
@@ -55,6 +56,7 @@ __all__ = [
     "Tabled",
     "Timed",
     "Unsent",
+    "Used",
     "run",
 ]
 

@@ -50,6 +50,7 @@ AGENT_KINDS = frozenset(
         "progress",
         "pushes",
         "unsaved",
+        "usage",
         "line",
         "exited",
         "file",

@@ -17,7 +17,7 @@ from launcher.control.cost_history import TRAINER, CostHistory
 from launcher.nodes.loop import Handlers
 from launcher.nodes.node_record import NodeRecord
 from launcher.nodes.process_record import ProcessRecord
-from launcher.nodes.reports import Pushes, Step, read_step
+from launcher.nodes.reports import NodeUsage, Pushes, Step, read_step
 from launcher.nodes.roster import Roster
 from launcher.plan.plan import Role
 from launcher.screen.scrollback import Scrollback
@@ -147,7 +147,23 @@ def _node(record: NodeRecord, scrollback: Scrollback, offset_s: float) -> dict[s
         "heard_at": record.contact.heard_at + offset_s if record.contact.heard_at else None,
         "job_dir": record.delivery.trees.get("workspace", ""),
         "error": str(record.contact.error or ""),
+        **_usage(record.usage),
     }
+
+
+def _usage(usage: NodeUsage | None) -> dict[str, Any]:
+    """What a node uses, its GPUs as one: their mean use, and the sum of their memory."""
+    if usage is None:
+        return {}
+    found = usage._asdict()
+    gpus = found.pop("gpus")
+    if gpus:
+        told = [gpu.percent for gpu in gpus if gpu.percent is not None]
+        found["gpus"] = len(gpus)
+        found["gpu_percent"] = sum(told) / len(told) if told else None
+        found["gpu_memory_bytes"] = sum(gpu.memory_bytes for gpu in gpus)
+        found["gpu_memory_total_bytes"] = sum(gpu.memory_total_bytes for gpu in gpus)
+    return found
 
 
 def _process(record: ProcessRecord, roster: Roster) -> dict[str, Any]:
@@ -160,6 +176,7 @@ def _process(record: ProcessRecord, roster: Roster) -> dict[str, Any]:
         "node": roster.nodes[process.node_id].name,
         "state": record.state.value,
         "log": f"log/node_{process.node_id}/{process.log.removeprefix('log/')}",
+        **({} if record.usage is None else record.usage._asdict()),
     }
 
 

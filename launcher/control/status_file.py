@@ -17,6 +17,7 @@ from launcher.system.installation import PROGRAM
 
 _TEXT, _WHOLE, _NUMBER = (str,), (int,), (int, float)
 _LARGEST = 1 << 63
+_NODE_BYTES = ("memory_bytes", "memory_total_bytes", "gpu_memory_bytes", "gpu_memory_total_bytes")
 
 _FIELDS: Mapping[str, tuple[type, ...]] = MappingProxyType(
     {
@@ -31,14 +32,15 @@ _FIELDS: Mapping[str, tuple[type, ...]] = MappingProxyType(
 _LISTS: Mapping[str, Mapping[str, tuple[type, ...]]] = MappingProxyType(
     {
         "nodes": {
-            "node_id": _WHOLE,
-            "heard_at": _NUMBER,
+            **dict.fromkeys(("node_id", "gpus", *_NODE_BYTES), _WHOLE),
+            **dict.fromkeys(("heard_at", "cpu_percent", "gpu_percent"), _NUMBER),
+            **dict.fromkeys(("received_bytes_per_s", "sent_bytes_per_s"), _NUMBER),
             **dict.fromkeys(("name", "state", "hostname", "job_dir", "error"), _TEXT),
         },
         "processes": {
             **dict.fromkeys(("rank", "node_id", "pid", "pass_id", "batch_id", "code", "signal"), _WHOLE),
-            **dict.fromkeys(("pushed", "discarded"), _WHOLE),
-            **dict.fromkeys(("started_at", "cost", "samples_per_s"), _NUMBER),
+            **dict.fromkeys(("pushed", "discarded", "memory_bytes"), _WHOLE),
+            **dict.fromkeys(("started_at", "cost", "samples_per_s", "cpu_percent"), _NUMBER),
             **dict.fromkeys(("name", "role", "node", "state", "log", "last_line"), _TEXT),
         },
         "failures": dict.fromkeys(("node", "process", "what", "log"), _TEXT),

@@ -12,13 +12,19 @@ from launcher.control.node_jobs import NodeJob
 from launcher.control.one_question import NodeAnswer
 from launcher.nodes.findings import names
 from launcher.system.installation import PROGRAM
-from launcher.text.sizes import counted
+from launcher.text.sizes import counted, size_text
 from launcher.text.wrapping import table, visible
 
 STALE_S = 15.0
 LISTED = 16  # nodes, up to which each has a line; twice as many processes
 ODD = 8  # of more, so many are listed that are not well
 _SHOWN_LINE = 100
+_NODE_COLUMNS = ("node", "name", "state", "heard", "cpu", "memory", "in", "out", "gpus", "job directory")
+_PROCESS_COLUMNS = (
+    *("process", "node", "pid", "state", "pass", "batch", "cost", "samples/s"),
+    *("cpu", "memory", "discarded"),
+)
+_OPTIONAL = frozenset(("cpu", "memory", "in", "out", "gpus", "discarded"))  # shown where they are told
 
 
 def job_table(jobs: Sequence[KnownJob], now: float) -> list[str]:
@@ -86,9 +92,9 @@ def _listed(
     lines = []
     if nodes:
         rows = [_node(one, now) for one in nodes]
-        lines += table(("node", "name", "state", "heard", "job directory"), rows, set())
+        lines += _told_table(_NODE_COLUMNS, rows)
     if processes:
-        lines += _process_table(processes)
+        lines += _told_table(_PROCESS_COLUMNS, [_process(one) for one in processes])
         said = [(str(one.get("name")), str(one.get("last_line") or "")) for one in processes]
         lines += [f"  {name} last said: {visible(line)[:_SHOWN_LINE]}" for name, line in said if line]
     return lines
@@ -208,16 +214,19 @@ def _node(fields: Mapping[str, Any], now: float) -> tuple[str, ...]:
         str(fields.get("name")),
         str(fields.get("state") or ""),
         f"{ago(now - heard)} ago" if isinstance(heard, (int, float)) else "",
+        _percent(fields.get("cpu_percent")),
+        _of_all(fields.get("memory_bytes"), fields.get("memory_total_bytes")),
+        _rate(fields.get("received_bytes_per_s")),
+        _rate(fields.get("sent_bytes_per_s")),
+        _gpus(fields),
         str(fields.get("error") or fields.get("job_dir") or ""),
     )
 
 
-def _process_table(processes: Sequence[Mapping[str, Any]]) -> list[str]:
-    head = ("process", "node", "pid", "state", "pass", "batch", "cost", "samples/s", "discarded")
-    rows = [_process(one) for one in processes]
-    is_async = any(row[-1] for row in rows)
-    shown = len(head) if is_async else len(head) - 1
-    return table(head[:shown], [row[:shown] for row in rows], set())
+def _told_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """A table without those optional columns of which nothing is told."""
+    shown = [at for at, title in enumerate(head) if title not in _OPTIONAL or any(row[at] for row in rows)]
+    return table([head[at] for at in shown], [[row[at] for at in shown] for row in rows], set())
 
 
 def _process(fields: Mapping[str, Any]) -> tuple[str, ...]:
@@ -230,6 +239,8 @@ def _process(fields: Mapping[str, Any]) -> tuple[str, ...]:
         _word(fields.get("batch_id")),
         _number(fields.get("cost"), ".5g"),
         _number(fields.get("samples_per_s"), ",.0f"),
+        _percent(fields.get("cpu_percent")),
+        _size(fields.get("memory_bytes")),
         _discarded(fields),
     )
 
@@ -246,6 +257,30 @@ def _discarded(fields: Mapping[str, Any]) -> str:
     """How many of a trainer's gradients came too late, where that is counted."""
     pushed, discarded = fields.get("pushed"), fields.get("discarded")
     return "" if pushed is None or discarded is None else f"{discarded} of {pushed}"
+
+
+def _gpus(fields: Mapping[str, Any]) -> str:
+    """ "8: 93%, 412.0 GB of 640.0 GB", where there are some."""
+    if not fields.get("gpus"):
+        return ""
+    used = _of_all(fields.get("gpu_memory_bytes"), fields.get("gpu_memory_total_bytes"))
+    return f"{fields['gpus']}: " + ", ".join(filter(None, (_percent(fields.get("gpu_percent")), used)))
+
+
+def _of_all(used: object, there: object) -> str:
+    return f"{_size(used)} of {_size(there)}" if used is not None and there else _size(used)
+
+
+def _percent(value: object) -> str:
+    return f"{value:.0f}%" if isinstance(value, int | float) else ""
+
+
+def _rate(value: object) -> str:
+    return f"{size_text(value)}/s" if isinstance(value, int | float) else ""
+
+
+def _size(value: object) -> str:
+    return size_text(value) if isinstance(value, int | float) else ""
 
 
 def _list(status: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:

@@ -17,6 +17,7 @@ from launcher.errors import LauncherError
 from launcher.files.payload import Delivery
 from launcher.nodes.connector import Connector
 from launcher.nodes.handshake import Introduction
+from launcher.nodes.reports import NodeUsage
 from launcher.plan.plan import Node, Plan
 
 
@@ -130,13 +131,18 @@ class Traces:
 
 @dataclass
 class NodeRecord:
-    """One node of a job."""
+    """One node of a job.
+
+    Attributes:
+        usage: what it was last seen to use.
+    """
 
     node: Node
     contact: Contact = field(default_factory=Contact)
     said: Introduction = field(default_factory=Introduction)
     delivery: Delivery = field(default_factory=Delivery)
     traces: Traces = field(default_factory=Traces)
+    usage: NodeUsage | None = None
 
     @property
     def name(self) -> str:
@@ -161,6 +167,10 @@ class NodeRecord:
     def set_apart(self, job_dir: str) -> None:
         """Give it a job directory of its own."""
         self.node = replace(self.node, job_dir=job_dir)
+
+    def use(self, usage: NodeUsage) -> None:
+        """It was seen to use that."""
+        self.usage = usage
 
     def send(self, kind: str, body: bytes = b"", **fields: Any) -> None:
         """Send a frame if there is a link; a lost one is noticed elsewhere."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from launcher.nodes.reports import Pushes
+from launcher.nodes.reports import ProcessUsage, Pushes
 from launcher.plan.environment import Endpoints
 from launcher.plan.plan import Process
 
@@ -49,6 +49,7 @@ class ProcessRecord:
         unsaved: what a pserver could not save and is not there, or empty.
         pushes: what became of gradients on a pserver in asynchronous training, by trainer.
         stepped_at: monotonic time of its last step; 0 before it.
+        usage: what its node last saw it use, while it runs.
     """
 
     process: Process
@@ -62,6 +63,7 @@ class ProcessRecord:
     unsaved: str = ""
     pushes: Mapping[int, Pushes] = field(default_factory=dict)
     stepped_at: float = 0.0
+    usage: ProcessUsage | None = None
 
     def start(self) -> None:
         """It is there."""
@@ -78,6 +80,10 @@ class ProcessRecord:
     def count_pushes(self, pushes: Mapping[int, Pushes]) -> None:
         """It told what became of gradients."""
         self.pushes = pushes
+
+    def use(self, usage: ProcessUsage) -> None:
+        """It was seen to use that."""
+        self.usage = usage
 
     def note_unsaved(self, what: str) -> None:
         """It could not save what `what` says; empty: it has saved all now."""
@@ -101,7 +107,7 @@ class ProcessRecord:
 
     def exit(self) -> None:
         """It is gone, or will never be there."""
-        self.state, self.stall = ProcessState.EXITED, None
+        self.state, self.stall, self.usage = ProcessState.EXITED, None, None
 
     def finish(self) -> None:
         """It ended well, and will not be started again."""

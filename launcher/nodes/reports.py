@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What processes report of themselves, typed: where a pserver answers, how far a trainer is, what became of gradients.
+"""What processes report of themselves, typed: where a pserver answers, how far a trainer is, what became of gradients;
+and what agents see them use.
 
 An agent passes it on. It is not trusted: a field that is not what it should be is a FieldError.
 """
@@ -11,9 +12,10 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from launcher.plan.environment import Endpoints
-from launcher.text.fields import FieldError, items, line, real_or_none, rows, whole
+from launcher.text.fields import FieldError, items, line, real, real_or_none, rows, whole
 
 MAX_ENDPOINTS = 4096
+MAX_GPUS = 64
 _LARGEST = 1 << 53
 _ENDPOINT = re.compile(r"[A-Za-z0-9_.:%\[\]-]{1,300}:[0-9]{1,5}")
 
@@ -32,6 +34,42 @@ class Pushes(NamedTuple):
 
     pushed: int
     discarded: int
+
+
+class ProcessUsage(NamedTuple):
+    """What a process and all that it started use.
+
+    Attributes:
+        cpu_percent: of one processor.
+        memory_bytes: resident; pages that several of them share count for each.
+    """
+
+    cpu_percent: float
+    memory_bytes: int
+
+
+class GpuUsage(NamedTuple):
+    """What a GPU does; percent is None where it does not tell."""
+
+    percent: float | None
+    memory_bytes: int
+    memory_total_bytes: int
+
+
+class NodeUsage(NamedTuple):
+    """What a node does, for whomever; None where it is not known, or not yet.
+
+    Attributes:
+        cpu_percent: of all its processors.
+        memory_bytes: that could not be had now.
+    """
+
+    cpu_percent: float | None
+    memory_bytes: int
+    memory_total_bytes: int
+    received_bytes_per_s: float | None
+    sent_bytes_per_s: float | None
+    gpus: tuple[GpuUsage, ...]
 
 
 def read_ready(fields: Mapping[str, Any]) -> Endpoints:
@@ -71,6 +109,40 @@ def read_pushes(fields: Mapping[str, Any], num_trainers: int) -> dict[int, Pushe
         if trainer < num_trainers:
             found[trainer] = Pushes(pushed, discarded)
     return found
+
+
+def read_usage(fields: Mapping[str, Any]) -> tuple[NodeUsage, dict[str, ProcessUsage]]:
+    """The fields of `usage`: the node, and processes by name, which may be of any job.
+
+    Raises:
+        FieldError: one is not what it should be.
+    """
+    node = NodeUsage(
+        _share(fields.get("cpu_percent"), "cpu_percent"),
+        whole(fields.get("memory_bytes"), "memory_bytes", most=_LARGEST),
+        whole(fields.get("memory_total_bytes"), "memory_total_bytes", most=_LARGEST),
+        _share(fields.get("received_bytes_per_s"), "received_bytes_per_s"),
+        _share(fields.get("sent_bytes_per_s"), "sent_bytes_per_s"),
+        tuple(
+            GpuUsage(
+                _share(percent, "gpus"),
+                whole(used, "gpus", most=_LARGEST),
+                whole(there, "gpus", most=_LARGEST),
+            )
+            for percent, used, there in rows(fields.get("gpus"), "gpus", 3, MAX_GPUS)
+        ),
+    )
+    processes = {
+        line(name, "procs"): ProcessUsage(
+            real(percent, "procs", least=0.0, most=_LARGEST), whole(size, "procs", most=_LARGEST)
+        )
+        for name, percent, size in rows(fields.get("procs"), "procs", 3)
+    }
+    return node, processes
+
+
+def _share(value: Any, name: str) -> float | None:
+    return None if value is None else real(value, name, least=0.0, most=_LARGEST)
 
 
 def _endpoints(fields: Mapping[str, Any], name: str) -> tuple[str, ...]:

@@ -39,6 +39,7 @@ from launcher.text.output_events import (
     Tabled,
     Timed,
     Unsent,
+    Used,
     to_fields,
 )
 from launcher.text.sizes import counted
@@ -146,6 +147,7 @@ class Console:
         self._gone_noted = False
         self._began = time.time()
         self._taps: tuple[Tap, ...] = ()
+        self._as_json = as_json
         self._view: View
         self._drawer: Drawer | JsonLines
         if as_json:
@@ -173,6 +175,9 @@ class Console:
                 self._writer.post_latest(event.node_id, draw)
             case Progressed():
                 self._writer.post_latest((event.node_id, event.process), draw)
+            case Used():
+                if self._as_json:  # no other screen shows it
+                    self._writer.post_latest((Used, event.node_id), draw)
             case Printed():
                 lines = event.data.count(b"\n") + event.partial
                 self._writer.post(draw, max(1, lines), len(event.data))

@@ -26,6 +26,7 @@ from launcher.text.output_events import (
     Printed,
     Progressed,
     Unsent,
+    Used,
 )
 from launcher.text.sizes import counted
 
@@ -61,7 +62,7 @@ class JobLog:
 
     def take(self, event: Event) -> None:
         """Take one event; never waits. A tap for `Console.watch`."""
-        if isinstance(event, NodesNamed | NodeState | Progressed):
+        if isinstance(event, NodesNamed | NodeState | Progressed | Used):
             return
         at, size = clock.now(), 0
         if isinstance(event, Printed):

@@ -99,6 +99,27 @@ class Progressed:
 
 
 @dataclass(frozen=True)
+class Used:
+    """What a node and the job's processes on it use, every few seconds.
+
+    Attributes:
+        cpu_percent: of all processors of the node; None where it is not known, like what follows.
+        memory_bytes: of the node, for whomever.
+        gpus: of each its use in percent (-1: it does not tell), its bytes in use and its bytes.
+        processes: of each its name, percent of one processor, and resident bytes, with all that it started.
+    """
+
+    node_id: int
+    cpu_percent: float | None
+    memory_bytes: int
+    memory_total_bytes: int
+    received_bytes_per_s: float | None
+    sent_bytes_per_s: float | None
+    gpus: tuple[tuple[float, int, int], ...]
+    processes: tuple[tuple[str, float, int], ...]
+
+
+@dataclass(frozen=True)
 class Tabled:
     """A table whose rows at the indices in `red` are wrong."""
 
@@ -149,6 +170,7 @@ Event = (
     | Unsent
     | NodeState
     | Progressed
+    | Used
     | Tabled
     | Failed
     | Timed
@@ -164,6 +186,7 @@ KINDS: Mapping[str, type[Event]] = {
         Unsent,
         NodeState,
         Progressed,
+        Used,
         Tabled,
         Failed,
         Timed,
@@ -247,5 +270,7 @@ _READERS: Mapping[str, Callable[[Any], Any]] = {
     "tuple[tuple[str, ...], ...]": _tuple_of(_texts, repeated=True),
     "tuple[tuple[int, str], ...]": _tuple_of(_tuple_of(_whole, _text), repeated=True),
     "tuple[tuple[str, float], ...]": _tuple_of(_tuple_of(_text, _number), repeated=True),
+    "tuple[tuple[str, float, int], ...]": _tuple_of(_tuple_of(_text, _number, _whole), repeated=True),
+    "tuple[tuple[float, int, int], ...]": _tuple_of(_tuple_of(_number, _whole, _whole), repeated=True),
 }
 """What a field is declared as -> what turns its JSON into it, or raises a TypeError or ValueError."""

@@ -26,6 +26,7 @@ from agent.link.protocol import Decoder, Fields, Message, ProtocolError, encode
 from agent.link.replay import ACK_EACH
 from agent.node.probe import Probe
 from agent.node.reach import Reach
+from agent.node.usage import Usage
 from agent.processes import control_group, process_tree
 from agent.processes.process_tree import Found
 from agent.processes.processes import Processes
@@ -78,6 +79,7 @@ class Supervisor:
         self._acknowledged = 0
         self._marks: Dict[str, str] = {}
         self._processes = Processes(self._loop, self._outbox, self._marks, self._logged)
+        self._usage = Usage(self._loop, self._processes.pids, self._outbox.newest)
         self._trees: Optional[Trees] = None
         self._relay: Optional[Relay] = None
         self._tailer: Optional[Tailer] = None
@@ -286,6 +288,7 @@ class Supervisor:
         log_path = self._job_dir + "/" + relative_path(text(fields, "log"))
         self._processes.start(fields, body, self._job_dir, log_path)
         self._desk.started(fields)
+        self._usage.begin(self._marks)
 
     def _on_stop(self, fields: Fields, _body: bytes) -> None:
         procs = None if fields.get("procs") is None else texts(fields, "procs")

@@ -5,7 +5,7 @@ import { Curves } from "./curves.js";
 import { Log } from "./log.js";
 import { drawReport, folded } from "./report.js";
 import { Table } from "./table.js";
-import { ago, byId, bytes, counted, element, fill, isNumber, number, put, putTone, span, stateOf, whole } from "./words.js";
+import { ago, byId, bytes, counted, element, fill, isNumber, number, ofAll, percent, perSecond, put, putTone, span, stateOf, whole } from "./words.js";
 
 const shown = { jobs: [], job: null, failure: null, failed: new Set(), id: "" };
 const log = new Log(() => shown.id);
@@ -13,7 +13,7 @@ const curves = new Curves();
 const ROLES = ["pserver", "trainer"];
 const KNOWN = new Set(
   ("name role rank node_id node pid state pass_id batch_id cost samples_per_s pushed discarded started_at log " +
-    "last_line code signal").split(" "),
+    "last_line code signal cpu_percent memory_bytes").split(" "),
 );
 
 // Of a job that has ended those are not well that failed; the launcher ended the others.
@@ -33,6 +33,8 @@ const processes = new Table(
     { title: "batch", text: (row) => number(row.batch_id), value: (row) => row.batch_id, kind: "number" },
     { title: "cost", text: (row) => number(row.cost), value: (row) => row.cost, kind: "number" },
     { title: "samples/s", text: (row) => whole(row.samples_per_s), value: (row) => row.samples_per_s, kind: "number" },
+    { title: "cpu", text: (row) => percent(row.cpu_percent), value: (row) => row.cpu_percent, kind: "number" },
+    { title: "memory", text: (row) => bytes(row.memory_bytes), value: (row) => row.memory_bytes, kind: "number" },
     { title: "discarded", text: discarded, value: (row) => row.discarded, kind: "number" },
     { title: "last line", text: (row) => row.last_line ?? "", kind: "said", wide: true },
   ],
@@ -48,6 +50,11 @@ const nodes = new Table(
     { title: "name", text: (row) => row.name ?? "", always: true },
     { title: "state", text: (row) => row.state ?? "", tone: (row) => (row.error ? "bad" : "") },
     { title: "heard", text: (row) => (shown.job?.ended_at ? "" : ago(row.heard_at)), value: (row) => row.heard_at },
+    { title: "cpu", text: (row) => percent(row.cpu_percent), value: (row) => row.cpu_percent, kind: "number" },
+    { title: "memory", text: (row) => ofAll(row.memory_bytes, row.memory_total_bytes), value: (row) => row.memory_bytes, kind: "number" },
+    { title: "in", text: (row) => perSecond(row.received_bytes_per_s), value: (row) => row.received_bytes_per_s, kind: "number" },
+    { title: "out", text: (row) => perSecond(row.sent_bytes_per_s), value: (row) => row.sent_bytes_per_s, kind: "number" },
+    { title: "gpus", text: gpus, value: (row) => row.gpu_percent, kind: "number" },
     { title: "host", text: (row) => row.hostname ?? "", wide: true },
     { title: "directory", text: (row) => row.error || row.job_dir || "", kind: "said", wide: true },
   ],
@@ -61,11 +68,17 @@ function toneOf(row) {
   return row.state === "running" ? "busy" : "unknown";
 }
 
+function gpus(row) {
+  if (!row.gpus) return "";
+  const told = [percent(row.gpu_percent), ofAll(row.gpu_memory_bytes, row.gpu_memory_total_bytes)];
+  return `${row.gpus}: ${told.filter(Boolean).join(", ")}`;
+}
+
 function discarded(row) {
   return isNumber(row.pushed) && isNumber(row.discarded) ? `${row.discarded} of ${row.pushed}` : "";
 }
 
-// What a newer launcher tells of a process, such as its memory, gets a column under its own name.
+// What a newer launcher tells of a process gets a column under its own name.
 function addColumns(rows) {
   for (const row of Object.values(rows)) {
     for (const [key, value] of Object.entries(row)) {

@@ -48,6 +48,12 @@ export function bytes(value) {
   return `${value} B`;
 }
 
+export const percent = (value) => (isNumber(value) ? `${Math.round(value).toLocaleString("en")} %` : "");
+
+export const perSecond = (value) => (isNumber(value) ? `${bytes(Math.round(value))}/s` : "");
+
+export const ofAll = (used, there) => (there ? `${bytes(used)} of ${bytes(there)}` : bytes(used));
+
 export function span(seconds) {
   for (const [unit, size] of [["d", 86400], ["h", 3600], ["min", 60]]) {
     if (seconds >= 2 * size) return `${Math.round(seconds / size)} ${unit}`;

@@ -22,6 +22,7 @@ NEWS = frozenset(
         "progress",
         "pushes",
         "unsaved",
+        "usage",
         "line",
         "file",
         "moved",

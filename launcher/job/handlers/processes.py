@@ -10,10 +10,11 @@ from launcher.job.context import JobContext
 from launcher.job.handlers.dispatch import DispatchHandlers
 from launcher.nodes.failure import FailureKind, describe_exit
 from launcher.nodes.node_record import NodeRecord
-from launcher.nodes.process_record import ProcessRecord
-from launcher.nodes.reports import read_pushes, read_ready, read_step
+from launcher.nodes.process_record import ProcessRecord, ProcessState
+from launcher.nodes.reports import read_pushes, read_ready, read_step, read_usage
 from launcher.plan.plan import Role
 from launcher.text.fields import line, lines, whole_or_none
+from launcher.text.output_events import Used
 
 _LAST_CODE = 255
 _TAIL_LINES = 41  # as an agent sends: 40 whole ones and one that is open
@@ -86,6 +87,28 @@ class ProcessHandlers:
         pushes = read_pushes(event.fields, len(self._context.plan.trainer_nodes))
         if process is not None and process.process.role is Role.PSERVER:
             process.count_pushes(pushes)
+
+    def usage(self, record: NodeRecord, event: MessageEvent) -> None:
+        """A node and its processes were seen to use something; what is not of this job is left out."""
+        node, seen = read_usage(event.fields)
+        record.use(node)
+        here = {name: usage for name, usage in seen.items() if self._runs_there(record, name)}
+        for name, usage in here.items():
+            self._roster.processes[name].use(usage)
+        processes = tuple((name, *usage) for name, usage in here.items())
+        gpus = tuple(
+            (-1.0 if gpu.percent is None else gpu.percent, gpu.memory_bytes, gpu.memory_total_bytes)
+            for gpu in node.gpus
+        )
+        self._context.console.show(Used(record.node.node_id, *node[:-1], gpus, processes))
+
+    def _runs_there(self, record: NodeRecord, name: str) -> bool:
+        process = self._roster.processes.get(name)
+        return (
+            process is not None
+            and process.process.node_id == record.node.node_id
+            and process.state is ProcessState.RUNNING
+        )
 
     def unsaved(self, record: NodeRecord, event: MessageEvent) -> None:
         """A pserver could not write its newest checkpoint, or has written it now; from others it means nothing."""

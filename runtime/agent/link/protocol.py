@@ -49,6 +49,7 @@ AGENT_KINDS = frozenset(
         "progress",
         "pushes",
         "unsaved",
+        "usage",
         "line",
         "exited",
         "file",

@@ -16,7 +16,12 @@ _ZOMBIE = ("Z", "X")
 
 
 class Found(NamedTuple):
-    """One process as it was seen; pid and start time (clock ticks since boot) together are unique."""
+    """One process as it was seen; pid and start time (clock ticks since boot) together are unique.
+
+    Attributes:
+        ticks: of processor time that it has had.
+        resident: pages.
+    """
 
     pid: int
     parent: int
@@ -24,6 +29,8 @@ class Found(NamedTuple):
     session: int
     state: str
     start: int
+    ticks: int
+    resident: int
 
 
 def snapshot() -> Dict[int, Found]:
@@ -44,7 +51,9 @@ def look(pid: int) -> Optional[Found]:
         return None
     # the command's name may hold spaces and brackets
     rest = stat[stat.rindex(b")") + 2 :].split()
-    return Found(pid, int(rest[1]), int(rest[2]), int(rest[3]), rest[0].decode(), int(rest[19]))
+    numbers = [int(rest[at]) for at in (1, 2, 3, 11, 12, 19, 21)]
+    parent, group, session, user, system, start, resident = numbers
+    return Found(pid, parent, group, session, rest[0].decode(), start, user + system, resident)
 
 
 def descendants(seen: Dict[int, Found], roots: Iterable[int]) -> Set[int]:

@@ -67,6 +67,10 @@ class Processes:
         """Pids of processes that have not been reaped: nobody else can have these numbers."""
         return {running.pid for running in self._running.values()}
 
+    def pids(self) -> Dict[str, int]:
+        """The processes that run, by name."""
+        return {name: running.pid for name, running in self._running.items()}
+
     def sessions(self, name: str) -> Set[int]:
         """The pids that a process of this name has had."""
         return self._sessions.get(name, set())

@@ -35,6 +35,7 @@ from launcher.text.output_events import (
     Tabled,
     Timed,
     Unsent,
+    Used,
     from_fields,
     to_fields,
 )
@@ -193,6 +194,7 @@ EVENTS: tuple[Event, ...] = (
     Printed("trainer-0", "a", b"\xff\x1b[31mone\ntwo\n", False, 12.5),
     Unsent("trainer-0", "a", 5, "log/train.log"),
     Progressed(0, "trainer-0", 1, 2, 3.5, 100.0),
+    Used(0, None, 1 << 30, 1 << 31, 12.5, 0.0, ((57.0, 1024, 2048),), (("trainer-0", 99.5, 4096),)),
     Noted("first\nsecond"),
     Tabled(("node", "state"), (("a", "ok"), ("b", "no route")), (1,)),
     Failed(("FIRST ERROR",)),
