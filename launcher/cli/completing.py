@@ -48,12 +48,13 @@ _COMMAND_WORDS: Mapping[str, tuple[str, ...]] = {
     "logs": ("--follow", "--proc=", "--node=", "--since=", "--grep=", "--lines="),
     "stop": ("--force", _NODES, _CONF, _HOSTS),
     "clean": (_CONF, _HOSTS, "--older_than=", "--dry_run"),
+    "checkpoints": ("-p", "--checkpoint_dir=", _CONF, _HOSTS, "--json"),
     "dashboard": ("--port=",),
     "doctor": (_CONF, _HOSTS, "--mode=", "--port=", "--nics=", "--job_workspace=", "--json"),
     "completion": SHELLS,
     "help": (),
 }
-_OF_A_JOB = ("status", "attach", "logs", "stop", "dashboard")
+_OF_A_JOB = ("status", "attach", "logs", "stop", "checkpoints", "dashboard")
 _RUNNING_ONLY = ("attach", "stop")
 
 

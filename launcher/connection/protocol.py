@@ -36,6 +36,7 @@ LAUNCHER_KINDS = frozenset(
         "jobs",
         "end_job",
         "clean",
+        "checkpoints",
     )
 )
 AGENT_KINDS = frozenset(
@@ -70,6 +71,7 @@ AGENT_KINDS = frozenset(
         "jobs_found",
         "job_ended",
         "cleaned",
+        "checkpoints_found",
     )
 )
 

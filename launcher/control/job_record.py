@@ -17,6 +17,7 @@ from typing import Any
 
 from launcher.config.hosts import parse_host
 from launcher.config.settings import Settings, SshSettings
+from launcher.plan import pserver_state
 from launcher.plan.plan import Plan
 from launcher.system import process_id
 from launcher.system.process_id import ProcessId
@@ -55,6 +56,7 @@ class JobRecord:
         login: how to log in to the nodes; new host keys are not accepted for it.
         socket: where the launcher listens; empty when it does not.
         rebuilt: put together from what the nodes told.
+        checkpoint_dir: where pservers write checkpoints, absolute or relative to ROOT_DIR; or empty.
     """
 
     job_id: str
@@ -72,6 +74,7 @@ class JobRecord:
     login: SshSettings
     socket: str = ""
     rebuilt: bool = False
+    checkpoint_dir: str = ""
 
     def as_json(self) -> dict[str, Any]:
         """For job.json."""
@@ -92,10 +95,6 @@ class JobRecord:
 def of_plan(plan: Plan, collected: Path) -> JobRecord:
     """What this launcher is about to run."""
     settings = plan.settings
-    roles: dict[int, list[str]] = {node.node_id: [] for node in plan.nodes}
-    for word, ids in (("pserver", plan.pserver_nodes), ("trainer", plan.trainer_nodes)):
-        for rank, node_id in enumerate(ids):
-            roles[node_id].append(f"{word} {rank}")
     return JobRecord(
         job_id=plan.job_id,
         submitted_at=time.time(),
@@ -108,19 +107,23 @@ def of_plan(plan: Plan, collected: Path) -> JobRecord:
         detached=settings.detach,
         collected=str(collected.absolute()),
         lease_s=settings.limits.lease_s,
-        nodes=tuple(
-            NodeEntry(
-                n.node_id,
-                n.label,
-                n.host.describe(),
-                n.root_dir,
-                n.job_dir,
-                n.python,
-                tuple(roles[n.node_id]),
-            )
-            for n in plan.nodes
-        ),
+        nodes=entries(plan),
         login=login_of(settings),
+        checkpoint_dir=pserver_state.checkpoints_below_root(settings, plan.job_id),
+    )
+
+
+def entries(plan: Plan) -> tuple[NodeEntry, ...]:
+    """The nodes of a plan."""
+    roles: dict[int, list[str]] = {node.node_id: [] for node in plan.nodes}
+    for word, ids in (("pserver", plan.pserver_nodes), ("trainer", plan.trainer_nodes)):
+        for rank, node_id in enumerate(ids):
+            roles[node_id].append(f"{word} {rank}")
+    return tuple(
+        NodeEntry(
+            n.node_id, n.label, n.host.describe(), n.root_dir, n.job_dir, n.python, tuple(roles[n.node_id])
+        )
+        for n in plan.nodes
     )
 
 
@@ -172,6 +175,7 @@ def from_json(fields: Mapping[str, Any]) -> JobRecord:
             ),
             socket=_place(fields.get("socket") or ""),
             rebuilt=bool(fields.get("rebuilt")),
+            checkpoint_dir=_place(fields.get("checkpoint_dir") or ""),
         )
     except (KeyError, TypeError, AttributeError, OverflowError) as error:
         raise ValueError(f"a field is missing or of another type: {error!r}") from error

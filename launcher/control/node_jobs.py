@@ -99,10 +99,7 @@ def nodes_of(settings: Settings) -> tuple[NodeEntry, ...]:
     from launcher.plan import plan
 
     built = plan.build(settings, "VISIT")
-    return tuple(
-        NodeEntry(node.node_id, node.label, node.host.describe(), node.root_dir, "", node.python)
-        for node in built.nodes
-    )
+    return tuple(replace(node, job_dir="") for node in job_record.entries(built))
 
 
 def ask(nodes: Sequence[NodeEntry], login: SshSettings) -> tuple[list[NodeJob], list[NodeAnswer]]:

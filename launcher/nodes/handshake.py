@@ -15,7 +15,7 @@ from launcher.plan import machines
 from launcher.plan.answers import Answer, Way, read_probed, read_reached
 from launcher.plan.frameworks import INTERFACE_VARIABLES
 from launcher.plan.plan import Node, Plan
-from launcher.plan.pserver_state import checkpoint_dir
+from launcher.plan.pserver_state import checkpoint_dir, resumed_from
 from launcher.system.clock import NodeClock
 from launcher.text.fields import items, line, real, whole
 
@@ -48,6 +48,7 @@ def probe_of(plan: Plan, node: Node, need_bytes: int, gpus: bool = False) -> dic
         else None,
         "code": settings.job.workspace is not None and (is_trainer or settings.job.mode is Mode.FLUID),
         "write_to": checkpoint_dir(settings) if is_pserver else None,
+        "resumed_from": resumed_from(settings, node.job_dir) if is_pserver else None,
         "token": None if node.host.is_local else plan.job_id,
         "node_id": node.node_id,
         "gpus": gpus,

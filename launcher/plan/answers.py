@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from launcher.plan import checkpoints
+from launcher.plan.checkpoints import Part
 from launcher.text.fields import (
     flag,
     items,
@@ -107,6 +109,7 @@ class Answer:
         variables: what its own environment says of those that it was asked for.
         root: ROOT_DIR's disk; `disks`: others that were looked at.
         code: digest by path of the code in a directory that nodes have; None where nobody asked.
+        parts: of checkpoints that its pserver may go on from.
         steps: seconds by check.
     """
 
@@ -133,6 +136,7 @@ class Answer:
     has_rdma: bool = False
     variables: Mapping[str, str] = field(default_factory=dict)
     code: Mapping[str, str] | None = None
+    parts: tuple[Part, ...] = ()
     steps: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -179,6 +183,7 @@ def read_probed(fields: Mapping[str, Any]) -> Answer:
             for name, value in mapping(fields.get("variables") or {}, "variables").items()
         },
         code=None if facts.get("code") is None else _code(facts["code"]),
+        parts=checkpoints.read_parts(facts.get("checkpoints")),
         steps={
             line(name, "steps"): real(seconds, "steps", least=0.0)
             for name, seconds in mapping(fields.get("steps") or {}, "steps").items()

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from launcher.plan import frameworks
 from launcher.plan.answers import Answer, Busy
+from launcher.plan.checkpoints import Part
 from launcher.plan.frameworks import Network
 from launcher.plan.ports import PserverPorts, ServicePorts
 
@@ -22,6 +23,7 @@ class Machines:
         networks: which interface carries the job's traffic; not there where it is not known.
         service_port: first port of the run for the trainers, or None: the likeliest one.
         pserver_port: first port of every pserver, or None: the configured one.
+        parts: of checkpoints, where a job may go on from one.
     """
 
     cpus: Mapping[int, int] = field(default_factory=dict)
@@ -29,6 +31,7 @@ class Machines:
     networks: Mapping[int, Network] = field(default_factory=dict)
     service_port: int | None = None
     pserver_port: int | None = None
+    parts: Mapping[int, tuple[Part, ...]] = field(default_factory=dict)
 
 
 def read(ports: ServicePorts, pserver_ports: PserverPorts, answers: Mapping[int, Answer]) -> Machines:
@@ -45,6 +48,7 @@ def read(ports: ServicePorts, pserver_ports: PserverPorts, answers: Mapping[int,
         pserver_port=pserver_ports.choose(
             {node_id: (*answer.busy_ports, *answer.busy_spare) for node_id, answer in answers.items()}
         ),
+        parts={node_id: answer.parts for node_id, answer in answers.items()},
     )
 
 

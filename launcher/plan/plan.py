@@ -21,7 +21,7 @@ from launcher.config.host_settings import HostSettings
 from launcher.config.hosts import Host
 from launcher.config.options import Mode
 from launcher.config.settings import Settings
-from launcher.plan import environment, frameworks, long_values, pserver_state
+from launcher.plan import checkpoints, environment, frameworks, long_values, pserver_state
 from launcher.plan.environment import Endpoints, endpoint
 from launcher.plan.machines import Machines
 from launcher.plan.ports import PserverPorts, ServicePorts, fluid_ports
@@ -207,6 +207,7 @@ def pserver_processes(
         machines: what else the nodes told.
     """
     machines = machines or Machines()
+    resume = aligned(plan, machines).resume
     planned = planned_endpoints(plan, addresses, machines.pserver_port)
     job = _job_facts(plan, addresses, planned, machines)
     threads = _threads(plan, addresses, machines.cpus)
@@ -216,7 +217,9 @@ def pserver_processes(
             role=Role.PSERVER,
             rank=rank,
             node_id=node_id,
-            argv=pserver_argv(plan.settings, plan.node(node_id).python, plan.job_id, addresses[node_id]),
+            argv=pserver_argv(
+                plan.settings, plan.node(node_id).python, plan.job_id, addresses[node_id], resume
+            ),
             env={
                 **environment.of_pserver(job, node_id, rank),
                 **threads[node_id],
@@ -227,6 +230,13 @@ def pserver_processes(
         )
         for rank, node_id in enumerate(plan.pserver_nodes)
     )
+
+
+def aligned(plan: Plan, machines: Machines) -> checkpoints.ResumeChoice:
+    """The checkpoint that pservers go on from, where `--resume` leaves that open and nodes have different ones."""
+    names = {node.node_id: node.label for node in plan.nodes}
+    given = dict(plan.settings.job.flags).get("resume", "")
+    return checkpoints.choose(given, machines.parts, plan.pserver_nodes, names)
 
 
 def trainer_processes(
@@ -312,11 +322,16 @@ def _threads(plan: Plan, addresses: Mapping[int, str], cpus: Mapping[int, int]) 
     }
 
 
-def pserver_argv(settings: Settings, python: str, job_id: str, address: str) -> tuple[str, ...]:
+def pserver_argv(
+    settings: Settings, python: str, job_id: str, address: str, resume: str = ""
+) -> tuple[str, ...]:
     """The argv of a pserver that listens on `address`.
 
     In fluid mode the script is its own pserver. Otherwise `-P` keeps the workspace off sys.path: nothing in
     it can stand in for the runtime.
+
+    Args:
+        resume: the checkpoint that all pservers have, in the place of the user's `--resume`; empty: that.
     """
     if settings.job.mode is Mode.FLUID:
         return script_argv(settings, python)
@@ -333,6 +348,7 @@ def pserver_argv(settings: Settings, python: str, job_id: str, address: str) -> 
     if not settings.cluster.port_is_explicit:
         flags["port_tries"] = str(PORT_TRIES)
     flags |= {name: value for name, value in settings.job.flags if name in PSERVER_FLAGS - _DECIDED}
+    flags |= {"resume": resume} if resume else {}
     return (python, "-P", "-m", "paddle", "pserver", *(f"--{name}={value}" for name, value in flags.items()))
 
 

@@ -35,6 +35,23 @@ def checkpoint_dir(settings: Settings) -> str | None:
     return folder if is_written and folder.startswith("/") else None
 
 
+def resumed_from(settings: Settings, job_dir: str) -> str | None:
+    """The folder on a node in which its pserver looks for the newest checkpoint; None if the job does not do that."""
+    flags = dict(settings.job.flags)
+    folder = flags.get("checkpoint_dir", "")
+    if settings.job.mode is not Mode.V2 or flags.get("resume") not in ("latest", "auto") or not folder:
+        return None
+    return folder if folder.startswith("/") else f"{job_dir}/{folder}"
+
+
+def checkpoints_below_root(settings: Settings, job_id: str) -> str:
+    """Where pservers write checkpoints, absolute or relative to ROOT_DIR; empty if they write none."""
+    folder = dict(settings.job.flags).get("checkpoint_dir", "")
+    if settings.job.mode is not Mode.V2 or not folder or folder.startswith("/"):
+        return folder if settings.job.mode is Mode.V2 else ""
+    return f"{settings.job.workspace or job_id}/{folder}"
+
+
 def lies_in_job_dir(settings: Settings) -> bool:
     """Whether pservers write checkpoints below the job's own directory, which must then outlive the job."""
     folder = dict(settings.job.flags).get("checkpoint_dir", "")

@@ -7,18 +7,23 @@ Asked by short-lived visitors as well as by a job's launcher; nothing of the vis
 from __future__ import annotations
 
 import os
-from typing import Dict, Iterator, List, Optional
+from functools import partial
+from typing import Any, Dict, Iterator, List, Optional
 
 from agent import registry
 from agent.ending import End
 from agent.files import disk
-from agent.link.fields import job_id, seconds, text, whole
+from agent.link.fields import job_id, seconds, text, text_or_none, whole
 from agent.link.loop import Loop
 from agent.link.outbox import Outbox
 from agent.link.protocol import Fields
+from agent.node import checkpoints
+from agent.node.probe_child import ProbeChild
 from agent.processes import process_tree
 from agent.processes.process_tree import Found
 from agent.registry import Cleanable, Registry
+
+LISTING_S = 20.0  # of a file system that may hang
 
 
 class JobsDesk:
@@ -84,6 +89,20 @@ class JobsDesk:
         """Carry out a `clean`."""
         found = registry.cleanable(self._root(), seconds(fields, "older_s", 0.0))
         self._loop.work(self._cleaning(found, fields.get("dry_run") is True))
+
+    def checkpoints(self, fields: Fields, _body: bytes) -> None:
+        """Carry out a `checkpoints`: list them beside the loop."""
+        folder = os.path.expanduser(text_or_none(fields, "folder") or "")
+        folder = os.path.join(self._root(), folder) if folder else ""
+
+        def listed(_name: str, found: Any, problem: str, _took_s: float) -> None:
+            if problem:
+                self._outbox.send("failed", request="checkpoints", reason="os", detail=problem)
+            else:
+                self._outbox.send("checkpoints_found", **found)
+
+        look = partial(checkpoints.look, folder, self._root())
+        ProbeChild(self._loop, [("checkpoints", look)], LISTING_S, listed)
 
     def _cleaning(self, found: Cleanable, dry_run: bool) -> Iterator[None]:
         sizes = []

@@ -112,6 +112,7 @@ class Supervisor:
             "jobs": self._desk.jobs,
             "end_job": self._desk.end_job,
             "clean": self._desk.clean,
+            "checkpoints": self._desk.checkpoints,
         }
 
     def run(self, received: bytes) -> None:

@@ -26,6 +26,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "logs": "what the processes of a job wrote",
         "stop": "end a job, wherever it was started",
         "clean": "give back what ended jobs hold on the nodes",
+        "checkpoints": "what jobs saved on the nodes, and which --resume takes",
         "dashboard": "all jobs of this user on a page in a browser",
         "doctor": "check this machine, conf.py and the nodes",
         "completion": f"complete the words of {PROGRAM} in a shell",

@@ -35,6 +35,7 @@ LAUNCHER_KINDS = frozenset(
         "jobs",
         "end_job",
         "clean",
+        "checkpoints",
     )
 )
 AGENT_KINDS = frozenset(
@@ -69,6 +70,7 @@ AGENT_KINDS = frozenset(
         "jobs_found",
         "job_ended",
         "cleaned",
+        "checkpoints_found",
     )
 )
 

@@ -20,6 +20,7 @@ from agent.link.protocol import Fields
 from agent.node import gpus, limits, network
 from agent.node.ask_python import ask_python
 from agent.node.candidates import candidates
+from agent.node.checkpoints import pserver_parts
 from agent.node.ports import busy_ports
 from agent.node.probe_child import Check, ProbeChild
 from agent.node.reach import Listeners
@@ -89,6 +90,9 @@ class Probe:
                 look.beside("code", partial(code_of, workspace, entry), look.keep)
         if write_to is not None:
             look.beside("checkpoint_dir", partial(folder_problem, write_to), look.trouble)
+        resumed_from = text_or_none(fields, "resumed_from")
+        if resumed_from is not None:
+            look.beside("checkpoints", partial(pserver_parts, os.path.expanduser(resumed_from)), look.keep)
         look.beside("machine", limits.look, look.keep)
         look.beside("ports", partial(busy_ports, list(listen_ports), ports), look.ports)
         look.beside("gpus", gpus.ask if fields.get("gpus") else gpus.look, look.gpus)

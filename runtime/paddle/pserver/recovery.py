@@ -40,6 +40,7 @@ _REST = 9.0  # times what a slice of copying took, if there are requests
 _IDLE_S = 0.002  # without a request
 _NOTHING_S = 0.0002
 _POLL_S = 0.002
+_NAMED = re.compile(r"(\d+)(?:\.([\w.-]+))?", re.ASCII)  # a checkpoint: its batch, and whose it is
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,8 @@ class Safety:
         checkpoints: folder for checkpoints, or None.
         period: batches between two of them; 0: none are written.
         keep: how many stay.
-        resume: "" to start anew, "latest", the version of a checkpoint, or "auto": the latest once there is one.
+        resume: "" to start anew, "latest", the version of a checkpoint, perhaps with a dot and the job that wrote it,
+            or "auto": the latest once there is one.
         job: id of the job.
     """
 
@@ -77,7 +79,7 @@ class Safety:
             )
         if resume and not folder:
             raise ConfigError("flag --resume needs --checkpoint_dir: where the checkpoints are")
-        if resume not in ("", "latest", "auto") and not (resume.isascii() and resume.isdigit()):
+        if resume not in ("", "latest", "auto") and not _NAMED.fullmatch(resume):
             raise ConfigError(
                 f"flag --resume: expected latest, auto, or the batch of a checkpoint, got {resume!r}"
             )
@@ -205,13 +207,15 @@ class Safekeeper:
     def _resume(self, store: Store, configuration: Configuration) -> None:
         assert self._safety.checkpoints is not None
         started = self._clock()
-        version = int(self._safety.resume) if self._safety.resume.isdigit() else None
+        named = _NAMED.fullmatch(self._safety.resume)
+        version, job = (int(named[1]), named[2]) if named else (None, None)
         c = configuration
         found = newest(
             self._safety.checkpoints,
             version,
             (c.server, c.num_dense + c.num_sparse),
             accept=lambda each: _load(store, each, configuration),
+            job=job,
         )
         _log.info(
             "resumed from the checkpoint of batch %d in %s, pass %d, in %.2f s",

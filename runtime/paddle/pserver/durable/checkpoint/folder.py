@@ -67,6 +67,7 @@ def newest(
     version: int | None = None,
     mine: tuple[int, int] | None = None,
     accept: Callable[[Checkpoint], None] = check_all,
+    job: str | None = None,
 ) -> Checkpoint:
     """Return the newest whole checkpoint, or that of a version; tell of newer ones that are not.
 
@@ -75,6 +76,7 @@ def newest(
         version: see above.
         mine: (number, count of servers) of a server that can do without the others' parts, if it is placed alike.
         accept: raises CheckpointError if the files of one are not what its manifests say.
+        job: which job's, where several wrote one of that version; None: the last one's.
 
     Raises:
         CheckpointError: there is none; the text says what is wrong with those that are there.
@@ -83,6 +85,8 @@ def newest(
     visible = _visible(root, mine)
     for folder in _versions(root):
         if version is not None and _version_of(folder) != version:
+            continue
+        if job is not None and folder.name.partition(".")[2] != job:
             continue
         try:
             found = Checkpoint(root, _parts(folder, visible))

@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The checkpoints of a job's nodes, put together: which are whole, and which one `--resume` takes.
+
+Pure. A checkpoint is whole when all its parts are there and every node that serves has one of them, be it in a folder
+that all share or in one of its own. Who cannot read a part has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from launcher.text.fields import line, real, rows, whole
+
+_NEWEST_TOLD = 3
+_LAST_MOMENT = 253402300800.0  # the end of year 9999
+
+
+class Part(NamedTuple):
+    """One server's part as a node has it; see the agent's twin."""
+
+    version: int
+    job: str
+    server: int
+    servers: int
+    pass_id: int
+    nbytes: int
+    written_at: float
+    problem: str
+
+    @property
+    def name(self) -> str:
+        """What `--resume` takes for the checkpoint that it is of."""
+        return f"{self.version}.{self.job}" if self.job else str(self.version)
+
+
+def read_parts(value: object) -> tuple[Part, ...]:
+    """What a node lists.
+
+    Raises:
+        FieldError: it is no such list.
+    """
+    return tuple(
+        Part(
+            whole(version, "version"),
+            line(job, "job"),
+            whole(server, "server"),
+            whole(count, "count", least=1),
+            whole(pass_id, "pass_id"),
+            whole(nbytes, "nbytes"),
+            real(written_at, "written_at", least=0.0, most=_LAST_MOMENT),
+            line(problem, "problem"),
+        )
+        for version, job, server, count, pass_id, nbytes, written_at, problem in rows(value or [], "parts", 8)
+    )
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """One checkpoint on all nodes.
+
+    Attributes:
+        parts: every part that a node has, by node id; parts that several nodes see come several times.
+        nodes: ids of the nodes that serve.
+    """
+
+    parts: Mapping[int, tuple[Part, ...]]
+    nodes: tuple[int, ...]
+
+    @property
+    def first(self) -> Part:
+        """Any of its parts: all have its version, job and count."""
+        return next(part for found in self.parts.values() for part in found)
+
+    @property
+    def readable(self) -> Mapping[int, frozenset[int]]:
+        """Node id -> the servers whose parts it can read."""
+        found = {
+            node: frozenset(p.server for p in parts if not p.problem) for node, parts in self.parts.items()
+        }
+        return {node: servers for node, servers in found.items() if servers}
+
+    @property
+    def without(self) -> tuple[int, ...]:
+        """Nodes that have no part, or none that can be read."""
+        return tuple(node for node in self.nodes if node not in self.readable)
+
+    @property
+    def missing(self) -> tuple[int, ...]:
+        """Servers whose part nobody has."""
+        have = frozenset[int]().union(*self.readable.values())
+        return tuple(server for server in range(self.first.servers) if server not in have)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether a job can go on from it."""
+        return not (self.without or self.missing)
+
+    @property
+    def nbytes(self) -> int:
+        """Of all its own files, each part once."""
+        return sum({(p.server): p.nbytes for parts in self.parts.values() for p in parts}.values())
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """What is wrong with parts, each text once."""
+        return tuple(dict.fromkeys(p.problem for parts in self.parts.values() for p in parts if p.problem))
+
+    def as_json(self) -> dict[str, Any]:
+        """For programs."""
+        first = self.first
+        return {
+            "batch": first.version,
+            "job": first.job,
+            "resume": first.name,
+            "pass": first.pass_id,
+            "bytes": self.nbytes,
+            "written_at": max(p.written_at for parts in self.parts.values() for p in parts),
+            "whole": self.is_whole,
+            "servers": first.servers,
+            "nodes": {str(node): sorted(servers) for node, servers in sorted(self.readable.items())},
+            "nodes_without": list(self.without),
+            "missing_parts": list(self.missing),
+            "problems": list(self.problems),
+        }
+
+
+def together(found: Mapping[int, Sequence[Part]], nodes: Sequence[int]) -> tuple[Checkpoint, ...]:
+    """Every checkpoint of which a node has a part, the newest first.
+
+    Args:
+        found: node id -> its parts.
+        nodes: those that serve.
+    """
+    by_name: dict[tuple[int, str, int], dict[int, list[Part]]] = {}
+    for node in nodes:
+        for part in found.get(node, ()):
+            by_name.setdefault((part.version, part.job, part.servers), {}).setdefault(node, []).append(part)
+    made = [
+        Checkpoint({node: tuple(parts) for node, parts in by_node.items()}, tuple(nodes))
+        for by_node in by_name.values()
+    ]
+
+    def age(one: Checkpoint) -> tuple[int, float]:
+        return one.first.version, max(p.written_at for parts in one.parts.values() for p in parts)
+
+    return tuple(sorted(made, key=age, reverse=True))
+
+
+@dataclass(frozen=True)
+class ResumeChoice:
+    """What pservers are told to go on from.
+
+    Attributes:
+        resume: the value of `--resume` for them; empty: as the user gave it.
+        told: a sentence for the user, or empty.
+    """
+
+    resume: str = ""
+    told: str = ""
+
+
+def choose(
+    resume: str, found: Mapping[int, Sequence[Part]], nodes: Sequence[int], names: Mapping[int, str]
+) -> ResumeChoice:
+    """Align `--resume=latest|auto` where the folder is each node's own and the newest checkpoint is not on all.
+
+    Where all nodes see the same, each server finds the newest whole one itself, checksums included.
+
+    Args:
+        names: of nodes, for people.
+    """
+    if resume not in ("latest", "auto"):
+        return ResumeChoice()
+    seen = {frozenset((*part[:4], part.problem) for part in found.get(node, ())) for node in nodes}
+    if len(seen) <= 1:
+        return ResumeChoice()
+    all_there = together(found, nodes)
+    best = next((one for one in all_there if one.is_whole), None)
+    if best is None:
+        newest = "; ".join(_lacking(one, names) for one in all_there[:_NEWEST_TOLD])
+        return ResumeChoice(told=f"--resume={resume}: no checkpoint is whole on all nodes: {newest}")
+    newer = all_there[: all_there.index(best)]
+    if not newer:
+        return ResumeChoice()
+    told = "; ".join(_lacking(one, names) for one in newer[:_NEWEST_TOLD])
+    return ResumeChoice(
+        best.first.name,
+        f"--resume={resume}: {told}: the job goes on from batch {best.first.version}, the newest that all nodes have",
+    )
+
+
+def _lacking(one: Checkpoint, names: Mapping[int, str]) -> str:
+    """Why a checkpoint is not whole."""
+    batch = f"batch {one.first.version}"
+    if one.problems:
+        return f"{batch} is damaged ({one.problems[0]})"
+    if one.without:
+        return f"batch {one.first.version} is not on {_named(one.without, names)}"
+    return f"{batch} lacks part {one.missing[0]} of {one.first.servers}"
+
+
+def _named(nodes: Sequence[int], names: Mapping[int, str]) -> str:
+    shown = ", ".join(names.get(node, f"node {node}") for node in nodes[:_NEWEST_TOLD])
+    return shown if len(nodes) <= _NEWEST_TOLD else f"{shown} and {len(nodes) - _NEWEST_TOLD} more"

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lists the checkpoints that lie on this node: parts that pservers wrote, and the directories that scripts were given.
+
+Sizes are compared with what a manifest says, checksums are not: that reads every byte, and pservers do it when they
+begin with one. A listing changes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+import zlib
+from typing import Any, Dict, List, NamedTuple
+
+SCRIPTS = "checkpoints"  # below the root directory: PADDLE_CHECKPOINT_DIR of each name
+MOST_VERSIONS = 100
+MOST_DIRECTORIES = 100
+MOST_FILES = 10000  # of one directory
+_MANIFEST = "manifest.json"
+_MANIFEST_BYTES = 64 << 20
+_VERSION = re.compile(r"v(\d{12,20})(?:\.([\w.-]+))?\Z")
+_PART = re.compile(r"part-(\d{1,6})-of-(\d{1,6})\Z")
+
+Row = List[Any]
+
+
+class Part(NamedTuple):
+    """One server's part of a checkpoint as it lies here.
+
+    Attributes:
+        nbytes: of its own files; it may build upon earlier ones.
+        problem: why it cannot be read, or nothing.
+    """
+
+    version: int
+    job: str
+    server: int
+    servers: int
+    pass_id: int
+    nbytes: int
+    written_at: float
+    problem: str
+
+
+def look(folder: str, root_dir: str) -> Dict[str, List[Row]]:
+    """What lies in a folder of pservers' checkpoints (none if it is empty), and what scripts left below ROOT_DIR."""
+    parts = [list(part) for part in pserver_parts(folder)] if folder else []
+    return {"parts": parts, "scripts": script_directories(root_dir)}
+
+
+def pserver_parts(folder: str) -> List[Part]:
+    """Every part in a folder of checkpoints, those of the newest version first; none where there is no folder."""
+    matches = [match for match in map(_VERSION.match, _names(folder)) if match is not None]
+    matches.sort(key=lambda match: int(match.group(1)), reverse=True)
+    return [
+        _part(folder, match.string + "/" + part.string, match, part)
+        for match in matches[:MOST_VERSIONS]
+        for part in map(_PART.match, _names(folder + "/" + match.string))
+        if part is not None
+    ]
+
+
+def script_directories(root_dir: str) -> List[Row]:
+    """[name, files, bytes, moment of the last change] of each directory that a script was given, and filled."""
+    top = root_dir + "/" + SCRIPTS
+    found = [_measured(top, name) for name in _names(top)]
+    found.sort(key=lambda row: -row[3])
+    return [row for row in found if row[1]][:MOST_DIRECTORIES]
+
+
+def _names(folder: str) -> List[str]:
+    try:
+        return sorted(os.listdir(folder))
+    except OSError:
+        return []
+
+
+def _part(folder: str, path: str, version: Any, part: Any) -> Part:
+    pass_id, nbytes, written_at, problem = 0, 0, 0.0, ""
+    try:
+        written_at = os.stat(folder + "/" + path).st_mtime
+        body = _manifest(folder + "/" + path + "/" + _MANIFEST)
+        pass_id = int(body["numbers"].get("", {}).get("pass_id", 0))
+        for file in body["files"]:
+            size = _size(folder, str(file["path"]))
+            if size != file["nbytes"]:
+                raise ValueError("%s: expected %s bytes, got %d" % (file["path"], file["nbytes"], size))
+            nbytes += size if os.path.dirname(str(file["path"])) == path else 0
+    except OSError as error:
+        problem = "%s: %s" % (path, error.strerror)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        problem = "%s: %s" % (path, error)
+    own, count = int(part.group(1)), int(part.group(2))
+    job = version.group(2) or ""
+    return Part(int(version.group(1)), job, own, count, pass_id, nbytes, written_at, problem[:400])
+
+
+def _manifest(path: str) -> Dict[str, Any]:
+    with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        outer = json.loads(file.read(_MANIFEST_BYTES).decode())
+    if zlib.crc32(outer["body"].encode()) != outer["crc32"]:
+        raise ValueError("the manifest is damaged")
+    body = json.loads(outer["body"])
+    if not isinstance(body, dict):
+        raise ValueError("the manifest cannot be read")
+    return body
+
+
+def _size(folder: str, path: str) -> int:
+    if path.startswith("/") or ".." in path.split("/"):
+        raise ValueError("%.80r is no file of a checkpoint" % path)
+    return os.stat(folder + "/" + path, follow_symlinks=False).st_size
+
+
+def _measured(top: str, name: str) -> Row:
+    files, nbytes, changed = 0, 0, 0.0
+    for at, _, names in os.walk(top + "/" + name):
+        for one in names:
+            try:
+                status = os.stat(at + "/" + one, follow_symlinks=False)
+            except OSError:
+                continue  # removed meanwhile
+            if stat.S_ISREG(status.st_mode) and files < MOST_FILES:
+                files, nbytes, changed = files + 1, nbytes + status.st_size, max(changed, status.st_mtime)
+    return [name, files, nbytes, changed]

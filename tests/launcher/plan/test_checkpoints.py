@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which checkpoint a job goes on from, by what its nodes have."""
+
+from __future__ import annotations
+
+import pytest
+
+from launcher.plan.checkpoints import Part, ResumeChoice, choose, read_parts, together
+from launcher.text.fields import FieldError
+
+NAMES = {0: "node-a", 1: "node-b"}
+
+
+def part(version: int, server: int, job: str = "A", *, servers: int = 2, problem: str = "") -> Part:
+    return Part(version, job, server, servers, 0, 10, float(version), problem)
+
+
+def chosen(resume: str, a: list[Part], b: list[Part]) -> ResumeChoice:
+    return choose(resume, {0: a, 1: b}, (0, 1), NAMES)
+
+
+def test_the_newest_that_all_nodes_have_is_taken_and_told() -> None:
+    choice = chosen("latest", [part(20, 0), part(10, 0)], [part(10, 1)])
+    assert choice.resume == "10.A"
+    assert "batch 20 is not on node-b: the job goes on from batch 10" in choice.told
+    assert chosen("auto", [part(20, 0), part(10, 0)], [part(10, 1)]).resume == "10.A"
+
+
+def test_jobs_are_not_mixed_that_wrote_the_same_batch() -> None:
+    choice = chosen("latest", [part(10, 0, "B"), part(10, 0, "A")], [part(10, 1, "A")])
+    assert choice.resume == "10.A"
+
+
+@pytest.mark.parametrize("resume", ["", "20"])
+def test_what_the_user_named_stays(resume: str) -> None:
+    assert chosen(resume, [part(20, 0), part(10, 0)], [part(10, 1)]) == ResumeChoice()
+
+
+def test_servers_look_for_themselves_where_all_see_the_same_or_the_newest_is_everywhere() -> None:
+    shared = [part(20, 0), part(10, 0), part(10, 1)]
+    assert chosen("latest", shared, shared) == ResumeChoice()
+    assert chosen("latest", [part(20, 0), part(10, 0)], [part(20, 1)]) == ResumeChoice()
+    assert chosen("auto", [], []) == ResumeChoice()
+
+
+def test_a_damaged_part_counts_as_none() -> None:
+    choice = chosen("latest", [part(20, 0), part(10, 0)], [part(20, 1, problem="cut short"), part(10, 1)])
+    assert choice.resume == "10.A"
+    assert "batch 20 is damaged (cut short)" in choice.told
+
+
+def test_nothing_in_common_is_told_and_left_to_the_servers() -> None:
+    choice = chosen("latest", [part(20, 0)], [part(10, 1)])
+    assert choice.resume == ""
+    assert "no checkpoint is whole on all nodes: batch 20 is not on node-b; batch 10 is not on" in choice.told
+
+
+def test_a_checkpoint_says_what_it_lacks() -> None:
+    (found,) = together({0: [part(10, 0, servers=3)], 1: [part(10, 1, servers=3)]}, (0, 1))
+    assert (found.is_whole, found.missing, found.without, found.nbytes) == (False, (2,), (), 20)
+
+
+def test_a_node_that_talks_nonsense_is_an_error() -> None:
+    with pytest.raises(FieldError):
+        read_parts([[1, "A", 0, 0, 0, 10, 1.0, ""]])
