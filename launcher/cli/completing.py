@@ -44,7 +44,7 @@ _CONF, _HOSTS, _NODES = "--conf=", "--hosts=", "--nodes"
 _COMMAND_WORDS: Mapping[str, tuple[str, ...]] = {
     "init": (),
     "status": ("--all", "--json", _NODES, _CONF, _HOSTS),
-    "attach": ("--lines=",),
+    "attach": ("--lines=", "--json"),
     "logs": ("--follow", "--proc=", "--node=", "--since=", "--grep=", "--lines="),
     "stop": ("--force", _NODES, _CONF, _HOSTS),
     "clean": (_CONF, _HOSTS, "--older_than=", "--dry_run"),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`paddle.py attach [JOB] [--lines=N]`: the screen of a running job, as if it ran here."""
+"""`paddle.py attach [JOB] [--lines=N] [--json]`: the screen of a running job, as if it ran here."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from launcher.config import command_arguments
 from launcher.control import attached, known_jobs, status_text
@@ -24,11 +24,13 @@ from launcher.system.installation import PROGRAM
 from launcher.system.state_dir import SCREEN_FILE, places
 
 USAGE = f"""\
-{PROGRAM} attach [JOB] [--lines=N]
+{PROGRAM} attach [JOB] [--lines=N] [--json]
 
 The screen of a running job, as if it ran here: its last N lines (40), then what
 comes. JOB is an id or a beginning or end of one; without it the newest job that
 runs, or the newest of all.
+
+  --json   what happens as lines of JSON, one an event, as a job's --json
 
 Ctrl+C stops the job, twice: at once. Ctrl+\\ or closing the terminal lets go of
 it. Exit: that of the job when it ended, 0 when it was let go, 5 when its
@@ -39,22 +41,23 @@ LINES = 40
 
 def run(argv: Sequence[str]) -> ExitCode:
     """Look at a job until it ends; its exit code then, 0 when let go, 5 when its launcher is gone."""
-    given = command_arguments.read("attach", argv, values=("--lines",))
+    given = command_arguments.read("attach", argv, switches=("--json",), values=("--lines",))
+    as_json = "--json" in given.switches
     lines = command_arguments.whole_number("attach", given, "--lines", LINES)
     where = places(os.environ)
     job = known_jobs.find(where, given.job) if given.job is not None else known_jobs.newest(where)
     if job.ended or job.running is False:
-        return _show_past(job, lines)
+        return _show_past(job, lines, as_json)
     events: queue.SimpleQueue[Any] = queue.SimpleQueue()
     try:
         client, _ = connect(Path(job.record.socket), events)
     except ControlLost as lost:
         again = known_jobs.read(job.directory)
         if again is not None and (again.ended or again.running is False):
-            return _show_past(again, lines)  # it ended while we looked for it
+            return _show_past(again, lines, as_json)  # it ended while we looked for it
         raise ControlLost(f"{job.job_id}: {lost}; {job.record.launcher.describe()} leads it") from lost
     client.send("attach", lines=lines)
-    console = Console()
+    console = Console(as_json=as_json)
     console.note(f"attached to {job.job_id}: {attached.KEYS}")
     try:
         farewell = attached.follow(client, events, console, by=attached.me("attach"))
@@ -62,10 +65,10 @@ def run(argv: Sequence[str]) -> ExitCode:
         client.close()
         with signals.ignored():
             console.close()
-    return _part(job, farewell)
+    return _part(job, farewell, sys.stderr if as_json else None)
 
 
-def _part(job: KnownJob, farewell: Farewell) -> ExitCode:
+def _part(job: KnownJob, farewell: Farewell, stream: TextIO | None) -> ExitCode:
     if farewell.parting is Parting.ENDED:
         return as_exit_code(farewell.exit_code)
     if farewell.parting is Parting.LOST:
@@ -77,12 +80,19 @@ def _part(job: KnownJob, farewell: Farewell) -> ExitCode:
             sys.stderr,
         )
         return ExitCode.LOST
-    show(f"let go of {job.job_id}, which goes on: {PROGRAM} attach {job.job_id}")
+    show(f"let go of {job.job_id}, which goes on: {PROGRAM} attach {job.job_id}", stream)
     return as_exit_code(farewell.exit_code)
 
 
-def _show_past(job: KnownJob, lines: int) -> ExitCode:
-    """What is left to see of a job without a launcher."""
+def _show_past(job: KnownJob, lines: int, as_json: bool) -> ExitCode:
+    """What is left to see of a job without a launcher: for programs its end alone."""
+    if as_json and job.ended:
+        code, collected = as_exit_code(job.exit_code or 0), job.record.collected
+        console = Console(as_json=True)
+        logs = Path(collected) / "log" if collected else None
+        console.summary(job_id=job.job_id, code=code, cause="", logs=logs, output=None, lines=())
+        console.close()
+        return code
     show("\n".join([*screen_file.tail(job.directory / SCREEN_FILE, lines), ""]))
     if job.ended:
         show(f"{job.job_id} is over: {job.describe()}")

@@ -181,10 +181,14 @@ def test_two_terminals_see_the_same_job_and_a_stopped_one_does_not_hold_it_up(be
 def test_the_screen_of_a_job_in_the_foreground_is_seen_elsewhere_too(bench: Bench) -> None:
     child = bench.start(*bench.job())
     wait_for("the job", lambda: [job for job in bench.jobs() if job.status.get("phase") == "run"], LIMIT_S)
-    terminal = bench.terminal("attach")
+    terminal, program = bench.terminal("attach"), bench.terminal("attach", "--json")
     terminal.wait_for(r"step \d+")
+    program.wait_for(r'"event": "Printed".*step \d+')
     assert bench.run("stop").returncode == 0
-    assert terminal.wait() == 143
+    assert (terminal.wait(), program.wait()) == (143, 143)
+    assert json.loads(program.said.splitlines()[-1])["event"] == "Ended"
+    again = bench.run("attach", "--json")
+    assert (again.returncode, json.loads(again.stdout)["code"]) == (143, 143)
     assert child.wait(LIMIT_S) == 143
     assert "asked by paddle.py stop" in (bench.place / "out").read_text()
 
