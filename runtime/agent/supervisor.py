@@ -375,6 +375,8 @@ class Supervisor:
     def _tree_committed(self, name: str, path: str, collect: List[str]) -> None:
         if name == "workspace":
             self._job_dir = path
+            if self._probe is not None:
+                self._probe.remember()
             self._processes.group = control_group.make(self._marks)
             self._desk.begin(path, self._processes.group)
             self._tailer = Tailer(self._loop, path, self._outbox)

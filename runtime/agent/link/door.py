@@ -10,7 +10,6 @@ environment.
 from __future__ import annotations
 
 import array
-import hmac
 import json
 import os
 import socket
@@ -98,7 +97,9 @@ class Door:
         asked: Any = json.loads(request.decode())
         if not isinstance(asked, dict) or len(given) != 2:
             raise ValueError("this is no request")
-        if not hmac.compare_digest(text(asked, "word").encode(), self._word):
+        from hmac import compare_digest  # with OpenSSL, which few agents need
+
+        if not compare_digest(text(asked, "word").encode(), self._word):
             raise ValueError("this is not the word")
         received = whole(asked, "received")
         self._enter(given[0], given[1], received)

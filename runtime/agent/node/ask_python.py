@@ -79,32 +79,49 @@ def version_of(name):
         found = ""
     return "".join(str(found).split())
 
+def own_files():
+    try:
+        with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as file:
+            mapped = [line.rstrip("\\n").split(None, 5)[5:] for line in file]
+        libraries = {path for named in mapped for path in named if "/libpython" in path}
+        return [os.readlink("/proc/self/exe"), *sorted(libraries)]
+    except OSError:
+        return []
+
 words = [name + "=" + version_of(name) for name in sys.argv[1:]]
 if "zmq" in sys.argv[1:]:
     words += ["libzmq=" + word for word in [libzmq()] if word]
+if not words:
+    words = ["files=" + "-".join([os.fsencode(path).hex() for path in own_files()])]
 print("\\nPYTHON", sys.version.split()[0], *words)
 """
 
-Done = Callable[[Optional[str], Dict[str, Any], str], None]
+Told = Callable[[Optional[str], Dict[str, Any], str, List[str]], None]
 
 
-def ask_python(loop: Loop, python: str, modules: List[str], limit_s: float, done: Done) -> None:
-    """Run it; `done` gets its version, the modules' versions (None: cannot be imported), and what is wrong, or ""."""
+def ask_python(loop: Loop, python: str, modules: List[str], limit_s: float, done: Told) -> None:
+    """Run it; `done` gets its version, the modules' versions (None: cannot be imported), and what is wrong, or "".
+
+    Asked for no modules, it gets the files that the interpreter consists of too, the program first.
+    """
 
     def answered(status: int, output: bytes) -> None:
         try:
             version, versions = _read(output.splitlines()[-1].decode())
-            done(version, *_settled(versions))
+            names = [] if modules else (versions.pop("files", None) or "").split("-")
+            files = [os.fsdecode(bytes.fromhex(name)) for name in names if name]
         except (ValueError, IndexError):
             said = output.decode("utf-8", "replace").strip()[-300:]
-            done(None, {}, "%s %s and said %r" % (python, _how(status, limit_s), said))
+            done(None, {}, "%s %s and said %r" % (python, _how(status, limit_s), said), [])
+        else:
+            done(version, *_settled(versions), files)
 
     env = environment.base(os.environ)
     try:
         site = [] if modules else ["-S"]  # where nothing is looked for, its folders need not be
         _Capture(loop, [python, *site, "-c", _ASK, *modules], env, limit_s, answered)
     except (OSError, ValueError) as error:
-        done(None, {}, "%s cannot be run: %s" % (python, _why(error, python, env["PATH"])))
+        done(None, {}, "%s cannot be run: %s" % (python, _why(error, python, env["PATH"])), [])
 
 
 def _read(line: str) -> Tuple[str, Dict[str, Any]]:

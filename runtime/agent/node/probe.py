@@ -7,27 +7,30 @@ when the last of it is in. Leaves nothing behind: a temporary file, and a mark i
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from functools import partial
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from agent.files import disk, ownership, storage
 from agent.link.fields import number, relative_path, seconds, text_or_none, texts, whole, whole_numbers
 from agent.link.identity import login_address
 from agent.link.loop import Loop
 from agent.link.protocol import Fields
-from agent.node import gpus, limits, network
-from agent.node.ask_python import ask_python
+from agent.node import gpus, known_python, limits, network
+from agent.node.ask_python import Told, ask_python
 from agent.node.candidates import candidates
 from agent.node.checkpoints import pserver_parts
 from agent.node.ports import busy_ports
 from agent.node.probe_child import Check, ProbeChild
 from agent.node.reach import Listeners
 from agent.node.workspace import code_of, folder_problem, workspace_problem
+from agent.processes import environment
 
 PYTHON_LIMIT_S = 30.0
 CHECK_S = 6.0  # a check that runs beside the loop
+RECALLED = "python known"
 
 Problems = List[List[str]]
 Done = Callable[[Dict[str, Any]], None]
@@ -42,6 +45,7 @@ class Probe:
         self._python = python
         self._listeners = Listeners(loop)
         self._mark = ""
+        self._told: Optional[Tuple[str, List[str]]] = None  # by the job's Python: its version and its files
 
     def run(self, fields: Fields, done: Done) -> None:
         """Carry out a `probe`; `done` gets the fields of `probed`.
@@ -73,6 +77,11 @@ class Probe:
             listen_ports=listen_ports,
         )
         look = _Look(self._loop, found, problems, done)
+        answered = self._python_answered(look)
+        ask = partial(ask_python, self._loop, self._python, modules, limit_s, answered)
+        if not modules:
+            recall = partial(known_python.recall, self._root_dir, self._python, environment.base(os.environ))
+            look.beside(RECALLED, recall, lambda _, known: answered(known, {}, "", []) if known else ask())
         other_disks = {"home": os.path.expanduser("~"), "/tmp": "/tmp"}  # noqa: S108 - only looked at
         marked = workspace or self._root_dir
         look.beside(
@@ -97,15 +106,29 @@ class Probe:
         look.beside("ports", partial(busy_ports, list(listen_ports), ports), look.ports)
         look.beside("gpus", gpus.ask if fields.get("gpus") else gpus.look, look.gpus)
         look.begin()
+        if modules:
+            ask()
+
+    def _python_answered(self, look: "_Look") -> Told:
         begun = time.monotonic()
 
-        def python_answered(version: Optional[str], versions: Dict[str, Any], problem: str) -> None:
+        def answered(
+            version: Optional[str], versions: Dict[str, Any], problem: str, files: List[str]
+        ) -> None:
             if problem:
-                problems.append(["python", problem])
-            found.update(python_version=version, modules=versions)
+                look.problems.append(["python", problem])
+            if version and files:
+                self._told = version, files
+            look.found.update(python_version=version, modules=versions)
             look.finish("python", time.monotonic() - begun)
 
-        ask_python(self._loop, self._python, modules, limit_s, python_answered)
+        return answered
+
+    def remember(self) -> None:
+        """Keep what the job's Python told, now that a job runs here."""
+        if self._told is not None:
+            with contextlib.suppress(OSError):  # it is asked again
+                known_python.remember(self._root_dir, self._python, environment.base(os.environ), *self._told)
 
     def neighbours(self) -> List[int]:
         """Ids of the other nodes that have left their marks in our folder; it answered just now, or has no mark."""
@@ -167,7 +190,8 @@ class _Look:
 
     def finish(self, name: str, took_s: float) -> None:
         """One part is in."""
-        self._steps[name] = round(took_s, 4)
+        if name != RECALLED:  # a part of `python`
+            self._steps[name] = round(took_s, 4)
         self._open.remove(name)
         if not self._open:
             self._done(self.found)
@@ -183,7 +207,9 @@ class _Look:
         ProbeChild(self._loop, self._checks, CHECK_S, self._answered)
 
     def _answered(self, name: str, answer: Any, problem: str, took_s: float) -> None:
-        if problem:
+        if problem and name == RECALLED:
+            self._uses[name](name, None)
+        elif problem:
             kind = "problems" if name in ("root_dir", "workspace") else "remarks"
             where = self.found["root_dir"] + ": " if name == "root_dir" else ""
             self.found[kind].append([name, where + problem])

@@ -6,7 +6,6 @@ What is longer than Linux takes in one string goes into a file of the job direct
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -84,4 +83,6 @@ def _named(fields: Fields, name: str) -> Dict[str, List[str]]:
 
 
 def _digest(piece: str) -> str:
+    import hashlib  # with OpenSSL, for few jobs
+
     return hashlib.blake2b(os.fsencode(piece), digest_size=16).hexdigest()
