@@ -79,12 +79,11 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
     bench.close()
 
 
-def trainers(bench: Bench, job_id: str) -> dict[str, dict[str, Any]]:
-    """The trainers in what `status` prints for programs."""
+def processes(bench: Bench, job_id: str) -> dict[str, dict[str, Any]]:
+    """The processes in what `status` prints for programs."""
     done = bench.run("status", job_id, "--json")
     assert done.returncode == 0, done.stderr
-    processes = json.loads(done.stdout)["status"].get("processes", ())
-    return {one["name"]: one for one in processes if one["role"] == "trainer"}
+    return {one["name"]: one for one in json.loads(done.stdout)["status"].get("processes", ())}
 
 
 def test_status_and_the_last_screen_tell_how_many_gradients_of_a_slow_trainer_were_discarded(
@@ -97,7 +96,7 @@ def test_status_and_the_last_screen_tell_how_many_gradients_of_a_slow_trainer_we
     servers = NODES * PORTS
 
     def all_is_told() -> dict[str, dict[str, Any]] | None:
-        found = trainers(bench, job.job_id)
+        found = processes(bench, job.job_id)
         pushed = [found.get(f"trainer-{rank}", {}).get("pushed", 0) for rank in range(3)]
         return (
             found
@@ -110,12 +109,14 @@ def test_status_and_the_last_screen_tell_how_many_gradients_of_a_slow_trainer_we
     # of each pass the first one is too old: everything else was pushed before it, and nothing after
     assert found["trainer-2"]["discarded"] == servers * PASSES
     counts = f"{servers * PASSES} of {servers * PASSES * SLOW_BATCHES}"
+    servers_told = [processes(bench, job.job_id)[f"pserver-{rank}"] for rank in range(NODES)]
+    assert all(0 < one["version"] < one["requests"] for one in servers_told), servers_told
     text = bench.run("status", job.job_id).stdout
     assert re.search(rf"^  trainer-2 .* running .* {counts}$", text, re.MULTILINE), text
     (bench.place / "steps" / "go").touch()
     ended = bench.wait_until_ended(job)
     assert ended.status["exit_code"] == 0
-    assert trainers(bench, job.job_id)["trainer-2"]["discarded"] == servers * PASSES
+    assert processes(bench, job.job_id)["trainer-2"]["discarded"] == servers * PASSES
     screen = (ended.directory / "screen.log").read_text()
     line = re.search(r"^.*gradients were discarded as too old.*$", screen, re.MULTILINE)
     assert line is not None, screen

@@ -52,6 +52,7 @@ AGENT_KINDS = frozenset(
         "pushes",
         "unsaved",
         "usage",
+        "queue",
         "line",
         "exited",
         "file",

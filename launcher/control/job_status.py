@@ -16,12 +16,13 @@ from launcher.connection.link import MessageEvent
 from launcher.control.cost_history import TRAINER, CostHistory
 from launcher.nodes.loop import Handlers
 from launcher.nodes.node_record import NodeRecord
-from launcher.nodes.process_record import ProcessRecord
-from launcher.nodes.reports import NodeUsage, Pushes, Step, read_step
+from launcher.nodes.process_record import ProcessRecord, ProcessState
+from launcher.nodes.reports import NodeUsage, Pushes, Queue, Step, read_step
 from launcher.nodes.roster import Roster
 from launcher.plan.plan import Role
 from launcher.screen.scrollback import Scrollback
 from launcher.text.fields import whole
+from launcher.text.sizes import spans
 from launcher.text.wrapping import visible
 
 VERSION = 1
@@ -105,7 +106,7 @@ class Observer:
 
 def take(job_id: str, scrollback: Scrollback, roster: Roster, observer: Observer) -> dict[str, Any]:
     """The state now."""
-    now, clock, pushes = time.time(), time.monotonic(), roster.pushes()
+    now, clock, pushes, lags = time.time(), time.monotonic(), roster.pushes(), roster.lags()
     return {
         "version": VERSION,
         "job_id": job_id,
@@ -114,7 +115,7 @@ def take(job_id: str, scrollback: Scrollback, roster: Roster, observer: Observer
         "exit_code": None,
         "nodes": [_node(record, scrollback, now - clock) for record in roster.all()],
         "processes": [
-            {**_process(record, roster), **_pushes_of(record, pushes), **observer.of(name)}
+            {**_process(record, roster), **_pushes_of(record, pushes, lags), **observer.of(name)}
             for name, record in roster.processes.items()
         ],
         "failures": [
@@ -177,14 +178,26 @@ def _process(record: ProcessRecord, roster: Roster) -> dict[str, Any]:
         "state": record.state.value,
         "log": f"log/node_{process.node_id}/{process.log.removeprefix('log/')}",
         **({} if record.usage is None else record.usage._asdict()),
+        **({} if record.queue is None else _queue(record.queue)),
     }
 
 
-def _pushes_of(record: ProcessRecord, pushes: Mapping[int, Pushes]) -> dict[str, int]:
-    """What became of a trainer's gradients, where it is counted."""
+def _queue(queue: Queue) -> dict[str, Any]:
+    """A pserver's; lags are told of the trainers."""
+    told = queue._asdict()
+    del told["lags"]
+    return {**told, "missing": spans(queue.missing)}
+
+
+def _pushes_of(
+    record: ProcessRecord, pushes: Mapping[int, Pushes], lags: Mapping[int, int]
+) -> dict[str, int]:
+    """What became of a trainer's gradients, and how far behind it is, where that is counted."""
     process = record.process
-    found = pushes.get(process.rank) if process.role is Role.TRAINER else None
-    return {} if found is None else found._asdict()
+    if process.role is not Role.TRAINER or process.rank not in pushes:
+        return {}
+    lag = {} if record.state is ProcessState.EXITED else {"lag": lags.get(process.rank, 0)}
+    return {**pushes[process.rank]._asdict(), **lag}
 
 
 def _last_line(body: bytes) -> str:

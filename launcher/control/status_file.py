@@ -39,9 +39,10 @@ _LISTS: Mapping[str, Mapping[str, tuple[type, ...]]] = MappingProxyType(
         },
         "processes": {
             **dict.fromkeys(("rank", "node_id", "pid", "pass_id", "batch_id", "code", "signal"), _WHOLE),
-            **dict.fromkeys(("pushed", "discarded", "memory_bytes"), _WHOLE),
-            **dict.fromkeys(("started_at", "cost", "samples_per_s", "cpu_percent"), _NUMBER),
-            **dict.fromkeys(("name", "role", "node", "state", "log", "last_line"), _TEXT),
+            **dict.fromkeys(("pushed", "discarded", "lag", "memory_bytes"), _WHOLE),
+            **dict.fromkeys(("version", "requests", "waiting"), _WHOLE),
+            **dict.fromkeys(("started_at", "cost", "samples_per_s", "cpu_percent", "waited_s"), _NUMBER),
+            **dict.fromkeys(("name", "role", "node", "state", "log", "last_line", "missing"), _TEXT),
         },
         "failures": dict.fromkeys(("node", "process", "what", "log"), _TEXT),
     }

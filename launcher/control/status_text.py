@@ -22,9 +22,11 @@ _SHOWN_LINE = 100
 _NODE_COLUMNS = ("node", "name", "state", "heard", "cpu", "memory", "in", "out", "gpus", "job directory")
 _PROCESS_COLUMNS = (
     *("process", "node", "pid", "state", "pass", "batch", "cost", "samples/s"),
-    *("cpu", "memory", "discarded"),
+    *("cpu", "memory", "updates", "waiting", "lag", "discarded"),
 )
-_OPTIONAL = frozenset(("cpu", "memory", "in", "out", "gpus", "discarded"))  # shown where they are told
+_OPTIONAL = frozenset(  # shown where they are told
+    ("cpu", "memory", "in", "out", "gpus", "updates", "waiting", "lag", "discarded")
+)
 
 
 def job_table(jobs: Sequence[KnownJob], now: float) -> list[str]:
@@ -241,6 +243,9 @@ def _process(fields: Mapping[str, Any]) -> tuple[str, ...]:
         _number(fields.get("samples_per_s"), ",.0f"),
         _percent(fields.get("cpu_percent")),
         _size(fields.get("memory_bytes")),
+        _word(fields.get("version")),
+        _waiting(fields),
+        _word(fields.get("lag")),
         _discarded(fields),
     )
 
@@ -251,6 +256,18 @@ def _state(fields: Mapping[str, Any]) -> str:
     if fields.get("signal"):
         return f"{state}, signal {fields['signal']}"
     return state if fields.get("code") is None else f"{state}, code {fields['code']}"
+
+
+def _waiting(fields: Mapping[str, Any]) -> str:
+    """ "3 for 1, 5-7, 12 s": how many trainers wait at a pserver for whom, and for how long."""
+    if not fields.get("waiting"):
+        return ""
+    waited_s = fields.get("waited_s") or 0.0
+    return (
+        str(fields["waiting"])
+        + (f" for {fields['missing']}" if fields.get("missing") else "")
+        + (f", {ago(waited_s)}" if waited_s >= 1.0 else "")
+    )
 
 
 def _discarded(fields: Mapping[str, Any]) -> str:

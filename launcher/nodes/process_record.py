@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from launcher.nodes.reports import ProcessUsage, Pushes
+from launcher.nodes.reports import ProcessUsage, Pushes, Queue
 from launcher.plan.environment import Endpoints
 from launcher.plan.plan import Process
 
@@ -49,6 +49,7 @@ class ProcessRecord:
         unsaved: what a pserver could not save and is not there, or empty.
         pushes: what became of gradients on a pserver in asynchronous training, by trainer.
         stepped_at: monotonic time of its last step; 0 before it.
+        queue: who waits on a pserver for whom, as it last told.
         usage: what its node last saw it use, while it runs.
     """
 
@@ -63,6 +64,7 @@ class ProcessRecord:
     unsaved: str = ""
     pushes: Mapping[int, Pushes] = field(default_factory=dict)
     stepped_at: float = 0.0
+    queue: Queue | None = None
     usage: ProcessUsage | None = None
 
     def start(self) -> None:
@@ -80,6 +82,10 @@ class ProcessRecord:
     def count_pushes(self, pushes: Mapping[int, Pushes]) -> None:
         """It told what became of gradients."""
         self.pushes = pushes
+
+    def note_queue(self, queue: Queue) -> None:
+        """Who waits on it for whom."""
+        self.queue = queue
 
     def use(self, usage: ProcessUsage) -> None:
         """It was seen to use that."""
@@ -107,7 +113,7 @@ class ProcessRecord:
 
     def exit(self) -> None:
         """It is gone, or will never be there."""
-        self.state, self.stall, self.usage = ProcessState.EXITED, None, None
+        self.state, self.stall, self.usage, self.queue = ProcessState.EXITED, None, None, None
 
     def finish(self) -> None:
         """It ended well, and will not be started again."""

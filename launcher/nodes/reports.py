@@ -36,6 +36,26 @@ class Pushes(NamedTuple):
     discarded: int
 
 
+class Queue(NamedTuple):
+    """Who waits on a parameter server for whom.
+
+    Attributes:
+        version: batches applied so far.
+        requests: that came since the process began.
+        waiting: trainers that wait.
+        missing: those that they wait for.
+        waited_s: for how long nothing was applied meanwhile.
+        lags: in asynchronous training of each trainer how many pushes came since its own last one.
+    """
+
+    version: int
+    requests: int
+    waiting: int
+    missing: tuple[int, ...]
+    waited_s: float
+    lags: Mapping[int, int]
+
+
 class ProcessUsage(NamedTuple):
     """What a process and all that it started use.
 
@@ -109,6 +129,27 @@ def read_pushes(fields: Mapping[str, Any], num_trainers: int) -> dict[int, Pushe
         if trainer < num_trainers:
             found[trainer] = Pushes(pushed, discarded)
     return found
+
+
+def read_queue(fields: Mapping[str, Any], num_trainers: int) -> Queue:
+    """The fields of `queue`; trainers that the job does not have are left out.
+
+    Raises:
+        FieldError: one is not what it should be.
+    """
+    missing = [whole(one, "missing", most=_LARGEST) for one in items(fields.get("missing"), "missing")]
+    lags = {
+        whole(trainer, "lags", most=_LARGEST): whole(lag, "lags", most=_LARGEST)
+        for trainer, lag in rows(fields.get("lags"), "lags", 2)
+    }
+    return Queue(
+        whole(fields.get("version"), "version", most=_LARGEST),
+        whole(fields.get("requests"), "requests", most=_LARGEST),
+        whole(fields.get("waiting"), "waiting", most=_LARGEST),
+        tuple(trainer for trainer in missing if trainer < num_trainers),
+        real(fields.get("waited_s"), "waited_s", least=0.0, most=_LARGEST),
+        {trainer: lag for trainer, lag in lags.items() if trainer < num_trainers},
+    )
 
 
 def read_usage(fields: Mapping[str, Any]) -> tuple[NodeUsage, dict[str, ProcessUsage]]:

@@ -83,6 +83,14 @@ class Roster:
                 found[trainer] = Pushes(before.pushed + pushed, before.discarded + discarded)
         return found
 
+    def lags(self) -> dict[int, int]:
+        """How many pushes came since each trainer's own last one, on the server where it lags most."""
+        found: dict[int, int] = {}
+        for record in self.pservers():
+            for trainer, lag in ({} if record.queue is None else record.queue.lags).items():
+                found[trainer] = max(lag, found.get(trainer, 0))
+        return found
+
     def fail_process(self, record: ProcessRecord, what: str, kind: FailureKind, **known: Any) -> None:
         """Note that a process failed; `known` are further fields of the Failure."""
         failure = self.failure_of(record, what, kind, **known)

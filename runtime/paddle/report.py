@@ -35,6 +35,7 @@ class Reporter:
         self._next_at = 0.0
         self._told_pushes: dict[int, tuple[int, int, int]] = {}
         self._told_unsaved = ""
+        self._told_queue = b""
         if descriptor is None:
             return
         try:
@@ -95,6 +96,41 @@ class Reporter:
                 if not self._write(line, _READY_TIMEOUT_S if is_last else 0.0):
                     return
                 self._told_pushes.update({each[0]: each for each in part})
+
+    def queue(
+        self,
+        *,
+        version: int,
+        requests: int,
+        waiting: int,
+        missing: Sequence[int],
+        waited_s: float,
+        lags: Iterable[tuple[int, int]],
+    ) -> None:
+        """Say who waits on a parameter server for whom, and which trainers lag behind; the newest word counts.
+
+        Args:
+            version: batches applied so far.
+            requests: that came so far.
+            waiting: trainers that wait.
+            missing: those that they wait for.
+            waited_s: for how long.
+            lags: (trainer, pushes since its own last one) in asynchronous training; the furthest behind are told.
+        """
+        furthest = sorted(lags, key=lambda each: -each[1])[:_MAX_TRAINERS]
+        event: dict[str, object] = {
+            "event": "queue",
+            "version": version,
+            "requests": requests,
+            "waiting": waiting,
+            "missing": list(missing[:_MAX_TRAINERS]),
+            "waited_s": round(waited_s, 1),
+            "lags": sorted(furthest),
+        }
+        with self._lock:
+            line = _line(event)
+            if line != self._told_queue and self._write(line, 0.0):
+                self._told_queue = line
 
     def unsaved(self, what: str, *, is_last: bool = False) -> None:
         """Say what could not be saved and is not there, or nothing once it is; only what is new is said.

@@ -13,7 +13,7 @@ const curves = new Curves();
 const ROLES = ["pserver", "trainer"];
 const KNOWN = new Set(
   ("name role rank node_id node pid state pass_id batch_id cost samples_per_s pushed discarded started_at log " +
-    "last_line code signal cpu_percent memory_bytes").split(" "),
+    "last_line code signal cpu_percent memory_bytes version requests waiting missing waited_s lag").split(" "),
 );
 
 // Of a job that has ended those are not well that failed; the launcher ended the others.
@@ -35,6 +35,9 @@ const processes = new Table(
     { title: "samples/s", text: (row) => whole(row.samples_per_s), value: (row) => row.samples_per_s, kind: "number" },
     { title: "cpu", text: (row) => percent(row.cpu_percent), value: (row) => row.cpu_percent, kind: "number" },
     { title: "memory", text: (row) => bytes(row.memory_bytes), value: (row) => row.memory_bytes, kind: "number" },
+    { title: "updates", text: (row) => number(row.version), value: (row) => row.version, kind: "number" },
+    { title: "waiting", text: waiting, value: (row) => row.waited_s, kind: "number" },
+    { title: "lag", text: (row) => number(row.lag), value: (row) => row.lag, kind: "number" },
     { title: "discarded", text: discarded, value: (row) => row.discarded, kind: "number" },
     { title: "last line", text: (row) => row.last_line ?? "", kind: "said", wide: true },
   ],
@@ -72,6 +75,13 @@ function gpus(row) {
   if (!row.gpus) return "";
   const told = [percent(row.gpu_percent), ofAll(row.gpu_memory_bytes, row.gpu_memory_total_bytes)];
   return `${row.gpus}: ${told.filter(Boolean).join(", ")}`;
+}
+
+// At a pserver: how many trainers wait, for whom, and for how long nothing was applied.
+function waiting(row) {
+  if (!row.waiting) return "";
+  const since = row.waited_s >= 1 ? `, ${span(row.waited_s)}` : "";
+  return `${row.waiting}${row.missing ? ` for ${row.missing}` : ""}${since}`;
 }
 
 function discarded(row) {

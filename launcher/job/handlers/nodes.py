@@ -23,6 +23,7 @@ NEWS = frozenset(
         "pushes",
         "unsaved",
         "usage",
+        "queue",
         "line",
         "file",
         "moved",

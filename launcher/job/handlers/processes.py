@@ -11,7 +11,7 @@ from launcher.job.handlers.dispatch import DispatchHandlers
 from launcher.nodes.failure import FailureKind, describe_exit
 from launcher.nodes.node_record import NodeRecord
 from launcher.nodes.process_record import ProcessRecord, ProcessState
-from launcher.nodes.reports import read_pushes, read_ready, read_step, read_usage
+from launcher.nodes.reports import read_pushes, read_queue, read_ready, read_step, read_usage
 from launcher.plan.plan import Role
 from launcher.text.fields import line, lines, whole_or_none
 from launcher.text.output_events import Used
@@ -87,6 +87,13 @@ class ProcessHandlers:
         pushes = read_pushes(event.fields, len(self._context.plan.trainer_nodes))
         if process is not None and process.process.role is Role.PSERVER:
             process.count_pushes(pushes)
+
+    def queue(self, record: NodeRecord, event: MessageEvent) -> None:
+        """A pserver told who waits for whom; from others it means nothing."""
+        process = self._roster.process(record, event.fields["proc"])
+        queue = read_queue(event.fields, len(self._context.plan.trainer_nodes))
+        if process is not None and process.process.role is Role.PSERVER:
+            process.note_queue(queue)
 
     def usage(self, record: NodeRecord, event: MessageEvent) -> None:
         """A node and its processes were seen to use something; what is not of this job is left out."""

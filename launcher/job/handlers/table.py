@@ -56,6 +56,7 @@ def handlers(
             "progress": processes.progress,
             "pushes": processes.pushes,
             "unsaved": processes.unsaved,
+            "queue": processes.queue,
             "usage": processes.usage,
             "exited": processes.exited,
             "stalled": stalls.stalled,

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Frames on their way to the launcher: the most urgent first, in bounded memory, without ever blocking.
 
-Control frames always go out. `progress`, `pushes` and `unsaved` keep the newest per process, `usage` the newest.
-`line` frames are dropped and counted while more than LINES_LIMIT bytes wait: the log file has them, and a frame in
-their place says how many bytes. Sentences for the user are counted instead of sent when they come too fast. File
-chunks are asked for only when the link has room, in turn with lines. The first line after a quiet moment goes out at
-once; small ones that follow wait for up to PACE_S and travel together: a packet costs a launcher of many nodes more
-than its bytes.
+Control frames always go out. `progress`, `pushes`, `queue` and `unsaved` keep the newest per process, `usage` the
+newest. `line` frames are dropped and counted while more than LINES_LIMIT bytes wait: the log file has them, and a
+frame in their place says how many bytes. Sentences for the user are counted instead of sent when they come too fast.
+File chunks are asked for only when the link has room, in turn with lines. The first line after a quiet moment goes
+out at once; small ones that follow wait for up to PACE_S and travel together: a packet costs a launcher of many nodes
+more than its bytes.
 
 After `keep` everything stays in memory until the launcher has acknowledged it: it goes out again over another
 connection if this one is lost. Lines and chunks wait while too much is unacknowledged.

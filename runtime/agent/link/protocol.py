@@ -51,6 +51,7 @@ AGENT_KINDS = frozenset(
         "pushes",
         "unsaved",
         "usage",
+        "queue",
         "line",
         "exited",
         "file",

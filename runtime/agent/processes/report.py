@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the JSON lines a process reports: `ready`, `progress`, `pushes`, `unsaved`, `alive`; nothing unbounded.
+"""Reads the JSON lines a process reports: `ready`, `progress`, `pushes`, `queue` and others; nothing unbounded.
 
 A line counts if every field that it has is what it should be; any other is told once and ignored. So the launcher
 gets no value that it cannot show or add up.
@@ -31,7 +31,7 @@ class Report:
 
     Args:
         ready: called with the fields of `ready`.
-        newest: called with a kind, `progress`, `pushes` or `unsaved`, and its newest fields, at most 4 times a
+        newest: called with a kind, `progress`, `pushes`, `queue` or `unsaved`, and its newest fields, at most 4 times a
             second each.
         detector: learns of signs of life and steps.
         tell: called once, with a sentence, when the process writes something else.
@@ -102,7 +102,7 @@ class Report:
             self._ready(fields)
         elif kind == "alive":
             self._detector.beat(time.monotonic())
-        elif kind == "unsaved":
+        elif kind in ("unsaved", "queue"):
             self._wait_turn(kind, fields)
         elif kind == "progress":
             self._detector.step(time.monotonic())
@@ -150,11 +150,35 @@ def _read(line: bytes) -> Tuple[str, Fields]:
         return kind, fields
     if kind == "pushes":
         return kind, {"trainers": _counts_of_trainers(event.get("trainers"))}
+    if kind == "queue":
+        return kind, _queue(event)
     if kind == "unsaved":
         return kind, {"what": text(event, "what")[:MAX_TEXT]}
     if kind == "alive":
         return kind, {}
     raise ValueError("no report")
+
+
+def _queue(event: Fields) -> Fields:
+    """Who waits on a server for whom, and who lags behind; what is left out is 0 or empty."""
+    fields: Fields = {name: _count_or(event, name, 0) for name in ("version", "requests", "waiting")}
+    fields["waited_s"] = max(0.0, _real_or_none(event, "waited_s") or 0.0)
+    fields["missing"] = whole_numbers({"missing": event.get("missing", [])}, "missing")
+    fields["lags"] = [whole_numbers({"lags": lag}, "lags") for lag in _list(event, "lags")]
+    trainers = fields["missing"] + [lag[0] for lag in fields["lags"] if len(lag) == 2]
+    if (
+        len(trainers) != len(fields["missing"]) + len(fields["lags"])
+        or max(trainers, default=0) >= MAX_TRAINERS
+    ):
+        raise ValueError("expected trainers, and [trainer, pushes] of each that lags")
+    return fields
+
+
+def _list(event: Fields, name: str) -> List[Any]:
+    value = event.get(name, [])
+    if not isinstance(value, list):
+        raise ValueError("%s must be a list" % name)
+    return value
 
 
 def _endpoints(event: Fields, name: str) -> List[str]:

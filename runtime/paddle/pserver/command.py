@@ -24,8 +24,10 @@ from paddle.flags import MAX_PORT, PSERVER_FLAGS, parse_arguments, read_flags
 from paddle.pserver.client.links import Links
 from paddle.pserver.durable.process_state import Identity, Revival
 from paddle.pserver.recovery import Safety, guarded
+from paddle.pserver.server import queue_facts
 from paddle.pserver.server.options import EngineOptions
 from paddle.pserver.server.port import Port
+from paddle.pserver.server.queue_facts import QueueFacts
 from paddle.pserver.server.staleness import PushCount
 from paddle.pserver.transports.local_door import open_door
 from paddle.pserver.transports.stream_door import open_stream_door
@@ -192,6 +194,11 @@ class Server:
         return [PushCount(trainer, n, discarded[trainer]) for trainer, n in sorted(pushed.items())]
 
     @property
+    def queue(self) -> QueueFacts:
+        """Who waits, and who lags behind, over all ports."""
+        return queue_facts.of_all(port.queue for port in self._ports)
+
+    @property
     def unsaved(self) -> str:
         """Why a port's newest checkpoint that was due is not there, or empty."""
         keepers = [each.keeper for each in self._guarded if each.keeper is not None]
@@ -330,6 +337,7 @@ def run(arguments: Sequence[str], environment: JobEnvironment) -> int:
             _REPORT_EVERY_S if server.drains_since is None else _LOOK_EVERY_S
         ):
             reporter.pushes(server.push_counts)
+            reporter.queue(**server.queue._asdict())
             reporter.unsaved(server.unsaved)
         if server.is_drained:
             _log.info("no trainer needs this server any more%s", server.absent)

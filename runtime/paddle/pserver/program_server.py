@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import secrets
 import threading
+from collections.abc import Callable
 
 from paddle.env import JobEnvironment
 from paddle.errors import ConfigError, PaddleError, PortBusy, PserverError
@@ -19,6 +20,7 @@ from paddle.pserver.server.engine import Engine
 from paddle.pserver.server.options import EngineOptions
 from paddle.pserver.server.port import Port
 from paddle.pserver.server.program_service import ProgramService
+from paddle.pserver.server.queue_facts import QueueFacts
 from paddle.pserver.server.served import Served
 from paddle.pserver.server.service import Desk
 from paddle.pserver.server.state_keeper import NOBODY
@@ -30,6 +32,7 @@ from paddle.pserver.wire.keys import Context, WireKeys
 _log = logging.getLogger(__name__)
 
 _JOIN_S = 30.0
+_LOOK_S = 1.0
 
 
 class ProgramServer:
@@ -91,13 +94,17 @@ class ProgramServer:
         self._thread = threading.Thread(target=self._serve, name=f"pserver-{endpoint}", daemon=True)
         self._thread.start()
 
-    def wait(self) -> None:
+    def wait(self, look: Callable[[QueueFacts], None] = lambda _: None) -> None:
         """Wait until every trainer came and left, or `stop`.
+
+        Args:
+            look: called about once a second with who waits for whom.
 
         Raises:
             PserverError: the server failed by a fault of its own.
         """
-        self._over.wait()
+        while not self._over.wait(_LOOK_S):
+            look(self._port.queue)
         if self._fault is not None:
             raise PserverError(f"the server at {self.endpoint} failed: {self._fault}") from self._fault
 

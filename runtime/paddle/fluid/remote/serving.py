@@ -65,9 +65,9 @@ def serve(program: Program, operator: Operator, scope: Scope, device: Device) ->
     )
     PROMISES.keep()
     try:
-        with _told(server.endpoint, asked=endpoint), _signals(server.stop) as came:
+        with _told(server.endpoint, asked=endpoint) as reporter, _signals(server.stop) as came:
             _log.info("serving %d trainers at %s", trainers, server.endpoint)
-            server.wait()
+            server.wait(lambda queue: reporter.queue(**queue._asdict()))
     finally:
         server.close()
     if came:
@@ -77,11 +77,12 @@ def serve(program: Program, operator: Operator, scope: Scope, device: Device) ->
 
 
 @contextmanager
-def _told(endpoint: str, asked: str) -> Iterator[None]:
+def _told(endpoint: str, asked: str) -> Iterator[Reporter]:
     """Tell the agent that the server answers; if any port would do, leave a file that says which it is."""
-    Reporter.from_environment().ready([endpoint], [])
+    reporter = Reporter.from_environment()
+    reporter.ready([endpoint], [])
     if not asked.endswith(":0"):
-        yield
+        yield reporter
         return
     # The original's name, which its tests look for.
     path = Path(tempfile.gettempdir()) / f"paddle.{os.getpid()}.port"
@@ -90,7 +91,7 @@ def _told(endpoint: str, asked: str) -> Iterator[None]:
     with os.fdopen(descriptor, "w", encoding="ascii") as stream:
         stream.write(endpoint.rpartition(":")[2])
     try:
-        yield
+        yield reporter
     finally:
         path.unlink(missing_ok=True)
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from paddle.errors import PaddleError
 from paddle.pserver.server.barrier import Waiting
 from paddle.pserver.server.options import EngineOptions
+from paddle.pserver.server.queue_facts import QueueFacts
 from paddle.pserver.server.readers import Readers
 from paddle.pserver.server.service import Desk, Service
 from paddle.pserver.server.session import Session, Sessions, sessions_from_json, sessions_to_json
@@ -77,6 +78,7 @@ class Engine:
         self._readers = Readers(self._service, stamp, clock)
         self._waiting_since: float | None = None
         self._told_at = 0.0
+        self._told_version = 0
         self._out: list[Reply] = []
         self.handled = 0
 
@@ -131,6 +133,19 @@ class Engine:
         """Return what became of every trainer's gradients; empty where none is ever too old."""
         return self._service.push_counts()
 
+    def queue(self) -> QueueFacts:
+        """Return who waits for whom, and who lags behind."""
+        longest = max(self._service.waiting(), key=lambda each: len(each.barrier.arrived), default=None)
+        since = self._clock() if self._waiting_since is None else self._waiting_since
+        return QueueFacts(
+            self._service.version,
+            self.handled,
+            0 if longest is None else len(longest.barrier.arrived),
+            () if longest is None else tuple(longest.missing),
+            self._clock() - since,
+            self._service.lags(),
+        )
+
     def facts(self) -> dict[str, Any]:
         """Return who did what so far, as JSON."""
         return {
@@ -174,12 +189,15 @@ class Engine:
         """Look at the clock, about once a second: name who is missing, and fail barriers that cannot open."""
         self._out += [Reply(*each) for each in self._readers.tick()]
         now = self._clock()
-        waiting = self._service.waiting()
+        waiting, version = self._service.waiting(), self._service.version
         if not waiting:
             self._waiting_since = None
             return self._flush()
-        if self._waiting_since is None:
-            self._waiting_since = self._told_at = now
+        if (
+            self._waiting_since is None or version != self._told_version
+        ):  # whoever waits now waits for other pushes
+            self._waiting_since, self._told_version = now, version
+            self._told_at = now
         if now - self._told_at >= self._timeout_s:
             self._told_at = now
             _log.warning("%s, for %.0f s now", self._describe(waiting[0]), now - self._waiting_since)

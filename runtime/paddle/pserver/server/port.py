@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from paddle.errors import WireError
 from paddle.pserver.server.engine import Engine, Reply
+from paddle.pserver.server.queue_facts import QueueFacts
 from paddle.pserver.server.staleness import PushCount
 from paddle.pserver.transports.local_door import LocalDoor
 from paddle.pserver.transports.stream_door import StreamDoor
@@ -37,7 +38,7 @@ class Port:
     """One engine on one socket; everything but `stop` belongs to the thread that calls `serve`.
 
     Attributes:
-        push_counts: the engine's as they were less than two seconds ago; any thread may read them.
+        push_counts, queue: the engine's as they were less than two seconds ago; any thread may read them.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class Port:
     ) -> None:
         self._router, self._engine, self._streams = router, engine, streams
         self.push_counts: tuple[PushCount, ...] = ()
+        self.queue = QueueFacts()
         self._listeners: list[Listener] = [each for each in (router, local, streams) if each is not None]
         for each in self._listeners:
             each.open(self)
@@ -73,6 +75,7 @@ class Port:
                     self._deliver(self._engine.tick())
                     self._tell_strangers()
                     self.push_counts = self._engine.push_counts()
+                    self.queue = self._engine.queue()
                     for listener in self._listeners:
                         listener.tick()
         finally:

@@ -141,6 +141,10 @@ class ProgramService:
         """See `Service.push_counts`: every gradient is applied."""
         return ()
 
+    def lags(self) -> tuple[tuple[int, int], ...]:
+        """See `Service.lags`: nobody counts here."""
+        return ()
+
     def facts(self) -> dict[str, Any]:
         """See `Service.facts`."""
         return {"version": self.version, "wishes": sorted(self._wishes.items())}

@@ -105,6 +105,9 @@ class Service(Protocol):
     def push_counts(self) -> tuple[PushCount, ...]:
         """Return what became of every trainer's gradients; empty where none is ever too old."""
 
+    def lags(self) -> tuple[tuple[int, int], ...]:
+        """Return (trainer, pushes since its own last one) where trainers do not wait for each other."""
+
     def facts(self) -> dict[str, Any]:
         """Return where trainers are, as JSON."""
 

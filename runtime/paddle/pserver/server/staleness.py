@@ -7,6 +7,7 @@ Pure: no clock, no sockets.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from typing import NamedTuple
 
 
@@ -57,6 +58,12 @@ class LagGate:
     def counts(self) -> tuple[PushCount, ...]:
         """Return what became of every trainer's gradients since the job began, in the order of trainer ids."""
         return tuple(PushCount(each, n, self._too_old[each]) for each, n in sorted(self._pushed.items()))
+
+    def lags(self, left: Collection[int]) -> tuple[tuple[int, int], ...]:
+        """Return (trainer, pushes since its own last one) of everybody who pushed and has not left."""
+        return tuple(
+            (each, self._steps - last) for each, last in sorted(self._last_steps.items()) if each not in left
+        )
 
     def facts(self) -> list[list[int]]:
         """Return what outlives the process: steps so far, then (trainer, its last step, pushed, discarded) of each."""

@@ -78,6 +78,10 @@ class Training:
         """See `Service.push_counts`."""
         return self._model.lag.counts() if self._model.lag is not None else ()
 
+    def lags(self) -> tuple[tuple[int, int], ...]:
+        """See `Service.lags`."""
+        return self._model.lag.lags(self._left) if self._model.lag is not None else ()
+
     def facts(self) -> dict[str, Any]:
         """Return where trainers are, as JSON."""
         return {

@@ -82,6 +82,12 @@ def test_progress_is_told_at_most_four_times_a_second_and_the_last_one_always(no
     assert len(steps) <= 12  # a second on an idle machine, more on a busy one
 
 
+def test_who_waits_for_whom_is_passed_on(node: Node) -> None:
+    told = {"version": 7, "requests": 40, "waiting": 2, "missing": [1], "waited_s": 12.5, "lags": [[0, 3]]}
+    report(node, {"event": "queue", **told})
+    assert node.expect("queue").fields == {"proc": "trainer-0", **told}
+
+
 def test_counts_of_pushes_that_come_in_parts_are_passed_on_as_one(node: Node) -> None:
     report(node, pushes([2, 10, 3]), pushes([0, 9, 0], [2, 12, 4]), pushes())
     node.expect("pushes", proc="trainer-0", trainers=[[0, 9, 0], [2, 12, 4]])
@@ -117,6 +123,9 @@ def test_counts_of_as_many_trainers_as_a_server_takes_are_passed_on(node: Node) 
         progress(step=(1 << 53) + 1),
         {"event": "pushes"},
         {"event": "pushes", "trainers": {"0": [1, 0]}},
+        {"event": "queue", "missing": [65535]},
+        {"event": "queue", "lags": [[0]]},
+        {"event": "queue", "waited_s": "long"},
         pushes(7),
         pushes([0, 1]),
         pushes([0, 1, 0, 0]),

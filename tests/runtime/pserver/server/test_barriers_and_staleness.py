@@ -10,6 +10,7 @@ import random
 import pytest
 
 from paddle.pserver.server.barrier import Barrier
+from paddle.pserver.server.queue_facts import QueueFacts, of_all
 from paddle.pserver.server.staleness import LagGate, lag_ratio
 
 
@@ -97,6 +98,22 @@ def test_statistics_start_again_and_the_rule_goes_on() -> None:
     gate.reset_counts()
     assert "discarded 0 of 0" in gate.describe()
     assert [gate.accept(trainer) for trainer in (0, 0, 1)] == [True, True, False]
+
+
+def test_a_gate_tells_how_many_pushes_came_since_each_trainers_own_last_one() -> None:
+    gate = LagGate(3, 1.5)
+    for trainer in (0, 2, 0, 0, 1):
+        gate.accept(trainer)
+    assert gate.lags(left=()) == ((0, 1), (1, 0), (2, 3))
+    assert gate.lags(left={1}) == ((0, 1), (2, 3))
+
+
+def test_of_several_servers_the_one_that_waits_longest_is_told_and_each_trainers_largest_lag() -> None:
+    begins = QueueFacts()
+    waits = QueueFacts(7, 40, 2, (1,), 12.5, ((0, 1), (1, 9)))
+    goes_on = QueueFacts(8, 2, 1, (0, 1), 0.1, ((0, 3), (1, 4)))
+    assert of_all([begins, goes_on, waits]) == QueueFacts(7, 42, 2, (1,), 12.5, ((0, 3), (1, 9)))
+    assert of_all([begins, begins]) == begins
 
 
 def test_counts_of_the_whole_job_outlive_the_statistics_and_the_process() -> None:
