@@ -9,18 +9,30 @@ paddle.init. After `--` nothing is read at all.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from launcher.config.conf_file import CONF_NAMES
 from launcher.config.flags import INIT_FLAGS, LAUNCHER_FLAGS, PSERVER_FLAGS
-from launcher.config.options import EXPECTED, HOSTS_ADVICE, OPTIONS, EngineKind, Mode, Option, Wire
+from launcher.config.options import (
+    EXPECTED,
+    HOSTS_ADVICE,
+    OPTIONS,
+    UNNAMED,
+    EngineKind,
+    Mode,
+    Option,
+    Saving,
+    Wire,
+)
 from launcher.config.spelling import near_miss
 from launcher.errors import UsageError
 
 DEFAULT_ENTRY = "train.py"
 LARGEST_COUNT = 100_000
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 _LONG = {option.name: option for option in OPTIONS}
 _SHORT = {option.short: option for option in OPTIONS if option.short}
@@ -74,6 +86,7 @@ class Arguments:
     detach: bool = False
     json: bool = False
     shard_dirs: tuple[str, ...] = ()
+    saving: Saving = UNNAMED
     dry_run: bool = False
     accept_new_host_keys: bool = False
     allow_mismatch: bool = False
@@ -126,6 +139,7 @@ def parse(argv: Sequence[str]) -> Arguments:
         detach="detach" in given,
         json="json" in given,
         shard_dirs=_split_dirs(last.get("shard_dirs", "")),
+        saving=_saving(last),
         dry_run="dry_run" in given,
         accept_new_host_keys="accept_new_host_keys" in given,
         allow_mismatch="allow_mismatch" in given,
@@ -218,6 +232,15 @@ def _count(given: Mapping[str, str], name: str, default: int | None, least: int 
     if not (text.isascii() and text.isdigit()) or not least <= int(text) <= LARGEST_COUNT:
         raise UsageError(f"--{name}: expected a whole number from {least} to {LARGEST_COUNT}, got {text!r}")
     return int(text)
+
+
+def _saving(given: Mapping[str, str]) -> Saving:
+    name = given.get("keep_as", "")
+    if "keep_as" in given and not _NAME.fullmatch(name):
+        raise UsageError(
+            f"--keep_as: expected a name of letters, digits, '.', '_' and '-', such as run7, got {name!r}"
+        )
+    return Saving(name, _split_dirs(given.get("collect", "")))
 
 
 def _split_dirs(text: str) -> tuple[str, ...]:

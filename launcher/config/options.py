@@ -43,6 +43,16 @@ class Option(NamedTuple):
     repeats: bool = False
 
 
+class Saving(NamedTuple):
+    """What scripts save to go on from: the name under which nodes keep it, or empty; patterns of what comes back."""
+
+    name: str = ""
+    collect: tuple[str, ...] = ()
+
+
+UNNAMED = Saving()
+"""Kept under the job's id, and nothing comes back."""
+
 OPTIONS = (
     Option("job_dispatch_package", "DIR", short="p"),
     Option("job_workspace", "DIR", short="j"),
@@ -62,6 +72,8 @@ OPTIONS = (
     Option("detach"),
     Option("json"),
     Option("shard_dirs", "DIR[,DIR]"),
+    Option("keep_as", "NAME"),
+    Option("collect", "PATTERN[,PATTERN]"),
     Option("wire", "WIRE", choices=tuple(Wire)),
     Option("accept_new_host_keys"),
     Option("allow_mismatch"),

@@ -23,7 +23,7 @@ from launcher.config.host_settings import HostSettings
 from launcher.config.host_sources import hosts_elsewhere
 from launcher.config.hosts import Host
 from launcher.config.kubernetes import KubernetesSettings
-from launcher.config.options import EngineKind, Mode, Wire
+from launcher.config.options import EngineKind, Mode, Saving, Wire
 from launcher.config.roles import check_cluster, select_nodes
 from launcher.config.spelling import nearest
 from launcher.config.variables import Variables
@@ -145,6 +145,7 @@ class JobSettings:
     workspace: str | None
     entry: Entry
     shard_dirs: tuple[str, ...]
+    saving: Saving
     passthrough: tuple[str, ...]
     flags: tuple[Flag, ...]
     threads: tuple[tuple[str, str], ...]
@@ -383,6 +384,7 @@ def _job(arguments: Arguments, environ: Mapping[str, str], read: Mapping[str, An
         workspace=arguments.workspace,
         entry=read_entry(arguments.entry),
         shard_dirs=tuple(os.path.normpath(directory) for directory in arguments.shard_dirs),
+        saving=arguments.saving,
         passthrough=arguments.passthrough,
         flags=arguments.flags,
         threads=tuple((name, environ[name]) for name in THREAD_VARIABLES if environ.get(name)),

@@ -48,6 +48,7 @@ _REASONS = {
     _RANKS: "it follows from PSERVERS, TRAINERS and --nproc_per_node, and a second value would part the trainers",
     _PLACES: "it follows from HOSTS, PADDLE_NIC and the ports that are free",
     _LOGS: "the logs are collected from where it points",
+    "PADDLE_CHECKPOINT_DIR": "give --keep_as=NAME, or another variable, for a directory of your own",
     "PADDLE_WIRE": "give --wire instead",
     "PADDLE_PYTHON": "set PYTHON or HOST_SETTINGS in conf.py instead",
 }

@@ -23,6 +23,7 @@ from launcher.text.sizes import counted, size_text
 MAX_OPEN = 64
 LOG = "log"
 OUTPUT = "output"
+SAVED = "checkpoints"  # what scripts saved on any node; comes below output/
 OUTPUT_NODE = 0
 LARGEST = 1 << 62  # bytes of a file
 TOLD = 20  # files that are named; of the others it is told how many
@@ -73,7 +74,7 @@ class Collector:
         """Store one chunk.
 
         Args:
-            path: relative to the job directory, beginning with log/ or output/.
+            path: relative to the job directory, beginning with log/ or output/; or with checkpoints/.
             offset: where in the file the chunk begins; a hole is before it, if it begins later than the last one ended.
             reset: the file begins anew.
             eof: the chunk reaches the file's end as it is now.
@@ -162,6 +163,8 @@ class Collector:
             raise FieldError(f"no file has the name {path!r:.80}")
         if top == LOG:
             return fitting("/".join(rest), self._root / LOG / f"node_{node_id}"), False
+        if top == SAVED:
+            return fitting("/".join(rest), self._root / OUTPUT / SAVED / f"node_{node_id}"), True
         if top == OUTPUT and node_id == OUTPUT_NODE:
             return fitting("/".join(rest), self._root / OUTPUT), True
         raise FieldError(f"{path!r:.80} is not collected from this node")
@@ -184,6 +187,7 @@ class Collector:
             FieldError: it would lead out of output/, or is elsewhere itself.
         """
         target, whole_only = self.check(node_id, path)
+        whole_only = whole_only and path.startswith(f"{OUTPUT}/")
         up = 0
         parts = to.split("/")
         while up < len(parts) and parts[up] == "..":

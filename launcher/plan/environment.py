@@ -18,6 +18,7 @@ from launcher.plan.ports import trainer_port
 from launcher.plan.ranks import Seat, share
 
 ADDED_ON_NODE = (
+    "PADDLE_CHECKPOINT_DIR",
     "PADDLE_JOB_DIR",
     "PADDLE_JOB_KEY",
     "PADDLE_PROC",

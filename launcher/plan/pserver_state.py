@@ -58,6 +58,11 @@ def lies_in_job_dir(settings: Settings) -> bool:
     return bool(folder) and not folder.startswith("/")
 
 
+def saved(settings: Settings, job_id: str) -> dict[str, object]:
+    """Where a job's scripts save what they go on from, for its nodes."""
+    return {"name": settings.job.saving.name or job_id, "collect": list(settings.job.saving.collect)}
+
+
 def resume_hint(settings: Settings) -> list[str]:
     """How a job goes on whose pservers ended or lost their state, if there may be a checkpoint."""
     flags = dict(settings.job.flags)

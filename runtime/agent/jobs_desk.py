@@ -12,7 +12,7 @@ from typing import Any, Dict, Iterator, List, Optional
 
 from agent import registry
 from agent.ending import End
-from agent.files import disk
+from agent.files import disk, saved_files
 from agent.link.fields import job_id, seconds, text, text_or_none, whole
 from agent.link.loop import Loop
 from agent.link.outbox import Outbox
@@ -27,7 +27,11 @@ LISTING_S = 20.0  # of a file system that may hang
 
 
 class JobsDesk:
-    """One agent's dealings with jobs; opened by `hello`."""
+    """One agent's dealings with jobs; opened by `hello`.
+
+    Attributes:
+        saved: the directory for what the job's scripts save, or None: it has no job.
+    """
 
     def __init__(self, loop: Loop, outbox: Outbox) -> None:
         self._loop = loop
@@ -37,21 +41,30 @@ class JobsDesk:
         self._keep: Optional[int] = None
         self._how = ""
         self._settled = False
+        self.saved: Optional[saved_files.SavedFiles] = None
 
     def open(self, root_dir: str, marks: Dict[str, str], fields: Fields) -> None:
         """`hello` came: whose agent this is."""
         self._root_dir = root_dir
+        self.saved = saved_files.read(root_dir, fields.get("saved"))
         keeps_state = fields.get("keeps_state") is not False
         submitter = fields.get("submitter")
-        self._registry = Registry(root_dir, marks, submitter, keeps_state, self._outbox.notice)
+        saves_as = self.saved.name if self.saved is not None else ""
+        self._registry = Registry(root_dir, marks, submitter, keeps_state, saves_as, self._outbox.notice)
         self._keep = whole(fields, "keep_jobs") if "keep_jobs" in fields else None
 
     def begin(self, job_dir: str, group: str) -> None:
         """The job's directory is there, and the control group of its processes, or empty."""
+        if self.saved is not None:
+            self.saved.make()
         if self._registry is not None:
             self._registry.begin(job_dir, group)
             if self._keep is not None:
                 self._loop.work(disk.removing(self._registry.outlived(self._keep)))
+
+    def with_saved(self, fields: Fields) -> Fields:
+        """The fields of a `start`, with the directory for what scripts save in the environment."""
+        return fields if self.saved is None else self.saved.added_to(fields)
 
     def started(self, fields: Fields) -> None:
         """A `start` was carried out."""
@@ -68,6 +81,8 @@ class JobsDesk:
 
     def close(self) -> None:
         """The agent leaves: nothing of the job is left here."""
+        if self.saved is not None:
+            self.saved.close()
         if self._registry is not None:
             self._registry.end(self._how or "its agent ended", self._settled)
 
@@ -114,6 +129,8 @@ class JobsDesk:
             if not dry_run:
                 yield from disk.removing([path])
             sizes.append([size, name])
+        if not dry_run:
+            yield from disk.removing(found.saved)
         stayed = [name for name, path in found.gone if not dry_run and os.path.lexists(path)]
         self._outbox.send("cleaned", jobs=sizes, kept=dict(found.kept), stayed=stayed)
 

@@ -14,7 +14,7 @@ import socket
 import time
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
-from agent.files import disk
+from agent.files import disk, saved_files
 from agent.processes import process_tree
 
 FOLDER = "/.paddle/jobs"
@@ -35,6 +35,7 @@ class Registry:
     Args:
         marks: the job's marks, known after `hello`.
         keeps_state: the job's directory holds state that outlives it.
+        saves_as: the name of the directory in which its scripts save, or empty.
         notice: tells the launcher something.
     """
 
@@ -44,6 +45,7 @@ class Registry:
         marks: Dict[str, str],
         submitter: Any,
         keeps_state: bool,
+        saves_as: str,
         notice: Callable[[str], None],
     ) -> None:
         self._folder = root_dir + FOLDER
@@ -57,6 +59,7 @@ class Registry:
             "node_id": int(marks.get("PADDLE_NODE_ID", 0)),
             "submitter": _submitter(submitter),
             "keeps_state": keeps_state,
+            "saves_as": saves_as,
             "processes": [],
             "job_dir": "",
             "group": "",
@@ -226,7 +229,15 @@ def outlived(latest: Fields, keep: int) -> List[str]:
         return []
     found = [one for one in known(root_dir) if _workspace(one.record) == workspace]
     found.sort(key=lambda one: _number(one.record.get("since")), reverse=True)
-    return [one.record["job_dir"] for one in found[keep:] if _is_there(one, root_dir) and not _needed(one)]
+    over = [one for one in found[keep:] if _is_there(one, root_dir) and not _needed(one)]
+    return [one.record["job_dir"] for one in over] + _saved_by(over, root_dir)
+
+
+def _saved_by(over: List[Known], root_dir: str) -> List[str]:
+    """The directories in which the scripts of jobs saved, unless they have a name, or another job goes on in them."""
+    names = {one.record["job_id"] for one in over}
+    used = {one.record.get("saves_as") for one in known(root_dir) if one.record["job_id"] not in names}
+    return ["%s/%s/%s" % (root_dir, saved_files.FOLDER, name) for name in sorted(names - used)]
 
 
 class Cleanable(NamedTuple):
@@ -235,10 +246,12 @@ class Cleanable(NamedTuple):
     Attributes:
         gone: (job id, path) of those.
         kept: (job id, why) of the others.
+        saved: paths of what the scripts of the first ones saved and nobody named.
     """
 
     gone: List[Tuple[str, str]]
     kept: List[Tuple[str, str]]
+    saved: List[str]
 
 
 def cleanable(root_dir: str, older_s: float) -> Cleanable:
@@ -247,7 +260,7 @@ def cleanable(root_dir: str, older_s: float) -> Cleanable:
     Args:
         older_s: of the jobs that ended so long ago.
     """
-    found = Cleanable([], [])
+    found = Cleanable([], [], [])
     for one in known(root_dir):
         if not _is_there(one, root_dir):
             continue
@@ -260,6 +273,7 @@ def cleanable(root_dir: str, older_s: float) -> Cleanable:
             found.kept.append((name, why))
         else:
             found.gone.append((name, one.record["job_dir"]))
+            found.saved.extend(_saved_by([one], root_dir))
     return found
 
 

@@ -287,7 +287,7 @@ class Supervisor:
         if self._probe is not None:
             self._probe.close()
         log_path = self._job_dir + "/" + relative_path(text(fields, "log"))
-        self._processes.start(fields, body, self._job_dir, log_path)
+        self._processes.start(self._desk.with_saved(fields), body, self._job_dir, log_path)
         self._desk.started(fields)
         self._usage.begin(self._marks)
 
@@ -379,7 +379,7 @@ class Supervisor:
                 self._probe.remember()
             self._processes.group = control_group.make(self._marks)
             self._desk.begin(path, self._processes.group)
-            self._tailer = Tailer(self._loop, path, self._outbox)
+            self._tailer = Tailer(self._loop, path, self._outbox, self._desk.saved)
             self._outbox.next_chunk = self._tailer.next_chunk
             self._tailer.watch(collect)
 

@@ -25,7 +25,6 @@ VERSION = "0.1.0"
 _CONF = "default: conf.py beside paddle.py" if IS_CHECKOUT else "default: ./conf.py, or the one beside DIR"
 _HELP = f"""\
 Runs a script on all nodes of conf.py.
-
   -p, --job_dispatch_package=DIR  send DIR to every node and run it there
   -j, --job_workspace=DIR         run DIR, which is on the nodes already
   --dry_run             show every process of the job; connect to nothing
@@ -50,7 +49,7 @@ help configuration (conf.py), help any-script (PyTorch, ...), help: all pages.
 
 HELP = f"""\
 usage: {COMMAND} (-p DIR | -j DIR) [options] [--flag=value ...] [-- ...]
-words: {"|".join(COMMANDS)}
+{textwrap.fill("words: " + ", ".join(COMMANDS), 80, subsequent_indent="       ")}
 
 {_HELP}"""
 _REST = ", ".join(

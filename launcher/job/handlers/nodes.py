@@ -74,6 +74,7 @@ class NodeHandlers:
             submitter=submitter(self._roster.collected),
             keep_jobs=self._settings.limits.keep_jobs,
             keeps_state=pserver_state.lies_in_job_dir(self._settings),
+            saved=pserver_state.saved(self._settings, self._plan.job_id),
             reconnect=None if key is None else key.fields,
         )
         if context.stopping:

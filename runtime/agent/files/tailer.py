@@ -16,7 +16,8 @@ import time
 from collections import deque
 from typing import Deque, Dict, List, Optional, Tuple
 
-from agent.files.sent_files import LOG_DIR, Tailed, data_from, inode, listing
+from agent.files.saved_files import SavedFiles
+from agent.files.sent_files import LOG_DIR, Listing, Tailed, data_from, inode, listing
 from agent.link.loop import Loop, Timer
 from agent.link.outbox import Outbox
 from agent.link.protocol import encode
@@ -35,9 +36,11 @@ class Tailer:
 
     Args:
         outbox: asks for chunks, and takes what has to be told.
+        saved: what scripts saved elsewhere.
     """
 
-    def __init__(self, loop: Loop, job_dir: str, outbox: Outbox) -> None:
+    def __init__(self, loop: Loop, job_dir: str, outbox: Outbox, saved: Optional[SavedFiles] = None) -> None:
+        self._saved = saved
         self._loop = loop
         self._job_dir = os.path.realpath(job_dir)
         self._outbox = outbox
@@ -58,7 +61,7 @@ class Tailer:
     def watch(self, dirs: List[str]) -> None:
         """Begin; files that are there already count as known and are sent only once they change."""
         self._dirs = dirs
-        there = listing(self._job_dir, self._dirs)
+        there = self._listing()
         self._links = there.links
         for path, status in there.files.items():
             tailed = Tailed(status)
@@ -98,7 +101,7 @@ class Tailer:
 
     def scan(self) -> bool:
         """Look at every file; True when something changed."""
-        listed, links = listing(self._job_dir, self._dirs)
+        listed, links = self._listing()
         self._tell_of_links()
         self._follow(listed)
         self._send_links(links)
@@ -111,6 +114,12 @@ class Tailer:
         if changed:
             self._outbox.soon()
         return changed
+
+    def _listing(self) -> Listing:
+        found = listing(self._job_dir, self._dirs)
+        if self._saved is not None:
+            found.files.update(self._saved.listing())
+        return found
 
     def _tell_of_links(self) -> None:
         for path in self._dirs:
@@ -273,7 +282,8 @@ class Tailer:
         return encode("file", fields, body)
 
     def _absolute(self, path: str) -> str:
-        return self._job_dir + "/" + path
+        saved = None if self._saved is None else self._saved.absolute(path)
+        return self._job_dir + "/" + path if saved is None else saved
 
     def _tell_of_log(self, path: str, what: str) -> None:
         if _is_log(path):

@@ -14,7 +14,8 @@ import stat
 import zlib
 from typing import Any, Dict, List, NamedTuple
 
-SCRIPTS = "checkpoints"  # below the root directory: PADDLE_CHECKPOINT_DIR of each name
+from agent.files import saved_files
+
 MOST_VERSIONS = 100
 MOST_DIRECTORIES = 100
 MOST_FILES = 10000  # of one directory
@@ -64,7 +65,7 @@ def pserver_parts(folder: str) -> List[Part]:
 
 def script_directories(root_dir: str) -> List[Row]:
     """[name, files, bytes, moment of the last change] of each directory that a script was given, and filled."""
-    top = root_dir + "/" + SCRIPTS
+    top = root_dir + "/" + saved_files.FOLDER
     found = [_measured(top, name) for name in _names(top)]
     found.sort(key=lambda row: -row[3])
     return [row for row in found if row[1]][:MOST_DIRECTORIES]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from launcher.config.arguments import Arguments, Flag, parse
 from launcher.config.flags import INIT_FLAGS, PSERVER_FLAGS
-from launcher.config.options import OPTIONS, Mode, Wire
+from launcher.config.options import OPTIONS, Mode, Saving, Wire
 from launcher.errors import UsageError
 
 PACKAGE = "--job_dispatch_package=ws"
@@ -24,6 +24,7 @@ def refused(*argv: str) -> str:
 def test_every_option_of_ours_is_read() -> None:
     given_line = (
         "-p ws --conf=c.py --hosts=a,u@b:22 --dry_run --entry=a.py --mode=fluid --shard_dirs=x,y --wire=plain"
+        " --keep_as=r1 --collect=*.pt,b"
     )
     assert parse([*given_line.split(), "--accept_new_host_keys", "--allow_mismatch"]) == Arguments(
         package="ws",
@@ -33,6 +34,7 @@ def test_every_option_of_ours_is_read() -> None:
         mode=Mode.FLUID,
         wire=Wire.PLAIN,
         shard_dirs=("x", "y"),
+        saving=Saving("r1", ("*.pt", "b")),
         dry_run=True,
         accept_new_host_keys=True,
         allow_mismatch=True,

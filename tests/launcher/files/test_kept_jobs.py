@@ -107,6 +107,46 @@ def test_a_job_says_of_itself_that_its_directory_holds_checkpoints(workspace: Pa
     assert len(others) == 1
 
 
+SAVES = """
+import os, pathlib
+saved = pathlib.Path(os.environ["PADDLE_CHECKPOINT_DIR"], os.environ["RANK"] + ".pt")
+lives = int(saved.read_text()) if saved.exists() else 0
+saved.write_text(str(lives + 1))
+saved.with_suffix(".tmp").touch()
+if not lives:
+    raise SystemExit(3)
+"""
+
+
+def test_what_scripts_save_outlives_them_and_their_job_and_comes_back(workspace: Path, conf: Path) -> None:
+    conf.write_text(conf.read_text().replace("['local']", "['local', 'local']"))
+    (workspace / "train.py").write_text(SAVES)
+    named = ("--keep_as=run7", "--collect=*.pt", "--max_restarts=1")
+    for lives in ("2", "3"):
+        run(workspace, conf, *named)
+        collected = workspace / "output" / "checkpoints"
+        assert {str(path.relative_to(collected)) for path in collected.rglob("*.*")} == {
+            "node_0/0.pt",
+            "node_1/1.pt",
+        }
+        assert [path.read_text() for path in sorted(collected.rglob("*.pt"))] == [lives, lives]
+    assert "run7: 2 files on local-0, 2 files on local-1" in paddle("checkpoints", "-p", str(workspace))
+
+
+def test_what_nobody_named_goes_with_its_job(workspace: Path, conf: Path) -> None:
+    (workspace / "train.py").write_text(SAVES)
+    saved = conf.parent / "nodes/node_0/checkpoints"
+    run(workspace, conf, "--max_restarts=1")
+    (first,) = kept(conf)
+    run(workspace, conf, f"--keep_as={first}")  # goes on in it
+    run(workspace, conf, f"--keep_as={first}")
+    assert kept(conf)[0] != first
+    assert [path.name for path in saved.iterdir()] == [first]
+    (workspace / "train.py").write_text("")
+    run(workspace, conf)
+    assert [path.name for path in saved.iterdir()] == [first]  # a job that saves nothing leaves nothing
+
+
 def test_clean_takes_what_nobody_needs_and_says_what_stays(workspace: Path, conf: Path) -> None:
     conf.write_text(conf.read_text().replace("KEEP_JOBS = 2", "KEEP_JOBS = 9"))
     run(workspace, conf)
