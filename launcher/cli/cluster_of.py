@@ -24,7 +24,7 @@ def nodes_to_ask(
         UsageError: the part of an id is that of several jobs.
         ConfError: conf.py is wrong.
     """
-    if given.job is not None and not {"--conf", "--hosts"} & set(given.values):
+    if given.job is not None and not {"--conf", "--hosts", "--hostfile"} & set(given.values):
         try:
             job = known_jobs.find(where, given.job)
         except UsageError:
@@ -33,6 +33,11 @@ def nodes_to_ask(
         else:
             return job.record.nodes, job.record.login, job.record.conf, job.job_id
     hosts = given.values.get("--hosts")
-    arguments = Arguments(conf=given.values.get("--conf"), hosts=tuple(hosts.split(",")) if hosts else None)
+    hostfile = given.values.get("--hostfile")
+    if hosts and hostfile:
+        raise UsageError("--hosts and --hostfile each say which hosts there are; give one of them")
+    arguments = Arguments(
+        conf=given.values.get("--conf"), hosts=tuple(hosts.split(",")) if hosts else None, hostfile=hostfile
+    )
     resolved = settings.resolve(arguments, environ)
     return node_jobs.nodes_of(resolved), job_record.login_of(resolved), str(resolved.conf), given.job

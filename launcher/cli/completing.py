@@ -40,17 +40,17 @@ class Offer(NamedTuple):
 
 
 # What follows a command; a job's id besides, where the command takes one.
-_CONF, _HOSTS, _NODES = "--conf=", "--hosts=", "--nodes"
+_CONF, _HOSTS, _NODES = "--conf=", ("--hosts=", "--hostfile="), "--nodes"
 _COMMAND_WORDS: Mapping[str, tuple[str, ...]] = {
     "init": (),
-    "status": ("--all", "--json", _NODES, _CONF, _HOSTS),
+    "status": ("--all", "--json", _NODES, _CONF, *_HOSTS),
     "attach": ("--lines=", "--json"),
     "logs": ("--follow", "--proc=", "--node=", "--since=", "--grep=", "--lines="),
-    "stop": ("--force", _NODES, _CONF, _HOSTS),
-    "clean": (_CONF, _HOSTS, "--older_than=", "--dry_run"),
-    "checkpoints": ("-p", "--checkpoint_dir=", _CONF, _HOSTS, "--json"),
+    "stop": ("--force", _NODES, _CONF, *_HOSTS),
+    "clean": (_CONF, *_HOSTS, "--older_than=", "--dry_run"),
+    "checkpoints": ("-p", "--checkpoint_dir=", _CONF, _HOSTS[0], "--json"),
     "dashboard": ("--port=",),
-    "doctor": (_CONF, _HOSTS, "--mode=", "--port=", "--nics=", "--job_workspace=", "--json"),
+    "doctor": (_CONF, *_HOSTS, "--mode=", "--port=", "--nics=", "--job_workspace=", "--json"),
     "completion": SHELLS,
     "help": (),
 }
@@ -98,7 +98,13 @@ def offers(words: Sequence[str], environ: Mapping[str, str]) -> Offer:
 
 
 def _after_command(command: str, line: Line) -> Offer:
-    known = {"--conf": "conf", "--mode": "mode", "--proc": "proc", "--job_workspace": "job_workspace"}
+    known = {
+        "--conf": "conf",
+        "--hostfile": "hostfile",
+        "--mode": "mode",
+        "--proc": "proc",
+        "--job_workspace": "job_workspace",
+    }
     named = {f"--{one.name}": one for one in OPTIONS} | {"--proc": Option("proc", "NAME")}
     option, prefix = _open_option(line, {name: named[name] for name in known})
     if option is not None:
@@ -198,11 +204,13 @@ _VALUES: Mapping[str, Callable[[Line], Offer]] = {
     "job_dispatch_package": lambda line: Offer(OfferKind.DIRS),
     "job_workspace": lambda line: Offer(OfferKind.WORDS, tuple(_jobs(line))),
     "conf": lambda line: Offer(OfferKind.FILES),
+    "hostfile": lambda line: Offer(OfferKind.FILES),
     "env_file": lambda line: Offer(OfferKind.FILES),
     "entry": lambda line: _in_package(line, dirs_only=False),
     "shard_dirs": lambda line: _in_package(line, dirs_only=True),
     "env": lambda line: Offer(OfferKind.WORDS, tuple(sorted(line.environ))),
     "mode": lambda line: Offer(OfferKind.WORDS, tuple(Mode)),
     "wire": lambda line: _choices(_CHOICES["wire"]),
+    "engine": lambda line: _choices(_CHOICES["engine"]),
     "proc": lambda line: Offer(OfferKind.WORDS, ("launcher", "pserver", "trainer")),
 }

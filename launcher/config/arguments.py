@@ -18,7 +18,6 @@ from launcher.config.conf_file import CONF_NAMES
 from launcher.config.flags import INIT_FLAGS, LAUNCHER_FLAGS, PSERVER_FLAGS
 from launcher.config.options import (
     EXPECTED,
-    HOSTS_ADVICE,
     OPTIONS,
     UNNAMED,
     EngineKind,
@@ -61,7 +60,9 @@ class Arguments:
         conf: --conf, or None.
         hosts: --hosts, not yet read, or None: those of conf.py.
         hostfile: --hostfile, or None.
-        nnodes: --nnodes, or None; for --engine=kubernetes alone.
+        include, exclude: words of --include and --exclude.
+        nnodes: --nnodes, or None: all.
+        nproc_per_node: --nproc_per_node, or None.
         env, env_files: --env and --env_file in their order, not yet read.
         min_trainers: --min_trainers, or None: every trainer is needed.
         passthrough: tokens for the trainers, UTF-8 with surrogate escapes whatever the locale.
@@ -74,11 +75,13 @@ class Arguments:
     hosts: tuple[str, ...] | None = None
     engine: EngineKind = EngineKind.SSH
     hostfile: str | None = None
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
     nnodes: int | None = None
     entry: str = DEFAULT_ENTRY
     mode: Mode = Mode.V2
     wire: Wire | None = None
-    nproc_per_node: int = 1
+    nproc_per_node: int | None = None
     env: tuple[str, ...] = ()
     env_files: tuple[str, ...] = ()
     max_restarts: int = 0
@@ -127,18 +130,20 @@ def parse(argv: Sequence[str]) -> Arguments:
         hosts=tuple(last["hosts"].split(",")) if "hosts" in last else None,
         engine=EngineKind(last.get("engine", EngineKind.SSH)),
         hostfile=last.get("hostfile"),
+        include=_split(last.get("include", "")),
+        exclude=_split(last.get("exclude", "")),
         nnodes=_count(last, "nnodes", None, least=1),
         entry=last.get("entry", DEFAULT_ENTRY),
         mode=mode,
         wire=Wire(wire) if wire else None,
-        nproc_per_node=_count(last, "nproc_per_node", 1, least=1) or 1,
+        nproc_per_node=_count(last, "nproc_per_node", None, least=1),
         env=tuple(_utf8(text) for text in given.get("env", ())),
         env_files=tuple(given.get("env_file", ())),
         max_restarts=_count(last, "max_restarts", 0) or 0,
         min_trainers=_count(last, "min_trainers", None, least=1),
         detach="detach" in given,
         json="json" in given,
-        shard_dirs=_split_dirs(last.get("shard_dirs", "")),
+        shard_dirs=_split(last.get("shard_dirs", "")),
         saving=_saving(last),
         dry_run="dry_run" in given,
         accept_new_host_keys="accept_new_host_keys" in given,
@@ -192,8 +197,11 @@ def _check_value(option: Option, value: str | None) -> str:
 
 def _check_job_options(given: dict[str, list[str]]) -> None:
     engine = "".join(given.get("engine", ()))
-    if "nnodes" in given and engine != EngineKind.KUBERNETES:
-        raise UsageError(f"--nnodes goes with --engine=kubernetes only: {HOSTS_ADVICE}" + _ESCAPE)
+    choice = next((name for name in ("include", "exclude") if name in given), None)
+    if choice and engine == EngineKind.KUBERNETES:
+        raise UsageError(
+            f"--{choice} chooses among hosts, and --engine=kubernetes has as many pods as --nnodes says"
+        )
     sources = [f"--{name}" for name in ("hosts", "hostfile") if name in given]
     sources.append(_OWN_HOSTS.get(engine, ""))
     if sum(map(bool, sources)) > 1:
@@ -240,10 +248,10 @@ def _saving(given: Mapping[str, str]) -> Saving:
         raise UsageError(
             f"--keep_as: expected a name of letters, digits, '.', '_' and '-', such as run7, got {name!r}"
         )
-    return Saving(name, _split_dirs(given.get("collect", "")))
+    return Saving(name, _split(given.get("collect", "")))
 
 
-def _split_dirs(text: str) -> tuple[str, ...]:
+def _split(text: str) -> tuple[str, ...]:
     return tuple(part for part in text.split(",") if part)
 
 

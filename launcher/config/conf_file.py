@@ -4,16 +4,18 @@
 CONF_NAMES has every name that it may assign: its default, what it must be, and who may override it.
 
 conf.py is the user's own Python file: it may compute its values. Names in lower case, and those with a
-leading underscore, are its private business.
+leading underscore, are its private business. cluster.toml has the same names, for programs that write it.
 """
 
 from __future__ import annotations
 
 import ast
+import functools
 import re
+import tomllib
 import traceback
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -25,19 +27,23 @@ from launcher.system.installation import COMMAND
 from launcher.system.signals import StopRequest
 
 LIMIT = 4 << 20  # bytes
+CONF_NAME = "conf.py"
+TOML = ".toml"
 _CONF_NAME = re.compile(r"[A-Z][A-Z0-9_]*")
 
 
 @dataclass(frozen=True)
 class ConfFile:
-    """What a conf.py assigns.
+    """What a conf.py assigns, or a cluster.toml, or both together.
 
     Attributes:
         shown: the file's name as messages give it.
         values: UPPERCASE name -> value.
         others: the other names it assigns.
+        files: name -> the file that assigns it, where that is not `shown`.
         lines: name -> line of its last assignment at any depth.
         element_lines: name -> lines of the elements, where the value is written as a list or a dictionary.
+        remark: what the user should know of several files, or empty.
     """
 
     shown: str
@@ -45,21 +51,59 @@ class ConfFile:
     others: tuple[str, ...]
     lines: Mapping[str, int]
     element_lines: Mapping[str, tuple[int, ...]]
+    files: Mapping[str, str] = field(default_factory=dict)
+    remark: str = ""
+
+    def file(self, name: str) -> str:
+        """The file that assigns a name, or would."""
+        return self.files.get(name, self.shown)
 
     def where(self, name: str, index: int | None = None) -> str:
         """`file:line` of a name or of one element of its list, or the file alone when it is not known."""
         elements = self.element_lines.get(name, ())
         line = elements[index] if index is not None and index < len(elements) else self.lines.get(name)
-        return f"{self.shown}:{line}" if line else self.shown
+        return f"{self.file(name)}:{line}" if line else self.file(name)
+
+    def advice(self, name: str) -> str:
+        """What to do about a name that is unknown, and like no other."""
+        if self.file(name).endswith(TOML):
+            return f"the names are those of {CONF_NAME}, in lower or in upper case"
+        return "write names of your own in lower case"
+
+    def under(self, other: ConfFile) -> ConfFile:
+        """This file with another one that goes before it."""
+        kept = {name: value for name, value in self.values.items() if name not in other.values}
+        return ConfFile(
+            self.shown,
+            {**kept, **other.values},
+            self.others,
+            {name: line for name, line in self.lines.items() if name not in other.values} | dict(other.lines),
+            {name: lines for name, lines in self.element_lines.items() if name in kept}
+            | dict(other.element_lines),
+            dict.fromkeys(other.values, other.shown),
+            f"{other.shown} goes before {self.shown}, with {', '.join(other.values) or 'nothing'}",
+        )
+
+
+def read_files(paths: Sequence[Path]) -> ConfFile:
+    """Reads files of which a later one goes before an earlier one, name by name.
+
+    Raises:
+        ConfError: one cannot be read, parsed or run; the message holds the line.
+    """
+    first, *others = map(read_conf, paths)
+    return functools.reduce(ConfFile.under, others, first)
 
 
 def read_conf(path: Path) -> ConfFile:
-    """Reads one conf.py.
+    """Reads one conf.py, or a file of TOML.
 
     Raises:
         ConfError: it cannot be read, parsed or run; the message holds the line.
     """
     shown = shown_path(path)
+    if path.suffix == TOML:
+        return _read_toml(path, shown)
     tree = _parse(path, shown)
     lines, element_lines = _assigned_lines(tree)
     namespace = _run(tree, path, shown)
@@ -74,9 +118,9 @@ def shown_path(path: Path) -> str:
     return str(absolute.relative_to(Path.cwd()) if absolute.is_relative_to(Path.cwd()) else path)
 
 
-def _parse(path: Path, shown: str) -> ast.Module:
+def _source(path: Path, shown: str) -> bytes:
     try:
-        source = bounded_file.read(path, LIMIT)
+        return bounded_file.read(path, LIMIT)
     except FileNotFoundError:
         raise ConfError(
             shown,
@@ -85,6 +129,10 @@ def _parse(path: Path, shown: str) -> ast.Module:
         ) from None
     except OSError as error:
         raise ConfError(shown, f"cannot be read: {error.strerror}") from error
+
+
+def _parse(path: Path, shown: str) -> ast.Module:
+    source = _source(path, shown)
     try:
         return ast.parse(source, str(path))
     except SyntaxError as error:
@@ -111,6 +159,42 @@ def _assigned_lines(tree: ast.Module) -> tuple[dict[str, int], dict[str, tuple[i
                 if isinstance(target, ast.Name) and len(found) == len(parts):  # no **other
                     elements[target.id] = found
     return lines, elements
+
+
+def _read_toml(path: Path, shown: str) -> ConfFile:
+    """Names in lower case mean the same as in upper case."""
+    try:
+        text = _source(path, shown).decode("utf-8")
+        found = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        at = re.search(r" \(at line ([0-9]+), column", str(error))
+        where = f"{shown}:{at[1]}" if at else shown
+        raise ConfError(where, f"is no TOML: {error}") from error
+    except (ValueError, RecursionError) as error:
+        raise ConfError(shown, f"is no TOML: {error}") from error
+    names = {name: name.upper() if name.islower() else name for name in found}
+    twice = next((name for name in found if names[name] != name and names[name] in found), None)
+    if twice is not None:
+        raise ConfError(shown, f"{twice} and {names[twice]} are the same name; take one out")
+    lines, element_lines = dict[str, int](), dict[str, tuple[int, ...]]()
+    for name, value in found.items():
+        within = text.splitlines()
+        begin = _line_of(within, 0, rf"\s*\[*\s*[\"']?{re.escape(name)}[\"']?\s*[=.\]]")
+        if begin is None:
+            continue
+        lines[names[name]] = begin + 1
+        numbers, last = [], begin
+        for element in value if isinstance(value, list | dict) else ():
+            place = _line_of(within, last, rf"(.*[^\w.-])?{re.escape(str(element))}([^\w.-]|$)")
+            last = last if place is None else place
+            numbers.append(last + 1)
+        element_lines[names[name]] = tuple(numbers)
+    return ConfFile(shown, {names[name]: value for name, value in found.items()}, (), lines, element_lines)
+
+
+def _line_of(lines: Sequence[str], start: int, pattern: str) -> int | None:
+    """Index of the first line from `start` on that begins like that; the parser does not tell."""
+    return next((at for at in range(start, len(lines)) if re.match(pattern, lines[at])), None)
 
 
 def _run(tree: ast.Module, path: Path, shown: str) -> dict[str, object]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the configuration of the cluster lies."""
+"""Which files describe the cluster: conf.py, cluster.toml, or both beside each other."""
 
 from __future__ import annotations
 
@@ -8,23 +8,27 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from launcher.config.arguments import Arguments
+from launcher.config.conf_file import CONF_NAME
 from launcher.system.installation import CONF_FILE, IS_CHECKOUT
 
 CONF_VARIABLE = "PADDLE_CLUSTER_CONF"
-CONF_NAME = "conf.py"
+TOML_NAME = "cluster.toml"
 
 
-def conf_path(arguments: Arguments, environ: Mapping[str, str]) -> Path:
-    """Which conf.py counts.
+def conf_files(arguments: Arguments, environ: Mapping[str, str]) -> tuple[Path, ...]:
+    """The files that count; a later one goes before an earlier one.
 
-    Without --conf and the variable it is that of the checkout. Where the launcher is installed it is the one in the
-    current directory, or else the one beside the package.
+    --conf or the variable names one, which counts alone. Without them they are those of the checkout. Where the
+    launcher is installed they lie in the current directory, or else beside the package.
     """
     given = arguments.conf or environ.get(CONF_VARIABLE)
-    if given or IS_CHECKOUT:
-        return Path(given or CONF_FILE)
-    here = Path(CONF_NAME)
-    if arguments.package is None or here.is_file():
-        return here
-    beside = Path(os.path.abspath(arguments.package)).parent / CONF_NAME
-    return beside if beside.is_file() else here
+    if given:
+        return (Path(given),)
+    folders = [CONF_FILE.parent if IS_CHECKOUT else Path()]
+    if not IS_CHECKOUT and arguments.package is not None:
+        folders.append(Path(os.path.abspath(arguments.package)).parent)
+    for folder in folders:
+        found = tuple(path for name in (CONF_NAME, TOML_NAME) if (path := folder / name).is_file())
+        if found:
+            return found
+    return (folders[0] / CONF_NAME,)

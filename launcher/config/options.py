@@ -60,6 +60,8 @@ OPTIONS = (
     Option("hosts", "HOST[,HOST]"),
     Option("engine", "ENGINE", choices=tuple(EngineKind)),
     Option("hostfile", "FILE"),
+    Option("include", "HOST[,HOST]"),
+    Option("exclude", "HOST[,HOST]"),
     Option("nnodes", "N"),
     Option("dry_run"),
     Option("entry", "FILE"),

@@ -8,13 +8,62 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from launcher.config.arguments import Arguments
+from launcher.config.host_sources import HostList, chosen
 from launcher.config.hosts import LOCAL, Host
+from launcher.config.layers import Layers
 from launcher.config.options import Mode
 from launcher.config.selection import node_of
 from launcher.config.values import ValueMismatchError, mismatch
 
 MOST_A_MACHINE = 4096  # trainers
 MAX_LOCAL = 250  # each has an address of its own, 127.0.0.2 and on
+
+
+def named(layers: Layers, hosts: tuple[Host, ...]) -> HostList:
+    """Those of HOSTS, or of --hosts."""
+    origin = layers.origins["HOSTS"]
+    if origin == "--hosts":
+        return HostList(hosts, (origin,) * len(hosts), origin)
+    lines = tuple(layers.conf.where("HOSTS", index) for index in range(len(hosts)))
+    return HostList(hosts, lines, layers.conf.file("HOSTS"))
+
+
+def roles_of(layers: Layers, arguments: Arguments, read: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    """Node ids of PSERVERS and of TRAINERS; what is wrong is a problem."""
+    roles = {}
+    for name in ("PSERVERS", "TRAINERS"):
+        if arguments.hosts and read[name] is not None:
+            layers.add(
+                layers.conf.where(name),
+                f"{name} names entries of this file's HOSTS, and --hosts gives others; take it out, "
+                "or write a conf.py for these hosts",
+            )
+            continue
+        try:
+            roles[name] = select_nodes(read[name], read["HOSTS"])
+        except ValueMismatchError as error:
+            layers.report(name, error)
+    return roles
+
+
+def choose(
+    layers: Layers,
+    arguments: Arguments,
+    listed: HostList,
+    read: dict[str, Any],
+    roles: dict[str, tuple[int, ...]],
+) -> HostList:
+    """The hosts that take part, numbered anew; `read` and `roles` speak of these from now on."""
+    ids = chosen(arguments, listed.hosts)
+    numbers = {node_id: number for number, node_id in enumerate(ids)}
+    for name, nodes in roles.items():
+        roles[name] = tuple(numbers[node_id] for node_id in nodes if node_id in numbers)
+        if not roles[name] and (name == "TRAINERS" or arguments.mode is not Mode.COLLECTIVE):
+            layers.add(
+                layers.conf.where(name), f"{name}: none of its hosts is among the {len(ids)} that take part"
+            )
+    read["own"] = {numbers[node_id]: own for node_id, own in read["own"].items() if node_id in numbers}
+    return listed.of(ids)
 
 
 def select_nodes(references: Sequence[str | int] | None, hosts: Sequence[Host]) -> tuple[int, ...]:
@@ -41,9 +90,10 @@ def select_nodes(references: Sequence[str | int] | None, hosts: Sequence[Host]) 
 
 
 def check_cluster(
-    hosts: Sequence[Host], read: Mapping[str, Any], arguments: Arguments
+    listed: HostList, read: Mapping[str, Any], arguments: Arguments
 ) -> Iterator[tuple[str, str]]:
     """What is wrong between values that are each right by themselves: (conf name, message)."""
+    hosts = listed.hosts
     if not hosts:
         yield "HOSTS", "expected at least one host, got an empty list"
         return
@@ -56,7 +106,8 @@ def check_cluster(
             f"PADDLE_PORTS_NUM_FOR_SPARSE {read['PADDLE_PORTS_NUM_FOR_SPARSE']} ends at {last_port}; "
             "expected at most 65535",
         )
-    on_one = arguments.nproc_per_node * (len(hosts) if hosts[0].is_local else 1)
+    each = arguments.nproc_per_node or max(listed.slots.values(), default=1)
+    on_one = each * (len(hosts) if hosts[0].is_local else 1)
     if on_one > MOST_A_MACHINE:
         yield (
             "HOSTS",

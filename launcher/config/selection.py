@@ -29,7 +29,7 @@ def node_of(reference: str | int, hosts: Sequence[Host]) -> int:
     if reference not in texts and len(named) == 1:
         return named[0]
     if reference not in texts:
-        near = nearest(reference, texts)
+        near = nearest(reference, [*texts, *(host.name for host in hosts)])
         hint = f"; did you mean {near!r}?" if near else ""
         raise ValueMismatchError(f"{reference!r} is not in HOSTS{hint}")
     return texts.index(reference)

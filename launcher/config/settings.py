@@ -7,7 +7,7 @@ Below this module nobody reads conf.py, os.environ or argv. No connection is mad
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
@@ -15,21 +15,20 @@ from typing import Any
 
 from launcher.config import host_settings, kubernetes, values
 from launcher.config.arguments import Arguments, Flag
-from launcher.config.conf_file import CONF_NAMES, REQUIRED, ConfFile, ConfName, read_conf
-from launcher.config.conf_place import conf_path
+from launcher.config.conf_file import CONF_NAMES, ConfFile, read_files
+from launcher.config.conf_place import conf_files
 from launcher.config.entry import Entry
 from launcher.config.entry import read as read_entry
 from launcher.config.host_settings import HostSettings
-from launcher.config.host_sources import hosts_elsewhere
+from launcher.config.host_sources import HostList, hosts_elsewhere
 from launcher.config.hosts import Host
 from launcher.config.kubernetes import KubernetesSettings
+from launcher.config.layers import Layers
 from launcher.config.options import EngineKind, Mode, Saving, Wire
-from launcher.config.roles import check_cluster, select_nodes
-from launcher.config.spelling import nearest
+from launcher.config.roles import check_cluster, choose, named, roles_of
 from launcher.config.variables import Variables
 from launcher.config.variables import files as variable_files
 from launcher.config.variables import read as read_variables
-from launcher.errors import ConfError
 from launcher.system.state_dir import StatePlaces, places
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -49,6 +48,7 @@ class ClusterSettings:
         port_is_explicit: --port was given: a busy port is an error then, not a reason to take the next.
         python: as configured; empty for the default of the node's kind.
         own: node id -> what is said of that host alone.
+        slots: node id -> trainers, of hosts that have not `nproc_per_node` of them.
     """
 
     engine: EngineKind
@@ -66,6 +66,7 @@ class ClusterSettings:
     ld_library_path: str
     python: str
     own: Mapping[int, HostSettings]
+    slots: Mapping[int, int]
     wire: Wire
 
 
@@ -159,13 +160,31 @@ class JobSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Sources:
+    """Where the settings come from, as text for people.
+
+    Attributes:
+        hosts: the option or file that names the hosts.
+        total: how many it names.
+        lines: the same for each host, with its line.
+        names: name of conf.py -> the line, the variable or the option that gave its value.
+        remarks: what else the user should know of it.
+    """
+
+    hosts: str
+    total: int
+    lines: tuple[str, ...]
+    names: Mapping[str, str]
+    remarks: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Settings:
     """Everything that was configured, typed.
 
     Attributes:
         conf: the conf.py that was read, absolute.
         json: the screen is for a program.
-        hosts_given: the hosts are those of --hosts, all else is conf.py's.
         state: where jobs keep their state on this machine.
     """
 
@@ -178,13 +197,17 @@ class Settings:
     json: bool
     dry_run: bool
     conf: Path
-    hosts_given: bool
+    sources: Sources
     state: StatePlaces
 
     @property
     def num_trainers(self) -> int:
         """How many trainer processes the job has."""
-        return len(self.cluster.trainers) * self.job.nproc_per_node
+        return sum(map(self.trainers_on, self.cluster.trainers))
+
+    def trainers_on(self, node_id: int) -> int:
+        """How many trainers a trainer node has."""
+        return self.cluster.slots.get(node_id, self.job.nproc_per_node)
 
     def variables_of(self, node_id: int) -> Variables:
         """What the user adds to the environment of the processes of a node."""
@@ -198,134 +221,66 @@ class Settings:
         return self.ssh.connect_timeout_s
 
 
-class _Problems:
-    """Everything found wrong, so that one run reports all of it."""
-
-    def __init__(self) -> None:
-        self._found: list[tuple[str, str]] = []
-
-    def add(self, where: str, message: str) -> None:
-        self._found.append((where, message))
-
-    def raise_any(self) -> None:
-        if not self._found:
-            return
-        (where, first), *more = self._found
-        raise ConfError(where, "\n".join([first, *(f"{place}: {message}" for place, message in more)]))
-
-
 def resolve(arguments: Arguments, environ: Mapping[str, str]) -> Settings:
-    """Reads conf.py and puts the three layers together.
+    """Reads the files of the configuration and puts the three layers together.
 
     Raises:
         ConfError: everything that is wrong in the three, one line each, with file:line, variable or option.
     """
-    conf = read_conf(conf_path(arguments, environ))
+    conf = read_files(conf_files(arguments, environ))
+    layers = Layers(conf, arguments, environ)
     elsewhere = hosts_elsewhere(arguments.engine, arguments.hostfile, environ)
-    problems = _Problems()
-    _refuse_unknown(conf, problems)
-    read = {
-        name: _layered(name, entry, conf, arguments, environ, problems)
-        for name, entry in CONF_NAMES.items()
-        if name != "HOSTS" or (elsewhere is None and arguments.engine is not EngineKind.KUBERNETES)
-    }
-    problems.raise_any()
-    if arguments.engine is EngineKind.KUBERNETES:
-        count = arguments.nnodes or read["K8S_NODES"]
-        given = conf.where("HOSTS") if "HOSTS" in conf.values else ""
-        elsewhere = kubernetes.pods(count, given, read["K8S_IMAGE"], conf.shown)
-    hosts: tuple[Host, ...] = elsewhere or read["HOSTS"]
-    others_are_known = arguments.hosts is not None or elsewhere is not None
-    read["HOSTS"] = hosts
-    roles = {}
-    for name in ("PSERVERS", "TRAINERS"):
-        if arguments.hosts and read[name] is not None:
-            problems.add(
-                conf.where(name),
-                f"{name} names entries of this file's HOSTS, and --hosts gives others; take it out, "
-                "or write a conf.py for these hosts",
-            )
-            continue
-        try:
-            roles[name] = select_nodes(read[name], hosts)
-        except values.ValueMismatchError as error:
-            _report(problems, conf, name, error)
+    is_named_here = elsewhere is None and arguments.engine is not EngineKind.KUBERNETES
+    read = layers.read(name for name in CONF_NAMES if name != "HOSTS" or is_named_here)
+    if elsewhere is None:
+        elsewhere = _pods(arguments, conf, read) if not is_named_here else named(layers, read["HOSTS"])
+    read["HOSTS"] = elsewhere.hosts
+    others_are_known = not is_named_here or arguments.hosts is not None
+    roles = roles_of(layers, arguments, read)
     try:
-        where = partial(conf.where, "HOST_SETTINGS")
-        read["own"] = host_settings.of_nodes(read["HOST_SETTINGS"], hosts, where, others_are_known)
+        read["own"] = host_settings.of_nodes(
+            read["HOST_SETTINGS"], elsewhere.hosts, partial(conf.where, "HOST_SETTINGS"), others_are_known
+        )
     except values.ValueMismatchError as error:
-        _report(problems, conf, "HOST_SETTINGS", error)
-    for name, message in check_cluster(hosts, read, arguments):
+        layers.report("HOST_SETTINGS", error)
+    for name, message in check_cluster(elsewhere, read, arguments):
         place = "--hosts" if name == "HOSTS" and arguments.hosts else conf.where(name)
-        problems.add(place, f"{name}: {message}")
-    problems.raise_any()
-    trainers = len(roles["TRAINERS"]) * arguments.nproc_per_node
+        layers.add(place, f"{name}: {message}")
+    layers.raise_any()
+    listed = choose(layers, arguments, elsewhere, read, roles)
+    read["HOSTS"] = listed.hosts
+    read["slots"] = listed.slots if _slots_count(arguments) else {}
+    one = arguments.nproc_per_node or 1
+    trainers = sum(read["slots"].get(node_id, one) for node_id in roles["TRAINERS"])
     if arguments.min_trainers is not None and arguments.min_trainers > trainers:
-        problems.add(
+        layers.add(
             "--min_trainers",
             f"expected at most {trainers}, as many trainers as the job has, got {arguments.min_trainers}",
         )
-    problems.raise_any()
-    return _settle(arguments, environ, read, roles)
+    layers.raise_any()
+    return _settle(layers, arguments, environ, listed, read, roles)
 
 
-def _refuse_unknown(conf: ConfFile, problems: _Problems) -> None:
-    for name in conf.values:
-        if name not in CONF_NAMES:
-            near = nearest(name, tuple(CONF_NAMES))
-            hint = f"did you mean {near}?" if near else "write names of your own in lower case"
-            problems.add(conf.where(name), f"unknown name {name}; {hint}")
+def _slots_count(arguments: Arguments) -> bool:
+    """Whether slots of a hostfile say how many trainers a host has."""
+    return arguments.mode is Mode.COLLECTIVE and arguments.nproc_per_node is None
 
 
-def _layered(
-    name: str,
-    entry: ConfName,
-    conf: ConfFile,
-    arguments: Arguments,
-    environ: Mapping[str, str],
-    problems: _Problems,
-) -> Any:
-    """The value from the last layer that has one; a wrong value in any layer is a problem."""
-    value: Any = None
-    try:
-        if name in conf.values:
-            value = entry.read(conf.values[name])
-        elif entry.default is REQUIRED and arguments.hosts is None:
-            problems.add(conf.shown, _missing(name, conf))
-        elif entry.default not in (None, REQUIRED):
-            value = entry.read(entry.default)
-    except values.ValueMismatchError as error:
-        _report(problems, conf, name, error)
-    overrides = (
-        (f"environment variable {name}", environ.get(name) if entry.from_environment else None),
-        (f"--{entry.flag}", arguments.flag(entry.flag) if entry.flag else None),
-        ("--hosts", arguments.hosts if name == "HOSTS" else None),
+def _pods(arguments: Arguments, conf: ConfFile, read: Mapping[str, Any]) -> HostList:
+    count, place = (
+        arguments.nnodes or read["K8S_NODES"],
+        "--nnodes" if arguments.nnodes else conf.where("K8S_NODES"),
     )
-    for where, given in overrides:
-        if given is None:
-            continue
-        try:
-            told = values.from_text(given, entry.default) if isinstance(given, str) else given
-            value = entry.read(told)
-        except values.ValueMismatchError as error:
-            problems.add(where, str(error))
-    return value
-
-
-def _missing(name: str, conf: ConfFile) -> str:
-    near = next((other for other in conf.others if other.upper() == name), None)
-    hint = f" ({near} is assigned; names are in upper case)" if near else ""
-    return f"{name} is missing{hint}; expected for example {name} = ['root@10.1.9.7', 'root@10.1.18.7']"
-
-
-def _report(problems: _Problems, conf: ConfFile, name: str, error: values.ValueMismatchError) -> None:
-    element = "" if error.index is None else f"[{error.element or error.index}]"
-    problems.add(conf.where(name, error.index), f"{name}{element}: {error}")
+    given = conf.where("HOSTS") if "HOSTS" in conf.values else ""
+    pods = kubernetes.pods(count, given, read["K8S_IMAGE"], conf.shown)
+    return HostList(pods, (place,) * len(pods), "--engine=kubernetes")
 
 
 def _settle(
+    layers: Layers,
     arguments: Arguments,
     environ: Mapping[str, str],
+    listed: HostList,
     read: Mapping[str, Any],
     roles: Mapping[str, tuple[int, ...]],
 ) -> Settings:
@@ -346,10 +301,25 @@ def _settle(
         detach=arguments.detach,
         json=arguments.json,
         dry_run=arguments.dry_run,
-        conf=conf_path(arguments, environ).absolute(),
-        hosts_given=arguments.hosts is not None,
+        conf=conf_files(arguments, environ)[0].absolute(),
+        sources=Sources(
+            hosts=listed.source,
+            total=listed.total,
+            lines=listed.lines,
+            names=layers.origins,
+            remarks=tuple(_remarks(layers, arguments, listed)),
+        ),
         state=places(environ),
     )
+
+
+def _remarks(layers: Layers, arguments: Arguments, listed: HostList) -> Iterator[str]:
+    if layers.conf.remark:
+        yield layers.conf.remark
+    if listed.slots and arguments.nproc_per_node is not None:
+        yield f"slots of {listed.source} do not count, since --nproc_per_node is given"
+    elif listed.slots and arguments.mode is not Mode.COLLECTIVE:
+        yield f"slots of {listed.source} count with --mode=collective alone: a host has one trainer"
 
 
 def _cluster(
@@ -371,6 +341,7 @@ def _cluster(
         ld_library_path=read["LD_LIBRARY_PATH"],
         python=read["PYTHON"],
         own=read["own"],
+        slots=read["slots"],
         wire=arguments.wire or read["WIRE"],
     )
 
@@ -391,7 +362,7 @@ def _job(arguments: Arguments, environ: Mapping[str, str], read: Mapping[str, An
         variables=for_all,
         host_variables=for_hosts,
         env_files=variable_files(arguments),
-        nproc_per_node=arguments.nproc_per_node,
+        nproc_per_node=arguments.nproc_per_node or 1,
         max_restarts=arguments.max_restarts,
         min_trainers=arguments.min_trainers,
         allow_mismatch=arguments.allow_mismatch,

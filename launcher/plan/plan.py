@@ -153,7 +153,7 @@ def build(settings: Settings, job_id: str) -> Plan:
     used = sorted({*settings.cluster.pservers, *settings.cluster.trainers})
     nodes = tuple(_node(settings, job_id, node_id) for node_id in used)
     trainer_nodes = tuple(
-        node_id for node_id in settings.cluster.trainers for _ in range(settings.job.nproc_per_node)
+        node_id for node_id in settings.cluster.trainers for _ in range(settings.trainers_on(node_id))
     )
     return Plan(job_id, settings, nodes, settings.cluster.pservers, trainer_nodes)
 

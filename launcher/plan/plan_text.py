@@ -7,7 +7,6 @@ import shlex
 from collections.abc import Iterator, Sequence
 
 from launcher.config.conf_file import shown_path
-from launcher.config.options import EngineKind
 from launcher.plan import long_values
 from launcher.plan.environment import ADDED_ON_NODE
 from launcher.plan.plan import (
@@ -20,6 +19,7 @@ from launcher.plan.plan import (
     trainer_processes,
     values_in_files,
 )
+from launcher.text.sizes import counted
 from launcher.text.wrapping import table, visible
 
 _KEY_NAME = "PADDLE_JOB_KEY"
@@ -54,20 +54,21 @@ def opening(plan: Plan) -> str:
     """The first lines of a job: where its hosts come from, and what the trainers get on their command line."""
     given = visible(shlex.join(plan.settings.job.passthrough)) or "no arguments"
     more = f" ... ({len(given) - _MOST_GIVEN} more characters)" if len(given) > _MOST_GIVEN else ""
-    return f"{_hosts(plan)}\n{plan.settings.job.entry.text} gets {given[:_MOST_GIVEN]}{more}"
+    return f"{told_hosts(plan)}\n{plan.settings.job.entry.text} gets {given[:_MOST_GIVEN]}{more}"
 
 
-def _hosts(plan: Plan) -> str:
-    nodes, conf = f"{len(plan.nodes)} node{'s'[: len(plan.nodes) > 1]}", shown_path(plan.settings.conf)
-    is_pods = plan.settings.cluster.engine is EngineKind.KUBERNETES
-    source = "--hosts" if plan.settings.hosts_given else "--engine=kubernetes" if is_pods else ""
-    return f"{nodes} of {source}, all else of {conf}" if source else f"{nodes} of {conf}"
+def told_hosts(plan: Plan) -> str:
+    """Where the hosts and all else come from."""
+    sources, conf = plan.settings.sources, shown_path(plan.settings.conf)
+    some = f"{len(plan.nodes)} of the " if sources.total > len(plan.nodes) else ""
+    rest = "" if conf == sources.hosts else f", all else of {conf}"
+    return "\n".join([f"{some}{counted(sources.total, 'node')} of {sources.hosts}{rest}", *sources.remarks])
 
 
 def _head(plan: Plan) -> Iterator[str]:
     settings = plan.settings
     yield f"job {plan.job_id}, mode {plan.mode}, wire {settings.cluster.wire}"
-    yield _hosts(plan)
+    yield told_hosts(plan)
     if settings.job.package is not None:
         yield f"dispatch {settings.job.package}" + (
             f", by shard: {', '.join(settings.job.shard_dirs)}" if settings.job.shard_dirs else ""

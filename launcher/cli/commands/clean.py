@@ -27,7 +27,8 @@ for all jobs stay.
 
   --older_than=TIME   only of jobs that ended so long ago: 90m, 12h, 7d
   --dry_run           say what would go; remove nothing
-  --conf=FILE         the nodes are those of this conf.py; --hosts: these
+  --conf=FILE         the nodes are those of this conf.py; --hosts,
+                      --hostfile: these
 
 Exit: 0, 5 when a node could not be asked, 7 when something could not be
 removed.
@@ -38,7 +39,7 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 def run(argv: Sequence[str]) -> ExitCode:
     """Clean nodes; 0 when all that may go is gone."""
     given = command_arguments.read(
-        "clean", argv, switches=("--dry_run",), values=("--conf", "--hosts", "--older_than")
+        "clean", argv, switches=("--dry_run",), values=("--conf", "--hosts", "--hostfile", "--older_than")
     )
     if given.job is not None:
         raise UsageError(f"clean takes no job, got {given.job!r}: it cleans all ended ones")

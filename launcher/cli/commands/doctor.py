@@ -23,8 +23,9 @@ from launcher.screen.writer import Sink
 from launcher.system.installation import PROGRAM
 
 USAGE = f"""\
-{PROGRAM} doctor [--conf=FILE] [--hosts=HOST[,HOST]] [--port=N]
-      [--nics=NAMES] [--mode=v2|fluid|collective] [--job_workspace=DIR] [--json]
+{PROGRAM} doctor [--conf=FILE] [--hosts=HOST[,HOST]] [--hostfile=FILE]
+      [--port=N] [--nics=NAMES] [--mode=v2|fluid|collective]
+      [--job_workspace=DIR] [--json]
 
 Checks every node of conf.py as a job would before it starts, and changes
 nothing: login and host key, Python and modules, disks, clock, addresses, ways

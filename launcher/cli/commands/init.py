@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from launcher.config import conf_place, settings
+from launcher.config import conf_file, conf_place, settings
 from launcher.config.arguments import Arguments
 from launcher.errors import ExitCode, UsageError, WorkspaceError
 from launcher.screen.console import answer
@@ -41,7 +41,7 @@ def run(argv: Sequence[str]) -> ExitCode:
     if len(argv) != 1 or not argv[0] or argv[0].startswith("-"):
         raise UsageError(f"init takes one directory, got {shlex.join(argv) or 'none'}: {PROGRAM} init DIR")
     folder = Path(argv[0])
-    conf, workspace = folder / conf_place.CONF_NAME, folder / "ws"
+    conf, workspace = folder / conf_file.CONF_NAME, folder / "ws"
     there = [str(path) for path in (conf, workspace) if os.path.lexists(path)]
     if there:
         raise UsageError(
@@ -103,6 +103,6 @@ def _prepare(workspace: Path, trainers: int) -> None:
 def _next(conf: Path, workspace: Path) -> list[str]:
     """The arguments of a job of this workspace, with --conf where another conf.py would count."""
     package = Arguments(package=str(workspace))
-    taken = conf_place.conf_path(package, os.environ)
-    is_found = taken.exists() and taken.samefile(conf)
+    first, *others = conf_place.conf_files(package, os.environ)
+    is_found = not others and first.exists() and first.samefile(conf)
     return ["run", "-p", str(workspace), *([] if is_found else [f"--conf={conf}"])]

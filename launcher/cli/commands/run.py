@@ -29,7 +29,7 @@ Runs a script on all nodes of conf.py.
   -j, --job_workspace=DIR         run DIR, which is on the nodes already
   --dry_run             show every process of the job; connect to nothing
   --conf=FILE           the cluster ({_CONF})
-  --hosts=HOST[,HOST]   these hosts instead of conf.py's: user@a,b:2222
+  --hosts=HOST[,HOST]   other hosts: user@a,b:2222, or --hostfile=FILE
   --engine=ENGINE       ssh (default), openmpi, slurm, kubernetes (--nnodes=N)
   --entry=FILE          what runs: train.py (default), ./run.sh, -mpkg.module
   --mode=MODE           v2 (default), fluid; collective: any script at all

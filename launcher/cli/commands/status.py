@@ -31,7 +31,8 @@ beginning or end of one) its nodes, processes and failures.
   --all         every node and process of a large job
   --json        everything as data
   --nodes       ask the nodes of conf.py, or those of JOB, which jobs they know
-  --conf=FILE   the nodes are those of this conf.py; --hosts: these
+  --conf=FILE   the nodes are those of this conf.py; --hosts,
+                --hostfile: these
 
 Exit: 0, or 5 when a node could not be asked.
 """
@@ -41,7 +42,7 @@ SHOWN = 30
 def run(argv: Sequence[str]) -> ExitCode:
     """Show jobs; 0 when all that was asked could be seen, 5 when a node did not answer."""
     given = command_arguments.read(
-        "status", argv, switches=("--all", "--json", "--nodes"), values=("--conf", "--hosts")
+        "status", argv, switches=("--all", "--json", "--nodes"), values=("--conf", "--hosts", "--hostfile")
     )
     where = places(os.environ)
     if "--nodes" in given.switches:

@@ -35,7 +35,8 @@ or a beginning or end of one; it may be left out where one job runs.
 
   --force       kill at once, as the second Ctrl+C does
   --nodes       end it on its nodes, without its launcher
-  --conf=FILE   the nodes are those of this conf.py; --hosts: these
+  --conf=FILE   the nodes are those of this conf.py; --hosts,
+                --hostfile: these
 
 Exit: 0 when nothing of it is left, 7 when something is or a node could not be
 asked, 5 when its launcher does not answer.
@@ -47,7 +48,7 @@ TURN_S = 0.5
 def run(argv: Sequence[str]) -> ExitCode:
     """End a job and wait for its end; 0 when nothing of it is left, 7 when something is."""
     given = command_arguments.read(
-        "stop", argv, switches=("--force", "--nodes"), values=("--conf", "--hosts")
+        "stop", argv, switches=("--force", "--nodes"), values=("--conf", "--hosts", "--hostfile")
     )
     where = places(os.environ)
     if "--nodes" in given.switches:

@@ -149,7 +149,6 @@ def test_an_option_that_scripts_really_have_is_passed_on(honest: str) -> None:
         ("--host=a", "HOSTS in conf.py"),
         ("-H", "--hosts=HOST"),
         ("-np", "--nproc_per_node=N"),
-        ("--nnodes=2", "--hosts=HOST"),
         ("--config_file=c.py", "--conf=FILE"),
         ("--num_pservers=2", "PSERVERS and TRAINERS in conf.py"),
         ("--root_dir=/data", "give ROOT_DIR in conf.py"),

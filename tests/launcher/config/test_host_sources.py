@@ -3,20 +3,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from launcher.config import arguments
+from launcher.config.conf_file import read_files
 from launcher.config.host_sources import allocated, read_hostfile
 from launcher.config.settings import resolve
 from launcher.errors import ConfError, UsageError
+from launcher.plan.plan import build
+from launcher.plan.plan_text import told_hosts
+from tests.launcher.configuring import HOSTS, Resolve
 
 
-def test_a_hostfile_of_mpirun_is_read_and_a_host_that_comes_again_counts_once(tmp_path: Path) -> None:
+def test_a_hostfile_is_read_and_a_host_that_comes_again_has_more_slots(tmp_path: Path) -> None:
     file = tmp_path / "machines"
-    file.write_text("# ours\nnode-a slots=4\nuser@node-b max_slots=2 slots=2  # spare\n\nnode-a\n10.0.0.3\n")
-    assert [host.text for host in read_hostfile(file)] == ["node-a", "user@node-b", "10.0.0.3"]
+    file.write_text(
+        "# ours\nnode-a slots=4\nuser@node-b:22 max_slots=2 slots=2  # spare\n\nnode-a\n10.0.0.3\n"
+    )
+    listed = read_hostfile(file)
+    assert [host.text for host in listed.hosts] == ["node-a", "user@node-b:22", "10.0.0.3"]
+    assert listed.slots == {0: 5, 1: 2, 2: 1}
+    assert listed.lines[1:] == (f"{file}:3", f"{file}:6")
+    file.write_text("node-a\nnode-b\n")
+    assert read_hostfile(file).slots == {}, "plain lines say nothing of trainers"
 
 
 @pytest.mark.parametrize(
@@ -44,6 +56,105 @@ def test_hosts_of_a_hostfile_take_the_place_of_those_in_conf(tmp_path: Path) -> 
     resolved = resolve(given, {})
     assert [host.name for host in resolved.cluster.hosts] == ["node-x", "node-y"]
     assert resolved.cluster.trainers == (0, 1)
+
+
+def test_slots_are_trainers_in_collective_mode_and_are_told_elsewhere(
+    configured: Resolve, tmp_path: Path
+) -> None:
+    (tmp_path / "machines").write_text("a slots=2\nb slots=1\nc slots=3\n")
+
+    def trainers(*argv: str) -> tuple[tuple[int, ...], str]:
+        got = configured("ROOT_DIR = '/jobs'\n", "-p", "ws", "--hostfile=machines", *argv)
+        return build(got, "JOB").trainer_nodes, "".join(got.sources.remarks)
+
+    assert trainers("--mode=collective") == ((0, 0, 1, 2, 2, 2), "")
+    assert trainers("--mode=collective", "--exclude=a", "--nnodes=1") == ((0,), "")
+    assert trainers("--mode=collective", "--nproc_per_node=1") == (
+        (0, 1, 2),
+        "slots of machines do not count, since --nproc_per_node is given",
+    )
+    assert trainers()[1] == "slots of machines count with --mode=collective alone: a host has one trainer"
+
+
+@pytest.mark.parametrize(
+    ("argv", "names", "pservers"),
+    [
+        (["--include=c,0"], ["a", "c"], (1,)),
+        (["--exclude=a"], ["b", "c"], (0, 1)),
+        (["--nnodes=2"], ["a", "b"], (1,)),
+        (["--include=root@a,b", "--exclude=0"], ["b"], (0,)),
+    ],
+)
+def test_hosts_are_chosen_by_name_or_number_and_numbered_anew(
+    configured: Resolve, argv: list[str], names: list[str], pservers: tuple[int, ...]
+) -> None:
+    text = HOSTS + "PSERVERS = ['b', 'c']\nHOST_SETTINGS = {1: {'python': 'b-python'}}\n"
+    got = configured(text, "-p", "ws", *argv)
+    assert [host.name for host in got.cluster.hosts] == names
+    assert got.cluster.pservers == pservers
+    assert {names[at]: own.python for at, own in got.cluster.own.items()} == (
+        {"b": "b-python"} if "b" in names else {}
+    )
+    assert told_hosts(build(got, "JOB")).startswith(f"{len(names)} of the 3 nodes of conf.py")
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (["--exclude=bb"], "--exclude: 'bb' is not in HOSTS; did you mean 'b'?"),
+        (
+            ["--include=c:0"],
+            "--include: 'c:0' is not in HOSTS; slots are not chosen here: give c the variable CUDA",
+        ),
+        (["--exclude=0,1,2"], "--exclude: expected at least one host to be left of 3 hosts, got none"),
+        (["--nnodes=4"], "--nnodes: expected at most 3, as many hosts as there are, got 4"),
+        (["--exclude=c"], "conf.py:2: PSERVERS: none of its hosts is among the 2 that take part"),
+    ],
+)
+def test_a_choice_that_cannot_be_is_told(
+    problems: Callable[..., list[str]], argv: list[str], says: str
+) -> None:
+    assert problems(HOSTS + "PSERVERS = ['c']\n", "-p", "ws", *argv)[0].startswith(says)
+
+
+def test_cluster_toml_has_the_same_names_checks_and_lines(configured: Resolve, tmp_path: Path) -> None:
+    file = tmp_path / "cluster.toml"
+    argv = ["-p", "ws", f"--conf={file}"]
+    file.write_text('hosts = [\n  "a",\n  "b"]\nROOT_DIR = "/jobs"\n[host_settings.b]\npython = "p"\n')
+    got = resolve(arguments.parse(argv), {})
+    assert (got.cluster.root_dir, got.cluster.own[1].python, got.sources.lines) == (
+        "/jobs",
+        "p",
+        ("cluster.toml:2", "cluster.toml:3"),
+    )
+    for text, says in (
+        ('hosts = ["a",\n  "b;c"]\n', r"cluster.toml:2: HOSTS\[1\]: .* holds no ';'"),
+        (
+            'hosts = ["a"]\npaddle_prot = 1\n',
+            "cluster.toml:2: unknown name PADDLE_PROT; did you mean PADDLE_PORT",
+        ),
+        (
+            'hosts = ["a"]\n[host_settings.a]\nkeys = 1\n',
+            r"cluster.toml:2: HOST_SETTINGS\['a'\]: unknown setting",
+        ),
+        ('hosts = ["a"]\nx = \n', "cluster.toml:2: is no TOML: Invalid value"),
+        ('hosts = ["a"]\nHOSTS = ["b"]\n', "cluster.toml: hosts and HOSTS are the same name"),
+    ):
+        file.write_text(text)
+        with pytest.raises(ConfError, match=says):
+            resolve(arguments.parse(argv), {})
+
+
+def test_cluster_toml_goes_before_conf_name_by_name_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("conf.py").write_text("HOSTS = ['a', 'b']\nROOT_DIR = '/jobs'\nPADDLE_PORT = 7000\n")
+    Path("cluster.toml").write_text('hosts = ["x"]\npaddle_port = 8000\n')
+    conf = read_files((Path("conf.py"), Path("cluster.toml")))
+    assert dict(conf.values) == {"HOSTS": ["x"], "ROOT_DIR": "/jobs", "PADDLE_PORT": 8000}
+    assert (conf.where("HOSTS", 0), conf.where("ROOT_DIR")) == ("cluster.toml:1", "conf.py:2")
+    assert conf.remark == "cluster.toml goes before conf.py, with HOSTS, PADDLE_PORT"
 
 
 def test_slurm_without_an_allocation_says_how_to_get_one() -> None:
