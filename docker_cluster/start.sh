@@ -2,34 +2,38 @@
 # SPDX-License-Identifier: Apache-2.0
 # Starts a node: takes the mounted keys, makes a host key if none is mounted, runs sshd in the foreground.
 #
-# NODE_USER (root) is who may log in. MAKE_KEY, if it is not empty: this user gets a key to log in to others with, made
-# when the container first starts.
+# It needs no root: sshd then lets in the user that it runs as. NODE_USER is who may log in where it runs as root.
+# MAKE_KEY, if it is not empty: this user gets a key to log in to others with, made when the container first starts.
 set -eu
 
 secrets=${SECRETS_DIR:-/run/secrets}
-key=/etc/ssh/ssh_host_ed25519_key
-user=${NODE_USER:-root}
+user=${NODE_USER:-$(id -un)}
 home=$(getent passwd "$user" | cut -d: -f6)
+host_keys=$home/.ssh
 
-if [ ! -s "$secrets/authorized_keys" ]; then
-    echo "node: nobody may log in: mount your public key at $secrets/authorized_keys" >&2
+if [ ! -s "$secrets/authorized_keys" ] || [ ! -r "$secrets/authorized_keys" ]; then
+    echo "node: nobody may log in: mount your public key at $secrets/authorized_keys, readable for $(id -un)" >&2
     exit 1
 fi
-# A copy, because sshd wants a file that root alone can write, and a mounted one belongs to whoever mounted it.
-mkdir -p "$home/.ssh" /run/sshd
+# A copy, because sshd wants a file that nobody else can write, and a mounted one belongs to whoever mounted it.
+mkdir -p "$home/.ssh"
 chmod 700 "$home/.ssh"
-cp "$secrets/authorized_keys" "$home/.ssh/authorized_keys"
+cat "$secrets/authorized_keys" >"$home/.ssh/authorized_keys"
 chmod 600 "$home/.ssh/authorized_keys"
 if [ -n "${MAKE_KEY:-}" ] && [ ! -s "$home/.ssh/id_ed25519" ]; then
     ssh-keygen -q -t ed25519 -N '' -C "$user@$(uname -n)" -f "$home/.ssh/id_ed25519"
 fi
-chown -R "$user:" "$home/.ssh"
+if [ "$(id -u)" = 0 ]; then
+    chown -R "$user:" "$home/.ssh"
+    mkdir -p /run/sshd
+    host_keys=/etc/ssh
+fi
 
+key=$host_keys/ssh_host_ed25519_key
 if [ -s "$secrets/ssh_host_ed25519_key" ]; then
-    cp "$secrets/ssh_host_ed25519_key" "$key"
-    chmod 600 "$key"
+    (umask 077 && cat "$secrets/ssh_host_ed25519_key" >"$key")
 elif [ ! -s "$key" ]; then
-    ssh-keygen -q -t ed25519 -N '' -f "$key"
+    ssh-keygen -q -t ed25519 -N '' -C "$(uname -n)" -f "$key"
 fi
 ssh-keygen -l -f "$key"
-exec /usr/sbin/sshd -D -e
+exec /usr/sbin/sshd -D -e -h "$key" -p "${SSH_PORT:-22}" -o PidFile=none
