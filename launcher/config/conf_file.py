@@ -20,7 +20,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from launcher.config import host_settings, kubernetes, values
+from launcher.config import engines, host_settings, kubernetes, values
 from launcher.errors import ConfError
 from launcher.system import bounded_file
 from launcher.system.installation import COMMAND
@@ -283,6 +283,9 @@ CONF_NAMES: Mapping[str, ConfName] = MappingProxyType(
         "LOG_LIMIT_MB": ConfName(256, values.integer(1, 1 << 20)),
         "COLLECT_LIMIT_GB": ConfName(100, values.integer(1, 1 << 20)),
         "COLLECT_LIMIT_FILES": ConfName(100_000, values.integer(1, 10_000_000)),
-        **{name: ConfName(default, read) for name, (default, read) in kubernetes.NAMES.items()},
+        **{
+            name: ConfName(default, read)
+            for name, (default, read) in (*engines.NAMES.items(), *kubernetes.NAMES.items())
+        },
     }
 )

@@ -21,6 +21,7 @@ from launcher.text.sizes import counted
 
 LIMIT = 1 << 20
 ANSWER_S = 30.0
+ALLOCATED = "SLURM_JOB_NODELIST"
 _SLOTS = re.compile(r"[1-9][0-9]{0,4}")
 
 
@@ -95,19 +96,28 @@ def _named(option: str, words: Sequence[str], hosts: Sequence[Host]) -> set[int]
     return found
 
 
-def hosts_elsewhere(engine: EngineKind, hostfile: str | None, environ: Mapping[str, str]) -> HostList | None:
+def hosts_elsewhere(arguments: Arguments, environ: Mapping[str, str]) -> HostList | None:
     """The hosts, where conf.py does not say which.
 
     Raises:
         ConfError: the hostfile is wrong.
-        UsageError: there is no allocation, or Slurm does not tell its hosts.
+        UsageError: there is no allocation and no word of how many nodes to ask for, or Slurm does not tell its hosts.
     """
-    if hostfile is not None:
-        return read_hostfile(Path(hostfile))
-    if engine is not EngineKind.SLURM:
+    if arguments.hostfile is not None:
+        return read_hostfile(Path(arguments.hostfile))
+    if arguments.engine is not EngineKind.SLURM:
         return None
-    hosts = allocated(environ)
-    return HostList(hosts, ("Slurm's allocation",) * len(hosts), "Slurm's allocation")
+    if waits_for_nodes(arguments, environ):
+        hosts, source = tuple(parse_host(f"slurm-{index}") for index in range(arguments.nnodes or 0)), "Slurm"
+    else:
+        hosts, source = allocated(environ), "Slurm's allocation"
+    return HostList(hosts, (source,) * len(hosts), source)
+
+
+def waits_for_nodes(arguments: Arguments, environ: Mapping[str, str]) -> bool:
+    """Whether Slurm is still to be asked for the nodes of a job."""
+    outside = arguments.engine is EngineKind.SLURM and not environ.get(ALLOCATED)
+    return outside and arguments.nnodes is not None
 
 
 def read_hostfile(path: Path) -> HostList:
@@ -154,11 +164,11 @@ def allocated(environ: Mapping[str, str]) -> tuple[Host, ...]:
     Raises:
         UsageError: there is none, or `scontrol` does not tell.
     """
-    nodes = environ.get("SLURM_JOB_NODELIST")
+    nodes = environ.get(ALLOCATED)
     if not nodes:
         raise UsageError(
-            "--engine=slurm runs inside an allocation of Slurm, and here is none (SLURM_JOB_NODELIST is not set); "
-            f"begin with `salloc --nodes=N {COMMAND} ...`, or put the command into a script for sbatch"
+            f"how many nodes? Here is no allocation of Slurm ({ALLOCATED} is not set); --nnodes=N asks for one, "
+            f"and so does `salloc --nodes=N {COMMAND} ...`"
         )
     try:
         answer = subprocess.run(

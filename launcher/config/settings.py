@@ -13,16 +13,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from launcher.config import host_settings, kubernetes, values
+from launcher.config import engines, host_settings, kubernetes, values
 from launcher.config.arguments import Arguments, Flag
 from launcher.config.conf_file import CONF_NAMES, ConfFile, read_files
 from launcher.config.conf_place import conf_files
 from launcher.config.entry import Entry
 from launcher.config.entry import read as read_entry
 from launcher.config.host_settings import HostSettings
-from launcher.config.host_sources import HostList, hosts_elsewhere
+from launcher.config.host_sources import HostList, hosts_elsewhere, waits_for_nodes
 from launcher.config.hosts import Host
-from launcher.config.kubernetes import KubernetesSettings
 from launcher.config.layers import Layers
 from launcher.config.options import EngineKind, Mode, Saving, Wire
 from launcher.config.roles import check_cluster, choose, named, roles_of
@@ -192,7 +191,8 @@ class Settings:
     ssh: SshSettings
     limits: Limits
     job: JobSettings
-    kubernetes: KubernetesSettings
+    kubernetes: kubernetes.KubernetesSettings
+    engines: engines.EngineSettings
     detach: bool
     json: bool
     dry_run: bool
@@ -229,7 +229,7 @@ def resolve(arguments: Arguments, environ: Mapping[str, str]) -> Settings:
     """
     conf = read_files(conf_files(arguments, environ))
     layers = Layers(conf, arguments, environ)
-    elsewhere = hosts_elsewhere(arguments.engine, arguments.hostfile, environ)
+    elsewhere = hosts_elsewhere(arguments, environ)
     is_named_here = elsewhere is None and arguments.engine is not EngineKind.KUBERNETES
     read = layers.read(name for name in CONF_NAMES if name != "HOSTS" or is_named_here)
     if elsewhere is None:
@@ -298,6 +298,7 @@ def _settle(
         limits=Limits(**{field.name: read[field.name.upper()] for field in fields(Limits)}),
         job=_job(arguments, environ, read),
         kubernetes=kubernetes.settings_of(read),
+        engines=engines.settings_of(read, environ, waits_for_nodes(arguments, environ)),
         detach=arguments.detach,
         json=arguments.json,
         dry_run=arguments.dry_run,

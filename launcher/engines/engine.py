@@ -15,6 +15,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from launcher.config.engines import shown_ports
 from launcher.config.options import EngineKind
 from launcher.connection.bootstrap import FLAGS, Bootstrap, agent_bootstrap, reconnect_bootstrap
 from launcher.connection.shell import agent_command
@@ -54,6 +55,11 @@ def engine_of(plan: Plan) -> Engine:
                 f"--engine=kubernetes needs Kubernetes' client for Python, which is not here: {INSTALL}"
             )
         porters = KubernetesJob(plan)
+    elif settings.engines.waits_for_nodes:
+        raise UsageError(
+            "this needs an allocation of Slurm, and here is none (SLURM_JOB_NODELIST is not set); begin with "
+            f"`salloc --nodes={len(names)}`"
+        )
     else:
         porters = ToolProcess(tool_of(settings.cluster), names)
     return Engine(
@@ -62,6 +68,7 @@ def engine_of(plan: Plan) -> Engine:
         patience_s=settings.limits.lease_s,
         again_s=settings.ssh.connect_timeout_s,
         pythons=tuple(dict.fromkeys(node.python for node in plan.nodes)),
+        ports=settings.engines.ports,
     )
 
 
@@ -73,6 +80,7 @@ class Engine:
         patience_s: how long a porter whose connection is lost calls again.
         again_s: how long a new connection to a node that was there may take.
         pythons: the job's interpreters, for nodes without python3.
+        ports: that porters may call; empty: any.
     """
 
     def __init__(
@@ -82,12 +90,14 @@ class Engine:
         patience_s: float,
         again_s: float,
         pythons: Sequence[str],
+        ports: range = range(0),
     ) -> None:
         self._porters = porters
         self._names = tuple(names)
         self._patience_s = patience_s
         self._again_s = again_s
         self._pythons = tuple(pythons)
+        self._ports = ports
         self._changed = threading.Condition()
         self._idle: dict[int, TlsStream] = {}
         self._given: list[TlsStream] = []
@@ -156,7 +166,9 @@ class Engine:
             name,
             f"what {self._porters.name} should have started there {what}"
             + (f"; it says: {says}" if says else "."),
-            "Its node must reach this machine by TCP, on any port.",
+            f"Its node must reach this machine by TCP, on port {shown_ports(self._ports)}."
+            if self._ports
+            else "Its node must reach this machine by TCP, on any port; ENGINE_PORT in conf.py can set one.",
         )
 
     def _begin(self) -> None:
@@ -165,10 +177,11 @@ class Engine:
             return
         self._start_by = time.monotonic() + self._porters.start_s
         try:
-            self._rendezvous = Rendezvous(self._came)
+            self._rendezvous = Rendezvous(self._came, self._ports)
             self._porters.start(self._invite, self._ended)
         except OSError as error:
-            self._fault = f"there is no port for nodes to call: {error.strerror}"
+            among = f" among {shown_ports(self._ports)} (ENGINE_PORT)" if self._ports else ""
+            self._fault = f"there is no port for nodes to call{among}: {error.strerror}"
 
     def _invite(self, names: Sequence[str], ranks: Sequence[str]) -> Porter:
         assert self._rendezvous is not None

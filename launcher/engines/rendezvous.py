@@ -35,17 +35,18 @@ class Rendezvous:
 
     Args:
         came: gets rank, host name and stream of each porter's connection; on any thread.
+        ports: the first free one of these is taken; empty: any.
 
     Raises:
         OSError: there is no port to listen on.
     """
 
-    def __init__(self, came: Came) -> None:
+    def __init__(self, came: Came, ports: range = range(0)) -> None:
         self._came = came
         self._certificate = job_certificate.make()
         self._word = secrets.token_hex(WORD_BYTES)
         self._context = _server_context(self._certificate)
-        self._listener = _listener()
+        self._listener = _first_free(ports)
         self._room = threading.Semaphore(AT_ONCE)
         self._closed = threading.Event()
         threading.Thread(target=self._accept, name="rendezvous", daemon=True).start()
@@ -120,11 +121,20 @@ def own_addresses(hosts: Sequence[str]) -> list[str]:
     return list(found) or ["127.0.0.1"]
 
 
-def _listener() -> socket.socket:
+def _first_free(ports: range) -> socket.socket:
+    for port in ports[:-1]:
+        with contextlib.suppress(OSError):
+            return _listener(port)
+    return _listener(ports[-1] if ports else 0)
+
+
+def _listener(port: int) -> socket.socket:
     if socket.has_dualstack_ipv6():
         with contextlib.suppress(OSError):  # IPv6 may be off
-            return socket.create_server(("", 0), family=socket.AF_INET6, backlog=BACKLOG, dualstack_ipv6=True)
-    return socket.create_server(("", 0), backlog=BACKLOG)
+            return socket.create_server(
+                ("", port), family=socket.AF_INET6, backlog=BACKLOG, dualstack_ipv6=True
+            )
+    return socket.create_server(("", port), backlog=BACKLOG)
 
 
 def _keep_alive(connection: socket.socket) -> None:

@@ -18,10 +18,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from launcher.config.options import EngineKind
 from launcher.config.settings import Settings
 from launcher.connection.event_queue import EventQueue
 from launcher.control.control import Control
 from launcher.control.status_text import shortened
+from launcher.engines.slurm_allocation import stopped_in_time
 from launcher.errors import ExitCode, LauncherError, PreflightError
 from launcher.files.collect import CollectLimits
 from launcher.files.collector_thread import CollectorThread
@@ -80,10 +82,12 @@ def run(settings: Settings, console: Console, first: socket.socket | None = None
     payload = Payload(plan)
     events = EventQueue()
     collected = collected_in(plan)
+    uses_slurm = settings.cluster.engine is EngineKind.SLURM
     with (
         locked(collected, plan.job_id),
         signals.posted_to(events),
         failed_threads.posted_to(events),
+        stopped_in_time(settings.engines.slurm_job if uses_slurm else "", events),
         Control(plan, collected, events, console, first) as control,
     ):
         return Job(plan, payload, events, console, clock, control).run()

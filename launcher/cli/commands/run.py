@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
+import shlex
 import textwrap
 from collections.abc import Sequence
 from datetime import datetime
@@ -13,12 +15,13 @@ from pathlib import Path
 from launcher.cli.commands import COMMANDS
 from launcher.config import arguments, settings, workspace
 from launcher.config.options import OPTIONS, EngineKind
-from launcher.engines import kubernetes_objects
+from launcher.engines import kubernetes_objects, slurm_allocation, slurm_batch
 from launcher.errors import ExitCode
 from launcher.plan import plan, plan_text
 from launcher.screen.console import Console, answer
 from launcher.system import signals
 from launcher.system.installation import COMMAND, IS_CHECKOUT, PROGRAM
+from launcher.system.installation import argv as own_argv
 
 VERSION = "0.1.0"
 
@@ -30,7 +33,7 @@ Runs a script on all nodes of conf.py.
   --dry_run             show every process of the job; connect to nothing
   --conf=FILE           the cluster ({_CONF})
   --hosts=HOST[,HOST]   other hosts: user@a,b:2222, or --hostfile=FILE
-  --engine=ENGINE       ssh (default), openmpi, slurm, kubernetes (--nnodes=N)
+  --engine=ENGINE       ssh (default), openmpi; slurm, kubernetes: --nnodes=N
   --entry=FILE          what runs: train.py (default), ./run.sh, -mpkg.module
   --mode=MODE           v2 (default), fluid; collective: any script at all
   --nproc_per_node=N    so many trainers on each node (default: 1)
@@ -86,12 +89,17 @@ def run(argv: Sequence[str]) -> ExitCode:
         text = plan_text.describe(planned)
         if resolved.cluster.engine is EngineKind.KUBERNETES:  # all of it is YAML then
             text = textwrap.indent(text, "# ", lambda line: True) + kubernetes_objects.shown(planned)
+        if resolved.engines.waits_for_nodes:
+            text += f"\nSlurm is asked for the nodes: {shlex.join(slurm_allocation.salloc(resolved))}\n"
         answer(text)
         return ExitCode.DONE
-    return _run_job(resolved)
+    if resolved.detach and resolved.engines.waits_for_nodes:
+        answer(slurm_batch.submit(slurm_batch.batch(own_argv(), argv, resolved)))
+        return ExitCode.DONE
+    return _run_job(given, resolved)
 
 
-def _run_job(resolved: settings.Settings) -> ExitCode:
+def _run_job(given: arguments.Arguments, resolved: settings.Settings) -> ExitCode:
     from launcher.job import job  # half of all imports, which --help and --dry_run do without
 
     if resolved.detach:
@@ -100,7 +108,14 @@ def _run_job(resolved: settings.Settings) -> ExitCode:
         return detach.run(lambda console, first: job.run(resolved, console, first), resolved.state)
     console = Console(as_json=resolved.json)
     try:
-        return job.run(resolved, console)
+        with contextlib.ExitStack() as nodes:
+            if resolved.engines.waits_for_nodes:
+                asked = slurm_allocation.salloc(resolved)
+                timeout_s = resolved.engines.slurm_queue_timeout_s
+                found = nodes.enter_context(slurm_allocation.allocated(asked, timeout_s, console.note))
+                os.environ.update(found)  # srun looks there
+                resolved = settings.resolve(given, os.environ)
+            return job.run(resolved, console)
     finally:
         with signals.ignored():
             console.close()

@@ -18,7 +18,7 @@ from launcher.config import arguments, settings
 from launcher.config.settings import Settings
 from launcher.engines import kubernetes_objects
 from launcher.engines.porters import CODE, GIVEN, Porter
-from launcher.errors import ConfError, UsageError
+from launcher.errors import ConfError
 from launcher.plan import plan
 from tests.cluster.api_server import ApiServer
 from tests.cluster.kubelets import LocalKubelet
@@ -196,12 +196,6 @@ def test_what_cannot_be_is_told_before_anything_is_made(
 ) -> None:
     with pytest.raises(ConfError, match=says.replace("?", r"\?")):
         resolved(tmp_path, *args, **conf)
-
-
-@pytest.mark.parametrize("given", [["--nnodes=2"], ["--nnodes=2", "--engine=slurm"]])
-def test_nodes_are_counted_for_kubernetes_alone(given: list[str]) -> None:
-    with pytest.raises(UsageError, match="--nnodes goes with --engine=kubernetes only"):
-        arguments.parse(["-p", "ws", *given])
 
 
 def test_roles_name_pods(tmp_path: Path) -> None:

@@ -138,3 +138,13 @@ def test_silent_strangers_hold_up_nobody(door: Door) -> None:
 def test_the_launchers_address_is_the_one_that_hosts_see() -> None:
     assert own_addresses(["127.0.0.1"]) == ["127.0.0.1"]
     assert own_addresses(["no-such-host.invalid"])
+
+
+def test_of_a_range_of_ports_the_first_free_one_is_taken(door: Door) -> None:
+    _, taken = door.invitation["addresses"][0]
+    with pytest.raises(OSError, match="Address already in use"):
+        Rendezvous(lambda *came: None, range(taken, taken + 1))
+    other = Rendezvous(lambda *came: None, range(taken, taken + 100))
+    _, port = other.invitation(["127.0.0.1"], ["RANK"], 30.0)["addresses"][0]
+    other.close()
+    assert taken < port < taken + 100

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What Slurm is asked for, and what it is told and not told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launcher.config import arguments, settings
+from launcher.config.settings import Settings
+from launcher.engines import slurm_allocation, slurm_batch
+from launcher.errors import ConfError, UsageError
+
+
+def resolved(folder: Path, *args: str, environ: dict[str, str] | None = None, **conf: Any) -> Settings:
+    """Settings of a job under Slurm."""
+    (folder / "conf.py").write_text("".join(f"{name} = {value!r}\n" for name, value in conf.items()))
+    given = arguments.parse(["-p", f"{folder}/ws", f"--conf={folder}/conf.py", "--engine=slurm", *args])
+    return settings.resolve(given, {"HOME": str(folder), **(environ or {})})
+
+
+def test_nodes_have_numbers_until_slurm_names_them_and_options_of_conf_come_last(tmp_path: Path) -> None:
+    made = resolved(tmp_path, "--nnodes=3", "--min_trainers=1", PSERVERS=[0], SLURM_OPTIONS=["--nodes=2-3"])
+    assert [host.name for host in made.cluster.hosts] == ["slurm-0", "slurm-1", "slurm-2"]
+    asked = slurm_allocation.salloc(made)
+    assert asked[:2] == ["salloc", "--nodes=3"]
+    assert "--no-kill" in asked
+    assert asked[-1] == "--nodes=2-3"
+
+
+def test_without_a_number_and_without_an_allocation_there_are_no_nodes(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--nnodes=N asks for one"):
+        resolved(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("conf", "says"),
+    [
+        (
+            {"SLURM_OPTIONS": ["-p", "gpu"]},
+            r"SLURM_OPTIONS\[1\]: expected an option with its value in one text",
+        ),
+        ({"SLURM_OPTIONS": "--partition=gpu"}, "SLURM_OPTIONS: expected"),
+        ({"ENGINE_PORT": "7000-6000"}, "ENGINE_PORT: expected a port, a range"),
+        ({"ENGINE_PORT": 70000}, "ENGINE_PORT: expected a port, a range"),
+    ],
+)
+def test_what_cannot_be_asked_is_told_before_any_waiting(tmp_path: Path, conf: Any, says: str) -> None:
+    with pytest.raises(ConfError, match=says):
+        resolved(tmp_path, "--nnodes=3", **conf)
+
+
+@pytest.mark.parametrize(("given", "ports"), [(0, []), (7000, [7000]), ("7000-7002", [7000, 7001, 7002])])
+def test_the_port_that_nodes_call_is_any_one_or_a_range(tmp_path: Path, given: Any, ports: list[int]) -> None:
+    assert list(resolved(tmp_path, "--nnodes=3", ENGINE_PORT=given).engines.ports) == ports
+
+
+def test_a_batch_job_with_checkpoints_begins_again_and_shows_no_values(tmp_path: Path) -> None:
+    argv = [
+        *("-p", f"{tmp_path}/ws", f"--conf={tmp_path}/conf.py", "--engine=slurm", "--nnodes=2", "--detach"),
+        *("--env=A=s3cr3t", "--env", "B=t0k3n=x", "--env=C", "--checkpoint_dir=/d e", "--", "--env=D=mine"),
+    ]
+    made = slurm_batch.batch(["python3", "p"], argv, resolved(tmp_path, *argv[4:], environ={"C": "c"}))
+    assert made.env == {"A": "s3cr3t", "B": "t0k3n=x"}
+    assert "s3cr3t" not in made.script + str(made.argv)
+    assert "--env=A --env B --env=C '--checkpoint_dir=/d e' -- --env=D=mine &\n" in made.script
+    assert "python3 p --resume=auto" in made.script
+    assert "--detach" not in made.script
+    assert {"--requeue", "--signal=B:USR1@120"} <= set(made.argv)
+
+
+def test_a_batch_job_without_checkpoints_is_left_to_slurm(tmp_path: Path) -> None:
+    made = slurm_batch.batch(["p"], ["--detach"], resolved(tmp_path, "--nnodes=2", "--detach"))
+    assert "--resume" not in made.script
+    assert not any(word.startswith(("--signal", "--requeue")) for word in made.argv)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("UNLIMITED", None),
+        ("", None),
+        ("INVALID", None),
+        ("0:07", 7),
+        ("1:00:00", 3600),
+        ("2-01:00:05", 176405),
+    ],
+)
+def test_the_time_that_is_left_is_read(text: str, seconds: float | None) -> None:
+    assert slurm_allocation.seconds_left(text) == seconds
