@@ -1,18 +1,43 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which nodes a command asks: those of a job's job.json, or those of conf.py where the job is not known here."""
+"""Which nodes a command is about: those of its options, of a job's job.json, or of conf.py where no job is known."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Mapping, Sequence
 
-from launcher.config import settings
+from launcher.config import arguments, settings
 from launcher.config.arguments import Arguments
 from launcher.config.command_arguments import Given
+from launcher.config.flags import INIT_FLAGS, PSERVER_FLAGS
 from launcher.config.settings import SshSettings
 from launcher.control import job_record, known_jobs, node_jobs
 from launcher.control.job_record import NodeEntry
 from launcher.errors import UsageError
+from launcher.system.installation import PROGRAM
 from launcher.system.state_dir import StatePlaces
+
+_FLAGS = (INIT_FLAGS | PSERVER_FLAGS | {"nics"}) - {"config"}  # of a trainer; who gives it here means --conf
+_PLACEHOLDER = (
+    "--job_workspace=."  # a command line needs one of the two job options; this one is taken out again
+)
+
+
+def job_arguments(command: str, argv: Sequence[str]) -> Arguments:
+    """The options of a job, for a command that looks at the nodes of one; a workspace is not needed.
+
+    Raises:
+        UsageError: an argument is none of them.
+    """
+    has_job = any(one.split("=")[0] in ("-j", "--job_workspace") for one in argv)
+    given = arguments.parse(argv if has_job else [*argv, _PLACEHOLDER])
+    options = [one for one in given.passthrough if one.startswith("-")]
+    unknown = [one for one in options if one[2:].partition("=")[0] not in _FLAGS]
+    if unknown or (given.passthrough and not given.flags):
+        raise UsageError(
+            f"{command} knows no {(unknown or given.passthrough)[0]!r}; see `{PROGRAM} {command} --help`"
+        )
+    return given if has_job else dataclasses.replace(given, workspace=None)
 
 
 def nodes_to_ask(
@@ -36,8 +61,8 @@ def nodes_to_ask(
     hostfile = given.values.get("--hostfile")
     if hosts and hostfile:
         raise UsageError("--hosts and --hostfile each say which hosts there are; give one of them")
-    arguments = Arguments(
+    chosen = Arguments(
         conf=given.values.get("--conf"), hosts=tuple(hosts.split(",")) if hosts else None, hostfile=hostfile
     )
-    resolved = settings.resolve(arguments, environ)
+    resolved = settings.resolve(chosen, environ)
     return node_jobs.nodes_of(resolved), job_record.login_of(resolved), str(resolved.conf), given.job

@@ -14,6 +14,8 @@ import errno
 import functools
 import json
 import os
+import re
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -46,6 +48,8 @@ from launcher.text.sizes import counted
 from launcher.text.wrapping import FILE_WIDTH
 
 CLOSE_S = 2.0
+WIDTH = 120
+_COLUMNS = re.compile(r"[1-9][0-9]{0,4}")
 
 Tap = Callable[[Event], None]
 
@@ -66,6 +70,14 @@ def answer(text: str) -> None:
     sink.write(text if text.endswith("\n") else text + "\n")
     if sink.error is not None and sink.error.errno != errno.EPIPE:
         raise AnswerLost(f"the answer could not be written: {sink.error.strerror}")
+
+
+def columns() -> int:
+    """Columns of the screen; a file or pipe has as many as a wide one."""
+    if Sink(sys.stdout).isatty():
+        return shutil.get_terminal_size((WIDTH, 24)).columns
+    given = os.environ.get("COLUMNS", "")
+    return int(given) if _COLUMNS.fullmatch(given) else WIDTH
 
 
 class PlainView:

@@ -64,7 +64,7 @@ class Logins:
         Raises:
             ConnectError: there is no way to it; says why and what to do.
         """
-        hops = self._hops(host)
+        hops = self.hops(host)
         deadline = time.monotonic() + self._options.connect_timeout_s
         least_s, most_s = RETRY_S
         while True:
@@ -85,11 +85,16 @@ class Logins:
             ConnectError: there is no way to the node now.
         """
         try:
-            return self._log_in(host, self._hops(host), python, reconnect_bootstrap())
+            return self._log_in(host, self.hops(host), python, reconnect_bootstrap())
         except _BusyError as busy:
             raise busy.error from busy.__cause__
 
-    def _hops(self, host: Host) -> tuple[Hop, ...]:
+    def hops(self, host: Host) -> tuple[Hop, ...]:
+        """The logins to make on the way to a node, the last one there.
+
+        Raises:
+            ConnectError: a key is not there, or the ssh config cannot be read.
+        """
         own = [path for name, path in self._options.host_keys if name == host.describe()]
         for path in (*own, *self._options.identity_files):
             if not path.is_file():

@@ -28,6 +28,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "clean": "give back what ended jobs hold on the nodes",
         "checkpoints": "what jobs saved on the nodes, and which --resume takes",
         "dashboard": "all jobs of this user on a page in a browser",
+        "hosts": "the nodes that a job would have, and what says so",
         "doctor": "check this machine, conf.py and the nodes",
         "completion": f"complete the words of {PROGRAM} in a shell",
         "help": f"how to use {PROGRAM}, or one of these words",
