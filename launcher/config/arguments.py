@@ -91,6 +91,7 @@ class Arguments:
     shard_dirs: tuple[str, ...] = ()
     saving: Saving = UNNAMED
     dry_run: bool = False
+    bootstrap: bool = False
     accept_new_host_keys: bool = False
     allow_mismatch: bool = False
     help: bool = False
@@ -146,6 +147,7 @@ def parse(argv: Sequence[str]) -> Arguments:
         shard_dirs=_split(last.get("shard_dirs", "")),
         saving=_saving(last),
         dry_run="dry_run" in given,
+        bootstrap="bootstrap" in given,
         accept_new_host_keys="accept_new_host_keys" in given,
         allow_mismatch="allow_mismatch" in given,
         passthrough=tuple(_utf8(token) for token in [token for run in rest for token in run] + list(after)),

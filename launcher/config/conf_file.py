@@ -265,6 +265,7 @@ CONF_NAMES: Mapping[str, ConfName] = MappingProxyType(
         "LD_LIBRARY_PATH": ConfName("", values.text),
         "PYTHON": ConfName("", values.python),
         "HOST_SETTINGS": ConfName({}, host_settings.read),
+        "BOOTSTRAP": ConfName(False, values.boolean),
         "WIRE": ConfName("curve", values.wire),
         "SSH_CONFIG": ConfName("~/.ssh/config", values.local_path),
         "SSH_KNOWN_HOSTS": ConfName("~/.ssh/known_hosts", values.local_path),

@@ -77,6 +77,7 @@ OPTIONS = (
     Option("keep_as", "NAME"),
     Option("collect", "PATTERN[,PATTERN]"),
     Option("wire", "WIRE", choices=tuple(Wire)),
+    Option("bootstrap"),
     Option("accept_new_host_keys"),
     Option("allow_mismatch"),
     Option("help", short="h"),

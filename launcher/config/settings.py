@@ -138,6 +138,7 @@ class JobSettings:
         max_restarts: how often each process may be started again after it failed.
         min_trainers: how many trainers must remain when nodes are lost; None: all.
         allow_mismatch: nodes may differ in what their Python is and has, and in the code that they have.
+        bootstrap: nodes get the packages that the job imports.
     """
 
     mode: Mode
@@ -156,6 +157,7 @@ class JobSettings:
     max_restarts: int
     min_trainers: int | None
     allow_mismatch: bool
+    bootstrap: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -367,4 +369,5 @@ def _job(arguments: Arguments, environ: Mapping[str, str], read: Mapping[str, An
         max_restarts=arguments.max_restarts,
         min_trainers=arguments.min_trainers,
         allow_mismatch=arguments.allow_mismatch,
+        bootstrap=arguments.bootstrap or read["BOOTSTRAP"],
     )

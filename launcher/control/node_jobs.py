@@ -82,6 +82,7 @@ class Cleaning:
 
     Attributes:
         jobs: (bytes, job id) of those that went.
+        environments: (bytes, digest) of the environments that went.
         kept: (job id, why) of those that stay.
         stayed: job ids of those that could not be removed whole.
         error: why the node could not be asked, or empty.
@@ -89,6 +90,7 @@ class Cleaning:
 
     node: NodeEntry
     jobs: tuple[tuple[int, str], ...]
+    environments: tuple[tuple[int, str], ...]
     kept: tuple[tuple[str, str], ...]
     stayed: tuple[str, ...]
     error: str
@@ -226,6 +228,7 @@ def _cleaning(answer: NodeAnswer) -> Cleaning:
     return Cleaning(
         answer.node,
         tuple((max(0, size), name) for size, name in _pairs(fields.get("jobs"))),
+        tuple((max(0, size), name) for size, name in _pairs(fields.get("environments"))),
         tuple((visible(str(name)), visible(str(why))) for name, why in whys),
         tuple(visible(str(one)) for one in (stayed if isinstance(stayed, list) else [])),
         visible(answer.error),

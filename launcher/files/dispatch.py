@@ -22,6 +22,7 @@ from launcher.text.sizes import size_text
 
 WORKSPACE = "workspace"
 RUNTIME = "runtime"
+ENVIRONMENT = "environment"
 
 
 class DispatchState(Enum):
@@ -42,11 +43,11 @@ class Dispatch:
     Args:
         link: to the node.
         package: the tree, or None to take the directory `dest` as it is on the node.
-        tree: WORKSPACE or RUNTIME.
+        tree: WORKSPACE, RUNTIME or ENVIRONMENT.
         dest: where it appears: relative to ROOT_DIR; without a package also absolute or beginning with ~.
         files: small extra files by path, such as the nodefile.
         collect: directories of the tree that are made if need be, and whose files are sent back.
-        unpacked_bytes: the package is a bundle that is unpacked to so many bytes; None: it is the tree.
+        unpacked_bytes: the package is a bundle or wheels, unpacked to so many bytes; None: it is the tree.
         hold: stay HELD when the node lacks something, instead of sending it at once.
 
     Attributes:
@@ -168,6 +169,7 @@ class Dispatch:
 
     def _manifest(self, package: Package) -> Iterator[Frame]:
         fields = {"tree": self.tree, "dest": self._dest, "unpacked": self._unpacked_bytes}
+        fields["wheels"] = self.tree == ENVIRONMENT
         first = True
         waiting: bytes | None = None
         for part in package.manifest_parts():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every node of a job gets: the runtime, the workspace (its share of it), and the nodefile.
+"""What every node of a job gets: the runtime, the workspace (its share of it), the nodefile, perhaps an environment.
 
 Listed and digested once, before any connection; a workspace that cannot travel is refused here.
 """
@@ -14,19 +14,22 @@ from launcher.config.entry import files
 from launcher.connection.link import Link, MessageEvent
 from launcher.errors import DispatchError, WorkspaceError
 from launcher.files.bundle import bundle
-from launcher.files.dispatch import RUNTIME, WORKSPACE, Dispatch, DispatchState
+from launcher.files.dispatch import ENVIRONMENT, RUNTIME, WORKSPACE, Dispatch, DispatchState
 from launcher.files.package import Package, runtime_package, shard, workspace_package
+from launcher.files.wheels import Environment
 from launcher.plan.plan import Node, Plan
 from launcher.system.digests import MEMORIES, Digests, memory_of
 from launcher.system.installation import RUNTIME_DIR
 from launcher.text.sizes import counted
 
 OUTPUT_NODE = 0
-_TREES = frozenset((RUNTIME, WORKSPACE))
 
 
 class Payload:
     """The trees of one job.
+
+    Attributes:
+        environments: by node id, of a job that brings its packages along; known once the nodes have answered.
 
     Raises:
         WorkspaceError: something in the workspace cannot travel.
@@ -34,6 +37,7 @@ class Payload:
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
+        self.environments: Mapping[int, Environment] = {}
         package = plan.settings.job.package
         runtime = runtime_package(RUNTIME_DIR, _digests(RUNTIME_DIR, plan))
         self._runtime = bundle(runtime, plan.settings.state.jobs / MEMORIES)
@@ -45,10 +49,12 @@ class Payload:
 
     def describe(self) -> str:
         """What travels, for the screen."""
+        packages = max((len(one.package.files) for one in self.environments.values()), default=0)
+        more = f", {counted(packages, 'package')}" if packages else ""
         if self._workspace is None:
-            return "the runtime; the workspace is there already"
+            return f"the runtime{more}; the workspace is there already"
         files = counted(len(self._workspace.files), "file")
-        return f"{files} of the workspace and {len(self._runtime.tree.files):,} of the runtime"
+        return f"{files} of the workspace and {len(self._runtime.tree.files):,} of the runtime{more}"
 
     def bytes_for(self, node: Node) -> int:
         """What a node has to have room for: cache and job directory may each hold a copy."""
@@ -56,12 +62,12 @@ class Payload:
         return self._runtime.unpacked_bytes + 2 * (share.total_bytes if share else 0)
 
     def offer(self, node: Node, link: Link, hold: bool = False) -> dict[str, Dispatch]:
-        """Begin to bring both trees to a node; the dispatches by tree.
+        """Begin to bring all trees to a node; the dispatches by tree.
 
         Args:
             hold: files are sent only when a dispatch is told so.
         """
-        dispatches = (
+        dispatches = [
             Dispatch(
                 link,
                 self._runtime.package,
@@ -79,7 +85,19 @@ class Payload:
                 collect=["log", "output"] if node.node_id == OUTPUT_NODE else ["log"],
                 hold=hold,
             ),
-        )
+        ]
+        environment = self.environments.get(node.node_id)
+        if environment is not None:
+            dispatches.append(
+                Dispatch(
+                    link,
+                    environment.package,
+                    tree=ENVIRONMENT,
+                    dest=f".paddle/environments/{environment.package.digest[:32]}",
+                    unpacked_bytes=environment.unpacked_bytes,
+                    hold=hold,
+                )
+            )
         for dispatch in dispatches:
             dispatch.start()
         return {dispatch.tree: dispatch for dispatch in dispatches}
@@ -110,7 +128,8 @@ class Delivery:
     @property
     def is_over(self) -> bool:
         """Whether the node has all trees, or never will."""
-        return self.error is not None or self.trees.keys() == _TREES
+        has_all = bool(self.dispatches) and self.trees.keys() == self.dispatches.keys()
+        return self.error is not None or has_all
 
     def begin(self, dispatches: Mapping[str, Dispatch]) -> None:
         """The payload is offered, perhaps once more."""

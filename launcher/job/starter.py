@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from launcher.files.dispatch import RUNTIME, WORKSPACE
+from launcher.files.dispatch import ENVIRONMENT, RUNTIME, WORKSPACE
 from launcher.job.context import JobContext
 from launcher.nodes.process_record import ProcessRecord
 from launcher.plan import long_values, machines
@@ -78,6 +78,8 @@ class Starter:
         self._roster.asked.add((process.node_id, process.name))
         job_dir, runtime = node.delivery.trees[WORKSPACE], node.delivery.trees[RUNTIME]
         python_path = f"{runtime}/{HOOKS}:{runtime}"
+        if ENVIRONMENT in node.delivery.trees:
+            python_path += f":{node.delivery.trees[ENVIRONMENT]}"
         variables = self._settings.variables_of(process.node_id)
         values = long_values.split(process.env)
         known = self._known.setdefault(process.node_id, set())

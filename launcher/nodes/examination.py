@@ -122,9 +122,10 @@ class Examination:
     def _demands(self, choice: Choice) -> Demands:
         settings = self._plan.settings
         return Demands(
-            modules=preflight.needed_modules(settings.job.mode),
+            modules=preflight.needed_modules(settings.job.mode, settings.job.bootstrap),
             port_is_explicit=settings.cluster.port_is_explicit,
             allow_mismatch=settings.job.allow_mismatch,
+            bootstrap=settings.job.bootstrap,
             use_gpu=settings.cluster.use_gpu,
             deployed=settings.job.workspace is not None,
             values_in_files=values_in_files(self._plan, choice.addresses),

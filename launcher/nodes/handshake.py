@@ -40,7 +40,7 @@ def probe_of(plan: Plan, node: Node, need_bytes: int, gpus: bool = False) -> dic
             *(plan.pserver_ports.asked if is_pserver else ()),
             *plan.service_ports.asked(node.node_id),
         ],
-        "modules": list(preflight.asked_modules(plan.mode, settings.cluster.wire)),
+        "modules": list(preflight.asked_modules(plan.mode, settings.cluster.wire, settings.job.bootstrap)),
         "need_bytes": need_bytes,
         "workspace": node.job_dir if settings.job.workspace is not None else None,
         "entry": (settings.job.entry.path or None)

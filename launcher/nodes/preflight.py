@@ -48,15 +48,15 @@ class PreflightVerdict:
     remarks: tuple[str, ...]
 
 
-def asked_modules(mode: Mode, wire: Wire) -> tuple[str, ...]:
+def asked_modules(mode: Mode, wire: Wire, bootstrap: bool = False) -> tuple[str, ...]:
     """What a job's Python is asked for: what it must have, and what makes the job faster."""
-    needed = needed_modules(mode)
+    needed = needed_modules(mode, bootstrap)
     return (*needed, SEALS[0]) if needed and wire is Wire.CURVE else needed
 
 
-def needed_modules(mode: Mode) -> tuple[str, ...]:
-    """What a job's Python must have; a collective job may be any script."""
-    return () if mode is Mode.COLLECTIVE else RUNTIME_MODULES
+def needed_modules(mode: Mode, bootstrap: bool = False) -> tuple[str, ...]:
+    """What a job's Python must have; a collective job may be any script, and one with `bootstrap` brings it along."""
+    return () if bootstrap or mode is Mode.COLLECTIVE else RUNTIME_MODULES
 
 
 def judge(replies: Sequence[Reply], demands: Demands) -> PreflightVerdict:

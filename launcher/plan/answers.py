@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from launcher.plan import checkpoints
+from launcher.plan import checkpoints, wheel_platform
 from launcher.plan.checkpoints import Part
+from launcher.plan.wheel_platform import WheelPlatform
 from launcher.text.fields import (
     flag,
     items,
@@ -99,6 +100,7 @@ class Answer:
     """The fields of `probed`.
 
     Attributes:
+        platform: what wheels its Python takes, if that is known.
         modules: version by module, None: it cannot be imported.
         placed: addresses that may carry the job's traffic, the likeliest first.
         listen_ports: address -> port of a listener that peers may try.
@@ -114,6 +116,7 @@ class Answer:
     """
 
     python_version: str = ""
+    platform: WheelPlatform | None = None
     modules: Mapping[str, str | None] = field(default_factory=dict)
     root_dir: str = "ROOT_DIR"
     free_bytes: int = 0
@@ -151,6 +154,7 @@ def read_probed(fields: Mapping[str, Any]) -> Answer:
     gpus = mapping(fields.get("gpus") or {}, "gpus")
     return Answer(
         python_version=line(fields.get("python_version"), "python_version", ""),
+        platform=wheel_platform.read(fields.get("python_version"), fields.get("python_kind")),
         modules={
             line(name, "modules"): line(version, "modules", "") or None
             for name, version in mapping(fields.get("modules") or {}, "modules").items()

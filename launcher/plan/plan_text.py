@@ -6,6 +6,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Sequence
 
+from launcher.config import requirements
 from launcher.config.conf_file import shown_path
 from launcher.plan import long_values
 from launcher.plan.environment import ADDED_ON_NODE
@@ -75,8 +76,18 @@ def _head(plan: Plan) -> Iterator[str]:
         )
     else:
         yield "nothing is dispatched: the workspace is on the nodes"
+    yield from _bootstrap(plan)
     for node in plan.nodes:
         yield f"node {node.node_id}  {node.host.describe()}  {node.job_dir}"
+
+
+def _bootstrap(plan: Plan) -> Iterator[str]:
+    """What nodes get beside the runtime."""
+    if plan.settings.job.bootstrap:
+        asked = requirements.of_workspace(plan.settings.job.package)
+        more = f" and what {asked.path} asks for" if asked is not None else ""
+        yield f"bootstrap {', '.join(requirements.NODE_PACKAGES)} of the lock file{more},"
+        yield "  fetched by pip for each node's platform, unpacked below ROOT_DIR/.paddle/environments"
 
 
 def _group(plan: Plan, processes: Sequence[Process]) -> Iterator[str]:

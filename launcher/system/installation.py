@@ -18,6 +18,7 @@ RUNTIME_DIR = _HOME / "runtime" if IS_CHECKOUT else _HOME.parent
 """Holds the package `paddle`, and perhaps others beside it, which never travel."""
 AGENT_DIR = _HOME / "runtime" / "agent"
 DOCS_DIR = _HOME / "docs"
+LOCK_FILE = _HOME / "requirements.lock"
 CONF_FILE = _HOME / "conf.py"
 """The cluster of a checkout; what a new conf.py begins as."""
 TEMPLATE_DIR = _HOME / "workspace_template"

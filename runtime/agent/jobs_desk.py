@@ -12,7 +12,7 @@ from typing import Any, Dict, Iterator, List, Optional
 
 from agent import registry
 from agent.ending import End
-from agent.files import disk, saved_files
+from agent.files import disk, saved_files, shared_folders
 from agent.link.fields import job_id, seconds, text, text_or_none, whole
 from agent.link.loop import Loop
 from agent.link.outbox import Outbox
@@ -102,8 +102,9 @@ class JobsDesk:
 
     def clean(self, fields: Fields, _body: bytes) -> None:
         """Carry out a `clean`."""
-        found = registry.cleanable(self._root(), seconds(fields, "older_s", 0.0))
-        self._loop.work(self._cleaning(found, fields.get("dry_run") is True))
+        older_s = seconds(fields, "older_s", 0.0)
+        found = registry.cleanable(self._root(), older_s)
+        self._loop.work(self._cleaning(found, older_s, fields.get("dry_run") is True))
 
     def checkpoints(self, fields: Fields, _body: bytes) -> None:
         """Carry out a `checkpoints`: list them beside the loop."""
@@ -119,7 +120,7 @@ class JobsDesk:
         look = partial(checkpoints.look, folder, self._root())
         ProbeChild(self._loop, [("checkpoints", look)], LISTING_S, listed)
 
-    def _cleaning(self, found: Cleanable, dry_run: bool) -> Iterator[None]:
+    def _cleaning(self, found: Cleanable, older_s: float, dry_run: bool) -> Iterator[None]:
         sizes = []
         for name, path in found.gone:
             size = 0
@@ -132,7 +133,19 @@ class JobsDesk:
         if not dry_run:
             yield from disk.removing(found.saved)
         stayed = [name for name, path in found.gone if not dry_run and os.path.lexists(path)]
-        self._outbox.send("cleaned", jobs=sizes, kept=dict(found.kept), stayed=stayed)
+        environments = []
+        unused, in_use = shared_folders.cleanable(self._root(), older_s)
+        for name in unused:
+            size = 0
+            for part in disk.sizes(self._root() + shared_folders.ENVIRONMENTS + "/" + name):
+                size += part
+                yield
+            if not dry_run and not shared_folders.remove(self._root(), name):
+                in_use.append((name, shared_folders.IN_USE))
+                continue
+            environments.append([size, name])
+        kept = dict(found.kept + [("environment " + name, why) for name, why in in_use])
+        self._outbox.send("cleaned", jobs=sizes, environments=environments, kept=kept, stayed=stayed)
 
     def _root(self) -> str:
         if self._root_dir is None:

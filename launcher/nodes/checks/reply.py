@@ -48,6 +48,7 @@ class Demands:
         modules: what the job's Python must be able to import; with any, it must be 3.11 or newer.
         port_is_explicit: a busy port is then a problem, not a reason to take the next one.
         allow_mismatch: let nodes differ in Python, module versions and code.
+        bootstrap: the job brings its packages along: Python must be there, 3.11 or newer, and nothing else.
         use_gpu: the job computes on GPUs.
         deployed: the job runs in a directory that the nodes have (--job_workspace).
         values_in_files: names of variables whose values are longer than an environment can hold.
@@ -56,6 +57,7 @@ class Demands:
     modules: tuple[str, ...]
     port_is_explicit: bool
     allow_mismatch: bool
+    bootstrap: bool = False
     use_gpu: bool = False
     deployed: bool = False
     values_in_files: tuple[str, ...] = ()

@@ -19,6 +19,10 @@ RUNTIME_MODULES = ("numpy", "zmq")
 OLDEST: Mapping[str, tuple[int, ...]] = MappingProxyType({"numpy": (1, 26), "zmq": (26,), "libzmq": (4, 3)})
 SEALS = ("cryptography", (47,))
 """What seals streams between pservers and trainers, and since when: a job goes on without, more slowly."""
+NEWER_PYTHON = (
+    "--bootstrap brings packages, not an interpreter: install one there (`uv python install 3.11` needs no root) "
+    "and name it in PYTHON in conf.py"
+)
 NAMED = 5  # files that a finding names
 _PACKAGES = {"zmq": "pyzmq"}
 
@@ -27,7 +31,8 @@ def check(replies: Sequence[Reply], demands: Demands) -> Iterator[Finding]:
     """Versions are compared with what most nodes have. A job without modules may be any script."""
     usual = usual_versions(replies)
     for reply in replies:
-        if reply.error or not demands.modules or any(what == "python" for what, _ in reply.answer.problems):
+        is_any_script = not demands.modules and not demands.bootstrap
+        if reply.error or is_any_script or any(what == "python" for what, _ in reply.answer.problems):
             continue
         missing = list(_missing(reply, demands))
         yield from missing
@@ -61,11 +66,17 @@ def versions(answer: Answer) -> dict[str, str]:
 def _missing(reply: Reply, demands: Demands) -> Iterator[Finding]:
     version = reply.answer.python_version
     if tuple(int(part) for part in version.split(".")[:2] if part.isdigit()) < OLDEST_PYTHON:
+        way = f"; {NEWER_PYTHON}" if demands.bootstrap else " (PYTHON in conf.py)"
         yield Finding(
             reply.name,
             "python",
-            f"{reply.python} is {version or 'missing'}, the job needs 3.11 or newer (PYTHON in conf.py)",
+            f"{reply.python} is {version or 'missing'}, the job needs 3.11 or newer{way}",
         )
+    platform = reply.answer.platform
+    if demands.bootstrap and version and (platform is None or not platform.tags):
+        kind = platform.describe() if platform is not None else "an unknown Python"
+        text = f"{reply.python} is {kind}, for which there are no wheels; name a CPython in PYTHON in conf.py"
+        yield Finding(reply.name, "python", text)
     for module in demands.modules:
         if not reply.answer.modules.get(module):
             package = _PACKAGES.get(module, module)

@@ -13,7 +13,7 @@ import errno
 import os
 import zlib
 from functools import partial
-from typing import Callable, Dict, Iterator, List, Set
+from typing import Callable, Dict, Iterator, List, Set, Tuple
 
 from agent.files import disk
 from agent.files.cache import Cache
@@ -66,6 +66,21 @@ class Builder:
             ValueError: it is no bundle.
         """
         yield from self._publish(final, partial(_unpack, bundle))
+
+    def install(self, final: str, wheels: List[Tuple[str, str]], limit: int) -> Iterator[None]:
+        """Make a folder of what wheels hold appear as `final`: what an import finds there.
+
+        Args:
+            wheels: name and path of each.
+            limit: bytes that may come of them.
+
+        Raises:
+            OSError: the disk is full, for one; nothing is left.
+            ValueError: one is no wheel, or holds what no wheel may.
+        """
+        from agent.files import wheels as unpacking  # with zipfile, which most jobs can do without
+
+        yield from self._publish(final, lambda aside: unpacking.unpack(wheels, aside, limit))
 
     def _publish(self, final: str, fill: Callable[[str], Iterator[None]]) -> Iterator[None]:
         aside = "%s/%s.%s" % (self._folder, os.path.basename(final), os.urandom(8).hex())

@@ -17,15 +17,17 @@ class Tree:
     """What is known of one tree.
 
     Attributes:
-        unpacked: its only file is a bundle that is unpacked to so many bytes; None: it is built of its files.
+        unpacked: what its files are unpacked to, in bytes; None: it is built of its files.
+        is_wheels: its files are wheels, which are unpacked over each other; else its only file is a bundle.
         files: sizes by digest; known once the manifest is complete.
         missing: what other nodes are asked for and has not come.
         there: the node has it already.
     """
 
-    def __init__(self, dest: str, unpacked: Optional[int] = None) -> None:
+    def __init__(self, dest: str, unpacked: Optional[int] = None, is_wheels: bool = False) -> None:
         self.dest = dest
         self.unpacked = unpacked
+        self.is_wheels = is_wheels
         self.entries: Dict[str, Entry] = {}
         self.files: Dict[str, int] = {}
         self.missing: Set[str] = set()
@@ -37,6 +39,32 @@ class Tree:
         if self.unpacked is not None:
             return self.unpacked
         return sum(entry.size for entry in self.entries.values() if isinstance(entry, File))
+
+    def check(self) -> None:
+        """Check that the files can be what they are meant to be.
+
+        Raises:
+            ManifestError: a bundle with other files, or wheels that have no bound.
+        """
+        if self.is_wheels and self.unpacked is None:
+            raise ManifestError("wheels are unpacked, and it is not said to how many bytes")
+        if self.is_wheels:
+            self.wheels()
+        elif self.unpacked is not None:
+            self.bundle()
+
+    def wheels(self) -> List[Tuple[str, str]]:
+        """Names and digests of its files, in the order of their names.
+
+        Raises:
+            ManifestError: something else is among them.
+        """
+        found = []
+        for path, entry in sorted(self.entries.items()):
+            if not isinstance(entry, File) or not path.endswith(".whl") or "/" in path:
+                raise ManifestError("%.200r is no wheel" % path)
+            found.append((path, entry.digest))
+        return found
 
     def bundle(self) -> str:
         """The digest of its only file.

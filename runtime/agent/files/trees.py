@@ -7,17 +7,16 @@ which a later try goes on.
 
 from __future__ import annotations
 
-import contextlib
 import errno
-import fcntl
 import os
 from typing import Any, Callable, Dict, Iterator, List
 
 from agent.files import disk
 from agent.files.arrivals import Arrivals, DigestError
 from agent.files.building import Builder
-from agent.files.cache import STALE_S, UNUSED_S, Cache
+from agent.files.cache import STALE_S, Cache
 from agent.files.manifest import File, ManifestError, add, check_tree, parse
+from agent.files.shared_folders import SharedFolders
 from agent.files.shared_trees import SharedTrees
 from agent.files.tree import Tree
 from agent.files.tree import pieces as tree_pieces
@@ -54,7 +53,7 @@ class Trees:
         self._cache = Cache(self._own + "/cache")
         self._arrivals = Arrivals(self._cache)
         self._builder = Builder(self._building, self._cache)
-        self._runtimes = Runtimes(self._own + "/runtime", self._building)
+        self._shared_folders = SharedFolders(root_dir)
         self._trees: Dict[str, Tree] = {}
         self.shared = SharedTrees(
             self._cache,
@@ -70,7 +69,8 @@ class Trees:
         tree = self._trees.get(name)
         if tree is None or fields.get("first", False):
             unpacked = None if fields.get("unpacked") is None else whole(fields, "unpacked")
-            tree = self._trees[name] = Tree(relative_path(text(fields, "dest")), unpacked)
+            is_wheels = fields.get("wheels") is True
+            tree = self._trees[name] = Tree(relative_path(text(fields, "dest")), unpacked, is_wheels)
         if tree.failed:
             return
         try:
@@ -78,8 +78,7 @@ class Trees:
                 add(tree.entries, path, entry)
             if fields.get("final", True):
                 check_tree(tree.entries)
-                if tree.unpacked is not None:
-                    tree.bundle()
+                tree.check()
         except ManifestError as error:
             self._fail(tree, "manifest", name, "manifest", str(error))
             return
@@ -141,8 +140,8 @@ class Trees:
 
     def _compare(self, name: str, tree: Tree) -> Iterator[None]:
         self._prepare()
-        # a runtime is shared; a job's own tree was published before a connection broke
-        if self._runtimes.hold(self._root_dir + "/" + tree.dest):
+        # runtimes and environments are shared; a job's own tree was published before a connection broke
+        if self._shared_folders.hold(self._root_dir + "/" + tree.dest):
             tree.there = True
             self._say_lacking(name, tree, [])
             return
@@ -204,14 +203,17 @@ class Trees:
         if not tree.there:
             if tree.unpacked is None:
                 yield from self._builder.build(final, tree.entries, files, collect)
+            elif tree.is_wheels:
+                wheels = [(path, self._cache.path(digest)) for path, digest in tree.wheels()]
+                yield from self._builder.install(final, wheels, tree.unpacked)
             else:
                 yield from self._builder.unpack(final, self._cache.path(tree.bundle()))
-            self._runtimes.hold(final)
+            self._shared_folders.hold(final)
             self._cache.save()
         self._done(name, final, tree, collect)
         if not tree.there:
             yield from self._cache.prune()
-            yield from self._runtimes.prune()
+            yield from self._shared_folders.prune()
 
     def _adopt(self, name: str, tree: Tree, files: Dict[str, str], collect: List[str]) -> Iterator[None]:
         job_dir = os.path.join(self._root_dir, os.path.expanduser(tree.dest))
@@ -253,52 +255,3 @@ class Trees:
         self._arrivals.drop_all()
         self._arrivals.wake()  # who waits for a file of this tree must look elsewhere
         self._send("failed", request=request, tree=name, reason=reason, detail=detail, **more)
-
-
-class Runtimes:
-    """The runtimes below one folder.
-
-    Args:
-        building: where a tree is moved before it is removed, so that nobody sees half of one.
-    """
-
-    def __init__(self, folder: str, building: str) -> None:
-        self._folder = folder
-        self._building = building
-        self._held: Dict[str, int] = {}
-
-    def hold(self, path: str) -> bool:
-        """Use a runtime from now on; False when it is not there, or is just being removed."""
-        if os.path.dirname(path) != self._folder or path in self._held:
-            return os.path.isdir(path)
-        try:
-            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        except OSError:
-            return False
-        try:
-            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            os.utime(fd)
-            if not os.path.samestat(os.fstat(fd), os.stat(path)):
-                raise FileNotFoundError(path)
-        except OSError:  # somebody removes it
-            os.close(fd)
-            return False
-        self._held[path] = fd
-        return True
-
-    def prune(self) -> Iterator[None]:
-        """Remove, one at a time, the runtimes that no agent uses and none has used for UNUSED_S."""
-        with contextlib.suppress(OSError):  # what cannot be removed is in nobody's way
-            for path in disk.older_than(self._folder, UNUSED_S):
-                self._remove(path)
-                yield
-
-    def _remove(self, path: str) -> None:
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            aside = "%s/%s.%s" % (self._building, os.path.basename(path), os.urandom(8).hex())
-            os.rename(path, aside)
-            disk.remove_tree(aside)
-        finally:
-            os.close(fd)

@@ -88,19 +88,29 @@ def own_files():
     except OSError:
         return []
 
+def libc():
+    try:
+        return "-".join((os.confstr("CS_GNU_LIBC_VERSION") or "").split())
+    except (ValueError, OSError):
+        return "musl" if "musl" in getattr(sys.implementation, "_multiarch", "") else ""
+
+bits = "64" if sys.maxsize > 1 << 32 else "32"
+kind = [sys.implementation.name, getattr(sys, "abiflags", ""), os.uname()[4], bits, libc()]
 words = [name + "=" + version_of(name) for name in sys.argv[1:]]
 if "zmq" in sys.argv[1:]:
     words += ["libzmq=" + word for word in [libzmq()] if word]
 if not words:
     words = ["files=" + "-".join([os.fsencode(path).hex() for path in own_files()])]
-print("\\nPYTHON", sys.version.split()[0], *words)
+print("\\nPYTHON", "|".join([sys.version.split()[0], *kind]), *words)
 """
 
 Told = Callable[[Optional[str], Dict[str, Any], str, List[str]], None]
 
 
 def ask_python(loop: Loop, python: str, modules: List[str], limit_s: float, done: Told) -> None:
-    """Run it; `done` gets its version, the modules' versions (None: cannot be imported), and what is wrong, or "".
+    """Run it; `done` gets what it is, the modules' versions (None: cannot be imported), and what is wrong, or "".
+
+    What it is: version, implementation, ABI flags, machine, bits and libc, with | between them.
 
     Asked for no modules, it gets the files that the interpreter consists of too, the program first.
     """
@@ -125,7 +135,7 @@ def ask_python(loop: Loop, python: str, modules: List[str], limit_s: float, done
 
 
 def _read(line: str) -> Tuple[str, Dict[str, Any]]:
-    """The last line that the interpreter printed, as its version and those of the modules."""
+    """The last line that the interpreter printed, as what it is and the versions of the modules."""
     word, version, *found = line.split(" ")
     if word != "PYTHON":
         raise ValueError(line)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What this node remembers of the job's Python: its version is not asked again while its program is the same file.
+"""What this node remembers of the job's Python: what it is is not asked again while its program is the same file.
 
 Told by inode, size and times of the program and of its library. A program that only looks for another one (a script of
 pyenv's) is asked each time, and so is one that is asked for modules: packages come and go without a trace in it.
@@ -18,7 +18,7 @@ LIMIT = 1 << 14
 
 
 def recall(root_dir: str, python: str, env: Dict[str, str]) -> Optional[str]:
-    """The version of `python`, or None if it has to be asked."""
+    """What `python` told of itself, or None if it has to be asked."""
     try:
         fd = os.open(root_dir + FILE, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         with os.fdopen(fd, "rb") as file:
@@ -32,7 +32,7 @@ def recall(root_dir: str, python: str, env: Dict[str, str]) -> Optional[str]:
     return None
 
 
-def remember(root_dir: str, python: str, env: Dict[str, str], version: str, files: List[str]) -> None:
+def remember(root_dir: str, python: str, env: Dict[str, str], told: str, files: List[str]) -> None:
     """Keep an answer, if the program that gave it is the one that was asked.
 
     Args:
@@ -43,7 +43,7 @@ def remember(root_dir: str, python: str, env: Dict[str, str], version: str, file
     """
     if files and files[0] == _program(python, env):
         known = {
-            "version": version,
+            "version": told,
             "files": [_traces(path) for path in files],
             "libraries": _libraries(env),
         }

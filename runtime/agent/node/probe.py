@@ -112,14 +112,13 @@ class Probe:
     def _python_answered(self, look: "_Look") -> Told:
         begun = time.monotonic()
 
-        def answered(
-            version: Optional[str], versions: Dict[str, Any], problem: str, files: List[str]
-        ) -> None:
+        def answered(told: Optional[str], versions: Dict[str, Any], problem: str, files: List[str]) -> None:
             if problem:
                 look.problems.append(["python", problem])
-            if version and files:
-                self._told = version, files
-            look.found.update(python_version=version, modules=versions)
+            if told and files:
+                self._told = told, files
+            version, *kind = told.split("|") if told else [None]
+            look.found.update(python_version=version, python_kind=kind, modules=versions)
             look.finish("python", time.monotonic() - begun)
 
         return answered
