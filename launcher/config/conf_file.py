@@ -20,7 +20,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from launcher.config import engines, host_settings, kubernetes, values
+from launcher.config import engines, host_settings, kubernetes, monitoring, values
 from launcher.errors import ConfError
 from launcher.system import bounded_file
 from launcher.system.installation import COMMAND
@@ -286,7 +286,11 @@ CONF_NAMES: Mapping[str, ConfName] = MappingProxyType(
         "COLLECT_LIMIT_FILES": ConfName(100_000, values.integer(1, 10_000_000)),
         **{
             name: ConfName(default, read)
-            for name, (default, read) in (*engines.NAMES.items(), *kubernetes.NAMES.items())
+            for name, (default, read) in (
+                *monitoring.NAMES.items(),
+                *engines.NAMES.items(),
+                *kubernetes.NAMES.items(),
+            )
         },
     }
 )

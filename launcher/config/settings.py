@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from launcher.config import engines, host_settings, kubernetes, values
+from launcher.config import engines, host_settings, kubernetes, monitoring, values
 from launcher.config.arguments import Arguments, Flag
 from launcher.config.conf_file import CONF_NAMES, ConfFile, read_files
 from launcher.config.conf_place import conf_files
@@ -195,6 +195,7 @@ class Settings:
     job: JobSettings
     kubernetes: kubernetes.KubernetesSettings
     engines: engines.EngineSettings
+    monitoring: monitoring.MonitoringSettings
     detach: bool
     json: bool
     dry_run: bool
@@ -301,6 +302,7 @@ def _settle(
         job=_job(arguments, environ, read),
         kubernetes=kubernetes.settings_of(read),
         engines=engines.settings_of(read, environ, waits_for_nodes(arguments, environ)),
+        monitoring=monitoring.settings_of(read),
         detach=arguments.detach,
         json=arguments.json,
         dry_run=arguments.dry_run,

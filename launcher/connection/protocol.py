@@ -53,6 +53,7 @@ AGENT_KINDS = frozenset(
         "unsaved",
         "usage",
         "queue",
+        "points",
         "line",
         "exited",
         "file",

@@ -15,9 +15,11 @@ from typing import Any, TextIO, cast
 
 from launcher.control import job_record, job_status, known_jobs
 from launcher.control.control_server import ControlServer
+from launcher.control.job_metrics import JobMetrics
 from launcher.control.job_status import Ask, Observer, Outcome
 from launcher.control.stack_requests import StackRequests
 from launcher.control.state_writer import StateWriter
+from launcher.control.tensorboard_log import TensorBoardLog
 from launcher.errors import ExitCode, LauncherError
 from launcher.nodes.loop import Handlers
 from launcher.nodes.roster import Roster
@@ -93,9 +95,17 @@ class Control:
             paths, first, welcome, self._scrollback, lambda: self._status, self._post_stop, self._post_stacks
         )
         self._record = job_record.with_socket(self._record, self._server.path)
+        self._metrics = JobMetrics(plan.settings.monitoring, self._newest, console.note)
+        self._curves: TensorBoardLog | None = None
+        if plan.settings.monitoring.tensorboard:
+            self._curves = TensorBoardLog(collected / "log" / "tensorboard" / plan.job_id, console.note)
+            console.watch(self._curves.take)
 
     def __enter__(self) -> Control:
         self._server.start()
+        self._metrics.start()
+        if self._curves is not None:
+            self._curves.start()
         if self._writer is not None:
             self._writer.start()
         return self
@@ -104,6 +114,10 @@ class Control:
         if error is not None:
             self._outcome = _failed(error)
         outcome = self._outcome
+        self._metrics.close()
+        if self._curves is not None:
+            self._console.unwatch(self._curves.take)
+            self._curves.close()
         for tap in (self._scrollback.take, self._poke_writer):
             self._console.unwatch(tap)
         self._status = job_status.ended(self._status, outcome)
@@ -144,10 +158,15 @@ class Control:
         self._events.put(Ask(lambda: stacks.ask(names)))
 
     def _refresh(self) -> None:
-        """On the writer's thread: ask the loop for a picture; one question at a time."""
+        """On any thread: ask the loop for a picture; one question at a time."""
         if not self._asked:
             self._asked = True
             self._events.put(Ask(self._picture))
+
+    def _newest(self) -> dict[str, Any]:
+        """On any thread: the last picture; the next one who asks gets a newer one."""
+        self._refresh()
+        return self._status
 
     def _poke_writer(self, event: Event) -> None:
         if isinstance(event, PhaseEntered) and self._writer is not None:

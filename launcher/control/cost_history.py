@@ -29,6 +29,21 @@ class CostPoint(NamedTuple):
     cost: float
 
 
+class BatchCount:
+    """How many batches a trainer has made, as far as it told."""
+
+    def __init__(self) -> None:
+        self._last = (0, -1)  # pass, batch
+        self._batches = 0
+
+    def add(self, pass_id: int, batch_id: int) -> int:
+        """Where it is now; one that was started again goes on counting. Returns the batches so far."""
+        before, self._last = self._last, (pass_id, batch_id)
+        since = batch_id - before[1] if pass_id == before[0] else batch_id + 1
+        self._batches += max(1, since)
+        return self._batches
+
+
 class CostHistory:
     """Takes each report; one thread uses it."""
 
@@ -37,15 +52,11 @@ class CostHistory:
         self._reports = 1  # of each point
         self._open: list[float] = []
         self._passes: dict[int, tuple[float, int]] = {}  # pass -> sum of its costs, reports
-        self._last = (0, -1)  # pass, batch
-        self._batches = 0
+        self._batches = BatchCount()
 
     def add(self, step: Step) -> None:
-        """One more report; a trainer that was started again goes on where the curve is."""
-        pass_id, batch_id = self._last
-        self._last = (step.pass_id, step.batch_id)
-        since = step.batch_id - batch_id if step.pass_id == pass_id else step.batch_id + 1
-        self._batches += max(1, since)
+        """One more report."""
+        batches = self._batches.add(step.pass_id, step.batch_id)
         if step.cost is None:
             return
         total, reports = self._passes.pop(step.pass_id, (0.0, 0))
@@ -54,7 +65,7 @@ class CostHistory:
             del self._passes[next(iter(self._passes))]
         self._open.append(step.cost)
         if len(self._open) == self._reports:
-            self._points.append(CostPoint(self._batches, sum(self._open) / self._reports))
+            self._points.append(CostPoint(batches, sum(self._open) / self._reports))
             self._open = []
         if len(self._points) == POINTS:
             self._points = [_middle(*self._points[at : at + 2]) for at in range(0, POINTS, 2)]

@@ -16,6 +16,8 @@ from launcher.text.fields import FieldError, items, line, real, real_or_none, ro
 
 MAX_ENDPOINTS = 4096
 MAX_GPUS = 64
+MAX_CURVES = 100
+MAX_TITLE = 100
 _LARGEST = 1 << 53
 _ENDPOINT = re.compile(r"[A-Za-z0-9_.:%\[\]-]{1,300}:[0-9]{1,5}")
 
@@ -27,6 +29,14 @@ class Step(NamedTuple):
     batch_id: int
     cost: float | None
     samples_per_s: float | None
+
+
+class Point(NamedTuple):
+    """Where a curve is that a script draws."""
+
+    curve: str
+    step: float
+    value: float
 
 
 class Pushes(NamedTuple):
@@ -113,6 +123,18 @@ def read_step(fields: Mapping[str, Any]) -> Step:
         real_or_none(fields.get("cost"), "cost"),
         real_or_none(fields.get("samples_per_s"), "samples_per_s"),
     )
+
+
+def read_points(fields: Mapping[str, Any]) -> list[Point]:
+    """The fields of `points`.
+
+    Raises:
+        FieldError: one is not what it should be.
+    """
+    return [
+        Point(line(curve, "points")[:MAX_TITLE], real(step, "points"), real(value, "points"))
+        for curve, step, value in rows(fields.get("points"), "points", 3, MAX_CURVES)
+    ]
 
 
 def read_pushes(fields: Mapping[str, Any], num_trainers: int) -> dict[int, Pushes]:

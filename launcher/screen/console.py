@@ -36,6 +36,7 @@ from launcher.text.output_events import (
     NodeState,
     Noted,
     PhaseEntered,
+    Plotted,
     Printed,
     Progressed,
     Tabled,
@@ -190,6 +191,9 @@ class Console:
             case Used():
                 if self._as_json:  # no other screen shows it
                     self._writer.post_latest((Used, event.node_id), draw)
+            case Plotted():
+                if self._as_json:
+                    self._writer.post_latest((event.process, event.curve), draw)
             case Printed():
                 lines = event.data.count(b"\n") + event.partial
                 self._writer.post(draw, max(1, lines), len(event.data))

@@ -23,6 +23,7 @@ from launcher.text.output_events import (
     NodesNamed,
     NodeState,
     PhaseEntered,
+    Plotted,
     Printed,
     Progressed,
     Unsent,
@@ -62,7 +63,7 @@ class JobLog:
 
     def take(self, event: Event) -> None:
         """Take one event; never waits. A tap for `Console.watch`."""
-        if isinstance(event, NodesNamed | NodeState | Progressed | Used):
+        if isinstance(event, NodesNamed | NodeState | Progressed | Plotted | Used):
             return
         at, size = clock.now(), 0
         if isinstance(event, Printed):

@@ -12,7 +12,16 @@ from collections import deque
 from dataclasses import dataclass
 from itertools import islice
 
-from launcher.text.output_events import Event, NodesNamed, NodeState, PhaseEntered, Printed, Progressed, Used
+from launcher.text.output_events import (
+    Event,
+    NodesNamed,
+    NodeState,
+    PhaseEntered,
+    Plotted,
+    Printed,
+    Progressed,
+    Used,
+)
 
 KEPT = 4000
 KEPT_BYTES = 4 << 20
@@ -65,8 +74,8 @@ class Scrollback:
                     self._replace(event, event.node_id)
                 case Progressed():
                     self._replace(event, event.process or event.node_id)
-                case Used():
-                    pass  # the status has it
+                case Used() | Plotted():
+                    pass  # the status has the one, TensorBoard the other
                 case NodesNamed():
                     self._replace(event, None)
                 case PhaseEntered():

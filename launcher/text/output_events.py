@@ -99,6 +99,17 @@ class Progressed:
 
 
 @dataclass(frozen=True)
+class Plotted:
+    """Where a curve is that a script draws by `paddle.v2.plot`."""
+
+    node_id: int
+    process: str
+    curve: str
+    step: float
+    value: float
+
+
+@dataclass(frozen=True)
 class Used:
     """What a node and the job's processes on it use, every few seconds.
 
@@ -170,6 +181,7 @@ Event = (
     | Unsent
     | NodeState
     | Progressed
+    | Plotted
     | Used
     | Tabled
     | Failed
@@ -186,6 +198,7 @@ KINDS: Mapping[str, type[Event]] = {
         Unsent,
         NodeState,
         Progressed,
+        Plotted,
         Used,
         Tabled,
         Failed,

@@ -21,6 +21,9 @@ _READY_TIMEOUT_S = 5.0
 _ALIVE_S = 1.0
 _MAX_TRAINERS = 1000  # in one line, which no reader need take if it is longer than 64 KiB
 _MAX_TEXT = 1000
+_MAX_TITLE = 100
+_MAX_CURVES = 100
+_CURVES_A_LINE = 5  # at most 6 bytes a character of JSON: below 4096
 _ALIVE = b'{"event": "alive"}\n'
 
 
@@ -36,6 +39,8 @@ class Reporter:
         self._told_pushes: dict[int, tuple[int, int, int]] = {}
         self._told_unsaved = ""
         self._told_queue = b""
+        self._points: dict[str, tuple[float, float]] = {}
+        self._points_at = 0.0
         if descriptor is None:
             return
         try:
@@ -80,6 +85,18 @@ class Reporter:
             self._pending = _line(event)
             if time.monotonic() >= self._next_at:
                 self._write_pending(0.0)
+
+    def point(self, curve: str, step: float, value: float) -> None:
+        """Say where a curve is; at most four lines a second are written, the newest point of each curve wins."""
+        with self._lock:
+            if self._descriptor is None or not _finite(float(step)) or not _finite(float(value)):
+                return
+            title = curve[:_MAX_TITLE]
+            if title not in self._points and len(self._points) >= _MAX_CURVES:
+                return
+            self._points[title] = (float(step), float(value))
+            if time.monotonic() >= self._points_at:
+                self._write_points(0.0)
 
     def pushes(self, counts: Iterable[tuple[int, int, int]], *, is_last: bool = False) -> None:
         """Say what became of gradients in asynchronous training, as far as it was not said before.
@@ -145,8 +162,9 @@ class Reporter:
                 self._told_unsaved = what
 
     def flush(self) -> None:
-        """Write the newest progress if it is not out yet; waits up to 5 s for room in the pipe."""
+        """Write the newest progress and points if they are not out yet; waits up to 5 s for room in the pipe."""
         with self._lock:
+            self._write_points(_READY_TIMEOUT_S)
             self._write_pending(_READY_TIMEOUT_S)
 
     def _begin_to_live(self) -> None:
@@ -167,6 +185,17 @@ class Reporter:
         if self._pending is not None and self._write(self._pending, timeout_s):
             self._pending = None
             self._next_at = time.monotonic() + _MIN_INTERVAL_S
+
+    def _write_points(self, timeout_s: float) -> None:
+        """Write what waits in lines so short that a pipe takes each as a whole: a process may have two reporters."""
+        while self._points:
+            titles = list(self._points)[:_CURVES_A_LINE]
+            points = [[title, *self._points[title]] for title in titles]
+            if not self._write(_line({"event": "points", "points": points}), timeout_s):
+                return
+            for title in titles:
+                del self._points[title]
+        self._points_at = time.monotonic() + _MIN_INTERVAL_S
 
     def _write(self, line: bytes, timeout_s: float) -> bool:
         """Write a whole line; False when there was no room for its first byte in time."""

@@ -32,7 +32,7 @@ from launcher.nodes import doctor_data, doctor_text
 from launcher.nodes.checks.reply import Demands, Reply
 from launcher.nodes.examination import Examined
 from launcher.nodes.preflight import judge
-from launcher.nodes.reports import read_pushes, read_ready, read_step
+from launcher.nodes.reports import read_points, read_pushes, read_queue, read_ready, read_step
 from launcher.plan.addresses import Choice
 from launcher.plan.answers import read_probed, read_reached
 from launcher.screen.console import Console
@@ -142,6 +142,16 @@ _REPORTS = [
     {"event": "ready", "endpoints": ["a:1"], "sparse_endpoints": []},
     {"event": "alive"},
     {"event": "pushes", "trainers": [[0, 2, 1]]},
+    {
+        "event": "queue",
+        "version": 3,
+        "requests": 9,
+        "waiting": 1,
+        "missing": [0],
+        "waited_s": 0.5,
+        "lags": [[0, 2]],
+    },
+    {"event": "points", "points": [["Test cost", 3, 0.25]]},
 ]
 _LINES = st.one_of([spoiled(one) for one in _REPORTS]).map(lambda one: json.dumps(one).encode() + b"\n")
 report_bytes = damaged(st.lists(_LINES, max_size=5).map(b"".join)).map(lambda data: data[:60_000])
@@ -159,7 +169,12 @@ def read_reports(data: bytes) -> None:
     """What an agent passes on of them, the launcher can read."""
     reading, writing = os.pipe()
     told: list[str] = []
-    readers: dict[str, Any] = {"progress": read_step, "pushes": lambda fields: read_pushes(fields, 9)}
+    readers: dict[str, Any] = {
+        "progress": read_step,
+        "pushes": lambda fields: read_pushes(fields, 9),
+        "queue": lambda fields: read_queue(fields, 9),
+        "points": read_points,
+    }
     report = Report(
         Loop(),
         reading,

@@ -11,10 +11,10 @@ from launcher.job.handlers.dispatch import DispatchHandlers
 from launcher.nodes.failure import FailureKind, describe_exit
 from launcher.nodes.node_record import NodeRecord
 from launcher.nodes.process_record import ProcessRecord, ProcessState
-from launcher.nodes.reports import read_pushes, read_queue, read_ready, read_step, read_usage
+from launcher.nodes.reports import read_points, read_pushes, read_queue, read_ready, read_step, read_usage
 from launcher.plan.plan import Role
 from launcher.text.fields import line, lines, whole_or_none
-from launcher.text.output_events import Used
+from launcher.text.output_events import Plotted, Used
 
 _LAST_CODE = 255
 _TAIL_LINES = 41  # as an agent sends: 40 whole ones and one that is open
@@ -80,6 +80,12 @@ class ProcessHandlers:
             process.step()
         self._context.clock.note_first_step()
         self._context.console.progress(record.node.node_id, *step, process=name)
+
+    def points(self, record: NodeRecord, event: MessageEvent) -> None:
+        """A script drew points of its curves."""
+        name = self._roster.known(record, event.fields["proc"])
+        for point in read_points(event.fields):
+            self._context.console.show(Plotted(record.node.node_id, name, *point))
 
     def pushes(self, record: NodeRecord, event: MessageEvent) -> None:
         """A pserver in asynchronous training told what became of gradients; from others it means nothing."""

@@ -57,6 +57,7 @@ def handlers(
             "pushes": processes.pushes,
             "unsaved": processes.unsaved,
             "queue": processes.queue,
+            "points": processes.points,
             "usage": processes.usage,
             "exited": processes.exited,
             "stalled": stalls.stalled,

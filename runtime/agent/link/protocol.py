@@ -52,6 +52,7 @@ AGENT_KINDS = frozenset(
         "unsaved",
         "usage",
         "queue",
+        "points",
         "line",
         "exited",
         "file",

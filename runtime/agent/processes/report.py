@@ -24,6 +24,8 @@ MAX_TRAINERS = 65535  # as `paddle pserver` takes
 MAX_COUNT = 1 << 53  # what every reader of JSON can hold
 MAX_ENDPOINTS = 4096
 MAX_TEXT = 1000
+MAX_TITLE = 100
+MAX_CURVES = 100
 
 
 class Report:
@@ -31,7 +33,7 @@ class Report:
 
     Args:
         ready: called with the fields of `ready`.
-        newest: called with a kind, `progress`, `pushes`, `queue` or `unsaved`, and its newest fields, at most 4 times a
+        newest: called with a kind, such as `progress` or `pushes`, and its newest fields, at most 4 times a
             second each.
         detector: learns of signs of life and steps.
         tell: called once, with a sentence, when the process writes something else.
@@ -54,6 +56,7 @@ class Report:
         self._tell: Optional[Callable[[str], None]] = tell
         self._buffer = b""
         self._newest: Dict[str, Fields] = {}
+        self._points: Dict[str, List[Any]] = {}
         self._counts: Dict[int, List[int]] = {}
         self._timer: Optional[Timer] = None
         self._open = True
@@ -102,6 +105,11 @@ class Report:
             self._ready(fields)
         elif kind == "alive":
             self._detector.beat(time.monotonic())
+        elif kind == "points":
+            self._points.update((point[0], point) for point in fields["points"])
+            while len(self._points) > MAX_CURVES:
+                del self._points[next(iter(self._points))]
+            self._wait_turn(kind, {"points": list(self._points.values())})
         elif kind in ("unsaved", "queue"):
             self._wait_turn(kind, fields)
         elif kind == "progress":
@@ -124,6 +132,7 @@ class Report:
 
     def _pass_on(self) -> None:
         newest, self._newest = self._newest, {}
+        self._points = {}
         for kind, fields in newest.items():
             self._tell_newest(kind, fields)
 
@@ -150,6 +159,8 @@ def _read(line: bytes) -> Tuple[str, Fields]:
         return kind, fields
     if kind == "pushes":
         return kind, {"trainers": _counts_of_trainers(event.get("trainers"))}
+    if kind == "points":
+        return kind, {"points": [_point(item) for item in _list(event, "points")]}
     if kind == "queue":
         return kind, _queue(event)
     if kind == "unsaved":
@@ -172,6 +183,16 @@ def _queue(event: Fields) -> Fields:
     ):
         raise ValueError("expected trainers, and [trainer, pushes] of each that lags")
     return fields
+
+
+def _point(value: Any) -> List[Any]:
+    """[curve, step, value]."""
+    if not isinstance(value, list) or len(value) != 3 or not isinstance(value[0], str):
+        raise ValueError("expected [curve, step, value], got %.80r" % (value,))
+    numbers = [_real_or_none({"points": number}, "points") for number in value[1:]]
+    if None in numbers:
+        raise ValueError("points must be numbers, got %.80r" % (value,))
+    return [value[0][:MAX_TITLE], *numbers]
 
 
 def _list(event: Fields, name: str) -> List[Any]:

@@ -1,12 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Curves of costs while a script trains, in a notebook or as a file; drawn by matplotlib."""
+"""Curves of costs while a script trains, in a notebook or as a file; drawn by matplotlib.
+
+In a job the launcher is told of every curve, too, for TensorBoard and for whoever watches.
+"""
 
 from __future__ import annotations
 
+import atexit
 import importlib
 import os
 from typing import Any
 
+from paddle.env import JobEnvironment
+from paddle.report import Reporter
 from paddle.v2.errors import NotAvailableError, UsageError
 
 __all__ = ["PlotData", "Ploter"]
@@ -42,6 +48,8 @@ class Ploter:
             NotAvailableError: matplotlib is not installed.
         """
         self._curves = {title: PlotData() for title in args}
+        self._reporter = Reporter(JobEnvironment.read().report_fd)
+        atexit.register(self._reporter.flush)
         self._pyplot = None
         if os.environ.get("DISABLE_PLOT") != "True":
             self._pyplot = _library(
@@ -53,6 +61,7 @@ class Ploter:
         if title not in self._curves:
             raise UsageError(f"Ploter has no curve {title!r}; it was made with {list(self._curves)}")
         self._curves[title].append(step, value)
+        self._reporter.point(title, step, value)
 
     def plot(self, path: str | os.PathLike[str] | None = None) -> None:
         """Draw all curves that have points, into a file, or without `path` in the notebook's cell.
@@ -60,6 +69,7 @@ class Ploter:
         Raises:
             NotAvailableError: there is no path and IPython is not installed.
         """
+        self._reporter.flush()
         if self._pyplot is None:
             return
         drawn = {title: curve for title, curve in self._curves.items() if curve.step}
