@@ -21,6 +21,10 @@ from launcher.text.fields import items, line, real, whole
 
 _LAST_MOMENT = 253402300800.0  # the end of year 9999
 _SPARE_S = 2.0  # of PREFLIGHT_TIMEOUT_S, for the answer's way
+_PACKETS_A_SECOND = (
+    320  # of lines, from all nodes together: each wakes threads, and a core has some thousands of that
+)
+_SHORTEST_PACE_S = 0.01
 
 
 def probe_of(plan: Plan, node: Node, need_bytes: int, gpus: bool = False) -> dict[str, Any]:
@@ -55,6 +59,11 @@ def probe_of(plan: Plan, node: Node, need_bytes: int, gpus: bool = False) -> dic
         "variables": list(INTERFACE_VARIABLES) if is_trainer and plan.mode is Mode.COLLECTIVE else [],
         "limit_s": max(1.0, settings.limits.preflight_timeout_s - _SPARE_S),
     }
+
+
+def pace_s(nodes: int) -> float:
+    """How long a node's lines wait for more of them; a node that was asked for a longer time takes its own."""
+    return max(_SHORTEST_PACE_S, nodes / _PACKETS_A_SECOND)
 
 
 @dataclass

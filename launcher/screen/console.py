@@ -26,7 +26,7 @@ from typing import TextIO
 from launcher.errors import AnswerLost, ExitCode
 from launcher.screen.console_live import LiveView
 from launcher.screen.drawing import Drawer, View
-from launcher.screen.writer import Sink, Writer
+from launcher.screen.writer import TICK_S, Sink, Writer
 from launcher.system.installation import PROGRAM
 from launcher.text.output_events import (
     Ended,
@@ -102,8 +102,9 @@ class PlainView:
         """Columns of a dumb terminal; a file has as many as it takes."""
         return self._sink.size()[0] if self._sink.isatty() else FILE_WIDTH
 
-    def tick(self) -> None:
+    def tick(self) -> float:
         """Nothing is redrawn."""
+        return TICK_S
 
     def finish(self) -> None:
         """Nothing is left to do."""
@@ -133,8 +134,9 @@ class JsonLines:
         """Columns of what nobody wraps."""
         return 80
 
-    def tick(self, everything: bool = False) -> None:
+    def tick(self, everything: bool = False) -> float:
         """Nothing is redrawn."""
+        return TICK_S
 
     def finish(self) -> None:
         """Nothing is left to do."""
@@ -284,10 +286,11 @@ class Console:
             [f"({counted(count, 'line')} not shown: the reader was too slow; the logs have all lines)"]
         )
 
-    def _tick(self) -> None:
+    def _tick(self) -> float:
         self._drawer.tick()
-        self._view.tick()
+        wait_s = self._view.tick()
         self._tell_gone()
+        return wait_s
 
     def _tell_gone(self) -> None:
         if self._sink.gone and not self._gone_noted:

@@ -18,7 +18,9 @@ from launcher.screen.writer import Sink
 from launcher.text.sizes import counted
 from launcher.text.wrapping import cells, crop, row
 
-FLUSH_S = 0.1
+FLUSH_S = 0.1  # at most: a picture that is drawn quickly may come sooner after the last one
+LEAST_FLUSH_S = 0.01
+DRAWING_SHARE = 0.05  # of a core and of the terminal's time
 REDRAW_S = 0.5
 LINES_A_FLUSH = 100
 COLUMN_LIMIT = 40
@@ -46,6 +48,8 @@ class LiveView:
         self._dirty = False
         self._drawn_at = 0.0
         self._written_at = 0.0
+        self._flush_s = FLUSH_S
+        self._took_s = FLUSH_S
         self._finished = False
 
     def lines(self, lines: Sequence[str], style: str = "") -> None:
@@ -74,17 +78,22 @@ class LiveView:
         """Columns of the terminal as it is now."""
         return self._sink.size()[0]
 
-    def tick(self) -> None:
+    def tick(self) -> float:
         """Write what waits, the first after a pause at once; redraw also when only time has passed."""
         if self._finished:
-            return
+            return REDRAW_S
         now = time.monotonic()
         has_news = bool(self._waiting) or self._dirty
-        if (has_news and now - self._written_at >= FLUSH_S) or now - self._drawn_at >= REDRAW_S:
+        if (has_news and now - self._written_at >= self._flush_s) or now - self._drawn_at >= REDRAW_S:
             self._drawn_at = now
+            self._draw(self._picture())
             if has_news:
                 self._written_at = now
-            self._draw(self._picture())
+                before, self._took_s = self._took_s, time.monotonic() - now
+                took_s = min(before, self._took_s)  # one that others held up tells nothing
+                self._flush_s = min(FLUSH_S, max(LEAST_FLUSH_S, took_s / DRAWING_SHARE))
+            has_news = False
+        return self._written_at + self._flush_s - now if has_news else REDRAW_S
 
     def finish(self) -> None:
         """Leave the lines and take the rest off the screen."""

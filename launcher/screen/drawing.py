@@ -45,8 +45,8 @@ class View(Protocol):
     def width(self) -> int:
         """How many columns there are."""
 
-    def tick(self) -> None:
-        """A moment to redraw."""
+    def tick(self) -> float:
+        """A moment to redraw; returns in how many seconds the next one is due."""
 
     def finish(self) -> None:
         """Leave the screen as it should stay."""

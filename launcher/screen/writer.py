@@ -90,11 +90,11 @@ class Writer:
     """Runs small writing jobs one after the other in its thread.
 
     Args:
-        on_tick: called after every job, and every TICK_S while there is none.
+        on_tick: called after every job, and again when the time has passed that it returns, TICK_S at most.
         on_dropped: called with a number of lines that were dropped, once the reader keeps up again.
     """
 
-    def __init__(self, on_tick: Callable[[], None], on_dropped: Callable[[int], None]) -> None:
+    def __init__(self, on_tick: Callable[[], float], on_dropped: Callable[[int], None]) -> None:
         self._jobs: deque[tuple[Callable[[], None], int]] = deque()
         self._wake = threading.Condition()
         self._latest: dict[Hashable, Callable[[], None]] = {}
@@ -139,10 +139,11 @@ class Writer:
         return not self._thread.is_alive()
 
     def _work(self) -> None:
+        wait_s = TICK_S
         while True:
             with self._wake:
                 if not (self._jobs or self._latest or self._dropped or self._closing):
-                    self._wake.wait(TICK_S)
+                    self._wake.wait(min(wait_s, TICK_S))
                 latest, self._latest = self._latest, {}
                 job, size = self._jobs.popleft() if self._jobs else (None, 0)
                 self._size -= size
@@ -158,4 +159,4 @@ class Writer:
                 job()
             elif dropped:
                 self._on_dropped(dropped)
-            self._on_tick()
+            wait_s = self._on_tick()

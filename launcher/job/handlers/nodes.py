@@ -71,6 +71,7 @@ class NodeHandlers:
         record.connected(
             Link(event.node_id, record.name, event.stream, context.events, reactor, key),
             self._plan,
+            pace_s=handshake.pace_s(len(self._plan.nodes)),
             umask=self._settings.cluster.job_umask,
             submitter=submitter(self._roster.collected),
             keep_jobs=self._settings.limits.keep_jobs,

@@ -5,8 +5,8 @@ Control frames always go out. `progress`, `pushes`, `queue` and `unsaved` keep t
 newest. `line` frames are dropped and counted while more than LINES_LIMIT bytes wait: the log file has them, and a
 frame in their place says how many bytes. Sentences for the user are counted instead of sent when they come too fast.
 File chunks are asked for only when the link has room, in turn with lines. The first line after a quiet moment goes
-out at once; small ones that follow wait for up to PACE_S and travel together: a packet costs a launcher of many nodes
-more than its bytes.
+out at once; small ones that follow wait for up to `pace_s` and travel together: a packet costs a launcher of many nodes
+more than its bytes. One of few nodes gives a shorter time.
 
 After `keep` everything stays in memory until the launcher has acknowledged it: it goes out again over another
 connection if this one is lost. Lines and chunks wait while too much is unacknowledged.
@@ -32,10 +32,15 @@ NOTICE_SIZE = 2000  # characters
 
 
 class Outbox:
-    """Owns the descriptor to the launcher."""
+    """Owns the descriptor to the launcher.
+
+    Attributes:
+        pace_s: how long lines and chunks wait for more of them, from the last ones on.
+    """
 
     def __init__(self, loop: Loop, fd: int, on_broken: Callable[[], None]) -> None:
         """Args: on_broken: called when nobody reads any more, once for each connection."""
+        self.pace_s = PACE_S
         self.next_chunk: Callable[[], Optional[bytes]] = lambda: None
         self._loop = loop
         self._fd = fd
@@ -100,8 +105,8 @@ class Outbox:
         self.soon()
 
     def soon(self) -> None:
-        """Send what waits: at once if nothing was sent for PACE_S or much waits, else when that has passed."""
-        wait_s = self._data_at + PACE_S - time.monotonic()
+        """Send what waits: at once if nothing was sent for `pace_s` or much waits, else when that has passed."""
+        wait_s = self._data_at + self.pace_s - time.monotonic()
         if wait_s <= 0 or self._lines_size >= WRITE_SIZE:
             self.pump()
         elif self._pace is None:

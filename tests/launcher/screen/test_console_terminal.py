@@ -16,7 +16,7 @@ from collections.abc import Iterator
 import pytest
 
 from launcher.screen.console import Console
-from launcher.screen.console_live import LiveView
+from launcher.screen.console_live import FLUSH_S, LiveView
 from launcher.screen.writer import Sink
 from launcher.text.output_events import Progressed
 from launcher.text.wrapping import cells, progress
@@ -210,3 +210,15 @@ def test_a_dumb_terminal_gets_plain_lines(terminal: Terminal, monkeypatch: pytes
     console.process_line("trainer-0", "a", b"\x1b[31mx\n")
     console.close(DEADLINE_S)
     assert terminal.text() == "text\r\n[trainer 0 a] x\r\n"
+
+
+def test_a_line_right_behind_another_is_drawn_as_soon_as_the_view_says(terminal: Terminal) -> None:
+    view = LiveView(Sink(terminal.stream))
+    view.lines(["first"])
+    view.tick()
+    view.lines(["second"])
+    wait_s = view.tick()
+    assert 0 < wait_s <= FLUSH_S
+    time.sleep(wait_s)
+    assert view.tick() > FLUSH_S
+    assert "second" in terminal.text()

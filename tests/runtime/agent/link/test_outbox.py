@@ -29,3 +29,17 @@ def test_what_the_search_for_a_chunk_has_to_tell_goes_out_at_once(pipe: tuple[in
     assert outbox.empty
     os.set_blocking(receives, False)
     assert b"output/w" in os.read(receives, 1 << 16)
+
+
+@pytest.mark.parametrize(("pace_s", "waits"), [(3600.0, True), (0.0, False)])
+def test_a_line_behind_another_waits_for_company_as_long_as_the_launcher_likes(
+    pipe: tuple[int, int], pace_s: float, waits: bool
+) -> None:
+    _, sends = pipe
+    outbox = Outbox(Loop(), sends, lambda: None)
+    outbox.pace_s = pace_s
+    for line in (b"first\n", b"second\n"):
+        outbox.line("trainer-0", line, "train.log", False, 0.0)
+    assert outbox.empty is not waits
+    outbox.send("pong", seq=1)  # what must arrive takes along what waits
+    assert outbox.empty

@@ -1,0 +1,13 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What nodes are told first."""
+
+from __future__ import annotations
+
+from agent.link.outbox import PACE_S
+from launcher.nodes.handshake import pace_s
+
+
+def test_lines_of_few_nodes_come_at_once_and_those_of_many_wake_the_launcher_no_more_often() -> None:
+    assert pace_s(1) == pace_s(3) <= 0.01
+    assert all(nodes / min(PACE_S, pace_s(nodes)) <= 320 for nodes in range(1, 65))
+    assert pace_s(64) == PACE_S
