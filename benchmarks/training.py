@@ -3,7 +3,7 @@
 
     python -m benchmarks.training [--json FILE] [--quick] [--only NAME,...] [--peers_python PYTHON]
 
-One thread on every side. docs/benchmarks-training.md says what each figure means.
+One thread on every side, and two for pictures. docs/benchmarks-training.md says what each figure means.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ PACKAGES = ("numpy", "numba")
 BATCHES = (32, 512)
 # So many samples, or runs of the chain, a turn.
 _SAMPLES, _CHAINS = 16_384, 200
+_PICTURE_STEPS = {"lenet": 20, "resnet20": 5, "vgg16": 2}
 _ROOT = Path(__file__).resolve().parents[1]
 _START_S, _TURN_S, _STOP_S = 120.0, 120.0, 10.0
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
@@ -43,12 +44,14 @@ class Plan:
         turns: of each side.
         scale: turns do this share of their full work.
         peers_python: the interpreter that has the peers.
+        threads: numbers of threads with which pictures are measured.
     """
 
     report: Report
     turns: int
     scale: float
     peers_python: str
+    threads: Sequence[int] = (1, 2)
 
 
 def _word2vec(batch: int) -> Callable[[Plan], None]:
@@ -65,6 +68,31 @@ def _word2vec(batch: int) -> Callable[[Plan], None]:
             plan.report.add(f"{name}_cost", turns[-1]["cost"], "", f"after {len(turns) * steps} steps")
         plan.report.compare(f"{at}_vs_torch", f"{at}_ours", f"{at}_torch")
         plan.report.compare(f"{at}_cpu_vs_torch", f"{at}_ours_cpu", f"{at}_torch_cpu")
+
+    return measure
+
+
+def _pictures(name: str) -> Callable[[Plan], None]:
+    batch, _ = work.PICTURES[name]
+
+    def measure(plan: Plan) -> None:
+        steps = max(int(_PICTURE_STEPS[name] * plan.scale), 1)
+        for threads in plan.threads:
+            at = f"{name}_t{threads}"
+            sides = {
+                f"{at}_ours": (sys.executable, ["ours", name]),
+                f"{at}_torch": (plan.peers_python, ["torch_peer", name]),
+            }
+            told = _contest(
+                plan, sides, steps, lambda turn: batch * steps / turn["wall_s"], "samples/s", threads
+            )
+            for side, turns in told.items():
+                plan.report.add(f"{side}_cpu", min(turn["cpu_s"] for turn in turns) / steps * 1e3, "ms/step")
+                plan.report.add(
+                    f"{side}_least", min(turn["wall_s"] for turn in turns) / steps * 1e3, "ms/step"
+                )
+            for figure in ("", "_least", "_cpu"):
+                plan.report.compare(f"{at}{figure}_vs_torch", f"{at}_ours{figure}", f"{at}_torch{figure}")
 
     return measure
 
@@ -93,6 +121,7 @@ def _contest(
     steps: int,
     measured: Callable[[dict[str, Any]], float],
     unit: str,
+    threads: int = 1,
 ) -> dict[str, list[dict[str, Any]]]:
     """Let sides take turns; return what each told of its turns, the first of which warms up."""
     told: dict[str, list[dict[str, Any]]] = {}
@@ -100,7 +129,7 @@ def _contest(
         contenders = []
         for name, (python, argv) in sides.items():
             try:
-                child = stack.enter_context(Child(python, argv))
+                child = stack.enter_context(Child(python, argv, threads))
             except (RuntimeError, OSError) as error:
                 plan.report.lack(name, str(error))
                 continue
@@ -118,6 +147,7 @@ def _contest(
 
 MEASUREMENTS: Mapping[str, Callable[[Plan], None]] = {
     "operators": _operators,
+    **{name: _pictures(name) for name in work.PICTURES},
     **{f"word2vec_{batch}": _word2vec(batch) for batch in BATCHES},
 }
 
@@ -140,18 +170,19 @@ def main(argv: Sequence[str] | None = None) -> int:
 class Child:
     """One side; a context."""
 
-    def __init__(self, python: str, argv: Sequence[str]) -> None:
+    def __init__(self, python: str, argv: Sequence[str], threads: int) -> None:
         """Start it and wait until it is ready.
 
         Args:
             python: the interpreter.
             argv: a module of `benchmarks.learning` and its arguments.
+            threads: so many on each side.
 
         Raises:
             RuntimeError: it did not get ready; says what it wrote last.
         """
         path = os.pathsep.join([str(_ROOT), str(_ROOT / "runtime")])
-        env = {**os.environ, **dict.fromkeys(_THREADS, "1"), "PYTHONPATH": path}
+        env = {**os.environ, **dict.fromkeys(_THREADS, str(threads)), "PYTHONPATH": path}
         self._what = f"{python} -m benchmarks.learning.{' '.join(argv)}"
         self._process = subprocess.Popen(
             [python, "-W", "ignore", "-m", f"benchmarks.learning.{argv[0]}", *argv[1:]],

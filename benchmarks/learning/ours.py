@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from benchmarks.learning import work
+from benchmarks.learning import images, work
 
 
 def _word2vec(batch: int) -> Callable[[int], float]:
@@ -61,4 +62,9 @@ def _operators() -> Callable[[int], float]:
 
 
 if __name__ == "__main__":
-    work.take_turns(_word2vec(int(sys.argv[2])) if sys.argv[1] == "word2vec" else _operators())
+    sides: dict[str, Callable[[], Callable[[int], float]]] = {
+        "word2vec": lambda: _word2vec(int(sys.argv[2])),
+        "operators": _operators,
+        **{name: functools.partial(images.network, name) for name in work.PICTURES},
+    }
+    work.take_turns(sides[sys.argv[1]]())

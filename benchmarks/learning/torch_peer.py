@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch's side, eager, one thread; run by a Python that has torch and need not have anything of ours."""
+"""PyTorch's side, eager; run by a Python that has torch and need not have anything of ours."""
 
 from __future__ import annotations
 
+import functools
+import os
 import sys
 from collections.abc import Callable
 
 import torch
 from torch import nn
 
-from benchmarks.learning import work
+from benchmarks.learning import torch_images, work
 
 
 def _word2vec(batch: int) -> Callable[[int], float]:
@@ -50,5 +52,10 @@ def _operators() -> Callable[[int], float]:
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(1)
-    work.take_turns(_word2vec(int(sys.argv[2])) if sys.argv[1] == "word2vec" else _operators())
+    torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
+    sides: dict[str, Callable[[], Callable[[int], float]]] = {
+        "word2vec": lambda: _word2vec(int(sys.argv[2])),
+        "operators": _operators,
+        **{name: functools.partial(torch_images.network, name) for name in work.PICTURES},
+    }
+    work.take_turns(sides[sys.argv[1]]())

@@ -17,6 +17,9 @@ WORDS, WIDTH, HIDDEN, CONTEXT = 2073, 32, 256, 4
 RATE = 3e-3
 BATCHES = 16
 PAIRS, LENGTH = 150, 8
+# Network -> pictures in a batch, and their shape.
+PICTURES = {"lenet": (128, (1, 28, 28)), "resnet20": (128, (3, 32, 32)), "vgg16": (32, (3, 32, 32))}
+PICTURE_RATE = 1e-2
 SEED = 20261121
 
 

@@ -117,6 +117,15 @@ class JobEnvironment:
         check_endpoints(self.sparse_endpoints, f"environment variable {_SPARSE_SERVERS}: endpoint")
 
 
+def compute_threads(environ: Mapping[str, str] | None = None) -> int:
+    """Return on how many threads to compute: the first number in OMP_NUM_THREADS, else the cores of this process."""
+    env = os.environ if environ is None else environ
+    asked = env.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    if asked.isdecimal() and int(asked) > 0:
+        return int(asked)
+    return len(os.sched_getaffinity(0))
+
+
 def _number(env: Mapping[str, str], name: str) -> int | None:
     text = env.get(name, "").strip()
     if not text:

@@ -46,6 +46,7 @@ MODULES = (
     "paddle.pserver.sparse.row_kernels",
     "paddle.pserver.wire.arrival_kernel",
     "paddle.ops.base.kernels",
+    "paddle.ops.base.conv_lines",
 )
 SCRIPT = """
 import numpy as np

@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 import ast
+import os
 from pathlib import Path
 
 import pytest
 
-from paddle.env import JobEnvironment
+from paddle.env import JobEnvironment, compute_threads
 from paddle.errors import ConfigError
 
 RUNTIME = Path(__file__).resolve().parents[2] / "runtime" / "paddle"
@@ -106,3 +107,8 @@ def test_what_the_launcher_sets_is_read_nowhere_else() -> None:
         "kernel_cache.py",
         "v2/plot.py",
     }
+
+
+@pytest.mark.parametrize(("text", "count"), [("3", 3), ("2,4", 2), ("", None), ("0", None), ("many", None)])
+def test_what_computes_has_as_many_threads_as_openmp_or_cores(text: str, count: int | None) -> None:
+    assert compute_threads({"OMP_NUM_THREADS": text}) == (count or len(os.sched_getaffinity(0)))

@@ -14,6 +14,7 @@ from paddle.endpoints import endpoint_of, host_of
 from paddle.env import JobEnvironment
 from paddle.errors import FlagError
 from paddle.flags import INIT_FLAGS, Value, read_flags
+from paddle.ops.base.threads import COMPUTE
 from paddle.v2.errors import UsageError
 
 _WHERE = ("port", "ports_num", "ports_num_for_sparse", "pservers")
@@ -92,6 +93,8 @@ def init(**arguments: object) -> None:
             num_gradient_servers, trainer_id, pservers. ``paddle.flags.INIT_FLAGS`` is the full table.
     """
     _state.settings = resolve(arguments, JobEnvironment.read())
+    if _state.settings.trainer_count > 1:  # scripts say 1 and mean no number
+        COMPUTE.resize(_state.settings.trainer_count)
 
 
 def current() -> Settings:

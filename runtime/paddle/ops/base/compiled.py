@@ -22,12 +22,17 @@ def kernels_for(size: int, *arrays: Array) -> Any:
         size: elements of the largest array that such work is about.
         arrays: all that the loop is given.
     """
-    if size < _COMPILED_FROM or any(
+    return compiled_loops("paddle.ops.base.kernels", *arrays) if size >= _COMPILED_FROM else None
+
+
+def compiled_loops(module: str, *arrays: Array) -> Any:
+    """Return a module of compiled loops, or None where it cannot work on arrays: see `kernels_for`."""
+    if any(
         type(array) is not np.ndarray or array.dtype != np.float32 or not array.flags.c_contiguous
         for array in arrays
     ):
         return None
-    return _kernels()
+    return _module(module)
 
 
 def read_only(array: Array) -> Array:
@@ -38,8 +43,8 @@ def read_only(array: Array) -> Array:
 
 
 @functools.cache
-def _kernels() -> Any:
+def _module(name: str) -> Any:
     try:
-        return importlib.import_module("paddle.ops.base.kernels")
+        return importlib.import_module(name)
     except ImportError:
         return None

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from paddle.backend import Array
 from paddle.ops.base.errors import AttrError, ShapeError
 from paddle.ops.base.registry import Spec, gradient, operator
-from paddle.ops.conv.im2col import convolve, filter_gradient, image_gradient
+from paddle.ops.conv.direct import convolve, filter_gradient, image_gradient
 from paddle.ops.conv.window import Sizes, window_of
 
 _SIDES = {2: "H, W", 3: "D, H, W"}

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Threads that operators share: pieces of one operator's work on several cores.
+
+They belong to the process, since executors of all threads run operators. Whoever asks works too, and takes back what
+no thread has begun; while another operator has the threads it does all of its work itself. So what is cut into pieces
+must give the same numbers whoever does them.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from paddle.env import compute_threads
+
+
+class ComputeThreads:
+    """Threads that begin with the first work of several pieces, and end with the process or `resize`."""
+
+    def __init__(self, count: int | None = None) -> None:
+        """Begin nothing yet.
+
+        Args:
+            count: how many work at a time, whoever asks among them; None: as `env.compute_threads` says at first use.
+        """
+        self._count = count
+        self._free = threading.Lock()
+        self._pool: ThreadPoolExecutor | None = None
+
+    @property
+    def count(self) -> int:
+        """How many work at a time."""
+        if self._count is None:
+            self._count = compute_threads()
+        return self._count
+
+    def resize(self, count: int | None) -> None:
+        """From now on have so many work; those that were there end with what they do."""
+        with self._free:
+            if self._pool is not None:
+                self._pool.shutdown(wait=True)
+            self._pool, self._count = None, count
+
+    def run(self, work: Callable[[int], None], pieces: int) -> None:
+        """Call `work(piece)` for every piece, in any order; several at a time where it releases the lock of Python."""
+        rest = iter(range(pieces))
+
+        def take_turns() -> None:
+            for piece in rest:
+                work(piece)
+
+        if pieces < 2 or not self._free.acquire(blocking=False):
+            take_turns()
+            return
+        try:
+            helpers = self._helpers(take_turns, pieces - 1)
+            try:
+                take_turns()
+            finally:
+                working = [helper for helper in helpers if not helper.cancel()]
+                failures = [helper.exception() for helper in working]
+        finally:
+            self._free.release()
+        for failure in failures:
+            if failure is not None:
+                raise failure
+
+    def _helpers(self, work: Callable[[], None], most: int) -> list[Future[None]]:
+        if self.count < 2:
+            return []
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self.count - 1, thread_name_prefix="paddle-compute")
+        return [self._pool.submit(work) for _ in range(min(self.count - 1, most))]
+
+    def forget(self) -> None:
+        """Have no threads, as at first: a child that was forked has none of them, and perhaps their lock shut."""
+        self._free = threading.Lock()
+        self._pool = None
+
+
+COMPUTE = ComputeThreads()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=COMPUTE.forget)
