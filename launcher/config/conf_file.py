@@ -282,6 +282,7 @@ CONF_NAMES: Mapping[str, ConfName] = MappingProxyType(
         "RESTART_BACKOFF_S": ConfName(1, values.seconds(0, _DAY_S)),
         "KEEP_JOBS": ConfName(3, values.integer(1, 1_000_000)),
         "LOG_LIMIT_MB": ConfName(256, values.integer(1, 1 << 20)),
+        "WARN_SIZE_MB": ConfName(100, values.integer(1, 1 << 20)),
         "COLLECT_LIMIT_GB": ConfName(100, values.integer(1, 1 << 20)),
         "COLLECT_LIMIT_FILES": ConfName(100_000, values.integer(1, 10_000_000)),
         **{

@@ -103,6 +103,7 @@ class Limits:
         restart_backoff_s: the wait before the first restart; each one after it doubles it.
         keep_jobs: so many job directories of a workspace stay on a node.
         log_limit_mb: a log that grows beyond it is rotated.
+        warn_size_mb: what of a workspace is sent is told first where it is more.
         collect_limit_gb: bytes of one node that are collected; collect_limit_files: files.
     """
 
@@ -116,6 +117,7 @@ class Limits:
     restart_backoff_s: float
     keep_jobs: int
     log_limit_mb: int
+    warn_size_mb: int
     collect_limit_gb: int
     collect_limit_files: int
 

@@ -8,6 +8,7 @@ never travel.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import json
@@ -18,7 +19,7 @@ from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 import pathspec
 
@@ -33,6 +34,8 @@ LISTED = 20  # problems that an error names
 _PERMISSIONS = 0o777
 _NEVER_AT_TOP = frozenset(("log", "output"))
 _NEVER = frozenset((".git", "__pycache__"))
+_BY_NAME = "their names, as in every workspace"
+_BY_VARIABLES = "--env_file and .env, which may be secret"
 _SHADOWS = ("paddle.py", "paddle")
 _SHARD_NUMBER = re.compile(r"-([0-9]{5})$")
 _SPECIAL = {
@@ -79,11 +82,27 @@ class TreeEntry:
         return [self.path, "f", self.mode, self.size, self.digest]
 
 
+class LeftOut(NamedTuple):
+    """What does not travel; a folder ends with a slash, and stands for all that is in it.
+
+    Attributes:
+        rule: why, as text for people.
+    """
+
+    path: str
+    rule: str
+
+
 @dataclass(frozen=True)
 class Package:
-    """A whole tree, in the order of its paths."""
+    """A whole tree, in the order of its paths.
+
+    Attributes:
+        left_out: what of the folder is not in it.
+    """
 
     entries: tuple[TreeEntry, ...]
+    left_out: tuple[LeftOut, ...] = ()
 
     @cached_property
     def files(self) -> tuple[TreeEntry, ...]:
@@ -143,6 +162,21 @@ def workspace_package(root: Path, withheld: Collection[str] = (), digests: Diges
     return _package(root, _read_ignored(root), _SHADOWS, withheld, digests)
 
 
+def survey(root: Path, withheld: Collection[str], left_out: list[LeftOut]) -> Iterator[tuple[str, int]]:
+    """Path and size of each file that would travel; reads none, and judges nothing.
+
+    Args:
+        left_out: gets what would not.
+    """
+    for path, found in _walk(root, _read_ignored(root), [], left_out):
+        if path in withheld:
+            left_out.append(LeftOut(path, _BY_VARIABLES))
+            continue
+        with contextlib.suppress(OSError):
+            if found.is_file(follow_symlinks=False):
+                yield path, found.stat(follow_symlinks=False).st_size
+
+
 def runtime_package(root: Path, digests: Digests | None = None) -> Package:
     """Walk and hash what jobs import: the Python files under `root`/paddle."""
     package = _package(
@@ -168,7 +202,7 @@ def shard(package: Package, shard_dirs: Iterable[str], ranks: Collection[int], t
             return True
         return int(number[1]) % trainers in ranks
 
-    return Package(tuple(entry for entry in package.entries if is_here(entry)))
+    return replace(package, entries=tuple(entry for entry in package.entries if is_here(entry)))
 
 
 def _read_ignored(root: Path) -> pathspec.GitIgnoreSpec:
@@ -194,8 +228,10 @@ def _package(
     problems: list[str] = []
     entries: dict[str, TreeEntry] = {}
     files: dict[str, os.stat_result] = {}
-    for path, found in _walk(root, ignored, problems):
+    left_out: list[LeftOut] = []
+    for path, found in _walk(root, ignored, problems, left_out):
         if path in withheld:
+            left_out.append(LeftOut(path, _BY_VARIABLES))
             continue
         if path in shadows:
             problems.append(f"{path} hides the paddle package on the nodes; rename it")
@@ -221,11 +257,11 @@ def _package(
         raise WorkspaceError(
             f"{root} cannot be dispatched; remove these or name them in {IGNORE_FILE}:\n  {listed}"
         )
-    return Package(tuple(entries[path] for path in sorted(entries)))
+    return Package(tuple(entries[path] for path in sorted(entries)), tuple(left_out))
 
 
 def _walk(
-    root: Path, ignored: pathspec.GitIgnoreSpec, problems: list[str]
+    root: Path, ignored: pathspec.GitIgnoreSpec, problems: list[str], left_out: list[LeftOut]
 ) -> Iterator[tuple[str, os.DirEntry[str]]]:
     todo = [""]
     while todo:
@@ -238,9 +274,12 @@ def _walk(
         for entry in found:
             path = f"{folder}/{entry.name}" if folder else entry.name
             is_dir = entry.is_dir(follow_symlinks=False)
+            shown = path + "/" if is_dir else path
             if entry.name in _NEVER or path in _NEVER_AT_TOP:
+                left_out.append(LeftOut(shown, _BY_NAME))
                 continue
-            if ignored.match_file(path + "/" if is_dir else path):
+            if ignored.match_file(shown):
+                left_out.append(LeftOut(shown, IGNORE_FILE))
                 continue
             yield path, entry
             if is_dir:

@@ -13,6 +13,7 @@ from pathlib import Path
 from launcher.config.entry import files
 from launcher.connection.link import Link, MessageEvent
 from launcher.errors import DispatchError, WorkspaceError
+from launcher.files import listing
 from launcher.files.bundle import bundle
 from launcher.files.dispatch import ENVIRONMENT, RUNTIME, WORKSPACE, Dispatch, DispatchState
 from launcher.files.package import Package, runtime_package, shard, workspace_package
@@ -55,6 +56,16 @@ class Payload:
             return f"the runtime{more}; the workspace is there already"
         files = counted(len(self._workspace.files), "file")
         return f"{files} of the workspace and {len(self._runtime.tree.files):,} of the runtime{more}"
+
+    def warning(self, node: str, dispatch: Dispatch) -> str:
+        """What is to be told before the workspace is sent to a node, or nothing where that is little."""
+        limit_mb = self._plan.settings.limits.warn_size_mb
+        if self._workspace is None or sum(dispatch.lacking.values()) <= limit_mb << 20:
+            return ""
+        lacking = [
+            listing.Sized(self._workspace.by_digest[one].path, size) for one, size in dispatch.lacking.items()
+        ]
+        return "\n".join(listing.warning(lacking, node, limit_mb, self._workspace.left_out))
 
     def bytes_for(self, node: Node) -> int:
         """What a node has to have room for: cache and job directory may each hold a copy."""
@@ -162,6 +173,13 @@ def _below(node: Node) -> str:
 
 def _digests(root: Path, plan: Plan) -> Digests:
     return Digests(memory_of(root, plan.settings.state.jobs))
+
+
+def listed(plan: Plan) -> list[str]:
+    """What would be sent, for --dry_run."""
+    package = plan.settings.job.package
+    shard_dirs = plan.settings.job.shard_dirs
+    return [] if package is None else listing.of_workspace(package, _withheld(plan), shard_dirs)
 
 
 def _withheld(plan: Plan) -> frozenset[str]:

@@ -38,12 +38,16 @@ _KEPT_AT_START, _KEPT_AT_END = 4, 1
 _HEADINGS = ("RANK", "LOCAL_RANK", "NODE_RANK", "PADDLE_NODE_ID", "PADDLE_CURRENT_ENDPOINT", "POD_IP")
 
 
-def describe(plan: Plan) -> str:
-    """The whole plan, as far as it is known before any connection."""
+def describe(plan: Plan, files: Sequence[str] = ()) -> str:
+    """The whole plan, as far as it is known before any connection.
+
+    Args:
+        files: what is sent.
+    """
     addresses = planned_addresses(plan)
     pservers = pserver_processes(plan, addresses)
     trainers = trainer_processes(plan, addresses, planned_endpoints(plan, addresses))
-    lines = [*_head(plan), ""]
+    lines = [*_head(plan), *files, ""]
     for processes in (pservers, trainers):
         if processes:
             lines += [*_group(plan, processes), ""]

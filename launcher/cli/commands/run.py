@@ -86,7 +86,7 @@ def run(argv: Sequence[str]) -> ExitCode:
     if resolved.dry_run:
         job_id = plan.new_job_id(datetime.now(), os.urandom(plan.ENTROPY_BYTES))
         planned = plan.build(resolved, job_id)
-        text = plan_text.describe(planned)
+        text = plan_text.describe(planned, _files(planned))
         if resolved.cluster.engine is EngineKind.KUBERNETES:  # all of it is YAML then
             text = textwrap.indent(text, "# ", lambda line: True) + kubernetes_objects.shown(planned)
         if resolved.engines.waits_for_nodes:
@@ -97,6 +97,16 @@ def run(argv: Sequence[str]) -> ExitCode:
         answer(slurm_batch.submit(slurm_batch.batch(own_argv(), argv, resolved)))
         return ExitCode.DONE
     return _run_job(given, resolved)
+
+
+def _files(planned: plan.Plan) -> list[str]:
+    if planned.settings.job.package is None:
+        return []
+    try:
+        from launcher.files import payload  # with the library that reads .paddleignore
+    except ModuleNotFoundError:  # all else needs none
+        return []
+    return payload.listed(planned)
 
 
 def _run_job(given: arguments.Arguments, resolved: settings.Settings) -> ExitCode:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from launcher.connection.link import MessageEvent
 from launcher.errors import DispatchError
+from launcher.files.dispatch import WORKSPACE
 from launcher.job.context import JobContext
 from launcher.job.relay_run import RelayRun
 from launcher.nodes.node_record import NodeRecord
@@ -22,6 +23,7 @@ class DispatchHandlers:
     def __init__(self, context: JobContext) -> None:
         self._context = context
         self._relays = RelayRun(context.roster)
+        self._has_warned = False
 
     def offer(self, record: NodeRecord) -> None:
         """Begin, or begin again, to bring the payload to a node."""
@@ -35,9 +37,20 @@ class DispatchHandlers:
     def answered(self, record: NodeRecord, event: MessageEvent) -> None:
         """A tree is lacking files, is there, or could not be built."""
         error = record.delivery.answered(event)
+        self._warn(record)
         if error is not None and not self._context.stopping:
             self.give_up(record, error)
         self._relays.advance()
+
+    def _warn(self, record: NodeRecord) -> None:
+        """Say once what is large, as soon as a node lacks it."""
+        dispatch = record.delivery.dispatches.get(WORKSPACE)
+        if self._has_warned or dispatch is None:
+            return
+        text = self._context.payload.warning(record.name, dispatch)
+        if text:
+            self._has_warned = True
+            self._context.console.note(text)
 
     def relaying(self, record: NodeRecord, event: MessageEvent) -> None:
         """A node can give files to others now, or cannot."""

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is told of files before they are sent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from launcher.files.listing import Sized, of_workspace, warning
+from launcher.files.package import workspace_package
+
+
+def test_a_dry_run_lists_files_sizes_and_what_stays_here(tmp_path: Path) -> None:
+    for name, size in {
+        "train.py": 10,
+        "data/big": 3 << 20,
+        ".env": 5,
+        "raw/x": 1,
+        "a.tmp": 1,
+        "log/old": 1,
+    }.items():
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"x" * size)
+    (tmp_path / "data" / "__pycache__").mkdir()
+    (tmp_path / ".paddleignore").write_text("raw/\n*.tmp\n")
+    told = of_workspace(tmp_path, {".env"}, ["data"])
+    assert told == [
+        "3 files, 3.0 MB, go to every node that lacks them; of data each node its share",
+        "  11 bytes  .paddleignore",
+        "    3.0 MB  data/big",
+        "  10 bytes  train.py",
+        *told[4:],
+    ]
+    assert sorted(told[4:]) == [
+        "  not sent, by --env_file and .env, which may be secret: .env",
+        "  not sent, by .paddleignore: a.tmp, raw/",
+        "  not sent, by their names, as in every workspace: data/__pycache__/, log/",
+    ]
+
+
+def test_many_files_are_summed_up_by_folder(tmp_path: Path) -> None:
+    (tmp_path / "many").mkdir()
+    for number in range(30):
+        (tmp_path / "many" / f"f{number:02}").write_bytes(b"x" * number)
+    (tmp_path / "train.py").write_bytes(b"x" * 100)
+    assert of_workspace(tmp_path, (), ()) == [
+        "31 files, 535 bytes, go to every node that lacks them",
+        "  435 bytes  many/  (30 files)",
+        "  100 bytes  at the top  (1 file)",
+        "  the largest:",
+        "    100 bytes  train.py",
+        *(f"     {number} bytes  many/f{number}" for number in (29, 28, 27, 26)),
+    ]
+
+
+def test_what_is_large_is_told_with_the_largest_files_first(tmp_path: Path) -> None:
+    files = [Sized(f"data/{number}", number << 20) for number in range(1, 20)]
+    first, *rows = warning(files, "node-a", 100, workspace_package(tmp_path).left_out)
+    assert (
+        first == "19 files, 190.0 MB, are sent that node-a lacks, more than WARN_SIZE_MB = 100; the largest:"
+    )
+    assert rows[0] == "  19.0 MB  data/19"
+    assert len(rows) == 6
