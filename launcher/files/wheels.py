@@ -13,6 +13,7 @@ import hashlib
 import importlib.util
 import itertools
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -221,8 +222,10 @@ class Fetch:
                 return (
                     f"{name} cannot be fetched: the package index does not answer (PIP_INDEX_URL, pip.conf)"
                 )
-            is_ours = name in {pin.text for pin in self._wanted.pins}
-            return f"no wheel of {name} for {where}; {_OUR_WAY if is_ours else _USERS_WAY}"
+            ours = {pin.name: pin.text for pin in self._wanted.pins}.get(re.split(r"[^\w.-]", name)[0])
+            if ours not in (None, name):
+                return f"a conflict for {where}: {FILE} asks for {name}, jobs import {ours}; change {FILE}"
+            return f"no wheel of {name} for {where}; {_USERS_WAY if ours is None else _OUR_WAY}"
         if lines[first].startswith(_CONFLICT):
             causes = lines[lines.index(_CAUSES) + 1 :] if _CAUSES in lines else lines[first : first + 1]
             said = _shown(list(itertools.takewhile(str.strip, causes)))

@@ -42,6 +42,7 @@ ENTRIES: Mapping[str, Entry] = {
     "conf_values": Entry(launcher_attacks.conf_values, launcher_attacks.resolve_conf),
     "programs": Entry(format_attacks.programs, format_attacks.parse_program),
     "tensors": Entry(format_attacks.tensors, format_attacks.read_tensors),
+    "wheels": Entry(format_attacks.wheels, format_attacks.unpack_wheel),
     "parameter_tars": Entry(format_attacks.tars, format_attacks.read_parameters),
     "checkpoint_manifests": Entry(format_attacks.manifests, format_attacks.read_manifest),
     "pserver_messages": Entry(format_attacks.frames, format_attacks.read_message),

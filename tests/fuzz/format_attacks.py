@@ -8,16 +8,20 @@ import functools
 import io
 import json
 import socket
+import tempfile
 import time
 import warnings
+import zipfile
 import zlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
 
 import paddle.fluid as fluid
+from agent.files.wheels import unpack
 from paddle.collective.connection.handshake import Side, handshake
 from paddle.collective.connection.stream import Stream, finish
 from paddle.collective.errors import CollectiveError
@@ -72,7 +76,16 @@ def _file(make: Callable[[], bytes]) -> st.SearchStrategy[bytes]:
     return damaged(st.builds(make))
 
 
-programs, tensors, tars = _file(_program), _file(_tensor), _file(_tar)
+@functools.cache
+def _wheel() -> bytes:
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in ("x/__init__.py", "x-1.0.data/scripts/x", "x-1.0.dist-info/METADATA"):
+            archive.writestr(name, f"# {name}\n" * 20)
+    return made.getvalue()
+
+
+programs, tensors, tars, wheels = _file(_program), _file(_tensor), _file(_tar), _file(_wheel)
 manifests = st.one_of(
     spoiled(_MANIFEST).map(json.dumps).map(lambda body: {"crc32": zlib.crc32(body.encode()), "body": body}),
     spoiled({"crc32": 0, "body": "{}"}),
@@ -97,6 +110,18 @@ def read_parameters(data: bytes) -> None:
     """They are parameters, or an error of ours."""
     with contextlib.suppress(PaddleError):
         list(read_tar(io.BytesIO(data)))
+
+
+def unpack_wheel(data: bytes) -> None:
+    """It is unpacked below its folder, or refused."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "x.whl"
+        path.write_bytes(data)
+        inside = Path(folder) / "in"
+        inside.mkdir()
+        with contextlib.suppress(OSError, ValueError):
+            list(unpack([(path.name, str(path))], str(inside), 1 << 20))
+        assert set(Path(folder).iterdir()) == {path, inside}
 
 
 def read_manifest(data: bytes) -> None:

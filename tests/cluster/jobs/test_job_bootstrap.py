@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -12,13 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from launcher.config.requirements import pins
-from launcher.plan.wheel_platform import WheelPlatform
+from launcher.config.requirements import of_workspace, pins
+from launcher.files.wheels import FOLDER, EnvironmentRequest, Fetch, NoWheelsError
+from launcher.plan.wheel_platform import WheelPlatform, read
 from tests.cluster.hosts import Cluster
 from tests.cluster.jobs.job import JobRunner, learnt
 from tests.cluster.jobs.oracle import Oracle
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.timeout(400)
 
 BARE = "/root/bare/bin/python"
 WITHIN_S = 120
@@ -26,12 +28,19 @@ KEPT = Path(sys.prefix) / "wheels-for-tests"
 """Beside what was installed from the same lock file: fetched once, where tests/run.sh can reach an index."""
 
 
+def here() -> WheelPlatform:
+    """What this Python takes, which is the test hosts' too."""
+    version = ".".join(map(str, sys.version_info[:3]))
+    libc = "-".join((os.confstr("CS_GNU_LIBC_VERSION") or "musl").split())
+    found = read(version, ["cpython", sys.abiflags, os.uname().machine, "64", libc])
+    assert found is not None
+    return found
+
+
 @pytest.fixture(scope="module")
 def wheels() -> Path:
     """A folder with the wheels of the lock file for this Python; launchers of tests have no index."""
-    version = ".".join(map(str, sys.version_info[:3]))
-    markers = WheelPlatform("cpython", version, "", os.uname().machine, "").markers()
-    wanted = [pin.hashed for pin in pins(markers)]
+    wanted = [pin.hashed for pin in pins(here().markers())]
     done = KEPT / "requirements.txt"
     if done.is_file() and done.read_text() == "\n".join(wanted):
         return KEPT
@@ -49,6 +58,8 @@ def wheels() -> Path:
     return KEPT
 
 
+@pytest.mark.cluster
+@pytest.mark.slow
 def test_a_job_runs_on_bare_nodes_and_the_second_time_nothing_is_sent(
     cluster: Cluster, job: JobRunner, oracle: Oracle, wheels: Path
 ) -> None:
@@ -59,7 +70,6 @@ def test_a_job_runs_on_bare_nodes_and_the_second_time_nothing_is_sent(
             assert f"No module named '{module}'" in said.stderr
     job.learn()
     offline = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheels)}
-    over_all = learnt(oracle.check(job.start(), 0).output)
     job.conf["PYTHON"] = BARE
     before = {
         host.name: sorted(str(path) for path in host.path("/root").rglob("*")) for host in cluster.hosts
@@ -72,8 +82,6 @@ def test_a_job_runs_on_bare_nodes_and_the_second_time_nothing_is_sent(
         r"no wheel of nowhere-to-be-had==1\.0 for CPython 3\.\d+ on \w+ with",
     )
     assert "== dispatch" not in refused.output
-    (job.workspace / "requirements.txt").write_text("numpy<2\n")
-    oracle.check(job.start("--bootstrap", env=offline), 3, r"numpy")
     after = {host.name: sorted(str(path) for path in host.path("/root").rglob("*")) for host in cluster.hosts}
     assert after == before
     (job.workspace / "requirements.txt").unlink()
@@ -81,10 +89,53 @@ def test_a_job_runs_on_bare_nodes_and_the_second_time_nothing_is_sent(
     first = oracle.check(
         job.start("--bootstrap", env=offline), 0, "8 packages for CPython", within_s=WITHIN_S
     )
-    assert learnt(first.output) == over_all
+    assert len(learnt(first.output)) == 3
     assert "relayed to 2 nodes" in first.output
     second = oracle.check(
         job.start("--bootstrap", env={"PIP_NO_INDEX": "1"}), 0, "kept from an earlier job", within_s=WITHIN_S
     )
     assert "on 3 nodes, nothing sent" in second.output
-    assert learnt(second.output) == over_all
+    assert learnt(second.output) == learnt(first.output)
+
+    engine = ["--engine=openmpi"] if shutil.which("mpirun") else []  # as good as ssh, which is tried above
+    held = job.start(
+        "--bootstrap", *engine, "--wait=1:/tmp/go", env={"PIP_NO_INDEX": "1", **over_mpi(cluster)}
+    )
+    job.wait_for_role("TRAINER")
+    cleaning = job.start(command="clean", package=False)
+    assert cleaning.wait(60) == 0
+    assert "stays: a job uses it" in cleaning.output
+    assert "of --bootstrap gone" not in cleaning.output
+    for host in cluster.hosts:
+        host.path("/tmp/go").touch()
+    third = oracle.check(held, 0, within_s=WITHIN_S)
+    assert "nothing sent" in third.output
+    assert learnt(third.output) == learnt(first.output)
+    oracle.check(job.start(command="clean", package=False), 0, "1 environment of --bootstrap gone")
+    assert not any(any(host.path("/root/.paddle/environments").iterdir()) for host in cluster.hosts)
+
+
+def test_a_conflict_or_another_hash_is_told_with_both_sides_and_the_platform(
+    wheels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(wheels))
+    (ours,) = [pin.text for pin in pins(here().markers()) if pin.name == "numpy"]
+    where = re.escape(here().describe())
+    for text, said in (
+        ("numpy<2", f"a conflict for {where}: requirements.txt asks for numpy<2, jobs import {ours};"),
+        (f"{ours} --hash=sha256:{'0' * 64}", f"pip refuses for {where}: .*HASHES"),
+    ):
+        (tmp_path / "requirements.txt").write_text(text)
+        fetch = Fetch(EnvironmentRequest(here(), of_workspace(tmp_path)), tmp_path / "states")
+        try:
+            with pytest.raises(NoWheelsError, match=said):
+                fetch.result()
+        finally:
+            fetch.close()
+    assert list((tmp_path / "states" / FOLDER).iterdir()) == []
+
+
+def over_mpi(cluster: Cluster) -> dict[str, str]:
+    """What mpirun needs to log in."""
+    return {"OMPI_MCA_plm_rsh_agent": f"ssh -F {cluster.ssh_config} -o BatchMode=yes"}
