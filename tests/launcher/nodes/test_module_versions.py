@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from launcher.config.options import Mode, Wire
@@ -51,3 +53,29 @@ def test_what_seals_is_asked_for_where_something_is_sealed(
     mode: Mode, wire: Wire, asked: tuple[str, ...]
 ) -> None:
     assert asked_modules(mode, wire) == asked
+
+
+@pytest.mark.parametrize(
+    ("version", "kind", "said"),
+    [
+        ("3.11.7", ["cpython", "", "x86_64", "64", "glibc-2.36"], ""),
+        (
+            "3.9.2",
+            ["cpython", "", "x86_64", "64", "glibc-2.31"],
+            "python3 is 3.9.2, the job needs 3.11 or newer; --boot",
+        ),
+        (
+            "3.11.9",
+            ["pypy", "", "x86_64", "64", "glibc-2.36"],
+            "python3 is pypy 3.11 on x86_64 .* there are no wheels",
+        ),
+    ],
+)
+def test_a_job_that_brings_its_packages_wants_a_python_and_no_module(
+    version: str, kind: list[str], said: str
+) -> None:
+    answer = read_probed({"python_version": version, "python_kind": kind, "modules": {}})
+    demands = Demands(modules=(), port_is_explicit=False, allow_mismatch=False, bootstrap=True)
+    found = [finding.text for finding in check([Reply("node-a", answer=answer)], demands)]
+    assert len(found) == bool(said)
+    assert not found or re.match(said, found[0])
