@@ -30,7 +30,7 @@ PACKAGES = ("numpy", "numba")
 BATCHES = (32, 512)
 # So many samples, or runs of the chain, a turn.
 _SAMPLES, _CHAINS = 16_384, 200
-_PICTURE_STEPS = {"lenet": 20, "resnet20": 5, "vgg16": 2}
+_STEPS = {"lenet": 20, "resnet20": 5, "vgg16": 2, "lstm": 10, "decoder": 10}
 _ROOT = Path(__file__).resolve().parents[1]
 _START_S, _TURN_S, _STOP_S = 120.0, 120.0, 10.0
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
@@ -44,14 +44,12 @@ class Plan:
         turns: of each side.
         scale: turns do this share of their full work.
         peers_python: the interpreter that has the peers.
-        threads: numbers of threads with which pictures are measured.
     """
 
     report: Report
     turns: int
     scale: float
     peers_python: str
-    threads: Sequence[int] = (1, 2)
 
 
 def _word2vec(batch: int) -> Callable[[Plan], None]:
@@ -72,12 +70,12 @@ def _word2vec(batch: int) -> Callable[[Plan], None]:
     return measure
 
 
-def _pictures(name: str) -> Callable[[Plan], None]:
-    batch, _ = work.PICTURES[name]
+def _network(name: str) -> Callable[[Plan], None]:
+    batch = work.PICTURES[name][0] if name in work.PICTURES else work.SENTENCES
 
     def measure(plan: Plan) -> None:
-        steps = max(int(_PICTURE_STEPS[name] * plan.scale), 1)
-        for threads in plan.threads:
+        steps = max(int(_STEPS[name] * plan.scale), 1)
+        for threads in (1, 2) if name in work.PICTURES else (1,):
             at = f"{name}_t{threads}"
             sides = {
                 f"{at}_ours": (sys.executable, ["ours", name]),
@@ -147,7 +145,7 @@ def _contest(
 
 MEASUREMENTS: Mapping[str, Callable[[Plan], None]] = {
     "operators": _operators,
-    **{name: _pictures(name) for name in work.PICTURES},
+    **{name: _network(name) for name in _STEPS},
     **{f"word2vec_{batch}": _word2vec(batch) for batch in BATCHES},
 }
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.learning import images, work
+from benchmarks.learning import images, sentences, work
 
 
 def _word2vec(batch: int) -> Callable[[int], float]:
@@ -66,5 +66,6 @@ if __name__ == "__main__":
         "word2vec": lambda: _word2vec(int(sys.argv[2])),
         "operators": _operators,
         **{name: functools.partial(images.network, name) for name in work.PICTURES},
+        **{name: functools.partial(sentences.network, name) for name in work.LENGTHS},
     }
     work.take_turns(sides[sys.argv[1]]())

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from benchmarks.learning import torch_images, work
+from benchmarks.learning import torch_images, torch_sentences, work
 
 
 def _word2vec(batch: int) -> Callable[[int], float]:
@@ -57,5 +57,6 @@ if __name__ == "__main__":
         "word2vec": lambda: _word2vec(int(sys.argv[2])),
         "operators": _operators,
         **{name: functools.partial(torch_images.network, name) for name in work.PICTURES},
+        **{name: functools.partial(torch_sentences.network, name) for name in work.LENGTHS},
     }
     work.take_turns(sides[sys.argv[1]]())

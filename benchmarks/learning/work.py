@@ -20,6 +20,9 @@ PAIRS, LENGTH = 150, 8
 # Network -> pictures in a batch, and their shape.
 PICTURES = {"lenet": (128, (1, 28, 28)), "resnet20": (128, (3, 32, 32)), "vgg16": (32, (3, 32, 32))}
 PICTURE_RATE = 1e-2
+# Sentences of so many words, evenly; a table of so many words, and the width of word and state.
+LENGTHS = {"lstm": (20, 100), "decoder": (10, 30)}
+VOCABULARY, WORD_WIDTH, STATE, SENTENCES = 1000, 64, 128, 32
 SEED = 20261121
 
 
@@ -33,6 +36,15 @@ def windows(batch: int) -> list[tuple[list[list[int]], list[int]]]:
         rows = [words[at : at + CONTEXT + 1] for at in range(0, len(words), CONTEXT + 1)]
         result.append(([row[:-1] for row in rows], [row[-1] for row in rows]))
     return result
+
+
+def sentences(name: str) -> list[list[list[int]]]:
+    """Return batches of sentences, of which each word is a number."""
+    drawn = random.Random(SEED)
+    return [
+        [drawn.choices(range(VOCABULARY), k=drawn.randint(*LENGTHS[name])) for _ in range(SENTENCES)]
+        for _ in range(BATCHES)
+    ]
 
 
 def take_turns(step: Callable[[int], float]) -> None:

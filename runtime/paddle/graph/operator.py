@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import IntFlag
+from functools import cached_property
 from typing import Self
 
 from paddle.ops.base.errors import SlotError
@@ -61,12 +62,12 @@ class Operator:
         """Return the entry of the table."""
         return lookup(self.type)
 
-    @property
+    @cached_property
     def input_names(self) -> tuple[str, ...]:
         """Return the variables it reads, in slot order."""
         return _flat(self.inputs.values())
 
-    @property
+    @cached_property
     def output_names(self) -> tuple[str, ...]:
         """Return the variables it writes, in slot order."""
         return _flat(self.outputs.values())
