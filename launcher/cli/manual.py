@@ -18,6 +18,7 @@ from launcher.system.installation import COMMAND, DOCS_DIR, PROGRAM
 # What a user needs comes first; a page that is not named here follows by its name.
 _FIRST = (
     "quick-start",
+    "concepts",
     "any-script",
     "command-line",
     "configuration",
@@ -27,6 +28,7 @@ _FIRST = (
     "parameter-server",
     "docker-cluster",
 )
+_LANDING = "index"  # of the site: it leads to the others
 _CALLED = re.compile(rf"(?:[\w./]*python )?\bpaddle\.py(?= -| (?:{'|'.join(COMMANDS)})\b)")
 _NAMES = re.compile(r"`-{0,2}([A-Za-z_][A-Za-z0-9_]*)")
 
@@ -60,7 +62,7 @@ def pages() -> tuple[Page, ...]:
     Raises:
         UsageError: there are none.
     """
-    found = {path.stem: path for path in DOCS_DIR.glob("*.md")}
+    found = {path.stem: path for path in DOCS_DIR.glob("*.md") if path.stem != _LANDING}
     order = [topic for topic in _FIRST if topic in found] + sorted(set(found) - set(_FIRST))
     if not order:
         raise UsageError(f"{DOCS_DIR} holds no pages; get the docs folder that belongs to this {PROGRAM}")

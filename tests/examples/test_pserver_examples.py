@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
 import os
 import re
@@ -84,8 +85,8 @@ def test_torch_on_two_processes_learns_the_spirals(tmp_path: Path) -> None:
     assert float(told[0][0]) > 0.95
 
 
-def torch_example() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("torch_pserver", ROOT / "examples" / "torch_pserver.py")
+def example_of(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, ROOT / "examples" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -94,7 +95,7 @@ def torch_example() -> ModuleType:
 
 
 def test_its_training_works_with_tensors_of_any_library() -> None:
-    example = torch_example()
+    example = example_of("torch_pserver")
     true = np.array([1.0, -2.0, 0.5], np.float32)
 
     def train(client: Client, trainer: int) -> np.ndarray:
@@ -118,3 +119,24 @@ def test_its_training_works_with_tensors_of_any_library() -> None:
         one, other = run(process, 2, train)
     assert np.array_equal(one, other)
     np.testing.assert_allclose(one, true, atol=0.05)
+
+
+def test_an_embedding_of_any_numbers_tells_who_clicks_on_what() -> None:
+    example = example_of("torch_embedding")
+    few = {"passes": 6, "samples": 4096, "batch_size": 256, "width": 16, "people": 200, "ads": 80}
+
+    def work(vectors: np.ndarray, bias: np.ndarray, clicks: np.ndarray) -> tuple[Any, ...]:
+        """What PyTorch would find."""
+        people, ads = vectors[:, 0], vectors[:, 1]
+        score = (people * ads).sum(axis=1) + bias
+        slope = ((1 / (1 + np.exp(-score)) - clicks) / len(clicks)).astype(np.float32)
+        cost = float(np.mean(np.logaddexp(0, score) - clicks * score))
+        of_vectors = np.stack((slope[:, None] * ads, slope[:, None] * people), axis=1)
+        return cost, of_vectors, slope.sum(keepdims=True), score > 0
+
+    def train(client: Client, trainer: int) -> float:
+        return float(example.train(client, work, argparse.Namespace(**few, learning_rate=0.3)))
+
+    with server(2) as process:
+        one, other = run(process, 2, train)
+    assert one == other > 0.95

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Records a command on a terminal of its own as an animated SVG: the picture of docs/index.md and README.
+
+    python tools/record.py docs/run.svg -- sh run.sh
+
+needs `termtosvg` on the path, which is no dependency of anything else here: `pipx install termtosvg`, with
+`pipx inject termtosvg 'setuptools<81'`. The recording is of a real run, every second of it, played so fast that it is
+over in half a minute; frames that are less than half a second apart are one, and the last one stays for a while.
+"""
+
+from __future__ import annotations
+
+import argparse
+import codecs
+import fcntl
+import json
+import os
+import pty
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+FRAME_MS = 500
+STAYS_MS = 8000
+BLOCK = 1 << 16
+
+
+def main() -> int:
+    """Record, and draw."""
+    parser = argparse.ArgumentParser(description="Records a command as an animated SVG.")
+    parser.add_argument("svg", type=Path)
+    parser.add_argument("command", nargs="+", help="after --: what to run")
+    parser.add_argument("--columns", type=int, default=80)
+    parser.add_argument("--rows", type=int, default=34)
+    parser.add_argument("--seconds", type=float, default=30.0, help="what the whole recording takes at most")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        cast = Path(scratch, "run.cast")
+        code = record(cast, given.command, given.columns, given.rows)
+        if code == 0:
+            hasten(cast, given.seconds)
+            draw(cast, given.svg)
+    return code
+
+
+def record(cast: Path, command: list[str], columns: int, rows: int) -> int:
+    """Run a command on a terminal and write what comes as an asciicast; its exit code."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.environ.update(TERM="xterm-256color", COLUMNS=str(columns), LINES=str(rows))
+        os.execvp(command[0], command)  # noqa: S606
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+    begun = time.monotonic()
+    text = codecs.getincrementaldecoder("utf-8")("replace")
+    with cast.open("w", encoding="utf-8") as file:
+        file.write(json.dumps({"version": 2, "width": columns, "height": rows}) + "\n")
+        file.write(json.dumps([0.0, "o", f"$ {' '.join(command)}\r\n"]) + "\n")
+        for data in _blocks(terminal):
+            file.write(json.dumps([round(time.monotonic() - begun, 3), "o", text.decode(data)]) + "\n")
+            os.write(sys.stdout.fileno(), data)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def _blocks(terminal: int) -> Iterator[bytes]:
+    while True:
+        try:
+            data = os.read(terminal, BLOCK)
+        except OSError:  # nobody has the other end any more
+            return
+        if not data:
+            return
+        yield data
+
+
+def hasten(cast: Path, seconds: float) -> None:
+    """Have an asciicast be over within so many seconds."""
+    head, *events = [json.loads(line) for line in cast.read_text(encoding="utf-8").splitlines()]
+    share = min(1.0, seconds / events[-1][0])
+    hastened = [head, *([at * share, kind, text] for at, kind, text in events)]
+    cast.write_text("".join(json.dumps(one) + "\n" for one in hastened), encoding="utf-8")
+
+
+def draw(cast: Path, svg: Path) -> None:
+    """Draw an asciicast."""
+    limits = ["-m", str(FRAME_MS), "-D", str(STAYS_MS), "-t", "window_frame"]
+    subprocess.run(["termtosvg", "render", str(cast), str(svg), *limits], check=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
