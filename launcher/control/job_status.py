@@ -22,12 +22,15 @@ from launcher.nodes.roster import Roster
 from launcher.plan.plan import Role
 from launcher.screen.scrollback import Scrollback
 from launcher.text.fields import whole
+from launcher.text.output_events import Tabled
 from launcher.text.sizes import spans
 from launcher.text.wrapping import visible
 
 VERSION = 1
 LINE_KEPT = 300  # characters
 LINE_READ = 2048  # bytes
+ROWS = 200  # of the table of checks
+_PASSING = frozenset((*NodeUsage._fields, "gpu_percent", "gpu_memory_bytes", "gpu_memory_total_bytes"))
 
 
 @dataclass(frozen=True)
@@ -122,20 +125,37 @@ def take(job_id: str, scrollback: Scrollback, roster: Roster, observer: Observer
             {"node": f.node, "process": f.process, "what": f.what, "log": f.log} for f in roster.failures
         ],
         "curve": observer.costs.as_json(),
+        "preflight": _table(scrollback.preflight),
         "left": [],
         "why": [],
     }
 
 
 def ended(status: Mapping[str, Any], outcome: Outcome) -> dict[str, Any]:
-    """The last state of a job."""
+    """The last state of a job; what nodes did then is no news."""
     return {
         **status,
+        "nodes": [
+            {name: value for name, value in node.items() if name not in _PASSING}
+            for node in status.get("nodes", ())
+        ],
         "phase": "ended",
         "exit_code": outcome.exit_code,
         "left": list(outcome.left),
         "why": list(outcome.why),
         "ended_at": time.time(),
+    }
+
+
+def _table(table: Tabled | None) -> dict[str, Any] | None:
+    """The checks before the start, what is wrong first."""
+    if table is None:
+        return None
+    order = sorted(range(len(table.rows)), key=lambda at: at not in table.red)[:ROWS]
+    return {
+        "headers": table.headers,
+        "rows": [table.rows[at] for at in order],
+        "wrong": sum(at in table.red for at in order),
     }
 
 

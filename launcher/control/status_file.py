@@ -17,6 +17,7 @@ from launcher.system.installation import PROGRAM
 
 _TEXT, _WHOLE, _NUMBER = (str,), (int,), (int, float)
 _LARGEST = 1 << 63
+_ROWS = 200
 _NODE_BYTES = ("memory_bytes", "memory_total_bytes", "gpu_memory_bytes", "gpu_memory_total_bytes")
 
 _FIELDS: Mapping[str, tuple[type, ...]] = MappingProxyType(
@@ -63,9 +64,27 @@ def read(fields: Mapping[str, Any] | None) -> dict[str, Any]:
     for name in _LINES:
         if isinstance(fields.get(name), list):
             found[name] = [line for line in fields[name] if isinstance(line, str)]
+    if isinstance(fields.get("preflight"), dict):
+        found["preflight"] = _table(fields["preflight"])
     if "curve" in fields:
         found["curve"] = cost_history.read(fields["curve"])
     return found
+
+
+def _table(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """A table of texts, of which the first rows are wrong."""
+    headers, rows = _texts(fields.get("headers")), fields.get("rows")
+    told = [_texts(row) for row in rows[:_ROWS]] if isinstance(rows, list) else []
+    wrong = fields.get("wrong")
+    return {
+        "headers": headers,
+        "rows": [row for row in told if len(row) == len(headers)],
+        "wrong": wrong if isinstance(wrong, int) and _is(wrong, _WHOLE) else 0,
+    }
+
+
+def _texts(value: object) -> list[str]:
+    return [str(one) for one in value] if isinstance(value, list) else []
 
 
 def _typed(fields: Mapping[str, Any], types: Mapping[str, tuple[type, ...]]) -> dict[str, Any]:

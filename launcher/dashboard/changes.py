@@ -75,6 +75,7 @@ class _Page:
             return
         for kind, rows in job_view.rows(job).items():
             yield from self._changed_rows(kind, rows)
+        yield from self._changed("preflight", job_view.preflight(job))
         yield from self._changed("curve", job.status.get("curve"))
         if job.ended and not self._report[0]:
             self._report = (True, job_view.failure(job))

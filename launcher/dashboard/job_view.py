@@ -60,6 +60,15 @@ def rows(job: KnownJob) -> dict[str, dict[str, dict[str, Any]]]:
     }
 
 
+def preflight(job: KnownJob) -> dict[str, Any] | None:
+    """The table of what was checked before the start; its first rows are wrong, as many as `wrong` says."""
+    table = job.status.get("preflight")
+    if not isinstance(table, dict):
+        return None
+    lines = [[visible(cell) for cell in row] for row in (table["headers"], *table["rows"])]
+    return {"headers": lines[0], "rows": lines[1:], "wrong": table["wrong"]}
+
+
 def failure(job: KnownJob) -> dict[str, Any] | None:
     """The report of a job that failed, where there is one."""
     if not job.ended or job.exit_code == ExitCode.DONE:

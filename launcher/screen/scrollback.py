@@ -20,6 +20,7 @@ from launcher.text.output_events import (
     Plotted,
     Printed,
     Progressed,
+    Tabled,
     Used,
 )
 
@@ -55,11 +56,17 @@ class Scrollback:
         self._version = 0
         self._phase = PhaseEntered("")
         self._phase_at = 0
+        self._preflight: Tabled | None = None
 
     @property
     def phase(self) -> str:
         """The phase the job is in."""
         return self._phase.name
+
+    @property
+    def preflight(self) -> Tabled | None:
+        """The table of what was checked before the start."""
+        return self._preflight
 
     def phase_before(self, position: int) -> list[Event]:
         """The phase the job is in, if it began before a position; to be shown to who begins to look there."""
@@ -81,6 +88,9 @@ class Scrollback:
                 case PhaseEntered():
                     self._phase = event
                     self._phase_at = self._first + len(self._events)
+                    self._add(event)
+                case Tabled():
+                    self._preflight = event
                     self._add(event)
                 case _:
                     self._add(event)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Curves of one job, drawn by uPlot: cost of batches, mean cost of passes, speed since the page is open.
 
-import { byId, isNumber, short } from "./words.js";
+import { apart, byId, isNumber, short } from "./words.js";
 
 const HEIGHT = 190;
 const SPEEDS = 600;
@@ -73,7 +73,8 @@ function options(width, isTime, [across, up]) {
   return {
     width: Math.max(200, width),
     height: HEIGHT,
-    scales: { x: { time: isTime } },
+    // speeds from 0 on: else noise looks like a change
+    scales: { x: { time: isTime }, y: isTime ? { range: (_, least, most) => [0, (most || 1) * 1.1] } : {} },
     cursor: { y: false },
     series: [
       { label: across, value: (plot, at) => place(at ?? plot.data[0].at(-1)) },
@@ -81,7 +82,7 @@ function options(width, isTime, [across, up]) {
     ],
     axes: [
       { ...axis, size: 32, space: 70, ...(isTime ? {} : { incrs: WHOLE }), values: (_, ticks) => ticks.map(place) },
-      { ...axis, size: 58, values: (_, ticks) => ticks.map(short) },
+      { ...axis, size: 58, values: (_, ticks) => apart(ticks) },
     ],
   };
 }

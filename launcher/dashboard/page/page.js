@@ -3,7 +3,7 @@
 
 import { Curves } from "./curves.js";
 import { Log } from "./log.js";
-import { drawReport, folded } from "./report.js";
+import { drawChecks, drawReport, folded } from "./report.js";
 import { Table } from "./table.js";
 import { ago, byId, bytes, counted, element, fill, isNumber, number, ofAll, percent, perSecond, put, putTone, span, stateOf, whole } from "./words.js";
 
@@ -26,8 +26,8 @@ const processes = new Table(
   "Processes",
   [
     { title: "process", text: (row) => row.name ?? "", value: (row) => row.rank, act: (row) => log.ask(row.name), always: true },
-    { title: "node", text: (row) => row.node ?? "" },
-    { title: "pid", text: (row) => (isNumber(row.pid) ? String(row.pid) : ""), value: (row) => row.pid, kind: "number", wide: true },
+    { title: "node", text: (row) => row.node ?? "", wide: true },
+    { title: "pid", text: (row) => (isNumber(row.pid) ? String(row.pid) : ""), value: (row) => row.pid, kind: "number", wider: true },
     { title: "state", text: stateOf, tone: toneOf },
     { title: "pass", text: (row) => number(row.pass_id), value: (row) => row.pass_id, kind: "number" },
     { title: "batch", text: (row) => number(row.batch_id), value: (row) => row.batch_id, kind: "number" },
@@ -114,11 +114,13 @@ const take = {
   processes(change) {
     addColumns(change.rows);
     processes.change(change);
+    byId("processes-part").hidden = !processes.rows.size;
     fill(byId("who"), whoSpeaks(), () => element("option"), (option, name) => { if (option.value !== name) option.value = name; });
     curves.speed([...processes.rows.values()]);
     drawJob();
   },
   nodes: (change) => nodes.change(change),
+  preflight: drawChecks,
   curve: (curve) => curves.cost(curve),
   failure(failure) {
     shown.failure = failure;
@@ -183,14 +185,17 @@ function drawFacts(job) {
     ...ROLES.map((role) => [`${role}s`, states(rows.filter((row) => row.role === role))]),
     ["samples/s of all", job.ended_at ? "" : whole(trainers.reduce((sum, row) => sum + (row.samples_per_s ?? 0), 0)) || ""],
     [`cost of ${first?.name}`, first ? number(first.cost) : ""],
-    ["last trainer", last && trainers.length > 1 && !job.ended_at ? `${last.name}: pass ${last.pass_id} batch ${last.batch_id}` : ""],
+    ["last trainer", last && !job.ended_at && trainers.some((row) => !isBefore(row, last)) ? `${last.name}: pass ${last.pass_id} batch ${last.batch_id}` : ""],
     ["logs", job.logs],
   ].filter(([, value]) => value);
   fill(byId("facts"), facts, pair, ({ children: [title, value] }, fact) => {
     put(title, fact[0]);
     put(value, fact[1]);
+    title.parentElement.className = fact[1].length > LONG ? "long" : "";
   });
 }
+
+const LONG = 17; // characters, which one column does not take
 
 function pair() {
   const made = element("div");

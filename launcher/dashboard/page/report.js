@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Why a job failed: failure.json where there is one, else what its last state says.
 
-import { byId, element } from "./words.js";
+import { byId, counted, element } from "./words.js";
 
 const NAMED = 12;
 
@@ -64,6 +64,24 @@ function list(title, lines) {
   made.append(...lines.slice(0, NAMED).map((line) => element("li", line)));
   if (lines.length > NAMED) made.append(element("li", `and ${lines.length - NAMED} more`));
   return title ? [element("p", title), made] : [made];
+}
+
+// The table of what was checked before the start; its first rows are wrong.
+export function drawChecks(table) {
+  byId("preflight").hidden = !table?.rows.length;
+  if (!table?.rows.length) return;
+  const [head, body] = byId("checks").querySelectorAll("thead, tbody");
+  const told = (row) => row.filter((_, column) => table.rows.some((one) => one[column] !== ""));
+  head.replaceChildren(rowOf("th", told(table.headers), ""));
+  body.replaceChildren(...table.rows.map((row, at) => rowOf("td", told(row), at < table.wrong ? "bad" : "")));
+  byId("checks-told").textContent = table.wrong ? `${counted(table.wrong, "node")} cannot take part` : `${counted(table.rows.length, "node")}, all well`;
+  byId("checks").open = table.wrong > 0;
+}
+
+function rowOf(kind, cells, tone) {
+  const made = element("tr", "", tone);
+  made.append(...cells.map((cell) => element(kind, cell)));
+  return made;
 }
 
 export function folded(title, text, isOpen) {

@@ -6,7 +6,7 @@ import { element, put } from "./words.js";
 const PAGE = 100;
 
 export class Table {
-  // columns: {title, text(row), value(row)?, kind?: "number" | "said" | "button" | "tone", wide?, act?(row)}
+  // columns: {title, text(row), value(row)?, kind?: "number" | "said" | "button" | "tone", wide?, wider?, act?(row)}
   constructor(root, caption, columns, natural, filter) {
     this.columns = columns;
     this.natural = natural; // the order where no column is chosen: a list of what to compare by
@@ -146,7 +146,7 @@ export class Table {
   }
 }
 
-const classOf = (column) => [column.kind ?? "", column.wide ? "wide" : ""].filter(Boolean).join(" ");
+const classOf = (column) => [column.kind ?? "", column.wide ? "wide" : "", column.wider ? "wider" : ""].filter(Boolean).join(" ");
 
 function compare(a, b) {
   if (a === b) return 0;

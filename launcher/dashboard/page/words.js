@@ -38,6 +38,15 @@ const COMPACT = new Intl.NumberFormat("en", { notation: "compact", maximumSignif
 export const short = (value) =>
   !isNumber(value) ? "" : value !== 0 && Math.abs(value) < 1e-3 ? value.toExponential(1) : COMPACT.format(value);
 
+// Ticks of an axis, with as many digits as tell them apart.
+export function apart(ticks) {
+  for (let digits = 4; digits < 9; digits++) {
+    const told = ticks.map(new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: digits }).format);
+    if (new Set(told).size === ticks.length) return ticks.map((tick, at) => (short(tick).includes("e") ? short(tick) : told[at]));
+  }
+  return ticks.map(short);
+}
+
 export const whole = (value) => (isNumber(value) ? Math.round(value).toLocaleString("en") : "");
 
 export function bytes(value) {

@@ -11,7 +11,7 @@ import os
 import time
 from typing import Callable, Dict, List, Optional, Tuple
 
-from agent.link.loop import Loop
+from agent.link.loop import Loop, Timer
 from agent.link.protocol import Fields
 from agent.node.gpu_usage import GpuUsage
 from agent.processes import process_tree
@@ -40,12 +40,13 @@ class Usage:
         self._pids = pids
         self._tell = tell
         self._gpus: Optional[GpuUsage] = None
+        self._next = Timer(0.0, lambda: None)
         self._at = 0.0
         self._ticks: Dict[Tuple[int, int], int] = {}
         self._node: Dict[str, Tuple[float, float]] = {}
 
     def begin(self, marks: Dict[str, str]) -> None:
-        """Look from now on; a second call changes nothing.
+        """Something was started: look soon, and then on and on.
 
         Args:
             marks: of the job, for what is started here.
@@ -53,10 +54,11 @@ class Usage:
         if self._gpus is None:
             self._gpus = GpuUsage(self._loop, marks, EVERY_S)
             self._at = time.monotonic()
-            self._loop.after(FIRST_S, self._look)
+        self._next.cancel()
+        self._next = self._loop.after(FIRST_S, self._look)
 
     def _look(self) -> None:
-        began = time.monotonic()
+        began, spent_s = time.monotonic(), time.process_time()
         pids = self._pids()
         if pids and self._gpus is not None:
             self._gpus.begin()
@@ -66,7 +68,7 @@ class Usage:
             fields.update(_memory())
             fields.update(self._rates(began))
             self._tell("usage", "", fields)
-        self._loop.after(max(EVERY_S, (time.monotonic() - began) / SHARE), self._look)
+        self._next = self._loop.after(max(EVERY_S, (time.process_time() - spent_s) / SHARE), self._look)
 
     def _processes(self, pids: Dict[str, int], since_s: float) -> List[List[object]]:
         """[name, percent of one processor, resident bytes], each with its descendants."""

@@ -225,6 +225,8 @@ def test_a_job_is_seen_stopped_and_searched(
     assert events[0][1][0]["id"] == job.job_id
     head = next(part for name, part in reversed(events) if name == "job")
     assert (head["tone"], head["can_be_asked"]) == ("busy", True)
+    (checks,) = [part for name, part in events if name == "preflight" and part is not None]
+    assert (checks["headers"][0], checks["rows"][0][0], checks["wrong"]) == ("node", "local-0", 0)
     assert page.first()["job"]["id"] == job.job_id  # the one that runs, where none is named
 
     where = json.loads(
