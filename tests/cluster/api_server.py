@@ -291,8 +291,7 @@ class ApiServer:
                 env[variable["name"]] = secret[wanted["key"]] if wanted else variable["value"]
             if self.closed.is_set():
                 return
-            user = pod["spec"]["securityContext"].get("runAsUser", 0)
-            running = self._kubelet.start(index, f"{name}-{index}", container["command"], env, user)
+            running = self._kubelet.start(index, f"{name}-{index}", pod, env)
             self._running[pod["metadata"]["name"]] = running
             pod["status"] = {"phase": "Running"}
             self._record("MODIFIED", "pods", pod)

@@ -7,9 +7,10 @@ import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Protocol
 
+from tests.cluster.api_wire import Object
 from tests.cluster.hosts import Cluster
 
 # As with shareProcessNamespace: process 1 is another one, which reaps; signals reach the container's own.
@@ -21,11 +22,17 @@ setpriv --reuid {user} --regid {user} --clear-groups --no-new-privs --bounding-s
 """
 
 
+def command(pod: Object) -> list[str]:
+    """What the container of a pod runs."""
+    (container,) = pod["spec"]["containers"]
+    return list(container["command"])
+
+
 class Kubelet(Protocol):
     """Runs containers."""
 
-    def start(self, index: int, name: str, argv: Sequence[str], env: Mapping[str, str], user: int) -> Any:
-        """Start one, in a pod whose host name is given, as a user (0: root); the result has `wait`."""
+    def start(self, index: int, name: str, pod: Object, env: Mapping[str, str]) -> Any:
+        """Start the one of a pod whose host name is given; `env` has its variables; the result has `wait`."""
 
     def end(self, running: Any) -> None:
         """Kill it with all that it started, and wait."""
@@ -34,13 +41,11 @@ class Kubelet(Protocol):
 class LocalKubelet:
     """Containers are processes beside the test."""
 
-    def start(
-        self, index: int, name: str, argv: Sequence[str], env: Mapping[str, str], user: int
-    ) -> subprocess.Popen[bytes]:
+    def start(self, index: int, name: str, pod: Object, env: Mapping[str, str]) -> subprocess.Popen[bytes]:
         """Start a process."""
         clean = {name: value for name, value in os.environ.items() if not name.startswith("_PADDLE")}
         return subprocess.Popen(
-            argv,
+            command(pod),
             env={**clean, **env},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -62,13 +67,12 @@ class HostKubelet:
         self._cluster = cluster
         self._hosts: dict[int, int] = {}
 
-    def start(
-        self, index: int, name: str, argv: Sequence[str], env: Mapping[str, str], user: int
-    ) -> subprocess.Popen[bytes]:
+    def start(self, index: int, name: str, pod: Object, env: Mapping[str, str]) -> subprocess.Popen[bytes]:
         """Start a pod; its end is the end of all its processes."""
+        user = pod["spec"]["securityContext"].get("runAsUser", 0)
         apart = ("unshare", "--pid", "--fork", "--kill-child=KILL", "--mount-proc", "--uts")
         script = _AS_A_USER.format(user=user) if user else _IN_A_POD
-        child = self._cluster.hosts[index].popen([*apart, "sh", "-c", script, name, *argv], env=env)
+        child = self._cluster.hosts[index].popen([*apart, "sh", "-c", script, name, *command(pod)], env=env)
         self._hosts[child.pid] = index
         return child
 

@@ -19,6 +19,7 @@ from typing import Any
 
 from tests.cluster.deadline import wait_for
 from tests.cluster.host import Host
+from tests.cluster.hosts import Cluster
 from tests.cluster.processes import HostProcess
 
 TOOLS = ("buildah", "podman", "runc", "catatonit", "debootstrap")
@@ -138,6 +139,7 @@ class Container:
         self.podman = podman
         self.name = name
         self.host = host
+        self._idle: tuple[dict[int, tuple[str, ...]], set[int]] = ({}, set())
 
     @classmethod
     def start(cls, podman: Podman, host: Host, name: str, image: str, *options: str) -> Container:
@@ -151,7 +153,15 @@ class Container:
         wait_for(
             f"sshd in {self.name}; it said:\n{self.logs()}", lambda: port in self.host.listening(), 20, 0.1
         )
+        self._idle = self._running()
         return self
+
+    def wait_until_idle(self) -> None:
+        """Waits until nothing runs and nothing listens but what did when one could first log in."""
+        wait_for(f"an idle {self.name}", lambda: self._running() == self._idle, 15, 0.1)
+
+    def _running(self) -> tuple[dict[int, tuple[str, ...]], set[int]]:
+        return {process.pid: process.argv[:1] for process in self.processes()}, self.host.listening()
 
     def logs(self) -> str:
         """What its first process said."""
@@ -160,7 +170,8 @@ class Container:
 
     def exec(self, *argv: str) -> str:
         """Run a command in it."""
-        return self.podman.run("exec", self.name, *argv).stdout
+        # What is played with the network "host" is on that of whoever calls podman.
+        return self.podman.run("exec", self.name, *argv, host=self.host).stdout
 
     def processes(self) -> list[HostProcess]:
         """What runs in it."""
@@ -176,3 +187,15 @@ class Container:
     def inspect(self, template: str) -> str:
         """A fact of it."""
         return self.podman.run("inspect", "--format", template, self.name).stdout.strip()
+
+
+def replicas(podman: Podman, cluster: Cluster, deployment: Mapping[str, Any]) -> list[Container]:
+    """What a Deployment's controller makes: as many pods of its template, one on each host's network."""
+    name, template = deployment["metadata"]["name"], deployment["spec"]["template"]
+    made = []
+    for index in range(deployment["spec"]["replicas"]):
+        host = cluster.hosts[index]
+        host.stop_sshd()
+        meta = {**template["metadata"], "name": f"{name}-{index}"}
+        made.append(podman.play(host, {"apiVersion": "v1", "kind": "Pod", **template, "metadata": meta}))
+    return made

@@ -19,7 +19,7 @@ from tests.cluster.jobs.oracle import LAUNCHER_TRACEBACK
 from tests.cluster.launch import Launch
 from tests.containers.images import CLUSTER, Images
 from tests.containers.jobs import Learnt, learn_word2vec
-from tests.containers.podman import Container, Podman
+from tests.containers.podman import Container, Podman, replicas
 
 PORT = 2222
 IMAGE = "paddle-ssh-server"
@@ -61,19 +61,12 @@ class Servers:
             "ROOT_DIR": "~/.paddle-cluster",
             "PYTHON": None,
         }
-        self._idle = {container.name: self._running(container) for container in containers}
 
     def check_clean(self, *, but: Sequence[Container] = ()) -> None:
-        """Waits until nothing runs but what ran before the job, and nothing but sshd listens."""
+        """Waits until nothing is left of a job."""
         for container in self.containers:
             if container not in but:
-                idle = self._idle[container.name]
-                wait_for(f"an idle {container.name}", lambda: self._running(container) == idle, 15)  # noqa: B023
-                assert container.host.listening() == {PORT}
-
-    @staticmethod
-    def _running(container: Container) -> dict[int, tuple[str, ...]]:
-        return {process.pid: process.argv[:1] for process in container.processes()}
+                container.wait_until_idle()
 
 
 def public_key(cluster: Cluster) -> str:
@@ -198,15 +191,3 @@ def test_the_deployment_s_pods_run_a_job(
         job.conf |= servers.conf
         ended(job.start("--accept_new_host_keys"), 0)
         servers.check_clean()
-
-
-def replicas(podman: Podman, cluster: Cluster, deployment: dict[str, Any]) -> list[Container]:
-    """What a Deployment's controller makes: as many pods of its template, one on each host's network."""
-    name, template = deployment["metadata"]["name"], deployment["spec"]["template"]
-    made = []
-    for index in range(deployment["spec"]["replicas"]):
-        host = cluster.hosts[index]
-        host.stop_sshd()
-        meta = {**template["metadata"], "name": f"{name}-{index}"}
-        made.append(podman.play(host, {"apiVersion": "v1", "kind": "Pod", **template, "metadata": meta}))
-    return made
