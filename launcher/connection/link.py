@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -75,6 +76,9 @@ class Link:
         events: where events go; other links may post there too.
         reactor: the threads; those of its own when left out.
         key: what its agent was given to know us by when we come back; None: the link ends with its connection.
+
+    Attributes:
+        read_at: monotonic time at which bytes last came; the events made of them may wait in the queue still.
     """
 
     def __init__(
@@ -89,6 +93,7 @@ class Link:
         self.node_id = node_id
         self.name = name
         self.key = key
+        self.read_at = 0.0
         self._events = events
         self._reactor = Reactor() if reactor is None else reactor
         self._decoder = Decoder(stream.bootstrap.nonce)
@@ -194,6 +199,7 @@ class Link:
         with self._lock:
             if carrier is not self._carrier:
                 return
+            self.read_at = time.monotonic()
             for kind, fields, body in self._decoder.feed(data):
                 if not self._has_greeted:
                     self._has_greeted = True

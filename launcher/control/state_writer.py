@@ -18,6 +18,7 @@ from launcher.system.state_dir import FAILURE_FILE, JOB_FILE, STATUS_FILE, own_d
 
 SETTLE_S = 0.05
 EVERY_S = 1.0
+SPARING = 30  # at most one part in so many of the time goes into writing, however many processes there are
 CLOSE_S = 3.0
 FAILURE_LIMIT = 4 << 20
 
@@ -80,8 +81,9 @@ class StateWriter:
             self._wake.clear()
             self._refresh()
             time.sleep(SETTLE_S)  # for the loop's answer; what pokes meanwhile is seen in the next round
+            begun = time.monotonic()
             self._attempt(self._write)
-            self._wake.wait(EVERY_S)
+            self._wake.wait(max(EVERY_S, SPARING * (time.monotonic() - begun)))
         self._attempt(self._write)
         self._attempt(self._keep_failure)
 

@@ -12,7 +12,7 @@ import json
 import threading
 import time
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from launcher.config.engines import shown_ports
@@ -98,7 +98,8 @@ class Engine:
         self._again_s = again_s
         self._pythons = tuple(pythons)
         self._ports = ports
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()
+        self._waiting: dict[int, threading.Condition] = {}  # by node: who waits for its porter
         self._idle: dict[int, TlsStream] = {}
         self._given: list[TlsStream] = []
         self._seen: set[int] = set()
@@ -136,7 +137,7 @@ class Engine:
 
     def _take(self, node_id: int) -> TlsStream:
         """The connection that waits for a request to a node."""
-        with self._changed:
+        with self._lock:
             self._begin()
             again_by = time.monotonic() + self._again_s
             deadline = again_by if node_id in self._seen else max(again_by, self._start_by)
@@ -150,10 +151,16 @@ class Engine:
                     break
                 if left_s <= 0:
                     raise self._missing(node_id)
-                self._changed.wait(left_s)
+                self._waiting.setdefault(node_id, threading.Condition(self._lock)).wait(left_s)
             stream = self._idle.pop(node_id)
             self._given.append(stream)
             return stream
+
+    def _wake(self, node_ids: Iterable[int]) -> None:
+        """Something changed for those who wait for these nodes; with the lock."""
+        for node_id in node_ids:
+            if node_id in self._waiting:
+                self._waiting[node_id].notify_all()
 
     def _missing(self, node_id: int) -> ConnectError:
         name = self._names[node_id]
@@ -193,16 +200,16 @@ class Engine:
 
     def _ended(self, why: str) -> None:
         """No porter is there any more, and none will come."""
-        with self._changed:
+        with self._lock:
             self._fault = self._fault or why
             given = [*self._given]
-            self._changed.notify_all()
+            self._wake([*self._waiting])
         for stream in given:  # its processes on the nodes are not ours to keep
             stream.close()
 
     def _came(self, rank: int, host: str, stream: TlsStream) -> None:
         """A porter has called."""
-        with self._changed:
+        with self._lock:
             if self._closed or not 0 <= rank < len(self._names):
                 stream.end()
                 return
@@ -215,7 +222,7 @@ class Engine:
             before = self._idle.pop(rank, None)  # a cut has ended it for the porter, and nobody told us
             self._idle[rank] = stream
             self._seen.add(rank)
-            self._changed.notify_all()
+            self._wake([rank] if not self._fault else [*self._waiting])
         if before is not None:
             before.end()
 
@@ -225,10 +232,10 @@ class Engine:
         Returns:
             What may be left, or nothing.
         """
-        with self._changed:
+        with self._lock:
             self._closed = True
             idle, self._idle = self._idle, {}
-            self._changed.notify_all()
+            self._wake([*self._waiting])
         for stream in idle.values():
             with contextlib.suppress(OSError):
                 _say(stream, {"argv": None})

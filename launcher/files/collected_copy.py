@@ -44,7 +44,7 @@ def link_target(to: str, folder: Path) -> str:
     return "/".join(fitting_name(part, limit) for part in to.split("/"))
 
 
-@functools.lru_cache(maxsize=16)
+@functools.lru_cache(maxsize=8192)  # a folder a node
 def _name_limit(folder: Path) -> int:
     """Bytes that a name may have, as the nearest folder that is there says."""
     for place in (folder, *folder.parents):

@@ -114,12 +114,13 @@ class Payload:
         return {dispatch.tree: dispatch for dispatch in dispatches}
 
     def _share(self, node: Node) -> Package | None:
-        if self._workspace is None:
-            return None
+        shard_dirs = self._plan.settings.job.shard_dirs
+        if self._workspace is None or not shard_dirs:
+            return self._workspace
         # scripts choose their shard by trainer rank; a node without a trainer needs none
         trainer_nodes = self._plan.trainer_nodes
         ranks = {rank for rank, node_id in enumerate(trainer_nodes) if node_id == node.node_id}
-        return shard(self._workspace, self._plan.settings.job.shard_dirs, ranks, len(trainer_nodes))
+        return shard(self._workspace, shard_dirs, ranks, len(trainer_nodes))
 
 
 @dataclass

@@ -24,7 +24,8 @@ _SPARE_S = 2.0  # of PREFLIGHT_TIMEOUT_S, for the answer's way
 _PACKETS_A_SECOND = (
     320  # of lines, from all nodes together: each wakes threads, and a core has some thousands of that
 )
-_SHORTEST_PACE_S = 0.01
+_MOST_PACKETS_A_SECOND = 1000  # where so many lines come that nobody reads them one by one
+_SHORTEST_PACE_S, _USUAL_PACE_S = 0.01, 0.2
 
 
 def probe_of(plan: Plan, node: Node, need_bytes: int, gpus: bool = False) -> dict[str, Any]:
@@ -62,8 +63,10 @@ def probe_of(plan: Plan, node: Node, need_bytes: int, gpus: bool = False) -> dic
 
 
 def pace_s(nodes: int) -> float:
-    """How long a node's lines wait for more of them; a node that was asked for a longer time takes its own."""
-    return max(_SHORTEST_PACE_S, nodes / _PACKETS_A_SECOND)
+    """How long a node's lines wait for more of them: on the screen at once for a few nodes, in time for thousands."""
+    return max(
+        _SHORTEST_PACE_S, min(_USUAL_PACE_S, nodes / _PACKETS_A_SECOND), nodes / _MOST_PACKETS_A_SECOND
+    )
 
 
 @dataclass

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from launcher.connection.event_queue import is_full
 from launcher.connection.link import MessageEvent
 from launcher.connection.reconnect import ping_s
 from launcher.nodes.node_record import NodeRecord
@@ -21,6 +22,7 @@ from launcher.nodes.roster import Roster
 
 TICK_S = 0.25
 ALARM_S = 10.0  # a node that says nothing for so long is reported
+SPARING = 9  # times as long as one look whether a phase is done: until the next one
 DEAF_S = 2.0  # between two looks: this process did not run, as after Ctrl+Z, and heard nobody
 
 
@@ -64,20 +66,31 @@ class Loop:
         self._seq = 0
 
     def until(self, done: Callable[[], bool], timeout_s: float | None = None) -> bool:
-        """Handle events until `done()`; False when `timeout_s` passed first."""
+        """Handle events until `done()`; False when `timeout_s` passed first.
+
+        `done` gets a tenth of the time at most: one that looks at thousands of processes is not asked after each event.
+        """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        while not done():
+        ask_at, is_due = 0.0, True
+        while True:
             now = time.monotonic()
+            if is_due and now >= ask_at:
+                if done():
+                    return True
+                asked_at, now, is_due = now, time.monotonic(), False
+                ask_at = now + SPARING * (now - asked_at)
             if deadline is not None and now >= deadline:
                 return False
             self._beat(now)
-            wait = TICK_S if deadline is None else min(TICK_S, deadline - now)
+            wait = min(TICK_S, ask_at - now) if is_due else TICK_S
+            if deadline is not None:
+                wait = min(wait, deadline - now)
+            is_due = True
             try:
                 event = self._events.get(timeout=max(wait, 0.001))
             except queue.Empty:
                 continue
             self._handle(event)
-        return True
 
     def ping(self) -> None:
         """Ask every live node for a word now."""
@@ -106,12 +119,14 @@ class Loop:
             self.ping()
         if now < self._next_look:
             return
-        if now - self._looked_at >= DEAF_S:  # what nodes said meanwhile still waits in the queue
+        if now - self._looked_at >= DEAF_S or is_full(
+            self._events
+        ):  # what nodes said meanwhile is still unread
             self._listens_since = now
         self._looked_at = now
         self._next_look = now + TICK_S
         for record in self._roster.live():
-            quiet_s = now - max(record.contact.heard_at, self._listens_since)
+            quiet_s = now - max(record.contact.quiet_since(), self._listens_since)
             if quiet_s >= self._lease_s + record.spare_s:
                 self._handlers.lease(record)
                 continue

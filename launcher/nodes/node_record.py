@@ -63,6 +63,10 @@ class Contact:
         was_silent, self.is_silent = self.is_silent, False
         return was_silent
 
+    def quiet_since(self) -> float:
+        """When bytes last came; what they say may not have been handled yet."""
+        return self.heard_at if self.link is None else max(self.heard_at, self.link.read_at)
+
     def fall_silent(self) -> None:
         """No frame came for long."""
         self.is_silent = True

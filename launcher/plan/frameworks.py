@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import ipaddress
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from launcher.config.settings import Settings
-from launcher.config.variables import LONGEST
 from launcher.plan.answers import Answer, Placed
 from launcher.plan.environment import SharedFacts, endpoint
+from launcher.plan.long_values import is_too_long
 from launcher.plan.ranks import Seat, share
 
+_TASK = '{"cluster":{"worker":},"task":{"type":"worker","index":99999}}'  # what TF_CONFIG has beside its list
 _NAMED = ("GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")  # these look for exactly the interface with this name
 _NCCL = "NCCL_SOCKET_IFNAME"
 _UCX = "UCX_NET_DEVICES"
@@ -101,13 +102,11 @@ def rendezvous(job: SharedFacts, seat: Seat) -> dict[str, str]:
         "DMLC_NUM_WORKER": str(size),
         "DMLC_TASK_ID": str(seat.rank).zfill(len(str(size - 1))),  # XGBoost sorts them as texts
     }
-    cluster = {
-        "cluster": {"worker": job.trainer_endpoints},
-        "task": {"type": "worker", "index": seat.rank},
-    }
-    text = json.dumps(cluster, separators=(",", ":"))
-    if len(os.fsencode(f"TF_CONFIG={text}")) <= LONGEST:  # a job without TensorFlow must not fail by it
-        found["TF_CONFIG"] = text
+    workers = _workers(job.trainer_endpoints)
+    if workers:  # a job without TensorFlow must not fail by it
+        found["TF_CONFIG"] = (
+            f'{{"cluster":{{"worker":{workers}}},"task":{{"type":"worker","index":{seat.rank}}}}}'
+        )
     return found
 
 
@@ -121,3 +120,10 @@ def jax_devices(settings: Settings, gpus: int, seat: Seat) -> dict[str, str]:
     visible = given.gpus if given.rules_gpus and not given.all_gpus else gpus
     own = share(visible, seat) if seat.slots > 1 else range(visible)
     return {"JAX_LOCAL_DEVICE_IDS": ",".join(map(str, own))} if own else {}
+
+
+@lru_cache(maxsize=1)
+def _workers(endpoints: tuple[str, ...]) -> str:
+    """The list that all trainers of a job have in TF_CONFIG, as JSON; empty where no environment could hold it."""
+    text = json.dumps(endpoints, separators=(",", ":"))
+    return "" if is_too_long("TF_CONFIG", text + _TASK) else text

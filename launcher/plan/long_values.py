@@ -61,7 +61,8 @@ def packed(values: LongValues, known: Set[str]) -> bytes:
 
 def is_too_long(name: str, value: str) -> bool:
     """Whether no environment could hold it."""
-    return len(os.fsencode(value)) + len(name) + 1 > LONGEST
+    room = LONGEST - len(name) - 1
+    return len(value) > room or (not value.isascii() and len(os.fsencode(value)) > room)
 
 
 def told(name: str) -> str:

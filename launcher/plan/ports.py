@@ -61,7 +61,15 @@ class ServicePorts:
 
     def asked(self, node_id: int) -> list[int]:
         """The ports that a node is asked about."""
-        return sorted({port for first in self.runs for node, port in self._run(first) if node == node_id})
+        return self._by_node.get(node_id, [])
+
+    @cached_property
+    def _by_node(self) -> dict[int, list[int]]:
+        found: dict[int, set[int]] = {}
+        for first in self.runs:
+            for node_id, port in self._run(first):
+                found.setdefault(node_id, set()).add(port)
+        return {node_id: sorted(ports) for node_id, ports in found.items()}
 
     def choose(self, busy: Mapping[int, Taken]) -> int:
         """The first port of a run that is free.

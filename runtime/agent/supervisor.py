@@ -21,7 +21,7 @@ from agent.link.door import Door
 from agent.link.fields import job_id, relative_path, seconds, text, texts, whole
 from agent.link.loop import Loop, Timer
 from agent.link.opening import frame_size
-from agent.link.outbox import PACE_S, Outbox
+from agent.link.outbox import MOST_PACE_S, PACE_S, Outbox
 from agent.link.protocol import Decoder, Fields, Message, ProtocolError, encode
 from agent.link.replay import ACK_EACH
 from agent.node.probe import Probe
@@ -225,7 +225,7 @@ class Supervisor:
         os.umask(whole(fields, "umask") & 0o777 if "umask" in fields else PRIVATE)
         self._python = os.path.expanduser(text(fields, "python"))
         self._lease_s = seconds(fields, "lease_s")
-        self._outbox.pace_s = min(PACE_S, seconds(fields, "pace_s", PACE_S))
+        self._outbox.pace_s = min(MOST_PACE_S, seconds(fields, "pace_s", PACE_S))
         key = fields.get("reconnect")
         if isinstance(key, dict):
             self._spare_s = seconds(key, "spare_s")

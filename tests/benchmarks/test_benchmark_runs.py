@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -182,3 +183,19 @@ def test_random_faults_at_random_moments_break_no_promise(where: str) -> None:
     outcomes = list(campaign(where, SEED, RUNS))
     assert [outcome for outcome in outcomes if outcome.broken] == []
     assert any(outcome.of for outcome in outcomes)
+
+
+def test_simulated_nodes_do_a_whole_job_of_the_launcher_as_it_is(tmp_path: Path) -> None:
+    command = (sys.executable, "-P", "-m", "benchmarks.fleet")
+    done = subprocess.run(
+        (*command, "--nodes=12", "--processes=2", "--seconds=1", f"--json={tmp_path / 'found.json'}"),
+        env=os.environ | {"PYTHONPATH": f"{ROOT / 'runtime'}:{ROOT}"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads((tmp_path / "found.json").read_text())["figures"]
+    assert found["lines"]["median"] >= 24
+    assert found["lost_of_nodes"]["median"] == found["lost_of_job_log"]["median"] == 0

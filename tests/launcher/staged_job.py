@@ -39,6 +39,7 @@ class Agent:
     key = None
     can_reconnect = False
     is_broken = False
+    read_at = 0.0
 
     def __init__(self, node_id: int, events: EventQueue) -> None:
         self.node_id = node_id

@@ -40,7 +40,6 @@ class DispatchHandlers:
         self._warn(record)
         if error is not None and not self._context.stopping:
             self.give_up(record, error)
-        self._relays.advance()
 
     def _warn(self, record: NodeRecord) -> None:
         """Say once what is large, as soon as a node lacks it."""

@@ -42,19 +42,18 @@ def check(replies: Sequence[Reply], demands: Demands) -> Iterator[Finding]:
 
 def shared_folders(replies: Sequence[Reply]) -> list[tuple[int, ...]]:
     """Ids of nodes that write to one folder, group by group."""
-    known = {reply.node_id: set(reply.neighbours) for reply in replies if not reply.is_local}
+    beside: dict[int, set[int]] = {reply.node_id: set() for reply in replies if not reply.is_local}
+    for reply in replies:
+        for other in reply.neighbours:
+            if reply.node_id in beside and other in beside:
+                beside[reply.node_id].add(other)
+                beside[other].add(reply.node_id)  # a mark may have come too late for one of two to see it
     groups: list[tuple[int, ...]] = []
-    left = set(known)
-    for node_id in known:
-        if node_id not in left:
-            continue
-        group, fresh = {node_id}, {node_id}
-        while fresh:  # a mark may have come too late for one of two to see it
-            fresh = {
-                other
-                for other in known
-                if other not in group and any(other in known[one] or one in known[other] for one in group)
-            }
+    left = set(beside)
+    for node_id in beside:
+        group, fresh = {node_id}, {node_id} if node_id in left else set()
+        while fresh:
+            fresh = set().union(*(beside[one] for one in fresh)) - group
             group |= fresh
         left -= group
         if len(group) > 1:

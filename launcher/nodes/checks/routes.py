@@ -16,18 +16,21 @@ def check(replies: Sequence[Reply], demands: Demands) -> Iterator[Finding]:
     """A node that nobody reaches, or that reaches nobody, is told as such; other ways one by one."""
     chosen = {reply.node_id: reply for reply in replies if not reply.error}
     ways = chosen_ways(replies)
-    deaf = {peer for peer in chosen if _all_fail([way for (_, to), way in ways.items() if to == peer])}
-    mute = {
-        source for source in chosen if _all_fail([way for (who, _), way in ways.items() if who == source])
-    }
+    towards: dict[int, list[Way]] = {node_id: [] for node_id in chosen}
+    away: dict[int, list[Way]] = {node_id: [] for node_id in chosen}
+    for (source, peer), way in ways.items():
+        towards[peer].append(way)
+        away[source].append(way)
+    deaf = {peer for peer in chosen if _all_fail(towards[peer])}
+    mute = {source for source in chosen if _all_fail(away[source])}
     for node_id in chosen:
         if node_id in deaf:
-            tried = [way for (who, to), way in ways.items() if to == node_id]
+            tried = towards[node_id]
             text = f"none of {len(tried)} other nodes reaches it at {tried[0].address}: {_reasons(tried)}; {_NEXT}"
             shared = f"no other node reaches it: {_reasons(tried)}; {_NEXT}"
             yield Finding(chosen[node_id].name, "route", text, shared=shared)
         if node_id in mute:
-            tried = [way for (who, _), way in ways.items() if who == node_id]
+            tried = away[node_id]
             text = f"reaches none of {len(tried)} other nodes: {_reasons(tried)}; {_NEXT}"
             shared = f"reaches no other node: {_reasons(tried)}; {_NEXT}"
             yield Finding(chosen[node_id].name, "route", text, shared=shared)

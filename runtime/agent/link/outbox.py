@@ -26,6 +26,7 @@ from agent.link.replay import ReplayBuffer
 LINES_LIMIT = 1 << 20  # bytes
 WRITE_SIZE = 1 << 16
 PACE_S = 0.2
+MOST_PACE_S = 5.0  # where a launcher of thousands of nodes asks for more
 NOTICES = 20  # sentences at once; then one in NOTICE_S
 NOTICE_S = 1.0
 NOTICE_SIZE = 2000  # characters
@@ -90,7 +91,7 @@ class Outbox:
     def newest(self, kind: str, proc: str, fields: Fields) -> None:
         """Queue what is told again and again; an older frame of its kind and process that still waits is replaced."""
         self._newest[kind, proc] = fields
-        self.pump()
+        self.soon()
 
     def line(self, proc: str, body: bytes, log: str, partial: bool, moment: float) -> None:
         """Queue output for the screen, or count it as not shown.
@@ -190,6 +191,7 @@ class Outbox:
         if self._control:
             return self._control.popleft()
         if self._newest:
+            self._data_at = time.monotonic()
             kind, proc = next(iter(self._newest))
             fields = self._newest.pop((kind, proc))
             return encode(kind, dict(fields, proc=proc) if proc else fields)
