@@ -13,7 +13,7 @@ from launcher.connection.event_queue import EventQueue
 from launcher.connection.link import Link, LinkLost, MessageEvent
 from launcher.connection.reactor import Reactor
 from launcher.files.collector_thread import CollectorThread
-from launcher.files.dispatch import RUNTIME, WORKSPACE
+from launcher.files.dispatch import RUNTIME, WORKSPACE, Dispatch, DispatchState
 from launcher.files.payload import Delivery
 from launcher.job.context import JobContext
 from launcher.job.handlers.dispatch import DispatchHandlers
@@ -31,6 +31,7 @@ from launcher.plan.plan import build
 from launcher.screen.console import Console
 
 JOB = "JOB20260102030405-a1b2c3"
+_TREES = {WORKSPACE: "/job", RUNTIME: "/runtime"}
 
 
 class Agent:
@@ -92,7 +93,10 @@ class StagedJob:
             record.contact.begin()
             record.connected(cast("Link", agent), plan)
             record.said = Introduction(answer=Answer(address=f"10.0.0.{agent.node_id + 1}"))
-            record.delivery = Delivery(trees={WORKSPACE: "/job", RUNTIME: "/runtime"})
+            dispatches = {tree: Dispatch(cast("Link", agent), None, tree=tree, dest="") for tree in _TREES}
+            for dispatch in dispatches.values():
+                dispatch.state = DispatchState.DONE
+            record.delivery = Delivery(dispatches, dict(_TREES))
         self.connector = Engine()
         self.shown = io.StringIO()
         self.console = Console(self.shown)
