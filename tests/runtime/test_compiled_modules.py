@@ -47,6 +47,7 @@ MODULES = (
     "paddle.pserver.wire.arrival_kernel",
     "paddle.ops.base.kernels",
     "paddle.ops.base.conv_lines",
+    "paddle.ops.base.lstm_kernels",
 )
 SCRIPT = """
 import numpy as np

@@ -7,11 +7,17 @@ Columns of the gates are candidate, input, forget, output. All rows are in order
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from paddle.backend import Array, array_module
+from paddle.ops.base.compiled import compiled_loops
 from paddle.ops.base.time_steps import TimeSteps
-from paddle.ops.recurrent.gate_activation import Activation
+from paddle.ops.recurrent.gate_activation import Activation, activation
+
+# Gates below which loading compiled code costs more than it saves.
+_LARGE = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -95,6 +101,8 @@ def forward(
     """
     xp, d = array_module(gates), weights.width
     gates += weights.bias.reshape(-1)[: 4 * d]
+    if (loops := _loops(gates, cell, weights, acts)) is not None:
+        return _forward_compiled(loops, gates, out, cell, weights, steps)
     cells, hiddens = (xp.empty((len(gates), d), gates.dtype) for _ in range(2))
     outs = hiddens if weights.projection is None else xp.empty((len(gates), out.shape[1]), gates.dtype)
     for step in steps:
@@ -131,6 +139,35 @@ def backward(
     steps: TimeSteps,
 ) -> StepGradients:
     """Run all steps back; `dout` and `dcell` are overwritten."""
+    if (loops := _loops(trace.gates, trace.cell, weights, acts)) is not None:
+        dgates, dfirst, dfirst_cell = _backward_compiled(
+            loops, trace, dout, dcell, first_out, first_cell, weights, steps
+        )
+    else:
+        dgates, dfirst, dfirst_cell = _backward_plain(
+            trace, dout, dcell, first_out, first_cell, weights, acts, steps
+        )
+    return StepGradients(
+        dgates,
+        steps.before(trace.out, first_out).T @ dgates,
+        _bias_gradient(dgates, first_cell, trace.cell, weights, steps),
+        None if weights.projection is None else trace.hidden.T @ dout,
+        dfirst,
+        dfirst_cell,
+    )
+
+
+def _backward_plain(
+    trace: Trace,
+    dout: Array,
+    dcell: Array,
+    first_out: Array,
+    first_cell: Array,
+    weights: Weights,
+    acts: Activations,
+    steps: TimeSteps,
+) -> tuple[Array, Array, Array]:
+    """Return the gradients of the gates and of the two states at first."""
     xp, d = array_module(dout), weights.width
     gates, (w_input, w_forget, w_output) = trace.gates, weights.peepholes or (None, None, None)
     cells_before = steps.before(trace.cell, first_cell)
@@ -164,14 +201,75 @@ def backward(
             carried += dg[:, d : 2 * d] * w_input + dg[:, 2 * d : 3 * d] * w_forget
         dcell_next[: len(g)] = carried
         dnext[: len(g)] = dg @ weights.recurrent.T
-    return StepGradients(
-        dgates,
-        steps.before(trace.out, first_out).T @ dgates,
-        _bias_gradient(dgates, cells_before, trace.cell, weights),
-        None if weights.projection is None else trace.hidden.T @ dout,
-        dnext,
-        dcell_next,
+    return dgates, dnext, dcell_next
+
+
+def _loops(gates: Array, cell: Array, weights: Weights, acts: Activations) -> Any:
+    """Return the module of compiled loops, or None: it has neither projections, bounds nor other activations."""
+    if (
+        gates.size < _LARGE
+        or weights.projection is not None
+        or weights.cell_clip
+        or acts[:3] != (activation("sigmoid"), activation("tanh"), activation("tanh"))
+    ):
+        return None
+    return compiled_loops("paddle.ops.base.lstm_kernels", gates, cell, weights.recurrent, weights.bias)
+
+
+def _forward_compiled(
+    loops: Any, gates: Array, out: Array, cell: Array, weights: Weights, steps: TimeSteps
+) -> Trace:
+    d = weights.width
+    blocks = -(-len(out) // loops.ROWS)
+    state = np.zeros((blocks * loops.ROWS, d), gates.dtype)
+    state[: len(out)] = out
+    beside = np.ascontiguousarray(state.reshape(blocks, loops.ROWS, d).swapaxes(1, 2))
+    outs, cells = np.empty((len(gates), d), gates.dtype), np.empty((len(gates), d), gates.dtype)
+    loops.forward(
+        gates, steps.bounds, _tiled(loops, weights.recurrent), _looks(weights), beside, cell, outs, cells
     )
+    return Trace(outs, cells, gates, outs)
+
+
+def _backward_compiled(
+    loops: Any,
+    trace: Trace,
+    dout: Array,
+    dcell: Array,
+    first_out: Array,
+    first_cell: Array,
+    weights: Weights,
+    steps: TimeSteps,
+) -> tuple[Array, Array, Array]:
+    dgates, dfirst, dfirst_cell = map(np.empty_like, (trace.gates, first_out, first_cell))
+    dfirst[:], dfirst_cell[:] = 0, 0
+    loops.backward(
+        trace.gates,
+        steps.bounds,
+        _tiled(loops, weights.recurrent.T),
+        _looks(weights),
+        trace.cell,
+        first_cell,
+        dout,
+        dcell,
+        dfirst,
+        dfirst_cell,
+        dgates,
+    )
+    return dgates, dfirst, dfirst_cell
+
+
+def _tiled(loops: Any, matrix: Array) -> Array:
+    """Return the matrix with columns of whole tiles, zeros behind."""
+    tiled = np.zeros((len(matrix), -(-matrix.shape[1] // loops.WIDE) * loops.WIDE), matrix.dtype)
+    tiled[:, : matrix.shape[1]] = matrix
+    return tiled
+
+
+def _looks(weights: Weights) -> Array:
+    """Return the peepholes as (3, D), or (0, D) where there are none."""
+    rows = weights.bias.reshape(-1)[4 * weights.width : 7 * weights.width]
+    return np.array(rows if weights.peepholes else rows[:0]).reshape(-1, weights.width)
 
 
 def _clipped(values: Array, bound: float) -> Array:
@@ -184,10 +282,13 @@ def _stop(gradient: Array, values: Array, bound: float) -> None:
         gradient[abs(values) >= bound] = 0
 
 
-def _bias_gradient(dgates: Array, before: Array, cell: Array, weights: Weights) -> Array:
+def _bias_gradient(
+    dgates: Array, first_cell: Array, cell: Array, weights: Weights, steps: TimeSteps
+) -> Array:
     xp, d = array_module(dgates), weights.width
     parts = [dgates.sum(axis=0)]
     if weights.peepholes:
+        before = steps.before(cell, first_cell)
         looks = ((1, before), (2, before), (3, cell))
         parts += [(dgates[:, at * d : (at + 1) * d] * seen).sum(axis=0) for at, seen in looks]
     whole: Array = xp.concatenate(parts)
