@@ -8,22 +8,16 @@ phase (success, an error, a signal), the shutdown runs and says what is left.
 from __future__ import annotations
 
 import contextlib
-import os
 import queue
 import secrets
 import shutil
-import socket
 import time
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from launcher.config.options import EngineKind
 from launcher.config.settings import Settings
-from launcher.connection.event_queue import EventQueue
 from launcher.control.control import Control
 from launcher.control.status_text import shortened
-from launcher.engines.slurm_allocation import stopped_in_time
 from launcher.errors import ExitCode, LauncherError, PreflightError
 from launcher.files.collect import CollectLimits
 from launcher.files.collector_thread import CollectorThread
@@ -41,62 +35,24 @@ from launcher.job.recovery import JobFailed
 from launcher.job.shutdown import Shutdown, Undone
 from launcher.job.watch import Watch
 from launcher.nodes import preflight
-from launcher.nodes.connector import Connector, engine_of, prepare
+from launcher.nodes.connector import Connector
 from launcher.nodes.examination import Examination
 from launcher.nodes.failure import LEFT_OUT, Failure, FailureKind
 from launcher.nodes.loop import Loop
 from launcher.nodes.node_record import NodeRecord
 from launcher.nodes.phases import PhaseClock
 from launcher.nodes.roster import Roster
-from launcher.plan import plan as planning
 from launcher.plan import plan_text, pserver_state
 from launcher.plan.plan import Plan
 from launcher.screen.console import Console
 from launcher.screen.job_log import JobLog
-from launcher.system import failed_threads, signals
-from launcher.system.descriptors import make_room
+from launcher.system import signals
 from launcher.system.installation import PROGRAM
-from launcher.system.workspace_lock import locked
 from launcher.text.sizes import counted
 
 _TRAINERS_TOLD = 4
 _PREFLIGHT = "preflight\n  "
 _TOLD_ON_SCREEN = frozenset((ExitCode.USAGE, ExitCode.PREFLIGHT))  # no job came of it, nothing was collected
-
-
-def run(settings: Settings, console: Console, first: socket.socket | None = None) -> ExitCode:
-    """Run one job from its settings to its last screen.
-
-    Args:
-        first: a connection of somebody who looks on from the start, or None.
-
-    Raises:
-        WorkspaceError: the workspace cannot be dispatched; no connection was made.
-        UsageError: another job collects into the same workspace.
-    """
-    clock = PhaseClock()
-    clock.enter("config")
-    plan = planning.build(settings, planning.new_job_id(datetime.now(), os.urandom(planning.ENTROPY_BYTES)))
-    make_room(len(plan.nodes))
-    prepare(plan)
-    payload = Payload(plan)
-    events = EventQueue()
-    collected = collected_in(plan)
-    uses_slurm = settings.cluster.engine is EngineKind.SLURM
-    with (
-        locked(collected, plan.job_id),
-        signals.posted_to(events),
-        failed_threads.posted_to(events),
-        stopped_in_time(settings.engines.slurm_job if uses_slurm else "", events),
-        Control(plan, collected, events, console, first) as control,
-    ):
-        return Job(plan, payload, events, console, clock, control).run()
-
-
-def collected_in(plan: Plan) -> Path:
-    """The directory that gets log/ and output/: the workspace, or one named after a job that lies on the nodes."""
-    settings = plan.settings
-    return settings.job.package or Path(Path(settings.job.workspace or plan.job_id).name)
 
 
 class Job:
@@ -105,7 +61,9 @@ class Job:
     def __init__(
         self,
         plan: Plan,
+        collected: Path,
         payload: Payload,
+        connector: Connector,
         events: queue.SimpleQueue[Any],
         console: Console,
         clock: PhaseClock,
@@ -118,14 +76,13 @@ class Job:
         self._clock = clock
         self._control = control
         self._key = secrets.token_hex(32)
-        self._collected = collected_in(plan)
+        self._collected = collected
         self._collector = CollectorThread(self._collected, events, self._collect_limits())
         self._job_log = JobLog(self._settings.limits.log_limit_mb << 20)
         console.watch(self._job_log.take)
         self._roster = Roster({node.node_id: NodeRecord(node) for node in plan.nodes}, self._collected)
-        self._connector = Connector(plan.settings.ssh, events, engine_of(plan))
         self._context = JobContext(
-            plan, payload, self._roster, self._connector, events, self._collector, console, clock
+            plan, payload, self._roster, connector, events, self._collector, console, clock
         )
         self._to_dispatch = DispatchHandlers(self._context)
         self._to_nodes = NodeHandlers(self._context, self._to_dispatch)

@@ -11,7 +11,8 @@ from __future__ import annotations
 import contextlib
 import queue
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple, Protocol
@@ -26,7 +27,7 @@ from launcher.connection.link import Link
 from launcher.connection.reactor import Reactor
 from launcher.connection.reconnect import ReconnectError, hand_over
 from launcher.errors import ConnectError, LauncherError
-from launcher.plan.plan import Plan
+from launcher.plan.plan import Node, Plan
 from launcher.system.digests import MEMORIES
 
 MAX_AT_ONCE = 32
@@ -115,27 +116,39 @@ class Connector:
         self._waiting: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._room = threading.Semaphore(MAX_AT_ONCE)
         self._closed = False
+        self._begun: dict[int, float] = {}
         self._logins: Any = None
         self._reconnects: Any = None
         self._making_logins = threading.Lock()
 
-    def connect(self, node_id: int, label: str, host: Host, python: str) -> None:
-        """Begin to connect; returns at once.
+    def begin(self, nodes: Iterable[Node]) -> None:
+        """Begin to connect to nodes that `connect` will ask for; an engine waits until it does."""
+        for node in nodes if self._engine is None else ():
+            self._begun[node.node_id] = self.connect(node.node_id, node.label, node.host, node.python)
+
+    def connect(self, node_id: int, label: str, host: Host, python: str) -> float:
+        """Begin to connect, unless that was begun; returns at once.
 
         Args:
             node_id: in the event that says what came of it.
             label: how messages name the node.
             python: the job's interpreter there.
+
+        Returns:
+            When it began, on the monotonic clock.
         """
+        if node_id in self._begun:
+            return self._begun.pop(node_id)
         self._waiting.put(partial(self._attempt, _Goal(node_id, label, host, python)))
-        self._begin()
+        self._start_a_thread()
+        return time.monotonic()
 
     def reconnect(self, link: Link, host: Host, python: str) -> None:
         """Begin to give a link another connection, to the agent that lives on; returns at once."""
         self._waiting.put(
             partial(self._attempt_reconnect, link, _Goal(link.node_id, link.name, host, python))
         )
-        self._begin()
+        self._start_a_thread()
 
     def close(self) -> None:
         """Begin no further attempt; those under way end by their own timeouts."""
@@ -150,7 +163,7 @@ class Connector:
         self.reactor.join(timeout_s)
         return "" if self._engine is None else self._engine.close()
 
-    def _begin(self) -> None:
+    def _start_a_thread(self) -> None:
         if self._room.acquire(blocking=False):
             threading.Thread(target=self._work, name="connect", daemon=True).start()
 
@@ -162,7 +175,7 @@ class Connector:
             pass
         self._room.release()
         if not (self._closed or self._waiting.empty()):  # it came when there was no room yet
-            self._begin()
+            self._start_a_thread()
 
     def _attempt(self, node: _Goal) -> None:
         try:
@@ -247,8 +260,8 @@ def engine_of(plan: Plan) -> AgentStarter | None:
     return engine.engine_of(plan)
 
 
-def prepare(plan: Plan) -> None:
-    """Begin to make ready what the first login to these nodes will need; returns at once."""
+def prepare(plan: Plan) -> threading.Thread:
+    """Begin to make ready what the first login to these nodes will need; the thread that returns ends when it is."""
     over_ssh = plan.settings.cluster.engine is EngineKind.SSH and any(
         not node.host.is_local for node in plan.nodes
     )
@@ -259,4 +272,6 @@ def prepare(plan: Plan) -> None:
             if over_ssh:
                 from launcher.ssh import login  # noqa: F401 - on this thread, so that the login finds it there
 
-    threading.Thread(target=work, name="prepare", daemon=True).start()
+    thread = threading.Thread(target=work, name="prepare", daemon=True)
+    thread.start()
+    return thread

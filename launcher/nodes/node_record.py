@@ -42,11 +42,11 @@ class Contact:
     login_s: float = 0.0
     is_silent: bool = False
 
-    def begin(self) -> None:
+    def begin(self, at: float) -> None:
         """We connect to it, perhaps once more."""
         self.error = None
         self.attempts += 1
-        self.began_at = time.monotonic()
+        self.began_at = at
 
     def make(self, link: Link) -> None:
         """There is a byte stream to it."""
@@ -183,8 +183,8 @@ class NodeRecord:
 
     def connect(self, connector: Connector) -> None:
         """Begin to connect to it, perhaps once more."""
-        self.contact.begin()
-        connector.connect(self.node.node_id, self.name, self.node.host, self.node.python)
+        node = self.node
+        self.contact.begin(connector.connect(node.node_id, self.name, node.host, node.python))
 
     def connected(self, link: Link, plan: Plan, **more: Any) -> None:
         """There is a byte stream to an agent that is about to start: greet it.

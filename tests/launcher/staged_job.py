@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import io
+import time
 from pathlib import Path
 from typing import Any, cast
 
@@ -71,8 +72,9 @@ class Engine:
         self.asked: list[int] = []
         self.reactor = Reactor()
 
-    def connect(self, node_id: int, *where: object) -> None:
+    def connect(self, node_id: int, *where: object) -> float:
         self.asked.append(node_id)
+        return time.monotonic()
 
 
 class StagedJob:
@@ -90,7 +92,7 @@ class StagedJob:
         self.roster = Roster({node.node_id: NodeRecord(node) for node in plan.nodes}, directory)
         self.agents = [Agent(node.node_id, self.events) for node in plan.nodes]
         for record, agent in zip(self.roster.all(), self.agents, strict=True):
-            record.contact.begin()
+            record.contact.begin(time.monotonic())
             record.connected(cast("Link", agent), plan)
             record.said = Introduction(answer=Answer(address=f"10.0.0.{agent.node_id + 1}"))
             dispatches = {tree: Dispatch(cast("Link", agent), None, tree=tree, dest="") for tree in _TREES}

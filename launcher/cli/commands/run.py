@@ -110,12 +110,12 @@ def _files(planned: plan.Plan) -> list[str]:
 
 
 def _run_job(given: arguments.Arguments, resolved: settings.Settings) -> ExitCode:
-    from launcher.job import job  # half of all imports, which --help and --dry_run do without
+    from launcher.job import beginning  # half of all imports, which --help and --dry_run do without
 
     if resolved.detach:
         from launcher.cli import detach
 
-        return detach.run(lambda console, first: job.run(resolved, console, first), resolved.state)
+        return detach.run(lambda console, first: beginning.run(resolved, console, first), resolved.state)
     console = Console(as_json=resolved.json)
     try:
         with contextlib.ExitStack() as nodes:
@@ -125,7 +125,7 @@ def _run_job(given: arguments.Arguments, resolved: settings.Settings) -> ExitCod
                 found = nodes.enter_context(slurm_allocation.allocated(asked, timeout_s, console.note))
                 os.environ.update(found)  # srun looks there
                 resolved = settings.resolve(given, os.environ)
-            return job.run(resolved, console)
+            return beginning.run(resolved, console)
     finally:
         with signals.ignored():
             console.close()
