@@ -53,6 +53,7 @@ _OUR_WAY = (
 )
 _CAUSES = "The conflict is caused by:"
 _UNREACHABLE = "Retrying (Retry("
+_NO_VERSION = "(from versions: none)"
 
 
 class NoWheelsError(LauncherError):
@@ -225,7 +226,9 @@ class Fetch:
             ours = {pin.name: pin.text for pin in self._wanted.pins}.get(re.split(r"[^\w.-]", name)[0])
             if ours not in (None, name):
                 return f"a conflict for {where}: {FILE} asks for {name}, jobs import {ours}; change {FILE}"
-            return f"no wheel of {name} for {where}; {_USERS_WAY if ours is None else _OUR_WAY}"
+            others = ", nor of any other version (or was the index not asked: PIP_INDEX_URL, pip.conf?)"
+            more = others if _NO_VERSION in text else ""
+            return f"no wheel of {name} for {where}{more}; {_USERS_WAY if ours is None else _OUR_WAY}"
         if lines[first].startswith(_CONFLICT):
             causes = lines[lines.index(_CAUSES) + 1 :] if _CAUSES in lines else lines[first : first + 1]
             said = _shown(list(itertools.takewhile(str.strip, causes)))
