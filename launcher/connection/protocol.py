@@ -45,6 +45,7 @@ AGENT_KINDS = frozenset(
         "probed",
         "reached",
         "lacking",
+        "arrived",
         "committed",
         "started",
         "ready",

@@ -40,10 +40,10 @@ def of_workspace(root: Path, withheld: Collection[str], shard_dirs: Sequence[str
 def warning(files: Sequence[Sized], node: str, limit_mb: int, left_out: Sequence[LeftOut]) -> list[str]:
     """What is told before much is sent to a node that lacks these files."""
     return [
-        f"{_total(files)} are sent that {node} lacks, more than WARN_SIZE_MB = {limit_mb}; the largest:",
+        f"{node} lacks {_total(files).rstrip(',')}, more than WARN_SIZE_MB = {limit_mb}; the largest:",
         *_rows(largest(files)),
         *told_left_out(left_out),
-        f"  what {IGNORE_FILE} names stays here; data that the nodes have already needs no copy",
+        f"  (what {IGNORE_FILE} names stays here)",
     ]
 
 

@@ -6,6 +6,8 @@ Listed and digested once, before any connection; a workspace that cannot travel 
 
 from __future__ import annotations
 
+import time
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +26,7 @@ from launcher.system.installation import RUNTIME_DIR
 from launcher.text.sizes import counted
 
 OUTPUT_NODE = 0
+RATE_S = 5.0  # a rate is that of so long
 
 
 class Payload:
@@ -55,7 +58,7 @@ class Payload:
         if self._workspace is None:
             return f"the runtime{more}; the workspace is there already"
         files = counted(len(self._workspace.files), "file")
-        return f"{files} of the workspace and {len(self._runtime.tree.files):,} of the runtime{more}"
+        return f"{files} and the runtime{more}"
 
     def warning(self, node: str, dispatch: Dispatch) -> str:
         """What is to be told before the workspace is sent to a node, or nothing where that is little."""
@@ -131,11 +134,25 @@ class Delivery:
         dispatches: by tree, once it was offered.
         trees: tree name -> absolute path on the node, once committed.
         error: why the trees cannot get there.
+        arrived: bytes of what it lacked that have come, as it says now and then.
     """
 
     dispatches: Mapping[str, Dispatch] = field(default_factory=dict)
     trees: Mapping[str, str] = field(default_factory=dict)
     error: DispatchError | None = None
+    arrived: int = 0
+    _heard: deque[tuple[float, int]] = field(default_factory=deque)
+
+    @property
+    def total(self) -> int:
+        """Bytes that the node lacked, as far as it has said so."""
+        return sum(dispatch.bytes_total for dispatch in self.dispatches.values())
+
+    @property
+    def bytes_per_s(self) -> float:
+        """How fast bytes have come in the last seconds."""
+        (then, before), (now, arrived) = self._heard[0], self._heard[-1]
+        return max(0, arrived - before) / (now - then) if now > then else 0.0
 
     @property
     def is_over(self) -> bool:
@@ -145,7 +162,16 @@ class Delivery:
 
     def begin(self, dispatches: Mapping[str, Dispatch]) -> None:
         """The payload is offered, perhaps once more."""
-        self.dispatches, self.trees = dispatches, {}
+        self.dispatches, self.trees, self.arrived = dispatches, {}, 0
+        self._heard = deque([(time.monotonic(), 0)])
+
+    def arrive(self, count: int) -> None:
+        """So many bytes have come by now."""
+        self.arrived = count
+        now = time.monotonic()
+        self._heard.append((now, count))
+        while len(self._heard) > 2 and self._heard[1][0] < now - RATE_S:
+            self._heard.popleft()
 
     def forget(self) -> None:
         """Nothing may start there before it is offered all again."""

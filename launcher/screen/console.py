@@ -41,6 +41,7 @@ from launcher.text.output_events import (
     Progressed,
     Tabled,
     Timed,
+    Transferred,
     Unsent,
     Used,
     to_fields,
@@ -188,6 +189,8 @@ class Console:
         match event:
             case NodeState():
                 self._writer.post_latest(event.node_id, draw)
+            case Transferred():
+                self._writer.post_latest((Transferred, event.node_id), draw)
             case Progressed():
                 self._writer.post_latest((event.node_id, event.process), draw)
             case Used():

@@ -149,8 +149,9 @@ class LiveView:
             return []
         width, height = self._sink.size()
         room = max(3, height // 2)
-        lines = self._facts.summary()
-        listed = self._facts.nodes if len(self._facts.nodes) <= room - len(lines) else self._facts.troubled()
+        all_listed = len(self._facts.nodes) <= room - len(self._facts.summary(True))
+        lines = self._facts.summary(all_listed)
+        listed = self._facts.nodes if all_listed else self._facts.troubled()
         order = sorted(listed)[: max(0, room - len(lines))]
         table = [[self._facts.nodes[node_id].get(name, "") for name in _COLUMNS] for node_id in order]
         widths = [min(COLUMN_LIMIT, max(map(cells, column))) for column in zip(*table, strict=True)]

@@ -21,6 +21,7 @@ from launcher.text.output_events import (
     Printed,
     Progressed,
     Timed,
+    Transferred,
     Unsent,
 )
 from launcher.text.sizes import counted
@@ -80,6 +81,8 @@ class Drawer:
                     view.node(node_id, label=wrapping.visible(label))
             case NodeState():
                 view.node(event.node_id, state=wrapping.visible(event.state))
+            case Transferred():
+                view.node(event.node_id, **wrapping.transfer(event.arrived, event.total, event.bytes_per_s))
             case Progressed():
                 view.node(event.node_id, **wrapping.progress(event))
             case PhaseEntered():

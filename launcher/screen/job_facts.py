@@ -9,12 +9,14 @@ from collections import Counter
 from collections.abc import Mapping
 
 from launcher.text.sizes import counted
+from launcher.text.wrapping import duration_clock, transfer
 
 FIRST_TRAINER = "trainer-0"
 CURVE_ROWS = 3
 _MOST_POINTS = 48
 _BARS = " ▁▂▃▄▅▆▇█"
-_WELL = frozenset(("running", "stopped", "dispatch", "connecting", ""))
+DISPATCH = "dispatch"
+_WELL = frozenset(("running", "stopped", DISPATCH, "ready", "connecting", ""))
 
 
 class CostCurve:
@@ -69,6 +71,7 @@ class JobFacts:
         self.nodes: dict[int, dict[str, str]] = {}
         self.curve = CostCurve()
         self._trainers: dict[str, tuple[int, int, float, int, str]] = {}  # pass, batch, rate, node, cost
+        self._transfers: dict[int, tuple[int, int, float]] = {}  # arrived, total, rate
         self._phase = ""
         self._began = time.monotonic()
 
@@ -84,6 +87,11 @@ class JobFacts:
     def note(self, node_id: int, facts: Mapping[str, str]) -> None:
         """New facts of a node; with `process` they are those of one of its trainers."""
         self.nodes.setdefault(node_id, {"label": f"node {node_id}"}).update(facts)
+        if "arrived" in facts:
+            numbers = int(facts["arrived"]), int(facts["total"]), float(facts["bytes_per_s"])
+            if not self._under_way():  # a node that came back gets what it lacks alone
+                self._transfers.clear()
+            self._transfers[node_id] = numbers
         if "process" in facts and "rate" in facts:
             self._trainers[facts["process"] or f"node {node_id}"] = (
                 int(facts["pass_id"]),
@@ -99,14 +107,42 @@ class JobFacts:
         """Ids of nodes that are not as they should be."""
         return [node_id for node_id, facts in self.nodes.items() if facts.get("state", "") not in _WELL]
 
-    def summary(self) -> list[str]:
-        """Up to three lines: phase and states; how training gets on; who is last."""
+    def summary(self, all_listed: bool) -> list[str]:
+        """Up to three lines: phase and states; how training gets on, or what is sent; who is last.
+
+        Args:
+            all_listed: every node has a line below.
+        """
         states = Counter(facts.get("state") or "waiting" for facts in self.nodes.values())
         counts = ", ".join(f"{count} {state}" for state, count in states.most_common())
         nodes = counted(len(self.nodes), "node")
-        lines = [f"{self._phase or 'start'} {_clock(time.monotonic() - self._began)}  {nodes}: {counts}"]
-        if self._trainers:
+        lines = [
+            f"{self._phase or 'start'} {duration_clock(time.monotonic() - self._began)}  {nodes}: {counts}"
+        ]
+        if self._under_way():
+            lines += self._transferring(all_listed)
+        elif self._trainers:
             lines += self._training()
+        return lines
+
+    def _under_way(self) -> dict[int, tuple[int, int, float]]:
+        """What has not all come to nodes that wait for it."""
+        return {
+            node_id: one
+            for node_id, one in self._transfers.items()
+            if one[0] < one[1] and self.nodes[node_id].get("state", DISPATCH) == DISPATCH
+        }
+
+    def _transferring(self, all_listed: bool) -> list[str]:
+        """How much has come to all nodes, and whom they wait for."""
+        under_way = self._under_way()
+        arrived = sum(one[0] for one in self._transfers.values())
+        total = sum(one[1] for one in self._transfers.values())
+        rate = sum(one[2] for one in under_way.values())
+        lines = [f"arrived: {_told(transfer(arrived, total, rate))}"]
+        if not all_listed:
+            last = max(under_way, key=lambda node_id: _left_s(*under_way[node_id]))
+            lines.append(f"slowest: {self.nodes[last].get('label', '')}  {_told(transfer(*under_way[last]))}")
         return lines
 
     def _training(self) -> list[str]:
@@ -123,7 +159,9 @@ class JobFacts:
         return lines
 
 
-def _clock(seconds: float) -> str:
-    minutes, rest = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+def _left_s(arrived: int, total: int, bytes_per_s: float) -> float:
+    return (total - arrived) / max(1.0, bytes_per_s)
+
+
+def _told(facts: Mapping[str, str]) -> str:
+    return "  ".join(facts[name] for name in ("progress", "cost", "speed") if facts[name])

@@ -26,6 +26,7 @@ from launcher.text.output_events import (
     Plotted,
     Printed,
     Progressed,
+    Transferred,
     Unsent,
     Used,
 )
@@ -63,7 +64,7 @@ class JobLog:
 
     def take(self, event: Event) -> None:
         """Take one event; never waits. A tap for `Console.watch`."""
-        if isinstance(event, NodesNamed | NodeState | Progressed | Plotted | Used):
+        if isinstance(event, NodesNamed | NodeState | Transferred | Progressed | Plotted | Used):
             return
         at, size = clock.now(), 0
         if isinstance(event, Printed):

@@ -21,6 +21,7 @@ from launcher.text.output_events import (
     Printed,
     Progressed,
     Tabled,
+    Transferred,
     Used,
 )
 
@@ -78,6 +79,8 @@ class Scrollback:
         with self._lock:
             match event:
                 case NodeState():
+                    self._replace(event, event.node_id)
+                case Transferred():
                     self._replace(event, event.node_id)
                 case Progressed():
                     self._replace(event, event.process or event.node_id)

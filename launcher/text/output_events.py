@@ -82,6 +82,20 @@ class NodeState:
 
 
 @dataclass(frozen=True)
+class Transferred:
+    """How much of what a node lacked has come there, about once a second; at the end all.
+
+    Attributes:
+        bytes_per_s: of the last seconds.
+    """
+
+    node_id: int
+    arrived: int
+    total: int
+    bytes_per_s: float
+
+
+@dataclass(frozen=True)
 class Progressed:
     """How far a trainer is.
 
@@ -180,6 +194,7 @@ Event = (
     | Printed
     | Unsent
     | NodeState
+    | Transferred
     | Progressed
     | Plotted
     | Used
@@ -197,6 +212,7 @@ KINDS: Mapping[str, type[Event]] = {
         Printed,
         Unsent,
         NodeState,
+        Transferred,
         Progressed,
         Plotted,
         Used,

@@ -72,6 +72,27 @@ def unsent_text(event: Unsent) -> str:
     return f"({size_text(event.size)} not shown: it writes faster than the link takes; {visible(event.log)} has them)"
 
 
+def transfer(arrived: int, total: int, bytes_per_s: float) -> dict[str, str]:
+    """The facts of a node that bytes come to; nothing is shown once all have come."""
+    facts = {"arrived": str(arrived), "total": str(total), "bytes_per_s": f"{bytes_per_s:.0f}"}
+    if arrived >= total:
+        return {**facts, "progress": "", "cost": "", "speed": ""}
+    left = f", {duration_clock((total - arrived) / bytes_per_s)} left" if bytes_per_s >= 1 else ""
+    return {
+        **facts,
+        "progress": f"{size_text(arrived)} of {size_text(total)}",
+        "cost": f"{100 * arrived // total} %",
+        "speed": f"{size_text(bytes_per_s)}/s{left}",
+    }
+
+
+def duration_clock(seconds: float) -> str:
+    """ "0:07", "2:03:04": minutes and seconds, hours where there are some."""
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
 def progress(event: Progressed) -> dict[str, str]:
     """The facts of a node that a step changes."""
     speed = event.samples_per_s or 0.0

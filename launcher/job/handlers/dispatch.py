@@ -12,6 +12,8 @@ from launcher.files.dispatch import WORKSPACE
 from launcher.job.context import JobContext
 from launcher.job.relay_run import RelayRun
 from launcher.nodes.node_record import NodeRecord
+from launcher.text.fields import whole
+from launcher.text.output_events import Transferred
 from launcher.text.sizes import counted, size_text
 
 LISTED = 20  # nodes that an error names
@@ -38,6 +40,10 @@ class DispatchHandlers:
         """A tree is lacking files, is there, or could not be built."""
         error = record.delivery.answered(event)
         self._warn(record)
+        if record.delivery.is_over and record.delivery.error is None:
+            if record.delivery.arrived:
+                self._show(record, record.delivery.total)
+            self._context.node_state(record, "ready")
         if error is not None and not self._context.stopping:
             self.give_up(record, error)
 
@@ -50,6 +56,16 @@ class DispatchHandlers:
         if text:
             self._has_warned = True
             self._context.console.note(text)
+
+    def arrived(self, record: NodeRecord, event: MessageEvent) -> None:
+        """More of the trees is on a node."""
+        record.delivery.arrive(whole(event.fields.get("bytes"), "bytes"))
+        self._show(record, record.delivery.arrived)
+
+    def _show(self, record: NodeRecord, arrived: int) -> None:
+        delivery = record.delivery
+        total = max(delivery.total, arrived)
+        self._context.console.show(Transferred(record.node.node_id, arrived, total, delivery.bytes_per_s))
 
     def relaying(self, record: NodeRecord, event: MessageEvent) -> None:
         """A node can give files to others now, or cannot."""

@@ -24,6 +24,7 @@ NEWS = frozenset(
         "unsaved",
         "usage",
         "queue",
+        "arrived",
         "points",
         "line",
         "file",

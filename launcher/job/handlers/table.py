@@ -49,6 +49,7 @@ def handlers(
             "pong": lambda record, event: record.pong(event.fields),
             "lacking": dispatch.answered,
             "committed": dispatch.answered,
+            "arrived": dispatch.arrived,
             "relaying": dispatch.relaying,
             "failed": processes.failed,
             "started": processes.started,

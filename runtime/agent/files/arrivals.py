@@ -93,9 +93,18 @@ class Incoming:
 
 
 class Arrivals:
-    """All files on their way, by digest; tells who reads along when something has changed."""
+    """All files on their way, by digest; tells who reads along when something has changed.
 
-    def __init__(self, cache: Cache) -> None:
+    Args:
+        took: called when bytes have come.
+
+    Attributes:
+        taken: bytes that have come, of what was not dropped.
+    """
+
+    def __init__(self, cache: Cache, took: Callable[[], object] = lambda: None) -> None:
+        self.taken = 0
+        self._took = took
         self._cache = cache
         self._incoming: Dict[str, Incoming] = {}
         self._followers: Dict[str, List[Callable[[], object]]] = {}
@@ -122,6 +131,7 @@ class Arrivals:
     def write(self, incoming: Incoming, offset: int, data: memoryview) -> None:
         """Append to a file; raises what `Incoming.write` does."""
         incoming.write(offset, data)
+        self._count(len(data))
         self.changed(incoming.digest)
 
     def publish(self, incoming: Incoming) -> None:
@@ -149,12 +159,14 @@ class Arrivals:
             raise DigestError("%s: other bytes arrived" % digest)
         self.drop(digest)
         self._cache.put(digest, data)
+        self._count(len(data))
         self.changed(digest)
 
     def drop(self, digest: str) -> None:
         """Forget what has arrived of a file."""
         incoming = self._incoming.pop(digest, None)
         if incoming is not None:
+            self._count(-incoming.size)
             incoming.drop()
             self.changed(digest)
 
@@ -171,6 +183,10 @@ class Arrivals:
         """Tell everybody who follows any file."""
         for digest in list(self._followers):
             self.changed(digest)
+
+    def _count(self, size: int) -> None:
+        self.taken += size
+        self._took()
 
     def changed(self, digest: str) -> None:
         """Tell who follows a file."""

@@ -26,6 +26,7 @@ from agent.link.protocol import Fields
 
 LOG_DIR = "log"
 DIGESTS_A_FRAME = 50_000
+TELL_S = 1.0  # how much has come is told so often
 STEP = 64  # files that are looked at without a look around
 
 Send = Callable[..., None]
@@ -51,10 +52,11 @@ class Trees:
         self._own = root_dir + "/.paddle"
         self._building = self._own + "/building"
         self._cache = Cache(self._own + "/cache")
-        self._arrivals = Arrivals(self._cache)
+        self._arrivals = Arrivals(self._cache, self._took)
         self._builder = Builder(self._building, self._cache)
         self._shared_folders = SharedFolders(root_dir)
         self._trees: Dict[str, Tree] = {}
+        self._will_tell = False
         self.shared = SharedTrees(
             self._cache,
             self._arrivals,
@@ -120,6 +122,16 @@ class Trees:
         """Forget what is half done."""
         self._arrivals.drop_all()
         self._builder.drop()
+
+    def _took(self) -> None:
+        if not self._will_tell:
+            self._will_tell = True
+            self._loop.after(TELL_S, self._tell)
+
+    def _tell(self) -> None:
+        self._will_tell = False
+        if self._trees:
+            self._send("arrived", bytes=self._arrivals.taken)
 
     # Steps
 

@@ -44,6 +44,7 @@ AGENT_KINDS = frozenset(
         "probed",
         "reached",
         "lacking",
+        "arrived",
         "committed",
         "started",
         "ready",

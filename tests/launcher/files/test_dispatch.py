@@ -59,6 +59,19 @@ def test_each_content_travels_once(make_node: Callable[..., Node], root: Path) -
     assert dispatch.bytes_sent == dispatch.bytes_total == unique < package.total_bytes
 
 
+def test_a_node_tells_how_much_has_come(make_node: Callable[..., Node], root: Path) -> None:
+    node = greeted(make_node)
+    package = workspace_package(root)
+    dispatch = Dispatch(node.link, package, tree=WORKSPACE, dest="JOB1", hold=True)
+    dispatch.start()
+    node.until(
+        lambda event: dispatch.handle(event) and dispatch.state is DispatchState.HELD, 60, "what it lacks"
+    )
+    large = max(package.files, key=lambda entry: entry.size)
+    dispatch.send_for_fetch([large.digest])  # and the rest never
+    assert node.expect("arrived").fields == {"bytes": large.size}
+
+
 def test_an_unchanged_workspace_costs_its_manifest_alone(make_node: Callable[..., Node], root: Path) -> None:
     first = greeted(make_node)
     to_workspace(first, workspace_package(root))

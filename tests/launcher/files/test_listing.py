@@ -56,8 +56,6 @@ def test_many_files_are_summed_up_by_folder(tmp_path: Path) -> None:
 def test_what_is_large_is_told_with_the_largest_files_first(tmp_path: Path) -> None:
     files = [Sized(f"data/{number}", number << 20) for number in range(1, 20)]
     first, *rows = warning(files, "node-a", 100, workspace_package(tmp_path).left_out)
-    assert (
-        first == "19 files, 190.0 MB, are sent that node-a lacks, more than WARN_SIZE_MB = 100; the largest:"
-    )
+    assert first == "node-a lacks 19 files, 190.0 MB, more than WARN_SIZE_MB = 100; the largest:"
     assert rows[0] == "  19.0 MB  data/19"
     assert len(rows) == 6

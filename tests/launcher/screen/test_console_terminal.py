@@ -18,7 +18,7 @@ import pytest
 from launcher.screen.console import Console
 from launcher.screen.console_live import FLUSH_S, LiveView
 from launcher.screen.writer import Sink
-from launcher.text.output_events import Progressed
+from launcher.text.output_events import Progressed, Transferred
 from launcher.text.wrapping import cells, progress
 
 DEADLINE_S = 20.0
@@ -222,3 +222,28 @@ def test_a_line_right_behind_another_is_drawn_as_soon_as_the_view_says(terminal:
     time.sleep(wait_s)
     assert view.tick() > FLUSH_S
     assert "second" in terminal.text()
+
+
+def test_what_comes_to_nodes_has_a_line_each_and_is_summed_up_where_there_are_many(
+    terminal: Terminal,
+) -> None:
+    console = Console(terminal.stream)
+    console.nodes({0: "node-a", 1: "node-b"})
+    console.phase("dispatch")
+    console.show(Transferred(0, 50 << 20, 200 << 20, 10 << 20))
+    console.show(Transferred(1, 190 << 20, 200 << 20, 10 << 20))
+    drawn(terminal, "node-b", "190.0 MB")
+    console.show(Transferred(1, 200 << 20, 200 << 20, 10 << 20))
+    console.node_state(1, "ready")
+    picture = drawn(terminal, "arrived", "ready", "node-a")
+    assert picture[1:] == [
+        "arrived: 250.0 MB of 400.0 MB  62 %  10.0 MB/s, 0:15 left",
+        "node-a         50.0 MB of 200.0 MB  25 %  10.0 MB/s, 0:15 l",
+        "node-b  ready",
+    ]
+    console.nodes({node_id: f"node-{node_id}" for node_id in range(2, 30)})
+    picture = drawn(terminal, "slowest: node-a  50.0 MB")
+    assert len(picture) == 3
+    console.show(Transferred(0, 200 << 20, 200 << 20, 0.0))
+    assert len(drawn(terminal, "30 nodes: 29 waiting, 1 ready")) == 1
+    console.close()
