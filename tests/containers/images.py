@@ -119,7 +119,7 @@ class Images:
             mounts = [f"--volume={mount}:ro" for mount in _mounts(Path(settings))]
             _tool(
                 "buildah", *self._podman.store, "bud", "--isolation=chroot", "--network=host",
-                "--ulimit=nofile=1024:1024", "--format=docker", "--layers", "--pull-never",
+                "--ulimit=nofile=1024:1024", "--format=docker", "--jobs=2", "--layers", "--pull-never",
                 f"--build-arg=BASE={self._base}", f"--tag={tagged}", *mounts, *recipe.options,
             )  # fmt: skip
 

@@ -10,7 +10,6 @@ import contextlib
 import fcntl
 import json
 import os
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -44,9 +43,10 @@ def cache() -> Path:
 class Podman:
     """podman and buildah with a store below `folder`."""
 
-    def __init__(self, folder: Path, scratch: Path) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.scratch = scratch
+        self.scratch = scratch = folder / "run"
+        scratch.mkdir(exist_ok=True)
         self.store = ("--root", str(folder / "store"), "--runroot", str(scratch / "run"))
         (scratch / "containers.conf").write_text(CONF)
         (scratch / "registries.conf").write_text(REGISTRIES)
@@ -64,11 +64,8 @@ class Podman:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         with (folder / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            scratch = Path(tempfile.gettempdir()) / "paddle-test-containers"
-            shutil.rmtree(scratch, ignore_errors=True)
-            scratch.mkdir(mode=0o700)
-            podman = cls(folder, scratch)
-            podman.clear()
+            podman = cls(folder)
+            podman.clear()  # a run that was killed has left its containers
             try:
                 yield podman
             finally:
