@@ -17,7 +17,11 @@ from launcher.dashboard import job_view
 from launcher.dashboard.job_board import JobBoard
 from launcher.dashboard.log_view import LogTail
 
-EVERY_S = 1.0
+EVERY_S = (
+    1.0  # for so many rows of nodes and processes; longer for more, so that a browser is never busy with them
+)
+ROWS = 250
+SLOWEST_S = 4.0
 BEAT_S = 10.0  # a word from time to time, so that both sides notice when the other is gone
 
 
@@ -43,7 +47,7 @@ def stream(board: JobBoard, job_id: str, wait: Callable[[float], bool]) -> Itera
         if time.monotonic() - said_at >= BEAT_S:
             said_at = time.monotonic()
             yield b": beat\n\n"
-        if wait(EVERY_S):
+        if wait(page.pause_s):
             return
 
 
@@ -64,6 +68,12 @@ class _Page:
             None,
         )  # whether it was looked for; what was found
         self._tail: LogTail | None = None
+
+    @property
+    def pause_s(self) -> float:
+        """How long the page is left alone."""
+        rows = sum(map(len, self._rows.values()))
+        return min(SLOWEST_S, EVERY_S * max(1.0, rows / ROWS))
 
     def parts(self, board: JobBoard, now: float) -> Iterator[tuple[str, Any]]:
         """(name, value) of what the page does not know yet."""
