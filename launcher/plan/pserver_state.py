@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from launcher.config.options import Mode
 from launcher.config.settings import Settings
+from launcher.system.installation import PROGRAM
 
 STATE_DIR = "/dev/shm"  # noqa: S108 - memory, and everything in it is the user's alone
 PATIENCE_S = 60  # how long trainers wait for a pserver that is started again
@@ -70,5 +71,5 @@ def resume_hint(settings: Settings) -> list[str]:
         return []
     return [
         "to go on from the last whole checkpoint: give the same command again, with --resume=latest "
-        f"(checkpoints are in {flags['checkpoint_dir']})"
+        f"(checkpoints are in {flags['checkpoint_dir']}; `{PROGRAM} checkpoints` shows them)"
     ]
