@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long it takes until something of ours runs on every host, beside what others take to run `true`."""
+"""How long `true` takes on every host: our whole command, what others take, and our agents' first words alone."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 
-from benchmarks.launching.our_jobs import PATIENCE
+from benchmarks.launching.our_jobs import PATIENCE, OurJobs
 from benchmarks.launching.rivals import Rivals, lacking
 from benchmarks.launching.run import Run
 from benchmarks.timing import Contender, Samples, interleave
 from tests.cluster.hosts import Cluster
 
 LIMIT_S = 180.0
+TRUE = "./true.sh"
 
 
 def measure(run: Run, count: int) -> None:
@@ -29,7 +30,10 @@ def measure(run: Run, count: int) -> None:
             "parallel_ssh": ("parallel-ssh", rivals.parallel_ssh("true")),
             "mpirun": ("mpirun", rivals.mpirun(["true"])),
         }
-        contenders = [Contender(f"start_{count}_ours", lambda _: _agents(cluster, run, imports))]
+        contenders = [
+            Contender(f"whole_{count}_ours", _whole(cluster, run)),
+            Contender(f"start_{count}_ours", lambda _: _agents(cluster, run, imports)),
+        ]
         for name, (tool, argv) in commands.items():
             figure = f"start_{count}_{name}"
             if why := lacking(tool):
@@ -42,6 +46,7 @@ def measure(run: Run, count: int) -> None:
         failed,
         "s",
         {
+            f"whole_{count}_ours": "paddle.py from its start to the prompt: `true` ran on every host, logs are here",
             f"start_{count}_ours": "hello of every agent; its process had done its imports",
             f"start_{count}_openssh": "xargs -P: `true` ran on every host",
         },
@@ -53,7 +58,8 @@ def measure(run: Run, count: int) -> None:
             "s",
             "the launcher's imports, once a command",
         )
-    run.report.compare(f"start_{count}_vs_openssh", f"start_{count}_ours", f"start_{count}_openssh")
+    for what in ("whole", "start"):
+        run.report.compare(f"{what}_{count}_vs_openssh", f"{what}_{count}_ours", f"start_{count}_openssh")
 
 
 def timed(cluster: Cluster, argv: Sequence[str]) -> float:
@@ -72,6 +78,14 @@ def timed(cluster: Cluster, argv: Sequence[str]) -> float:
 
 def _turns_of(cluster: Cluster, argv: Sequence[str]) -> Callable[[int], float]:
     return lambda turn: timed(cluster, argv)
+
+
+def _whole(cluster: Cluster, run: Run) -> Callable[[int], float]:
+    """The whole command, on hosts that have everything from an earlier turn."""
+    jobs, workspace = OurJobs(cluster, run.scratch), run.workspace("true")
+    (workspace / TRUE).write_text("#!/bin/sh\n")
+    (workspace / TRUE).chmod(0o755)
+    return lambda turn: jobs.run(workspace, f"--entry={TRUE}").wall_s
 
 
 def _agents(cluster: Cluster, run: Run, imports: list[float]) -> float:
