@@ -106,8 +106,8 @@ class Rendezvous:
             self._room.release()
 
 
-def own_addresses(hosts: Sequence[str]) -> list[str]:
-    """Addresses of this machine as the hosts may see it: by the routes to them; nothing is sent to them.
+def routed_addresses(hosts: Sequence[str]) -> list[str]:
+    """Addresses of this machine by the routes to hosts, as far as these are known here; nothing is sent to them.
 
     Of many hosts some are looked up: their networks are few, and a name server that is asked for thousands of names at
     once stops answering.
@@ -122,11 +122,17 @@ def own_addresses(hosts: Sequence[str]) -> list[str]:
                 with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
                     probe.connect(address)
                     found[probe.getsockname()[0].partition("%")[0]] = None
+    return list(found)
+
+
+def own_addresses(hosts: Sequence[str]) -> list[str]:
+    """Addresses of this machine as the hosts may see it."""
+    found = routed_addresses(hosts)
     if not found:
         with contextlib.suppress(OSError):
             known = socket.getaddrinfo(socket.gethostname(), 9, type=socket.SOCK_DGRAM)
-            found.update((str(address[0]), None) for *_, address in known)
-    return list(found) or ["127.0.0.1"]
+            found = list(dict.fromkeys(str(address[0]) for *_, address in known))
+    return found or ["127.0.0.1"]
 
 
 def _first_free(ports: range) -> socket.socket:

@@ -51,7 +51,7 @@ class ToolProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, **porter.env},
+                env={**porter.env, **os.environ, **porter.env},  # not last: Hydra forgets the last variable
                 start_new_session=True,  # Ctrl+C at the terminal reaches the launcher alone
             )
         except OSError as error:

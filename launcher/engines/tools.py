@@ -4,15 +4,21 @@
 from __future__ import annotations
 
 import os
+import re
+import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from launcher.config.hosts import Host
 from launcher.config.options import EngineKind
 from launcher.config.settings import ClusterSettings
 from launcher.engines.porters import CODE, GIVEN
+from launcher.engines.rendezvous import routed_addresses
 from launcher.errors import UsageError
 
 HOSTS = "@hosts"
+ANSWER_S = 10.0
+_HYDRA = re.compile("HYDRA|Intel")
 
 
 @dataclass(frozen=True)
@@ -45,9 +51,20 @@ def tool_of(cluster: ClusterSettings) -> Tool:
                 f"{host.text!r} is {kind}, which --engine={cluster.engine} cannot start anything on; "
                 "expected host names (a port belongs into ~/.ssh/config)"
             )
-    if cluster.engine is EngineKind.OPENMPI:
-        return mpirun([host.describe() for host in cluster.hosts])
-    return srun([host.name for host in cluster.hosts])
+    if cluster.engine is EngineKind.SLURM:
+        return srun([host.name for host in cluster.hosts])
+    if _HYDRA.search(_version_of_mpirun()):
+        here = next(iter(routed_addresses([host.name for host in cluster.hosts])), "")
+        return hydra(cluster.hosts, here)
+    return mpirun([host.describe() for host in cluster.hosts])
+
+
+def _version_of_mpirun() -> str:
+    try:
+        done = subprocess.run(["mpirun", "--version"], capture_output=True, text=True, timeout=ANSWER_S)
+    except (OSError, subprocess.SubprocessError):  # what is wrong with it is told when it is started
+        return ""
+    return done.stdout
 
 
 def mpirun(hosts: Sequence[str]) -> Tool:
@@ -63,6 +80,21 @@ def mpirun(hosts: Sequence[str]) -> Tool:
     )
     file = "".join(f"{host} slots=1\n" for host in hosts)
     return Tool("mpirun", argv, ("OMPI_COMM_WORLD_RANK", "PMIX_RANK"), file)
+
+
+def hydra(hosts: Sequence[Host], here: str) -> Tool:
+    """MPICH's mpirun, and what is made of it: Intel MPI, MVAPICH.
+
+    Args:
+        here: this machine as hosts see it, whom they call; empty: by its name.
+    """
+    argv = (
+        *("mpirun", "-rmk", "user", "-launcher", "ssh", "-f", HOSTS, "-n", str(len(hosts)), "-ppn", "1"),
+        *(("-localhost", here) if here else ()),
+        *("-wdir", "/", "-genvlist", f"{GIVEN},{CODE}"),  # hosts have no directory of ours
+    )
+    file = "".join(f"{host.name}:1" + (f" user={host.user}" if host.user else "") + "\n" for host in hosts)
+    return Tool("mpirun", argv, ("PMI_RANK",), file)
 
 
 def srun(hosts: Sequence[str]) -> Tool:

