@@ -101,7 +101,8 @@ class Engine:
         self._lock = threading.RLock()
         self._waiting: dict[int, threading.Condition] = {}  # by node: who waits for its porter
         self._idle: dict[int, TlsStream] = {}
-        self._given: list[TlsStream] = []
+        self._given: list[tuple[int, TlsStream]] = []
+        self._lost: dict[int, str] = {}  # why a node cannot be reached any more
         self._seen: set[int] = set()
         self._fault = ""  # why no node can be reached any more
         self._rendezvous: Rendezvous | None = None
@@ -127,7 +128,7 @@ class Engine:
     def _open(self, node_id: int, bootstrap: Bootstrap, python: str) -> TlsStream:
         request = {"argv": ["/bin/sh", "-c", agent_command(bootstrap, python)]}
         stream = self._take(node_id)
-        stream.begin(bootstrap, lambda: self._fault)
+        stream.begin(bootstrap, lambda: self._lost.get(node_id, self._fault))
         try:
             _say(stream, request)
         except OSError as error:
@@ -143,9 +144,8 @@ class Engine:
             deadline = again_by if node_id in self._seen else max(again_by, self._start_by)
             while True:
                 left_s = deadline - time.monotonic()
-                if (
-                    self._fault or self._closed
-                ):  # the connection of a porter that was killed may still be there
+                # the connection of a porter that was killed may still be there
+                if self._fault or self._closed or node_id in self._lost:
                     raise self._missing(node_id)
                 if node_id in self._idle:
                     break
@@ -153,7 +153,7 @@ class Engine:
                     raise self._missing(node_id)
                 self._waiting.setdefault(node_id, threading.Condition(self._lock)).wait(left_s)
             stream = self._idle.pop(node_id)
-            self._given.append(stream)
+            self._given.append((node_id, stream))
             return stream
 
     def _wake(self, node_ids: Iterable[int]) -> None:
@@ -166,6 +166,8 @@ class Engine:
         name = self._names[node_id]
         if self._fault or self._closed:
             return ConnectError(name, f"{self._fault or f'{self._porters.name} was ended'}.")
+        if node_id in self._lost:
+            return ConnectError(name, f"{self._lost[node_id]}.")
         within = f" within {self._porters.start_s:.0f} s"
         what = "has not called" + (" again" if node_id in self._seen else within)
         says = self._porters.words()
@@ -198,12 +200,15 @@ class Engine:
         script = _SCRIPT.format(flags=" ".join(FLAGS))
         return Porter(("/bin/sh", "-c", script, _LOAD, *self._pythons), {GIVEN: word, CODE: code})
 
-    def _ended(self, why: str) -> None:
-        """No porter is there any more, and none will come."""
+    def _ended(self, why: str, rank: int | None = None) -> None:
+        """No porter is there any more, and none will come: of one node, or of any."""
         with self._lock:
-            self._fault = self._fault or why
-            given = [*self._given]
-            self._wake([*self._waiting])
+            if rank is None:
+                self._fault = self._fault or why
+            else:
+                self._lost[rank] = why
+            given = [stream for node_id, stream in self._given if rank in (None, node_id)]
+            self._wake([*self._waiting] if rank is None else [rank])
         for stream in given:  # its processes on the nodes are not ours to keep
             stream.close()
 

@@ -35,6 +35,12 @@ def node_of(pod: Object) -> str:
     return f"pod-{index}" if index is not None else str(meta.get("name", "a pod"))
 
 
+def rank_of(pod: Object) -> int:
+    """The node whose pod it is; -1: it does not say."""
+    index = node_of(pod).removeprefix("pod-")
+    return int(index) if index.isdigit() else -1
+
+
 def of_pod(pod: Object) -> Trouble | None:
     """What is wrong with a pod."""
     status = pod.get("status") or {}

@@ -10,14 +10,14 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from launcher.engines import kubernetes_faults as faults
 from launcher.engines.kubernetes_api import CONFLICT, FORBIDDEN, GONE, NOT_FOUND, Api, ApiError
 from launcher.engines.kubernetes_faults import Trouble
 from launcher.engines.kubernetes_objects import RANK, host_name, job_name, owned, render, selector
-from launcher.engines.porters import Invite
+from launcher.engines.porters import Invite, PortersEnded
 from launcher.plan.plan import Plan
 
 START_WINDOW_S, WINDOW_S = (
@@ -46,11 +46,13 @@ class KubernetesJob:
         self._api: Api | None = None
         self._may_be_there = False  # the Job
         self._left = ""
+        self._ended: PortersEnded
         self._were_up = False  # all pods, once
         self._pods: dict[str, Mapping[str, Any]] = {}  # by name, as they were seen last
+        self._lost: set[int] = set()  # nodes whose pods are gone for good
         self._troubles: dict[str, str] = {}  # by pod, Job, or API server: what may pass
 
-    def start(self, invite: Invite, ended: Callable[[str], None]) -> None:
+    def start(self, invite: Invite, ended: PortersEnded) -> None:
         """Begin to make the Job; what ends it is told."""
         self._thread = threading.Thread(
             target=self._run, args=(invite, ended), name="kubernetes", daemon=True
@@ -73,7 +75,8 @@ class KubernetesJob:
             return f"the Job {self._job}: the API server does not answer; its pods end by themselves"
         return self._left
 
-    def _run(self, invite: Invite, ended: Callable[[str], None]) -> None:
+    def _run(self, invite: Invite, ended: PortersEnded) -> None:
+        self._ended = ended
         try:
             self._api = Api(self._plan.settings.kubernetes, self._stopping)
             self._make(self._api, invite)
@@ -169,10 +172,23 @@ class KubernetesJob:
         """Take what is told of a pod; a final trouble is returned."""
         if kind not in ("ADDED", "MODIFIED", "DELETED"):  # a bookmark
             return None
-        name = pod["metadata"]["name"]
+        name, rank = pod["metadata"]["name"], faults.rank_of(pod)
+        if rank in self._lost:
+            return None
         self._pods[name] = pod
         self._were_up = self._were_up or sum(map(faults.is_up, self._pods.values())) >= len(self.hosts)
-        return self._note(name, faults.gone(pod) if kind == "DELETED" else faults.of_pod(pod))
+        trouble = self._note(name, faults.gone(pod) if kind == "DELETED" else faults.of_pod(pod))
+        if trouble is None or not self._may_lose(rank):
+            return trouble
+        self._lost.add(rank)
+        del self._pods[name]
+        self._ended(trouble, rank)
+        return None
+
+    def _may_lose(self, rank: int) -> bool:
+        """Whether the job is asked what to do without a pod; while it starts, all are needed."""
+        goes_on = self._plan.settings.job.min_trainers is not None
+        return goes_on and self._were_up and rank >= 0 and len(self._lost) + 1 < len(self.hosts)
 
     def _note(self, what: str, trouble: Trouble | None) -> str | None:
         if trouble is None:

@@ -69,7 +69,7 @@ def render(plan: Plan, porter: Porter) -> Objects:
                 "completionMode": "Indexed",
                 "completions": count,
                 "parallelism": count,
-                "backoffLimit": 0,
+                **_failures(count, plan.settings.job.min_trainers is not None),
                 "podReplacementPolicy": "Failed",
                 "ttlSecondsAfterFinished": KEPT_S,
                 "suspend": True,  # until the others are there; with a queue, until that admits it
@@ -95,6 +95,11 @@ def render(plan: Plan, porter: Porter) -> Objects:
             },
         },
     )
+
+
+def _failures(count: int, may_lose_pods: bool) -> Object:
+    """No pod is started again; one that fails ends the others, or does not."""
+    return {"backoffLimitPerIndex": 0, "maxFailedIndexes": count} if may_lose_pods else {"backoffLimit": 0}
 
 
 def owned(made: Object, job: Mapping[str, Any]) -> Object:

@@ -25,6 +25,13 @@ Invite = Callable[[Sequence[str], Sequence[str]], Porter]
 finds its rank, the first of them first."""
 
 
+class PortersEnded(Protocol):
+    """Takes, on any thread, why porters are gone for good."""
+
+    def __call__(self, why: str, rank: int | None = None) -> None:
+        """One of them, or all and all that would ever come."""
+
+
 class Porters(Protocol):
     """Starts one porter on each node, once.
 
@@ -38,11 +45,11 @@ class Porters(Protocol):
     hosts: tuple[str, ...]
     start_s: float
 
-    def start(self, invite: Invite, ended: Callable[[str], None]) -> None:
+    def start(self, invite: Invite, ended: PortersEnded) -> None:
         """Begin; blocks for a moment at most.
 
         Args:
-            ended: told once why no porter is there any more, or will ever be; on any thread.
+            ended: told once of all, and perhaps before of single ones.
 
         Raises:
             OSError: there is no port for porters to call.

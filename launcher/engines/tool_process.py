@@ -9,10 +9,9 @@ import signal
 import subprocess
 import tempfile
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
-from launcher.engines.porters import Invite
+from launcher.engines.porters import Invite, PortersEnded
 from launcher.engines.tools import HOSTS, Tool
 from launcher.text.wrapping import visible
 
@@ -42,7 +41,7 @@ class ToolProcess:
         self._listening: threading.Thread | None = None
         self._said = ""
 
-    def start(self, invite: Invite, ended: Callable[[str], None]) -> None:
+    def start(self, invite: Invite, ended: PortersEnded) -> None:
         """Start the tool; its end is told."""
         porter = invite(self.hosts, self._tool.ranks)
         try:
@@ -68,7 +67,7 @@ class ToolProcess:
         file.write_text(self._tool.hosts, encoding="ascii")
         return [str(file) if word == HOSTS else word for word in self._tool.argv]
 
-    def _listen(self, ended: Callable[[str], None]) -> None:
+    def _listen(self, ended: PortersEnded) -> None:
         """Keep the last words of the tool until it ends."""
         assert self._process is not None
         assert self._process.stdout is not None

@@ -321,8 +321,10 @@ class ApiServer:
             self._fail_job()
 
     def _fail_job(self) -> None:
-        """The first pod that fails ends the others: backoffLimit 0."""
+        """The first pod that fails ends the others: backoffLimit 0, unless each index has its own."""
         with self._changed:
+            if any("backoffLimitPerIndex" in made.get("spec", {}) for made in self._objects.values()):
+                return
             for (resource, _), made in self._objects.items():
                 if resource == "jobs":
                     condition = {"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded"}

@@ -134,6 +134,25 @@ def a_pod_that_is_killed_for_memory_ends_the_job_and_is_named(
 
 
 @scenarios.add
+def a_pod_that_is_evicted_is_left_out_of_a_job_that_may_go_on(
+    cluster: Cluster, job: JobRunner, oracle: Oracle
+) -> None:
+    job.learn()
+    job.conf |= {"PSERVERS": ["pod-0"]}
+    go_on = "/root/go-on"
+    with kubernetes(cluster, job) as pods:
+        launch = pods.start("--min_trainers=2", f"--wait=3:{go_on}")
+        job.wait_for_role("TRAINER")
+        pods.server.set_status(2, {"phase": "Failed", "reason": "Evicted", "message": "low on memory"})
+        launch.wait_for_line("trainer 2 on pod-2 is left out: .*; the job goes on with 2 trainers", 40)
+        for each in cluster.hosts:
+            each.path(go_on).touch()
+        end = oracle.check(launch, 0, r"pod-2 failed: Evicted: low on memory")
+        assert len(learnt(end.output)) == 2
+        pods.check_gone()
+
+
+@scenarios.add
 def the_trainer_that_fails_in_a_pod_is_named(cluster: Cluster, job: JobRunner, oracle: Oracle) -> None:
     job.learn()
     with kubernetes(cluster, job) as pods:

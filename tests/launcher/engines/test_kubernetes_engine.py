@@ -7,7 +7,7 @@ import contextlib
 import os
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from pathlib import Path
@@ -50,7 +50,9 @@ class Bench:
         self.server.rules = granted()
         self.engines: list[Engine] = []
 
-    def engine(self, namespace: str = "team", nodes: int = 2, **conf: Any) -> Engine:
+    def engine(
+        self, namespace: str = "team", nodes: int = 2, options: Sequence[str] = (), **conf: Any
+    ) -> Engine:
         """An engine for so many pods."""
         names = {
             "K8S_IMAGE": "image:1",
@@ -63,7 +65,14 @@ class Bench:
         file.write_text("".join(f"{name} = {value!r}\n" for name, value in names.items()))
         (self.folder / "ws").mkdir(exist_ok=True)
         given = arguments.parse(
-            ["-p", f"{self.folder}/ws", f"--conf={file}", "--engine=kubernetes", f"--nnodes={nodes}"]
+            [
+                "-p",
+                f"{self.folder}/ws",
+                f"--conf={file}",
+                "--engine=kubernetes",
+                f"--nnodes={nodes}",
+                *options,
+            ]
         )
         resolved = settings.resolve(given, {"HOME": str(self.folder)})
         made = engine_of(plan.build(resolved, plan.new_job_id(datetime.now(), os.urandom(3))))
@@ -296,6 +305,25 @@ def test_a_pod_that_is_lost_ends_what_runs_with_its_cause(bench: Bench, how: str
     wait_for("an end of streams", lambda: not any(stream.may_live_on for stream in streams), 30)
     assert re.search(rf"pod-1 .*{how}", bench.why(engine))
     end_all(streams)
+
+
+@pytest.mark.parametrize("how", ["deleted", "OOMKilled"])
+def test_a_pod_that_is_lost_is_lost_alone_where_the_job_can_go_on(bench: Bench, how: str) -> None:
+    engine = bench.engine(nodes=3, options=["--min_trainers=1"])
+    first, lost, last = streams = connect_all(engine, 3)
+    if how == "deleted":
+        bench.server.delete_pod(1)
+    else:
+        terminated = {"reason": how, "exitCode": 137}
+        bench.server.set_status(
+            1, {"phase": "Failed", "containerStatuses": [{"state": {"terminated": terminated}}]}
+        )
+    wait_for("the end of its stream", lambda: not lost.may_live_on, 30)
+    assert re.search(rf"pod-1 .*{how}", bench.why(engine, 1))
+    assert first.may_live_on
+    assert last.may_live_on
+    end_all(streams)
+    assert engine.close() == ""
 
 
 def test_a_job_that_somebody_deletes_is_told(bench: Bench) -> None:

@@ -93,7 +93,7 @@ def test_the_schemas_of_kubernetes_take_what_is_made(tmp_path: Path, number: int
     schemas = pytest.importorskip(
         "kubernetes_validate", reason="needs the schemas of PyPI's kubernetes-validate"
     )
-    job, *others = objects(tmp_path, **generated(number))
+    job, *others = objects(tmp_path, *["--min_trainers=1"][: number % 2], **generated(number))
     owner = {"metadata": {"name": job["metadata"]["name"], "uid": "0-1"}}
     for version in ("1.29", "1.33", schemas.latest_version()):
         for made in (job, *(kubernetes_objects.owned(each, owner) for each in others)):
