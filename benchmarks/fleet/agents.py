@@ -36,7 +36,7 @@ LINES_PER_S = float(os.environ.get("FLEET_LINES_PER_S", "10"))  # of a node
 RUN_S = float(os.environ.get("FLEET_RUN_S", "20"))
 COUNTS = os.environ.get(
     "FLEET_COUNTS", ""
-)  # a folder that takes a file with the number of lines, of each process
+)  # a folder that takes a file with the number of lines, of each node
 ACK_EACH = 1 << 16
 CALLS_AT_ONCE = 8  # handshakes of one process
 
@@ -83,7 +83,7 @@ def probed(rank: int) -> Fields:
                 "load": 0.25,
                 "memory_bytes": 33 << 30,
                 "memory_free_bytes": 31 << 30,
-                "limits": {"nofile": 20000, "nproc": 96365, "memlock": 8388608, "core": 0},
+                "limits": {"nofile": 1 << 20, "nproc": 96365, "memlock": 8388608, "core": 0},
                 "threads_of_user": 12,
                 "may_pass_nproc": True,
                 "cgroup": {"cores": None, "memory_bytes": None, "pids": None, "pids_used": None},
@@ -102,9 +102,6 @@ def address_of(rank: int) -> str:
     return f"10.1.{rank >> 8}.{rank & 255}"
 
 
-written = 0  # lines, of all nodes of this process
-
-
 class Node:
     """One node's agent, from its first connection to its goodbye."""
 
@@ -116,6 +113,7 @@ class Node:
         self._dest = ""
         self._offsets: dict[str, int] = {}
         self._pace_s = PACE_S
+        self._written = 0  # lines
         self._chunks: dict[str, bytes] = {}  # by log, what was written since the last packet
         self._lines: list[bytes] = []
         self._packing: asyncio.Task[None] | None = None
@@ -166,6 +164,8 @@ class Node:
                 self._send("received", position=self._received)
             await self._writer.drain()
         self._end(list(self._processes))
+        if COUNTS:
+            Path(COUNTS, str(self._rank)).write_text(str(self._written))
         self._send("goodbye", rest=None)
         await self._writer.drain()
         self._writer.close()
@@ -233,8 +233,7 @@ class Node:
 
     def _write(self, proc: str, log: str, text: bytes) -> None:
         """A line, and the bytes of its log: they wait for others as they do in an agent's outbox."""
-        global written
-        written += 1
+        self._written += 1
         fields = {"proc": proc, "stream": "out", "partial": False, "t": time.time()}
         self._lines.append(encode("line", fields, text))
         self._chunks[log] = self._chunks.get(log, b"") + text
@@ -313,8 +312,6 @@ def main() -> None:
         if pid == 0:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             asyncio.run(play(first, min(NODES_EACH, count - first)))
-            if COUNTS:
-                Path(COUNTS, str(first)).write_text(str(written))
             os._exit(0)
         children.append(pid)
     for pid in children:

@@ -24,6 +24,8 @@ from launcher.plan.addresses import Choice
 from launcher.plan.answers import Answer
 from launcher.plan.plan import Plan, values_in_files
 
+EACH_S = 0.05  # of this machine for a node: a login, its answers
+
 
 @dataclass(frozen=True)
 class Examined:
@@ -64,18 +66,22 @@ class Examination:
             self._connect(record)
         self._loop.until(
             lambda: all(record.contact.error or record.contact.login_s for record in self._roster.all()),
-            settings.connect_limit_s + settings.limits.preflight_timeout_s,
+            settings.connect_limit_s + self._patience_s(),
         )
         self._enter("preflight")
         self._loop.until(
             lambda: all(record.said.answer is not None for record in self._roster.live()),
-            settings.limits.preflight_timeout_s,
+            self._patience_s(),
         )
         self._try_ways()
         choice = self._take_addresses()
         self._set_folders_apart()
         replies = tuple(self._replies())
         return Examined(replies, preflight.judge(replies, self._demands(choice)), choice)
+
+    def _patience_s(self) -> float:
+        """How long nodes may take to answer, with what this machine itself takes for thousands of them."""
+        return self._plan.settings.limits.preflight_timeout_s + EACH_S * len(self._plan.nodes)
 
     def _answers(self) -> dict[int, Answer]:
         return {
@@ -97,7 +103,7 @@ class Examination:
             record.send("reach", peers=peers)
         self._loop.until(
             lambda: all(record.said.ways is not None or record.link is None for record in asked),
-            self._plan.settings.limits.preflight_timeout_s,
+            self._patience_s(),
         )
 
     def _take_addresses(self) -> Choice:

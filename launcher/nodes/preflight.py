@@ -19,6 +19,7 @@ from launcher.nodes.findings import Finding, told
 from launcher.text.sizes import duration, size_text
 
 HEADERS = ("node", "result", "login", "address", "free", "clock", "python", "modules", "ports")
+MOST_WRONG = 64  # rows; what is wrong with how many is told below them
 LISTED = 16  # nodes, up to which the table of a job has a row for every one
 
 _FAMILIES: tuple[Callable[[Sequence[Reply], Demands], Iterable[Finding]], ...] = (
@@ -70,7 +71,9 @@ def judge(replies: Sequence[Reply], demands: Demands) -> PreflightVerdict:
     remarks = [finding for finding in found if not finding.serious]
     wrong = {finding.node for finding in serious}
     noted = {finding.node for finding in remarks}
-    listed = [r for r in replies if len(replies) <= LISTED or r.name in wrong] or list(replies[:1])
+    listed = [r for r in replies if len(replies) <= LISTED or r.name in wrong][:MOST_WRONG] or list(
+        replies[:1]
+    )
     return PreflightVerdict(
         rows=tuple(_row(reply, result(reply, wrong, noted)) for reply in listed),
         red=frozenset(index for index, reply in enumerate(listed) if reply.name in wrong),
