@@ -46,7 +46,7 @@ class JobsDesk:
     def open(self, root_dir: str, marks: Dict[str, str], fields: Fields) -> None:
         """`hello` came: whose agent this is."""
         self._root_dir = root_dir
-        self.saved = saved_files.read(root_dir, fields.get("saved"))
+        self.saved = saved_files.read(root_dir, marks[registry.JOB_MARK], fields.get("saved"))
         keeps_state = fields.get("keeps_state") is not False
         submitter = fields.get("submitter")
         saves_as = self.saved.name if self.saved is not None else ""

@@ -2,7 +2,7 @@
 """PADDLE_CHECKPOINT_DIR: the directory in which a job's scripts save what they go on from.
 
 It lies beside the job directories, since it outlives its job: every job that is given the same name has the same one.
-What matches a pattern is collected, under `checkpoints/`. An empty one goes with its job.
+What matches a pattern is collected, under `checkpoints/`. An empty one that has no name goes with its job.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ class SavedFiles:
         path: where it is.
     """
 
-    def __init__(self, root_dir: str, name: str, patterns: List[str]) -> None:
+    def __init__(self, root_dir: str, job: str, name: str, patterns: List[str]) -> None:
+        self._is_named = name != job  # then another job may have just got it
         self.name = name
         self.path = "%s/%s/%s" % (root_dir, FOLDER, name)
         self._patterns = patterns
@@ -67,13 +68,15 @@ class SavedFiles:
 
     def close(self) -> None:
         """The job is over."""
+        if self._is_named:
+            return
         try:
             os.rmdir(self.path)
         except OSError:
             return  # something was saved in it, or it never was
 
 
-def read(root_dir: str, fields: Any) -> Optional[SavedFiles]:
+def read(root_dir: str, job: str, fields: Any) -> Optional[SavedFiles]:
     """What a `hello` says of it; None where the job's scripts get none.
 
     Raises:
@@ -84,4 +87,4 @@ def read(root_dir: str, fields: Any) -> Optional[SavedFiles]:
     name = job_id(fields, "name")
     if name.startswith("."):
         raise ValueError("name must not begin with a dot, got %.80r" % name)
-    return SavedFiles(root_dir, name, texts(fields, "collect"))
+    return SavedFiles(root_dir, job, name, texts(fields, "collect"))
