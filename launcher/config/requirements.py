@@ -9,8 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from packaging.markers import Marker
-
 from launcher.errors import WorkspaceError
 from launcher.system import bounded_file
 from launcher.system.installation import LOCK_FILE
@@ -71,6 +69,8 @@ def pins(markers: Mapping[str, str]) -> tuple[Pin, ...]:
     Args:
         markers: what the lock file's markers are compared with, as PEP 508 names them.
     """
+    from packaging.markers import Marker  # few jobs need it, --help and --dry_run do without any package
+
     text = LOCK_FILE.read_text(encoding="ascii").replace("\\\n", " ")
     found = []
     for line in text.splitlines():

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from launcher.config.entry import files
 from launcher.connection.link import Link, MessageEvent
@@ -19,11 +20,13 @@ from launcher.files import listing
 from launcher.files.bundle import bundle
 from launcher.files.dispatch import ENVIRONMENT, RUNTIME, WORKSPACE, Dispatch, DispatchState
 from launcher.files.package import Package, runtime_package, shard, workspace_package
-from launcher.files.wheels import Environment
 from launcher.plan.plan import Node, Plan
 from launcher.system.digests import MEMORIES, Digests, memory_of
 from launcher.system.installation import RUNTIME_DIR
 from launcher.text.sizes import counted
+
+if TYPE_CHECKING:
+    from launcher.files.wheels import Environment  # which brings packaging
 
 OUTPUT_NODE = 0
 RATE_S = 5.0  # a rate is that of so long
