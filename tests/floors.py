@@ -138,6 +138,7 @@ FRAGMENTS: Mapping[str, str] = {
     "paddle.distributed.devices": "what GPUs a machine has: looked for under that name",
     "paddle.optim.clip": "user scripts clip gradients by norms before they push them",
     "paddle.optim.row_step": "parameter servers step the rows of their tables by it too",
+    "paddle.pserver.metrics": "what an optional library asks for: nothing else knows of it",
     "paddle.pserver.reader.viewing": "one side of a protocol, whose other side is server.reader_snapshots",
     "paddle.pserver.sparse.warming": "Fluid's growing tables and the tests compile with it too",
     "paddle.pserver.wire.reused_memory": "a pool for anybody's arrays: nothing in it knows of streams",

@@ -88,6 +88,7 @@ def test_every_variable_the_runtime_reads_is_one_the_launcher_or_agent_sets() ->
         "PADDLE_COLLECTIVE_WAY",
         "PADDLE_DATA_HOME",
         "PADDLE_NO_STAT",
+        "PADDLE_PSERVER_METRICS_PORT",
     }
     written = strings("launcher") | strings("runtime/agent")
     prefixes = tuple(text for text in read if text.endswith("_"))

@@ -38,6 +38,7 @@ class JobEnvironment:
         endpoints: "ip:port" of each server port for dense parameters, node-major, then port.
         sparse_endpoints: the same for sparse parameters.
         init_flags: PADDLE_INIT_* without the prefix, lower-cased, as text.
+        pserver_metrics_port: where Prometheus finds a pserver on its own machine, or None.
         report_fd: descriptor of the pipe to the agent, or None.
         glog_to_stderr: None when GLOG_logtostderr is not set.
         glog_log_dir: folder for log files, or None.
@@ -62,6 +63,7 @@ class JobEnvironment:
     endpoints: tuple[str, ...] = ()
     sparse_endpoints: tuple[str, ...] = ()
     init_flags: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    pserver_metrics_port: int | None = None
     report_fd: int | None = None
     glog_to_stderr: bool | None = None
     glog_log_dir: Path | None = None
@@ -101,6 +103,7 @@ class JobEnvironment:
                     if name.startswith(_INIT_PREFIX)
                 }
             ),
+            pserver_metrics_port=_number(env, "PADDLE_PSERVER_METRICS_PORT"),
             report_fd=_number(env, "PADDLE_REPORT_FD"),
             glog_to_stderr=_truth(env, "GLOG_logtostderr"),
             glog_log_dir=Path(log_dir) if log_dir else None,

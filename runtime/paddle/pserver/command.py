@@ -23,6 +23,7 @@ from paddle.errors import ConfigError, PaddleError, PortBusy, PserverError
 from paddle.flags import MAX_PORT, PSERVER_FLAGS, parse_arguments, read_flags
 from paddle.pserver.client.links import Links
 from paddle.pserver.durable.process_state import Identity, Revival
+from paddle.pserver.metrics import ServerMetrics
 from paddle.pserver.recovery import Safety, guarded
 from paddle.pserver.server import queue_facts
 from paddle.pserver.server.options import EngineOptions
@@ -327,6 +328,7 @@ def run(arguments: Sequence[str], environment: JobEnvironment) -> int:
     signal.pthread_sigmask(
         signal.SIG_UNBLOCK, [signal.SIGUSR1]
     )  # who started us may have held it back until now
+    metrics = ServerMetrics(environment.pserver_metrics_port, lambda: server.queue)
     try:
         server.ping()
         reporter = Reporter.from_environment(environment)
@@ -343,6 +345,7 @@ def run(arguments: Sequence[str], environment: JobEnvironment) -> int:
             _log.info("no trainer needs this server any more%s", server.absent)
         _log.info("stopping")
     finally:
+        metrics.close()
         server.close()
     reporter.pushes(server.push_counts, is_last=True)
     reporter.unsaved(server.unsaved, is_last=True)

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""/metrics of one pserver process for Prometheus, where PADDLE_PSERVER_METRICS_PORT asks for it; on 127.0.0.1 alone.
+
+prometheus_client serves it, with its own figures of the process (memory, processor time, open files). Without that
+library, or where the port is taken, a warning says so and the server serves on.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from paddle.pserver.server.queue_facts import QueueFacts
+
+_log = logging.getLogger(__name__)
+_JOIN_S = 3.0
+
+
+class ServerMetrics:
+    """Answers from the moment it is made until `close`, unless there is no port. `queue` is for any thread."""
+
+    def __init__(self, port: int | None, queue: Callable[[], QueueFacts]) -> None:
+        self._queue = queue
+        self._server: Any = None
+        if not port:
+            return
+        try:
+            from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
+
+            registry = CollectorRegistry()
+            ProcessCollector(registry=registry)
+            registry.register(self)
+            self._server, self._thread = start_http_server(port, "127.0.0.1", registry)
+        except ImportError:
+            _log.warning("no metrics: this Python has no prometheus_client; pip install prometheus_client")
+        except (OSError, OverflowError) as error:
+            _log.warning("no metrics: 127.0.0.1:%d cannot be listened on: %s", port, error)
+
+    def collect(self) -> Iterator[Any]:
+        """All metrics now, for the library."""
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        queue = self._queue()
+        yield CounterMetricFamily("paddle_pserver_updates", "Batches, or gradients, applied.", queue.version)
+        yield CounterMetricFamily("paddle_pserver_requests", "Requests that came.", queue.requests)
+        yield GaugeMetricFamily(
+            "paddle_pserver_waiting_trainers", "Trainers that wait for others.", queue.waiting
+        )
+        yield GaugeMetricFamily(
+            "paddle_pserver_wait_seconds", "For how long nothing was applied meanwhile.", queue.waited_s
+        )
+        lags = GaugeMetricFamily(
+            "paddle_trainer_lag_pushes",
+            "Pushes of anybody since a trainer's own last one.",
+            labels=("trainer",),
+        )
+        for trainer, lag in queue.lags:
+            lags.add_metric([str(trainer)], lag)
+        yield lags
+
+    def close(self) -> None:
+        """Answer no more."""
+        if self._server is not None:
+            self._server.shutdown()
+            self._server.server_close()
+            self._thread.join(_JOIN_S)
