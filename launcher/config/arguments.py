@@ -41,6 +41,8 @@ _OWN_HOSTS: Mapping[str, str] = {
     EngineKind.KUBERNETES: "--engine=kubernetes, which has as many pods as --nnodes or K8S_NODES says,",
 }
 _ESCAPE = " (If it is an option of your script, write it after a lone --.)"
+_WORD_ESCAPE = " (If it is an argument of your script, write it after a lone --.)"
+_SCRIPTS = (".py", ".sh")
 
 
 class Flag(NamedTuple):
@@ -117,7 +119,10 @@ def parse(argv: Sequence[str]) -> Arguments:
     given, rest = _take_own(ours)
     if "version" in given:
         return Arguments(version=True)
-    _check_job_options(given)
+    loose = next((run[0] for run in rest if run and not run[0].startswith("-")), "")
+    _check_job_options(given, loose)
+    if loose.endswith(_SCRIPTS) and "entry" not in given:
+        raise UsageError(f"{loose!r} is no option: to run it, give --entry={loose}" + _WORD_ESCAPE)
     last = {name: values[-1] for name, values in given.items()}
     mode = Mode(last.get("mode", Mode.V2))
     flags = tuple(flag for run in rest for flag in _read_flags(run))
@@ -160,11 +165,18 @@ def _take_own(tokens: Sequence[str]) -> tuple[dict[str, list[str]], list[list[st
     given: dict[str, list[str]] = {}
     runs: list[list[str]] = [[]]
     position = 0
+    option: Option | None = None
     while position < len(tokens):
         token = tokens[position]
         position += 1
+        before = option
         option, value = _match(token)
         if option is None:
+            if before is not None and "," in before.metavar and not token.startswith("-"):
+                listed = f"--{before.name}={given[before.name][-1].rstrip(',')},{token.strip(',')}"
+                raise UsageError(
+                    f"{token!r} is no option: for several, write no blanks: {listed}" + _WORD_ESCAPE
+                )
             _refuse_what_is_ours(token)
             runs[-1].append(token)
             continue
@@ -197,7 +209,7 @@ def _check_value(option: Option, value: str | None) -> str:
     return value
 
 
-def _check_job_options(given: dict[str, list[str]]) -> None:
+def _check_job_options(given: dict[str, list[str]], loose: str) -> None:
     engine = "".join(given.get("engine", ()))
     choice = next((name for name in ("include", "exclude") if name in given), None)
     if choice and engine == EngineKind.KUBERNETES:
@@ -219,7 +231,7 @@ def _check_job_options(given: dict[str, list[str]]) -> None:
     if not package and not workspace:
         raise UsageError(
             "what shall run? Give --job_dispatch_package=DIR to send a directory to the nodes, "
-            "or --job_workspace=DIR to start one that is already there"
+            "or --job_workspace=DIR to start one that is already there" + _meant(loose)
         )
     quiet = [name for name in ("detach", "dry_run") if name in given]
     if "json" in given and quiet:
@@ -233,6 +245,15 @@ def _check_job_options(given: dict[str, list[str]]) -> None:
             "--shard_dirs and --min_trainers exclude each other in --mode=collective: who remains gets a new rank, "
             "and its shards are those of the old one; leave out --shard_dirs, so that every node has all files"
         )
+
+
+def _meant(word: str) -> str:
+    """What to write where a word stands for a directory or a script, or nothing."""
+    if not word:
+        return ""
+    folder, _, script = word.rpartition("/") if word.endswith(_SCRIPTS) else (word, "", "")
+    entry = f" --entry={script}" if script not in ("", DEFAULT_ENTRY) else ""
+    return f"; for {word!r} that is: -p {folder or '.'}{entry}"
 
 
 def _count(given: Mapping[str, str], name: str, default: int | None, least: int = 0) -> int | None:

@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 
 from launcher.config.spelling import nearest
 from launcher.errors import UsageError
+from launcher.system.installation import PROGRAM
+
+_OF_JOBS = ("-p", "-j", "--job_dispatch_package", "--job_workspace")
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,10 @@ def read(
             given[name] = value
         elif token in switches:
             on.add(token)
+        elif name in _OF_JOBS:
+            raise UsageError(
+                f"{command}: no option {name}: name the job, as `{PROGRAM} status` shows it, or leave it out"
+            )
         elif token.startswith("-"):
             near = nearest(name, (*switches, *values))
             options = ", ".join((*switches, *values))

@@ -12,6 +12,7 @@ from __future__ import annotations
 import ast
 import functools
 import re
+import sys
 import tomllib
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -133,6 +134,10 @@ def _source(path: Path, shown: str) -> bytes:
 
 def _parse(path: Path, shown: str) -> ast.Module:
     source = _source(path, shown)
+    if b"\0" in source:  # Windows editors say "Unicode" for it
+        raise ConfError(
+            shown, "holds null bytes, as text in UTF-16 does; expected a Python file: save it as UTF-8"
+        )
     try:
         return ast.parse(source, str(path))
     except SyntaxError as error:
@@ -207,8 +212,16 @@ def _run(tree: ast.Module, path: Path, shown: str) -> dict[str, object]:
     except BaseException as error:
         frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
         where = f"{shown}:{frames[-1].lineno}" if frames else shown
-        raise ConfError(where, f"running it raised {_described(error)}") from error
+        raise ConfError(where, f"running it raised {_described(error)}{_remedy(error)}") from error
     return namespace
+
+
+def _remedy(error: BaseException) -> str:
+    if isinstance(error, NameError) and error.name:
+        return f'; a text is written in quotes: "{error.name}"'
+    if isinstance(error, ModuleNotFoundError):
+        return f"; {sys.executable}, which runs it, has no such module: install it there, or do without"
+    return ""
 
 
 def _described(error: BaseException) -> str:

@@ -92,7 +92,8 @@ def _named(option: str, words: Sequence[str], hosts: Sequence[Host]) -> set[int]
             hint = ""
             if any(name in (host.text, host.name) for host in hosts) and slots.isdecimal():
                 hint = f"; slots are not chosen here: give {name} the variable CUDA_VISIBLE_DEVICES in HOST_SETTINGS"
-            raise ConfError(f"--{option}", f"{error}{hint}") from None
+            said = f"{word!r} is not in HOSTS{hint}" if hint else str(error)
+            raise ConfError(f"--{option}", said) from None
     return found
 
 

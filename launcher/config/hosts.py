@@ -61,6 +61,10 @@ def parse_host(text: str) -> Host:
     _refuse_dangerous(text)
     if text == LOCAL:
         return Host(text, None, LOCAL, None, is_local=True)
+    if "/" in text and "[" not in text:
+        raise HostError(
+            "a host is no URL and has no path: expected [user@]host[:port]; ROOT_DIR in conf.py is the directory there"
+        )
     user, at, rest = text.rpartition("@")
     if at:
         _check_user(user)

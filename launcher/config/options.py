@@ -89,13 +89,18 @@ HOSTS_ADVICE = "give --hosts=HOST[,HOST:PORT] or --hostfile=FILE, or HOSTS in co
 _ROLES = (
     "PSERVERS and TRAINERS in conf.py say which hosts run what, --nproc_per_node=N how many trainers each"
 )
+_PER_NODE = "give --nproc_per_node=N"
+_SET = "every process finds RANK, MASTER_ADDR, MASTER_PORT and the like in its environment"
 _EXPECTED = {
     "config_file conf_file cluster cluster_conf cluster_config": "give --conf=FILE",
     "host host_file hostlist machinefile machine_file nodelist nodes ips cluster_node_ips H": HOSTS_ADVICE,
-    "np nproc nprocs npernode ppn procs_per_node processes_per_node": "give --nproc_per_node=N",
-    "node_rank master_addr master_port rdzv_endpoint rdzv_id rdzv_backend": HOSTS_ADVICE,
+    "np nproc nprocs npernode ppn procs_per_node processes_per_node": _PER_NODE,
+    "num_gpus num_processes gpus_per_node ntasks_per_node": _PER_NODE,
+    "num_nodes num_machines": "give --nnodes=N",
+    "node_rank machine_rank master_addr main_process_ip rdzv_endpoint rdzv_id rdzv_backend": f"{_SET}; {HOSTS_ADVICE}",
+    "master_port main_process_port standalone": f"{_SET}; leave it out",
     "server_num num_servers num_pservers worker_num num_trainers": _ROLES,
-    "script": "give --entry=FILE",
+    "script m": "give --entry=FILE, or --entry=-mpackage.module",
     "package": "give --job_dispatch_package=DIR",
     "daemon background": "give --detach",
     "ssh_port ssh_user": "write [user@]host[:port] in HOSTS or --hosts",

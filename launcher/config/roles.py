@@ -133,4 +133,7 @@ def _host_problems(hosts: Sequence[Host]) -> Iterator[str]:
     counts = Counter((host.user, host.name.lower(), host.port) for host in hosts if not host.is_local)
     for user, name, port in (key for key, count in counts.items() if count > 1):
         twice = Host("", user, name, port, is_local=False).describe()
-        yield f"{twice!r} is listed {counts[user, name, port]} times; list every host once"
+        yield (
+            f"{twice!r} is listed {counts[user, name, port]} times; list every host once "
+            "(several trainers on each: --nproc_per_node=N)"
+        )

@@ -9,6 +9,8 @@ from launcher.config.hosts import Host
 from launcher.config.spelling import nearest
 from launcher.config.values import ValueMismatchError, mismatch
 
+_SHOWN = 5
+
 
 def node_of(reference: str | int, hosts: Sequence[Host]) -> int:
     """The id of the node that is meant: by its text in HOSTS, by its name where one host has it, or by its index.
@@ -30,6 +32,11 @@ def node_of(reference: str | int, hosts: Sequence[Host]) -> int:
         return named[0]
     if reference not in texts:
         near = nearest(reference, [*texts, *(host.name for host in hosts)])
-        hint = f"; did you mean {near!r}?" if near else ""
+        hint = f"; did you mean {near!r}?" if near else f", which has {_listed(texts)}"
         raise ValueMismatchError(f"{reference!r} is not in HOSTS{hint}")
     return texts.index(reference)
+
+
+def _listed(texts: Sequence[str]) -> str:
+    shown = ", ".join(texts[:_SHOWN])
+    return shown if len(texts) <= _SHOWN else f"{shown} and {len(texts) - _SHOWN} more"

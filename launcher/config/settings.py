@@ -262,6 +262,10 @@ def resolve(arguments: Arguments, environ: Mapping[str, str]) -> Settings:
             "--min_trainers",
             f"expected at most {trainers}, as many trainers as the job has, got {arguments.min_trainers}",
         )
+    if arguments.mode is Mode.V2 and arguments.flag("resume") and not arguments.flag("checkpoint_dir"):
+        layers.add(
+            "--resume", "needs --checkpoint_dir=DIR, where the checkpoints are that the job goes on from"
+        )
     layers.raise_any()
     return _settle(layers, arguments, environ, listed, read, roles)
 
@@ -327,6 +331,9 @@ def _remarks(layers: Layers, arguments: Arguments, listed: HostList) -> Iterator
         yield f"slots of {listed.source} do not count, since --nproc_per_node is given"
     elif listed.slots and arguments.mode is not Mode.COLLECTIVE:
         yield f"slots of {listed.source} count with --mode=collective alone: a host has one trainer"
+    named, period = (arguments.flag(f"checkpoint_{name}") for name in ("dir", "period"))
+    if arguments.mode is Mode.V2 and named and (period or "0") == "0":
+        yield "--checkpoint_dir without --checkpoint_period=BATCHES: no checkpoint is written"
 
 
 def _cluster(

@@ -32,6 +32,7 @@ SHOWN = 400
 READ_SIZE = 1 << 16
 
 _HOLD = "env -0; printf 'paddle\\0'; exec cat >/dev/null"
+_ASK = "; `sinfo` shows whether Slurm answers here and which partitions it has; SLURM_OPTIONS in conf.py go to salloc"
 _HELD = b"\0paddle\0"
 _JOB = re.compile(rb"job allocation ([0-9]+)")
 _TIME = re.compile(r"(?:([0-9]+)-)?(?:([0-9]+):)?([0-9]+):([0-9]+)")
@@ -116,7 +117,7 @@ class _Waiting:
                     self.is_held = True
                     return self._variables()
                 if not ready.get_map():
-                    raise PreflightError(f"Slurm gives no nodes: {self._words()}")
+                    raise PreflightError(f"Slurm gives no nodes: {self._words()}{_ASK}")
                 if time.monotonic() >= deadline:
                     raise PreflightError(
                         f"Slurm has given no nodes within {timeout_s:.0f} s (SLURM_QUEUE_TIMEOUT_S); "

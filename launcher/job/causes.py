@@ -28,6 +28,7 @@ _BROKEN = re.compile(
     r"left before it gave the parameters their values",
     re.IGNORECASE,
 )
+_NO_SCRIPT = re.compile(r"(SyntaxError|IndentationError|TabError): ")
 _NUMBER = re.compile(r"0x[0-9a-f]+|\d+")  # ranks, ports, addresses
 _MAIN_THREAD = re.compile(r"^Current thread 0x.*\n((?:  .*(?:\n|\Z))*)", re.MULTILINE)
 _PEERS = re.compile(r"/paddle/(pserver/(client|transports|reader)|collective)/|/torch/distributed/|/mpi4py/")
@@ -114,10 +115,13 @@ def waits(failure: Failure) -> bool:
 
 
 def last_error(failure: Failure) -> str:
-    """The last line of the Python traceback at the end of its log, or nothing."""
+    """The last line of the Python traceback at the end of its log, or nothing.
+
+    What is wrong with the script's text has none, and is told before anything runs.
+    """
     begun = [i for i, line in enumerate(failure.tail) if line.startswith("Traceback (most recent call last)")]
     if not begun:
-        return ""
+        return next((line for line in failure.tail[-1:] if _NO_SCRIPT.match(line)), "")
     for line in failure.tail[begun[-1] + 1 :]:
         if line and not line[0].isspace():
             return line

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any
 
 from launcher.errors import ExitCode
 from launcher.job.causes import Verdict, last_error
-from launcher.nodes.failure import Failure, Incident
+from launcher.nodes.failure import Failure, FailureKind, Incident
 
 SCHEMA_VERSION = 1
 NAME = "failure.json"
@@ -24,6 +25,32 @@ TAIL_LINES = 20
 LINE_LIMIT = 400
 ECHOES = 8
 NAMES = 3
+LAST_WORDS = 200
+
+
+_REMEDIES = tuple(
+    (re.compile(pattern), text)
+    for pattern, text in (
+        (
+            r"^ModuleNotFoundError: No module named '([\w.]+)'",
+            "the nodes' Python has no {0}: install it there, put it into the workspace, or name its package in "
+            "requirements.txt and give --bootstrap",
+        ),
+        (
+            r"^FileNotFoundError: \[Errno 2\] No such file or directory: '([^/'][^']*)'",
+            "{0} is looked for in the job's directory on the node, which has what the workspace has, less what "
+            ".paddleignore names; --dry_run lists it",
+        ),
+        (
+            r"^FileNotFoundError: \[Errno 2\] No such file or directory: '(/[^']*)'",
+            "{0} must be there on every node; files of the workspace are named relative to it",
+        ),
+        (
+            r"^(?:[\w.]*_ArrayMemoryError|MemoryError)\b",
+            "a smaller batch or fewer processes on a node (--nproc_per_node) need less memory",
+        ),
+    )
+)
 
 
 def write(
@@ -90,8 +117,23 @@ def _time(at: float) -> str:
 
 
 def headline(cause: Failure) -> str:
-    """Who failed, where, how, and the error that it ended with."""
-    return ": ".join(filter(None, (cause.headline(), last_error(cause))))
+    """Who failed, where, how, and the error that it ended with, or else its last words."""
+    return ": ".join(filter(None, (cause.headline(), last_error(cause) or _last_words(cause))))
+
+
+def _last_words(cause: Failure) -> str:
+    if cause.kind is not FailureKind.EXIT or cause.signal:
+        return ""
+    written = [line.strip() for line in cause.tail if line.strip()]
+    return f"its last line: {written[-1][:LAST_WORDS]}" if written else "it wrote nothing"
+
+
+def remedy(cause: Failure) -> str:
+    """What to do about a cause of which many scripts die in the same way, or nothing."""
+    error = last_error(cause)
+    if "by the kernel for lack of memory" in cause.what:
+        error = "MemoryError"
+    return next((text.format(*found.groups()) for end, text in _REMEDIES if (found := end.search(error))), "")
 
 
 def report(verdict: Verdict, history: Sequence[str] = ()) -> list[str]:
@@ -108,6 +150,8 @@ def report(verdict: Verdict, history: Sequence[str] = ()) -> list[str]:
         lines += ["  the end of its log:", *_indented(cause.tail[-TAIL_LINES:])]
     if cause.log:
         lines.append(f"  the whole log: {cause.log}")
+    if advice := remedy(cause):
+        lines.append(f"  what helps: {advice}")
     if verdict.same:
         lines.append(f"  and {len(verdict.same)} more with the same last line: {_names(verdict.same)}")
     lines += [f"  failed too: {failure.headline()}" for failure in verdict.others[:ECHOES]]

@@ -284,7 +284,14 @@ def _load(path: Path) -> paramiko.PKey | SSHException:
     except TypeError:  # what the crypto library raises for want of a passphrase
         return PasswordRequiredException("Private key file is encrypted")
     except (ValueError, OSError, paramiko.UnknownKeyType) as error:
-        return SSHException(f"{path} is no private key that can be used: {error}")
+        if path.suffix == ".pub":
+            return SSHException(
+                f"{path} is the public half of a key; name the private one, {path.with_suffix('')}"
+            )
+        return SSHException(
+            f"{path} is no private key that can be used, as `ssh-keygen -yf {path}` shows; name another one: "
+            f"IdentityFile in your ssh config, SSH_IDENTITY_FILES or HOST_SETTINGS in conf.py ({error})"
+        )
     except SSHException as error:
         return error
 

@@ -81,7 +81,13 @@ def _reason(error: Exception, attempt: Attempt) -> tuple[str, str]:
     if isinstance(error, PasswordRequiredException):
         return _refused(attempt, "a private key is encrypted", "Add it to your ssh agent: ssh-add KEY.")
     if isinstance(error, AuthenticationException):
-        return _refused(attempt, str(error), "Put a public key into its ~/.ssh/authorized_keys: ssh-copy-id.")
+        login = f"{attempt.hop.user}@" if attempt.hop.user else ""
+        return _refused(
+            attempt,
+            str(error),
+            "If the user is right, put a public key into its ~/.ssh/authorized_keys: "
+            f"ssh-copy-id {login}{attempt.hop.host}.",
+        )
     if isinstance(error, NameTimeoutError):
         return (
             f"the name {attempt.hop.host} is not resolved: {error}.",

@@ -8,6 +8,7 @@ makes a job start later.
 from __future__ import annotations
 
 import importlib
+import os
 import shlex
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType, ModuleType
@@ -62,7 +63,8 @@ def named(argv: Sequence[str]) -> str | None:
         return None
     near = nearest(word, tuple(COMMANDS))
     hint = f"did you mean {near}?" if near else f"the commands are {', '.join(COMMANDS)}"
-    raise UsageError(f"{word!r} is no command: {hint} (A job needs --job_dispatch_package=DIR.)")
+    example = shlex.quote(word) if os.path.isdir(word) else "DIR"
+    raise UsageError(f"{word!r} is no command: {hint} (A job needs --job_dispatch_package={example}.)")
 
 
 def perform(name: str, argv: Sequence[str]) -> ExitCode:

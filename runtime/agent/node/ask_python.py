@@ -121,8 +121,9 @@ def ask_python(loop: Loop, python: str, modules: List[str], limit_s: float, done
             names = [] if modules else (versions.pop("files", None) or "").split("-")
             files = [os.fsdecode(bytes.fromhex(name)) for name in names if name]
         except (ValueError, IndexError):
-            said = output.decode("utf-8", "replace").strip()[-300:]
-            done(None, {}, "%s %s and said %r" % (python, _how(status, limit_s), said), [])
+            said = output.decode("utf-8", "replace").strip()[-120:]
+            text = "%s is no Python that runs: it %s and said %r (PYTHON in conf.py)"
+            done(None, {}, text % (python, _how(status, limit_s), said), [])
         else:
             done(version, *_settled(versions), files)
 

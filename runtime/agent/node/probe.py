@@ -149,7 +149,11 @@ class Probe:
             self._mark = facts.pop("mark")
             free = facts["free_bytes"]
             if problem:
-                text = "%s cannot be written: %s (%s free)" % (facts["parent"], problem, disk.size_text(free))
+                text = "%s cannot be written: %s (%s free); name another directory: ROOT_DIR in conf.py" % (
+                    facts["parent"],
+                    problem,
+                    disk.size_text(free),
+                )
                 look.problems.append(["root_dir", text])
             elif unsafe:
                 text = "other users could change a job in %s: %s (ROOT_DIR in conf.py)" % (

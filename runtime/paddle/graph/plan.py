@@ -22,6 +22,7 @@ from paddle.graph.in_place import exposed, spent_inputs
 from paddle.graph.lod import carriers
 from paddle.graph.operator import EMPTY, Operator
 from paddle.graph.program import Program
+from paddle.graph.variable import Variable
 
 
 @dataclass(frozen=True)
@@ -137,6 +138,13 @@ def _lost(ops: Sequence[tuple[int, Operator]]) -> list[list[str]]:
     return lost[::-1]
 
 
+def _missing(variable: Variable | None, name: str, feeds: set[str]) -> str:
+    """What follows for the user from a value that is not there."""
+    if variable is None:
+        return "; the program has none of that name"
+    return f"; fed are {sorted(feeds) or 'none'}: is {name!r} missing there?"
+
+
 def _check_reads(
     block: Block, ops: Sequence[tuple[int, Operator]], feeds: set[str], fetches: Sequence[str]
 ) -> tuple[str, ...]:
@@ -151,7 +159,7 @@ def _check_reads(
         if variable is None or not variable.persistable:
             raise FeedError(
                 f"variable {name!r}, read by {who}, is neither fed, persistable nor computed before it"
-                + ("; the program has none of that name" if variable is None else "")
+                + _missing(variable, name, feeds)
             )
         known.add(name)
         loads.append(name)

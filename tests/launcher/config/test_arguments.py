@@ -105,6 +105,10 @@ def test_no_job_option_is_refused_with_both_to_choose_from(argv: list[str]) -> N
         (["-p=ws"], "write -p DIR"),
         (["-pws"], "write -p DIR"),
         ([PACKAGE, "-port=1"], "write -p DIR"),
+        ([PACKAGE, "--hosts", "a", "b"], "write no blanks: --hosts=a,b"),
+        ([PACKAGE, "--include=a,", "b", "c"], "write no blanks: --include=a,b"),
+        ([PACKAGE, "--dry_run", "other.py"], "give --entry=other.py"),
+        (["ws/other.py"], "for 'ws/other.py' that is: -p ws --entry=other.py"),
     ],
 )
 def test_a_wrong_option_is_refused_with_the_fix(argv: list[str], words: str) -> None:
@@ -149,6 +153,9 @@ def test_an_option_that_scripts_really_have_is_passed_on(honest: str) -> None:
         ("--host=a", "HOSTS in conf.py"),
         ("-H", "--hosts=HOST"),
         ("-np", "--nproc_per_node=N"),
+        ("--num_gpus=2", "--nproc_per_node=N"),
+        ("--num_nodes=2", "--nnodes=N"),
+        ("--master_port=29500", "every process finds RANK, MASTER_ADDR, MASTER_PORT"),
         ("--config_file=c.py", "--conf=FILE"),
         ("--num_pservers=2", "PSERVERS and TRAINERS in conf.py"),
         ("--root_dir=/data", "give ROOT_DIR in conf.py"),

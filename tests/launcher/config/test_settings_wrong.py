@@ -34,6 +34,11 @@ WRONG = [
         "conf.py:3: HOSTS[1]: the string 'b;touch x' is no host: a host holds no ';'",
     ),
     ("HOSTS = ['a', 'b', 'a']", "conf.py:1: HOSTS: 'a' is listed 2 times; list every host once"),
+    ("HOSTS = ['ssh://u@a']", "the string 'ssh://u@a' is no host: a host is no URL and has no path"),
+    (
+        "HOSTS = [local]",
+        "conf.py:1: running it raised NameError: name 'local' is not defined; a text is written in quotes",
+    ),
     ("HOSTS = ['u@A:22', 'u@a:22']", "conf.py:1: HOSTS: 'u@a:22' is listed 2 times"),
     ("HOSTS = ['local', 'b']", "conf.py:1: HOSTS: 'local' and other machines cannot be mixed"),
     ("HOSTS = ['local'] * 251", "conf.py:1: HOSTS: expected at most 250 local nodes, got 251"),

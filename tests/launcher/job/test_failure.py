@@ -187,12 +187,37 @@ def test_the_report_is_one_screen_whatever_happened() -> None:
     ("failures", "said"),
     [
         ([ERROR, LATER], "trainer 0 on node-a: exit code 1: ValueError: no"),
-        ([LATER], "trainer 1 on node-b: exit code 3"),
+        ([LATER], "trainer 1 on node-b: exit code 3: its last line: last words"),
         ([RESET, NODE], "node node-b: no word for 10 s"),
     ],
 )
 def test_the_last_line_of_a_job_names_who_failed_first_and_why(failures: list[Failure], said: str) -> None:
     assert failure_report.headline(judge(failures).cause) == said
+
+
+@pytest.mark.parametrize(
+    ("error", "helps"),
+    [
+        ("ModuleNotFoundError: No module named 'torch'", "the nodes' Python has no torch: install it there"),
+        (
+            "FileNotFoundError: [Errno 2] No such file or directory: 'data/a'",
+            "data/a is looked for in the job's dir",
+        ),
+        (
+            "FileNotFoundError: [Errno 2] No such file or directory: '/data/a'",
+            "/data/a must be there on every node",
+        ),
+        ("MemoryError", "fewer processes on a node"),
+        ("ValueError: no", ""),
+    ],
+)
+def test_what_many_scripts_die_of_is_told_with_what_helps(error: str, helps: str) -> None:
+    lines = report(
+        judge([trainer(0, "exit code 1", "Traceback (most recent call last):", '  File "x"', error)])
+    )
+    found = [line for line in lines if line.startswith("  what helps: ")]
+    assert len(found) == bool(helps)
+    assert helps in "".join(found)
 
 
 def test_a_lost_node_is_told_without_a_process() -> None:
@@ -212,6 +237,9 @@ def test_the_error_of_a_log_is_the_last_line_of_its_last_traceback() -> None:
             "Traceback (most recent call last):", "  ...", "ValueError: 2", "trailing output")  # fmt: skip
     assert last_error(trainer(0, "exit code 1", *tail)) == "ValueError: 2"
     assert last_error(trainer(0, "exit code 1", "no traceback")) == ""
+    assert (
+        last_error(trainer(0, "exit code 1", '  File "train.py", line 1', "TabError: no")) == "TabError: no"
+    )
 
 
 @pytest.mark.parametrize(
