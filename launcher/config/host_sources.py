@@ -131,8 +131,14 @@ def read_hostfile(path: Path) -> HostList:
     """
     try:
         text = bounded_file.read(path, LIMIT).decode("utf-8")
-    except (OSError, ValueError) as error:
-        raise ConfError(str(path), f"the hostfile cannot be read: {error}") from error
+    except OSError as error:
+        raise ConfError(
+            str(path), f"the hostfile cannot be read: {error.strerror}; --hostfile=FILE names it"
+        ) from error
+    except ValueError as error:
+        raise ConfError(
+            str(path), f"the hostfile cannot be read: {error}; expected `host slots=N` a line"
+        ) from error
     found: dict[str, tuple[Host, str]] = {}
     slots: dict[str, int] = {}
     counts = False

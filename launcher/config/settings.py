@@ -249,7 +249,8 @@ def resolve(arguments: Arguments, environ: Mapping[str, str]) -> Settings:
     except values.ValueMismatchError as error:
         layers.report("HOST_SETTINGS", error)
     for name, message in check_cluster(elsewhere, read, arguments):
-        place = "--hosts" if name == "HOSTS" and arguments.hosts else conf.where(name)
+        elsewhere_said = "--hosts" if arguments.hosts else arguments.hostfile
+        place = (name == "HOSTS" and elsewhere_said) or conf.where(name)
         layers.add(place, f"{name}: {message}")
     layers.raise_any()
     listed = choose(layers, arguments, elsewhere, read, roles)
@@ -262,12 +263,22 @@ def resolve(arguments: Arguments, environ: Mapping[str, str]) -> Settings:
             "--min_trainers",
             f"expected at most {trainers}, as many trainers as the job has, got {arguments.min_trainers}",
         )
-    if arguments.mode is Mode.V2 and arguments.flag("resume") and not arguments.flag("checkpoint_dir"):
-        layers.add(
-            "--resume", "needs --checkpoint_dir=DIR, where the checkpoints are that the job goes on from"
-        )
+    if problem := _wrong_resume(arguments):
+        layers.add("--resume", problem)
     layers.raise_any()
     return _settle(layers, arguments, environ, listed, read, roles)
+
+
+def _wrong_resume(arguments: Arguments) -> str:
+    """What is wrong with --resume, which pservers would say one by one, or nothing."""
+    resume = arguments.flag("resume")
+    if arguments.mode is not Mode.V2 or not resume:
+        return ""
+    if not arguments.flag("checkpoint_dir"):
+        return "needs --checkpoint_dir=DIR, where the checkpoints are that the job goes on from"
+    if resume not in ("latest", "auto") and not resume[0].isdecimal():
+        return f"expected latest, auto, or the batch of a checkpoint, got {resume!r}"
+    return ""
 
 
 def _slots_count(arguments: Arguments) -> bool:

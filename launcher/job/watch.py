@@ -19,12 +19,14 @@ from launcher.nodes.loop import ALARM_S, Loop
 from launcher.nodes.node_record import NodeRecord
 from launcher.nodes.process_record import ProcessRecord, ProcessState
 from launcher.plan.environment import Endpoints
+from launcher.system.installation import PROGRAM
 from launcher.text.sizes import counted
 
 PORTS_NAMED = 4
 SETTLE_S = 0.3  # failures that arrive within this time are weighed together
 ECHO_S = 2.0  # if all of them sound like echoes, for so long the cause may still come
 STACKS_S = 3.0
+QUIET_S = 60.0  # a job of which nothing is heard for so long at its begin may read data, or hang
 HANG_S = 2.0  # those that hang because of one another are told within so long
 WENT_ON_S = 3.0  # who made a step so long after the first one stopped is not what that one waits for
 _OF_A_HANG = frozenset((FailureKind.FROZEN, FailureKind.STALLED, FailureKind.HUNG))
@@ -48,6 +50,7 @@ class Watch:
         self._enter = enter
         self._note = context.console.note
         self._paths = PathWatch(context)
+        self._began = 0.0
 
     def run(self) -> None:
         """Run the processes until all trainers are done.
@@ -88,6 +91,7 @@ class Watch:
 
     def _watch(self) -> None:
         self._enter("run")
+        self._began = time.monotonic()
         while True:
             self._loop.until(lambda: self._look() or self._recovery.is_due() or self._is_done())
             if self._roster.failures:
@@ -105,6 +109,10 @@ class Watch:
 
     def _look(self) -> bool:
         self._paths.look()
+        if self._began and time.monotonic() - self._began >= QUIET_S:
+            self._began = 0.0
+            if said := silence(self._roster.trainers()):
+                self._note(said)
         return self._note_failures()
 
     def _note_failures(self) -> bool:
@@ -194,3 +202,13 @@ def _ready(endpoints: Sequence[Endpoints]) -> str:
     named = ", ".join(f":{port}" for port in ports[:PORTS_NAMED])
     more = f" and {counted(len(ports) - PORTS_NAMED, 'other port')}" if len(ports) > PORTS_NAMED else ""
     return f"{counted(len(endpoints), 'pserver')} ready at {named}{more}"
+
+
+def silence(trainers: Sequence[ProcessRecord]) -> str:
+    """What to say when the time is over in which trainers wrote a line or told of a step, or nothing."""
+    if any(record.spoke or record.stepped_at for record in trainers):
+        return ""
+    return (
+        f"no trainer has written a line or made a step in {QUIET_S:.0f} s: they may read data, or hang. "
+        f"`{PROGRAM} dashboard` shows the stacks of each, Ctrl+C stops the job"
+    )

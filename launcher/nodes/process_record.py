@@ -48,6 +48,7 @@ class ProcessRecord:
         stacks: where it was when somebody asked.
         unsaved: what a pserver could not save and is not there, or empty.
         pushes: what became of gradients on a pserver in asynchronous training, by trainer.
+        spoke: a line of it came.
         stepped_at: monotonic time of its last step; 0 before it.
         queue: who waits on a pserver for whom, as it last told.
         usage: what its node last saw it use, while it runs.
@@ -63,6 +64,7 @@ class ProcessRecord:
     stacks: str = ""
     unsaved: str = ""
     pushes: Mapping[int, Pushes] = field(default_factory=dict)
+    spoke: bool = False
     stepped_at: float = 0.0
     queue: Queue | None = None
     usage: ProcessUsage | None = None
@@ -74,6 +76,10 @@ class ProcessRecord:
     def answer_at(self, endpoints: Endpoints) -> None:
         """It answers on all its ports."""
         self.endpoints = endpoints
+
+    def speak(self) -> None:
+        """It wrote a line."""
+        self.spoke = True
 
     def step(self) -> None:
         """It made a step just now."""

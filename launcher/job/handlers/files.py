@@ -38,6 +38,9 @@ class FileHandlers:
             return
         if len(event.body) > MOST_LINES:
             raise FieldError(f"lines of {len(event.body)} bytes at once")
+        process = self._roster.process(record, fields["proc"])
+        if process is not None:
+            process.speak()
         partial = flag(fields.get("partial"), "partial")
         self._console.process_line(name, record.name, event.body, partial=partial, at=_moment(record, event))
 

@@ -37,7 +37,10 @@ def folder_problem(path: str) -> str:
 def workspace_problem(path: str, entry: Optional[str], root_dir: str) -> List[Any]:
     """[what is wrong with a directory that a job is to run in, or nothing; whether no job can run there then]."""
     if not os.path.isdir(path):
-        return ["%s is no directory on this node" % path, True]
+        return [
+            "%s is no directory on this node; put it there, or send one: --job_dispatch_package" % path,
+            True,
+        ]
     if not os.access(path, os.W_OK | os.X_OK):
         return ["%s cannot be written by this user" % path, True]
     if entry is not None and not os.path.isfile(path + "/" + entry):

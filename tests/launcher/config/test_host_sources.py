@@ -76,6 +76,27 @@ def test_slots_are_trainers_in_collective_mode_and_are_told_elsewhere(
     assert trainers()[1] == "slots of machines count with --mode=collective alone: a host has one trainer"
 
 
+def test_what_is_wrong_with_hosts_of_a_hostfile_is_told_there(configured: Resolve, tmp_path: Path) -> None:
+    (tmp_path / "machines").write_text("local\nb\n")
+    with pytest.raises(ConfError, match=r"^machines: HOSTS: 'local' and other machines cannot be mixed"):
+        configured(HOSTS, "-p", "ws", "--hostfile=machines")
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["--resume=latest"], "--resume: needs --checkpoint_dir=DIR"),
+        (["--resume=newest", "--checkpoint_dir=/c"], "--resume: expected latest, auto, or the batch"),
+    ],
+)
+def test_a_resumption_that_cannot_be_is_told_before_anything_starts(
+    configured: Resolve, argv: list[str], words: str
+) -> None:
+    with pytest.raises(ConfError, match=words):
+        configured(HOSTS, "-p", "ws", *argv)
+    assert configured(HOSTS, "-p", "ws", "--mode=collective", *argv)
+
+
 @pytest.mark.parametrize(
     ("argv", "names", "pservers"),
     [

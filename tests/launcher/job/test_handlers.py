@@ -14,6 +14,7 @@ from launcher.connection.link import Link, LinkLost
 from launcher.connection.local import LocalStream
 from launcher.errors import ProtocolError
 from launcher.job.starter import Starter
+from launcher.job.watch import silence
 from launcher.nodes.connector import Connected
 from tests.launcher.staged_job import Agent, StagedJob
 
@@ -127,3 +128,14 @@ def test_a_node_whose_pserver_or_output_is_needed_fails_the_job_even_if_its_trai
     end(running, 0)
     running.lose(0)
     assert [failure.node for failure in running.roster.failures] == ["a"]
+
+
+@pytest.mark.parametrize("word", ["line", "progress"])
+def test_a_job_whose_trainers_neither_write_nor_step_is_told_of_until_one_does(
+    running: StagedJob, word: str
+) -> None:
+    assert "they may read data, or hang" in silence(running.roster.trainers())
+    fields = {"pass_id": 0, "batch_id": 1, "cost": 1.0} if word == "progress" else {"partial": False}
+    running.agents[1].say(word, proc="trainer-1", **fields)
+    running.settle()
+    assert silence(running.roster.trainers()) == ""

@@ -98,7 +98,11 @@ def newest(
         _log.info("checkpoint %s is whole", folder)
         return found
     what = "no whole checkpoint" if version is None else f"no whole checkpoint of version {version}"
-    raise CheckpointError(f"{what} in {root}" + "".join(f"; {text}" for text in wrong[:5]))
+    told = "".join(f"; {text}" for text in wrong[:5])
+    raise CheckpointError(
+        f"{what} in {root}{told}; `paddle.py checkpoints` lists those on the nodes, and --resume=auto begins "
+        "anew where there is none yet"
+    )
 
 
 def read_manifest(part: Path) -> Manifest:

@@ -99,7 +99,8 @@ class _Loader:
         if piece.place["size"] != part.size:
             raise CheckpointError(
                 f"parameter {part.parameter.name}: expected {part.size} elements, "
-                f"the checkpoint has {piece.place['size']}"
+                f"the checkpoint has {piece.place['size']}: the model has changed since; resume with that one, "
+                "or begin anew"
             )
         for name, array in piece.arrays.items():
             if name not in columns:
