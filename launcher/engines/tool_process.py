@@ -54,7 +54,9 @@ class ToolProcess:
                 start_new_session=True,  # Ctrl+C at the terminal reaches the launcher alone
             )
         except OSError as error:
-            ended(f"{self._tool.argv[0]} cannot be started: {error.strerror}")
+            ended(
+                f"{self._tool.argv[0]} cannot be started: {error.strerror}; it must be in PATH on this machine"
+            )
             return
         self._listening = threading.Thread(target=self._listen, args=(ended,), name="engine", daemon=True)
         self._listening.start()

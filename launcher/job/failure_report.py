@@ -46,8 +46,17 @@ _REMEDIES = tuple(
             "{0} must be there on every node; files of the workspace are named relative to it",
         ),
         (
-            r"^(?:[\w.]*_ArrayMemoryError|MemoryError)\b",
+            r"^(?:[\w.]*_ArrayMemoryError|MemoryError)\b|, by the kernel for lack of memory",
             "a smaller batch or fewer processes on a node (--nproc_per_node) need less memory",
+        ),
+        (
+            r"^OSError: \[Errno 28\] |^OSError: \[Errno 122\] ",
+            "make room on that node, or name another disk: ROOT_DIR or HOST_SETTINGS in conf.py; "
+            "`paddle.py clean` removes earlier jobs",
+        ),
+        (
+            r"^could not be started: .*Permission denied",
+            "chmod +x it, or name a ROOT_DIR in conf.py that is not mounted noexec",
         ),
     )
 )
@@ -130,9 +139,7 @@ def _last_words(cause: Failure) -> str:
 
 def remedy(cause: Failure) -> str:
     """What to do about a cause of which many scripts die in the same way, or nothing."""
-    error = last_error(cause)
-    if "by the kernel for lack of memory" in cause.what:
-        error = "MemoryError"
+    error = last_error(cause) or cause.what
     return next((text.format(*found.groups()) for end, text in _REMEDIES if (found := end.search(error))), "")
 
 

@@ -288,9 +288,10 @@ def _load(path: Path) -> paramiko.PKey | SSHException:
             return SSHException(
                 f"{path} is the public half of a key; name the private one, {path.with_suffix('')}"
             )
+        why = error.strerror if isinstance(error, OSError) else f"as `ssh-keygen -yf {path}` shows"
         return SSHException(
-            f"{path} is no private key that can be used, as `ssh-keygen -yf {path}` shows; name another one: "
-            f"IdentityFile in your ssh config, SSH_IDENTITY_FILES or HOST_SETTINGS in conf.py ({error})"
+            f"{path} is no private key that can be used, {why}; name another one: IdentityFile in your ssh config, "
+            "SSH_IDENTITY_FILES or HOST_SETTINGS in conf.py"
         )
     except SSHException as error:
         return error

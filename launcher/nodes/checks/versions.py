@@ -83,7 +83,8 @@ def _missing(reply: Reply, demands: Demands) -> Iterator[Finding]:
             yield Finding(
                 reply.name,
                 "modules",
-                f"{reply.python} cannot import {module}; install {package} there, or set PYTHON in conf.py",
+                f"{reply.python} cannot import {module}; install {package} there, give --bootstrap, which sends it, "
+                "or set PYTHON in conf.py",
             )
     for module, oldest in OLDEST.items():
         have = reply.answer.modules.get(module)

@@ -122,7 +122,7 @@ def ask_python(loop: Loop, python: str, modules: List[str], limit_s: float, done
             files = [os.fsdecode(bytes.fromhex(name)) for name in names if name]
         except (ValueError, IndexError):
             said = output.decode("utf-8", "replace").strip()[-120:]
-            text = "%s is no Python that runs: it %s and said %r (PYTHON in conf.py)"
+            text = "%s %s and said %r; expected Python 3.11 or newer (PYTHON in conf.py)"
             done(None, {}, text % (python, _how(status, limit_s), said), [])
         else:
             done(version, *_settled(versions), files)

@@ -162,7 +162,7 @@ class Probe:
                 )
                 look.problems.append(["root_dir", text])
             if free < need:
-                text = "%s has %s free, %s needed" % (
+                text = "%s has %s free, %s needed; make room, or name another ROOT_DIR in conf.py" % (
                     self._root_dir,
                     disk.size_text(free),
                     disk.size_text(need),

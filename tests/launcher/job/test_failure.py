@@ -208,6 +208,7 @@ def test_the_last_line_of_a_job_names_who_failed_first_and_why(failures: list[Fa
             "/data/a must be there on every node",
         ),
         ("MemoryError", "fewer processes on a node"),
+        ("OSError: [Errno 28] No space left on device", "make room on that node"),
         ("ValueError: no", ""),
     ],
 )
