@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from xdist.remote import Producer
     from xdist.scheduler import Scheduling
 
-GONE_S = 5.0  # what was told to end may need a moment
+GONE_S = 20.0  # what was told to end may need a moment
 
 
 def _must_run_cluster() -> bool:

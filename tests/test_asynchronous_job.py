@@ -109,8 +109,12 @@ def test_status_and_the_last_screen_tell_how_many_gradients_of_a_slow_trainer_we
     # of each pass the first one is too old: everything else was pushed before it, and nothing after
     assert found["trainer-2"]["discarded"] == servers * PASSES
     counts = f"{servers * PASSES} of {servers * PASSES * SLOW_BATCHES}"
-    servers_told = [processes(bench, job.job_id)[f"pserver-{rank}"] for rank in range(NODES)]
-    assert all(0 < one["version"] < one["requests"] for one in servers_told), servers_told
+
+    def servers_count() -> bool:
+        told = [processes(bench, job.job_id)[f"pserver-{rank}"] for rank in range(NODES)]
+        return all(0 < (one["version"] or 0) < (one["requests"] or 0) for one in told)
+
+    wait_for("updates and requests of all servers", servers_count, LIMIT_S)
     text = bench.run("status", job.job_id).stdout
     assert re.search(rf"^  trainer-2 .* running .* {counts}$", text, re.MULTILINE), text
     (bench.place / "steps" / "go").touch()

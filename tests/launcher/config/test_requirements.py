@@ -17,7 +17,7 @@ from launcher.errors import WorkspaceError
 from launcher.plan.wheel_platform import WheelPlatform
 
 RUNTIME = Path(__file__).resolve().parents[3] / "runtime" / "paddle"
-OPTIONAL = {"cupy", "mpi4py", "matplotlib", "PIL", "cv2", "IPython", "jax", "torch"}
+OPTIONAL = {"cupy", "mpi4py", "prometheus_client", "matplotlib", "PIL", "cv2", "IPython", "jax", "torch"}
 IMPORTED_AS = {"zmq": "pyzmq", "zlib_ng": "zlib-ng"}
 
 

@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 
 from paddle.collective import Membership, connect
+from paddle.collective.connection import callers
 from paddle.collective.connection.callers import Callers
 from paddle.collective.connection.calling import call, listen
 from tests.runtime.collective.ranks import KEY, PATIENCE_S, members
@@ -169,3 +170,25 @@ def is_closed(sock: socket.socket) -> bool:
     except OSError:
         return True
     return True
+
+
+@pytest.mark.parametrize("place", [1, 3], ids=["meeting", "mesh"])
+@pytest.mark.parametrize("wire", ["curve", "plain"])
+def test_a_rank_that_had_to_make_room_for_strangers_calls_again(
+    wire: str, place: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain, came = callers._introduction, []
+
+    def first_one_goes(sock: socket.socket, me: Membership) -> Any:
+        stream, note = yield from plain(sock, me)
+        came.append(note["rank"])
+        if len(came) == place:  # two meet rank 0 first
+            stream.close()
+            raise OSError("no room")
+        return stream, note
+
+    monkeypatch.setattr(callers, "_introduction", first_one_goes)
+    with ThreadPoolExecutor(3) as threads:
+        found = list(threads.map(sums, members(3, way="tcp", wire=wire, timeout_s=SOON_S)))
+    assert found == [(3.0, 3.0)] * 3
+    assert len(came) == 6

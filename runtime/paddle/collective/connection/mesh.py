@@ -17,6 +17,8 @@ from paddle.collective.connection.stream import Stream
 from paddle.collective.errors import PeerLate
 from paddle.collective.membership import Membership
 
+_TRIES = 4  # of a call that strangers at a partner's door may cost
+
 
 def partners(place: int, count: int) -> set[int]:
     """Return the places that one of `count` exchanges data with: both neighbours, and those of recursive doubling."""
@@ -48,14 +50,16 @@ def connected(
     wanted = {ranks[place] for place in partners(ranks.index(me.rank), len(ranks))}
     streams: dict[int, Stream] = {}
     try:
-        for rank in sorted(rank for rank in wanted if rank > me.rank):
-            streams[rank] = call(me, rank, deadline)
-            streams[rank].send_note({"rank": me.rank, "session": session.hex()}, deadline)
+        higher = sorted(rank for rank in wanted if rank > me.rank)
+        for rank in higher:
+            streams[rank] = _called(me, rank, session, deadline)
         lower = {rank for rank in wanted if rank < me.rank}
         if lower:
             assert listener is not None
             with Callers(me, listener, deadline) as callers:
-                _take_calls(me, session, callers, lower, streams)
+                _take_calls(me, session, callers, lower, streams, deadline)
+        for rank in higher:
+            streams[rank] = _taken(me, rank, session, streams[rank], deadline)
     except BaseException:
         for stream in streams.values():
             stream.close()
@@ -63,8 +67,34 @@ def connected(
     return streams
 
 
+def _called(me: Membership, rank: int, session: bytes, deadline: float) -> Stream:
+    stream = call(me, rank, deadline)
+    stream.send_note({"rank": me.rank, "session": session.hex()}, deadline)
+    return stream
+
+
+def _taken(me: Membership, rank: int, session: bytes, stream: Stream, deadline: float) -> Stream:
+    """Wait for a partner's word that it took the call; where strangers at its door cost us our place, call again."""
+    for _ in range(_TRIES):
+        try:
+            stream.take_note(deadline)
+            return stream
+        except TimeoutError:
+            break
+        except OSError:
+            stream.close()
+            stream = _called(me, rank, session, deadline)
+    stream.close()
+    raise PeerLate(f"{_named(me, rank)} did not take this rank's call within {me.timeout_s:g} s", rank)
+
+
 def _take_calls(
-    me: Membership, session: bytes, callers: Callers, lower: set[int], streams: dict[int, Stream]
+    me: Membership,
+    session: bytes,
+    callers: Callers,
+    lower: set[int],
+    streams: dict[int, Stream],
+    deadline: float,
 ) -> None:
     while missing := lower - streams.keys():
         absent = min(missing)
@@ -77,6 +107,7 @@ def _take_calls(
             stream.close()
         else:
             streams[rank] = stream
+            stream.send_note({}, deadline)
 
 
 def _named(me: Membership, rank: int) -> str:

@@ -19,6 +19,7 @@ from paddle.collective.errors import CollectiveError, PeerDiffers, PeerLate, Pee
 from paddle.collective.membership import Membership
 
 _ANSWER_S = 10.0
+_AGAIN_S, _PAUSE_S = 3.0, 0.1
 # Stores of one processor are seen by others in their order: what counters in shared memory rely on.
 _ORDERED = ("x86_64", "AMD64", "i686")
 
@@ -97,6 +98,20 @@ def _welcome(
 
 
 def _visit(me: Membership, deadline: float) -> Met:
+    """Call rank 0, and once more where it ended the connection without a word, as it does with a crowd at its door."""
+    again_until = 0.0
+    while True:
+        try:
+            return _introduce_to_first(me, deadline)
+        except PeerLost:
+            now = time.monotonic()
+            again_until = again_until or min(deadline, now + _AGAIN_S)
+            if now >= again_until:
+                raise
+            time.sleep(_PAUSE_S)
+
+
+def _introduce_to_first(me: Membership, deadline: float) -> Met:
     stream = call(me, 0, deadline)
     try:
         stream.send_note({"rank": me.rank, "node": _node(me), "endpoints": _digest(me)}, deadline)
