@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Sets up what the tests need and runs them all: sh tests/run.sh [pytest arguments]
 #
-# All of them are shared by two workers, a module at a time, since many of these wait.
+# All of them are shared by three workers, a module at a time, since many of these wait.
 # As root the test hosts (network namespaces, each with its own sshd) run too; the packages they need are installed
 # with apt-get where they are missing. Without root those tests skip and say why.
 set -eu
@@ -42,8 +42,8 @@ if [ $# -eq 0 ]; then
     .venv/bin/ruff check .
     .venv/bin/ruff format --check .
     .venv/bin/mypy
-    set -- -n 2
+    set -- -n 3
 fi
-# Once, and not in a test's own time, or by two workers at once.
+# Once, and not in a test's own time, or by several workers at once.
 PYTHONPATH=runtime .venv/bin/python -P -c "from paddle.pserver.sparse.warming import warm_up; warm_up()"
 exec .venv/bin/python -m pytest "$@"

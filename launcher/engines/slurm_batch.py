@@ -23,9 +23,11 @@ SUBMIT_S = 60.0
 WARNING_S = 120  # before the end of the time; Slurm's clock may make it 60 s more
 OUTPUT = "paddle-%j.out"
 
-# A shell waits on: `wait` returns for each signal. What Slurm warned, and what can go on, begins again.
+# A shell waits on: `wait` returns for each signal. What Slurm warned, and what can go on, begins again; a job that was
+# warned as soon as it had begun again, since its time limit is hardly more than the warning, would do so for ever.
 _SCRIPT = """\
 #!/bin/sh
+begun=$(date +%s)
 {command} &
 launcher=$!
 warned=
@@ -33,8 +35,18 @@ trap 'warned=1; kill -TERM $launcher' USR1
 trap 'kill -TERM $launcher' TERM INT
 while wait $launcher; code=$?; kill -0 $launcher 2>/dev/null; do :; done
 if [ -n "$warned" ] && [ $code -eq 143 ] && [ -n '{again}' ]; then
-    echo "paddle: Slurm ends this job, which begins again where it was"
-    scontrol requeue "$SLURM_JOB_ID"
+    ran=$(($(date +%s) - begun))
+    left=$(squeue -h -j "$SLURM_JOB_ID" -o %L)
+    case ${{SLURM_RESTART_COUNT:-0}},$ran,$left in
+    [1-9]*,[0-9],[0-3]:* | [1-9]*,[1-5][0-9],[0-3]:*)
+        echo "paddle: Slurm ends this job after $ran s: its time limit is too short for it to get on, so that it does"
+        echo "paddle: not begin again; ask for 5 minutes or more, with --time in SLURM_OPTIONS"
+        ;;
+    *)
+        echo "paddle: Slurm ends this job, which begins again where it was"
+        scontrol requeue "$SLURM_JOB_ID"
+        ;;
+    esac
 fi
 exit $code
 """

@@ -41,7 +41,7 @@ WRONG: dict[str, tuple[list[list[State]], State, str]] = {
     "an answer is missing": ([[(1, 0), (2, 1)], RIGHT[1]], (3, 3), "trainer 0: 2 answers to 3 pushes"),
 }
 SEED = 7
-RUNS = 6
+RUNS = 4
 
 
 @pytest.mark.slow

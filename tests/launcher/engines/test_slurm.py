@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,7 @@ from launcher.config import arguments, settings
 from launcher.config.settings import Settings
 from launcher.engines import slurm_allocation, slurm_batch
 from launcher.errors import ConfError, UsageError
+from tests.cluster.deadline import wait_for
 
 
 def resolved(folder: Path, *args: str, environ: dict[str, str] | None = None, **conf: Any) -> Settings:
@@ -90,3 +94,33 @@ def test_a_batch_job_without_checkpoints_is_left_to_slurm(tmp_path: Path) -> Non
 )
 def test_the_time_that_is_left_is_read(text: str, seconds: float | None) -> None:
     assert slurm_allocation.seconds_left(text) == seconds
+
+
+@pytest.mark.parametrize(
+    ("restarts", "left", "begins_again"),
+    [
+        ("", "0:30", True),
+        ("1", "0:58", False),
+        ("3", "2:59", False),
+        ("1", "9:00", True),
+        ("1", "1-00:00:00", True),
+    ],
+)
+def test_a_batch_job_that_gets_no_time_to_get_on_does_not_begin_again_for_ever(
+    tmp_path: Path, restarts: str, left: str, begins_again: bool
+) -> None:
+    launcher = f"""sh -c 'trap "exit 143" TERM; : > {tmp_path}/up; while :; do sleep 0.02; done'"""
+    for name, text in (("squeue", f"echo {left}"), ("scontrol", 'echo "scontrol $*"')):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_JOB_ID": "7"}
+    if restarts:
+        env["SLURM_RESTART_COUNT"] = restarts
+    script = slurm_batch._SCRIPT.format(command=launcher, again="yes")
+    with subprocess.Popen(["sh", "-c", script], env=env, stdout=subprocess.PIPE, text=True) as batch:
+        wait_for("the launcher", (tmp_path / "up").exists, 20)
+        batch.send_signal(signal.SIGUSR1)
+        said, _ = batch.communicate(timeout=20)
+    assert batch.returncode == 143
+    assert ("scontrol requeue 7" in said) is begins_again
+    assert ("ask for 5 minutes" in said) is not begins_again
