@@ -142,10 +142,18 @@ class Safekeeper:
             is_free = self._periodic is None or not self._periodic.is_copying
             self._kept.record(message, self._engine, copy=self._copy_soon, may_copy=is_free)
             self._copy_soon = self._copy_soon and not (self._engine.is_quiet and is_free)
-        if self._periodic is not None and self._engine.is_quiet and self._periodic.fall_due():
-            if self._kept is not None:
-                self._kept.give_way()
-            self._periodic.begin(self._engine.facts())
+        self._begin_what_is_due()
+
+    def _begin_what_is_due(self) -> bool:
+        """Begin a checkpoint, if one is due now."""
+        if self._periodic is None or self._engine is None or not self._engine.is_quiet:
+            return False
+        if not self._periodic.fall_due():
+            return False
+        if self._kept is not None:
+            self._kept.give_way()
+        self._periodic.begin(self._engine.facts())
+        return True
 
     def background(self) -> float:
         """See `Keeper`."""
@@ -160,6 +168,8 @@ class Safekeeper:
         for each in (self._kept, self._periodic):
             if each is not None and each.advance():
                 any_busy = True
+        if not self._replaying and self._begin_what_is_due():
+            any_busy = True
         if not any_busy:
             return math.inf
         done = self._clock()

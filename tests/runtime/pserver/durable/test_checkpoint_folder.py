@@ -13,6 +13,7 @@ import pytest
 
 from paddle.errors import CheckpointError, ConfigError, PserverError
 from paddle.pserver.durable.checkpoint.folder import newest
+from paddle.pserver.durable.checkpoint.series import Series
 from paddle.pserver.recovery import Safety
 from tests.runtime.pserver.durable.written_checkpoints import ADAGRAD, PERIOD, written
 from tests.runtime.pserver.in_process_job import Model
@@ -89,6 +90,22 @@ def test_a_disk_without_room_costs_a_checkpoint_and_nothing_else(
     again.train(15, 17)
     assert same_bits(again.values(), expected)
     again.close()
+
+
+def test_the_last_checkpoint_is_made_up_for_when_the_one_before_took_too_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    job = KeptJob(Safety(checkpoints=tmp_path, period=PERIOD), ADAGRAD, DECAYED)
+    job.train(0, 2 * PERIOD - 1)
+    with monkeypatch.context() as slow:
+        slow.setattr(Series, "is_busy", True)
+        job.step(2 * PERIOD - 1)
+    assert caplog.text.count("no checkpoint of batch 10") == len(job.engines)
+    assert all("batch 10" in keeper.unsaved for keeper in job.keepers)
+    job.finish_background()
+    assert newest(tmp_path).version == 10
+    assert not any(keeper.unsaved for keeper in job.keepers)
+    job.close()
 
 
 def test_training_between_the_copying_does_not_get_into_a_checkpoint(tmp_path: Path) -> None:

@@ -59,20 +59,19 @@ class Periodic:
         return self._series.is_copying
 
     def fall_due(self) -> bool:
-        """Return whether a checkpoint is to begin now, if the store is between two batches; tell if one is left out."""
+        """Return whether a checkpoint is to begin now, if the store is between two batches; tell if one is left out.
+
+        One that was left out begins when there is room for it, if training has not gone on, as at its end.
+        """
         version = self._store.version
-        if version in (self._begun, self._skipped) or version % self._period:
+        if version == self._begun or version % self._period:
             return False
-        if self._series.is_busy:
+        if self._series.is_busy and version != self._skipped:
             self._skipped = version
-            _log.warning(
-                "no checkpoint of batch %d: that of batch %d is still being written; "
-                "a larger --checkpoint_period suits this disk",
-                version,
-                self._begun,
-            )
-            return False
-        return True
+            text = f"no checkpoint of batch {version}: that of batch {self._begun} is still being written"
+            self.unsaved = f"{text} in {self._root}"
+            _log.warning("%s; a larger --checkpoint_period suits this disk", text)
+        return not self._series.is_busy
 
     def begin(self, engine: Mapping[str, Any]) -> None:
         """Begin a checkpoint of the present moment."""
@@ -89,7 +88,9 @@ class Periodic:
         if isinstance(outcome, OSError):
             self._tell(outcome)
         elif outcome is not None:
-            self._whole, self.unsaved = outcome.version, ""
+            self._whole = outcome.version
+            if outcome.version >= self._skipped:
+                self.unsaved = ""
             _log.info(
                 "checkpoint of batch %d: %d bytes in %.2f s",
                 outcome.version,
