@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m paddle.distributed.launch_v2` on one machine; of several, tests/cluster/jobs/test_job_from_mpirun.py."""
+"""`python -m paddle.distributed.launch_v2` on one machine; of several: tests/cluster/jobs/engines."""
 
 from __future__ import annotations
 
