@@ -28,12 +28,12 @@ from paddle.collective.errors import CollectiveError
 from paddle.errors import PaddleError, WireError
 from paddle.fluid.files import program_file, tensor_file
 from paddle.pserver.durable.checkpoint.manifest import DataFile, Manifest
-from paddle.pserver.transports.sealed_stream import Handshake, SealedSource
-from paddle.pserver.transports.sealing import LANE_BYTES, NONCE_BYTES, OVERHEAD, TRAINER, Greeting, Opener
 from paddle.pserver.transports.stream_wire import PlainSource, StreamReader
 from paddle.pserver.wire import message
 from paddle.pserver.wire.message import Message, Section
 from paddle.pserver.wire.verbs import Configure, Hello, Ping, PushPull, Record
+from paddle.sealed_stream import Handshake, SealedSource
+from paddle.sealing import LANE_BYTES, NONCE_BYTES, OVERHEAD, TRAINER, Greeting, Opener
 from paddle.v2.parameter_config import ParameterConfig
 from paddle.v2.parameter_file import read_tar, write_tar
 from tests.fuzz.shapes import damaged, spoiled

@@ -16,7 +16,6 @@ from paddle.pserver.client.conversation import Incoming
 from paddle.pserver.client.reachability import Reaching
 from paddle.pserver.client.transfer import Lane
 from paddle.pserver.transports.local_link import LocalLink
-from paddle.pserver.transports.sealing import is_possible
 from paddle.pserver.transports.stream_link import StreamLink
 from paddle.pserver.transports.transport import Transport
 from paddle.pserver.transports.zmq_link import RENEW_S, ZmqLink
@@ -27,6 +26,7 @@ from paddle.pserver.wire.message import DamagedError, Message, peek
 from paddle.pserver.wire.poller import LINGER_MS, Doorbells
 from paddle.pserver.wire.port_range import PortRange
 from paddle.pserver.wire.verbs import Configured, Leave, OpenStream, Repeat, Values
+from paddle.sealing import is_possible
 
 _log = logging.getLogger(__name__)
 

@@ -15,8 +15,6 @@ import time
 
 import numpy as np
 
-from paddle.pserver.transports.sealed_stream import Handshake
-from paddle.pserver.transports.sealing import SealError, is_possible
 from paddle.pserver.transports.socket_door import Guest, SocketDoor
 from paddle.pserver.transports.stream_wire import (
     TOKEN_BYTES,
@@ -30,6 +28,8 @@ from paddle.pserver.transports.stream_wire import (
 from paddle.pserver.wire.keys import WireKeys
 from paddle.pserver.wire.message import Message, Section
 from paddle.pserver.wire.verbs import Invited
+from paddle.sealed_stream import Handshake
+from paddle.sealing import SealError, is_possible
 
 _log = logging.getLogger(__name__)
 

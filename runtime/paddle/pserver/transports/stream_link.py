@@ -8,8 +8,6 @@ import socket
 import time
 
 from paddle.errors import WireError
-from paddle.pserver.transports.sealed_stream import Handshake
-from paddle.pserver.transports.sealing import SealError
 from paddle.pserver.transports.stream_wire import (
     WORD,
     ByteSink,
@@ -26,6 +24,8 @@ from paddle.pserver.wire.chunk_wire import read_message
 from paddle.pserver.wire.keys import WireKeys
 from paddle.pserver.wire.message import Message
 from paddle.pserver.wire.verbs import Invited
+from paddle.sealed_stream import Handshake
+from paddle.sealing import SealError
 
 # Where a firewall lets nothing through but the ports it knows, this is what finding out costs, once.
 _CONNECT_S = 1.0

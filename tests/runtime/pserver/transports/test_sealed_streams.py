@@ -17,8 +17,11 @@ import numpy as np
 import pytest
 
 from paddle.errors import WireError
-from paddle.pserver.transports.sealed_stream import Handshake, SealedSink, SealedSource
-from paddle.pserver.transports.sealing import (
+from paddle.pserver.transports.stream_wire import StreamReader, StreamWriter, prepare
+from paddle.pserver.wire.message import Message, Section, decode
+from paddle.pserver.wire.verbs import Ping, Values
+from paddle.sealed_stream import Handshake, SealedSink, SealedSource
+from paddle.sealing import (
     CONFIRMS,
     GREETING_BYTES,
     HEADER_BYTES,
@@ -33,9 +36,6 @@ from paddle.pserver.transports.sealing import (
     SealError,
     piece_of,
 )
-from paddle.pserver.transports.stream_wire import StreamReader, StreamWriter, prepare
-from paddle.pserver.wire.message import Message, Section, decode
-from paddle.pserver.wire.verbs import Ping, Values
 
 JOB, OTHER_JOB = b"5a" * 32, b"6b" * 32
 WORD, OTHER_WORD = bytes(range(16)), bytes(range(16, 32))

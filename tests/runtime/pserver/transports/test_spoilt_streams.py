@@ -17,8 +17,8 @@ import pytest
 import zmq
 
 from paddle.pserver.client.session import TrainerSession
-from paddle.pserver.transports.sealing import GREETING_BYTES, OVERHEAD
 from paddle.pserver.wire.chunks import CHUNK
+from paddle.sealing import GREETING_BYTES, OVERHEAD
 from tests.cluster.proxy import DOWN, UP, Faults, Proxy
 from tests.cluster.zmtp import Unit
 from tests.runtime.pserver.in_process_job import SGD, Model

@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 
 from paddle.errors import WireError
-from paddle.pserver.transports.sealing import NONCE_BYTES, OVERHEAD, SERVER, TRAINER, Greeting, SealError
 from paddle.pserver.transports.stream_link import StreamLink
 from paddle.pserver.transports.stream_wire import WORD
 from paddle.pserver.wire.keys import WireKeys
 from paddle.pserver.wire.message import Message
 from paddle.pserver.wire.verbs import Invited, Ping, Verb
+from paddle.sealing import NONCE_BYTES, OVERHEAD, SERVER, TRAINER, Greeting, SealError
 from tests.runtime.pserver.stream_port import Beside
 
 KEYS, OTHER_KEYS = WireKeys.of("5a" * 32), WireKeys.of("6b" * 32)

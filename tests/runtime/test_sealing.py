@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from paddle.pserver.transports.sealing import (
+from paddle.sealing import (
     CONFIRMS,
     GREETING_BYTES,
     HEADER_BYTES,

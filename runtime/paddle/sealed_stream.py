@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A stream's socket where the job has a key: the handshake, then pieces as `sealing` draws them.
 
-Both ends never wait, as `stream_wire` does: what cannot be sent or received now is taken up when the socket is ready.
+Both ends never wait: what cannot be sent or received now is taken up when the socket is ready.
 A piece is sealed when there is room to send it, into the one buffer that is sent next, and opened when it is whole, to
 where it belongs. What it says of its length is checked against the buffer, which is there before anybody says anything.
 """
@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from paddle.pserver.transports.sealing import (
+from paddle.sealing import (
     CONFIRMS,
     GREETING_BYTES,
     HEADER_BYTES,
@@ -35,7 +35,8 @@ from paddle.pserver.transports.sealing import (
     keys_of,
     piece_of,
 )
-from paddle.pserver.wire.message import Frame
+
+Bytes = bytes | memoryview
 
 _BESIDE = 16 << 10  # of small pieces, beside whole large ones
 # What one system call takes, and each connection has twice: fewer pieces cost calls, more of them leave the caches.
@@ -44,7 +45,7 @@ _JOINED = _BESIDE - OVERHEAD  # parts up to this length share pieces
 
 
 class SealedSource:
-    """A `stream_wire.ByteSource`: what a socket received, opened. Not thread-safe."""
+    """A source of bytes: what a socket received, opened. Not thread-safe."""
 
     descriptor = None
 
@@ -73,12 +74,13 @@ class SealedSource:
         return True
 
     def wake_for(self, count: int) -> None:
-        """See `stream_wire.ByteSource`: here something is missing of a piece, and `_receive` says how much."""
+        """Do nothing: what is waited for is the rest of a piece, and `_receive` says how much that is."""
 
     def receive(self, into: memoryview) -> int:
-        """See `stream_wire.ByteSource`; at most a piece at a time.
+        """Write what is there, at most a piece; return how many bytes, 0 if there is nothing now.
 
         Raises:
+            ConnectionError: the connection is over.
             SealError: something was changed on the way.
         """
         if not self._plain:
@@ -133,7 +135,7 @@ class SealedSource:
 
 
 class SealedSink:
-    """A `stream_wire.ByteSink`: what a socket sends, sealed as there is room. Not thread-safe."""
+    """A sink of bytes: what a socket sends, sealed as there is room. Not thread-safe."""
 
     def __init__(self, sock: socket.socket, sealer: Sealer) -> None:
         self._sock, self._sealer = sock, sealer
@@ -147,13 +149,13 @@ class SealedSink:
         """Parts that are not sent as a whole."""
         return len(self._parts) + (self._start < self._stop)
 
-    def put(self, parts: list[Frame]) -> None:
+    def put(self, parts: list[Bytes]) -> None:
         """Send a message, or as much as goes; its parts must stay as they are until nothing is left.
 
         Raises:
             OSError: the connection is over.
         """
-        small: list[Frame] = []
+        small: list[Bytes] = []
         joined = 0
         for part in parts:
             joined += len(part)
@@ -188,7 +190,7 @@ class SealedSink:
         self._parts.append((memoryview(b""), CONFIRMS))
         self.flush()
 
-    def _join(self, small: Sequence[Frame]) -> None:
+    def _join(self, small: Sequence[Bytes]) -> None:
         if small:
             self._parts.append((memoryview(b"".join(small)), MORE))
 
