@@ -16,6 +16,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from paddle.backend import Device
+from paddle.freed_memory import STEPS, keep_freed_memory
 from paddle.graph.binding import Rooms
 from paddle.graph.block import Name
 from paddle.graph.bound_plan import BoundPlan
@@ -40,6 +41,7 @@ class Executor:
             rooms: variable name -> array of its shape and dtype that an operator may put its value in, instead of in a
                 new one; looked at in each run. What is fetched of such a variable is then that array.
         """
+        keep_freed_memory(STEPS)
         self.device = Device(device) if isinstance(device, str) else device
         self._remote, self._rooms = remote, {} if rooms is None else rooms
         self._fresh_seed = secrets.randbits(63)

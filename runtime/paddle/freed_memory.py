@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Has the C library keep freed memory: steps of training, and messages, need the same sizes again and again.
+
+By default glibc gives large blocks back to the system, which clears every page of the next ones: a third of a step
+of a small network, and longer than it takes to receive a message. mallopt(3) has the parameters.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from typing import NamedTuple
+
+_M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3
+_TOP_PAD = 16 << 20
+# By these a user tunes the C library: what they say goes first.
+_TUNED_BY = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_TOP_PAD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_MMAP_MAX_")
+
+
+class Kept(NamedTuple):
+    """Which memory a process keeps, in bytes.
+
+    Attributes:
+        blocks: those up to this size; larger ones go back to the system when they are freed.
+        free: how much of them may lie unused at the heap's end.
+    """
+
+    blocks: int
+    free: int
+
+
+# A chunk of the wire and a little.
+MESSAGES = Kept(8 << 20, 64 << 20)
+# A step gives all back at its end; tables and checkpoints that are read once may be larger.
+STEPS = Kept(1 << 30, (1 << 31) - 1)
+
+_kept = Kept(0, 0)
+
+
+def keep_freed_memory(wanted: Kept) -> None:
+    """Keep at least so much, for the rest of this process.
+
+    Nothing changes where the C library is not glibc, or the environment tunes it already (`MALLOC_TRIM_THRESHOLD_`
+    and the like, `GLIBC_TUNABLES=glibc.malloc...`).
+    """
+    global _kept
+    most = Kept(*map(max, wanted, _kept))
+    if most == _kept or _tuned():
+        return
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError):
+        return
+    _kept = most
+    mallopt(_M_MMAP_THRESHOLD, most.blocks)
+    mallopt(_M_TRIM_THRESHOLD, most.free)
+    mallopt(_M_TOP_PAD, _TOP_PAD)
+
+
+def _tuned() -> bool:
+    return any(name in os.environ for name in _TUNED_BY) or "glibc.malloc" in os.environ.get(
+        "GLIBC_TUNABLES", ""
+    )

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Steps of training take no fresh memory from the system, unless the user tunes the C library otherwise."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+
+import pytest
+
+from tests.floors import ROOT
+
+# Hidden values of 2 MB each, so that glibc left alone maps them anew in every step.
+SCRIPT = """
+import resource
+import numpy as np
+from paddle import fluid
+x = fluid.layers.data("x", [64])
+hidden = fluid.layers.fc(fluid.layers.fc(x, 1024, act="tanh"), 512, act="tanh")
+cost = fluid.layers.mean(hidden)
+fluid.optimizer.SGD(0.1).minimize(cost)
+executor = fluid.Executor(fluid.CPUPlace())
+executor.run(fluid.default_startup_program())
+feed = {"x": np.ones((512, 64), "float32")}
+def steps(count):
+    for _ in range(count):
+        executor.run(feed=feed, fetch_list=[cost])
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+before = steps(5)
+print((steps(10) - before) // 10)
+"""
+
+
+def faults(**environ: str) -> int:
+    """Return the page faults of a step."""
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", SCRIPT],
+        env={**os.environ, "PYTHONPATH": str(ROOT / "runtime"), "OPENBLAS_NUM_THREADS": "1", **environ},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    return int(done.stdout)
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc can be told to keep memory")
+def test_steps_use_memory_again_unless_the_user_tunes_malloc() -> None:
+    kept, tuned = faults(), faults(MALLOC_MMAP_THRESHOLD_="131072")
+    assert kept < 100
+    assert tuned > 2000
