@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is computed over dense blocks: checksums, whether all is finite, and plain gradient descent on a sum.
 
-Large blocks go to compiled loops if numba is there. The plain forms give the same bits.
+Large blocks go to compiled loops if numba is there, once there were so many that loading them pays. The plain forms
+give the same bits.
 """
 
 from __future__ import annotations
@@ -19,6 +20,10 @@ Floats = npt.NDArray[np.float32]
 
 # Below it loading compiled code costs more than it saves: many models are never larger.
 _COMPILED_FROM_BYTES = 1 << 18
+# Loading takes a third of a second of the processor, the plain forms 0.03 to 0.06 ns a byte more: until the first steps
+# are done nobody waits for numba, and a short job never does.
+_LOADED_AFTER_BYTES = 1 << 30
+_LOADED_AT_ONCE_BYTES = 1 << 22  # arrays so large reach that within seconds: better before the first step
 _MASK = 0xFFFFFFFFFFFFFFFF
 _NO_WORDS = np.zeros(0, np.uint64)
 _WORD, _FLOAT = np.dtype("<u8"), np.dtype("<f4")
@@ -57,7 +62,7 @@ def is_looked_at_once(nbytes: int) -> bool:
 def inspect(frame: bytes | memoryview) -> Findings:
     """Look at a frame once."""
     count = len(frame) // 8
-    if len(frame) >= _COMPILED_FROM_BYTES and (kernels := _kernels()) is not None:
+    if (kernels := loops("dense_kernels", len(frame))) is not None:
         total, strange = kernels.inspect(_read_only(np.frombuffer(frame, "<u8", count)))
         rest = frame[8 * count :]
         return Findings(_with_rest(int(total), rest), not strange and (not rest or is_finite(rest)))
@@ -104,7 +109,7 @@ def descend(
         scratch: at least (n,), overwritten.
         look: look whether the sum is finite, and for no checksum; else the sum is taken for finite.
     """
-    kernels = _kernels() if w.nbytes >= _COMPILED_FROM_BYTES else None
+    kernels = loops("dense_kernels", w.nbytes)
     if kernels is None:
         return Descent(None, descend_plainly(w, gradients, eta, out, scratch, look=look))
     words = _NO_WORDS if look else out[: out.size // 2 * 2].view(_WORD)
@@ -137,7 +142,7 @@ def descend_plainly(
 
 def prepare(nbytes: int) -> None:
     """Load or compile what blocks of so many bytes need, before somebody waits for it."""
-    if nbytes >= _COMPILED_FROM_BYTES:
+    if is_worth_loading(nbytes):
         block = np.zeros(_COMPILED_FROM_BYTES // 4, np.float32)
         inspect(block.data.cast("B"))
         for gradients in ([block], [block, block]):
@@ -166,9 +171,45 @@ def _with_rest(total: int, rest: bytes | memoryview) -> int:
     return (total + zlib.crc32(rest)) & _MASK if rest else total
 
 
+def is_worth_loading(nbytes: int) -> bool:
+    """Return whether compiled loops are loaded before the first array of so many bytes; from then on they are used."""
+    if nbytes < _LOADED_AT_ONCE_BYTES:
+        return False
+    _patience.end()
+    return True
+
+
+def loops(module: str, nbytes: int) -> Any:
+    """Return a module of compiled loops, for an array of so many bytes, or None where the plain form is to do it.
+
+    Args:
+        module: of `paddle.pserver.wire`.
+    """
+    return None if nbytes < _COMPILED_FROM_BYTES or _patience.waits(nbytes) else _loaded(module)
+
+
+class _Patience:
+    """How many bytes the plain forms still do before the loops are loaded."""
+
+    def __init__(self) -> None:
+        self._left = _LOADED_AFTER_BYTES
+
+    def waits(self, nbytes: int) -> bool:
+        """Return whether the plain form does these bytes too."""
+        self._left -= nbytes  # a few may get lost between threads, which does not matter
+        return self._left > 0
+
+    def end(self) -> None:
+        """Wait no longer."""
+        self._left = 0
+
+
+_patience = _Patience()
+
+
 @functools.cache
-def _kernels() -> Any:
+def _loaded(module: str) -> Any:
     try:
-        return importlib.import_module("paddle.pserver.wire.dense_kernels")
+        return importlib.import_module(f"paddle.pserver.wire.{module}")
     except ImportError:
         return None

@@ -3,16 +3,15 @@
 
 from __future__ import annotations
 
-import functools
-import importlib
 import socket
 from typing import Any
 
 import numpy as np
 
-from paddle.pserver.wire.arithmetic import Findings, is_looked_at_once
+from paddle.pserver.wire.arithmetic import Findings, is_worth_loading, loops
 
 _NONE = np.uint64(0)
+_LOOPS = "arrival_kernel"
 
 
 class Arrival:
@@ -26,9 +25,8 @@ class Arrival:
     @classmethod
     def begin(cls, place: memoryview) -> Arrival | None:
         """Return one for an array that belongs to `place`, or None where the plain form is better, or all there is."""
-        if not is_looked_at_once(len(place)) or len(place) % 8 or (kernels := _kernels()) is None:
-            return None
-        return cls(place, kernels)
+        kernels = None if len(place) % 8 else loops(_LOOPS, len(place))
+        return None if kernels is None else cls(place, kernels)
 
     def receive(self, descriptor: int, got: int, behind: memoryview) -> tuple[int, int]:
         """Receive what is there, without waiting.
@@ -68,17 +66,9 @@ class Arrival:
 def prepare(nbytes: int) -> None:
     """Load or compile what arrays of so many bytes need, before somebody waits for it."""
     memory = np.zeros(8, np.uint8)
-    if is_looked_at_once(nbytes) and (kernels := _kernels()) is not None:
+    if is_worth_loading(nbytes) and (kernels := loops(_LOOPS, nbytes)) is not None:
         near, far = socket.socketpair()
         with near, far:
             near.setblocking(False)
             kernels.receive(near.fileno(), memory, 0, memory, 0, _NONE, _NONE)
         kernels.look(memory, 0, 0, _NONE, _NONE)
-
-
-@functools.cache
-def _kernels() -> Any:
-    try:
-        return importlib.import_module("paddle.pserver.wire.arrival_kernel")
-    except ImportError:
-        return None
