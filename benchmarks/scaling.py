@@ -44,6 +44,8 @@ times = []
 def note(event):
     if isinstance(event, paddle.event.EndIteration):
         times.append(time.monotonic())
+        if len(times) == 1:
+            print("first", times[0], flush=True)
 
 lines = train.reader(train.own_files("./train.txt", rank, count))
 feeding = {name: column for column, name in enumerate(train.WORDS)}
@@ -78,7 +80,7 @@ def job(folder: Path, trainers: int, batches: int) -> float:
     """
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         workspace = Path(scratch, "ws")
-        _prepare(workspace, trainers, batches)
+        prepare(workspace, trainers, batches)
         conf = Path(scratch, "conf.py")
         conf.write_text(f"HOSTS = {['local'] * trainers!r}\nROOT_DIR = {str(Path(scratch, 'nodes'))!r}\n")
         argv = ["paddle.py", f"--conf={conf}", f"--job_dispatch_package={workspace}", "--entry=measured.py"]
@@ -109,10 +111,13 @@ def _contender(folder: Path, trainers: int, batches: int) -> Contender:
     return Contender(f"trainers_{trainers}", lambda turn: job(folder, trainers, batches))
 
 
-def _prepare(workspace: Path, trainers: int, batches: int) -> None:
+def prepare(workspace: Path, trainers: int, batches: int) -> None:
+    """Make the workspace: `measured.py` prints "first" and the clock after a batch, "times" at the end."""
     (workspace / "output").mkdir(parents=True)
     shutil.copy(ROOT / "workspace_template" / "train.py", workspace)
-    (workspace / "measured.py").write_text(_ENTRY % (WORDS, BATCH, WARM_UP, WARM_UP + 1))
+    (workspace / "measured.py").write_text(
+        _ENTRY % (WORDS, BATCH, min(WARM_UP, batches - 2), min(WARM_UP, batches - 2) + 1)
+    )
     (workspace / "word_dict.pickle").write_bytes(pickle.dumps({str(i): i for i in range(WORDS)}))
     rng = random.Random(1)
     for piece in range(trainers):

@@ -53,14 +53,19 @@ class JobTimes:
 
 
 class OurJobs:
-    """Starts collective jobs on all hosts of a cluster."""
+    """Starts jobs on all hosts of a cluster."""
 
     def __init__(self, cluster: Cluster, scratch: Path) -> None:
         self._cluster = cluster
         self._scratch = scratch
 
     def start(
-        self, workspace: Path, *args: str, root: str = "ours", env: Mapping[str, str] | None = None
+        self,
+        workspace: Path,
+        *args: str,
+        root: str = "ours",
+        mode: str = "collective",
+        env: Mapping[str, str] | None = None,
     ) -> Launch:
         """Starts a job.
 
@@ -69,7 +74,7 @@ class OurJobs:
             env: added to the launcher's environment.
         """
         conf = self._cluster.write_conf(self._scratch / "conf.py", ROOT_DIR=f"{HOME}/{root}", **PATIENCE)
-        command = [f"--conf={conf}", f"--job_dispatch_package={workspace}", "--mode=collective", *args]
+        command = [f"--conf={conf}", f"--job_dispatch_package={workspace}", f"--mode={mode}", *args]
         return self._cluster.launch(command, cwd=self._scratch, env=env)
 
     def run(self, workspace: Path, *args: str, root: str = "ours") -> JobTimes:
@@ -92,16 +97,17 @@ class OurJobs:
         before it makes a file, and what is measured next would pay for the removal.
         """
         for host in self._cluster.hosts:
-            _set_aside(host.files.fs / "root" / root)
+            set_aside(host.files.fs / "root" / root)
 
     def forget_jobs(self, root: str) -> None:
         """Removes the job directories of a ROOT_DIR from every host; what is cached there stays."""
         for host in self._cluster.hosts:
             for directory in (host.files.fs / "root" / root).glob("JOB*"):
-                _set_aside(directory)
+                set_aside(directory)
 
 
-def _set_aside(directory: Path) -> None:
+def set_aside(directory: Path) -> None:
+    """Moves a directory out of the way."""
     if not directory.exists():
         return
     for path in directory.rglob("*"):

@@ -102,6 +102,10 @@ class Rivals:
         script = str(Path(__file__).with_name("fabric_put.py"))
         return [sys.executable, script, str(self._cluster.ssh_config), str(source), target, *self._names]
 
+    def script(self, script: str, *args: str) -> list[str]:
+        """A shell script that gets the ssh command, these arguments, and the hosts' names."""
+        return ["sh", "-c", script, "sh", self._ssh, *args, *self._names]
+
     def one_copy(self, source: Path, target: str) -> list[str]:
         """One file through OpenSSH to the first host."""
         script = f'exec {self._ssh} "$1" "cat > $3" < "$2"'
