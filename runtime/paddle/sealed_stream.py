@@ -17,6 +17,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from paddle.sealing import (
+    CALLED,
+    CALLER,
     CONFIRMS,
     GREETING_BYTES,
     HEADER_BYTES,
@@ -26,8 +28,6 @@ from paddle.sealing import (
     NONCE_BYTES,
     OVERHEAD,
     PIECE,
-    SERVER,
-    TRAINER,
     Greeting,
     Opener,
     Sealer,
@@ -149,7 +149,7 @@ class SealedSink:
         """Parts that are not sent as a whole."""
         return len(self._parts) + (self._start < self._stop)
 
-    def put(self, parts: list[Bytes]) -> None:
+    def put(self, parts: Sequence[Bytes]) -> None:
         """Send a message, or as much as goes; its parts must stay as they are until nothing is left.
 
         Raises:
@@ -216,7 +216,7 @@ class Handshake:
     """One side of one connection until both have proved that they know the job's key. Not thread-safe.
 
     Attributes:
-        lane: of the connection; empty at a server that was not told yet.
+        lane: of the connection; empty where we are called and were not told yet.
         source, sink: for messages, once `is_over`.
     """
 
@@ -226,7 +226,7 @@ class Handshake:
     def __init__(
         self,
         sock: socket.socket,
-        job_key: bytes,
+        key: bytes,
         lane: bytes = b"",
         admits: Callable[[bytes], bool] = lambda lane: True,
     ) -> None:
@@ -234,16 +234,16 @@ class Handshake:
 
         Args:
             sock: nothing was sent or received.
-            job_key: what both sides must know.
-            lane: a trainer's; a server waits for it.
-            admits: tells a server whether a lane is one that it offered.
+            key: what both sides must know.
+            lane: a caller's; who is called waits for it.
+            admits: tells who is called whether a lane is one that may be asked for.
 
         Raises:
             OSError: the connection is over.
         """
-        self._sock, self._job_key, self._admits = sock, job_key, admits
+        self._sock, self._key, self._admits = sock, key, admits
         self.lane = lane
-        self._us, self._them = (TRAINER, SERVER) if lane else (SERVER, TRAINER)
+        self._us, self._them = (CALLER, CALLED) if lane else (CALLED, CALLER)
         self._ours = Greeting(self._us, lane or bytes(LANE_BYTES), secrets.token_bytes(NONCE_BYTES))
         self.heard = b""
         self._has_keys = False
@@ -261,7 +261,7 @@ class Handshake:
             return False
         if not self.source.confirm():
             return False
-        if self._us == TRAINER:
+        if self._us == CALLER:
             self.sink.confirm()
         return True
 
@@ -277,17 +277,17 @@ class Handshake:
         theirs = Greeting.read(self.heard, self._them)
         if theirs is None:
             return False
-        if self._us == SERVER:
+        if self._us == CALLED:
             if not self._admits(theirs.lane):
                 raise SealError("not the word that was given")
             self.lane = theirs.lane
             self._ours = self._ours._replace(lane=theirs.lane)
-        both = (self._ours, theirs) if self._us == TRAINER else (theirs, self._ours)
-        keys = keys_of(self._job_key, *both)
+        both = (self._ours, theirs) if self._us == CALLER else (theirs, self._ours)
+        keys = keys_of(self._key, *both)
         self.source = SealedSource(self._sock, Opener(keys[self._them], self._them, self.lane))
         self.sink = SealedSink(self._sock, Sealer(keys[self._us], self._us, self.lane))
         self._has_keys = True
-        if self._us == SERVER:
+        if self._us == CALLED:
             self._send(self._ours.to_bytes())
             self.sink.confirm()
         return True

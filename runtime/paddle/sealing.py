@@ -1,21 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """Authenticated encryption of a stream where the job has a key: AES-256-GCM in pieces, and how both sides get there.
 
-    trainer                                                          server
-      greeting: "PDSS" | version B | 0 B | lane 16s | nonce 32s  ->    in the clear; the lane is the word of INVITED
+    caller                                                           called
+      greeting: "PDSS" | version B | 0 B | lane 16s | nonce 32s  ->    in the clear; whose connection it is: see below
              <-  greeting: "PDSS" | version B | 1 B | lane 16s | nonce 32s
-             <-  piece 0, empty: the server knows the job's key        looked at before anything else
-      piece 0, empty: the trainer knows it  ->                         nothing of a trainer is read before
+             <-  piece 0, empty: the called side knows the key         looked at before anything else
+      piece 0, empty: the caller knows it  ->                          nothing of a caller is read before
       piece 1, 2, ... of messages  <->
 
-    keys:   HKDF-SHA256(salt = trainer's nonce | server's, input = job key, info = name | version | sender B | lane)
+    keys:   HKDF-SHA256(salt = caller's nonce | called one's, input = key, info = name | version | sender B | lane)
     piece:  length I | kind B | ciphertext, of that length | tag 16s        (little-endian)
     nonce:  how many pieces of this sender came before on this connection, 96 bits, big-endian; it does not travel
     associated data:  version B | sender B | lane 16s | length I | kind B
 
+The key is one of the job's: what its parameter server and its ranks make theirs from differ. The lane says which of
+the job's connections this is: a pserver's invitation, or a session of ranks and two of them.
 Each direction of each connection has a key of its own, so that a piece opens at one place alone: not for its sender
 (reflection), not on another connection (splicing, replay of a whole one), not at another number (replay, reordering,
-loss). Both nonces are random: who knows no job key gets nothing but a greeting, and an empty piece that he cannot make.
+loss). Both nonces are random: who knows no key gets nothing but a greeting, and an empty piece that he cannot make.
 A key serves 2^22 pieces, then HKDF makes the next one of it, at both ends at once: what was sealed before stays sealed
 when that is found out. No key seals 2^32 pieces. Nothing here knows of sockets: see `sealed_stream`.
 """
@@ -35,7 +37,7 @@ PIECE = 256 << 10
 MORE, LAST, CONFIRMS = 0, 1, 2
 """Kinds of a piece: its message goes on, ends with it; the one that a handshake ends with."""
 
-TRAINER, SERVER = 0, 1
+CALLER, CALLED = 0, 1
 """Senders."""
 
 LANE_BYTES = 16
@@ -46,8 +48,8 @@ MOST_PIECES = 1 << 32
 # tell it from chance; TLS 1.3 asks for new keys after 2^38).
 REKEY_EVERY = 1 << 22
 
-_NAME = b"paddle pserver stream"
-_VERSION = 1
+_NAME = b"paddle sealed stream"
+_VERSION = 2
 _MAGIC = b"PDSS"
 _KEY_BYTES = 32
 _COUNT_BYTES = 12
@@ -190,19 +192,19 @@ def piece_of(buffer: memoryview, start: int) -> tuple[int, int]:
     return length, kind
 
 
-def keys_of(job_key: bytes, trainer: Greeting, server: Greeting) -> tuple[bytes, bytes]:
-    """Return the keys of a connection: of what the trainer sends, of what the server sends.
+def keys_of(key: bytes, caller: Greeting, called: Greeting) -> tuple[bytes, bytes]:
+    """Return the keys of a connection: of what the caller sends, of what the called side sends.
 
     Raises:
         SealError: the greetings are not of one connection.
     """
-    if trainer.lane != server.lane:
+    if caller.lane != called.lane:
         raise SealError("the other side answers for another connection")
-    salt = trainer.nonce + server.nonce
-    of_trainer, of_server = (
-        _derived(job_key, salt, bytes([_VERSION, sender]) + trainer.lane) for sender in (TRAINER, SERVER)
+    salt = caller.nonce + called.nonce
+    of_caller, of_called = (
+        _derived(key, salt, bytes([_VERSION, sender]) + caller.lane) for sender in (CALLER, CALLED)
     )
-    return of_trainer, of_server
+    return of_caller, of_called
 
 
 def is_possible() -> bool:

@@ -33,7 +33,7 @@ from paddle.pserver.wire import message
 from paddle.pserver.wire.message import Message, Section
 from paddle.pserver.wire.verbs import Configure, Hello, Ping, PushPull, Record
 from paddle.sealed_stream import Handshake, SealedSource
-from paddle.sealing import LANE_BYTES, NONCE_BYTES, OVERHEAD, TRAINER, Greeting, Opener
+from paddle.sealing import CALLER, LANE_BYTES, NONCE_BYTES, OVERHEAD, Greeting, Opener
 from paddle.v2.parameter_config import ParameterConfig
 from paddle.v2.parameter_file import read_tar, write_tar
 from tests.fuzz.shapes import damaged, spoiled
@@ -149,7 +149,7 @@ frames = st.sampled_from(_SENT).flatmap(
     lambda sent: st.tuples(*(damaged(st.just(frame)) for frame in sent)).map(list)
 )
 packets = damaged(st.sampled_from([_packet(sent) for sent in _SENT]))
-_GREETING = Greeting(TRAINER, b"w" * LANE_BYTES, b"n" * NONCE_BYTES).to_bytes()
+_GREETING = Greeting(CALLER, b"w" * LANE_BYTES, b"n" * NONCE_BYTES).to_bytes()
 sealed = st.tuples(
     damaged(st.sampled_from([_GREETING + bytes(OVERHEAD), bytes(2 * OVERHEAD)])), st.booleans()
 )
@@ -191,7 +191,7 @@ def read_sealed(found: tuple[bytes, bool]) -> None:
         far.shutdown(socket.SHUT_WR)
         with contextlib.suppress(WireError, OSError):
             if is_within:
-                SealedSource(near, Opener(b"k" * 32, TRAINER, b"w" * LANE_BYTES)).receive(
+                SealedSource(near, Opener(b"k" * 32, CALLER, b"w" * LANE_BYTES)).receive(
                     memoryview(bytearray(64))
                 )
             else:

@@ -13,6 +13,8 @@ import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from paddle.sealing import (
+    CALLED,
+    CALLER,
     CONFIRMS,
     GREETING_BYTES,
     HEADER_BYTES,
@@ -24,8 +26,6 @@ from paddle.sealing import (
     OVERHEAD,
     PIECE,
     REKEY_EVERY,
-    SERVER,
-    TRAINER,
     Greeting,
     Opener,
     Sealer,
@@ -55,7 +55,7 @@ def opened(opener: Opener, piece: bytes) -> bytes:
 
 
 def ends(lane: bytes = LANE, **more: int) -> tuple[Sealer, Opener]:
-    return Sealer(KEY, TRAINER, lane, **more), Opener(KEY, TRAINER, lane, **more)
+    return Sealer(KEY, CALLER, lane, **more), Opener(KEY, CALLER, lane, **more)
 
 
 @pytest.mark.parametrize("size", [0, 1, 15, 16, 17, 4096, PIECE - 1, PIECE])
@@ -74,17 +74,17 @@ def hkdf(key: bytes, salt: bytes, info: bytes) -> bytes:
 
 
 def test_keys_and_pieces_are_made_as_they_are_drawn() -> None:
-    greetings = [Greeting(sender, LANE, bytes([7 + sender]) * NONCE_BYTES) for sender in (TRAINER, SERVER)]
+    greetings = [Greeting(sender, LANE, bytes([7 + sender]) * NONCE_BYTES) for sender in (CALLER, CALLED)]
     salt = b"\x07" * NONCE_BYTES + b"\x08" * NONCE_BYTES
     keys = keys_of(b"the job's", *greetings)
-    name = b"paddle pserver stream\x01"
+    name = b"paddle sealed stream\x02"
     assert keys == tuple(
-        hkdf(b"the job's", salt, name + bytes([sender]) + LANE) for sender in (TRAINER, SERVER)
+        hkdf(b"the job's", salt, name + bytes([sender]) + LANE) for sender in (CALLER, CALLED)
     )
-    sealer = Sealer(keys[SERVER], SERVER, LANE, count=258)
+    sealer = Sealer(keys[CALLED], CALLED, LANE, count=258)
     piece = sealed(sealer, b"gradient", MORE)
     header = struct.pack("<IB", 8, 0)
-    expected = AESGCM(keys[SERVER]).encrypt(bytes(10) + b"\x01\x02", b"gradient", b"\x01\x01" + LANE + header)
+    expected = AESGCM(keys[CALLED]).encrypt(bytes(10) + b"\x01\x02", b"gradient", b"\x02\x01" + LANE + header)
     assert piece == header + expected
 
 
@@ -127,10 +127,10 @@ def test_a_piece_that_was_changed_gives_nothing_of_what_it_held_and_is_the_last(
 @pytest.mark.parametrize(
     "elsewhere",
     [
-        Opener(KEY, SERVER, LANE),
-        Opener(KEY, TRAINER, OTHER_LANE),
-        Opener(OTHER_KEY, TRAINER, LANE),
-        Opener(KEY, TRAINER, LANE, count=1),
+        Opener(KEY, CALLED, LANE),
+        Opener(KEY, CALLER, OTHER_LANE),
+        Opener(OTHER_KEY, CALLER, LANE),
+        Opener(KEY, CALLER, LANE, count=1),
     ],
     ids=["its sender", "another connection", "another key", "another number"],
 )
@@ -157,7 +157,7 @@ def test_keys_of_two_connections_and_directions_have_nothing_in_common() -> None
     found: list[bytes] = []
     for n in range(2):
         for lane in (LANE, OTHER_LANE):
-            greetings = [Greeting(who, lane, bytes([n + who]) * NONCE_BYTES) for who in (TRAINER, SERVER)]
+            greetings = [Greeting(who, lane, bytes([n + who]) * NONCE_BYTES) for who in (CALLER, CALLED)]
             found += keys_of(b"the job's", *greetings)
     found += keys_of(b"another", *greetings)
     assert len(set(found)) == 10
@@ -166,14 +166,14 @@ def test_keys_of_two_connections_and_directions_have_nothing_in_common() -> None
 def test_another_connections_greeting_makes_no_key() -> None:
     with pytest.raises(SealError, match="another connection"):
         keys_of(
-            b"", Greeting(TRAINER, LANE, bytes(NONCE_BYTES)), Greeting(SERVER, OTHER_LANE, bytes(NONCE_BYTES))
+            b"", Greeting(CALLER, LANE, bytes(NONCE_BYTES)), Greeting(CALLED, OTHER_LANE, bytes(NONCE_BYTES))
         )
 
 
 @pytest.mark.parametrize("first", [REKEY_EVERY - 2, MOST_PIECES - 2, 1 << 64], ids=["2^22", "2^32", "2^64"])
 def test_a_key_is_followed_by_the_next_one_at_both_ends(first: int) -> None:
     sealer, opener = ends(count=first)
-    without = Opener(KEY, TRAINER, LANE, count=first, rekey_every=1 << 90)
+    without = Opener(KEY, CALLER, LANE, count=first, rekey_every=1 << 90)
     pieces = [sealed(sealer, b"gradient") for _ in range(5)]
     assert [opened(opener, piece) for piece in pieces] == [b"gradient"] * 5
     if first % REKEY_EVERY:
@@ -215,13 +215,13 @@ def test_what_is_no_piece_is_refused_by_its_header(header: bytes) -> None:
         piece_of(memoryview(header), 0)
 
 
-GREETING = Greeting(TRAINER, LANE, b"n" * NONCE_BYTES)
+GREETING = Greeting(CALLER, LANE, b"n" * NONCE_BYTES)
 
 
 @pytest.mark.parametrize("count", range(GREETING_BYTES))
 def test_a_greeting_that_is_not_whole_is_waited_for(count: int) -> None:
-    assert Greeting.read(GREETING.to_bytes()[:count], TRAINER) is None
-    assert Greeting.read(GREETING.to_bytes(), TRAINER) == GREETING
+    assert Greeting.read(GREETING.to_bytes()[:count], CALLER) is None
+    assert Greeting.read(GREETING.to_bytes(), CALLER) == GREETING
 
 
 @pytest.mark.parametrize(
@@ -230,11 +230,11 @@ def test_a_greeting_that_is_not_whole_is_waited_for(count: int) -> None:
         (b"\0" * 16, "not a sealed stream"),
         (b"PDST", "not a sealed stream"),
         (b"GET / HTTP/1.1", "not a sealed stream"),
-        (flipped(GREETING.to_bytes(), 4), "this side speaks version 1, the peer 5"),
-        (GREETING._replace(sender=SERVER).to_bytes(), "it was sent back, or goes the wrong way"),
+        (flipped(GREETING.to_bytes(), 4), "this side speaks version 2, the peer 6"),
+        (GREETING._replace(sender=CALLED).to_bytes(), "it was sent back, or goes the wrong way"),
     ],
     ids=["a plain word", "another magic", "HTTP", "another version", "another sender"],
 )
 def test_what_is_no_greeting_of_the_other_side_is_refused(data: bytes, why: str) -> None:
     with pytest.raises(SealError, match=why):
-        Greeting.read(data, TRAINER)
+        Greeting.read(data, CALLER)

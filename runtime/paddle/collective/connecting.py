@@ -63,7 +63,7 @@ def _built(me: Membership, met: Met, watch: Watch, listener: socket.socket | Non
     firsts = sorted(ranks[0] for ranks in nodes.values())
     between = within = None
     if len(firsts) > 1 and me.rank == ours[0]:
-        between = InterNode(firsts, me.rank, connected(me, firsts, met.session, listener), watch)
+        between = InterNode(firsts, me.rank, connected(me, firsts, met, listener), watch)
     if len(ours) > 1:
         slab = shared_slab(me, ours, met.session, intra_node.bytes_needed(len(ours)))
         within = intra_node.IntraNode(slab, ours, me.rank, watch)

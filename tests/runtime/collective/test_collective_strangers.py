@@ -23,6 +23,7 @@ from paddle.collective import Membership, connect
 from paddle.collective.connection import callers
 from paddle.collective.connection.callers import Callers
 from paddle.collective.connection.calling import call, listen
+from paddle.collective.connection.stream import Greet
 from tests.runtime.collective.ranks import KEY, PATIENCE_S, members
 
 RUNTIME = Path(__file__).resolve().parents[3] / "runtime"
@@ -53,7 +54,7 @@ def tls_hello() -> bytes:
 
 
 WORDS = {
-    "curve": (b"", tls_hello(), b"GET / HTTP/1.1\r\n\r\n", os.urandom(300)),
+    "curve": (b"", tls_hello(), b"PDSS\2\0" + bytes(48), b"GET / HTTP/1.1\r\n\r\n", os.urandom(300)),
     "plain": (b"", b"PADDLE-COLLECTIVE-1\nK" + bytes(32), b"GET / HTTP/1.1\r\n\r\n", os.urandom(300)),
 }
 
@@ -179,8 +180,8 @@ def test_a_rank_that_had_to_make_room_for_strangers_calls_again(
 ) -> None:
     plain, came = callers._introduction, []
 
-    def first_one_goes(sock: socket.socket, me: Membership) -> Any:
-        stream, note = yield from plain(sock, me)
+    def first_one_goes(sock: socket.socket, greet: Greet) -> Any:
+        stream, note = yield from plain(sock, greet)
         came.append(note["rank"])
         if len(came) == place:  # two meet rank 0 first
             stream.close()

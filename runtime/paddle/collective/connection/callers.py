@@ -15,11 +15,12 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
 from paddle.collective.connection.handshake import HANDSHAKE_S, Side, handshake
-from paddle.collective.connection.stream import Steps, Stream
+from paddle.collective.connection.stream import Greet, Steps, Stream
 from paddle.collective.errors import CollectiveError
 from paddle.collective.membership import Membership
 from paddle.errors import WireError
@@ -48,12 +49,20 @@ class _Guest:
 class Callers:
     """Those who call one listener, until a deadline. Not thread-safe."""
 
-    def __init__(self, me: Membership, listener: socket.socket, deadline: float) -> None:
+    def __init__(
+        self,
+        me: Membership,
+        listener: socket.socket,
+        deadline: float,
+        greet: Greet | None = None,
+    ) -> None:
         """Take a listener that does not block; it stays open.
 
         Args:
             deadline: of the monotonic clock.
+            greet: their handshake, if it is not that of the meeting.
         """
+        self._greet = greet or partial(handshake, side=Side.CALLED, secret=me.secret, sealed=me.sealed)
         self._me, self._listener, self._deadline = me, listener, deadline
         self._poll = select.poll()
         self._poll.register(listener, select.POLLIN)
@@ -125,7 +134,7 @@ class Callers:
                 self._make_room()
             descriptor = sock.fileno()
             self._guests[descriptor] = _Guest(
-                str(where[0]), _introduction(sock, self._me), time.monotonic() + HANDSHAKE_S
+                str(where[0]), _introduction(sock, self._greet), time.monotonic() + HANDSHAKE_S
             )
             self._go_on(descriptor)
 
@@ -183,8 +192,8 @@ class Callers:
         return f"{self._refused} connections that are none of this job's ranks were refused so far"
 
 
-def _introduction(sock: socket.socket, me: Membership) -> Steps[Introduced]:
-    stream = yield from handshake(sock, Side.CALLED, me.secret, me.sealed)
+def _introduction(sock: socket.socket, greet: Greet) -> Steps[Introduced]:
+    stream = yield from greet(sock)
     try:
         return stream, (yield from stream.taking_note(_MAX_HELLO))
     except BaseException:

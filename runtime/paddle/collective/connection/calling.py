@@ -10,7 +10,7 @@ import socket
 import time
 
 from paddle.collective.connection.handshake import HANDSHAKE_S, Side, handshake
-from paddle.collective.connection.stream import Stream, finish
+from paddle.collective.connection.stream import Greet, Stream, finish
 from paddle.collective.errors import CollectiveError, PeerLate
 from paddle.collective.membership import Membership
 from paddle.endpoints import address_of
@@ -49,8 +49,11 @@ def listen(me: Membership) -> socket.socket:
     return listener
 
 
-def call(me: Membership, rank: int, deadline: float) -> Stream:
+def call(me: Membership, rank: int, deadline: float, greet: Greet | None = None) -> Stream:
     """Return a connection with a rank that listens, or will; why it does not come about is told meanwhile.
+
+    Args:
+        greet: its handshake, if it is not that of the meeting.
 
     Raises:
         PeerLate: it did not answer before the deadline.
@@ -62,7 +65,7 @@ def call(me: Membership, rank: int, deadline: float) -> Stream:
     while (left_s := deadline - time.monotonic()) > 0:
         try:
             sock = socket.create_connection(address_of(endpoint), timeout=min(left_s, _CALL_S))
-            steps = handshake(sock, Side.CALLING, me.secret, me.sealed)
+            steps = greet(sock) if greet else handshake(sock, Side.CALLING, me.secret, me.sealed)
             return finish(steps, sock.fileno(), time.monotonic() + HANDSHAKE_S)
         except WireError as error:
             raise CollectiveError(f"rank {rank} at {endpoint}: {error}", rank) from None

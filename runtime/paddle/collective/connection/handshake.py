@@ -17,7 +17,7 @@ import socket
 import ssl
 from enum import Enum
 
-from paddle.collective.connection.stream import Steps, Stream
+from paddle.collective.connection.stream import Steps, Stream, prepare
 from paddle.errors import WireError
 
 HANDSHAKE_S = 10.0
@@ -60,7 +60,7 @@ def handshake(sock: socket.socket, side: Side, secret: bytes | None, sealed: boo
         WireError: the other end is no rank of this job, or has other settings.
         OSError: the connection broke.
     """
-    sock.setblocking(False)
+    prepare(sock)
     try:
         if sealed:
             if side is Side.CALLED:

@@ -13,7 +13,9 @@ from functools import partial
 
 from paddle.collective.connection.callers import Callers
 from paddle.collective.connection.calling import call
-from paddle.collective.connection.stream import Stream
+from paddle.collective.connection.rendezvous import Met
+from paddle.collective.connection.sealed_link import key_of, lane_of, sealing
+from paddle.collective.connection.stream import Greet, Stream
 from paddle.collective.errors import PeerLate
 from paddle.collective.membership import Membership
 
@@ -34,13 +36,13 @@ def partners(place: int, count: int) -> set[int]:
 
 
 def connected(
-    me: Membership, ranks: Sequence[int], session: bytes, listener: socket.socket | None
+    me: Membership, ranks: Sequence[int], met: Met, listener: socket.socket | None
 ) -> dict[int, Stream]:
     """Return a connection with each partner.
 
     Args:
         ranks: the first rank of each node, this one's among them.
-        session: of the meeting; whoever calls with another one is of an earlier attempt.
+        met: what the meeting came to; whoever calls with another session is of an earlier attempt.
         listener: where this rank is called; None for the lowest.
 
     Raises:
@@ -52,14 +54,14 @@ def connected(
     try:
         higher = sorted(rank for rank in wanted if rank > me.rank)
         for rank in higher:
-            streams[rank] = _called(me, rank, session, deadline)
+            streams[rank] = _called(me, rank, met, deadline)
         lower = {rank for rank in wanted if rank < me.rank}
         if lower:
             assert listener is not None
-            with Callers(me, listener, deadline) as callers:
-                _take_calls(me, session, callers, lower, streams, deadline)
+            with Callers(me, listener, deadline, _greet_callers(me, met, lower)) as callers:
+                _take_calls(me, met, callers, lower, streams, deadline)
         for rank in higher:
-            streams[rank] = _taken(me, rank, session, streams[rank], deadline)
+            streams[rank] = _taken(me, rank, met, streams[rank], deadline)
     except BaseException:
         for stream in streams.values():
             stream.close()
@@ -67,13 +69,13 @@ def connected(
     return streams
 
 
-def _called(me: Membership, rank: int, session: bytes, deadline: float) -> Stream:
-    stream = call(me, rank, deadline)
-    stream.send_note({"rank": me.rank, "session": session.hex()}, deadline)
+def _called(me: Membership, rank: int, met: Met, deadline: float) -> Stream:
+    stream = call(me, rank, deadline, _greet_called(me, met, rank))
+    stream.send_note({"rank": me.rank, "session": met.session.hex()}, deadline)
     return stream
 
 
-def _taken(me: Membership, rank: int, session: bytes, stream: Stream, deadline: float) -> Stream:
+def _taken(me: Membership, rank: int, met: Met, stream: Stream, deadline: float) -> Stream:
     """Wait for a partner's word that it took the call; where strangers at its door cost us our place, call again."""
     for _ in range(_TRIES):
         try:
@@ -83,14 +85,14 @@ def _taken(me: Membership, rank: int, session: bytes, stream: Stream, deadline: 
             break
         except OSError:
             stream.close()
-            stream = _called(me, rank, session, deadline)
+            stream = _called(me, rank, met, deadline)
     stream.close()
     raise PeerLate(f"{_named(me, rank)} did not take this rank's call within {me.timeout_s:g} s", rank)
 
 
 def _take_calls(
     me: Membership,
-    session: bytes,
+    met: Met,
     callers: Callers,
     lower: set[int],
     streams: dict[int, Stream],
@@ -103,11 +105,27 @@ def _take_calls(
             raise PeerLate(f"{_named(me, absent)} did not connect within {me.timeout_s:g} s", absent)
         stream, hello = caller
         rank = hello.get("rank")
-        if hello.get("session") != session.hex() or rank not in missing:
+        if hello.get("session") != met.session.hex() or rank not in missing:
             stream.close()
         else:
             streams[rank] = stream
             stream.send_note({}, deadline)
+
+
+def _greet_called(me: Membership, met: Met, rank: int) -> Greet | None:
+    """Return how to begin a link with a rank that we call."""
+    if me.secret is None or not met.seals:
+        return None
+    key = key_of(me.secret, met.session)
+    return partial(sealing, key=key, lane=lane_of(key, me.rank, rank))
+
+
+def _greet_callers(me: Membership, met: Met, lower: set[int]) -> Greet | None:
+    """Return how to begin a link with one of the ranks that call us."""
+    if me.secret is None or not met.seals:
+        return None
+    key = key_of(me.secret, met.session)
+    return partial(sealing, key=key, admits={lane_of(key, rank, me.rank) for rank in lower}.__contains__)
 
 
 def _named(me: Membership, rank: int) -> str:

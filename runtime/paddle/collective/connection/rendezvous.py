@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import platform
 import secrets
@@ -17,6 +18,9 @@ from paddle.collective.connection.calling import call, listen
 from paddle.collective.connection.stream import Stream
 from paddle.collective.errors import CollectiveError, PeerDiffers, PeerLate, PeerLost
 from paddle.collective.membership import Membership
+from paddle.sealing import is_possible
+
+_log = logging.getLogger(__name__)
 
 _ANSWER_S = 10.0
 _AGAIN_S, _PAUSE_S = 3.0, 0.1
@@ -32,11 +36,13 @@ class Met:
         links: connections that stay open for news: of rank 0 with all others, of others with rank 0.
         nodes: for each rank a word for where it runs; ranks with the same word can share memory.
         session: 16 bytes that this meeting alone has.
+        seals: all ranks can seal what goes between nodes, and want to.
     """
 
     links: dict[int, Stream]
     nodes: tuple[str, ...]
     session: bytes
+    seals: bool
 
 
 def meet(me: Membership) -> Met:
@@ -53,7 +59,7 @@ def meet(me: Membership) -> Met:
 
 def _receive_all(me: Membership, deadline: float) -> Met:
     links: dict[int, Stream] = {}
-    nodes = {0: _node(me)}
+    nodes, can_seal = {0: _node(me)}, {0: _can_seal(me)}
     try:
         with listen(me) as listener, Callers(me, listener, deadline) as callers:
             while len(links) < me.size - 1:
@@ -63,26 +69,36 @@ def _receive_all(me: Membership, deadline: float) -> Met:
                         f"{_absent(me, links)} did not come within {me.timeout_s:g} s",
                         next(rank for rank in range(1, me.size) if rank not in links),
                     )
-                _welcome(me, *caller, links, nodes)
+                stream, hello = caller
+                rank = _welcome(me, stream, hello, links)
+                if rank is not None:
+                    nodes[rank], can_seal[rank] = str(hello["node"]), hello.get("seals") is True
         session = secrets.token_bytes(16)
         everyone = tuple(nodes[rank] for rank in range(me.size))
-        _tell(links, {"nodes": everyone, "session": session.hex()})
+        unable = [rank for rank in range(me.size) if not can_seal[rank]]
+        if me.sealed and unable:
+            _log.info(
+                "what goes between nodes is encrypted by TLS, which is slower than sealed pieces: rank %d has no "
+                "cryptography 47 or newer",
+                unable[0],
+            )
+        seals = not unable
+        _tell(links, {"nodes": everyone, "session": session.hex(), "seals": seals})
     except CollectiveError as error:
         _tell(links, {"error": str(error), "rank": error.rank})
         for stream in links.values():
             stream.close()
         raise
-    return Met(links, everyone, session)
+    return Met(links, everyone, session, seals)
 
 
-def _welcome(
-    me: Membership, stream: Stream, hello: dict[str, Any], links: dict[int, Stream], nodes: dict[int, str]
-) -> None:
+def _welcome(me: Membership, stream: Stream, hello: dict[str, Any], links: dict[int, Stream]) -> int | None:
+    """Return the rank that calls, whose link is kept; None: it is none."""
     try:
-        rank, node, endpoints = int(hello["rank"]), str(hello["node"]), hello["endpoints"]
+        rank, _, endpoints = int(hello["rank"]), hello["node"], hello["endpoints"]
     except (KeyError, TypeError, ValueError, OverflowError):
         stream.close()
-        return
+        return None
     problem = ""
     if endpoints != _digest(me):
         problem = f"rank {rank} was given other endpoints than rank 0, which has {', '.join(me.endpoints)}"
@@ -94,7 +110,8 @@ def _welcome(
         _tell({rank: stream}, {"error": problem, "rank": rank})
         stream.close()
         raise PeerDiffers(problem, rank)
-    links[rank], nodes[rank] = stream, node
+    links[rank] = stream
+    return rank
 
 
 def _visit(me: Membership, deadline: float) -> Met:
@@ -114,11 +131,13 @@ def _visit(me: Membership, deadline: float) -> Met:
 def _introduce_to_first(me: Membership, deadline: float) -> Met:
     stream = call(me, 0, deadline)
     try:
-        stream.send_note({"rank": me.rank, "node": _node(me), "endpoints": _digest(me)}, deadline)
+        hello = {"rank": me.rank, "node": _node(me), "endpoints": _digest(me), "seals": _can_seal(me)}
+        stream.send_note(hello, deadline)
         answer = stream.take_note(deadline + _ANSWER_S)  # rank 0 says first who is missing
         if "error" in answer:
             raise PeerDiffers(str(answer["error"]), answer.get("rank"))
-        return Met({0: stream}, tuple(map(str, answer["nodes"])), bytes.fromhex(answer["session"]))
+        nodes, session = tuple(map(str, answer["nodes"])), bytes.fromhex(answer["session"])
+        return Met({0: stream}, nodes, session, answer.get("seals") is True)
     except TimeoutError:
         stream.close()
         raise PeerLate(f"rank 0 at {me.endpoints[0]} did not say who is there", 0) from None
@@ -146,6 +165,10 @@ def _absent(me: Membership, links: dict[int, Stream]) -> str:
 
 def _digest(me: Membership) -> str:
     return hashlib.blake2b(",".join(me.endpoints).encode(), digest_size=16).hexdigest()
+
+
+def _can_seal(me: Membership) -> bool:
+    return me.sealed and is_possible()
 
 
 def _node(me: Membership) -> str:

@@ -10,7 +10,7 @@ import socket
 import ssl
 import struct
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, TypeVar
 
 from paddle.errors import WireError
@@ -18,6 +18,9 @@ from paddle.errors import WireError
 Result = TypeVar("Result")
 Steps = Generator[int, None, Result]
 """Work on one connection that never blocks: it yields what it waits for, `select.POLLIN` or `select.POLLOUT`."""
+
+Greet = Callable[[socket.socket], Steps["Stream"]]
+"""Makes a fresh socket a connection with a rank of this job."""
 
 _LENGTH = struct.Struct("<I")
 _MAX_NOTE = 1 << 20
@@ -27,17 +30,22 @@ _KEEPALIVE = ((socket.TCP_KEEPIDLE, 10), (socket.TCP_KEEPINTVL, 5), (socket.TCP_
 _USER_TIMEOUT_MS = 25_000
 
 
+def prepare(sock: socket.socket) -> None:
+    """Set what both ends have in common."""
+    sock.setblocking(False)
+    if sock.family in (socket.AF_INET, socket.AF_INET6):
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in _KEEPALIVE:
+            sock.setsockopt(socket.IPPROTO_TCP, option, value)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _USER_TIMEOUT_MS)
+
+
 class Stream:
     """Bytes to and from one rank. Not thread-safe."""
 
     def __init__(self, sock: socket.socket) -> None:
-        sock.setblocking(False)
-        if sock.family in (socket.AF_INET, socket.AF_INET6):
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            for option, value in _KEEPALIVE:
-                sock.setsockopt(socket.IPPROTO_TCP, option, value)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _USER_TIMEOUT_MS)
+        """Take a socket that was prepared."""
         self.sock = sock
         self._sealed = isinstance(sock, ssl.SSLSocket)
         self._note = bytearray()
@@ -48,6 +56,8 @@ class Stream:
 
     def send_some(self, views: Sequence[memoryview]) -> int:
         """Send the beginning of these bytes and return how many went; 0: none can go now.
+
+        After 0 the next call must begin with the same bytes: some may be on their way.
 
         Raises:
             ConnectionError: the rank is gone.

@@ -22,6 +22,8 @@ from paddle.pserver.wire.message import Message, Section, decode
 from paddle.pserver.wire.verbs import Ping, Values
 from paddle.sealed_stream import Handshake, SealedSink, SealedSource
 from paddle.sealing import (
+    CALLED,
+    CALLER,
     CONFIRMS,
     GREETING_BYTES,
     HEADER_BYTES,
@@ -29,8 +31,6 @@ from paddle.sealing import (
     OVERHEAD,
     PIECE,
     REKEY_EVERY,
-    SERVER,
-    TRAINER,
     Opener,
     Sealer,
     SealError,
@@ -93,7 +93,7 @@ class Middle:
 
     def sent(self, by: int, count: int) -> bytes:
         """Take so many bytes that a side sends."""
-        sock = self.to_trainer if by == TRAINER else self.to_server
+        sock = self.to_trainer if by == CALLER else self.to_server
         sock.setblocking(True)
         sock.settimeout(ANSWER_S)
         found = b""
@@ -104,10 +104,10 @@ class Middle:
         return found
 
     def give(self, to: int, data: bytes) -> None:
-        sock = self.to_trainer if to == TRAINER else self.to_server
+        sock = self.to_trainer if to == CALLER else self.to_server
         sock.settimeout(ANSWER_S)
         sock.sendall(data)
-        receiver = (self.trainer if to == TRAINER else self.server).sock
+        receiver = (self.trainer if to == CALLER else self.server).sock
         while len(data) < SHORT and waiting(receiver) < len(data):
             assert select.select([receiver], [], [], ANSWER_S)[0], "it did not arrive"
 
@@ -126,11 +126,11 @@ class Middle:
         at_trainer: Callable[[bytes], bytes] = lambda greeting: greeting,
     ) -> None:
         """Let both make their handshake; what is said in the clear may be changed on the way."""
-        self.give(SERVER, at_server(self.sent(TRAINER, GREETING_BYTES)))
+        self.give(CALLED, at_server(self.sent(CALLER, GREETING_BYTES)))
         went_on(self.server.handshake)
-        self.give(TRAINER, at_trainer(self.sent(SERVER, GREETING_BYTES)) + self.sent(SERVER, OVERHEAD))
+        self.give(CALLER, at_trainer(self.sent(CALLED, GREETING_BYTES)) + self.sent(CALLED, OVERHEAD))
         assert went_on(self.trainer.handshake)
-        self.give(SERVER, self.sent(TRAINER, OVERHEAD))
+        self.give(CALLED, self.sent(CALLER, OVERHEAD))
         assert went_on(self.server.handshake)
 
 
@@ -245,12 +245,12 @@ TAMPERED: dict[str, Callable[[list[bytes]], list[bytes]]] = {
 }
 
 
-@pytest.mark.parametrize("by", [TRAINER, SERVER], ids=["up", "down"])
+@pytest.mark.parametrize("by", [CALLER, CALLED], ids=["up", "down"])
 @pytest.mark.parametrize("what", TAMPERED)
 def test_who_tampers_between_ends_the_connection_and_no_message_comes_of_it(
     middle: Middle, what: str, by: int
 ) -> None:
-    sender, receiver = (middle.trainer, middle.server)[:: 1 if by == TRAINER else -1]
+    sender, receiver = (middle.trainer, middle.server)[:: 1 if by == CALLER else -1]
     sender.writer().put(message((PIECE // 4 * 2,)))
     reader = receiver.reader()
     middle.give(1 - by, b"".join(TAMPERED[what](middle.pieces(by, 3))))
@@ -264,9 +264,9 @@ def read_until_told(reader: StreamReader) -> None:
     raise AssertionError("a message came out of what was tampered with")
 
 
-@pytest.mark.parametrize("by", [TRAINER, SERVER], ids=["up", "down"])
+@pytest.mark.parametrize("by", [CALLER, CALLED], ids=["up", "down"])
 def test_a_piece_that_is_sent_back_to_its_sender_does_not_open(middle: Middle, by: int) -> None:
-    sender = middle.trainer if by == TRAINER else middle.server
+    sender = middle.trainer if by == CALLER else middle.server
     sender.writer().put(Message(Ping()))
     middle.give(by, b"".join(middle.pieces(by, 1)))
     with pytest.raises(SealError, match="does not open"):
@@ -279,7 +279,7 @@ def test_a_piece_of_another_connection_of_the_job_does_not_open(middle: Middle, 
         other.greet()
         for each in (middle, other):
             each.trainer.writer().put(Message(Ping()))
-        middle.give(SERVER, b"".join(other.pieces(TRAINER, 1)))
+        middle.give(CALLED, b"".join(other.pieces(CALLER, 1)))
         with pytest.raises(SealError, match="does not open"):
             read_until_told(middle.server.reader())
 
@@ -298,7 +298,7 @@ def test_what_is_cut_off_is_told_as_such(
     middle: Middle, cut: Callable[[list[bytes]], bytes], why: str
 ) -> None:
     middle.trainer.writer().put(message((PIECE // 4 * 2,)))
-    middle.give(SERVER, cut(middle.pieces(TRAINER, 3)))
+    middle.give(CALLED, cut(middle.pieces(CALLER, 3)))
     middle.to_server.close()
     with pytest.raises(ConnectionResetError, match=why):
         read_until_told(middle.server.reader())
@@ -323,7 +323,7 @@ def test_a_greeting_that_is_changed_on_its_way_ends_the_handshake(what: str, whe
 
 def test_a_trainers_greeting_that_is_sent_back_is_no_servers() -> None:
     with contextlib.closing(Middle()) as middle:
-        middle.give(TRAINER, middle.sent(TRAINER, GREETING_BYTES))
+        middle.give(CALLER, middle.sent(CALLER, GREETING_BYTES))
         with pytest.raises(SealError, match="it was sent back"):
             went_on(middle.trainer.handshake)
 
@@ -338,11 +338,11 @@ def test_who_knows_another_jobs_key_is_not_spoken_to() -> None:
 
 def test_a_trainer_that_does_not_show_that_it_knows_the_key_is_not_heard() -> None:
     with contextlib.closing(Middle()) as middle:
-        middle.give(SERVER, middle.sent(TRAINER, GREETING_BYTES))
+        middle.give(CALLED, middle.sent(CALLER, GREETING_BYTES))
         assert not went_on(middle.server.handshake)
         forged = memoryview(bytearray(OVERHEAD))
-        Sealer(b"x" * 32, TRAINER, WORD).seal(b"", CONFIRMS, forged)
-        middle.give(SERVER, bytes(forged))
+        Sealer(b"x" * 32, CALLER, WORD).seal(b"", CONFIRMS, forged)
+        middle.give(CALLED, bytes(forged))
         with pytest.raises(SealError, match="piece 0 of a stream does not open"):
             went_on(middle.server.handshake)
 
@@ -350,23 +350,23 @@ def test_a_trainer_that_does_not_show_that_it_knows_the_key_is_not_heard() -> No
 def test_a_whole_connection_that_is_played_again_gets_nowhere(middle: Middle) -> None:
     """Recorded are the trainer's bytes; the server's nonce is another one this time."""
     with contextlib.closing(Middle()) as recorded:
-        greeting = recorded.sent(TRAINER, GREETING_BYTES)
-        recorded.give(SERVER, greeting)
+        greeting = recorded.sent(CALLER, GREETING_BYTES)
+        recorded.give(CALLED, greeting)
         went_on(recorded.server.handshake)
-        recorded.give(TRAINER, recorded.sent(SERVER, GREETING_BYTES + OVERHEAD))
+        recorded.give(CALLER, recorded.sent(CALLED, GREETING_BYTES + OVERHEAD))
         assert went_on(recorded.trainer.handshake)
-        confirmation = recorded.sent(TRAINER, OVERHEAD)
+        confirmation = recorded.sent(CALLER, OVERHEAD)
     with contextlib.closing(Middle()) as again:
-        again.give(SERVER, greeting + confirmation)
+        again.give(CALLED, greeting + confirmation)
         with pytest.raises(SealError, match="piece 0 of a stream does not open"):
             went_on(again.server.handshake)
 
 
 def test_messages_before_the_handshake_is_over_are_refused() -> None:
     with contextlib.closing(Middle()) as middle:
-        middle.give(SERVER, middle.sent(TRAINER, GREETING_BYTES))
+        middle.give(CALLED, middle.sent(CALLER, GREETING_BYTES))
         assert not went_on(middle.server.handshake)
-        middle.give(SERVER, bytes(memoryview(bytearray(OVERHEAD + 8))))
+        middle.give(CALLED, bytes(memoryview(bytearray(OVERHEAD + 8))))
         with pytest.raises(SealError):
             went_on(middle.server.handshake)
 
@@ -379,8 +379,8 @@ def test_keys_follow_each_other_within_a_message(first: int) -> None:
     near, far = connection()
     with near, far:
         key = b"k" * 32
-        writer = StreamWriter(SealedSink(near, Sealer(key, TRAINER, WORD, count=first)))
-        reader = StreamReader(SealedSource(far, Opener(key, TRAINER, WORD, count=first)))
+        writer = StreamWriter(SealedSink(near, Sealer(key, CALLER, WORD, count=first)))
+        reader = StreamReader(SealedSource(far, Opener(key, CALLER, WORD, count=first)))
         for number in range(3):
             expected = message((PIECE,), number)
             writer.put(expected)
@@ -392,7 +392,7 @@ def test_a_stream_whose_key_is_used_up_ends_before_it_is_used_again() -> None:
     near, far = connection()
     with near, far:
         at = {"count": MOST_PIECES - 1, "rekey_every": 1 << 40}
-        writer = StreamWriter(SealedSink(near, Sealer(b"k" * 32, TRAINER, WORD, **at)))
+        writer = StreamWriter(SealedSink(near, Sealer(b"k" * 32, CALLER, WORD, **at)))
         assert writer.put(Message(Ping()))
         with pytest.raises(WireError, match="must not be used again"):
             writer.put(Message(Ping()))

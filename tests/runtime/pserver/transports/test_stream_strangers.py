@@ -20,7 +20,7 @@ from paddle.pserver.transports.stream_wire import WORD
 from paddle.pserver.wire.keys import WireKeys
 from paddle.pserver.wire.message import Message
 from paddle.pserver.wire.verbs import Invited, Ping, Verb
-from paddle.sealing import NONCE_BYTES, OVERHEAD, SERVER, TRAINER, Greeting, SealError
+from paddle.sealing import CALLED, CALLER, NONCE_BYTES, OVERHEAD, Greeting, SealError
 from tests.runtime.pserver.stream_port import Beside
 
 KEYS, OTHER_KEYS = WireKeys.of("5a" * 32), WireKeys.of("6b" * 32)
@@ -76,7 +76,7 @@ def test_who_has_the_word_and_the_key_is_heard(beside: Beside) -> None:
 def test_the_word_is_good_once_and_lasts_until_its_owner_came(beside: Beside) -> None:
     invitation = beside.invite()
     word = bytes(invitation.section(WORD).array)
-    greeting = Greeting(TRAINER, word, bytes(NONCE_BYTES)).to_bytes()
+    greeting = Greeting(CALLER, word, bytes(NONCE_BYTES)).to_bytes()
     with stranger(beside, invitation, greeting + bytes(OVERHEAD)):  # saw the word on its way
         come(beside, invitation, KEYS).close()
     with pytest.raises((WireError, ConnectionError)):
@@ -90,8 +90,8 @@ def test_the_word_is_good_once_and_lasts_until_its_owner_came(beside: Beside) ->
         bytes(16),
         np.random.default_rng(1).bytes(1 << 12),
         b"PDSS\xff" + bytes(60),
-        Greeting(TRAINER, bytes(16), bytes(NONCE_BYTES)).to_bytes(),
-        Greeting(SERVER, bytes(16), bytes(NONCE_BYTES)).to_bytes(),
+        Greeting(CALLER, bytes(16), bytes(NONCE_BYTES)).to_bytes(),
+        Greeting(CALLED, bytes(16), bytes(NONCE_BYTES)).to_bytes(),
     ],
     ids=["HTTP", "a plain word", "noise", "another version", "a word of nobody", "a server's"],
 )
