@@ -176,6 +176,7 @@ UNUSED: Mapping[str, str] = {
     "agent.bootstrap.create_module": "the interpreter asks for it when it imports",
     "agent.bootstrap.find_spec": "the interpreter asks for it when it imports",
     "agent.bootstrap.get_source": "the interpreter asks for it when it shows a traceback",
+    "agent.bootstrap.stay": "the line that agent.offer runs calls it",
     "launcher.dashboard.server.log_message": "http.server calls it for each request",
     "launcher.dashboard.server.process_request": "socketserver calls it for each connection",
     "launcher.ssh.login.authenticate": "paramiko calls it, as fabric's connection says",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What conf.py says about engines: the port that nodes call, and what Slurm is asked for."""
+"""What conf.py says about how agents start: the port that nodes call, what Slurm is asked for, how long agents stay."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ _LARGEST_PORT = 65535
 
 @dataclass(frozen=True, kw_only=True)
 class EngineSettings:
-    """What holds for engines alone.
+    """What holds for one or the other engine alone.
 
     Attributes:
+        resident_s: how long an agent that was logged in to waits for the next job; 0: not at all.
         ports: of this machine, for nodes to call; empty: any.
         slurm_options: of salloc and sbatch.
         slurm_queue_timeout_s: from asking Slurm for nodes until they are there.
@@ -26,6 +27,7 @@ class EngineSettings:
         waits_for_nodes: Slurm is to be asked for nodes; until then they are called slurm-0, slurm-1, ...
     """
 
+    resident_s: float
     ports: range
     slurm_options: tuple[str, ...]
     slurm_queue_timeout_s: float
@@ -36,6 +38,7 @@ class EngineSettings:
 def settings_of(read: Mapping[str, Any], environ: Mapping[str, str], waits_for_nodes: bool) -> EngineSettings:
     """The names of NAMES, each read already."""
     return EngineSettings(
+        resident_s=read["RESIDENT_S"],
         ports=read["ENGINE_PORT"],
         slurm_options=tuple(read["SLURM_OPTIONS"]),
         slurm_queue_timeout_s=read["SLURM_QUEUE_TIMEOUT_S"],
@@ -70,6 +73,7 @@ def slurm_option(value: object) -> str:
 
 
 NAMES: Mapping[str, tuple[object, Callable[[object], Any]]] = {
+    "RESIDENT_S": (0, values.seconds(0, 86400.0)),
     "ENGINE_PORT": (0, ports),
     "SLURM_OPTIONS": ([], values.list_of(slurm_option, "options of salloc, such as ['--partition=gpu']")),
     "SLURM_QUEUE_TIMEOUT_S": (86400, values.seconds(1, 365 * 86400.0)),

@@ -54,7 +54,10 @@ NONCE_BYTES = 16
 _packing = threading.Lock()
 _packed_agents: dict[Path, PackedAgent] = {}
 _MARSHAL = 2  # a form that every Python 3 reads
-_KEPT_AS = "agent-2"  # the form, in the names of those that are kept
+_KEPT_AS = "agent-3"  # the form, in the names of those that are kept
+EVERYTHING = (
+    "everything"  # in the place of the code that its interpreter wants: an agent that has all modules
+)
 
 # The first line is read by any Python from 2.7 on, and must not say more than that. A buffer of one byte reads
 # exactly so many bytes: what follows belongs to the agent. Neither an apostrophe nor a line end in here.
@@ -123,12 +126,14 @@ class PackedAgent:
         reconnect: those that bring a connection to it, likewise.
         code: all others as code of this interpreter.
         source: all others as source.
+        digest: of the sources of all.
     """
 
     first: bytes
     reconnect: bytes
     code: bytes
     source: bytes
+    digest: str
 
     def rest_for(self, magic: object) -> bytes:
         """The body of the frame `modules`.
@@ -136,6 +141,8 @@ class PackedAgent:
         Args:
             magic: what the agent's interpreter wants its code to begin with, in hexadecimal digits.
         """
+        if magic == EVERYTHING:
+            return b""
         return self.code if magic == importlib.util.MAGIC_NUMBER.hex() else self.source
 
 
@@ -156,19 +163,25 @@ def _load_or_pack(agent_dir: Path, folder: Path | None) -> PackedAgent:
         ".".join(("agent", *path.relative_to(agent_dir).with_suffix("").parts)): path.read_bytes()
         for path in sorted(agent_dir.rglob("*.py"))
     }
+    digest = _digest(sources)
     if folder is None:
-        return _pack(sources)
-    about = marshal.dumps((sys.version, importlib.util.MAGIC_NUMBER, FIRST, RECONNECT, sources), _MARSHAL)
-    path = folder / f"{hashlib.blake2b(about, digest_size=DIGEST_SIZE).hexdigest()}.{_KEPT_AS}"
+        return _pack(sources, digest)
+    about = _digest((sys.version, importlib.util.MAGIC_NUMBER, FIRST, RECONNECT, digest))
+    path = folder / f"{about}.{_KEPT_AS}"
     content = file_cache.load(path)
     if content is not None:
-        return PackedAgent(*marshal.loads(content))  # noqa: S302 - of this user, as the sources are
-    packed = _pack(sources)
+        parts: list[bytes] = marshal.loads(content)  # noqa: S302 - of this user, as the sources are
+        return PackedAgent(parts[0], parts[1], parts[2], parts[3], digest)
+    packed = _pack(sources, digest)
     file_cache.keep(path, marshal.dumps((packed.first, packed.reconnect, packed.code, packed.source)))
     return packed
 
 
-def _pack(sources: dict[str, bytes]) -> PackedAgent:
+def _digest(value: Any) -> str:
+    return hashlib.blake2b(marshal.dumps(value, _MARSHAL), digest_size=DIGEST_SIZE).hexdigest()
+
+
+def _pack(sources: dict[str, bytes], digest: str) -> PackedAgent:
     modules = {}
     for name, source in sources.items():
         # level 2: without docstrings
@@ -182,6 +195,7 @@ def _pack(sources: dict[str, bytes]) -> PackedAgent:
         base64.b64encode(_packed((importlib.util.MAGIC_NUMBER, reconnect))),
         _packed({name: (nothing, code) for name, (_, code) in modules.items()}),
         _packed({name: (source, nothing) for name, (source, _) in modules.items()}),
+        digest,
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from launcher.config.settings import Settings, SshSettings
 from launcher.control import job_record, known_jobs
@@ -17,7 +17,7 @@ from launcher.control.one_question import NodeAnswer, visit
 from launcher.system import process_id
 from launcher.system.process_id import ProcessId
 from launcher.system.state_dir import JOB_FILE, StatePlaces, is_job_id, make_job_dir, write_json
-from launcher.text.fields import FieldError, real
+from launcher.text.fields import FieldError, real, rows, whole
 from launcher.text.wrapping import visible
 
 END_S = 30.0
@@ -77,6 +77,27 @@ class Ending:
 
 
 @dataclass(frozen=True)
+class NodeResident:
+    """A resident agent on a node.
+
+    Attributes:
+        wait_s: how long it waits for a job.
+        has_job: whether it serves one now.
+    """
+
+    node: NodeEntry
+    pid: int
+    port: int
+    wait_s: float
+    has_job: bool
+
+    def describe(self) -> str:
+        """For people."""
+        does = "serves a job" if self.has_job else f"waits {self.wait_s:g} s for a job"
+        return f"a resident agent (pid {self.pid}) at port {self.port}, which {does}"
+
+
+@dataclass(frozen=True)
 class Cleaning:
     """What a node let go of ended jobs, or would.
 
@@ -85,6 +106,7 @@ class Cleaning:
         environments: (bytes, digest) of the environments that went.
         kept: (job id, why) of those that stay.
         stayed: job ids of those that could not be removed whole.
+        residents: that were told to go.
         error: why the node could not be asked, or empty.
     """
 
@@ -93,6 +115,7 @@ class Cleaning:
     environments: tuple[tuple[int, str], ...]
     kept: tuple[tuple[str, str], ...]
     stayed: tuple[str, ...]
+    residents: tuple[NodeResident, ...]
     error: str
 
 
@@ -104,11 +127,26 @@ def nodes_of(settings: Settings) -> tuple[NodeEntry, ...]:
     return tuple(replace(node, job_dir="") for node in job_record.entries(built))
 
 
-def ask(nodes: Sequence[NodeEntry], login: SshSettings) -> tuple[list[NodeJob], list[NodeAnswer]]:
-    """The jobs that nodes know of, and the answers of those that could not be asked."""
+class Known(NamedTuple):
+    """What nodes know of.
+
+    Attributes:
+        failed: the answers of those that could not be asked.
+    """
+
+    jobs: list[NodeJob]
+    residents: list[NodeResident]
+    failed: list[NodeAnswer]
+
+
+def ask(nodes: Sequence[NodeEntry], login: SshSettings) -> Known:
+    """The jobs and resident agents that nodes know of."""
     answers = visit(nodes, login, "jobs", "jobs_found", 10.0)
-    jobs = [job for answer in answers for job in _jobs(answer)]
-    return jobs, [answer for answer in answers if answer.fields is None]
+    return Known(
+        [job for answer in answers for job in _jobs(answer)],
+        [resident for answer in answers for resident in _residents(answer)],
+        [answer for answer in answers if answer.fields is None],
+    )
 
 
 def end(
@@ -176,6 +214,19 @@ def _jobs(answer: NodeAnswer) -> list[NodeJob]:
     return [job for job in (_job(answer.node, fields) for fields in found) if job is not None]
 
 
+def _residents(answer: NodeAnswer) -> tuple[NodeResident, ...]:
+    found = (answer.fields or {}).get("residents")
+    try:
+        return tuple(
+            NodeResident(
+                answer.node, whole(pid, "pid"), whole(port, "port"), real(wait_s, "wait_s"), has_job is True
+            )
+            for pid, port, wait_s, has_job in rows(found or [], "residents", 4)
+        )
+    except FieldError:
+        return ()
+
+
 def _job(node: NodeEntry, fields: Any) -> NodeJob | None:
     if not isinstance(fields, dict) or not is_job_id(str(fields.get("job_id"))):
         return None
@@ -231,6 +282,7 @@ def _cleaning(answer: NodeAnswer) -> Cleaning:
         tuple((max(0, size), name) for size, name in _pairs(fields.get("environments"))),
         tuple((visible(str(name)), visible(str(why))) for name, why in whys),
         tuple(visible(str(one)) for one in (stayed if isinstance(stayed, list) else [])),
+        _residents(answer),
         visible(answer.error),
     )
 

@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from launcher.control.known_jobs import KnownJob
-from launcher.control.node_jobs import NodeJob
-from launcher.control.one_question import NodeAnswer
+from launcher.control.node_jobs import Known
 from launcher.nodes.findings import names
 from launcher.system.installation import PROGRAM
 from launcher.text.sizes import counted, size_text
@@ -150,8 +149,8 @@ def as_json(job: KnownJob) -> dict[str, Any]:
     return {**job.record.as_json(), "running": job.running, "state": job.describe(), "status": job.status}
 
 
-def on_nodes(jobs: Sequence[NodeJob], failed: Sequence[NodeAnswer], now: float) -> list[str]:
-    """What nodes told of their jobs."""
+def on_nodes(known: Known, now: float) -> list[str]:
+    """What nodes told of their jobs, and of agents that wait for one."""
     rows = [
         (
             job.job_id,
@@ -162,14 +161,15 @@ def on_nodes(jobs: Sequence[NodeJob], failed: Sequence[NodeAnswer], now: float) 
             job.launcher.describe() if job.launcher.pid else "",
             job.node.job_dir,
         )
-        for job in sorted(jobs, key=lambda job: (job.job_id, job.node.node_id))
+        for job in sorted(known.jobs, key=lambda job: (job.job_id, job.node.node_id))
     ]
     lines = []
     if rows:
         lines = table(("job", "node", "state", "processes", "age", "launcher", "job directory"), rows, set())
     else:
         lines = ["no job is known on the nodes that answered"]
-    return lines + [f"! {answer.node.name}: {visible(answer.error)}" for answer in failed]
+    lines += [f"{one.node.name}: {one.describe()}" for one in known.residents]
+    return lines + [f"! {answer.node.name}: {visible(answer.error)}" for answer in known.failed]
 
 
 def ago(seconds: float) -> str:

@@ -19,11 +19,11 @@ from launcher.config.engines import shown_ports
 from launcher.config.options import EngineKind
 from launcher.connection.bootstrap import FLAGS, Bootstrap, agent_bootstrap, reconnect_bootstrap
 from launcher.connection.shell import agent_command
+from launcher.connection.tls_stream import TlsStream
 from launcher.engines.kubernetes_api import INSTALL, is_installed
 from launcher.engines.kubernetes_job import KubernetesJob
 from launcher.engines.porters import CODE, GIVEN, Porter, Porters
 from launcher.engines.rendezvous import Rendezvous
-from launcher.engines.tls_stream import TlsStream
 from launcher.engines.tool_process import ToolProcess
 from launcher.engines.tools import tool_of
 from launcher.errors import ConnectError, UsageError

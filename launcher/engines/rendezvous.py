@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from launcher.engines.tls_stream import TlsStream
+from launcher.connection.tls_stream import TlsStream
 from launcher.system import job_certificate
 
 GREET_S = 10.0

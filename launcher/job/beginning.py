@@ -20,7 +20,7 @@ from launcher.connection.event_queue import EventQueue
 from launcher.engines.slurm_allocation import stopped_in_time
 from launcher.errors import ExitCode
 from launcher.files.payload import Payload
-from launcher.nodes.connector import Connected, Connector, engine_of, prepare
+from launcher.nodes.connector import Connected, Connector, engine_of, prepare, residents_of
 from launcher.nodes.phases import PhaseClock
 from launcher.plan import plan as planning
 from launcher.plan.plan import Plan
@@ -46,7 +46,8 @@ def run(settings: Settings, console: Console, first: socket.socket | None = None
     clock.enter("config")
     plan = planning.build(settings, planning.new_job_id(datetime.now(), os.urandom(planning.ENTROPY_BYTES)))
     make_room(len(plan.nodes))
-    prepared = prepare(plan)
+    residents = residents_of(plan)
+    prepared = prepare(plan, residents)
     payload = Payload(plan)
     events = EventQueue()
     collected = _collected_in(plan)
@@ -57,7 +58,7 @@ def run(settings: Settings, console: Console, first: socket.socket | None = None
         failed_threads.posted_to(events),
         stopped_in_time(settings.engines.slurm_job if uses_slurm else "", events),
     ):
-        connector = Connector(plan.settings.ssh, events, engine_of(plan))
+        connector = Connector(plan.settings.ssh, events, engine_of(plan), residents)
         connector.begin(plan.nodes)
         prepared.join(PREPARED_S)  # whatever else is imported beside it would make the first login later
         try:

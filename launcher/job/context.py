@@ -16,6 +16,7 @@ from launcher.nodes.phases import PhaseClock
 from launcher.nodes.roster import Roster
 from launcher.plan.plan import Plan
 from launcher.screen.console import Console
+from launcher.screen.job_log import JobLog
 from launcher.system.signals import SignalEvent
 
 
@@ -25,6 +26,7 @@ class JobContext:
 
     Attributes:
         events: the queue of the loop; links post to it.
+        job_log: for what the screen need not say.
         stopping: the job is being stopped: processes end because we end them.
         asked_again: a request to stop that came while everything is being stopped, or None.
     """
@@ -37,6 +39,7 @@ class JobContext:
     collector: CollectorThread
     console: Console
     clock: PhaseClock
+    job_log: JobLog
     stopping: bool = False
     asked_again: SignalEvent | None = None
 

@@ -82,7 +82,7 @@ class Job:
         console.watch(self._job_log.take)
         self._roster = Roster({node.node_id: NodeRecord(node) for node in plan.nodes}, self._collected)
         self._context = JobContext(
-            plan, payload, self._roster, connector, events, self._collector, console, clock
+            plan, payload, self._roster, connector, events, self._collector, console, clock, self._job_log
         )
         self._to_dispatch = DispatchHandlers(self._context)
         self._to_nodes = NodeHandlers(self._context, self._to_dispatch)

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from launcher.config.hosts import Host
 from launcher.config.options import EngineKind
@@ -30,16 +30,24 @@ from launcher.errors import ConnectError, LauncherError
 from launcher.plan.plan import Node, Plan
 from launcher.system.digests import MEMORIES
 
+if TYPE_CHECKING:
+    from launcher.ssh.residents import Residents
+
 MAX_AT_ONCE = 32
 RECONNECT_STEP_S = 4.0  # of each step of a login that replaces a lost connection: then the next one is tried
 
 
 @dataclass(frozen=True)
 class Connected:
-    """A login succeeded; an agent is about to start behind this stream."""
+    """A login succeeded; an agent is about to start behind this stream.
+
+    Attributes:
+        remark: why it took a login, for the log, or empty.
+    """
 
     node_id: int
     stream: Stream
+    remark: str = ""
 
 
 @dataclass(frozen=True)
@@ -101,15 +109,22 @@ class Connector:
         options: of logins.
         events: gets one event for every attempt.
         engine: starts agents on all nodes but embedded ones; None: logins over SSH do.
+        residents: agents that may wait on nodes already, in the place of a login.
 
     Attributes:
         reactor: the threads for links over these streams.
+        residents: as given.
     """
 
     def __init__(
-        self, options: SshSettings, events: queue.SimpleQueue[Any], engine: AgentStarter | None = None
+        self,
+        options: SshSettings,
+        events: queue.SimpleQueue[Any],
+        engine: AgentStarter | None = None,
+        residents: Residents | None = None,
     ) -> None:
         self.reactor = Reactor()
+        self.residents = residents
         self._engine = engine
         self._options = options
         self._events = events
@@ -161,6 +176,8 @@ class Connector:
             What may be left of what the engine started, or nothing.
         """
         self.reactor.join(timeout_s)
+        if self.residents is not None:
+            self.residents.keep()
         return "" if self._engine is None else self._engine.close()
 
     def _start_a_thread(self) -> None:
@@ -178,8 +195,13 @@ class Connector:
             self._start_a_thread()
 
     def _attempt(self, node: _Goal) -> None:
+        remark = ""
         try:
-            stream = self._open(node)
+            stream: Stream | None = None
+            if self.residents is not None:
+                stream, remark = self.residents.connect(node.node_id)
+            if stream is None:
+                stream = self._open(node)
         except LauncherError as error:
             self._events.put(ConnectFailed(node.node_id, error))
             return
@@ -191,7 +213,7 @@ class Connector:
         if self._closed:
             stream.close()
             return
-        self._events.put(Connected(node.node_id, stream))
+        self._events.put(Connected(node.node_id, stream, remark))
 
     def _open(self, node: _Goal) -> Stream:
         if node.host.is_local:
@@ -260,11 +282,22 @@ def engine_of(plan: Plan) -> AgentStarter | None:
     return engine.engine_of(plan)
 
 
-def prepare(plan: Plan) -> threading.Thread:
+def residents_of(plan: Plan) -> Residents | None:
+    """The resident agents of a job's nodes, or None: it asks for none, or its engine has none."""
+    if plan.settings.engines.resident_s <= 0 or plan.settings.cluster.engine is not EngineKind.SSH:
+        return None
+    from launcher.ssh.residents import Residents  # brings TLS, which logins do not need
+
+    return Residents(plan)
+
+
+def prepare(plan: Plan, residents: Residents | None = None) -> threading.Thread:
     """Begin to make ready what the first login to these nodes will need; the thread that returns ends when it is."""
     over_ssh = plan.settings.cluster.engine is EngineKind.SSH and any(
         not node.host.is_local for node in plan.nodes
     )
+    if residents is not None and residents.wait_for_all:
+        over_ssh = False
 
     def work() -> None:
         with contextlib.suppress(OSError, ImportError):  # a login meets it too, and tells it

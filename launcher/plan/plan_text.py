@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from launcher.config import requirements
 from launcher.config.conf_file import shown_path
+from launcher.config.options import EngineKind
 from launcher.plan import long_values
 from launcher.plan.environment import ADDED_ON_NODE
 from launcher.plan.plan import (
@@ -67,7 +68,16 @@ def told_hosts(plan: Plan) -> str:
     sources, conf = plan.settings.sources, shown_path(plan.settings.conf)
     some = f"{len(plan.nodes)} of the " if sources.total > len(plan.nodes) else ""
     rest = "" if conf == sources.hosts else f", all else of {conf}"
-    return "\n".join([f"{some}{counted(sources.total, 'node')} of {sources.hosts}{rest}", *sources.remarks])
+    remarks = [*sources.remarks, *_unused_resident(plan)]
+    return "\n".join([f"{some}{counted(sources.total, 'node')} of {sources.hosts}{rest}", *remarks])
+
+
+def _unused_resident(plan: Plan) -> Iterator[str]:
+    over_ssh = plan.settings.cluster.engine is EngineKind.SSH
+    if plan.settings.engines.resident_s and not (
+        over_ssh and any(not node.host.is_local for node in plan.nodes)
+    ):
+        yield "RESIDENT_S counts for nodes that are logged in to over SSH alone: no agent stays here"
 
 
 def _head(plan: Plan) -> Iterator[str]:

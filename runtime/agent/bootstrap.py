@@ -41,6 +41,11 @@ class MemoryImporter:
         """Take all other modules, packed; unpacked when one of them is asked for."""
         self._rest = rest
 
+    def everything(self) -> "dict[str, tuple[bytes, bytes]]":
+        """All modules, unpacked."""
+        self._unpack("")
+        return self._modules
+
     def find_spec(self, fullname: str, path: object = None, target: object = None) -> "ModuleSpec | None":
         """Part of importlib's protocol."""
         if fullname != "agent" and not fullname.startswith("agent."):
@@ -104,6 +109,18 @@ def boot(magic: bytes, first: "dict[str, tuple[bytes, bytes]]", nonce: str) -> N
     _leave(code)
 
 
+def stay(magic: bytes, modules: "dict[str, tuple[bytes, bytes]]", settings: "dict[str, Any]") -> None:
+    """Be the resident agent: what agent.offer starts when a job is over."""
+    gc.disable()
+    sys.meta_path.insert(0, MemoryImporter(magic, modules))
+    try:
+        from agent.resident import wait
+
+        wait(settings)
+    finally:
+        _leave(0)  # nobody reads what it would say
+
+
 def _leave(code: int) -> None:
     """End the process as it is: taking the interpreter apart would take half as long as starting it."""
     import os  # the first word brought it
@@ -118,9 +135,18 @@ def _leave(code: int) -> None:
 def _serve(nonce: str, importer: MemoryImporter) -> int:
     from agent.greeting import greet
 
-    received = greet(nonce, importer.magic, importer.add, 0, 1)
+    received = greet(nonce, importer.magic.hex(), importer.add, 0, 1)
     if received is None:
         return 0
-    from agent.guard import guard
+    from agent.guard import STAYS, guard
 
-    return guard(received)
+    if b'"resident":{' not in received:
+        return guard(received)
+    from agent.offer import Offer
+
+    offer = Offer(received)
+    code = guard(offer.received, offer.listener)
+    if code != STAYS:
+        return code
+    offer.begin(importer.magic, importer.everything())
+    return 0

@@ -17,16 +17,17 @@ if TYPE_CHECKING:
 
 SILENCE_S = 30.0  # nothing runs yet that a lease would end
 READ_SIZE = 1 << 16
+EVERYTHING = "everything"
 
 
 def greet(
-    nonce: str, magic: bytes, take_modules: "Callable[[bytes], None]", stdin: int, stdout: int
+    nonce: str, magic: str, take_modules: "Callable[[bytes], None]", stdin: int, stdout: int
 ) -> "bytes | None":
     """Say `hello`, read the launcher's, and take the other modules, which come next.
 
     Args:
         nonce: goes into the marker.
-        magic: which code this interpreter can use.
+        magic: which code this interpreter can use, in hexadecimal digits; EVERYTHING: the other modules are here.
         take_modules: gets the body of the launcher's second frame.
         stdin: the launcher's frames.
         stdout: where the agent's go.
@@ -38,7 +39,7 @@ def greet(
         TimeoutError: it was silent meanwhile.
     """
     fields = describe_node()
-    fields["magic"] = magic.hex()
+    fields["magic"] = magic
     os.write(stdout, marker(nonce) + frame(_json(fields, "hello")))
     received = bytearray()
     hello = read_frame(stdin, received)

@@ -22,17 +22,20 @@ FAREWELL_S = 15.0  # how long the agent proper may take to stop a job when its g
 POLL_S = 0.05
 STOPPED_S = 5.0  # how long somebody may stop the supervisor
 FAILED = 70  # not 1, which is what a Python that cannot start ends with
+STAYS = 76  # the job ended in order, and its launcher wants a resident agent behind it
 STATE_DIR = "/dev/shm"  # noqa: S108 - memory, and what is taken from it is the user's own
 STATE_PREFIX = "paddle-"
 
 
-def guard(received: bytes) -> int:
+def guard(received: bytes, kept: int = 2) -> int:
     """Run the guard as a child, the supervisor as the guard's, and return this process's exit code.
 
     Args:
         received: what came from the launcher so far, its `hello` first.
+        kept: a descriptor that stays open here and nowhere else.
     """
-    os.closerange(3, _first_free())  # whatever the login left open must not reach a job
+    os.closerange(3, kept)  # whatever the login left open must not reach a job
+    os.closerange(kept + 1, _first_free())
     # ignored, children would be gone before anybody could wait for them
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
@@ -43,12 +46,13 @@ def guard(received: bytes) -> int:
     watcher = os.getpid()
     pid = os.fork()
     if pid == 0:
+        os.closerange(max(kept, 3), kept + 1)
         os.close(inside_read)
         _run_guard(received, watcher)
     os.close(inside_write)
     _let_go_of_the_stream()
     status = _watch(pid) or 0
-    if status != 0:  # whatever ended it may have kept it from cleaning
+    if status not in (0, STAYS << 8):  # whatever ended it may have kept it from cleaning
         _await_end(inside_read)
         _clean({})
     if os.WIFSIGNALED(status):
@@ -137,8 +141,7 @@ def _run_supervisor(received: bytes, guard_alive: int, marks: int, signs: int) -
         become_subreaper()
         from agent.supervisor import supervise
 
-        supervise(received, guard_alive, marks, signs)
-        code = 0
+        code = STAYS if supervise(received, guard_alive, marks, signs) else 0
     except Exception:  # noqa: BLE001 - the last resort of a process: the launcher shows what is on stderr
         import traceback
 

@@ -19,7 +19,7 @@ from agent.link.outbox import Outbox
 from agent.link.protocol import Fields
 from agent.node import checkpoints
 from agent.node.probe_child import ProbeChild
-from agent.processes import process_tree
+from agent.processes import process_tree, residents
 from agent.processes.process_tree import Found
 from agent.registry import Cleanable, Registry
 
@@ -31,6 +31,7 @@ class JobsDesk:
 
     Attributes:
         saved: the directory for what the job's scripts save, or None: it has no job.
+        stays: whether the launcher wants an agent to wait here for its next job.
     """
 
     def __init__(self, loop: Loop, outbox: Outbox) -> None:
@@ -42,6 +43,7 @@ class JobsDesk:
         self._how = ""
         self._settled = False
         self.saved: Optional[saved_files.SavedFiles] = None
+        self.stays = False
 
     def open(self, root_dir: str, marks: Dict[str, str], fields: Fields) -> None:
         """`hello` came: whose agent this is."""
@@ -52,6 +54,11 @@ class JobsDesk:
         saves_as = self.saved.name if self.saved is not None else ""
         self._registry = Registry(root_dir, marks, submitter, keeps_state, saves_as, self._outbox.notice)
         self._keep = whole(fields, "keep_jobs") if "keep_jobs" in fields else None
+        resident = fields.get("resident")
+        if isinstance(resident, dict):
+            self.stays = True
+            if "port" in resident:
+                self._outbox.send("resident", address=text(resident, "address"), port=whole(resident, "port"))
 
     def begin(self, job_dir: str, group: str) -> None:
         """The job's directory is there, and the control group of its processes, or empty."""
@@ -88,7 +95,9 @@ class JobsDesk:
 
     def jobs(self, _fields: Fields, _body: bytes) -> None:
         """Carry out a `jobs`."""
-        self._outbox.send("jobs_found", jobs=registry.describe(self._root()))
+        self._outbox.send(
+            "jobs_found", jobs=registry.describe(self._root()), residents=self._residents(False)
+        )
 
     def end_job(self, fields: Fields, _body: bytes) -> None:
         """Carry out an `end_job`."""
@@ -145,7 +154,19 @@ class JobsDesk:
                 continue
             environments.append([size, name])
         kept = dict(found.kept + [("environment " + name, why) for name, why in in_use])
-        self._outbox.send("cleaned", jobs=sizes, environments=environments, kept=kept, stayed=stayed)
+        self._outbox.send(
+            "cleaned",
+            jobs=sizes,
+            environments=environments,
+            kept=kept,
+            stayed=stayed,
+            residents=self._residents(not dry_run),
+        )
+
+    def _residents(self, end: bool) -> List[List[Any]]:
+        """The resident agents of this root directory; once they were told to go, those that were there."""
+        found = [one for one in residents.find() if one.root_dir == self._root()]
+        return [[one.process.pid, one.port, one.wait_s, one.has_job] for one in found if not end or one.end()]
 
     def _root(self) -> str:
         if self._root_dir is None:

@@ -47,8 +47,8 @@ NAME_LIMIT = 1 << 10
 POLL_S = 0.05
 
 
-def supervise(received: bytes, guard_alive: int, marks: int, signs: int) -> None:
-    """Serve the launcher on descriptors 0 and 1 until it lets go, then return.
+def supervise(received: bytes, guard_alive: int, marks: int, signs: int) -> bool:
+    """Serve the launcher on descriptors 0 and 1 until it lets go; whether it wants a resident agent, and left in order.
 
     Args:
         received: what came before, the launcher's `hello` first; ours was sent.
@@ -58,7 +58,7 @@ def supervise(received: bytes, guard_alive: int, marks: int, signs: int) -> None
     """
     gc.freeze()  # its forks share these pages as long as nobody touches them
     gc.enable()
-    Supervisor(guard_alive, marks, signs, 0, 1).run(received)
+    return Supervisor(guard_alive, marks, signs, 0, 1).run(received)
 
 
 class Supervisor:
@@ -115,8 +115,8 @@ class Supervisor:
             "checkpoints": self._desk.checkpoints,
         }
 
-    def run(self, received: bytes) -> None:
-        """Serve until the job is over; `received` was read already."""
+    def run(self, received: bytes) -> bool:
+        """Serve until the job is over; `received` was read already. Whether an agent stays."""
         for fd in (self._stdin, self._stdout, self._guard_alive):
             os.set_blocking(fd, False)
         self._loop.on_readable(self._stdin, self._read)
@@ -136,6 +136,7 @@ class Supervisor:
         if self._probe is not None:
             self._probe.close()
         control_group.remove(self._marks)
+        return self._desk.stays and self._parted and not self._alone
 
     def _read(self) -> None:
         try:

@@ -71,6 +71,7 @@ class Engine:
     def __init__(self) -> None:
         self.asked: list[int] = []
         self.reactor = Reactor()
+        self.residents = None
 
     def connect(self, node_id: int, *where: object) -> float:
         self.asked.append(node_id)
@@ -112,6 +113,7 @@ class StagedJob:
             CollectorThread(directory, self.events) if collecting else unused,
             self.console,
             PhaseClock(),
+            unused,
         )
         self.dispatch = DispatchHandlers(self.context)
         nodes = NodeHandlers(self.context, self.dispatch)

@@ -23,7 +23,8 @@ USAGE = f"""\
 Removes the directories of ended jobs from the nodes. It keeps those of jobs
 that run, of which not everything was collected, or below which checkpoints
 may lie (a relative --checkpoint_dir), and says so. Environments of --bootstrap
-that no job uses go too. Files that are sent once for all jobs stay.
+that no job uses go too, and agents that wait for a job (RESIDENT_S). Files that
+are sent once for all jobs stay.
 
   --older_than=TIME   only of jobs that ended so long ago: 90m, 12h, 7d
   --dry_run           say what would go; remove nothing
@@ -77,6 +78,8 @@ def _tell(cleaning: Cleaning, dry_run: bool) -> None:
         show(
             f"  {counted(len(cleaning.environments), 'environment')} of --bootstrap {went}, {size_text(total)}"
         )
+    for resident in cleaning.residents:
+        show(f"  {resident.describe()}, {went}")
     for name, why in cleaning.kept:
         show(f"  {name} stays: {why}")
     for name in cleaning.stayed:

@@ -30,7 +30,8 @@ beginning or end of one) its nodes, processes and failures.
 
   --all         every node and process of a large job
   --json        everything as data
-  --nodes       ask the nodes of conf.py, or those of JOB, which jobs they know
+  --nodes       ask the nodes of conf.py, or those of JOB, which jobs they know,
+                and which resident agents wait there (RESIDENT_S)
   --conf=FILE   the nodes are those of this conf.py; --hosts,
                 --hostfile: these
 
@@ -82,7 +83,8 @@ def _tell_unreadable(where: StatePlaces) -> None:
 
 def _ask_nodes(where: StatePlaces, given: Given) -> ExitCode:
     nodes, login, conf, job_id = cluster_of.nodes_to_ask(where, given, os.environ)
-    jobs, failed = node_jobs.ask(nodes, login)
+    known = node_jobs.ask(nodes, login)
+    jobs, residents, failed = known
     if job_id is not None:
         jobs = [job for job in jobs if job.job_id.startswith(job_id) or job.job_id.endswith(job_id)]
         if not jobs and not failed:
@@ -91,9 +93,10 @@ def _ask_nodes(where: StatePlaces, given: Given) -> ExitCode:
     if "--json" in given.switches:
         told: dict[str, Any] = {
             "jobs": [asdict(job) for job in jobs],
+            "residents": [asdict(resident) for resident in residents],
             "failed": {one.node.name: one.error for one in failed},
         }
         answer(json.dumps(told, indent=1))
     else:
-        answer("\n".join(status_text.on_nodes(jobs, failed, time.time())))
+        answer("\n".join(status_text.on_nodes(known._replace(jobs=jobs), time.time())))
     return ExitCode.LOST if failed else ExitCode.DONE

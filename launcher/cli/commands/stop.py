@@ -142,7 +142,7 @@ def _stop_on_nodes(where: StatePlaces, given: Given) -> ExitCode:
         raise UsageError(f"stop --nodes needs a job; `{PROGRAM} status --nodes` lists those of the nodes")
     nodes, login, conf, word = cluster_of.nodes_to_ask(where, given, os.environ)
     assert word is not None
-    jobs, failed = node_jobs.ask(nodes, login)
+    jobs, _, failed = node_jobs.ask(nodes, login)
     found = {job.job_id for job in jobs if job.job_id.startswith(word) or job.job_id.endswith(word)}
     if len(found) > 1:
         raise UsageError(f"{word!r} is several jobs: {', '.join(sorted(found))}; give more of the id")

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from launcher.connection.link import Link, LinkLost, MessageEvent
 from launcher.connection.reconnect import new_key
 from launcher.control.job_record import submitter
@@ -15,6 +17,8 @@ from launcher.nodes.connector import Connected, ConnectFailed
 from launcher.nodes.loop import ALARM_S
 from launcher.nodes.node_record import NodeRecord
 from launcher.plan import pserver_state
+from launcher.text.fields import line, whole
+from launcher.text.output_events import Noted
 from launcher.text.wrapping import visible
 
 NEWS = frozenset(
@@ -33,6 +37,7 @@ NEWS = frozenset(
         "removed",
         "notice",
         "pong",
+        "resident",
         "stalled",
         "recovered",
         "stacks",
@@ -79,7 +84,10 @@ class NodeHandlers:
             keeps_state=pserver_state.lies_in_job_dir(self._settings),
             saved=pserver_state.saved(self._settings, self._plan.job_id),
             reconnect=None if key is None else key.fields,
+            **self._resident(record),
         )
+        if event.remark:
+            context.job_log.take(Noted(f"{record.name}: {event.remark}"))
         if context.stopping:
             record.send(
                 "stop", procs=None, grace_s=0.0 if context.forced else self._settings.limits.stop_grace_s
@@ -87,6 +95,24 @@ class NodeHandlers:
         elif record.said.answer is None:
             need = context.payload.bytes_for(record.node)
             record.send("probe", **handshake.probe_of(self._plan, record.node, need))
+
+    def _resident(self, record: NodeRecord) -> dict[str, Any]:
+        """The field of `hello` for an agent that is to wait here for the next job, if there is to be one."""
+        residents = self._context.connector.residents
+        if residents is None or self._context.stopping:
+            return {}
+        wish = residents.wish(record.node.node_id)
+        return {} if wish is None else {"resident": wish}
+
+    def resident(self, record: NodeRecord, event: MessageEvent) -> None:
+        """An agent will wait there for the next job."""
+        residents = self._context.connector.residents
+        if residents is not None:
+            address, port = (
+                line(event.fields.get("address"), "address"),
+                whole(event.fields.get("port"), "port"),
+            )
+            residents.offered(record.node.node_id, address, port)
 
     def connect_failed(self, event: ConnectFailed) -> None:
         """There is no way to the node."""

@@ -44,6 +44,7 @@ def handlers(
         },
         messages={
             "hello": nodes.hello,
+            "resident": nodes.resident,
             "probed": lambda record, event: record.said.probed(event.fields, context.plan),
             "reached": lambda record, event: record.said.reached(event.fields),
             "pong": lambda record, event: record.pong(event.fields),

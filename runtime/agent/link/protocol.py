@@ -74,6 +74,7 @@ AGENT_KINDS = frozenset(
         "job_ended",
         "cleaned",
         "checkpoints_found",
+        "resident",
     )
 )
 

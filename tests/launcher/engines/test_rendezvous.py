@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from launcher.connection.bootstrap import agent_bootstrap
+from launcher.connection.tls_stream import PIECE, TlsStream
 from launcher.engines.rendezvous import AT_ONCE, Rendezvous, own_addresses
-from launcher.engines.tls_stream import PIECE, TlsStream
 from launcher.system import job_certificate
 
 Came = tuple[int, str, TlsStream]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A byte stream to a command on a node, over a TLS connection that the node made."""
+"""A byte stream to a command on a node, over a TLS connection: one that the node made, or one to a resident agent."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class TlsStream:
     """Bytes to and from a node; one thread at a time reads, one writes, any closes.
 
     Args:
-        connection: accepted just now; owned from now on.
-        context: of a server.
+        connection: made just now; owned from now on.
+        context: of a server, or of a client.
 
     Attributes:
         bootstrap: what the command waits for on its standard input, once there is one.
@@ -31,10 +31,12 @@ class TlsStream:
 
     bootstrap: Bootstrap
 
-    def __init__(self, connection: socket.socket, context: ssl.SSLContext) -> None:
+    def __init__(
+        self, connection: socket.socket, context: ssl.SSLContext, *, server_side: bool = True
+    ) -> None:
         self._socket = connection
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=server_side)
         self._lock = threading.Lock()  # the library's object is used by one thread at a time
         self._unsent = b""  # of the thread that writes
         self._left = b""  # of the thread that reads
@@ -49,12 +51,7 @@ class TlsStream:
         Raises:
             OSError: the other side does something else, or is too slow.
         """
-        while True:
-            try:
-                self._tls.do_handshake()
-                break
-            except ssl.SSLWantReadError:
-                self._exchange(deadline)
+        self._shake_hands(deadline)
         line = b""
         while not line.endswith(b"\n"):
             try:
@@ -66,6 +63,31 @@ class TlsStream:
         self._exchange(deadline, reads=False)
         self._socket.setblocking(False)
         return line
+
+    def call(self, certificate: bytes, request: bytes, deadline: float) -> None:
+        """Shake hands with who presents this certificate (DER), ask for something, and wait until an answer begins.
+
+        Raises:
+            OSError: the other side refuses, or is too slow.
+            ValueError: it is somebody else.
+        """
+        self._shake_hands(deadline)
+        if self._tls.getpeercert(binary_form=True) != certificate:
+            raise ValueError("its certificate is another one")
+        self._tls.write(request)
+        while not self._left:  # until then it may still refuse our certificate
+            self._exchange(deadline)
+            with contextlib.suppress(ssl.SSLWantReadError):
+                self._left = self._tls.read(PIECE)
+        self._socket.setblocking(False)
+
+    def _shake_hands(self, deadline: float) -> None:
+        while True:
+            try:
+                self._tls.do_handshake()
+                return
+            except ssl.SSLWantReadError:
+                self._exchange(deadline)
 
     def _exchange(self, deadline: float, reads: bool = True) -> None:
         self._socket.settimeout(max(0.01, deadline - time.monotonic()))
