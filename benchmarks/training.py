@@ -32,7 +32,7 @@ BATCHES = (32, 512)
 _SAMPLES, _CHAINS = 16_384, 200
 _STEPS = {"lenet": 20, "resnet20": 5, "vgg16": 2, "lstm": 10, "decoder": 10}
 _ROOT = Path(__file__).resolve().parents[1]
-_START_S, _TURN_S, _STOP_S = 120.0, 120.0, 10.0
+_START_S, _TURN_S, _STOP_S = 300.0, 120.0, 10.0  # torch.compile takes its time
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 

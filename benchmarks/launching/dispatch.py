@@ -66,12 +66,12 @@ HUGE = Payload("1GB", {**{f"data-{index}": 250 * MB for index in range(4)}, "set
 def measure_small(run: Run, count: int) -> None:
     """Send many small files to `count` hosts in every way there is."""
     with Cluster(count) as cluster:
-        field = _Field(run, cluster, SMALL)
+        field = Field(run, cluster, SMALL)
         tools: dict[str, Command] = {"openssh_tar": field.tar, "rsync": field.rivals.rsync}
-        field.cold({**tools, "pdcp": field.rivals.pdcp})
+        field.measure(COLD, {**tools, "pdcp": field.rivals.pdcp})
         field.once("fabric_put", field.rivals.fabric_put)
-        field.again(UNCHANGED, tools)
-        field.again(CHANGED, tools)
+        field.measure(UNCHANGED, tools)
+        field.measure(CHANGED, tools)
         field.close()
     compare, name = run.report.compare, f"{count}_{SMALL.name}"
     compare(f"cold_{count}_vs_openssh_tar", f"cold_{name}_ours", f"cold_{name}_openssh_tar")
@@ -86,11 +86,11 @@ def measure_small(run: Run, count: int) -> None:
 def measure_big(run: Run, count: int) -> None:
     """Send one big file to `count` hosts in every way there is."""
     with Cluster(count) as cluster:
-        field = _Field(run, cluster, BIG)
+        field = Field(run, cluster, BIG)
         tools: dict[str, Command] = {"openssh_tar": field.tar, "rsync": field.rivals.rsync}
-        field.cold(tools)
-        field.again(UNCHANGED, tools)
-        field.again(CHANGED, tools)
+        field.measure(COLD, tools)
+        field.measure(UNCHANGED, tools)
+        field.measure(CHANGED, tools)
         field.close()
     compare, name = run.report.compare, f"{count}_{BIG.name}"
     compare(f"dispatch_100MB_{count}_vs_openssh", f"cold_{name}_ours", f"cold_{name}_openssh_tar")
@@ -100,12 +100,12 @@ def measure_big(run: Run, count: int) -> None:
 def measure_huge(run: Run, count: int) -> None:
     """Change one small file beside many large ones."""
     with Cluster(min(count, HUGE_HOSTS)) as cluster:
-        field = _Field(run, cluster, HUGE, turns=1)
-        field.again(CHANGED, {"rsync": field.rivals.rsync})
+        field = Field(run, cluster, HUGE, turns=1)
+        field.measure(CHANGED, {"rsync": field.rivals.rsync})
         field.close()
 
 
-class _Field:
+class Field:
     """One payload on one cluster: the same tree twice, since a launch leaves logs in its workspace."""
 
     def __init__(self, run: Run, cluster: Cluster, payload: Payload, turns: int = 0) -> None:
@@ -129,18 +129,19 @@ class _Field:
         """The command of OpenSSH and tar."""
         return self.rivals.tar(source, target, self._run.scratch)
 
-    def cold(self, tools: dict[str, Command]) -> None:
-        """Every turn into directories that are not there."""
-        self._turn_about(COLD, self._available(COLD, tools))
-
-    def again(self, case: str, tools: dict[str, Command]) -> None:
-        """Every turn into directories that hold what was sent before."""
+    def contenders(self, case: str, tools: dict[str, Command]) -> list[Contender]:
+        """Ours and those of these tools that are there; unless cold, all was sent once."""
         available = self._available(case, tools)
-        self._jobs.run(self._trees["ours"])
-        for name, tool in available.items():
-            self._make_target(name)
-            self._cluster.run(tool(self._trees["theirs"], _target(name)), timeout_s=600)
-        self._turn_about(case, available)
+        if case != COLD:
+            self._jobs.run(self._trees["ours"])
+            for name, tool in available.items():
+                self._make_target(name)
+                self._cluster.run(tool(self._trees["theirs"], _target(name)), timeout_s=600)
+        return [self._contender(case, name, tool) for name, tool in {OURS: None, **available}.items()]
+
+    def measure(self, case: str, tools: dict[str, Command]) -> None:
+        """Let them take turns."""
+        self._turn_about(case, self.contenders(case, tools))
 
     def once(self, name: str, tool: Command) -> None:
         """One cold turn, for the record."""
@@ -166,11 +167,10 @@ class _Field:
                 self._run.report.lack(self._figure(case, name), why)
         return {name: tool for name, tool in tools.items() if not whys[name]}
 
-    def _turn_about(self, case: str, tools: dict[str, Command]) -> None:
+    def _turn_about(self, case: str, contenders: list[Contender]) -> None:
         self._sent.clear()
         self._whole.clear()
         self._sending.clear()
-        contenders = [self._contender(case, name, tool) for name, tool in {OURS: None, **tools}.items()]
         found, failed = interleave(contenders, self._turns)
         report = self._run.report
         notes = {self._figure(case, name): note for name, note in NOTES.items()}

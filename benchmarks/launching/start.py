@@ -22,24 +22,17 @@ TRUE = "./true.sh"
 def measure(run: Run, count: int) -> None:
     """Start on `count` hosts in every way there is."""
     with Cluster(count) as cluster:
-        rivals = Rivals(cluster)
         imports: list[float] = []
-        commands = {
-            "openssh": ("ssh", rivals.xargs_ssh("true")),
-            "pdsh": ("pdsh", rivals.pdsh("true")),
-            "parallel_ssh": ("parallel-ssh", rivals.parallel_ssh("true")),
-            "mpirun": ("mpirun", rivals.mpirun(["true"])),
-        }
         contenders = [
-            Contender(f"whole_{count}_ours", _whole(cluster, run)),
+            Contender(f"whole_{count}_ours", whole(cluster, run)),
             Contender(f"start_{count}_ours", lambda _: _agents(cluster, run, imports)),
         ]
-        for name, (tool, argv) in commands.items():
+        for name, turn in others(cluster).items():
             figure = f"start_{count}_{name}"
-            if why := lacking(tool):
-                run.report.lack(figure, why)
+            if isinstance(turn, str):
+                run.report.lack(figure, turn)
             else:
-                contenders.append(Contender(figure, _turns_of(cluster, argv)))
+                contenders.append(Contender(figure, turn))
         found, failed = interleave(contenders, run.turns, warm_up=True)
     run.report.add_all(
         found,
@@ -62,6 +55,18 @@ def measure(run: Run, count: int) -> None:
         run.report.compare(f"{what}_{count}_vs_openssh", f"{what}_{count}_ours", f"start_{count}_openssh")
 
 
+def others(cluster: Cluster) -> dict[str, Callable[[int], float] | str]:
+    """`true` on every host by other tools, or why a tool cannot."""
+    rivals = Rivals(cluster)
+    commands = {
+        "openssh": ("ssh", rivals.xargs_ssh("true")),
+        "pdsh": ("pdsh", rivals.pdsh("true")),
+        "parallel_ssh": ("parallel-ssh", rivals.parallel_ssh("true")),
+        "mpirun": ("mpirun", rivals.mpirun(["true"])),
+    }
+    return {name: lacking(tool) or _turns_of(cluster, argv) for name, (tool, argv) in commands.items()}
+
+
 def timed(cluster: Cluster, argv: Sequence[str]) -> float:
     """Seconds that a command on the launcher's side takes.
 
@@ -80,7 +85,7 @@ def _turns_of(cluster: Cluster, argv: Sequence[str]) -> Callable[[int], float]:
     return lambda turn: timed(cluster, argv)
 
 
-def _whole(cluster: Cluster, run: Run) -> Callable[[int], float]:
+def whole(cluster: Cluster, run: Run) -> Callable[[int], float]:
     """The whole command, on hosts that have everything from an earlier turn."""
     jobs, workspace = OurJobs(cluster, run.scratch), run.workspace("true")
     (workspace / TRUE).write_text("#!/bin/sh\n")

@@ -11,7 +11,6 @@ import contextlib
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -21,7 +20,7 @@ from benchmarks.launching.rivals import Rivals, lacking
 from benchmarks.launching.run import Run
 from benchmarks.timing import Samples
 from tests.cluster.deadline import wait_for
-from tests.cluster.host import HOME
+from tests.cluster.host import HOME, interpreter
 from tests.cluster.hosts import Cluster
 from tests.cluster.processes import HostProcess
 
@@ -63,7 +62,7 @@ def _leftovers(run: Run, cluster: Cluster) -> None:
     rivals = Rivals(cluster)
     for host in cluster.hosts:
         (host.files.fs / "root/train.py").write_text(SCRIPT)
-    script = [sys.executable, f"{HOME}/train.py", MARK]
+    script = [interpreter(), f"{HOME}/train.py", MARK]
     command = " ".join(script)
     ways = {
         "ours": ("python3", None),

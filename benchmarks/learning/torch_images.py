@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The networks of `images` in PyTorch, eager."""
+"""The networks of `images` in PyTorch, eager or by torch.compile."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from torch import nn
 from benchmarks.learning import work
 
 
-def network(name: str) -> Callable[[int], float]:
+def network(name: str, compiled: bool = False) -> Callable[[int], float]:
     """Return a function that takes one step of training and returns the cost."""
     torch.manual_seed(work.SEED)
     batch, shape = work.PICTURES[name]
     model = {"lenet": _lenet, "vgg16": _vgg16, "resnet20": _resnet20}[name]()
+    forward = torch.compile(model) if compiled else model
     images, label = torch.randn(batch, *shape), torch.randint(0, 10, (batch,))
     optimizer = torch.optim.SGD(model.parameters(), lr=work.PICTURE_RATE, momentum=0.9)
 
     def step(number: int) -> float:
         optimizer.zero_grad()
-        cost = nn.functional.cross_entropy(model(images), label)
+        cost = nn.functional.cross_entropy(forward(images), label)
         cost.backward()
         optimizer.step()
         return float(cost.item())

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch's side, eager; run by a Python that has torch and need not have anything of ours."""
+"""PyTorch's side, run by a Python that has torch and need not have anything of ours.
+
+Eager, unless `--compile` follows a network's name.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +59,10 @@ if __name__ == "__main__":
     sides: dict[str, Callable[[], Callable[[int], float]]] = {
         "word2vec": lambda: _word2vec(int(sys.argv[2])),
         "operators": _operators,
-        **{name: functools.partial(torch_images.network, name) for name in work.PICTURES},
+        **{
+            name: functools.partial(torch_images.network, name, "--compile" in sys.argv)
+            for name in work.PICTURES
+        },
         **{name: functools.partial(torch_sentences.network, name) for name in work.LENGTHS},
     }
     work.take_turns(sides[sys.argv[1]]())

@@ -45,25 +45,26 @@ class Plan:
         self.report.add(name, Samples(tuple(run() for _ in range(self.turns))), unit)
 
 
+def goodput_of(side: Side, steps: int, size: int) -> float:
+    """GB/s of one turn, bytes pushed and bytes pulled, of all trainers together."""
+    seen = side.steps(steps)
+    return 2 * size * steps * len(seen) / _span_s(seen) / 1e9
+
+
+def latency_of(side: Side, steps: int) -> float:
+    """Microseconds of a step: the median of one turn's steps."""
+    took: list[float] = [one for each in side.steps(steps) for one in each["took"]]
+    return statistics.median(took) * 1e6
+
+
 def goodput(plan: Plan, sides: Mapping[str, Side], size: int) -> None:
-    """GB/s, bytes pushed and bytes pulled, of all trainers together."""
-
-    def rate(side: Side) -> float:
-        count = plan.steps(size)
-        seen = side.steps(count)
-        return 2 * size * count * len(seen) / _span_s(seen) / 1e9
-
-    _in_turns(plan, sides, rate, "GB/s")
+    """See `goodput_of`."""
+    _in_turns(plan, sides, lambda side: goodput_of(side, plan.steps(size), size), "GB/s")
 
 
 def latency(plan: Plan, sides: Mapping[str, Side], size: int) -> None:
-    """Microseconds of a step: the median of a turn's steps."""
-
-    def median(side: Side) -> float:
-        took: list[float] = [one for each in side.steps(plan.steps(size)) for one in each["took"]]
-        return statistics.median(took) * 1e6
-
-    _in_turns(plan, sides, median, "us")
+    """See `latency_of`."""
+    _in_turns(plan, sides, lambda side: latency_of(side, plan.steps(size)), "us")
 
 
 def pace(plan: Plan, sides: Mapping[str, Side], size: int) -> None:

@@ -83,7 +83,7 @@ class Processes:
     def child(self, argv: Sequence[str], python: str = sys.executable, **more: Any) -> subprocess.Popen[str]:
         """Start a Python process."""
         child = subprocess.Popen(
-            [python, *argv], cwd=ROOT, env=_environment(), text=True, stdout=subprocess.PIPE, **more
+            [python, *argv], cwd=ROOT, env=environment(), text=True, stdout=subprocess.PIPE, **more
         )
         self._children.append(child)
         return child
@@ -217,7 +217,8 @@ runpy.run_module("paddle", run_name="__main__", alter_sys=True)
 """
 
 
-def _environment() -> Mapping[str, str]:
+def environment() -> Mapping[str, str]:
+    """The environment of a side: our packages, one thread."""
     threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
     return os.environ | threads | {"PYTHONPATH": f"{ROOT / 'runtime'}{os.pathsep}{ROOT}"}
 

@@ -37,19 +37,31 @@ _HUGE = 2 << 20
 
 def grow(report: Report, side: Ours, rows: int, load: Workload, name: str, pause_s: float = 0.0) -> None:
     """Fill a table with new ids alone, and let trainers have a pause between batches; the first is not counted."""
-    took = []
-    for at in range(0, rows, BATCH):
-        time.sleep(pause_s)
-        positions = np.arange(at, min(at + BATCH, rows))
-        start = time.perf_counter()
-        side.update(positions, load.gradient[: len(positions)])
-        took.append(time.perf_counter() - start)
+    took = fill(side, load, rows, pause_s)
     report.add(
         f"{name}_rows_per_s", (rows - BATCH) / sum(took[1:]), "rows/s", "all ids new, pauses not counted"
     )
     batches = Samples(tuple(1e3 * seconds for seconds in took[1:]))
     report.add(f"{name}_batch_ms", batches, "ms", "one batch of new ids")
     report.add(f"{name}_longest_stop_ms", batches.high, "ms", "the longest of these, its work included")
+
+
+def fill(side: Ours, load: Workload, rows: int | None = None, pause_s: float = 0.0) -> list[float]:
+    """Let a table have new ids alone; return the seconds of each batch.
+
+    Args:
+        rows: so many; None: all there are.
+        pause_s: before each batch.
+    """
+    took = []
+    count = len(load.ids) if rows is None else rows
+    for at in range(0, count, BATCH):
+        time.sleep(pause_s)
+        positions = np.arange(at, min(at + BATCH, count))
+        start = time.perf_counter()
+        side.update(positions, load.gradient[: len(positions)])
+        took.append(time.perf_counter() - start)
+    return took
 
 
 def grow_in_hand(report: Report, load: Workload) -> None:

@@ -40,6 +40,7 @@ WRONG: dict[str, tuple[list[list[State]], State, str]] = {
     "two histories": ([[(1, 0), (2, 0), (3, 3)], [(0, 1), (0, 2), (3, 3)]], (3, 3), "neither came first"),
     "an answer is missing": ([[(1, 0), (2, 1)], RIGHT[1]], (3, 3), "trainer 0: 2 answers to 3 pushes"),
 }
+NO_ROW = {"what": "", "unit": "s", "why": "", "sides": {}, "ratios": [], "load": [0, 0], "date": "2026-01-01"}
 SEED = 7
 RUNS = 4
 
@@ -130,6 +131,47 @@ def test_a_quick_run_fills_the_table_and_the_file(tmp_path: Path) -> None:
     sent = found["figures"]["cold_2_100MB_openssh_tar_sent"]["median"]
     assert 4.0 < sent < 4.4  # 2 MB to each of two hosts, counted at the device
     assert "start_2_vs_openssh" in done.stdout
+
+
+@pytest.mark.cluster
+@pytest.mark.timeout(120)
+def test_what_users_wait_for_is_measured_from_any_path_to_python(tmp_path: Path) -> None:
+    # By a link from a directory that hosts do not have, and not straight.
+    (tmp_path / "here").mkdir()
+    (tmp_path / "there").symlink_to(sys.prefix)
+    kept, doc = tmp_path / "rows.json", tmp_path / "doc.md"
+    kept.write_text(json.dumps({"rows": {"lstm": {**NO_ROW, "lacking": {"torch": "not there"}}}}))
+    doc.write_text("before\n<!-- whole -->\n<!-- /whole -->\nafter\n")
+    plotted = tmp_path / "rows.svg"
+    argv = ["--quick", "--only=whole_3,push_4KB_w1", f"--json={kept}", f"--write={doc}", f"--plot={plotted}"]
+    done = subprocess.run(
+        [
+            f"../there/bin/{Path(sys.executable).name}",
+            "-m",
+            "benchmarks.whole",
+            *argv,
+            "--peers_python=/bin/false",
+        ],
+        cwd=tmp_path / "here",
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(kept.read_text())["rows"]
+    assert set(rows) == {"lstm", "whole_3", "push_4KB_w1"}
+    (first, *_) = rows["whole_3"]["ratios"]
+    assert (first["ours"], first["theirs"]) == ("ours", "openssh"), rows["whole_3"]
+    assert first["low"] == first["ratio"] == first["high"] > 0
+    lines = [line for line in done.stdout.splitlines() if "the whole command" in line]
+    assert len(lines) == len(rows["whole_3"]["ratios"])
+    assert "| `true` on 3 hosts, the whole command, all cached |" in doc.read_text()
+    assert doc.read_text().startswith("before\n")
+    assert doc.read_text().endswith("after\n")
+    assert "not measured (lstm): torch: not there" in done.stdout
+    assert "above 1 ours is faster" in plotted.read_text()
 
 
 @pytest.mark.cluster

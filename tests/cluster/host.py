@@ -272,6 +272,13 @@ class Host:
 _BASE_ENV = {"PATH": PATH, "HOME": HOME, "LANG": "C.UTF-8", "USER": "root"}
 
 
+def interpreter() -> str:
+    """This process's Python as hosts find it, by whatever path it was called here: `..` and links may lead through
+    directories that hosts do not have. The last link is kept, since it is what makes it that of its environment."""
+    called = Path(sys.executable)
+    return str(called.parent.resolve() / called.name)
+
+
 def _kept_dirs() -> list[str]:
     """This project and the interpreter, where they lie below a private directory: hosts must see them all the same."""
     prefixes = {str(Path(prefix).resolve()) for prefix in (sys.prefix, sys.base_prefix, ROOT)}

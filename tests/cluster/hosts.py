@@ -22,7 +22,7 @@ from pathlib import Path
 from types import TracebackType
 
 from tests.cluster import limits, network, sshd
-from tests.cluster.host import HOME, PATH, Host
+from tests.cluster.host import HOME, PATH, Host, interpreter
 from tests.cluster.launch import Launch
 from tests.cluster.namespaces import Namespaces
 from tests.cluster.processes import HostProcess
@@ -185,7 +185,7 @@ class Cluster:
             env: added to `launcher_env`; the launcher inherits nothing else.
             paddle_py: the script.
         """
-        return self.start([sys.executable, str(paddle_py), *args], cwd=cwd, env=env)
+        return self.start([interpreter(), str(paddle_py), *args], cwd=cwd, env=env)
 
     def start(self, argv: Sequence[str], *, cwd: Path = ROOT, env: Mapping[str, str] | None = None) -> Launch:
         """Starts any command on the launcher's side as `launch` starts paddle.py."""
@@ -222,7 +222,7 @@ class Cluster:
             "PADDLE_PORT": 7164,
             "PADDLE_PORTS_NUM": 1,
             "PADDLE_PORTS_NUM_FOR_SPARSE": 1,
-            "PYTHON": sys.executable,
+            "PYTHON": interpreter(),
             "SSH_CONFIG": str(self.ssh_config),
             "SSH_KNOWN_HOSTS": str(self.known_hosts),
             "SSH_IDENTITY_FILES": [str(self.identity)],

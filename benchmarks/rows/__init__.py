@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rows of `benchmarks.whole`: what users wait for, each beside its rivals."""

@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whole commands, files, the first step and lines: `paddle.py` beside OpenSSH and what is built on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from functools import partial
+
+from benchmarks.launching import start
+from benchmarks.launching.dispatch import BIG, COLD, SMALL, UNCHANGED, Field, Payload
+from benchmarks.launching.first_step import FirstStep
+from benchmarks.launching.lines import by_ours, by_ssh
+from benchmarks.launching.rivals import lacking
+from benchmarks.rows.row import Lacking, Row, Sides, Versus, Work
+from benchmarks.timing import Contender
+from tests.cluster.host import interpreter
+from tests.cluster.hosts import Cluster, missing_tools
+
+_LOGIN = "a launcher of its own, and an agent a host beside the login that all have; both share these cores"
+
+
+@contextmanager
+def _cluster(work: Work, count: int) -> Iterator[Cluster]:
+    if why := missing_tools():
+        raise RuntimeError(why)
+    with Cluster(work.hosts(count)) as cluster:
+        yield cluster
+
+
+@contextmanager
+def _whole(work: Work, count: int) -> Iterator[Sides]:
+    """`true` on every host, all cached, from the command to the prompt."""
+    with _cluster(work, count) as cluster:
+        sides = {"ours": start.whole(cluster, work.run()), **start.others(cluster)}
+        yield [
+            Lacking(name, turn) if isinstance(turn, str) else Contender(name, turn)
+            for name, turn in sides.items()
+        ]
+
+
+@contextmanager
+def _files(work: Work, payload: Payload, case: str) -> Iterator[Sides]:
+    """A workspace on sixteen hosts, from the command until it is published."""
+    with _cluster(work, 16) as cluster:
+        run = work.run()
+        field = Field(run, cluster, payload)
+        contenders = field.contenders(case, {"openssh_tar": field.tar, "rsync": field.rivals.rsync})
+        before = len(f"{case}_{len(cluster.hosts)}_{payload.name}_")
+        missing = [Lacking(figure[before:], why) for figure, why in run.report.missing.items()]
+        yield [*missing, *(replace(each, name=each.name[before:]) for each in contenders)]
+        field.close()
+
+
+@contextmanager
+def _first_step(work: Work, *, is_first: bool) -> Iterator[Sides]:
+    """A batch trained by three trainers and three pservers."""
+    with _cluster(work, 3) as cluster:
+        both = FirstStep(cluster, work.scratch, interpreter())
+
+        def prepare(turn: int) -> None:
+            if is_first:
+                both.forget()
+
+        why = lacking("rsync")
+        yield [
+            Contender("ours", lambda turn: both.ours(), prepare),
+            Lacking("rsync_ssh", why) if why else Contender("rsync_ssh", lambda turn: both.theirs(), prepare),
+        ]
+
+
+@contextmanager
+def _lines(work: Work) -> Iterator[Sides]:
+    """The middle line of those that three hosts print."""
+    with _cluster(work, 3) as cluster:
+        seconds = 1.0 if work.is_quick else 5.0
+        yield [
+            Contender("ours", lambda turn: by_ours(cluster, work.run(), seconds)),
+            Contender("openssh", lambda turn: by_ssh(cluster, work.run(), seconds)),
+        ]
+
+
+def _command(count: int, turns: int) -> Row:
+    return Row(
+        f"whole_{count}",
+        f"`true` on {count} hosts, the whole command, all cached",
+        "s",
+        partial(_whole, count=count),
+        (
+            Versus("ours", "openssh", 0.5),
+            Versus("ours", "pdsh"),
+            Versus("ours", "parallel_ssh"),
+            Versus("ours", "mpirun"),
+        ),
+        turns=turns,
+        why=_LOGIN,
+    )
+
+
+def _sent(name: str, what: str, payload: Payload, case: str, versus: Versus, why: str) -> Row:
+    def sides(work: Work) -> AbstractContextManager[Sides]:
+        return _files(work, payload, case)
+
+    return Row(name, what, "s", sides, (versus,), turns=3, warm_up=False, why=why)
+
+
+_SENDING = f"{_LOGIN}; every file is checked and published as a new directory by rename"
+ROWS = (
+    _command(3, 9),
+    _command(16, 5),
+    _command(64, 3),
+    _sent(
+        "cold_2MB",
+        "2 MB in 200 files to 16 hosts that have nothing",
+        SMALL,
+        COLD,
+        Versus("ours", "openssh_tar", 0.67),
+        f"{_SENDING}; the runtime goes along",
+    ),
+    _sent(
+        "unchanged_2MB",
+        "the same once more, unchanged",
+        SMALL,
+        UNCHANGED,
+        Versus("ours", "rsync", 0.67),
+        _SENDING,
+    ),
+    _sent(
+        "unchanged_100MB",
+        "100 MB to 16 hosts that have them already",
+        BIG,
+        UNCHANGED,
+        Versus("ours", "rsync", 0.67),
+        f"{_LOGIN}; rsync compares times, ours the bytes of what a job was lent",
+    ),
+    Row(
+        "first_step",
+        "first trained batch on 3 hosts, 3 trainers and 3 pservers, all cached",
+        "s",
+        partial(_first_step, is_first=False),
+        (Versus("ours", "rsync_ssh", 1.0),),
+        turns=5,
+        why="the launcher's own 0.5 s of a core; pservers answer before trainers start",
+    ),
+    Row(
+        "first_step_first_job",
+        "the same on hosts that never ran a job",
+        "s",
+        partial(_first_step, is_first=True),
+        (Versus("ours", "rsync_ssh", 0.91),),
+        turns=3,
+        warm_up=False,
+        why="as above; the runtime is checked file by file",
+    ),
+    Row(
+        "line",
+        "a line from `print` on 3 hosts to the screen, median",
+        "ms",
+        _lines,
+        (Versus("ours", "openssh"),),
+        {"ours": 10.0},
+        turns=3,
+        warm_up=False,
+    ),
+)

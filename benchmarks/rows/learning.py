@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Steps of one process beside PyTorch, eager and compiled, with as many threads."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+
+from benchmarks.learning import work as networks
+from benchmarks.rows.row import Lacking, Row, Sides, Versus, Work
+from benchmarks.timing import Contender
+from benchmarks.training import Child
+
+_STEPS = {"lenet": 20, "resnet20": 5, "vgg16": 2, "lstm": 20, "decoder": 20, "word2vec": 200}
+
+
+@contextmanager
+def _steps(work: Work, name: str, batch: int, threads: int, compiled: bool) -> Iterator[Sides]:
+    """Samples a second of a network's training."""
+    steps = 1 if work.is_quick else _STEPS[name]
+    program = [name, *([str(batch)] if name == "word2vec" else [])]
+    ways: Mapping[str, tuple[str, Sequence[str]]] = {
+        "ours": (sys.executable, ["ours", *program]),
+        "torch": (work.peers_python, ["torch_peer", *program]),
+        **(
+            {"torch_compiled": (work.peers_python, ["torch_peer", *program, "--compile"])} if compiled else {}
+        ),
+    }
+
+    def measured(child: Child, turn: int) -> float:
+        return batch * steps / float(child.steps(steps)["wall_s"])
+
+    with ExitStack() as stack:
+        sides: list[Contender | Lacking] = []
+        for way, (python, argv) in ways.items():
+            try:
+                child = stack.enter_context(Child(python, argv, threads))
+            except (RuntimeError, OSError) as error:
+                sides.append(Lacking(way, str(error)))
+            else:
+                sides.append(Contender(way, partial(measured, child)))
+        yield sides
+
+
+def _network(name: str, what: str, reach: float, threads: int, why: str = "") -> Row:
+    batch = networks.PICTURES[name][0] if name in networks.PICTURES else networks.SENTENCES
+    compiled = name in networks.PICTURES
+    of = f"{threads} threads" if threads > 1 else "one thread"
+    return Row(
+        name,
+        f"{what}, {of}",
+        "samples/s",
+        partial(_steps, name=name, batch=batch, threads=threads, compiled=compiled),
+        (Versus("ours", "torch", reach), *([Versus("ours", "torch_compiled")] if compiled else [])),
+        turns=5,
+        why=why,
+    )
+
+
+ROWS = (
+    _network("resnet20", "training ResNet-20, batches of 128", 0.7, 2, "batch norm and sums on numpy"),
+    _network(
+        "vgg16", "training VGG-16, batches of 32", 0.7, 2, "convolutions of 512 channels on 4 x 4 places"
+    ),
+    _network("lenet", "training LeNet, batches of 128", 0.9, 2),
+    _network(
+        "lstm",
+        "training an LSTM (PyTorch pads), 32 sentences",
+        1.0,
+        1,
+        "fresh memory: 4,200 page faults a step",
+    ),
+    _network("decoder", "training the book's decoder in a DynamicRNN", 1.0, 1),
+    Row(
+        "word2vec",
+        "training word2vec with a sparse table, batches of 32, one thread",
+        "samples/s",
+        partial(_steps, name="word2vec", batch=32, threads=1, compiled=False),
+        (Versus("ours", "torch", 1.0),),
+        turns=5,
+    ),
+)

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A loopback of one's own, where one congestion control serves everybody: the machine's setting is left alone."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+_CLONE_NEWNET = 0x40000000
+_SETTING = Path("/proc/sys/net/ipv4/tcp_congestion_control")
+
+
+def congestion() -> str:
+    """The congestion control of this machine."""
+    return _SETTING.read_text().strip() if _SETTING.exists() else "unknown"
+
+
+@contextlib.contextmanager
+def own_loopback(control: str) -> Iterator[None]:
+    """Let this thread and the processes it starts meanwhile have a network of their own; without root, nothing changes.
+
+    Args:
+        control: congestion control of all connections there.
+
+    Raises:
+        OSError: the network cannot be made.
+    """
+    if os.geteuid() != 0:
+        yield
+        return
+    libc = ctypes.CDLL(None, use_errno=True)
+    before = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
+    try:
+        _check(libc.unshare(_CLONE_NEWNET))
+        try:
+            subprocess.run(["ip", "link", "set", "lo", "up"], check=True, timeout=10)
+            _SETTING.write_text(control)
+            yield
+        finally:
+            _check(libc.setns(before, _CLONE_NEWNET))
+    finally:
+        os.close(before)
+
+
+def _check(code: int) -> None:
+    if code != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"a network namespace: {os.strerror(number)}")

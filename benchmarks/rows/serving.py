@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pushing gradients and pulling values, and summing over ranks, beside plain sockets, gloo and Open MPI."""
+
+from __future__ import annotations
+
+import statistics
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+
+from benchmarks.collectives.sides import Ranks, installed
+from benchmarks.rows.loopback import own_loopback
+from benchmarks.rows.row import Lacking, Row, Sides, Versus, Work
+from benchmarks.serving.measuring import goodput_of, latency_of
+from benchmarks.serving.sides import KEY, Processes, ours, peer, raw
+from benchmarks.timing import Contender
+
+_SIZES = {"4KB": 4 << 10, "1MB": 1 << 20, "40MB": 40_000_000}
+_SMALL = 64 << 10
+_TURN_BYTES, _MOST_STEPS = 400_000_000, 500
+_PACKAGES = {"gloo": "torch", "mpi": "mpi4py"}
+
+
+def _steps(work: Work, size: int) -> int:
+    return max(3, min(_MOST_STEPS, int(_TURN_BYTES * work.scale) // size))
+
+
+@contextmanager
+def _pushes(work: Work, name: str, trainers: int, ways: Sequence[str]) -> Iterator[Sides]:
+    """A step of so many trainers with one server: each pushes a gradient and pulls all values."""
+    size = _SIZES[name]
+    starts: Mapping[str, Callable[[], Processes]] = {
+        "sealed": partial(ours, [size], trainers, key=KEY, within_node=False),
+        "plain": partial(ours, [size], trainers, within_node=False),
+        "node": partial(ours, [size], trainers, in_place=True),
+        "sockets": partial(raw, size, trainers, work.congestion),
+        "gloo": partial(peer, "gloo", size, trainers, work.peers_python),
+    }
+
+    def measured(side: Processes, turn: int) -> float:
+        count = _steps(work, size)
+        return latency_of(side, count) if size < _SMALL else goodput_of(side, count, size)
+
+    with own_loopback(work.congestion), ExitStack() as stack:
+        sides: list[Contender | Lacking] = []
+        for way in ways:
+            package = _PACKAGES.get(way)
+            if package and not installed(work.peers_python, package):
+                sides.append(Lacking(way, f"{package} is not installed in {work.peers_python}"))
+                continue
+            side = stack.enter_context(starts[way]())
+            sides.append(Contender(way, partial(measured, side)))
+        yield sides
+
+
+@contextmanager
+def _sums(work: Work, name: str, ranks: int, ways: Sequence[str]) -> Iterator[Sides]:
+    """A sum of one array over all ranks: the middle step of the slowest rank."""
+    size = _SIZES[name]
+
+    def measured(side: Ranks, turn: int) -> float:
+        return max(map(statistics.median, side.steps([size], _steps(work, size)))) * 1e6
+
+    with own_loopback(work.congestion), ExitStack() as stack:
+        sides: list[Contender | Lacking] = []
+        for way in ways:
+            python = work.peers_python if way in _PACKAGES else sys.executable
+            if way in _PACKAGES and not installed(python, _PACKAGES[way]):
+                sides.append(Lacking(way, f"{_PACKAGES[way]} is not installed in {python}"))
+                continue
+            side = stack.enter_context(Ranks(way, ranks, python))
+            sides.append(Contender(way, partial(measured, side)))
+        yield sides
+
+
+_PYTHON = "some dozen calls of Python a message at each end, where C has one"
+
+
+def _push(name: str, trainers: int, versus: Sequence[Versus], why: str = "", turns: int = 5) -> Row:
+    ways = tuple(dict.fromkeys(side for one in versus for side in (one.ours, one.theirs)))
+    who = "1 trainer" if trainers == 1 else f"{trainers} trainers"
+    return Row(
+        f"push_{name}_w{trainers}",
+        f"push and pull {name[:-2]} {name[-2:]}, {who}, one server",
+        "us" if _SIZES[name] < _SMALL else "GB/s",
+        partial(_pushes, name=name, trainers=trainers, ways=ways),
+        tuple(versus),
+        turns=turns,
+        why=why,
+    )
+
+
+def _sum(name: str, ranks: int, versus: Sequence[Versus], what: str, why: str = "") -> Row:
+    ways = tuple(dict.fromkeys(side for one in versus for side in (one.ours, one.theirs)))
+    return Row(
+        f"sum_{name}_r{ranks}",
+        what,
+        "us",
+        partial(_sums, name=name, ranks=ranks, ways=ways),
+        tuple(versus),
+        turns=5,
+        why=why,
+    )
+
+
+_SEALED = "AES-GCM at both ends, and 8 us of Python a message"
+ROWS = (
+    _push(
+        "40MB",
+        1,
+        (
+            Versus("sealed", "plain", 0.6),
+            Versus("sealed", "gloo"),
+            Versus("plain", "sockets"),
+            Versus("plain", "gloo"),
+            Versus("node", "sockets"),
+        ),
+        _SEALED,
+    ),
+    _push(
+        "40MB",
+        2,
+        (
+            Versus("sealed", "plain", 0.6),
+            Versus("sealed", "gloo"),
+            Versus("plain", "sockets"),
+            Versus("plain", "gloo"),
+            Versus("node", "sockets"),
+        ),
+        _SEALED,
+    ),
+    _push("1MB", 1, (Versus("plain", "sockets", 0.8), Versus("sealed", "plain")), _PYTHON),
+    _push("1MB", 2, (Versus("plain", "sockets", 0.8), Versus("sealed", "plain")), _PYTHON),
+    _push(
+        "4KB",
+        1,
+        (Versus("sealed", "sockets"), Versus("plain", "sockets"), Versus("node", "sockets")),
+        _PYTHON,
+    ),
+    _sum(
+        "40MB",
+        2,
+        (Versus("sealed", "gloo", 0.8), Versus("tcp", "gloo", 1.5)),
+        "all-reduce of 40 MB between 2 hosts, encrypted and plain",
+        "gloo does not encrypt",
+    ),
+    _sum("4KB", 4, (Versus("node", "mpi", 0.5),), "all-reduce of 4 KB, 4 ranks in a node", _PYTHON),
+    _sum(
+        "1MB",
+        4,
+        (Versus("node", "mpi", 1.2),),
+        "all-reduce of 1 MB, 4 ranks in a node",
+        "4 ranks on these cores",
+    ),
+)

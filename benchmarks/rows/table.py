@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What rows found, as text for the screen, as Markdown, and as a picture."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from html import escape
+from typing import Any, NamedTuple
+
+SENSE = "A ratio is how many times as fast as the rival ours is: above 1 ours is faster."
+HEAD = ("ratio (least to most)", "reach", "", "what users wait for", "ours", "rival")
+_ROW, _LABEL, _PANEL, _VALUE, _TOP = 20, 520, 420, 190, 44  # pixels
+_LEAST, _MOST = 0.1, 16.0
+_STYLE = "text{font:12px sans-serif;fill:#222}.note{fill:#666}.head{font-weight:bold}"
+_GOOD, _BAD, _FREE = "#3ca951", "#ff725c", "#9498a0"
+
+Found = Mapping[str, Mapping[str, Any]]
+"""Row -> what `Row.measure` returned."""
+
+
+class Line(NamedTuple):
+    """One comparison, as text but for the ratio itself."""
+
+    ratio: str
+    reach: str
+    reached: str
+    what: str
+    ours: str
+    rival: str
+
+
+def lines(found: Found) -> Iterator[Line]:
+    """Yield a line for each comparison, and one for each row that there is no comparison of."""
+    for row in found.values():
+        for one in row["ratios"]:
+            reach = "" if one["reach"] is None else f"{one['reach']:g}"
+            ours, theirs = (_side(row, one[who]) for who in ("ours", "theirs"))
+            if one["ratio"] is None:
+                yield Line("-", reach, "not measured", row["what"], ours, theirs)
+                continue
+            ratio = f"{one['ratio']:.2f} ({one['low']:.2f} to {one['high']:.2f})"
+            verdict = {None: "", True: "reached", False: "**not reached**"}[one["reached"]]
+            yield Line(ratio, reach, verdict, row["what"], ours, theirs)
+        if not row["ratios"]:
+            yield Line("-", "", "not measured", row["what"], "; ".join(_lacking(row)), "")
+
+
+def text(found: Found) -> str:
+    """The table, and why rows or sides are missing or lose."""
+    table = [HEAD, *(tuple(cell.replace("*", "") for cell in line) for line in lines(found))]
+    widths = [max(len(line[column]) for line in table) for column in range(len(HEAD))]
+    rows = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in table]
+    return "\n".join([SENSE, "", *rows, "", *_notes(found)])
+
+
+def markdown(found: Found, facts: Mapping[str, object]) -> str:
+    """The same for docs/benchmarks.md."""
+    loads = [each for row in found.values() for each in row["load"]]
+    dates = sorted({row["date"] for row in found.values()})
+    machine = ", ".join(f"{name} {value}" for name, value in facts.items() if not name.startswith("load"))
+    table = ["| " + " | ".join(line) + " |" for line in (HEAD, ("---",) * len(HEAD), *lines(found))]
+    where = f"{' to '.join(dict.fromkeys((dates[0], dates[-1])))}; {machine}; load {min(loads):g} to {max(loads):g}."
+    notes = [f"- {note}" for note in _notes(found)]
+    return "\n".join([f"**{SENSE}** {where}", "", *table, "", *notes])
+
+
+def picture(found: Found, facts: Mapping[str, object]) -> str:
+    """An SVG: a bar for each comparison from 1, logarithmic, with a mark where it is to reach."""
+    bars = [(row["what"], one) for row in found.values() for one in row["ratios"] if one["ratio"] is not None]
+    height = _TOP + _ROW * len(bars) + 34
+    width = _LABEL + _PANEL + _VALUE
+    parts = [f'<text class="head" x="8" y="20">{escape(SENSE)}</text>']
+    for mark in (0.125, 0.25, 0.5, 1, 2, 4, 8):
+        x = _x(mark)
+        stroke = "#222" if mark == 1 else "#ddd"
+        parts.append(f'<path d="M{x:.1f} {_TOP - 6}V{height - 30}" stroke="{stroke}"/>')
+        parts.append(f'<text class="note" x="{x:.1f}" y="{_TOP - 10}" text-anchor="middle">{mark:g}</text>')
+    for number, (what, one) in enumerate(bars):
+        parts += _bar(what, one, _TOP + number * _ROW)
+    machine = ", ".join(f"{name} {value}" for name, value in facts.items())
+    parts.append(f'<text class="note" x="8" y="{height - 10}">{escape(machine)}</text>')
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
+        f'viewBox="0 0 {width} {height}"><style>{_STYLE}</style>'
+        f'<rect width="100%" height="100%" fill="white"/>{"".join(parts)}</svg>\n'
+    )
+
+
+def _bar(what: str, one: Mapping[str, Any], y: int) -> list[str]:
+    ends = sorted((_x(1.0), _x(one["ratio"])))
+    low, high, middle = _x(one["low"]), _x(one["high"]), y + 8
+    colour = {None: _FREE, True: _GOOD, False: _BAD}[one["reached"]]
+    label = f"{_short(what)}: {one['ours']} / {one['theirs']}"
+    parts = [
+        f'<text x="{_LABEL - 8}" y="{y + 12}" text-anchor="end">{escape(label)}</text>',
+        f'<rect x="{ends[0]:.1f}" y="{y + 2}" width="{ends[1] - ends[0]:.1f}" height="12" fill="{colour}"/>',
+        f'<path d="M{low:.1f} {middle}H{high:.1f}" stroke="#222"/>',
+        f'<text x="{_LABEL + _PANEL + 8}" y="{y + 12}">{one["ratio"]:.2f}</text>',
+    ]
+    if one["reach"] is not None:
+        x = _x(one["reach"])
+        parts.append(f'<path d="M{x:.1f} {y}v16" stroke="#4269d0" stroke-width="3"/>')
+        parts.append(
+            f'<text class="note" x="{_LABEL + _PANEL + 56}" y="{y + 12}">reach {one["reach"]:g}</text>'
+        )
+    return parts
+
+
+def _x(ratio: float) -> float:
+    part = math.log(min(max(ratio, _LEAST), _MOST) / _LEAST) / math.log(_MOST / _LEAST)
+    return _LABEL + _PANEL * part
+
+
+def _short(what: str, most: int = 62) -> str:
+    return what if len(what) <= most else f"{what[: most - 3]}..."
+
+
+def _side(row: Mapping[str, Any], name: str) -> str:
+    side = row["sides"].get(name)
+    if side is None:
+        return name.replace("_", " ")
+    values = side["values"]
+    figures = [_figure(each) for each in (statistics.median(values), min(values), max(values))]
+    spread = f" ({figures[1]} to {figures[2]})" if len(values) > 1 else ""
+    return f"{name.replace('_', ' ')} {figures[0]}{spread} {row['unit']}"
+
+
+def _figure(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+
+
+def _lacking(row: Mapping[str, Any]) -> list[str]:
+    return [f"{name.replace('_', ' ')}: {why}" for name, why in row["lacking"].items()]
+
+
+def _notes(found: Found) -> list[str]:
+    """Why ours loses, and who is not there; a reason that several rows have is said once."""
+    losing: dict[str, list[str]] = {}
+    lacking: dict[str, list[str]] = {}
+    for name, row in found.items():
+        if row["why"] and any(one["reached"] is False for one in row["ratios"]):
+            losing.setdefault(row["why"], []).append(name)
+        for why in _lacking(row):
+            lacking.setdefault(why, []).append(name)
+    return [
+        *(f"where we lose ({_names(names)}): {why}" for why, names in losing.items()),
+        *(f"not measured ({_names(names)}): {why}" for why, names in lacking.items()),
+    ]
+
+
+def _names(names: Sequence[str]) -> str:
+    return ", ".join(names)
