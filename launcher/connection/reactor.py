@@ -132,13 +132,12 @@ class Reactor:
     def _run(self) -> None:
         while True:
             ready = self._poll.poll(self._patience_s())
-            with contextlib.suppress(BlockingIOError):
-                while os.read(self._wake_read, 4096):
-                    pass
             for fd, _ in ready:
                 watched = self._watched.get(fd)
                 if watched is not None:
                     self._read(watched)
+                elif fd == self._wake_read:
+                    self._woken()
             self._look_after_the_paused()
             self._look_after_the_due()
             with self._lock:
@@ -146,6 +145,11 @@ class Reactor:
                     self._thread = None
                     self.workers.dismiss()
                     return
+
+    def _woken(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            while len(os.read(self._wake_read, 4096)) == 4096:
+                pass
 
     def _read(self, watched: _Watched) -> None:
         if watched.reader.may_block() or not self.workers.run_here(watched.task):

@@ -10,6 +10,7 @@ and never cost the job. `check*` may be called from any thread, the rest from on
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -28,6 +29,7 @@ OUTPUT_NODE = 0
 LARGEST = 1 << 62  # bytes of a file
 TOLD = 20  # files that are named; of the others it is told how many
 WARN_AT = 0.8
+PLACES = 65_536  # of files that are remembered
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,7 @@ class Collector:
         self._nodes: dict[int, _Node] = {}
         self._renamed = 0
         self._losses = 0
+        self._place = functools.lru_cache(maxsize=PLACES)(self._placed)  # a log grows by many chunks
 
     def store(self, node_id: int, path: str, offset: int, reset: bool, body: bytes, eof: bool = True) -> str:
         """Store one chunk.
@@ -158,6 +161,9 @@ class Collector:
         """
         if not 0 <= offset < LARGEST:
             raise FieldError(f"{path!r:.80} at {offset}")
+        return self._place(node_id, path)
+
+    def _placed(self, node_id: int, path: str) -> tuple[Path, bool]:
         top, *rest = path.split("/")
         if not (rest and _is_name(path)) or any(part in ("", ".", "..") or "\0" in part for part in rest):
             raise FieldError(f"no file has the name {path!r:.80}")

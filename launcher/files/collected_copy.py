@@ -184,9 +184,13 @@ class Copy:
             self.close()  # somebody removed it
         if self._fd is None:
             path = self.partial if self.is_partial else self._target
-            path.parent.mkdir(parents=True, exist_ok=True)
             flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | (0 if self._whole_only else os.O_APPEND)
-            self._fd = os.open(path, flags | (os.O_TRUNC if reset else 0), 0o644)
+            flags |= os.O_TRUNC if reset else 0
+            try:
+                self._fd = os.open(path, flags, 0o644)
+            except FileNotFoundError:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                self._fd = os.open(path, flags, 0o644)
             if not self._whole_only:
                 self._expect(os.fstat(self._fd).st_size)
         return self._fd

@@ -171,7 +171,7 @@ class Console:
         else:
             self._view, on_terminal = _choose_view(self._sink)
             self._drawer = Drawer(self._view, on_terminal)
-        self._writer = Writer(self._tick, self._note_dropped)
+        self._writer = Writer(self._sink, self._tick, self._note_dropped)
 
     def watch(self, tap: Tap) -> None:
         """Have every event from now on given to `tap` too, in the caller's thread; it may not wait or raise."""

@@ -13,11 +13,12 @@ import os
 import select
 import threading
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from typing import TextIO
 
 BACKLOG = 2000
 BACKLOG_SIZE = 4 << 20  # bytes
+TOGETHER = 64  # jobs whose text is written at once
 TICK_S = 0.2
 
 
@@ -34,6 +35,7 @@ class Sink:
         self.encoding = (stream and stream.encoding) or "utf-8"
         self.gone: str = "" if stream else "it is closed"
         self.error: OSError | None = None  # why, where it is more than a closed stream
+        self._held: list[str] | None = None
         try:
             if stream:
                 stream.flush()
@@ -45,6 +47,9 @@ class Sink:
 
     def write(self, text: str) -> int:
         """Write all of the text, or note in `gone` why nobody can read it any more."""
+        if self._held is not None:
+            self._held.append(text)
+            return len(text)
         data = text.encode(self.encoding, "backslashreplace")
         if self.gone or not self._stream:
             return len(text)
@@ -59,8 +64,19 @@ class Sink:
             self.error = error if isinstance(error, OSError) else None
         return len(text)
 
+    @contextlib.contextmanager
+    def together(self) -> Iterator[None]:
+        """Hold back what is written meanwhile, and write it at once."""
+        self._held = []
+        try:
+            yield
+        finally:
+            held, self._held = self._held, None
+            if held:
+                self.write("".join(held))
+
     def flush(self) -> None:
-        """Nothing is ever held back."""
+        """Nothing is held back for longer than `together`."""
 
     def size(self) -> tuple[int, int]:
         """Columns and rows of the terminal as it is now; 80 by 24 where it does not say."""
@@ -90,11 +106,13 @@ class Writer:
     """Runs small writing jobs one after the other in its thread.
 
     Args:
-        on_tick: called after every job, and again when the time has passed that it returns, TICK_S at most.
+        sink: where the jobs write to.
+        on_tick: called after jobs, and again when the time has passed that it returns, TICK_S at most.
         on_dropped: called with a number of lines that were dropped, once the reader keeps up again.
     """
 
-    def __init__(self, on_tick: Callable[[], float], on_dropped: Callable[[int], None]) -> None:
+    def __init__(self, sink: Sink, on_tick: Callable[[], float], on_dropped: Callable[[int], None]) -> None:
+        self._sink = sink
         self._jobs: deque[tuple[Callable[[], None], int]] = deque()
         self._wake = threading.Condition()
         self._latest: dict[Hashable, Callable[[], None]] = {}
@@ -145,18 +163,19 @@ class Writer:
                 if not (self._jobs or self._latest or self._dropped or self._closing):
                     self._wake.wait(min(wait_s, TICK_S))
                 latest, self._latest = self._latest, {}
-                job, size = self._jobs.popleft() if self._jobs else (None, 0)
-                self._size -= size
+                jobs = [self._jobs.popleft() for _ in range(min(len(self._jobs), TOGETHER))]
+                self._size -= sum(size for _, size in jobs)
                 dropped = 0
-                if job is None:
+                if not jobs:
                     dropped, self._dropped = self._dropped, 0
-                ended = self._closing and job is None and not dropped
-            for replaceable in latest.values():
-                replaceable()
+                ended = self._closing and not jobs and not dropped
+            with self._sink.together():
+                for replaceable in latest.values():
+                    replaceable()
+                for job, _ in jobs:
+                    job()
+                if dropped:
+                    self._on_dropped(dropped)
             if ended:
                 return
-            if job is not None:
-                job()
-            elif dropped:
-                self._on_dropped(dropped)
             wait_s = self._on_tick()
