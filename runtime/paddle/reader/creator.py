@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paddle.errors import ConfigError
+from paddle.reader.ahead import marked
 from paddle.reader.decorator import Reader
 
 __all__ = ["cloud_reader", "np_array", "recordio", "text_file"]
@@ -27,7 +28,7 @@ def np_array(x: NDArray[Any]) -> Reader[Any]:
     def read() -> Iterator[Any]:
         return iter(array)
 
-    return read
+    return marked(read)
 
 
 def text_file(path: str | PathLike[str]) -> Reader[str]:
@@ -38,7 +39,7 @@ def text_file(path: str | PathLike[str]) -> Reader[str]:
             for line in file:
                 yield line.rstrip("\n")
 
-    return read
+    return marked(read)
 
 
 def recordio(paths: str | list[str], buf_size: int = 100) -> NoReturn:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeAlias, TypeVar
 
 from paddle.errors import ConfigError, PaddleError
+from paddle.reader.ahead import marked
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -47,7 +48,7 @@ def shuffle(reader: Reader[T], buf_size: int) -> Reader[T]:
             random.shuffle(buffer)
             yield from buffer
 
-    return read
+    return marked(read)
 
 
 def chain(*readers: Reader[T]) -> Reader[T]:
@@ -57,7 +58,7 @@ def chain(*readers: Reader[T]) -> Reader[T]:
         for reader in readers:
             yield from reader()
 
-    return read
+    return marked(read, readers)
 
 
 def compose(*readers: Reader[Any], check_alignment: bool = True) -> Reader[tuple[Any, ...]]:
@@ -85,7 +86,7 @@ def compose(*readers: Reader[Any], check_alignment: bool = True) -> Reader[tuple
                 return
             yield tuple(itertools.chain.from_iterable(map(_as_tuple, row)))
 
-    return read
+    return marked(read, readers)
 
 
 def firstn(reader: Reader[T], n: int) -> Reader[T]:
@@ -94,7 +95,7 @@ def firstn(reader: Reader[T], n: int) -> Reader[T]:
     def read() -> Iterator[T]:
         return itertools.islice(iter(reader()), n)
 
-    return read
+    return marked(read, [reader])
 
 
 def cache(reader: Reader[T]) -> Reader[T]:
@@ -107,7 +108,7 @@ def cache(reader: Reader[T]) -> Reader[T]:
             kept = list(reader())
         yield from kept
 
-    return read
+    return marked(read)
 
 
 def check_positive(function: str, **sizes: int) -> None:

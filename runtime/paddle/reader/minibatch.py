@@ -6,6 +6,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
+from paddle.reader.ahead import marked
 from paddle.reader.decorator import Reader, T, check_positive
 
 
@@ -24,4 +25,4 @@ def batch(reader: Reader[T], batch_size: int, drop_last: bool = False) -> Reader
                 return
             yield group
 
-    return read
+    return marked(read, [reader])

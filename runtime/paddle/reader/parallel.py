@@ -13,6 +13,7 @@ from functools import partial
 from typing import TypeVar
 
 from paddle.errors import ConfigError
+from paddle.reader.ahead import marked
 from paddle.reader.channel import Channel, pump, running
 from paddle.reader.decorator import Reader, check_positive
 
@@ -30,7 +31,7 @@ def buffered(reader: Reader[T], size: int) -> Reader[T]:
         with running([partial(pump, reader, ahead)], [ahead]):
             yield from ahead
 
-    return read
+    return marked(read)
 
 
 def xmap_readers(
@@ -47,7 +48,7 @@ def xmap_readers(
     """
     check_positive("xmap_readers", process_num=process_num, buffer_size=buffer_size)
     results = _map_in_order if order else _map_as_ready
-    return partial(results, mapper, reader, process_num, buffer_size)
+    return marked(partial(results, mapper, reader, process_num, buffer_size))
 
 
 def _map_as_ready(mapper: Callable[[T], U], reader: Reader[T], workers: int, size: int) -> Iterator[U]:

@@ -17,6 +17,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from paddle.reader.ahead import may_be_read_ahead
 from paddle.report import Reporter
 from paddle.v2 import event as events
 from paddle.v2 import settings as init_settings
@@ -26,6 +27,7 @@ from paddle.v2.optimizer import Optimizer
 from paddle.v2.parameters import Parameters
 from paddle.v2.topology import Layers, Topology
 from paddle.v2.training.average import Averager
+from paddle.v2.training.batches import Batches
 from paddle.v2.training.feeder import DataFeeder, Feed, Feeding, ids_in
 from paddle.v2.training.gradient_machine import GradientMachine
 from paddle.v2.training.layer_outputs import LayerOutputs
@@ -195,12 +197,14 @@ class SGD:
         handler(events.BeginPass(pass_id))
         self._log.start_pass(pass_id)
         updater.start_pass(pass_id)
-        for batch_id, batch in enumerate(reader()):
+        reads_ahead = updater.looks_ahead and may_be_read_ahead(reader)
+        batches = Batches(reader(), feeder)
+        for batch_id, batch in enumerate(batches):
             if updater.skips_batch():
                 self._step += 1
                 continue
             handler(events.BeginIteration(pass_id, batch_id))
-            feed = feeder(batch)
+            feed = batches.feed()
             updater.prepare(feed)
             step = self._machine.train(feed, self._step, self._evaluated)
             if not math.isfinite(step.cost):
@@ -212,7 +216,7 @@ class SGD:
             outputs = LayerOutputs(self._machine, feed, self._step, step.values)
             self._step += 1
             handler(events.EndForwardBackward(pass_id, batch_id, outputs))
-            updater.update(step.gradients, len(batch))
+            updater.update(step.gradients, len(batch), batches.look_ahead() if reads_ahead else None)
             if self._averager is not None:
                 self._averager.add()
             metrics = Metrics(evaluators)

@@ -2,12 +2,14 @@
 """One trainer of a cluster, as a user writes it: trains word2vec on every n-th sample and saves what it ends with.
 
 Arguments: number of trainers, samples per batch and trainer, passes, file for the parameters, "async" or "sync",
-"sparse" or "dense", dropout rate, number of samples this trainer leaves out at the end.
+"sparse", "dense" or "ahead" (sparse, and samples may be read ahead), dropout rate, number of samples this trainer
+leaves out at the end.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -19,7 +21,7 @@ from tests.runtime.v2.word2vec import network, samples
 def main() -> None:
     trainers, size, passes, file, mode, table, drop_rate, missing = sys.argv[1:]
     paddle.init()
-    _, cost = network(float(drop_rate), sparse=table == "sparse")
+    _, cost = network(float(drop_rate), sparse=table != "dense")
     parameters = paddle.parameters.create(cost)
     adagrad = paddle.optimizer.AdaGrad(
         is_async=mode == "async",
@@ -36,10 +38,15 @@ def main() -> None:
     def handler(event: object) -> None:
         if isinstance(event, paddle.event.EndIteration):
             costs.append(event.cost)
-        if isinstance(event, paddle.event.EndPass):
+        is_halfway = isinstance(event, paddle.event.EndIteration) and event.batch_id == 3
+        if isinstance(event, paddle.event.EndPass) or is_halfway:
             tested.append(trainer.test(paddle.batch(lambda: iter(samples(30, seed=9)), 8)).cost)
 
-    trainer.train(paddle.batch(lambda: iter(own), int(size)), num_passes=int(passes), event_handler=handler)
+    def read() -> Iterator[tuple[int, ...]]:
+        return iter(own)
+
+    reader = paddle.batch(paddle.reader.cache(read) if table == "ahead" else read, int(size))
+    trainer.train(reader, num_passes=int(passes), event_handler=handler)
     with open(f"{file}.tar", "wb") as tar:
         trainer.save_parameter_to_tar(tar)
     np.savez(f"{file}.npz", costs=costs, tested=tested)

@@ -63,6 +63,8 @@ class Layout:
         self.shares = place(parameters, num_dense, num_sparse, whole=whole, growing=growing)
         self.slabs = [np.zeros(share.slab_size, np.float32) for share in self.shares]
         self._pieces = [_pieces_of(share) for share in self.shares]
+        names = {p.name for p in self.parameters.values() if p.sparse} | self.growing.keys()
+        self._holders = {name: self._holders_of(name) for name in names}
 
     def tables(self, name: str) -> list[tuple[int, RowShare]]:
         """Return the servers that hold rows of a sparse parameter, and which."""
@@ -71,8 +73,7 @@ class Layout:
 
     def holders(self, name: str) -> list[tuple[int, RowShare | GrowingShare]]:
         """Return the servers that hold rows of a sparse parameter or growing table, and which."""
-        found = [(i, share) for i, server in enumerate(self.shares) for share in server.growing]
-        return [*self.tables(name), *((i, share) for i, share in found if share.spec.name == name)]
+        return self._holders.get(name, [])
 
     def gather(self, flat: Mapping[str, Array]) -> None:
         """Fill all slabs from whole parameters (size,); those left out become 0."""
@@ -201,6 +202,10 @@ class Layout:
         if not np.isfinite(values).all():
             raise ConfigError(f"{what} is NaN or infinite; nothing was sent")
         return gradient
+
+    def _holders_of(self, name: str) -> list[tuple[int, RowShare | GrowingShare]]:
+        found = [(i, share) for i, server in enumerate(self.shares) for share in server.growing]
+        return [*self.tables(name), *((i, share) for i, share in found if share.spec.name == name)]
 
     def _checked(self, name: str, array: Any, what: str) -> Array:
         parameter = self.parameter(name)

@@ -3,17 +3,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from paddle.errors import ConfigError
 from paddle.optim.spec import RowGradient
 from paddle.pserver.client.dense_push import DensePush, Inspection
 from paddle.pserver.client.exchange import Exchange, Network
 from paddle.pserver.client.layout import Array, Layout
-from paddle.pserver.client.tables import reply_array
+from paddle.pserver.client.tables import WantedRows, reply_array
 from paddle.pserver.client.transfer import Transfer
 from paddle.pserver.client.whole_slabs import WholeSlabs
 from paddle.pserver.client.within_node import WithinNode
+from paddle.pserver.transports.local_wire import SMALL
 from paddle.pserver.wire.message import Message, Section
 from paddle.pserver.wire.verbs import NO_SLAB, Ok, Pull, PushPull
 
@@ -32,40 +33,50 @@ class TrainerStep:
         grads: Mapping[str, Array | RowGradient],
         num_samples: int,
         out: Mapping[str, Array],
+        ahead: Sequence[WantedRows] = (),
         *,
         is_quiet: bool = False,
-    ) -> None:
-        """See `Client.push_pull`; `is_quiet`: servers are to send no values."""
+    ) -> dict[int, Message]:
+        """See `TrainerSession.push_pull`; `is_quiet`: servers are to send no values.
+
+        Returns:
+            Every server's answer, with rows that are wanted; they lack where a server cannot send them with it.
+        """
         if num_samples < 0:
             raise ConfigError(f"num_samples: expected 0 or more, got {num_samples}")
         views = self._layout.views(out)
         flat, rows = self._sorted(grads)
-        head = Message(PushPull(num_samples, wants_values=not is_quiet))
+        record = PushPull(num_samples, wants_values=not is_quiet)
         transfers: dict[int, Transfer] = {}
-        pushes: dict[int, tuple[DensePush, list[Section]]] = {}
+        pushes: dict[int, tuple[DensePush, Message, list[Section]]] = {}
         inspection = Inspection(self._layout, flat)
         in_place: set[int] = set()
         for i, endpoint in enumerate(self._network.endpoints):
-            theirs = self._rows_for(i, rows)
-            if self._shares_memory(i):
+            is_near = self._shares_memory(i)
+            asked = _asked_of(i, ahead, is_near=is_near)
+            theirs = [*self._rows_for(i, rows), *asked]
+            head = Message(record._replace(asked=len(asked)) if asked else record)
+            if is_near:
                 slab = Section("", self._node.fill(i, flat))
                 transfers[i] = Transfer(head._replace(sections=(slab, *theirs)))
                 in_place.add(i)
             else:
-                pushes[i] = DensePush(self._layout, i, endpoint, inspection, views), theirs
-        if transfers or any(push.count <= 1 for push, _ in pushes.values()):
+                pushes[i] = DensePush(self._layout, i, endpoint, inspection, views), head, theirs
+        if transfers or any(push.count <= 1 for push, _, _ in pushes.values()):
             inspection.finish()  # what goes out in one message cannot be taken back
-        for i, (push, theirs) in pushes.items():
+        for i, (push, head, theirs) in pushes.items():
             transfers[i] = push.transfer(head, theirs)
-        for i, reply in self._carry(transfers, inspection, views).items():
+        replies = self._carry(transfers, inspection, views)
+        for i, reply in replies.items():
             if i in in_place and reply.expect(Ok).slab != NO_SLAB:
                 self._node.scatter(i, self._node.take(i, reply), views)
                 continue
             self._node.lose(i)  # what was shared, if anything, is not what holds now
-            if reply.sections:
+            if reply.has_section(""):
                 shape = self._layout.slabs[i].shape
                 values = reply_array(reply, self._network.endpoints[i], "", shape)
                 self._layout.scatter(i, values, views)
+        return replies
 
     def look(self) -> None:
         """Let `WithinNode.value` have what servers of this node hold now."""
@@ -116,3 +127,11 @@ class TrainerStep:
                     mine = share.holds(gradient.rows)
                     sections += [Section(name, gradient.rows[mine]), Section(name, gradient.values[mine])]
         return sections
+
+
+def _asked_of(index: int, ahead: Sequence[WantedRows], *, is_near: bool) -> list[Section]:
+    """Return what asks server `index` for rows; nothing where they would not go in one packet of this node."""
+    theirs = [each for each in ahead if index in each.places]
+    if is_near and sum(each.nbytes_of(index) for each in theirs) > SMALL:
+        return []
+    return [each.asked_of(index) for each in theirs]

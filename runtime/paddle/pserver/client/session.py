@@ -11,7 +11,7 @@ from __future__ import annotations
 import atexit
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Self
 
 import numpy as np
@@ -37,6 +37,7 @@ from paddle.pserver.wire.verbs import Configured, FinishPass, Ok, Pull, Ready, R
 _log = logging.getLogger(__name__)
 
 _LEAVE_S = 2.0
+_NOTHING: Mapping[str, npt.NDArray[np.int64]] = MappingProxyType({})
 
 
 class TrainerSession:
@@ -178,8 +179,7 @@ class TrainerSession:
         replies: dict[int, Message] = {}
         for servers in turns:
             replies |= self._exchange.run({i: configure_message(model, i, first_comes) for i in servers})
-        with_slab = [i for i in self._everyone if layout.slabs[i].size]
-        shared = {i: self._exchange.attach(i, layout.slabs[i].size) for i in with_slab}
+        shared = {i: self._exchange.attach(i, layout.slabs[i].size) for i in self._everyone}
         self._lay_out(layout, {i: slabs for i, slabs in shared.items() if slabs is not None})
         self.resumed = read_positions(replies, self._network.endpoints, is_async=optimizer.is_async)
         missing = [i for i, reply in replies.items() if not reply.expect(Configured).has_values]
@@ -213,8 +213,12 @@ class TrainerSession:
         self._exchange.run({i: Message(FinishPass()) for i in self._everyone})
 
     def push_pull(
-        self, grads: Mapping[str, Array | RowGradient], num_samples: int, out: Mapping[str, Array]
-    ) -> None:
+        self,
+        grads: Mapping[str, Array | RowGradient],
+        num_samples: int,
+        out: Mapping[str, Array],
+        ahead: Mapping[str, npt.NDArray[np.int64]] = _NOTHING,
+    ) -> dict[str, Array]:
         """Give this batch's gradients and get the values after it.
 
         Args:
@@ -222,13 +226,20 @@ class TrainerSession:
                 One left out is 0.
             num_samples: samples in the batch; schedules count them.
             out: dense parameters to refresh, float32 of the parameter's shape, C-contiguous; filled in place.
+            ahead: ids of rows that the next batch reads, by name: they come with the answer, as they are after this
+                batch, so that `pull_rows` need not ask for them.
+
+        Returns:
+            What `pull_rows` would, for each parameter in `ahead`.
 
         Raises:
             ConfigError: a name, shape, dtype or row id is wrong, or a gradient is NaN or infinite; nothing
                 was changed on servers, `out` has what they hold, and the client goes on.
             PserverError, PserverLost: see the class.
         """
-        self._step.run(grads, num_samples, out)
+        wanted = [self._tables.want(self._layout, name, ids) for name, ids in ahead.items()]
+        came = self._step.run(grads, num_samples, out, wanted)
+        return {each.name: self._tables.rows(each, came) for each in wanted}
 
     def push(self, grads: Mapping[str, Array | RowGradient], num_samples: int) -> None:
         """Give this batch's gradients, as `push_pull` does; servers send no values back.
@@ -281,7 +292,7 @@ class TrainerSession:
 
         A growing table has every id: one that got no gradient yet has the values that it would begin with.
         """
-        return self._tables.rows(self._layout, name, ids)
+        return self._tables.rows(self._tables.want(self._layout, name, ids))
 
     def close(self) -> None:
         """Leave: other trainers no longer wait for this one. Waits at most 2 s; safe to call twice."""

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -11,9 +13,35 @@ import numpy.typing as npt
 from paddle.errors import ConfigError, WireError
 from paddle.pserver.client.exchange import Exchange
 from paddle.pserver.client.layout import Array, Layout
+from paddle.pserver.transports.local_wire import SMALL
 from paddle.pserver.wire.message import Message, Section
 from paddle.pserver.wire.placement import RowShare
 from paddle.pserver.wire.verbs import PullRows, PullTable, SetValues
+
+_NONE: Mapping[int, Message] = MappingProxyType({})
+
+
+class WantedRows(NamedTuple):
+    """WantedRows of a sparse parameter that are wanted.
+
+    Attributes:
+        ids: (n,) int64; they may repeat.
+        width: elements of a row.
+        places: server -> which of the ids lie there.
+    """
+
+    name: str
+    ids: npt.NDArray[np.int64]
+    width: int
+    places: Mapping[int, npt.NDArray[np.int64]]
+
+    def asked_of(self, index: int) -> Section:
+        """Return what asks server `index` for its rows."""
+        return Section(self.name, self.ids[self.places[index]])
+
+    def nbytes_of(self, index: int) -> int:
+        """Return how many bytes server `index` will answer with."""
+        return 4 * self.width * len(self.places.get(index, ()))
 
 
 class Tables:
@@ -44,8 +72,8 @@ class Tables:
                 shape = (stop - start, share.width)
                 whole[share.span(start, stop)] = reply_array(reply, self._endpoints[index], "", shape)
 
-    def rows(self, layout: Layout, name: str, ids: npt.NDArray[np.int64]) -> Array:
-        """Return rows (n, width) float32 of ids (n,) int64, which may repeat.
+    def want(self, layout: Layout, name: str, ids: npt.NDArray[np.int64]) -> WantedRows:
+        """Find out where rows lie.
 
         Raises:
             ConfigError: the parameter is not sparse, or has no such ids.
@@ -62,14 +90,28 @@ class Tables:
                 raise ConfigError(f"{what}: expected 0 to {parameter.shape[0] - 1}, got {ids[unknown][0]}")
         ids = np.ascontiguousarray(ids)
         places = {i: np.flatnonzero(share.holds(ids)) for i, share in layout.holders(name)}
-        asked = {i: place for i, place in places.items() if len(place)}
-        replies = self._exchange.run(
-            {i: Message(PullRows(), sections=(Section(name, ids[place]),)) for i, place in asked.items()}
+        return WantedRows(
+            name, ids, parameter.shape[1], {i: place for i, place in places.items() if len(place)}
         )
-        found = np.empty((len(ids), parameter.shape[1]), np.float32)
-        for index, reply in replies.items():
-            shape = (len(places[index]), parameter.shape[1])
-            found[places[index]] = reply_array(reply, self._endpoints[index], name, shape)
+
+    def rows(self, wanted: WantedRows, came: Mapping[int, Message] = _NONE) -> Array:
+        """Return rows (n, width) float32.
+
+        Args:
+            came: answers of servers that may have some of them already; the others are asked.
+        """
+        replies = {i: came[i] for i in wanted.places if i in came and came[i].has_section(wanted.name)}
+        if lacking := [i for i in wanted.places if i not in replies]:
+            replies |= self._exchange.run(
+                {
+                    i: Message(PullRows(wanted.nbytes_of(i) <= SMALL), sections=(wanted.asked_of(i),))
+                    for i in lacking
+                }
+            )
+        found = np.empty((len(wanted.ids), wanted.width), np.float32)
+        for index, place in wanted.places.items():
+            shape = (len(place), wanted.width)
+            found[place] = reply_array(replies[index], self._endpoints[index], wanted.name, shape)
         return found
 
 

@@ -156,7 +156,9 @@ class Reader:
         found = np.empty((flat.size, width), np.float32)
         step = rows_at_once(width)
         for start in range(0, flat.size, step):
-            found[start : start + step] = self._tables.rows(self._layout, name, flat[start : start + step])
+            found[start : start + step] = self._tables.rows(
+                self._tables.want(self._layout, name, flat[start : start + step])
+            )
         found = found.reshape(*rows.shape, width)
         if out is not None:
             put_rows(name, found, out)

@@ -21,7 +21,7 @@ from paddle.pserver.server.readers import Shown
 from paddle.pserver.server.service import Desk
 from paddle.pserver.server.staleness import LagGate, PushCount
 from paddle.pserver.server.values import (
-    answer_to_push,
+    PushAnswers,
     part_of_table,
     part_of_values,
     rows_of_tables,
@@ -104,7 +104,7 @@ class Training:
     def shared_slabs(self) -> list[SharedArray]:
         """Memory that trainers of this node may map; none if it changes while they read it."""
         store = self._model.store
-        if store is None or self._model.lag is not None:
+        if store is None or (self._model.lag is not None and store.slab.size):
             return []
         try:
             return store.share_slabs()
@@ -254,7 +254,7 @@ class Training:
             self._answer(trainer, error_message(str(error)))
             return
         self._log_statistics(store)
-        self._answer(trainer, answer_to_push(store, push.gradient))
+        self._answer(trainer, PushAnswers(store).to(push.gradient))
 
     def _advance(self) -> None:
         """Open every barrier that nobody is missing from any more."""
@@ -289,14 +289,9 @@ class Training:
             return
         if pushes:
             self._log_statistics(store)
-            shared: Message | None = None  # many may get one copy of the values
+            answers = PushAnswers(store)
             for trainer, gradient in pushes:
-                alone = shared is None or gradient.is_answered_apart
-                reply = answer_to_push(store, gradient) if alone else shared
-                assert reply is not None
-                if not gradient.is_answered_apart:
-                    shared = reply
-                self._answer(trainer, reply)
+                self._answer(trainer, answers.to(gradient))
 
     def _advanced(self, store: Store) -> list[tuple[int, Gradient]]:
         """Return what `Pushes.advance` does, once all are refused that must be."""

@@ -33,13 +33,25 @@ def part_of_values(store: Store, message: Message) -> Message:
     return Message(state_of(store), sections=(Section("", store.dense_part(asked.start, asked.length)),))
 
 
-def answer_to_push(store: Store, gradient: Gradient) -> Message:
-    """Return the answer to a push; to one in chunks the values go in chunks too, beside it, if they are wanted."""
-    if gradient.in_place:
-        return Message(Ok(store.version, store.pass_id, store.slab_number))
-    if gradient.slab is None or not gradient.wants_values:
-        return Message(state_of(store))
-    return values_of(store)
+class PushAnswers:
+    """The answers to the pushes of one step, which share one copy of the values. They are of the moment of the call."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._values: tuple[Section, ...] = ()
+
+    def to(self, gradient: Gradient) -> Message:
+        """Return the answer to a push; to one in chunks the values go in chunks too, beside it, if they are wanted."""
+        store = self._store
+        rows = tuple(
+            [Section(name, store.rows_of(name).rows_here(ids)) for name, ids in gradient.asked.items()]
+        )
+        if gradient.in_place:
+            return Message(Ok(store.version, store.pass_id, store.slab_number), sections=rows)
+        if not gradient.is_answered_apart and not self._values:
+            self._values = (Section("", store.dense()),)
+        values = () if gradient.is_answered_apart else self._values
+        return Message(state_of(store), sections=(*values, *rows))
 
 
 def part_of_table(store: Store, message: Message) -> Message:

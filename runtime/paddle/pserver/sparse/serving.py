@@ -108,6 +108,14 @@ class ServedTable:
         self.share.check_ids(ids)
         return self.table.lookup(ids)
 
+    def rows_here(self, ids: Ids) -> Values:
+        """Do what `rows` does with ids that were checked."""
+        return self.table.lookup(ids)
+
+    def check_ids(self, ids: Ids) -> None:
+        """See `GrowingShare.check_ids`."""
+        self.share.check_ids(ids)
+
     def check(self, gradient: RowGradient) -> None:
         """See `GrowingShare.check`."""
         self.share.check(gradient)

@@ -43,6 +43,7 @@ class Gradient:
         chunks: gradient of the dense blocks by chunk; None where it is not here yet, or not any more.
         lacking: how many chunks did not come yet.
         wants_values: whether the trainer is given the values after the step.
+        asked: ids (n,) of rows, by name of their parameter, that it is given with the answer.
     """
 
     slab: Section | None
@@ -53,6 +54,7 @@ class Gradient:
     chunks: list[Slab | None] = field(default_factory=list)
     lacking: int = 0
     wants_values: bool = True
+    asked: dict[str, npt.NDArray[np.int64]] = field(default_factory=dict)
 
     @property
     def is_answered_apart(self) -> bool:
@@ -75,19 +77,22 @@ class Gradient:
 
 
 def read_gradient(message: Message) -> Gradient:
-    """Read a push: a slab, then for each sparse parameter its row ids and its values, both under its name.
+    """Read a push: a slab, then for each sparse parameter its row ids and its values, both under its name, then ids.
 
-    Where chunks follow there is no slab.
+    Where chunks follow there is no slab. The ids at the end are of rows that are asked for.
 
     Raises:
         WireError: the message is made up otherwise. What the arrays hold is for the store to check.
     """
-    first = message.sections[:1]
     push = message.expect(PushPull)
+    if push.asked > len(message.sections):
+        raise WireError(f"a push of {len(message.sections)} arrays asks for {push.asked}")
+    end = len(message.sections) - push.asked
+    pushed, asked = message.sections[:end], message.sections[end:]
     if push.chunks and not push.in_place:
-        slab, rest = None, message.sections
+        slab, rest = None, pushed
     else:
-        slab, rest = (first[0] if first else Section("", np.zeros(0, np.float32))), message.sections[1:]
+        slab, rest = (pushed[0] if pushed else Section("", np.zeros(0, np.float32))), pushed[1:]
     if (slab is not None and slab.name) or len(rest) % 2:
         raise WireError("a push is a slab, then row ids and values of each sparse parameter")
     rows: dict[str, RowGradient] = {}
@@ -97,4 +102,7 @@ def read_gradient(message: Message) -> Gradient:
                 f"a push has row ids of {ids.name!r} and values of {values.name!r}, or one of them twice"
             )
         rows[ids.name] = RowGradient(ids.array, values.array)
-    return Gradient(slab, rows, push.num_samples, push.in_place, wants_values=push.wants_values)
+    wanted = {ids.name: ids.array for ids in asked}
+    if len(wanted) < len(asked):
+        raise WireError("a push asks for rows of one parameter twice")
+    return Gradient(slab, rows, push.num_samples, push.in_place, wants_values=push.wants_values, asked=wanted)

@@ -168,6 +168,8 @@ class Store:
             self.rows_of(name).check(rows)
             if name in self._growing:
                 self._growing[name].reserve([rows])
+        for name, ids in gradient.asked.items():
+            self.rows_of(name).check_ids(ids)
         gradient.expect(self._slabs.now.size)
 
     def check_chunk(self, index: int, chunk: Section) -> None:

@@ -70,7 +70,21 @@ class Table:
         """Return the values (n, width) of row ids (n,), in their order; ids may repeat.
 
         Raises:
-            PserverError: an id does not lie here.
+            PserverError: see `check_ids`.
+        """
+        self.check_ids(rows)
+        return self.rows_here(rows)
+
+    def rows_here(self, rows: Rows) -> Values:
+        """Do what `rows` does with ids that were checked."""
+        found: Values = self._values[self.share.local(rows)]
+        return found
+
+    def check_ids(self, rows: Rows) -> None:
+        """Check row ids from the wire.
+
+        Raises:
+            PserverError: they are not (n,) int64, or one does not lie here.
         """
         name = self.share.parameter.name
         if rows.ndim != 1 or rows.dtype != np.int64:
@@ -84,8 +98,6 @@ class Table:
                 f"parameter {name}: row {rows[wrong][0]} is not here: expected ids from 0 to {height - 1} "
                 f"that are {self.share.first} modulo {self.share.stride}"
             )
-        found: Values = self._values[self.share.local(rows)]
-        return found
 
     def check(self, gradient: RowGradient) -> None:
         """Check a gradient from the wire.

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from paddle.errors import PaddleError, WireError
 from paddle.pserver.transports.local_wire import (
     MAX_PACKET,
+    SMALL,
     is_our_user,
     lies_in,
     local_name,
@@ -118,7 +119,7 @@ class LocalDoor(SocketDoor[Visitor]):
     def _may_fit(visitor: Visitor, message: Message) -> bool:
         arrays = [each.array for each in message.sections]
         far = (a for a in arrays if not any(lies_in(memory, a) for memory in visitor.shown))
-        return sum(array.nbytes for array in far) <= MAX_PACKET // 2
+        return sum(array.nbytes for array in far) <= SMALL
 
 
 def open_door(endpoint: str, keys: WireKeys | None) -> LocalDoor | None:

@@ -21,7 +21,7 @@ from paddle.pserver.transports.transport import Transport
 from paddle.pserver.wire.keys import WireKeys
 from paddle.pserver.wire.message import Message, Section
 from paddle.pserver.wire.shared_memory import Floats, SharedArray, mapped
-from paddle.pserver.wire.verbs import Attach, Ok, Pull, PushPull, Step
+from paddle.pserver.wire.verbs import Attach, Ok, Pull, PullRows, PushPull, Step
 
 _ANSWER_S = 5.0
 _SCRATCH = 1 << 25
@@ -104,7 +104,9 @@ class LocalLink(Transport):
         record = message.record
         if isinstance(record, Pull):
             return record.in_place
-        if not isinstance(record, Step) and not (isinstance(record, PushPull) and self._is_whole(message)):
+        is_push = isinstance(record, PushPull) and self._is_whole(message)
+        is_small = isinstance(record, PullRows) and record.is_small
+        if not is_push and not is_small and not isinstance(record, Step):
             return False
         far = [each.array.nbytes for each in message.sections if not self._is_here(each)]
         return sum(-(-nbytes // (4 * _LINE)) for nbytes in far) * _LINE <= self._scratch.size
@@ -139,7 +141,8 @@ class LocalLink(Transport):
         packet, descriptors, _, _ = socket.recv_fds(self._sock, MAX_PACKET, 2)
         try:
             answer = unpack(packet)
-            if not isinstance(answer.record, Ok) or len(descriptors) != (2 if size else 1):
+            # A program's server shares one array, a model's two: without elements where all it holds are rows.
+            if not isinstance(answer.record, Ok) or len(descriptors) not in ((2,) if size else (1, 2)):
                 raise WireError("the pserver gives no shared memory")
             return [mapped(descriptor, size or None) for descriptor in descriptors]
         finally:

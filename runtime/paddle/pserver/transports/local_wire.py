@@ -30,6 +30,9 @@ from paddle.pserver.wire.message import Frame, Message, Section, encode, parse
 from paddle.pserver.wire.shared_memory import Floats
 
 MAX_PACKET = 1 << 17
+SMALL = MAX_PACKET // 2
+"""Bytes of arrays that surely go in one packet, whatever else is in it."""
+
 FAR = (1 << 32) - 1
 _CREDENTIALS = struct.Struct("3i")
 _LENGTH = struct.Struct("<I")

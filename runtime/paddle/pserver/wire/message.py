@@ -28,7 +28,7 @@ from paddle.pserver.wire.arithmetic import Findings, checksum_of, inspect, is_lo
 from paddle.pserver.wire.array_header import description, read_arrays
 from paddle.pserver.wire.verbs import VERBS, Error, HeadLayout, Record, Verb
 
-WIRE_VERSION = 4
+WIRE_VERSION = 5
 MAX_FRAME_BYTES = 1 << 30
 MAX_SECTIONS = 4096
 MAX_HEADER_BYTES = 1 << 20
@@ -148,6 +148,10 @@ class Message(NamedTuple):
     def numbered(self, trainer: int, session: int, request: int, stamp: int) -> Message:
         """Return the same with the numbers that tell whose it is; `_replace` takes twice as long."""
         return Message(self.record, trainer, session, request, stamp, self.sections)
+
+    def has_section(self, name: str) -> bool:
+        """Return whether there is a section of that name."""
+        return any(section.name == name for section in self.sections)
 
     def section(self, name: str) -> Section:
         """Return the section of that name.

@@ -4,7 +4,8 @@
 A record is as long as its verb says, its fields follow each other without gaps:
 
     CHUNK      | number Q |
-    PUSH_PULL  | num_samples Q | chunks Q | in_place ? | wants_values ? |      Q: 8 bytes, little-endian, from 0 on
+    PUSH_PULL  | num_samples Q | chunks Q | in_place ? | wants_values ? | asked Q |
+                                                                             Q: 8 bytes, little-endian, from 0 on
     STATUS     | chunk q |                                                     q: the same, from -1 on
     ...        see `LAYOUTS`                                                   ?: 1 byte, 0 or 1
 
@@ -107,13 +108,15 @@ class PushPull(NamedTuple):
         num_samples: in the trainer's batch.
         chunks: how many CHUNK messages follow with the dense gradient; 0: it is here as a whole, or in place.
         in_place: it lies in memory that both ends share, and so will the values.
-        wants_values: False: nothing but the answer itself is to come back. This is the only place that says so.
+        wants_values: False: no dense values are to come back. This is the only place that says so.
+        asked: so many sections at the end are ids of rows that are to come with the answer, as they are after the step.
     """
 
     num_samples: int = 0
     chunks: int = 0
     in_place: bool = False
     wants_values: bool = True
+    asked: int = 0
 
 
 class Pull(NamedTuple):
@@ -137,7 +140,9 @@ class PullTable(NamedTuple):
 
 
 class PullRows(NamedTuple):
-    """Asks for rows by their ids."""
+    """Asks for rows by their ids. `is_small`: whoever asks knows that they go in one packet within a node."""
+
+    is_small: bool = False
 
 
 class Status(NamedTuple):
@@ -266,10 +271,10 @@ LAYOUTS: Mapping[Verb, tuple[type[Record], str]] = {
     Verb.READY: (Ready, ""),
     Verb.START_PASS: (StartPass, ""),
     Verb.FINISH_PASS: (FinishPass, ""),
-    Verb.PUSH_PULL: (PushPull, "QQ??"),
+    Verb.PUSH_PULL: (PushPull, "QQ??Q"),
     Verb.PULL: (Pull, "QQ?"),
     Verb.PULL_TABLE: (PullTable, "QQ"),
-    Verb.PULL_ROWS: (PullRows, ""),
+    Verb.PULL_ROWS: (PullRows, "?"),
     Verb.STATUS: (Status, "q"),
     Verb.LEAVE: (Leave, ""),
     Verb.CHUNK: (Chunk, "Q"),

@@ -58,7 +58,12 @@ class LocalUpdater:
     def prepare(self, feed: Feed) -> None:
         """Nothing to fetch."""
 
-    def update(self, gradients: Mapping[str, Gradient], num_samples: int) -> None:
+    @property
+    def looks_ahead(self) -> bool:
+        """Of no use: all rows are here."""
+        return False
+
+    def update(self, gradients: Mapping[str, Gradient], num_samples: int, ahead: Feed | None = None) -> None:
         """Apply the gradients of a batch."""
         self._samples += num_samples
         rate = self._rate.at(self._samples, self._pass_id, self._updates)

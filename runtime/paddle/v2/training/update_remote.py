@@ -5,15 +5,18 @@ Dense parameters are kept here and overwritten after every batch. Where a server
 it is copied: its gradients are computed into memory that the server reads, and the weights are the server's own, seen
 read-only. Another batch of anybody may change those, so they are copied home before this trainer waits for the others
 at the end of a pass, leaves, or gives up. Of a sparse parameter only the rows that a batch reads are here; they come
-before the forward and their gradients leave after the backward. Static parameters never travel. Optimizer state lives
+before the forward, with the answer to the update before it if the batch is known by then, and their gradients leave
+after the backward. Static parameters never travel. Optimizer state lives
 on the servers, so it also outlives one call of ``train``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from paddle.optim.spec import OptimizerSpec
 from paddle.pserver.client.session import TrainerSession
@@ -22,6 +25,14 @@ from paddle.v2.settings import Settings
 from paddle.v2.training.feeder import Feed, ids_in
 from paddle.v2.training.gradient_machine import Gradient, GradientMachine, Value
 from paddle.v2.training.updater import parameter_spec
+
+
+class _Ahead(NamedTuple):
+    """What came with an update for the batch after it: by parameter, ids (n,) and their rows (n, width)."""
+
+    feed: Feed
+    ids: Mapping[str, NDArray[np.int64]]
+    rows: Mapping[str, Value]
 
 
 class RemoteUpdater:
@@ -43,6 +54,7 @@ class RemoteUpdater:
         self._on_gpu = settings.use_gpu
         self._home = {config.name: self._buffer(config.name) for config in dense}
         self._near: set[str] = set()
+        self._ahead: _Ahead | None = None
         key = settings.environment.job_key
         self._client = TrainerSession.connect(
             settings.endpoints,
@@ -87,25 +99,40 @@ class RemoteUpdater:
 
     def start_pass(self, pass_id: int) -> None:
         """Meet the other trainers."""
+        self._ahead = None
         self._client.start_pass()
 
     def prepare(self, feed: Feed) -> None:
-        """Fetch the rows that a batch reads."""
+        """Take the rows that a batch reads: those that came with the update before it, or fetched now."""
+        ahead = self._ahead
+        is_here = ahead is not None and ahead.feed is feed
         for name, sources in self._ids.items():
-            ids = ids_in(feed, sources)
-            self._machine.set_rows(name, ids, self._client.pull_rows(name, ids))
+            if ahead is not None and is_here:
+                self._machine.set_rows(name, ahead.ids[name], ahead.rows[name])
+            else:
+                ids = ids_in(feed, sources)
+                self._machine.set_rows(name, ids, self._client.pull_rows(name, ids))
 
-    def update(self, gradients: Mapping[str, Gradient], num_samples: int) -> None:
-        """Send the gradients of a batch, wait, and take the new dense weights."""
+    @property
+    def looks_ahead(self) -> bool:
+        """Of use where there are rows to fetch."""
+        return bool(self._ids)
+
+    def update(self, gradients: Mapping[str, Gradient], num_samples: int, ahead: Feed | None = None) -> None:
+        """Send the gradients of a batch, wait, and take the new dense weights and the rows that `ahead` reads."""
+        self._ahead = None
+        ids = {} if ahead is None else {name: ids_in(ahead, sources) for name, sources in self._ids.items()}
         if self._on_gpu:
             gradients = {name: self._machine.gradient(name) for name in gradients}  # type: ignore[misc]
         far = {name: home for name, home in self._home.items() if name not in self._near}
         try:
-            self._client.push_pull(gradients, num_samples, far)
+            rows = self._client.push_pull(gradients, num_samples, far, ids)
         except BaseException:
             self._go_home()
             raise
         self._take(far)
+        if ahead is not None:
+            self._ahead = _Ahead(ahead, ids, rows)
 
     def finish_pass(self) -> None:
         """Wait until every trainer has finished the pass, then take the dense weights."""
@@ -118,6 +145,7 @@ class RemoteUpdater:
 
     def table(self, name: str) -> Value:
         """All rows of a sparse parameter, fetched now."""
+        self._ahead = None  # servers decay all rows before they hand out whole tables
         table = np.empty(self._sparse[name].shape, np.float32)
         self._client.pull({name: table})
         return table

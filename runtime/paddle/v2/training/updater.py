@@ -34,8 +34,16 @@ class Updater(Protocol):
     def prepare(self, feed: Feed) -> None:
         """Make sure the rows that a batch reads are in the scope."""
 
-    def update(self, gradients: Mapping[str, Gradient], num_samples: int) -> None:
-        """Take in the gradients of a batch; afterwards the scope holds the new weights."""
+    @property
+    def looks_ahead(self) -> bool:
+        """Whether it is of use to know what the batch after an update reads."""
+
+    def update(self, gradients: Mapping[str, Gradient], num_samples: int, ahead: Feed | None = None) -> None:
+        """Take in the gradients of a batch; afterwards the scope holds the new weights.
+
+        Args:
+            ahead: the batch that is prepared next, if it is known.
+        """
 
     def finish_pass(self) -> None:
         """End a pass; every weight is up to date afterwards."""

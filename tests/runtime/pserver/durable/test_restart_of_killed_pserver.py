@@ -54,24 +54,34 @@ def in_threads(work: Callable[[int], Any]) -> list[Any]:
     return [results[i] for i in range(TRAINERS)]
 
 
-def gradient(trainer: int, step: int, seen: dict[str, Any], client: TrainerSession) -> dict[str, Any]:
+def rows_of(trainer: int, step: int) -> Any:
+    return np.unique(np.random.default_rng((trainer, step)).integers(0, 500, 40))
+
+
+def gradient(trainer: int, step: int, seen: dict[str, Any], found: Any) -> dict[str, Any]:
     """Depend on the values that this trainer has: one that was told others changes the end of the job."""
-    rng = np.random.default_rng((trainer, step))
-    rows = np.unique(rng.integers(0, 500, 40))
+    rng = np.random.default_rng((trainer, step, 1))
+    rows = rows_of(trainer, step)
     pull = np.float32(0.1)
-    values = rng.standard_normal((len(rows), 8)).astype(np.float32) + pull * client.pull_rows("table", rows)
+    values = rng.standard_normal((len(rows), 8)).astype(np.float32) + pull * found
     dense = {name: MODEL.gradients(trainer, step)[name] + pull * value for name, value in seen.items()}
     return {**dense, "table": RowGradient(rows, values)}
 
 
-def train(client: TrainerSession, trainer: int, step: Callable[[], None]) -> dict[str, Any]:
+def train(
+    client: TrainerSession, trainer: int, step: Callable[[], None], *, ahead: bool = False
+) -> dict[str, Any]:
+    """Train; `ahead`: rows of the next batch come with the answer to a push."""
     out = {name: array for name, array in MODEL.empty().items() if name != "table"}
     client.configure(MODEL.parameters, ADAGRAD, MODEL.values(7))
     client.pull(out)
     for number in range(PASSES):
         client.start_pass()
-        for batch in range(BATCHES):
-            client.push_pull(gradient(trainer, number * BATCHES + batch, out, client), 4, out)
+        found: dict[str, Any] = {}
+        for at in range(number * BATCHES, (number + 1) * BATCHES):
+            rows = found["table"] if found else client.pull_rows("table", rows_of(trainer, at))
+            asked = {"table": rows_of(trainer, at + 1)} if ahead else {}
+            found = client.push_pull(gradient(trainer, at, out, rows), 4, out, asked)
             step()
         client.finish_pass()
     final = MODEL.empty()
@@ -87,7 +97,7 @@ def run_job(state: Path, seed: int | None) -> list[dict[str, Any]]:
             results = in_threads(lambda i: train(clients[i], i, lambda: None))
         else:
             with Killer(server, seed, kills=4, steps=TRAINERS * PASSES * BATCHES) as killer:
-                results = in_threads(lambda i: train(clients[i], i, killer.step))
+                results = in_threads(lambda i: train(clients[i], i, killer.step, ahead=True))
         for client in clients:
             client.close()
         return results

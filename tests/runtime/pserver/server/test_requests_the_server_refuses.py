@@ -123,6 +123,18 @@ REQUESTS: dict[str, tuple[Record, tuple[Section, ...], str]] = {
         (Section("emb", np.array([2**62])),),
         "row 4611686018427387904 is not here",
     ),
+    "rows to come beyond": (
+        PushPull(1, asked=1),
+        (slab(), Section("emb", np.array([2**62]))),
+        "row 4611686018427387904 is not here",
+    ),
+    "rows to come of a dense one": (
+        PushPull(1, asked=1),
+        (slab(), Section("fc.w", np.zeros(1, np.int64))),
+        "unknown here",
+    ),
+    "more rows to come than ids": (PushPull(1, asked=2), (slab(),), "a push of 1 arrays asks for 2"),
+    "rows to come twice": (PushPull(1, asked=2), (slab(), *2 * row_sections([4])[:1]), "one parameter twice"),
     "table unknown": (PullTable(), (Section.text("name", "x"),), "'x' is unknown here"),
     "table unnamed": (PullTable(), (), "without a section named 'name'"),
     "values too late": (SetValues(), (slab(),), "before training"),

@@ -33,7 +33,9 @@ def train(client: TrainerSession, trainer: int, optimizer: OptimizerSpec = ADAGR
     for step in range(STEPS):
         rows = row_gradient(trainer, step)
         client.pull_rows("emb", rows.rows)
-        client.push_pull({**MODEL.gradients(trainer, step), "emb": rows}, 8, dense)
+        later = np.array([*row_gradient(trainer, step + 1).rows[::-1], 3, 3], np.int64)
+        came = client.push_pull({**MODEL.gradients(trainer, step), "emb": rows}, 8, dense, {"emb": later})
+        assert np.array_equal(came["emb"], client.pull_rows("emb", later))
     client.finish_pass()
     out = MODEL.empty()
     client.pull(out)
