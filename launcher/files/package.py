@@ -15,7 +15,7 @@ import json
 import os
 import re
 import stat
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -36,7 +36,8 @@ _NEVER_AT_TOP = frozenset(("log", "output"))
 _NEVER = frozenset((".git", "__pycache__"))
 _BY_NAME = "their names, as in every workspace"
 _BY_VARIABLES = "--env_file and .env, which may be secret"
-_SHADOWS = ("paddle.py", "paddle")
+_PACKAGE = "paddle"
+_SHADOWS = ("paddle.py", _PACKAGE)
 _SHARD_NUMBER = re.compile(r"-([0-9]{5})$")
 _SPECIAL = {
     stat.S_IFIFO: "a named pipe",
@@ -46,6 +47,8 @@ _SPECIAL = {
 }
 
 _MAX_LINKS = 40  # as the kernel's
+
+Ignored = Callable[[str], "bool | None"]  # whether a path does not travel; that of a folder ends with a slash
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +162,7 @@ def workspace_package(root: Path, withheld: Collection[str] = (), digests: Diges
     Raises:
         WorkspaceError: something in it cannot travel; names it.
     """
-    return _package(root, _read_ignored(root), _SHADOWS, withheld, digests)
+    return _package(root, _read_ignored(root).match_file, _SHADOWS, withheld, digests)
 
 
 def survey(root: Path, withheld: Collection[str], left_out: list[LeftOut]) -> Iterator[tuple[str, int]]:
@@ -168,7 +171,7 @@ def survey(root: Path, withheld: Collection[str], left_out: list[LeftOut]) -> It
     Args:
         left_out: gets what would not.
     """
-    for path, found in _walk(root, _read_ignored(root), [], left_out):
+    for path, found in _walk(root, _read_ignored(root).match_file, [], left_out):
         if path in withheld:
             left_out.append(LeftOut(path, _BY_VARIABLES))
             continue
@@ -179,12 +182,13 @@ def survey(root: Path, withheld: Collection[str], left_out: list[LeftOut]) -> It
 
 def runtime_package(root: Path, digests: Digests | None = None) -> Package:
     """Walk and hash what jobs import: the Python files under `root`/paddle."""
-    package = _package(
-        root, pathspec.GitIgnoreSpec.from_lines(["/*", "!/paddle/"]), shadows=(), digests=digests
-    )
+    package = _package(root, lambda path: path.partition("/")[0] != _PACKAGE, shadows=(), digests=digests)
     wanted = {entry.path for entry in package.files if entry.path.endswith(".py")}
-    folders = {str(parent) for path in wanted for parent in Path(path).parents}
-    return Package(tuple(entry for entry in package.entries if entry.path in wanted | folders))
+    folders = {path.rpartition("/")[0] for path in wanted}
+    while above := {folder.rpartition("/")[0] for folder in folders} - folders:
+        folders |= above
+    kept = wanted | folders
+    return Package(tuple(entry for entry in package.entries if entry.path in kept))
 
 
 def shard(package: Package, shard_dirs: Iterable[str], ranks: Collection[int], trainers: int) -> Package:
@@ -220,7 +224,7 @@ def _read_ignored(root: Path) -> pathspec.GitIgnoreSpec:
 
 def _package(
     root: Path,
-    ignored: pathspec.GitIgnoreSpec,
+    ignored: Ignored,
     shadows: Iterable[str],
     withheld: Collection[str] = (),
     digests: Digests | None = None,
@@ -261,7 +265,7 @@ def _package(
 
 
 def _walk(
-    root: Path, ignored: pathspec.GitIgnoreSpec, problems: list[str], left_out: list[LeftOut]
+    root: Path, ignored: Ignored, problems: list[str], left_out: list[LeftOut]
 ) -> Iterator[tuple[str, os.DirEntry[str]]]:
     todo = [""]
     while todo:
@@ -278,7 +282,7 @@ def _walk(
             if entry.name in _NEVER or path in _NEVER_AT_TOP:
                 left_out.append(LeftOut(shown, _BY_NAME))
                 continue
-            if ignored.match_file(shown):
+            if ignored(shown):
                 left_out.append(LeftOut(shown, IGNORE_FILE))
                 continue
             yield path, entry

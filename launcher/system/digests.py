@@ -60,7 +60,9 @@ class Digests:
         found: dict[str, Hashed | OSError] = {}
         marks: dict[str, str] = {}
         todo: list[str] = []
+        changed_at: dict[str, float] = {}
         for path, status in files:
+            changed_at[path] = max(status.st_mtime, status.st_ctime)
             mark = marks[path] = _mark(status)
             known = self._known.get(path)
             if known is not None and known[0] == mark:
@@ -72,7 +74,7 @@ class Digests:
         keep = {
             path: (marks[path], hashed.digest)
             for path, hashed in found.items()
-            if isinstance(hashed, Hashed) and _changed_at(marks[path]) < fresh
+            if isinstance(hashed, Hashed) and changed_at[path] < fresh
         }
         if self._memory is not None and keep != self._known:
             _save(self._memory, keep)
@@ -129,12 +131,6 @@ def _hash(paths: list[str]) -> dict[str, Hashed | OSError]:
 
 def _mark(status: os.stat_result) -> str:
     return f"{status.st_dev} {status.st_ino} {status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}"
-
-
-def _changed_at(mark: str) -> float:
-    """The later of mtime and ctime, in seconds."""
-    *_, modified, changed = mark.split()
-    return max(int(modified), int(changed)) / 1e9
 
 
 def _load(memory: Path | None) -> dict[str, tuple[str, str]]:

@@ -133,6 +133,7 @@ class Supervisor:
         self._close_relay()
         if self._trees is not None:
             self._trees.drop()
+            self._trees.settle()
         if self._probe is not None:
             self._probe.close()
         control_group.remove(self._marks)

@@ -9,8 +9,10 @@ restarted: a crash can leave the right size with wrong bytes.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import re
+import signal
 import time
 from typing import Iterator, Set
 
@@ -24,6 +26,7 @@ UNUSED_S = 30 * 24 * 3600.0
 USED_S = 24 * 3600.0  # a use is written down once a day
 HASH_SIZE = 1 << 20
 LENT_NS = 10**9
+SETTLED_SIZE = 1 << 20  # a smaller file is read again in no time
 _SILENT = ("tmpfs", "ramfs")  # a write through mapped memory does not show in a file's times there
 _DIGEST = re.compile("[0-9a-f]{%d}" % (2 * SIZE))
 
@@ -37,6 +40,7 @@ class Cache:
         self._verified = Verified(folder + "/verified")
         self._folders: Set[str] = set()
         self._may_lend = False
+        self._lent: Set[str] = set()
 
     def prepare(self) -> None:
         """Make the folders, and remove what interrupted transfers left a day ago.
@@ -76,7 +80,8 @@ class Cache:
                 return False
             if status.st_mtime < time.time() - USED_S:
                 os.utime(path)
-                self._verified.note(digest, os.stat(path, follow_symlinks=False))
+                settled = self._verified.is_settled(digest)
+                self._verified.note(digest, os.stat(path, follow_symlinks=False), settled)
         except OSError:
             return False
         return True
@@ -165,7 +170,27 @@ class Cache:
         # a write within the same tick of the file system's clock must show
         os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns - LENT_NS))
         self._verified.note(digest, os.stat(target, follow_symlinks=False))
+        if status.st_size >= SETTLED_SIZE:
+            self._lent.add(digest)
         return True
+
+    def settle(self) -> None:
+        """The job is over here: what it was lent and left as it was need not be read when its directory is removed."""
+        if not self._lent:
+            return
+        ours = signal.signal(signal.SIGIO, signal.SIG_IGN)  # comes to whoever holds a lease that is broken
+        found = {}
+        for digest in self._lent:
+            with contextlib.suppress(OSError):  # somebody writes, or may; or it was removed meanwhile
+                found[digest] = _unwritten(self.path(digest))
+        signal.signal(signal.SIGIO, ours)
+        self._lent.clear()
+        right = {digest for digest, status in found.items() if self._verified.holds(digest, status)}
+        self._verified.load()  # other agents have noted files meanwhile
+        for digest, status in found.items():
+            if digest in right or self._verified.holds(digest, status):
+                self._verified.note(digest, status, settled=True)
+        self._verified.save()
 
     def is_untouched(self, digest: str) -> bool:
         """Whether nothing has changed about a file since it was found right."""
@@ -181,6 +206,20 @@ class Cache:
             self._folders.add(digest[:1])
         os.rename(aside, self.path(digest))
         self._verified.note(digest, os.stat(self.path(digest), follow_symlinks=False))
+
+
+def _unwritten(path: str) -> os.stat_result:
+    """What stat says of a file at a moment when no process has it open for writing, or mapped.
+
+    Raises:
+        OSError: one has; or the file system cannot tell.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+        return os.fstat(fd)
+    finally:
+        os.close(fd)  # the lease ends with it
 
 
 def is_digest(text: str) -> bool:

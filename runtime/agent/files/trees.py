@@ -123,6 +123,10 @@ class Trees:
         self._arrivals.drop_all()
         self._builder.drop()
 
+    def settle(self) -> None:
+        """No process of the job is left."""
+        self._cache.settle()
+
     def _took(self) -> None:
         if not self._will_tell:
             self._will_tell = True

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which cached files were read and found right since the machine started, so that they are not read again.
 
-A file counts as unchanged while inode, size, mtime and ctime are what they were. After a restart of the machine
-nothing counts: what a crash left on the disk may differ from what was in memory.
+A file counts as unchanged while inode, size, mtime and ctime are what they were. One that was found unchanged when the
+job that had it was over, with nobody left who could write to it, is settled: it may lose the name that it has in that
+job's directory, which changes its ctime, and counts on. After a restart of the machine nothing counts: what a crash
+left on the disk may differ from what was in memory.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from typing import Dict
 
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _FORM = "verified-1"
+_SETTLED = " settled"
 
 
 class Verified:
@@ -40,11 +43,20 @@ class Verified:
 
     def holds(self, digest: str, status: os.stat_result) -> bool:
         """Whether this file was verified and has not been touched since."""
-        return self._marks.get(digest) == _mark(status)
+        known, now = self._marks.get(digest, ""), _mark(status)
+        if not self.is_settled(digest):
+            return known == now
+        known = known[: -len(_SETTLED)]
+        # its ctime, which comes last, changed with the number of its names
+        return known == now or (status.st_nlink == 1 and known.rpartition(" ")[0] == now.rpartition(" ")[0])
 
-    def note(self, digest: str, status: os.stat_result) -> None:
+    def is_settled(self, digest: str) -> bool:
+        """Whether nobody could write to this file any more when it was found unchanged."""
+        return self._marks.get(digest, "").endswith(_SETTLED)
+
+    def note(self, digest: str, status: os.stat_result, settled: bool = False) -> None:
         """This file has the bytes of this digest."""
-        self._marks[digest] = _mark(status)
+        self._marks[digest] = _mark(status) + (_SETTLED if settled else "")
         self._changed = True
 
     def forget(self, digest: str) -> None:

@@ -19,7 +19,7 @@ from launcher.connection.send_queue import Frame
 from launcher.files.dispatch import RUNTIME, WORKSPACE, Dispatch, DispatchState
 from launcher.files.package import workspace_package
 from tests.launcher.dispatching import ENDED, greeted, run, to_workspace, tree
-from tests.runtime.agent.driven_node import Node
+from tests.runtime.agent.driven_node import Node, eventually, lives
 
 
 def test_a_workspace_arrives_byte_for_byte(make_node: Callable[..., Node], root: Path) -> None:
@@ -155,6 +155,55 @@ def test_what_a_job_wrote_just_before_its_end_reaches_no_later_one(
     assert "start again" in str(dispatch.error)
     to_workspace(greeted(make_node, first.root), package, dest="JOB3")
     assert (first.root / "JOB3" / "data/big").read_bytes() == (root / "data/big").read_bytes()
+
+
+def _over(node: Node) -> None:
+    """The job of a node ends as jobs do."""
+    _, agent = node.pids()
+    node.link.send("bye")
+    node.expect("goodbye")
+    node.link.close()
+    eventually(lambda: not lives(agent), "the agent has ended")
+
+
+def _read_by(node: Node) -> int:
+    """Bytes that an agent has read from anywhere."""
+    return int(Path(f"/proc/{node.pids()[1]}/io").read_text().split()[1])
+
+
+def test_a_file_whose_job_is_over_and_gone_is_not_read_again(
+    make_node: Callable[..., Node], root: Path
+) -> None:
+    first = greeted(make_node)
+    to_workspace(first, workspace_package(root))
+    lent = (first.root / "JOB1/data/big").stat()
+    _over(first)
+    shutil.rmtree(first.root / "JOB1")
+    second = greeted(make_node, first.root)
+    before = _read_by(second)
+    to_workspace(second, workspace_package(root), dest="JOB2")
+    assert _read_by(second) - before < lent.st_size / 2
+    assert (first.root / "JOB2/data/big").stat().st_ino == lent.st_ino
+
+
+@pytest.mark.parametrize("until_the_end", [False, True])
+def test_what_a_job_wrote_and_hid_reaches_no_later_one(
+    make_node: Callable[..., Node], root: Path, until_the_end: bool
+) -> None:
+    first = greeted(make_node)
+    to_workspace(first, workspace_package(root))
+    path = first.root / "JOB1/data/big"
+    before = path.stat()
+    with path.open("r+b", buffering=0) as file:
+        if until_the_end:  # what holds it open may be no process of the job
+            _over(first)
+        file.write(b"evil")
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    if not until_the_end:
+        _over(first)
+    shutil.rmtree(first.root / "JOB1")
+    to_workspace(greeted(make_node, first.root), workspace_package(root), dest="JOB2")
+    assert (first.root / "JOB2/data/big").read_bytes() == (root / "data/big").read_bytes()
 
 
 def test_both_trees_can_travel_at_the_same_time(make_node: Callable[..., Node], root: Path) -> None:
