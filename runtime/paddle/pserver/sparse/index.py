@@ -2,7 +2,7 @@
 """A map from int64 ids to uint32 numbers that grows a piece at a time: open addressing, about 15 bytes an id.
 
 It is cut into pieces by the ids' mixed bits: first one for each of the 1024 segments, and each grows by itself, by
-about a seventh, until it holds some thousands of ids; then it is split in two. So no step moves more than one
+about an eighth, until it holds some thousands of ids; then it is split in two. So no step moves more than one
 piece of at most 16,384 ids however large the map is, memory never holds an old and a new copy of everything,
 and pieces, whose thresholds differ, do not grow all at once.
 """
@@ -22,13 +22,11 @@ Numbers = npt.NDArray[np.uint32]
 
 ABSENT = kernels.ABSENT
 
-_MAX_LOAD = 0.88
+_MAX_LOAD = 0.93
 # After it grew, a piece's load is between these, by its segment's number: neighbours then grow at other times.
-_LOW_LOAD, _HIGH_LOAD = 0.72, 0.80
+_LOW_LOAD, _HIGH_LOAD = 0.79, 0.86
 # Ids in a piece: one that would hold more is split; later segments' are split earlier, the last one's at half.
 _MOST_IDS = 1 << 14
-_BUCKET_BYTES = 12
-_SMALLEST = 4
 
 
 class Index:
@@ -79,7 +77,7 @@ class Index:
         numbers = np.empty(len(ids), np.uint32)
         at = 0
         for piece in pieces:
-            at += kernels.entries(*self._buckets(piece), ids[at:], numbers[at:])
+            at += self._entries(piece, ids[at:], numbers[at:])
         return ids, numbers
 
     def segments(self) -> Iterator[tuple[Ids, Numbers]]:
@@ -96,9 +94,13 @@ class Index:
 
     def _has_room(self, ids: Ids) -> bool:
         """Make room for more ids; False if a piece was split for it, whose halves may still have to grow."""
-        coming = np.bincount(kernels.pieces_of(ids, self._directory, self._bits), minlength=len(self._count))
+        pieces = np.empty(len(ids), np.int64)
+        kernels.pieces_of(ids, self._directory, self._bits, pieces)
+        coming = np.bincount(pieces, minlength=len(self._count))
         needed = self._count + coming
-        full = np.flatnonzero((coming > 0) & (needed > _MAX_LOAD * self._directory["capacity"]))
+        full = np.flatnonzero(
+            (coming > 0) & (needed > _MAX_LOAD * kernels.LINE_BUCKETS * self._directory["lines"])
+        )
         split = needed[full] > _most(full >> (self._bits - SEGMENT_BITS))
         for piece in full[~split].tolist():
             self._resize(piece, int(needed[piece]))
@@ -114,9 +116,9 @@ class Index:
         return False
 
     def _resize(self, piece: int, count: int) -> None:
-        old, memory = self._buckets(piece), self._memory[piece]
-        self._give(piece, int(self._directory["depth"][piece]), self._roomy(piece, count))
-        kernels.move(*old[:2], self._directory[piece], old[2])
+        old, memory = self._directory[piece].copy(), self._memory[piece]
+        self._give(piece, int(old["depth"]), self._roomy(piece, count))
+        kernels.move(old, self._directory[piece], kernels.empty_of(piece))
         del memory  # which `old` is the address of
 
     def _split(self, piece: int, count: int) -> None:
@@ -132,13 +134,12 @@ class Index:
         """Return copies of what a piece holds, which it then no longer counts."""
         count = int(self._count[piece])
         ids, numbers = np.empty(count, np.int64), np.empty(count, np.uint32)
-        kernels.entries(*self._buckets(piece), ids, numbers)
+        self._entries(piece, ids, numbers)
         self._count[piece] = 0
         return ids, numbers
 
-    def _buckets(self, piece: int) -> tuple[np.uint64, int, int]:
-        entry = self._directory[piece]
-        return entry["address"], int(entry["capacity"]), kernels.empty_of(piece)
+    def _entries(self, piece: int, ids: Ids, numbers: Numbers) -> int:
+        return int(kernels.entries(self._directory[piece], kernels.empty_of(piece), ids, numbers))
 
     def _double(self) -> None:
         """Let the directory tell one more bit."""
@@ -147,13 +148,15 @@ class Index:
         self._count = np.stack((self._count, np.zeros_like(self._count)), axis=1).ravel()
         self._memory = {2 * piece: memory for piece, memory in self._memory.items()}
 
-    def _give(self, piece: int, depth: int, capacity: int) -> None:
-        """Let a piece have new, empty buckets."""
-        memory = np.empty(_BUCKET_BYTES * capacity, np.uint8)
-        memory[: 8 * capacity].view(np.int64)[:] = kernels.empty_of(piece)
+    def _give(self, piece: int, depth: int, lines: int) -> None:
+        """Let a piece have new, empty lines."""
+        memory = _aligned(lines * kernels.LINE_BYTES)
+        words = memory.view(np.int64).reshape(lines, -1)
+        words[:, : kernels.LINE_BUCKETS] = kernels.empty_of(piece)
+        words[:, kernels.LINE_BUCKETS :] = 0
         self._memory[piece] = memory
         entries = slice(piece, piece + (1 << (self._bits - depth)))
-        self._directory[entries] = (memory.ctypes.data, capacity, depth)
+        self._directory[entries] = (memory.ctypes.data, lines, depth)
 
     def _pieces_of(self, segment: int) -> list[int]:
         shift = self._bits - SEGMENT_BITS
@@ -164,11 +167,17 @@ class Index:
         return found
 
     def _roomy(self, piece: int, count: int) -> int:
-        """Return the buckets that a piece of so many ids gets when it has to grow."""
+        """Return the lines that a piece of so many ids gets when it has to grow."""
         load = _LOW_LOAD + (_HIGH_LOAD - _LOW_LOAD) * (piece >> (self._bits - SEGMENT_BITS)) / SEGMENTS
-        return max(int(count / load), _SMALLEST) + 1
+        return int(count / load / kernels.LINE_BUCKETS) + 1
 
 
 def _most(segments: Ids) -> npt.NDArray[np.float64]:
     most: npt.NDArray[np.float64] = _MOST_IDS * 2.0 ** (-segments / SEGMENTS)
     return most
+
+
+def _aligned(nbytes: int) -> npt.NDArray[np.uint8]:
+    memory = np.empty(nbytes + kernels.LINE_BYTES - 16, np.uint8)  # which numpy aligns to 16 bytes
+    start = -memory.ctypes.data % kernels.LINE_BYTES
+    return memory[start : start + nbytes]

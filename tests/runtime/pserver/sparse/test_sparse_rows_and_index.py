@@ -179,3 +179,17 @@ def test_ids_of_crowded_segments_are_found_after_these_were_cut_in_pieces() -> N
     kept = np.isin(crowd, ids[:5]) | ((segments_of(crowd) > 0) & (numbers % 2 == 1))
     np.testing.assert_array_equal(index.find(crowd) != ABSENT, kept)
     assert len(index) == kept.sum()
+
+
+def test_searches_end_and_find_right_however_often_ids_come_and_go() -> None:
+    drawn = arbitrary_ids(100_000)
+    crowded = drawn[segments_of(drawn) == SEGMENTS - 1][:40]  # few lines, each of which many will have passed
+    here, index = np.zeros(len(crowded), np.bool_), Index()
+    rng = np.random.default_rng(4)
+    for _ in range(1000):
+        leaves = here & (rng.random(len(crowded)) < 0.5)
+        index.remove(crowded[leaves])
+        comes = ~here & (rng.random(len(crowded)) < 0.4)
+        index.insert(crowded[comes], np.flatnonzero(comes).astype(np.uint32))
+        here = here & ~leaves | comes
+        np.testing.assert_array_equal(index.find(crowded), np.where(here, np.arange(len(crowded)), ABSENT))
