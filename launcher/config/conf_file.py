@@ -280,6 +280,7 @@ CONF_NAMES: Mapping[str, ConfName] = MappingProxyType(
         "HOST_SETTINGS": ConfName({}, host_settings.read),
         "BOOTSTRAP": ConfName(False, values.boolean),
         "WIRE": ConfName("curve", values.wire),
+        "SSH_CLIENT": ConfName("fabric", values.ssh_client),
         "SSH_CONFIG": ConfName("~/.ssh/config", values.local_path),
         "SSH_KNOWN_HOSTS": ConfName("~/.ssh/known_hosts", values.local_path),
         "SSH_IDENTITY_FILES": ConfName([], values.list_of(values.local_file, "private key files")),

@@ -24,6 +24,13 @@ class Wire(StrEnum):
     PLAIN = "plain"
 
 
+class SshClient(StrEnum):
+    """What logs in to nodes: a library in this process, or the user's own `ssh`, a process for each node."""
+
+    FABRIC = "fabric"
+    OPENSSH = "openssh"
+
+
 class EngineKind(StrEnum):
     """What starts agents on the nodes."""
 

@@ -23,7 +23,7 @@ from launcher.config.host_settings import HostSettings
 from launcher.config.host_sources import HostList, hosts_elsewhere, waits_for_nodes
 from launcher.config.hosts import Host
 from launcher.config.layers import Layers
-from launcher.config.options import EngineKind, Mode, Saving, Wire
+from launcher.config.options import EngineKind, Mode, Saving, SshClient, Wire
 from launcher.config.roles import check_cluster, choose, named, roles_of
 from launcher.config.variables import Variables
 from launcher.config.variables import files as variable_files
@@ -81,6 +81,7 @@ class SshSettings:
         jump: `[user@]host[:port][,...]` for every node, or empty: what the ssh config says.
         connect_timeout_s: for each step of a login.
         accept_new_host_keys: remember keys of unknown hosts instead of refusing them.
+        client: what logs in.
     """
 
     config: Path
@@ -90,6 +91,7 @@ class SshSettings:
     jump: str = ""
     connect_timeout_s: float = 10.0
     accept_new_host_keys: bool = False
+    client: SshClient = SshClient.FABRIC
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -314,6 +316,7 @@ def _settle(
             jump=read["SSH_JUMP"],
             connect_timeout_s=read["CONNECT_TIMEOUT_S"],
             accept_new_host_keys=arguments.accept_new_host_keys,
+            client=read["SSH_CLIENT"],
         ),
         limits=Limits(**{field.name: read[field.name.upper()] for field in fields(Limits)}),
         job=_job(arguments, environ, read),

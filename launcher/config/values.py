@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from launcher.config.hosts import Host, HostError, parse_host
-from launcher.config.options import Wire
+from launcher.config.options import SshClient, Wire
 
 T = TypeVar("T")
 
@@ -100,6 +100,13 @@ def wire(value: object) -> Wire:
     if value not in tuple(Wire):
         raise mismatch("'curve' or 'plain'", value)
     return Wire(str(value))
+
+
+def ssh_client(value: object) -> SshClient:
+    """`fabric` or `openssh`."""
+    if value not in tuple(SshClient):
+        raise mismatch("'fabric' or 'openssh'", value)
+    return SshClient(str(value))
 
 
 def text(value: object) -> str:

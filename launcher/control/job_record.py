@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher.config.hosts import parse_host
+from launcher.config.options import SshClient
 from launcher.config.settings import Settings, SshSettings
 from launcher.plan import pserver_state
 from launcher.plan.plan import Plan
@@ -172,6 +173,7 @@ def from_json(fields: Mapping[str, Any]) -> JobRecord:
                 connect_timeout_s=real(
                     login["connect_timeout_s"], "connect_timeout_s", least=0.0, most=_DAY_S
                 ),
+                client=SshClient(login.get("client", SshClient.FABRIC)),
             ),
             socket=_place(fields.get("socket") or ""),
             rebuilt=bool(fields.get("rebuilt")),

@@ -28,6 +28,8 @@ from launcher.connection.reactor import Reactor
 from launcher.connection.reconnect import ReconnectError, hand_over
 from launcher.errors import ConnectError, LauncherError
 from launcher.plan.plan import Node, Plan
+from launcher.ssh import client
+from launcher.ssh.client import Logins
 from launcher.system.digests import MEMORIES
 
 if TYPE_CHECKING:
@@ -132,8 +134,8 @@ class Connector:
         self._room = threading.Semaphore(MAX_AT_ONCE)
         self._closed = False
         self._begun: dict[int, float] = {}
-        self._logins: Any = None
-        self._reconnects: Any = None
+        self._logins: Logins | None = None
+        self._reconnects: Logins | None = None
         self._making_logins = threading.Lock()
 
     def begin(self, nodes: Iterable[Node]) -> None:
@@ -166,8 +168,11 @@ class Connector:
         self._start_a_thread()
 
     def close(self) -> None:
-        """Begin no further attempt; those under way end by their own timeouts."""
+        """Begin no further attempt; those under way end by their own timeouts, or now."""
         self._closed = True
+        for logins in (self._logins, self._reconnects):
+            if logins is not None:
+                logins.close()
 
     def join(self, timeout_s: float) -> str:
         """Wait until all connections have ended, or until the time is over; then end the engine, in seconds.
@@ -212,6 +217,7 @@ class Connector:
             return
         if self._closed:
             stream.close()
+            stream.end()
             return
         self._events.put(Connected(node.node_id, stream, remark))
 
@@ -222,9 +228,8 @@ class Connector:
             return self._engine.connect(node.node_id, node.python)
         with self._making_logins:
             if self._logins is None:
-                self._logins = _new_logins(self._options)
-        stream: Stream = self._logins.connect(node.host, node.python)
-        return stream
+                self._logins = client.logins(self._options)
+        return self._logins.connect(node.host, node.python)
 
     def _attempt_reconnect(self, link: Link, node: _Goal) -> None:
         try:
@@ -246,6 +251,7 @@ class Connector:
             link.carry_on(stream, position)
         except BaseException:
             stream.close()
+            stream.end()
             raise
 
     def _open_again(self, node: _Goal) -> Stream:
@@ -254,18 +260,11 @@ class Connector:
         with self._making_logins:
             if self._reconnects is None:  # jump hosts too are logged in to anew
                 limit_s = min(self._options.connect_timeout_s, RECONNECT_STEP_S)
-                self._reconnects = _new_logins(replace(self._options, connect_timeout_s=limit_s))
-        stream: Stream = self._reconnects.reconnect(node.host, node.python)
-        return stream
+                self._reconnects = client.logins(replace(self._options, connect_timeout_s=limit_s))
+        return self._reconnects.reconnect(node.host, node.python)
 
     def _reconnect_failed(self, link: Link, error: LauncherError, is_final: bool) -> None:
         self._events.put(ReconnectFailed(link.node_id, link, error, is_final))
-
-
-def _new_logins(settings: SshSettings) -> Any:
-    from launcher.ssh import login  # brings fabric and paramiko, which embedded nodes do not need
-
-    return login.Logins(settings)
 
 
 def engine_of(plan: Plan) -> AgentStarter | None:
@@ -303,7 +302,7 @@ def prepare(plan: Plan, residents: Residents | None = None) -> threading.Thread:
         with contextlib.suppress(OSError, ImportError):  # a login meets it too, and tells it
             packed_agent(folder=plan.settings.state.jobs / MEMORIES)
             if over_ssh:
-                from launcher.ssh import login  # noqa: F401 - on this thread, so that the login finds it there
+                client.load(plan.settings.ssh)  # on this thread, so that the login finds it there
 
     thread = threading.Thread(target=work, name="prepare", daemon=True)
     thread.start()

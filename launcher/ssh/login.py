@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
 import shlex
 import socket
 import subprocess
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -31,19 +29,19 @@ from launcher.errors import ConnectError
 from launcher.ssh.jump_hosts import Jumps
 from launcher.ssh.known_hosts import HostKeyError, KnownHosts, known_name
 from launcher.ssh.login_errors import BROKEN, Attempt, explain, is_worth_another_try
+from launcher.ssh.reasons import check_keys
 from launcher.ssh.resolver import open_tcp
+from launcher.ssh.retry import TurnedAwayError, patiently
 from launcher.ssh.route import Hop, Routes
 from launcher.ssh.stream import SshStream
 from launcher.ssh.transport import QuietTransport
 
-RETRY_S = (0.1, 0.4)  # least and most before the second try at a busy server; doubled for each further one
-LONGEST_RETRY_S = 2.0
 STEPS_OF_A_LOGIN = 4  # name, TCP, handshake, authentication
 WINDOW = 1 << 20  # bytes of a node that may wait here unread; as much a round trip is the most that comes
 REAP_S = 1.0  # for a ProxyCommand to end
 
 
-class Logins:
+class FabricLogins:
     """All logins of a job: what they have in common is read, decrypted and opened once; any thread may log in."""
 
     def __init__(self, options: SshSettings) -> None:
@@ -65,18 +63,8 @@ class Logins:
             ConnectError: there is no way to it; says why and what to do.
         """
         hops = self.hops(host)
-        deadline = time.monotonic() + self._options.connect_timeout_s
-        least_s, most_s = RETRY_S
-        while True:
-            try:
-                return self._log_in(host, hops, python, agent_bootstrap())
-            except _BusyError as busy:
-                # jitter, or a crowd that was turned away comes back as a crowd
-                wait_s = random.uniform(least_s, most_s)  # noqa: S311
-                if time.monotonic() + wait_s >= deadline:
-                    raise busy.error from busy.__cause__
-                time.sleep(wait_s)
-                most_s = min(2 * most_s, LONGEST_RETRY_S)
+        log_in = partial(self._log_in, host, hops, python)
+        return patiently(lambda: log_in(agent_bootstrap()), self._options.connect_timeout_s)
 
     def reconnect(self, host: Host, python: str) -> SshStream:
         """Log in once to a node where an agent lives on, and start what brings the connection to it.
@@ -84,10 +72,19 @@ class Logins:
         Raises:
             ConnectError: there is no way to the node now.
         """
-        try:
-            return self._log_in(host, self.hops(host), python, reconnect_bootstrap())
-        except _BusyError as busy:
-            raise busy.error from busy.__cause__
+        return patiently(lambda: self._log_in(host, self.hops(host), python, reconnect_bootstrap()), 0.0)
+
+    def close(self) -> None:
+        """Nothing: logins under way are threads, and end by their own timeouts."""
+
+    def way(self, host: Host) -> tuple[str, ...]:
+        """What leads to a node: jump hosts or a ProxyCommand, then its user@address:port; connects to nothing.
+
+        Raises:
+            ConnectError: a key is not there, or the ssh config cannot be read.
+        """
+        *jumps, last = self.hops(host)
+        return (*(hop.text for hop in jumps), *[last.proxy_command] * bool(last.proxy_command), last.text)
 
     def hops(self, host: Host) -> tuple[Hop, ...]:
         """The logins to make on the way to a node, the last one there.
@@ -95,11 +92,7 @@ class Logins:
         Raises:
             ConnectError: a key is not there, or the ssh config cannot be read.
         """
-        own = [path for name, path in self._options.host_keys if name == host.describe()]
-        for path in (*own, *self._options.identity_files):
-            if not path.is_file():
-                setting = "HOST_SETTINGS" if path in own else "SSH_IDENTITY_FILES"
-                raise ConnectError(host.text, f"the private key {path} does not exist.", f"See {setting}.")
+        check_keys(self._options, host)
         try:
             return tuple(self._routes.to(host))
         except (OSError, ValueError, SSHException) as error:
@@ -132,7 +125,7 @@ class Logins:
                 self._jumps.forget(hops[:-1], jump)  # it may be silent itself
             explained = explain(error, attempt)
             if is_worth_another_try(error):
-                raise _BusyError(explained) from error
+                raise TurnedAwayError(explained) from error
             raise explained from error
 
     def _shared_jump(self, host: Host, hops: tuple[Hop, ...]) -> tuple[QuietTransport, Callable[[], None]]:
@@ -140,8 +133,8 @@ class Logins:
             return self._jumps.use(hops, partial(self._open_jump, host, hops))
         except ConnectError as error:  # it names the node that tried first
             raise ConnectError(host.text, error.reason, error.hint) from error
-        except _BusyError as busy:
-            raise _BusyError(ConnectError(host.text, busy.error.reason, busy.error.hint)) from busy
+        except TurnedAwayError as busy:
+            raise TurnedAwayError(ConnectError(host.text, busy.error.reason, busy.error.hint)) from busy
         except TimeoutError as error:  # the one who logs in there for all takes too long
             raise ConnectError(host.text, f"no login to its jump host {hops[-1].host} in time") from error
 
@@ -237,14 +230,6 @@ class _UserKeys:
                 yield from agent.get_keys()
             finally:
                 agent.close()
-
-
-class _BusyError(Exception):
-    """A server turned a login away that it may admit a moment later."""
-
-    def __init__(self, error: ConnectError) -> None:
-        super().__init__(str(error))
-        self.error = error
 
 
 def _socket(hop: Hop, jump: QuietTransport | None, timeout_s: float) -> Any:

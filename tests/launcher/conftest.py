@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from launcher.config.arguments import parse
+from launcher.config.options import SshClient
 from launcher.config.settings import Settings, resolve
 from launcher.errors import ConfError, ExitCode
 from launcher.plan.plan import Plan, build
@@ -102,7 +103,8 @@ def problems(configured: Resolve) -> Callable[..., list[str]]:
 
 
 @pytest.fixture
-def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Client:
+def client(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Client:
+    """Logs in as a library does, or as its parameter says."""
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    return Client(tmp_path / "client")
+    return Client(tmp_path / "client", SshClient(getattr(request, "param", SshClient.FABRIC)))

@@ -11,21 +11,27 @@ from typing import Any
 import pytest
 
 from launcher.config.hosts import parse_host
+from launcher.config.options import SshClient
 from launcher.config.settings import SshSettings
+from launcher.connection.carrier import Stream
 from launcher.connection.link import Link, MessageEvent
 from launcher.errors import ConnectError
-from launcher.ssh.login import Logins
-from launcher.ssh.stream import SshStream
+from launcher.ssh.client import Logins, logins
 from tests.launcher.login_server import LoginServer
 
 TIMEOUT_S = 6.0
 
 
+BOTH = pytest.mark.parametrize("client", list(SshClient), indirect=True)
+"""What holds for each client of the launcher."""
+
+
 class Client:
     """The launcher's side: an ssh directory of its own."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, kind: SshClient) -> None:
         self.folder = folder
+        self.kind = kind
         self.config = folder / "config"
         self.known_hosts = folder / "known_hosts"
         folder.mkdir()
@@ -33,16 +39,22 @@ class Client:
     def knows(self, *servers: LoginServer) -> None:
         self.known_hosts.write_text("".join(server.known_line for server in servers))
 
-    def connect(self, host: str, **options: Any) -> SshStream:
+    def connect(self, host: str, **options: Any) -> Stream:
         return self.logins(**options).connect(parse_host(host), sys.executable)
 
+    def get_in(self, host: str, **options: Any) -> None:
+        """Log in, and go."""
+        stream = self.connect(host, **options)
+        stream.close()
+        stream.end()
+
     def logins(self, **options: Any) -> Logins:
-        given = {"connect_timeout_s": TIMEOUT_S, "identity_files": (), **options}
-        return Logins(SshSettings(config=self.config, known_hosts=self.known_hosts, **given))
+        given = {"connect_timeout_s": TIMEOUT_S, "identity_files": (), "client": self.kind, **options}
+        return logins(SshSettings(config=self.config, known_hosts=self.known_hosts, **given))
 
     def error(self, host: str, **options: Any) -> ConnectError:
         with pytest.raises(ConnectError) as caught:
-            self.connect(host, **options).close()
+            self.get_in(host, **options)
         return caught.value
 
 
@@ -51,7 +63,7 @@ def url(server: LoginServer) -> str:
     return f"{server.user}@{address}:{server.port}"
 
 
-def hello(stream: SshStream) -> dict[str, Any]:
+def hello(stream: Stream) -> dict[str, Any]:
     """Start the agent behind a stream, greet it, and let it go; its answer."""
     events: queue.SimpleQueue[Any] = queue.SimpleQueue()
     link = Link(0, "n0", stream, events)

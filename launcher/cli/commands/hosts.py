@@ -17,6 +17,7 @@ from launcher.plan import plan, plan_text
 from launcher.plan.plan import Plan
 from launcher.screen import console
 from launcher.screen.console import answer
+from launcher.ssh import client
 from launcher.system.installation import PROGRAM
 from launcher.text.sizes import counted, spans
 from launcher.text.wrapping import fitted_table, wrapped
@@ -131,17 +132,14 @@ def _with_logins(resolved: Settings, facts: list[NodeFacts]) -> list[NodeFacts]:
     cluster = resolved.cluster
     if cluster.engine is not EngineKind.SSH or cluster.hosts[0].is_local:
         return facts
-    from launcher.ssh.login import Logins  # brings fabric, which other clusters need not
-
-    logins, found = Logins(resolved.ssh), []
+    logins, found = client.logins(resolved.ssh), []
     for one in facts:
         try:
-            *jumps, last = logins.hops(cluster.hosts[one.node_id])
+            *via, login = logins.way(cluster.hosts[one.node_id])
         except ConnectError as error:
             found.append(replace(one, error=f"{error.reason} {error.hint}".strip()))
             continue
-        via = [hop.text for hop in jumps] + [last.proxy_command] * bool(last.proxy_command)
-        found.append(replace(one, login=last.text, via=tuple(via)))
+        found.append(replace(one, login=login, via=tuple(via)))
     return found
 
 

@@ -103,6 +103,10 @@ WRONG = [
     (HOSTS + "PYTHON = '~/bin/python'", "conf.py:2: PYTHON: expected a command name"),
     (HOSTS + "PYTHON = '-c'", "conf.py:2: PYTHON: expected a command name"),
     (HOSTS + "WIRE = 'tls'", "conf.py:2: WIRE: expected 'curve' or 'plain', got the string 'tls'"),
+    (
+        HOSTS + "SSH_CLIENT = 'ssh'",
+        "conf.py:2: SSH_CLIENT: expected 'fabric' or 'openssh', got the string 'ssh'",
+    ),
     (HOSTS + "LEASE_S = 0", "conf.py:2: LEASE_S: expected a number of seconds from 1 to 86400, got 0"),
     (
         HOSTS + "LEASE_S = '30'",

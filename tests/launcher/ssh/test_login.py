@@ -17,7 +17,7 @@ import pytest
 
 from launcher.connection.link import Link, LinkLost
 from tests.launcher.login_server import LoginServer, free_port
-from tests.launcher.logins import TIMEOUT_S, Client, hello, url
+from tests.launcher.logins import BOTH, TIMEOUT_S, Client, hello, url
 
 
 @pytest.fixture
@@ -27,6 +27,7 @@ def silent_port() -> Iterator[int]:
         yield listener.getsockname()[1]
 
 
+@BOTH
 def test_an_agent_answers_over_ssh_and_says_at_which_address(client: Client, server: LoginServer) -> None:
     client.knows(server)
     fields = hello(client.connect(url(server), identity_files=(server.client_key,)))
@@ -34,6 +35,7 @@ def test_an_agent_answers_over_ssh_and_says_at_which_address(client: Client, ser
     assert fields["user"] == server.user
 
 
+@BOTH
 def test_a_silent_port_is_given_up(client: Client, silent_port: int) -> None:
     began = time.monotonic()
     error = client.error(f"u@127.0.0.1:{silent_port}", connect_timeout_s=1.0)
@@ -41,14 +43,17 @@ def test_a_silent_port_is_given_up(client: Client, silent_port: int) -> None:
     assert time.monotonic() - began < 8
 
 
+@BOTH
 def test_a_closed_port_is_told(client: Client) -> None:
     assert "refuses connections" in client.error(f"u@127.0.0.1:{free_port()}").reason
 
 
+@BOTH
 def test_a_name_that_does_not_resolve_is_told(client: Client) -> None:
     assert "no-such-name.invalid is not resolved" in client.error("no-such-name.invalid").reason
 
 
+@BOTH
 def test_a_port_of_something_else_is_told(client: Client) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as pool:
 
@@ -68,6 +73,7 @@ def test_a_port_of_something_else_is_told(client: Client) -> None:
     assert "does not speak SSH" in error.reason
 
 
+@BOTH
 def test_a_crowd_at_a_server_that_admits_few_at_a_time_gets_in(
     client: Client, make_server: Callable[..., LoginServer]
 ) -> None:
@@ -82,6 +88,7 @@ def test_a_crowd_at_a_server_that_admits_few_at_a_time_gets_in(
         ]
         for login in logins:
             login.result().close()
+            login.result().end()
 
 
 def test_an_ipv6_node_is_reached(client: Client, make_server: Callable[..., LoginServer]) -> None:
@@ -94,6 +101,7 @@ def test_an_ipv6_node_is_reached(client: Client, make_server: Callable[..., Logi
     assert hello(client.connect(url(server), identity_files=(server.client_key,)))["address"] == "::1"
 
 
+@BOTH
 def test_a_talking_login_is_ignored(client: Client, make_server: Callable[..., LoginServer]) -> None:
     noise = 'echo Welcome; head -c 100000 /dev/zero; echo PADDLE-AGENT-1 not me; exec sh -c "$SSH_ORIGINAL_COMMAND"'
     server = make_server(f"ForceCommand {noise}")
@@ -101,6 +109,7 @@ def test_a_talking_login_is_ignored(client: Client, make_server: Callable[..., L
     assert hello(client.connect(url(server), identity_files=(server.client_key,)))["user"] == server.user
 
 
+@BOTH
 def test_a_login_that_ends_at_once_says_what_it_said(
     client: Client, make_server: Callable[..., LoginServer]
 ) -> None:
@@ -115,6 +124,7 @@ def test_a_login_that_ends_at_once_says_what_it_said(
     assert "status 1" in event.reason
 
 
+@BOTH
 def test_a_connection_that_is_cut_is_an_event_and_cleans_the_node(
     client: Client, server: LoginServer, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -14,12 +14,13 @@ from paramiko.hostkeys import HostKeys
 
 from launcher.ssh.known_hosts import ChangedHostKeyError, KnownHosts
 from tests.launcher.login_server import LoginServer, make_key
-from tests.launcher.logins import Client, url
+from tests.launcher.logins import BOTH, Client, url
 
 OURS = paramiko.ECDSAKey.generate()
 THEIRS = paramiko.ECDSAKey.generate()
 
 
+@BOTH
 def test_an_unknown_host_key_is_refused_with_its_fingerprint(client: Client, server: LoginServer) -> None:
     error = client.error(url(server), identity_files=(server.client_key,))
     listed = subprocess.run(
@@ -36,10 +37,10 @@ def test_new_host_keys_are_remembered_on_demand_and_then_known(
 ) -> None:
     first, second = make_server(), make_server()
     client.known_hosts.write_text(first.known_line.rstrip("\n"))  # no line end: nothing may be glued to it
-    client.connect(url(second), identity_files=(second.client_key,), accept_new_host_keys=True).close()
+    client.get_in(url(second), identity_files=(second.client_key,), accept_new_host_keys=True)
     assert client.known_hosts.read_text() == first.known_line + second.known_line
     for server in (first, second):
-        client.connect(url(server), identity_files=(server.client_key,)).close()
+        client.get_in(url(server), identity_files=(server.client_key,))
 
 
 def test_a_key_of_one_host_opens_that_host_alone(
@@ -48,10 +49,11 @@ def test_a_key_of_one_host_opens_that_host_alone(
     first, second = make_server(), make_server()
     client.knows(first, second)
     keys = ((url(first), first.client_key),)
-    client.connect(url(first), host_keys=keys).close()
+    client.get_in(url(first), host_keys=keys)
     assert str(first.client_key) not in client.error(url(second), host_keys=keys).reason
 
 
+@BOTH
 @pytest.mark.parametrize("accept_new", [False, True])
 @pytest.mark.parametrize("hashed", [False, True])
 def test_a_changed_host_key_is_refused_and_its_line_named(
@@ -74,7 +76,7 @@ def test_a_changed_host_key_is_refused_and_its_line_named(
 def test_a_hashed_line_lets_its_host_in(client: Client, server: LoginServer) -> None:
     client.knows(server)
     subprocess.run(["ssh-keygen", "-q", "-H", "-f", str(client.known_hosts)], check=True, capture_output=True)
-    client.connect(url(server), identity_files=(server.client_key,)).close()
+    client.get_in(url(server), identity_files=(server.client_key,))
 
 
 def test_a_revoked_host_key_is_refused(client: Client, server: LoginServer) -> None:
@@ -83,6 +85,7 @@ def test_a_revoked_host_key_is_refused(client: Client, server: LoginServer) -> N
     assert f"revoked at {client.known_hosts}:2" in error.reason
 
 
+@BOTH
 def test_a_refused_key_is_named_and_nobody_is_asked_for_a_password(
     client: Client, server: LoginServer, tmp_path: Path
 ) -> None:
@@ -93,6 +96,7 @@ def test_a_refused_key_is_named_and_nobody_is_asked_for_a_password(
     assert str(stranger) in error.reason
 
 
+@BOTH
 def test_without_any_key_the_login_is_refused(client: Client, server: LoginServer) -> None:
     client.knows(server)
     assert "keys tried: none" in client.error(url(server)).reason
@@ -106,6 +110,7 @@ def test_an_encrypted_key_is_not_asked_for_its_passphrase(
     assert "encrypted" in client.error(url(server), identity_files=(encrypted,)).reason
 
 
+@BOTH
 def test_a_key_in_the_agent_lets_in(
     client: Client, server: LoginServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -117,12 +122,13 @@ def test_a_key_in_the_agent_lets_in(
         while subprocess.run(["ssh-add", "-q", str(server.client_key)], capture_output=True).returncode:
             assert time.monotonic() < deadline
             time.sleep(0.05)
-        client.connect(url(server)).close()
+        client.get_in(url(server))
     finally:
         agent.terminate()
         agent.wait()
 
 
+@BOTH
 def test_a_missing_key_file_is_told_before_anything_is_tried(client: Client, server: LoginServer) -> None:
     assert "/no/key does not exist" in client.error(url(server), identity_files=(Path("/no/key"),)).reason
 

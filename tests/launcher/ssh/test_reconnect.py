@@ -23,9 +23,9 @@ from launcher.config.hosts import parse_host
 from launcher.connection.link import LinkBroken
 from launcher.connection.reconnect import ReconnectError, ReconnectKey, hand_over, new_key
 from launcher.connection.send_queue import Frame
-from launcher.ssh.login import Logins
+from launcher.ssh.client import Logins
 from tests.launcher.login_server import LoginServer
-from tests.launcher.logins import Client, url
+from tests.launcher.logins import BOTH, Client, url
 from tests.runtime.agent.driven_node import Node, eventually, lives
 
 LEASE_S = 20.0
@@ -83,6 +83,7 @@ def returning(client: Client, server: LoginServer, make_node: Callable[..., Node
     return Returning(node, logins, server)
 
 
+@BOTH
 def test_a_session_that_is_killed_is_replaced_and_the_job_goes_on(returning: Returning) -> None:
     node = returning.node
     pid = node.python("import time; print('begun', flush=True); time.sleep(600)")
@@ -127,6 +128,7 @@ def test_frames_to_the_agent_are_neither_lost_nor_doubled(returning: Returning) 
     assert [event.fields["seq"] for event in node.messages("pong")] == list(range(200))
 
 
+@BOTH
 def test_a_silent_connection_is_let_go_of_for_another(returning: Returning) -> None:
     """As when its packets vanish: nobody says that it ended."""
     node = returning.node

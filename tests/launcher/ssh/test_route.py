@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from tests.launcher.login_server import LoginServer, free_port
-from tests.launcher.logins import Client, hello, url
+from tests.launcher.logins import BOTH, Client, hello, url
 
 
+@BOTH
 @pytest.mark.parametrize("through", ["option", "config"])
 def test_a_jump_host_leads_to_a_node(
     client: Client, make_server: Callable[..., LoginServer], through: str
@@ -31,6 +32,7 @@ def test_a_jump_host_leads_to_a_node(
     assert hello(stream)["user"] == node.user
 
 
+@BOTH
 def test_an_unknown_key_of_the_jump_host_alone_is_refused(
     client: Client, make_server: Callable[..., LoginServer]
 ) -> None:
@@ -41,6 +43,7 @@ def test_an_unknown_key_of_the_jump_host_alone_is_refused(
     assert "not in known_hosts" in error.reason
 
 
+@BOTH
 def test_a_changed_key_of_the_jump_host_alone_is_refused(
     client: Client, make_server: Callable[..., LoginServer]
 ) -> None:
@@ -57,6 +60,7 @@ def test_a_changed_key_of_the_jump_host_alone_is_refused(
     assert f"{client.known_hosts}:2" in error.reason
 
 
+@BOTH
 def test_an_unknown_key_of_a_node_behind_a_jump_host_is_refused(
     client: Client, make_server: Callable[..., LoginServer]
 ) -> None:
@@ -67,12 +71,14 @@ def test_an_unknown_key_of_a_node_behind_a_jump_host_is_refused(
     assert "not in known_hosts" in error.reason
 
 
+@BOTH
 def test_a_node_that_its_jump_host_cannot_reach_is_told(client: Client, server: LoginServer) -> None:
     client.knows(server)
     error = client.error(f"u@127.0.0.1:{free_port()}", identity_files=(server.client_key,), jump=url(server))
     assert "cannot reach 127.0.0.1" in error.reason
 
 
+@BOTH
 def test_a_proxy_command_leads_to_a_node(client: Client, server: LoginServer, tmp_path: Path) -> None:
     client.knows(server)
     relay = tmp_path / "relay.py"
@@ -96,7 +102,7 @@ def test_an_alias_of_an_included_file_is_followed(client: Client, server: LoginS
         f"  User {server.user}\n  IdentityFile {server.client_key}\n"
     )
     client.config.write_text("Include more/*\nServerAliveInterval 7\nHost other\n  Port 1\n")
-    client.connect("worker").close()
+    client.get_in("worker")
 
 
 def test_each_host_is_offered_its_own_identity_only(
@@ -112,4 +118,4 @@ def test_each_host_is_offered_its_own_identity_only(
         )
     )
     for index, server in enumerate(servers):
-        client.connect(f"{server.user}@n{index}").close()
+        client.get_in(f"{server.user}@n{index}")

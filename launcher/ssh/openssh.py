@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Byte streams to agents over the user's own `ssh`: a process for each node, and all that ~/.ssh/config can say.
+
+Host keys are always verified, on jump hosts too. Nobody is ever asked for anything. A login that fails is told in
+the words of `launcher.ssh.reasons`, as those of the library are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import threading
+from collections.abc import Iterator
+from functools import partial
+
+from launcher.config.hosts import Host, parse_host
+from launcher.config.settings import SshSettings
+from launcher.connection.bootstrap import Bootstrap, agent_bootstrap, reconnect_bootstrap
+from launcher.connection.shell import agent_command
+from launcher.errors import ConnectError
+from launcher.ssh import openssh_options as options
+from launcher.ssh.openssh_stream import OpenSshStream
+from launcher.ssh.openssh_words import FailedLogin, explain
+from launcher.ssh.reasons import check_keys
+from launcher.ssh.retry import TurnedAwayError, patiently
+
+STEPS_OF_A_LOGIN = 4  # name, TCP, handshake, authentication
+ASK_S = 20.0  # for `ssh -G`, which runs what `Match exec` names
+
+
+class OpenSshLogins:
+    """All logins of a job; any thread may log in."""
+
+    def __init__(self, settings: SshSettings) -> None:
+        self._settings = settings
+        self._config = options.config_text(settings, is_fresh=False)
+        self._fresh_config = options.config_text(settings, is_fresh=True)
+        self._under_way: set[OpenSshStream] = set()
+        self._lock = threading.Lock()
+        self._is_closed = False
+
+    def connect(self, host: Host, python: str) -> OpenSshStream:
+        """Log in to a node and start an agent there; blocks for some `connect_timeout_s` at most.
+
+        Args:
+            python: the job's interpreter; runs the agent where the node's python3 is missing or too old.
+
+        Raises:
+            ConnectError: there is no way to it; says why and what to do.
+        """
+        log_in = partial(self._log_in, host, python, self._config)
+        return patiently(lambda: log_in(agent_bootstrap()), self._settings.connect_timeout_s)
+
+    def reconnect(self, host: Host, python: str) -> OpenSshStream:
+        """Log in once to a node where an agent lives on, over no connection that is there already.
+
+        Raises:
+            ConnectError: there is no way to the node now.
+        """
+        log_in = partial(self._log_in, host, python, self._fresh_config)
+        return patiently(lambda: log_in(reconnect_bootstrap()), 0.0)
+
+    def close(self) -> None:
+        """End the logins under way; those that succeeded stay."""
+        with self._lock:
+            self._is_closed = True
+            for stream in self._under_way:
+                stream.interrupt()
+
+    def way(self, host: Host) -> tuple[str, ...]:
+        """What leads to a node: jump hosts or a ProxyCommand, then its user@address:port; connects to nothing.
+
+        Raises:
+            ConnectError: a key is not there, or the ssh config cannot be read.
+        """
+        check_keys(self._settings, host)
+        found = self._options_of(host)
+        command, jumps = found.get("proxycommand", "none"), found.get("proxyjump", "none")
+        via = [] if command == "none" else [command]
+        for jump in [] if jumps == "none" else jumps.split(","):
+            via.append(options.login_of(self._options_of(parse_host(jump), host)))
+        return (*via, options.login_of(found))
+
+    def _options_of(self, host: Host, node: Host | None = None) -> dict[str, str]:
+        with _readable(self._config) as config:
+            # a jump host goes its own way there: conf.py's way is to the node
+            settings = self._settings
+            argv = options.argv(settings, config, host, jump=settings.jump if node is None else "")
+            try:
+                done = subprocess.run(
+                    [argv[0], "-G", *argv[1:]], stdin=subprocess.DEVNULL, capture_output=True, timeout=ASK_S
+                )
+            except (OSError, subprocess.TimeoutExpired) as error:
+                raise _not_started(node or host, error) from error
+        if done.returncode:
+            said = done.stderr.decode("utf-8", "replace").strip().splitlines()
+            reason = f"the ssh config {self._settings.config}: {' | '.join(said)}."
+            raise ConnectError((node or host).text, reason)
+        return options.printed_options(done.stdout.decode("utf-8", "replace"))
+
+    def _log_in(self, host: Host, python: str, config_text: str, bootstrap: Bootstrap) -> OpenSshStream:
+        check_keys(self._settings, host)
+        limit_s = STEPS_OF_A_LOGIN * self._settings.connect_timeout_s
+        attempt = FailedLogin(host.text, self._settings.connect_timeout_s)
+        with _readable(config_text) as config:
+            argv = options.argv(
+                self._settings, config, host, agent_command(bootstrap, python), jump=self._settings.jump
+            )
+            try:
+                stream = OpenSshStream(argv, bootstrap)
+            except OSError as error:
+                raise _not_started(host, error) from error
+            try:
+                if self._wait_for(stream, limit_s):
+                    return stream
+            except TimeoutError:
+                attempt = FailedLogin(host.text, self._settings.connect_timeout_s, limit_s)
+                stream.interrupt()
+            except BaseException:
+                stream.interrupt()
+                stream.end()
+                raise
+            stream.end()
+        explained, is_busy = explain(stream.words, attempt)
+        raise TurnedAwayError(explained) if is_busy and not self._is_closed else explained
+
+    def _wait_for(self, stream: OpenSshStream, limit_s: float) -> bool:
+        with self._lock:
+            self._under_way.add(stream)
+            if self._is_closed:
+                stream.interrupt()
+        try:
+            return stream.wait_for_login(limit_s)
+        finally:
+            with self._lock:
+                self._under_way.discard(stream)
+
+
+@contextlib.contextmanager
+def _readable(text: str) -> Iterator[str]:
+    """The path of a file with this text, which is gone with us: `ssh` reads it before the login is over."""
+    fd = os.memfd_create("ssh_config")
+    try:
+        os.write(fd, text.encode())
+        yield f"/proc/{os.getpid()}/fd/{fd}"
+    finally:
+        os.close(fd)
+
+
+def _not_started(host: Host, error: OSError | subprocess.TimeoutExpired) -> ConnectError:
+    if isinstance(error, FileNotFoundError):
+        return ConnectError(
+            host.text,
+            'conf.py says SSH_CLIENT = "openssh", and PATH has no program `ssh`.',
+            "Install OpenSSH's client (openssh-client), or leave SSH_CLIENT out.",
+        )
+    return ConnectError(host.text, f"ssh cannot be run: {error}.")

@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SSH_CLIENT = "openssh": how `ssh` is called, what it can do, and its words in ours. test_login and others beside it
+hold both clients to the same."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launcher.config.hosts import parse_host
+from launcher.config.options import SshClient
+from launcher.config.settings import SshSettings
+from launcher.errors import ConnectError
+from launcher.ssh.openssh_options import argv, config_text
+from launcher.ssh.openssh_words import KEPT, KEPT_LINES, FailedLogin, Words, explain
+from tests.launcher.login_server import LoginServer, make_key, public_key
+from tests.launcher.logins import Client, hello, url
+
+OPENSSH = pytest.mark.parametrize("client", [SshClient.OPENSSH], indirect=True)
+HOME = Path("/home/ada")
+
+
+@pytest.fixture
+def settings(monkeypatch: pytest.MonkeyPatch) -> Callable[..., SshSettings]:
+    monkeypatch.setenv("HOME", str(HOME))
+
+    def make(**changed: Any) -> SshSettings:
+        given = {"config": HOME / ".ssh/config", "known_hosts": HOME / ".ssh/known_hosts", **changed}
+        return SshSettings(client=SshClient.OPENSSH, **given)
+
+    return make
+
+
+def test_the_users_configuration_follows_what_holds_for_every_login(
+    settings: Callable[..., SshSettings],
+) -> None:
+    assert config_text(settings(connect_timeout_s=2.5), is_fresh=False) == (
+        "BatchMode yes\n"
+        "StrictHostKeyChecking yes\n"
+        "UpdateHostKeys no\n"
+        "ConnectTimeout 3\n"
+        "ServerAliveInterval 10\n"
+        "ServerAliveCountMax 2\n"
+        "LogLevel DEBUG1\n"
+        'Include "/home/ada/.ssh/config"\n'
+        "Host *\n"
+        'Include "/etc/ssh/ssh_config"\n'
+        "Host *\n"
+    )
+
+
+def test_what_conf_py_says_goes_before_it(settings: Callable[..., SshSettings]) -> None:
+    text = config_text(
+        settings(
+            known_hosts=Path("/lab/100% known"), identity_files=(Path("/k"),), accept_new_host_keys=True
+        ),
+        is_fresh=True,
+    )
+    before = text.partition("Include")[0]
+    assert "StrictHostKeyChecking accept-new\n" in before
+    assert 'UserKnownHostsFile "/lab/100%% known"\n' in before
+    assert 'IdentityFile "/k"\n' in before
+    assert "ControlPath none\n" in before  # whoever comes back does not trust the connection that was lost
+
+
+@pytest.mark.parametrize(
+    ("host", "said", "expected"),
+    [
+        ("node-a", {}, ["--", "node-a", "true"]),
+        ("ada@node-a:2222", {}, ["-l", "ada", "-p", "2222", "--", "node-a", "true"]),
+        ("[fe80::1%eth0]:22", {}, ["-p", "22", "--", "fe80::1%eth0", "true"]),
+        ("node-a", {"host_keys": (("node-a", Path("/a%b")),)}, ["-i", "/a%%b", "--", "node-a", "true"]),
+        ("node-a", {"host_keys": (("node-b", Path("/b")),)}, ["--", "node-a", "true"]),
+        ("n", {"jump": "gate:22,ada@[::1]:7"}, ["-o", "ProxyJump=gate:22,ada@[::1]:7", "--", "n", "true"]),
+        ("n", {"jump": "gate,n,far"}, ["-o", "ProxyJump=gate", "--", "n", "true"]),
+        ("gate", {"jump": "gate"}, ["-o", "ProxyJump=none", "--", "gate", "true"]),
+    ],
+)
+def test_the_command_line_says_who_and_where(
+    settings: Callable[..., SshSettings], host: str, said: dict[str, Any], expected: list[str]
+) -> None:
+    given = settings(**said)
+    words = argv(given, "/c", parse_host(host), "true", jump=given.jump)
+    session = [
+        *("ssh", "-F", "/c", "-T", "-x", "-a", "-e", "none", "-o", "ClearAllForwardings=yes"),
+        *("-o", "PermitLocalCommand=no", "-o", "RemoteCommand=none"),
+    ]
+    assert words[: len(session)] == session
+    assert words[len(session) :] == expected
+
+
+def test_what_is_kept_of_a_flood_of_words_is_bounded() -> None:
+    words = Words()
+    for number in range(2000):
+        words.feed(b"ssh: line %d %s\r\n" % (number, b"x" * 5000))
+    words.feed(b"debug1: Sending command: x\r\n" + b"of the node\n" * 1000 + b"y" * 1_000_000)
+    assert words.is_logged_in
+    assert len(words.own) <= KEPT_LINES
+    assert max(map(len, words.own)) <= 2000
+    assert len(words.others) <= KEPT + 2000
+
+
+def test_words_that_nobody_knows_are_told_as_they_are_and_cannot_act_on_the_terminal() -> None:
+    words = Words()
+    words.feed(b"debug1: Connecting to n [10.0.0.1] port 22.\r\nUnable to \x1b[31mnegotiate: no cipher\r\n")
+    error, is_busy = explain(words, FailedLogin("n", 5.0))
+    assert "n:22 closed the connection during the login (ssh: Unable to negotiate: no cipher)." in str(error)
+    assert not is_busy
+
+
+@OPENSSH
+def test_an_open_connection_is_used_and_left_open(client: Client, server: LoginServer) -> None:
+    """ControlMaster: even where nobody may log in any more."""
+    client.knows(server)
+    path = client.folder / "s"
+    client.config.write_text(f"ControlMaster auto\nControlPath {path}\nControlPersist 60\n")
+    assert hello(client.connect(url(server), identity_files=(server.client_key,)))["user"] == server.user
+    (server.folder / "authorized_keys").write_text("")
+    try:
+        assert hello(client.connect(url(server)))["user"] == server.user
+        with pytest.raises(ConnectError, match="auth refused"):  # whoever comes back goes a way of its own
+            client.logins().reconnect(parse_host(url(server)), sys.executable)
+    finally:
+        subprocess.run(["ssh", "-S", str(path), "-O", "exit", "x"], check=True, capture_output=True)
+
+
+@OPENSSH
+def test_a_host_that_takes_passwords_alone_asks_nobody(
+    client: Client, make_server: Callable[..., LoginServer]
+) -> None:
+    server = make_server("KbdInteractiveAuthentication yes\nPubkeyAuthentication no")
+    client.knows(server)
+    error = client.error(url(server), identity_files=(server.client_key,))
+    assert f"auth refused for {server.user}@127.0.0.1 (it takes " in error.reason
+    assert "Nobody is ever asked for a password" in error.hint
+
+
+@OPENSSH
+def test_a_key_that_is_taken_but_encrypted_is_told(
+    client: Client, server: LoginServer, tmp_path: Path
+) -> None:
+    client.knows(server)
+    locked = make_key(tmp_path / "key", passphrase="secret")
+    (server.folder / "authorized_keys").write_text(public_key(locked))
+    error = client.error(url(server), identity_files=(locked,))
+    assert "a private key is encrypted" in error.reason
+    assert "ssh-add" in error.hint
+
+
+@OPENSSH
+def test_a_mistake_in_the_ssh_config_is_told_with_its_line(client: Client, server: LoginServer) -> None:
+    client.config.write_text("Host *\n  Prot 22\n")
+    error = client.error(url(server))
+    assert f"the ssh config cannot be read: {client.config}: line 2: Bad configuration option" in error.reason
+
+
+@OPENSSH
+def test_where_no_ssh_is_installed_it_is_said(
+    client: Client, server: LoginServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    error = client.error(url(server))
+    assert "PATH has no program `ssh`" in error.reason
+    assert "leave SSH_CLIENT out" in error.hint
+
+
+@OPENSSH
+def test_what_a_node_says_on_standard_error_holds_nothing_up(
+    client: Client, make_server: Callable[..., LoginServer]
+) -> None:
+    server = make_server(
+        'ForceCommand head -c 9000000 /dev/zero >&2; echo; exec sh -c "$SSH_ORIGINAL_COMMAND"'
+    )
+    client.knows(server)
+    assert hello(client.connect(url(server), identity_files=(server.client_key,)))["user"] == server.user
+
+
+@OPENSSH
+def test_a_login_under_way_ends_at_once_when_nobody_wants_it(client: Client) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent, ThreadPoolExecutor(1) as pool:
+        logins = client.logins(connect_timeout_s=600.0)
+        host = parse_host(f"u@127.0.0.1:{silent.getsockname()[1]}")
+        login = pool.submit(logins.connect, host, sys.executable)
+        with silent.accept()[0]:
+            logins.close()
+            with pytest.raises(ConnectError):
+                login.result(20)
