@@ -18,6 +18,7 @@ import secrets
 import select
 import socket
 import ssl
+import threading
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -36,6 +37,7 @@ from launcher.system.job_certificate import Certificate
 FOLDER = ".residents"  # below the jobs' states
 REACH_S = 0.5  # a connection that takes longer is no shorter way than a login
 ANSWER_S = 3.0
+SPARE_S = 60.0  # beyond its time, for a job's end
 NONCE_BYTES = 16
 
 
@@ -45,7 +47,6 @@ class _Record:
 
     Attributes:
         login: what a login there would go by: another one then, and this agent counts no more.
-        until: wall clock.
     """
 
     address: str
@@ -53,7 +54,6 @@ class _Record:
     certificate: str
     key: str = field(repr=False)
     login: str
-    until: float
 
 
 class Residents:
@@ -74,6 +74,8 @@ class Residents:
         self._busy: set[int] = set()
         self._made: dict[int, Certificate] = {}
         self._knocks: dict[int, tuple[socket.socket, str, int]] = {}
+        self._login = ""
+        self._reading = threading.Lock()
 
     @property
     def wait_for_all(self) -> bool:
@@ -90,7 +92,9 @@ class Residents:
         record = self._known.pop(node_id, None)
         if record is None:
             return None, ""
-        if record.login != _login(self._ssh, self._state):
+        with self._reading:  # once, not once for each thread that waits
+            self._login = self._login or _login(self._ssh, self._state)
+        if record.login != self._login:
             return (
                 None,
                 "no resident agent is used: the agent, the ssh config or the known hosts are others now",
@@ -130,27 +134,31 @@ class Residents:
 
     def keep(self) -> None:
         """The job is over: remember who waits now."""
-        until = time.time() + self._wait_s
-        login = _login(self._ssh, self._state)  # after logins, which may have added known hosts
-        found = dict(self._reached)
+        for node_id in self._reached:
+            with contextlib.suppress(OSError):
+                os.utime(self._path(node_id))
+        # after logins, which may have added known hosts
+        login = _login(self._ssh, self._state) if self._knocks else ""
         for node_id, (knock, address, port) in self._knocks.items():
             if _is_connected(knock) and node_id in self._made:
                 made = self._made[node_id]
-                found[node_id] = _Record(address, port, made.certificate, made.key, login, until)
+                record = _Record(address, port, made.certificate, made.key, login)
+                file_cache.keep(self._path(node_id), json.dumps(asdict(record)).encode())
             knock.close()
-        for node_id, record in found.items():
-            fields = {**asdict(record), "until": until}
-            file_cache.keep(self._path(node_id), json.dumps(fields).encode())
+        self._knocks.clear()
 
     def _load(self, node_id: int) -> _Record | None:
-        content = file_cache.load(self._path(node_id))
-        if content is None:
-            return None
+        path = self._path(node_id)
         try:
-            record = _Record(**json.loads(content))
+            if time.time() - path.stat().st_mtime > self._wait_s + SPARE_S:
+                return None
+        except OSError:
+            return None
+        content = file_cache.load(path)
+        try:
+            return None if content is None else _Record(**json.loads(content))
         except (ValueError, TypeError):  # of another version
             return None
-        return record if 0 < record.until - time.time() <= 2 * 86400.0 else None
 
     def _path(self, node_id: int) -> Path:
         return self._state / FOLDER / self._name(node_id)

@@ -8,6 +8,7 @@ told by its pid, start time and boot together. A disk that cannot be written cos
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import socket
@@ -307,6 +308,7 @@ def _workspace(record: Fields) -> Optional[List[Any]]:
     return [submitter[name] for name in names]
 
 
+@functools.lru_cache(maxsize=None)
 def boot_id() -> str:
     """Names this boot of the machine."""
     try:
