@@ -40,25 +40,24 @@ class Outgoing(NamedTuple):
     message: Message
 
 
-class Patience(NamedTuple):
-    """How long a conversation waits, in seconds: for a silent server, and altogether."""
+class Patience:
+    """How long a conversation waits, in seconds: for a silent server, and altogether.
 
-    timeout_s: float
-    wait_s: float
+    Attributes:
+        ask_after_s: after what silence a server is asked what keeps it.
+        look_every_s: how often to look at the clock while nothing is heard.
+    """
 
-    @property
-    def ask_after_s(self) -> float:
-        """After what silence a server is asked what keeps it."""
-        return min(_ASK_AFTER_S, self.wait_s / 2, self.timeout_s / 3)
-
-    @property
-    def look_every_s(self) -> float:
-        """How often to look at the clock while nothing is heard."""
-        return self.ask_after_s / 4
+    def __init__(self, timeout_s: float, wait_s: float) -> None:
+        self.timeout_s, self.wait_s = timeout_s, wait_s
+        self.ask_after_s = min(_ASK_AFTER_S, wait_s / 2, timeout_s / 3)
+        self.look_every_s = self.ask_after_s / 4
 
 
 class _Peer:
     """What is known of one server that owes a reply."""
+
+    __slots__ = ("asked_at", "heard_at", "idle_since", "transfer")
 
     def __init__(self, transfer: Transfer, now: float) -> None:
         self.transfer = transfer

@@ -35,7 +35,8 @@ class Inspection:
     def add(self, index: int) -> int:
         """Take all chunks for server `index`; return how many they are."""
         count = self._layout.num_chunks(index)
-        self._left.update(dict.fromkeys((index, number) for number in range(count)))
+        for number in range(count):
+            self._left[index, number] = None
         return count
 
     def chunk(self, index: int, number: int) -> Section:

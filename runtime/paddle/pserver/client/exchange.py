@@ -21,6 +21,8 @@ from paddle.pserver.client.within_node import SharedSlabs
 from paddle.pserver.wire.message import Message
 from paddle.pserver.wire.verbs import Attach, Hello, Leave, Status
 
+_ANY = Message(Status())
+
 
 class Network(Protocol):
     """What an exchange needs of `Links`; tests give it servers without sockets."""
@@ -62,6 +64,7 @@ class Exchange:
         self._request = 0
         self._stamps = [0] * len(network.endpoints)
         self._broken = ""
+        self._patience = Patience(timeout_s, math.inf)
         self._turn = (
             threading.Lock()
         )  # held during an exchange: sockets and their poller are for one thread at a time
@@ -117,7 +120,8 @@ class Exchange:
         try:
             for index, transfer in transfers.items():
                 self._network.expect(index, Lane(transfer, self._own(index, transfer.head)))
-                self._send(Outgoing(index, each) for each in transfer.begin())
+                for each in transfer.begin():
+                    self._network.send(index, self._own(index, each))
             replies = self._converse(transfers)
         except ConfigError:
             # Of what cannot be sent no server has the whole: the next push to it takes back what there is.
@@ -161,8 +165,9 @@ class Exchange:
     def _converse(self, transfers: Mapping[int, Transfer]) -> dict[int, Message]:
         """Wait for all replies."""
         now = time.monotonic()
-        own = self._own(0, Message(Status()))
-        patience = Patience(self._timeout_s, self.wait_s)
+        own, patience = self._own(0, _ANY), self._patience
+        if (patience.timeout_s, patience.wait_s) != (self._timeout_s, self.wait_s):
+            patience = self._patience = Patience(self._timeout_s, self.wait_s)
         conversation = Conversation(transfers, own, self._network.endpoints, patience, now)
         while not conversation.is_over:
             conversation.check_end(now)

@@ -59,6 +59,7 @@ class Layout:
         """
         check_names([*parameters, *(table.parameter for table in growing)])
         self.parameters = {p.name: p for p in parameters if not p.static}
+        self._sizes = {name: p.size for name, p in self.parameters.items()}
         self.growing = {table.name: table for table in growing}
         self.shares = place(parameters, num_dense, num_sparse, whole=whole, growing=growing)
         self.slabs = [np.zeros(share.slab_size, np.float32) for share in self.shares]
@@ -208,16 +209,15 @@ class Layout:
         return [*self.tables(name), *((i, share) for i, share in found if share.spec.name == name)]
 
     def _checked(self, name: str, array: Any, what: str) -> Array:
+        if self._sizes.get(name) == array.size and array.dtype == np.float32:
+            fit: Array = array
+            return fit
         parameter = self.parameter(name)
         if name in self.growing:
             raise ConfigError(f"{what} of {name}: a growing table has no whole; look up rows of it by id")
-        if array.size != parameter.size or array.dtype != np.float32:
-            raise ConfigError(
-                f"{what} of parameter {name}: expected {parameter.shape} float32, "
-                f"got {array.shape} {array.dtype}"
-            )
-        checked: Array = array
-        return checked
+        raise ConfigError(
+            f"{what} of parameter {name}: expected {parameter.shape} float32, got {array.shape} {array.dtype}"
+        )
 
 
 def _pieces_of(share: ServerShare) -> list[list[SlabPiece]]:

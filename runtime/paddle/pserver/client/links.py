@@ -7,6 +7,7 @@ import logging
 import os
 import time
 from collections.abc import Sequence
+from typing import Any
 
 import zmq
 
@@ -65,6 +66,10 @@ class Links:
         self.endpoints = tuple(endpoints)
         self._keys, self._within_node = keys, within_node
         self._beside: dict[int, Transport] = {}  # what is faster than a server's ZeroMQ connection
+        self._beside_at: dict[Any, int] = {}  # its bell -> the server
+        self._needs_care = (
+            False  # a ZeroMQ connection is to be looked at soon; whole ones wake us by themselves
+        )
         self._lanes: dict[int, Lane] = {}
         self._interrupted: set[int] = set()  # what was on a pipe when it ended must be sent again
         self._is_walled = False
@@ -128,7 +133,10 @@ class Links:
         """
         local = self._share(index, hello, size) if self._within_node else None
         if local is None and size and (self._keys is None or is_possible()) and not self._is_walled:
-            self._open_stream(index, hello, size)
+            try:
+                self._open_stream(index, hello, size)
+            finally:
+                self._note_care()
         return local
 
     def _share(self, index: int, hello: Message, size: int) -> LocalLink | None:
@@ -182,11 +190,12 @@ class Links:
         if (before := self._beside.get(index)) is not None:
             self._end(index, before)
         self._beside[index] = transport
+        self._beside_at[transport.bell] = index
         self._bells.add_descriptor(transport.bell)
 
     def _end(self, index: int, beside: Transport) -> None:
         if self._beside.get(index) is beside:
-            del self._beside[index]
+            del self._beside[index], self._beside_at[beside.bell]
             self._bells.remove_descriptor(beside.bell)
             beside.close()
 
@@ -207,24 +216,36 @@ class Links:
             ConfigError: a server has other ports than the user says.
         """
         deadline = time.monotonic() + timeout_s
-        # A broken link is looked at again soon; whole ones wake us by themselves.
-        any_down = any(link.needs_care for link in self._links)
         while True:
             if self._reaching is not None:
                 self._reaching.go_on()
             if self._interrupted:
                 return Incoming(self._interrupted.pop(), None)
-            if any_down or self._bells.has_news:
-                if (incoming := self._look()) is not None:
-                    return incoming
-                any_down = any(link.needs_care for link in self._links)
+            if (self._needs_care or self._bells.rung) and (incoming := self._look()) is not None:
+                return incoming
             rest_s = deadline - time.monotonic()
             if rest_s <= 0:
                 return None
-            is_short = any_down or self._reaching is not None
+            is_short = self._needs_care or self._reaching is not None
             self._bells.wait(min(rest_s, RENEW_S) if is_short else rest_s)
 
     def _look(self) -> Incoming | None:
+        rung = self._bells.rung
+        if not self._needs_care and rung <= self._beside_at.keys():
+            for index in [self._beside_at[bell] for bell in rung]:
+                beside = self._beside.get(index)
+                if beside is not None and (incoming := self._hear_beside(index, beside)) is not None:
+                    return incoming
+            return None
+        try:
+            return self._look_at_all()
+        finally:
+            self._note_care()
+
+    def _note_care(self) -> None:
+        self._needs_care = any(link.needs_care for link in self._links)
+
+    def _look_at_all(self) -> Incoming | None:
         for index, link in enumerate(self._links):
             if link.watch():
                 return Incoming(index, None)
@@ -256,8 +277,8 @@ class Links:
             return Incoming(index, None)
         if self._beside.get(index) is beside:
             self._bells.expect_room(beside.bell, beside.is_sending)
-            if beside.is_pipe and incoming is not None:
-                self._bells.ring(beside.bell)  # more messages may lie in its buffer
+            if incoming is not None and beside.has_more:
+                self._bells.ring(beside.bell)
         return incoming
 
     def _hear(self, index: int, transport: Transport) -> Incoming | None:

@@ -32,6 +32,8 @@ from paddle.pserver.wire.verbs import WHOLE, Hello, Ok, PullTable, Repeat, State
 
 _log = logging.getLogger(__name__)
 
+# What is not carried out once: it may come as often as somebody likes.
+_APART = frozenset({Verb.PING, Verb.HELLO, Verb.STATUS, Verb.CHUNK})
 # A barrier waits this many times barrier_timeout_s for a trainer that is not connected, then it fails.
 _ABSENT_FACTOR = 5
 
@@ -208,7 +210,9 @@ class Engine:
 
     def _dispatch(self, address: bytes, message: Message) -> None:
         verb = message.verb
-        if verb is Verb.PING:
+        if message.stamp == self._stamp and verb not in _APART and message.trainer != READER:
+            self._once(address, message, verb)  # what nearly all messages are
+        elif verb is Verb.PING:
             self._send(address, message, Message(Ok()))
         elif verb is Verb.HELLO and message.trainer != READER:
             self._on_hello(address, message)
@@ -219,10 +223,8 @@ class Engine:
             self._send(address, message, error_message(text)._replace(record=StateLost()))
         elif verb is Verb.STATUS:
             self._on_status(address, message)
-        elif verb is Verb.CHUNK:
-            self._on_chunk(address, message)
         else:
-            self._once(address, message)
+            self._on_chunk(address, message)
 
     def _on_hello(self, address: bytes, message: Message) -> None:
         session, is_new = self._sessions.join(message, address)
@@ -274,7 +276,7 @@ class Engine:
             if not is_partial:
                 self._keeper.record(message)  # it took the push back, and must do so in the next process
 
-    def _once(self, address: bytes, message: Message) -> None:
+    def _once(self, address: bytes, message: Message, verb: Verb) -> None:
         """Carry out a request that was not seen before; send the reply of the last one again."""
         session = self._sessions.find(message)
         session.address, session.lost_at = address, None
@@ -284,7 +286,6 @@ class Engine:
             if session.reply is not None:
                 self._out.append(Reply(address, session.reply))
             return
-        verb = message.verb
         session.last, session.reply, session.verb = message.request, None, verb
         # What only reads is in no journal, and must change nothing.
         is_read = verb in self._service.reads

@@ -22,7 +22,6 @@ from paddle.pserver.transports.zmq_door import Router
 from paddle.pserver.wire.arithmetic import Findings
 from paddle.pserver.wire.chunk_wire import read_message
 from paddle.pserver.wire.message import DamagedError, Frame, Message, error_message
-from paddle.pserver.wire.poller import Doorbells
 from paddle.pserver.wire.reader_protocol import READER, peer_name
 from paddle.pserver.wire.shared_memory import SharedArray
 from paddle.pserver.wire.verbs import WHOLE, Chunk, Error, OpenStream, Repeat
@@ -38,6 +37,7 @@ class Port:
     """One engine on one socket; everything but `stop` belongs to the thread that calls `serve`.
 
     Attributes:
+        bells: see `Counter.bells`.
         push_counts, queue: the engine's as they were less than two seconds ago; any thread may read them.
     """
 
@@ -49,6 +49,7 @@ class Port:
         streams: StreamDoor | None = None,
     ) -> None:
         self._router, self._engine, self._streams = router, engine, streams
+        self.bells = router.bells
         self.push_counts: tuple[PushCount, ...] = ()
         self.queue = QueueFacts()
         self._listeners: list[Listener] = [each for each in (router, local, streams) if each is not None]
@@ -65,13 +66,15 @@ class Port:
 
     def serve(self) -> None:
         """Work until `stop`, then close all entrances."""
-        next_tick = time.monotonic() + _TICK_S
+        now = time.monotonic()
+        next_tick = now + _TICK_S
         try:
-            while self._router.wait(max(min(next_tick - time.monotonic(), self._engine.background()), 0.0)):
+            while self._router.wait(max(min(next_tick - now, self._engine.background()), 0.0)):
                 for listener in self._listeners:
                     listener.serve()
-                if time.monotonic() >= next_tick:
-                    next_tick = time.monotonic() + _TICK_S
+                now = time.monotonic()
+                if now >= next_tick:
+                    next_tick = now + _TICK_S
                     self._deliver(self._engine.tick())
                     self._tell_strangers()
                     self.push_counts = self._engine.push_counts()
@@ -84,11 +87,6 @@ class Port:
                 listener.close()
 
     # -- for listeners
-
-    @property
-    def bells(self) -> Doorbells:
-        """See `Counter.bells`."""
-        return self._router.bells
 
     def read(self, address: bytes, frames: Sequence[Frame], found: Findings | None = None) -> None:
         """See `Counter.read`; what is damaged is asked for again."""

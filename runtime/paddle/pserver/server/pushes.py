@@ -203,7 +203,7 @@ class Pushes:
         members, self._members = list(self._members.items()), {}
         store.commit([gradient.rows for _, gradient in members])
         in_chunks = [(trainer, each) for trainer, each in members if each.slab is None]
-        if any(each.wants_values for _, each in in_chunks):
+        if in_chunks and any(each.wants_values for _, each in in_chunks):
             given = self._ready if store.is_plain else _sections(store, store.slab)
         for trainer, each in in_chunks:
             self._given[trainer] = given if each.wants_values else [None] * store.num_chunks

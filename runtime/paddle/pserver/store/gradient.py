@@ -68,6 +68,9 @@ class Gradient:
             self.chunks, self.lacking = [None] * count, count
         else:
             array = self.slab.array
+            if count == 1:
+                self.chunks = [array]
+                return
             self.chunks = [array[chunk_span(index, size)] for index in range(count)]
 
     def put(self, index: int, chunk: Slab) -> None:

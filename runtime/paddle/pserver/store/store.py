@@ -34,7 +34,12 @@ from paddle.pserver.wire.shared_memory import SharedArray
 
 
 class Store:
-    """Parameters, zero until set. Not thread-safe; it has threads of its own."""
+    """Parameters, zero until set. Not thread-safe; it has threads of its own.
+
+    Attributes:
+        num_chunks: of the slab.
+        is_plain: whether `add` gives values: the rule keeps nothing, so that a step can be taken back.
+    """
 
     def __init__(self, share: ServerShare, optimizer: OptimizerSpec, cores: int | None = None) -> None:
         """Allocate.
@@ -54,6 +59,7 @@ class Store:
         self._rate = LearningRate(optimizer)
         self._slabs = DoubleBuffer(share.slab_size)
         self._step, self._step_samples = DenseStep(self._slabs, share.dense, optimizer, cores), 0
+        self.num_chunks, self.is_plain = chunk_count(share.slab_size), self._step.is_plain
         self._updaters = [
             DenseUpdater(optimizer, part.parameter, part.stop - part.start) for part in share.dense
         ]
@@ -141,16 +147,6 @@ class Store:
         """Return a copy of a chunk of the dense blocks."""
         return self._slabs.now[chunk_span(index, self._slabs.now.size)].copy()
 
-    @property
-    def num_chunks(self) -> int:
-        """Number of chunks of the slab."""
-        return chunk_count(self._slabs.now.size)
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether `add` gives values: the rule keeps nothing, so that a step can be taken back."""
-        return self._step.is_plain
-
     def check(self, gradient: Gradient) -> None:
         """Check a gradient from the wire, and prepare it for what else comes.
 
@@ -202,7 +198,7 @@ class Store:
         span = chunk_span(index, self._slabs.now.size)
         self._tell_of_step(span)
         checksum = self._step.add(span, chunks).checksum
-        return Section("", self._slabs.later[span], checksum) if self._step.is_plain else None
+        return Section("", self._slabs.later[span], checksum) if self.is_plain else None
 
     def add_whole(self, slabs: Sequence[Slab]) -> None:
         """Do what `add` does with all chunks of whole gradients, on several cores, and look through them.
@@ -279,7 +275,7 @@ class Store:
 
     def _tell_of_step(self, span: slice) -> None:
         """Tell that a span of the values after the step is computed, if what held before the last step lies there."""
-        if self._step.is_plain:
+        if self.is_plain and self._watch is not UNWATCHED:
             self._tell(span, self.version - 1)
 
     def _tell(self, span: slice, version: int) -> None:

@@ -49,6 +49,7 @@ class LocalLink(Transport):
         self._shared = SharedArray(size + _SCRATCH)
         self.gradient, self._scratch = self._shared.array[:size], self._shared.array[size:]
         self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.bell = self._sock.fileno()
         try:
             self._sock.settimeout(_ANSWER_S)
             self._sock.connect(local_name(endpoint, keys))
@@ -61,11 +62,6 @@ class LocalLink(Transport):
         except BaseException:
             self._sock.close()
             raise
-
-    @property
-    def bell(self) -> int:
-        """See `Transport`."""
-        return self._sock.fileno()
 
     def send(self, message: Message) -> bool:
         """See `Transport.send`; only what `carries` says."""

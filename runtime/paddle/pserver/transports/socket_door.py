@@ -22,6 +22,7 @@ class Guest:
 
     def __init__(self, sock: socket.socket, address: bytes) -> None:
         self.sock, self.address = sock, address
+        self.descriptor = sock.fileno()
 
 
 _Guest = TypeVar("_Guest", bound=Guest)
@@ -37,7 +38,7 @@ class SocketDoor(Listener, Generic[_Guest]):
     _KIND: ClassVar[bytes]
 
     def __init__(self, listener: socket.socket) -> None:
-        self._listener = listener
+        self._listener, self._listens_at = listener, listener.fileno()
         self._guests: dict[int, _Guest] = {}  # by descriptor
         self._by_address: dict[bytes, _Guest] = {}
         self._count = 0
@@ -59,14 +60,17 @@ class SocketDoor(Listener, Generic[_Guest]):
     def open(self, port: Counter) -> None:
         """See `Listener.open`."""
         self._port = port
-        port.bells.add_descriptor(self._listener.fileno())
+        port.bells.add_descriptor(self._listens_at)
 
     def serve(self) -> None:
         """See `Listener.serve`."""
         bells = self._port.bells
-        if bells.is_ready(self._listener.fileno()):
+        if bells.rung.isdisjoint(self._guests) and self._listens_at not in bells.rung:
+            return
+        if bells.is_ready(self._listens_at):
             self._admit()
-        ready = [guest for descriptor, guest in self._guests.items() if bells.is_ready(descriptor)]
+        ready = [self._guests[descriptor] for descriptor in bells.rung.intersection(self._guests)]
+        bells.rung.difference_update(self._guests)
         # One message of each at a time: chunks of several trainers are summed while they are in the caches.
         for _ in range(_BATCH):
             ready = [guest for guest in ready if self._heard(guest)]
@@ -74,12 +78,12 @@ class SocketDoor(Listener, Generic[_Guest]):
                 return
         for guest in ready:
             if guest.address in self._by_address:
-                bells.ring(guest.sock.fileno())  # whole messages may lie in its buffer
+                bells.ring(guest.descriptor)  # whole messages may lie in its buffer
 
     def tick(self) -> None:
         """See `Listener.tick`."""
         if self._rests:
-            self._port.bells.add_descriptor(self._listener.fileno())
+            self._port.bells.add_descriptor(self._listens_at)
             self._rests = False
 
     def close(self) -> None:
@@ -90,9 +94,8 @@ class SocketDoor(Listener, Generic[_Guest]):
 
     def _dismiss(self, guest: _Guest) -> None:
         """Close a connection."""
-        descriptor = guest.sock.fileno()
-        self._port.bells.remove_descriptor(descriptor)
-        del self._guests[descriptor], self._by_address[guest.address]
+        self._port.bells.remove_descriptor(guest.descriptor)
+        del self._guests[guest.descriptor], self._by_address[guest.address]
         guest.sock.close()
         self._port.lose(guest.address)
 
@@ -103,7 +106,7 @@ class SocketDoor(Listener, Generic[_Guest]):
             return
         except OSError as error:
             _log.debug("nobody more can be let in for now: %s", error)
-            self._port.bells.remove_descriptor(self._listener.fileno())
+            self._port.bells.remove_descriptor(self._listens_at)
             self._rests = True
             return
         sock.setblocking(False)
@@ -114,8 +117,8 @@ class SocketDoor(Listener, Generic[_Guest]):
         if guest is None:
             sock.close()
             return
-        self._guests[sock.fileno()] = self._by_address[guest.address] = guest
-        self._port.bells.add_descriptor(sock.fileno())
+        self._guests[guest.descriptor] = self._by_address[guest.address] = guest
+        self._port.bells.add_descriptor(guest.descriptor)
 
     def _heard(self, guest: _Guest) -> bool:
         if guest.address not in self._by_address:

@@ -112,7 +112,7 @@ class StreamDoor(SocketDoor[Stream]):
             done = stream.writer.put(message)
         except (OSError, SealError):
             return False  # it is read next that it is gone, or its trainer sends again what has no answer
-        self._port.bells.expect_room(stream.sock.fileno(), not stream.writer.is_empty)
+        self._port.bells.expect_room(stream.descriptor, not stream.writer.is_empty)
         return done
 
     def lose_host(self, host: bytes) -> None:
@@ -144,12 +144,12 @@ class StreamDoor(SocketDoor[Stream]):
             return False
         if not stream.writer.is_empty:
             stream.writer.flush()
-            self._port.bells.expect_room(stream.sock.fileno(), not stream.writer.is_empty)
+            self._port.bells.expect_room(stream.descriptor, not stream.writer.is_empty)
         frames = stream.reader.read()
         if frames is None:
             return False
         self._port.read(stream.address, frames, stream.reader.found)
-        return True
+        return stream.reader.has_more
 
     def _knows(self, stream: Stream) -> bool:
         """Return whether a stream has said its word, which is good once, and knows the key if there is one.

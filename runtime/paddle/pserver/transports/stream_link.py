@@ -60,6 +60,7 @@ class StreamLink(Transport):
         except (OSError, WireError):
             self._sock.close()
             raise
+        self.bell = self._sock.fileno()
         self._reader, self._writer = StreamReader(source, place), StreamWriter(sink)
 
     @property
@@ -68,9 +69,9 @@ class StreamLink(Transport):
         return not self._writer.is_empty
 
     @property
-    def bell(self) -> int:
+    def has_more(self) -> bool:
         """See `Transport`."""
-        return self._sock.fileno()
+        return self._reader.has_more
 
     def send(self, message: Message) -> bool:
         """See `Transport.send`."""
@@ -81,7 +82,8 @@ class StreamLink(Transport):
 
     def take(self) -> Message | None:
         """See `Transport.take`; sends what is left, if it goes."""
-        self._writer.flush()
+        if not self._writer.is_empty:
+            self._writer.flush()
         frames = self._reader.read()
         return None if frames is None else read_message(frames, self._reader.found)
 

@@ -95,6 +95,10 @@ class ByteSource(Protocol):
     def wake_for(self, count: int) -> None:
         """Let the socket tell of news when so many bytes are there, or it is over."""
 
+    @property
+    def has_more(self) -> bool:
+        """Whether there may be bytes that the socket tells nothing of, since they were taken off it."""
+
 
 class ByteSink(Protocol):
     """What a writer gives bytes to."""
@@ -134,7 +138,13 @@ class StreamReader:
         self._got = 0
         self._arrival: Arrival | None = None
         self._memory = ReusedMemory()
+        self._is_streaming = False  # large arrays follow each other: the next one may be here
         self.found: Findings | None = None
+
+    @property
+    def has_more(self) -> bool:
+        """Whether to look for another message at once, since the socket may tell nothing of it, or it is likely."""
+        return self._start < self._stop or self._is_streaming or self._source.has_more
 
     def read(self) -> list[Frame] | None:
         """Return the frames of the next message, or None if it is not here as a whole; does not wait.
@@ -144,10 +154,13 @@ class StreamReader:
             WireError: this is not our language.
         """
         while True:
-            if self._lengths is None and not self._begin():
-                if not self._fill():
-                    return None
-                continue
+            if self._lengths is None:
+                if (small := self._small()) is not None:
+                    return small
+                if not self._begin():
+                    if not self._fill():
+                        return None
+                    continue
             assert self._lengths is not None
             while len(self._frames) <= len(self._lengths):
                 if not self._read_array(self._lengths[len(self._frames) - 1]):
@@ -165,6 +178,20 @@ class StreamReader:
             if not self._fill():
                 return None
         return self._taken(count)
+
+    def _small(self) -> list[Frame] | None:
+        """Return the next message if it has one small array and is here as a whole: what most steps consist of."""
+        at, stop, buffer = self._start, self._stop, self._buffer
+        if stop - at < _BEFORE_CHUNK.size:
+            return None
+        header_bytes, count, length = _BEFORE_CHUNK.unpack_from(buffer, at)
+        middle = at + _BEFORE_CHUNK.size + header_bytes
+        end = middle + length
+        if count != 1 or end > stop or not header_bytes:
+            return None
+        self._start = end
+        self.found, self._is_streaming = None, False
+        return [buffer[middle - header_bytes : middle].tobytes(), buffer[middle:end].tobytes()]
 
     def _begin(self) -> bool:
         """Read what stands before the arrays; return False if not all of it is here."""
@@ -218,6 +245,7 @@ class StreamReader:
             if self._arrival is not None:
                 self._arrival.look(self._got)
         self._source.wake_for(1)
+        self._is_streaming = is_looked_at_once(length)
         self.found = self._arrival.findings if self._arrival is not None else None
         self._frames.append(self._array)
         self._array = self._arrival = None
@@ -246,15 +274,15 @@ class StreamReader:
 
 
 class StreamWriter:
-    """Puts messages onto a connection. Not thread-safe."""
+    """Puts messages onto a connection. Not thread-safe.
+
+    Attributes:
+        is_empty: whether everything was sent.
+    """
 
     def __init__(self, sink: ByteSink) -> None:
         self._sink = sink
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether everything was sent."""
-        return not len(self._sink)
+        self.is_empty = True
 
     def put(self, message: Message) -> bool:
         """Send a message, or as much as goes; its arrays must stay as they are until `is_empty`.
@@ -265,9 +293,10 @@ class StreamWriter:
         Raises:
             OSError: the connection is over.
         """
-        if len(self._sink) > _MAX_QUEUE:
+        if not self.is_empty and len(self._sink) > _MAX_QUEUE:
             return False
         self._sink.put(_packet(message))
+        self.is_empty = not len(self._sink)
         return True
 
     def flush(self) -> None:
@@ -277,6 +306,7 @@ class StreamWriter:
             OSError: the connection is over.
         """
         self._sink.flush()
+        self.is_empty = not len(self._sink)
 
 
 class PlainSource:
@@ -285,6 +315,8 @@ class PlainSource:
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
         self._awaited = 1
+
+    has_more = False
 
     @property
     def descriptor(self) -> int:

@@ -32,11 +32,7 @@ class Transport(ABC):
 
     is_pipe: ClassVar[bool] = False
     needs_connection: ClassVar[bool] = False
-
-    @property
-    @abstractmethod
-    def bell(self) -> Any:
-        """See the class."""
+    bell: Any
 
     def carries(self, message: Message) -> bool:
         """Return whether a message may go this way."""
@@ -46,6 +42,11 @@ class Transport(ABC):
     def is_sending(self) -> bool:
         """Whether something waits for room to be sent."""
         return False
+
+    @property
+    def has_more(self) -> bool:
+        """Whether to look for another message at once, since `bell` may tell nothing of it, or it is likely."""
+        return self.is_pipe
 
     @abstractmethod
     def send(self, message: Message) -> bool:

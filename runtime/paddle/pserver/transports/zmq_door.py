@@ -89,7 +89,7 @@ class Router(Listener):
     def wait(self, timeout_s: float) -> bool:
         """Wait for something to receive; return False once `wake` was called."""
         self.bells.wait(timeout_s)
-        return self.bells.take(self._wake_in) is None
+        return self._wake_in not in self.bells.rung or self.bells.take(self._wake_in) is None
 
     def open(self, port: Counter) -> None:
         """See `Listener.open`: whoever came before waits in the socket."""
@@ -97,7 +97,7 @@ class Router(Listener):
 
     def serve(self) -> None:
         """See `Listener.serve`."""
-        if not (self.bells.has_rung(self._socket) or self.bells.has_rung(self._monitor)):
+        if self._socket not in self.bells.rung and self._monitor not in self.bells.rung:
             return
         for _ in range(_BATCH):
             received = self.receive()

@@ -48,11 +48,6 @@ class ZmqLink(Transport):
         self._connect()
 
     @property
-    def bell(self) -> Any:
-        """See `Transport`."""
-        return self._socket
-
-    @property
     def sockets(self) -> tuple[Any, Any]:
         """What a wait for this server alone looks at."""
         return self._socket, self._monitor
@@ -73,7 +68,7 @@ class ZmqLink(Transport):
 
     def watch(self) -> bool:
         """Read the monitor; return True if what was sent before may be lost, and can be sent again."""
-        if not (self._bells.has_rung(self._monitor) or self.needs_care):
+        if self._monitor not in self._bells.rung and not self.needs_care:
             return False
         came_back = False
         while (parts := self._bells.take(self._monitor)) is not None:
@@ -109,7 +104,7 @@ class ZmqLink(Transport):
         self._socket.close(linger=linger_ms)
 
     def _connect(self) -> None:
-        self._socket: zmq.Socket[bytes] = self._context.socket(zmq.DEALER)
+        self.bell = self._socket = self._context.socket(zmq.DEALER)
         prepare(self._socket)
         self._socket.setsockopt(zmq.RECONNECT_IVL, _RECONNECT_MS)
         # Heartbeats go out from here alone. ZeroMQ 4.3.5 aborts the process when one falls due on a connection

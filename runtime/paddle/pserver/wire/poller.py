@@ -26,7 +26,11 @@ _QUEUE = 64
 
 
 class Doorbells:
-    """Sockets of one thread, and which of them may have something to take. Not thread-safe."""
+    """Sockets of one thread, and which of them may have something to take. Not thread-safe.
+
+    Attributes:
+        rung: sockets and descriptors that may have something; `take` and `is_ready` forget them.
+    """
 
     def __init__(self, patience: AdaptiveWait | None = None) -> None:
         """Begin without any.
@@ -37,7 +41,7 @@ class Doorbells:
         self._patience = AdaptiveWait() if patience is None else patience
         self._poll = select.poll()
         self._sockets: dict[int, Any] = {}
-        self._rung: set[Any] = set()
+        self.rung: set[Any] = set()
         self._full: set[int] = set()
 
     def add(self, sock: Any) -> None:
@@ -45,7 +49,7 @@ class Doorbells:
         descriptor = sock.getsockopt(zmq.FD)
         self._poll.register(descriptor, select.POLLIN)
         self._sockets[descriptor] = sock
-        self._rung.add(sock)
+        self.rung.add(sock)
 
     def add_descriptor(self, descriptor: int) -> None:
         """Listen for a descriptor that tells of news for as long as there are any; `is_ready` answers for it."""
@@ -56,7 +60,7 @@ class Doorbells:
         """Forget a descriptor; call it before that is closed."""
         self._poll.unregister(descriptor)
         del self._sockets[descriptor]
-        self._rung.discard(descriptor)
+        self.rung.discard(descriptor)
         self._full.discard(descriptor)
 
     def expect_room(self, descriptor: int, wanted: bool) -> None:
@@ -67,44 +71,36 @@ class Doorbells:
 
     def is_ready(self, descriptor: int) -> bool:
         """Return whether there are news behind a descriptor; look at them then, this tells of them once."""
-        ready = descriptor in self._rung
-        self._rung.discard(descriptor)
-        return ready
+        if descriptor not in self.rung:
+            return False
+        self.rung.discard(descriptor)
+        return True
 
     def remove(self, sock: Any) -> None:
         """Forget a socket; call it before that is closed."""
         descriptor = sock.getsockopt(zmq.FD)
         self._poll.unregister(descriptor)
         del self._sockets[descriptor]
-        self._rung.discard(sock)
+        self.rung.discard(sock)
 
     def ring(self, sock: Any) -> None:
         """Have the next `take` look at a socket, whatever its descriptor says."""
-        self._rung.add(sock)
-
-    @property
-    def has_news(self) -> bool:
-        """Whether any socket may have something to take."""
-        return bool(self._rung)
-
-    def has_rung(self, sock: Any) -> bool:
-        """Return whether a socket may have something to take."""
-        return sock in self._rung
+        self.rung.add(sock)
 
     def wait(self, timeout_s: float, only: Collection[Any] = ()) -> None:
         """Wait until a socket may have something to take, at most `timeout_s`; `only`: whatever others may have."""
-        if not (self._rung.intersection(only) if only else self._rung):
+        if not (self.rung.intersection(only) if only else self.rung):
             for descriptor, _ in self._patience.wait(self._poll, timeout_s):
-                self._rung.add(self._sockets[descriptor])
+                self.rung.add(self._sockets[descriptor])
 
     def take(self, sock: Any) -> list[zmq.Frame] | None:
         """Return the next message of a socket, not copied, or None; does not wait."""
-        if sock not in self._rung:
+        if sock not in self.rung:
             return None
         try:
             parts: list[zmq.Frame] = sock.recv_multipart(zmq.NOBLOCK, copy=False)
         except zmq.Again:
-            self._rung.discard(sock)
+            self.rung.discard(sock)
             return None
         return parts
 

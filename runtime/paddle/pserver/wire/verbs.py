@@ -321,7 +321,7 @@ class HeadLayout:
         self._flags = [place for place, code in zip(at, fields, strict=True) if code == "?"]
         self._signed = [number for number, code in enumerate(fields) if code == "q"]
 
-    def record(self, header: bytes, fields: Sequence[int]) -> Record:
+    def record(self, header: bytes | memoryview, fields: Sequence[int]) -> Record:
         """Return the record of a header, whose fields were unpacked.
 
         Raises:

@@ -218,6 +218,26 @@ def test_what_waits_for_room_is_sealed_when_there_is_some_and_too_much_is_refuse
     assert writer.is_empty
 
 
+def test_a_short_message_is_told_of_after_one_that_came_in_halves(middle: Middle) -> None:
+    """The socket waited for a whole half: who did not look again would not hear of less."""
+    writer, reader = middle.trainer.writer(), middle.server.reader()
+    writer.put(message((3000,)))
+    (piece,) = middle.pieces(CALLER, 1)
+    middle.give(CALLED, piece[:100])
+    while waiting(middle.server.sock):
+        assert reader.read() is None
+    middle.give(CALLED, piece[100:])
+    while (frames := reader.read()) is None:
+        assert select.select([middle.server.sock], [], [], ANSWER_S)[0]
+    assert decode(frames).sections[0].array.size == 3000
+    while reader.has_more:
+        assert reader.read() is None
+    writer.put(message((1,), 7))
+    middle.give(CALLED, middle.pieces(CALLER, 1)[0])
+    assert select.select([middle.server.sock], [], [], ANSWER_S)[0]
+    assert decode(reader.read() or []).expect(Values).number == 7
+
+
 def swapped(pieces: list[bytes]) -> list[bytes]:
     return [pieces[1], pieces[0], *pieces[2:]]
 

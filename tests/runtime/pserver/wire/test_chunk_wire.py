@@ -15,7 +15,7 @@ from paddle.pserver.wire.arrival import Arrival
 from paddle.pserver.wire.chunk_wire import chunk_header, read_chunk
 from paddle.pserver.wire.message import Message, Section, decode, encode
 from paddle.pserver.wire.reused_memory import ReusedMemory
-from paddle.pserver.wire.verbs import Chunk, PullRows, PushPull, Values
+from paddle.pserver.wire.verbs import Chunk, Ok, PullRows, PushPull, Record, Values
 
 LARGE = 1 << 17
 CHUNK = Message(Chunk(12), 3, 2**63 + 5, 7, 2**64 - 1)
@@ -35,11 +35,9 @@ def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
         yield left, right
 
 
-@pytest.mark.parametrize("record", [Chunk(1 << 40), Values(12)])
+@pytest.mark.parametrize("record", [Chunk(1 << 40), Values(12), PushPull(3, 0, False, True), Ok(9, 1)])
 @pytest.mark.parametrize("count", [1, 7, LARGE])
-def test_the_short_form_writes_and_reads_what_the_general_one_does(
-    record: Chunk | Values, count: int
-) -> None:
+def test_the_short_form_writes_and_reads_what_the_general_one_does(record: Record, count: int) -> None:
     message = chunk(count)._replace(record=record)
     header, frame = encode(message)
     assert chunk_header(message) == header
@@ -54,7 +52,7 @@ def test_the_short_form_writes_and_reads_what_the_general_one_does(
     "other",
     [
         CHUNK,
-        CHUNK._replace(record=PushPull(), sections=(Section("", np.zeros(4, np.float32)),)),
+        CHUNK._replace(record=PullRows(), sections=(Section("", np.zeros(4, np.float32)),)),
         CHUNK._replace(sections=(Section("name", np.zeros(4, np.float32)),)),
         CHUNK._replace(sections=(Section("", np.zeros(4, np.float64)),)),
         CHUNK._replace(sections=(Section("", np.zeros((2, 2), np.float32)),)),
@@ -75,6 +73,11 @@ def test_whatever_bit_of_a_chunk_is_flipped_the_general_form_is_to_tell() -> Non
         damaged = bytearray(header)
         damaged[at] ^= 1 << at % 8
         assert read_chunk(bytes(damaged), frame, inspect(frame)) is None
+        assert read_chunk(bytes(damaged), frame) is None
+    for at in range(len(frame)):
+        other = bytearray(frame)
+        other[at] ^= 1 << at % 8
+        assert read_chunk(header, memoryview(other)) is None
     found = inspect(frame)
     assert read_chunk(header, frame, Findings(found.checksum ^ 1, is_finite=True)) is None
     assert read_chunk(header, frame[:-4], found) is None
