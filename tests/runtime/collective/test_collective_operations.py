@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 from typing import Any
 
@@ -64,6 +65,34 @@ def test_a_run_that_is_repeated_has_the_same_bits(layout: str) -> None:
         return array.tobytes()
 
     assert together(laid_out(layout), act) == together(laid_out(layout), act)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_sums_of_one_node_are_added_in_the_order_of_the_ranks_whatever_came_before(dtype: Any) -> None:
+    # Each way of a sum behind each other one: of all at once, of all slots, chunk by chunk; and a broadcast.
+    ways = [(10,), (50_000,), (530_000,), (5, 0, 70_000), (2_000,) * 3]
+    order = np.random.default_rng(7).integers(-1, len(ways), 40).tolist()
+
+    def act(group: Ranks) -> bool:
+        right = True
+        for way in order:
+            if way < 0:
+                array = numbers(group.rank, 3000, dtype)
+                group.broadcast(array, 2)
+                right &= array.tobytes() == numbers(2, 3000, dtype).tobytes()
+                continue
+            arrays = [numbers(group.rank, size, dtype) for size in ways[way]]
+            group.all_reduce(arrays)
+            for array, expected in zip(arrays, totals[way], strict=True):
+                right &= array.tobytes() == expected.tobytes()
+        return right
+
+    totals = [
+        [functools.reduce(np.add, [numbers(rank, size, dtype) for rank in range(4)]) for size in sizes]
+        for sizes in ways
+    ]
+    everyone = [replace(me, node="a") for me in members(4)]
+    assert together(everyone, act) == [True] * 4
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

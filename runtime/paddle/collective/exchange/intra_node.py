@@ -9,35 +9,42 @@ alone, so nothing is ever locked:
   c-1, and a slot of `SLOTS` is written again only when all have taken what was in it.
 - Sums go in the order of the ranks, so that all ranks have the same bits, and every run has them.
 
-Two ranks, and any number with little data, add what the others posted by themselves. Otherwise each rank sums its
-part of a chunk and posts that; the others copy it.
+Little data, and any between two ranks, each adds by itself from what the others posted. Otherwise each rank sums its
+part and posts that; the others copy it: in one go what fits into the slots of a rank, chunk by chunk what is more.
+Before slots are used in one go, everybody must have taken what was in them, which after another such sum is known.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
+import threading
 import time
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
-from paddle.collective.exchange.pieces import Pieces
+from paddle.collective.exchange.pieces import Flat, Pieces
 from paddle.collective.exchange.shared_memory import Slab
-from paddle.collective.exchange.task import WORDS, Task
+from paddle.collective.exchange.task import WORDS, Task, unpack
 from paddle.collective.exchange.watch import Watch
 
 CHUNK = 256 << 10
 SLOTS = 4
 SMALL = 32 << 10
 _LINE = 64  # of the processor's cache: counters of two ranks never share one
-_SPIN_S = 100e-6
-_POSTED, _SUMMED = 0, 1
+_SPIN_S = 200e-6  # to wake a rank and be woken by it takes about half of that
+_FEWEST, _MOST = 8, 64  # short waits in a row that it takes to look before sleeping
+_POSTED, _SUMMED, _SLEEPS = 0, 1, 2
 _TASKS = 8  # of a rank's words: where the tasks of its slots begin
-_RANK_WORDS = _TASKS + SLOTS * WORDS
-_RANK_BYTES = -(-_RANK_WORDS * 8 // _LINE) * _LINE
+_RANK_BYTES = -(-(_TASKS + SLOTS * WORDS) * 8 // _LINE) * _LINE
+_RANK_WORDS = _RANK_BYTES // 8
 _PAGE = 4096
+
+Slots = list[list[list[Flat]]]
 
 
 def bytes_needed(count: int) -> int:
@@ -54,22 +61,31 @@ class IntraNode:
 
     def __init__(self, slab: Slab, ranks: Sequence[int], rank: int, watch: Watch) -> None:
         self._ranks, self._place, self._watch = tuple(ranks), ranks.index(rank), watch
-        self._others = [place for place in range(len(ranks)) if place != self._place]
+        # Place of another rank, and the first of its words.
+        self._others = [(each, each * _RANK_WORDS) for each in range(len(ranks)) if each != self._place]
         self._slab = slab
         whole = memoryview(slab.memory)
-        self._words = whole[: len(ranks) * _RANK_BYTES].cast("q")
+        self._raw = whole[: len(ranks) * _RANK_BYTES]
+        self._words = self._raw.cast("q")
         data = np.frombuffer(whole, np.uint8, offset=_counters(len(ranks)))
         self._slots = data.reshape(len(ranks), 2, SLOTS, CHUNK)
+        self._views: dict[np.dtype[np.generic], Slots] = {}
         self._posted = self._summed = 0
-        # Where ranks are more than processors, one that spins keeps another from getting on.
-        self._spin_s = _SPIN_S if len(ranks) <= len(os.sched_getaffinity(0)) else 0.0
+        self._is_taken = False  # what was posted, and no slot is used: everybody has what they need of it
+        self._base = self._place * _RANK_WORDS
+        self._sleepers = [(base + _SLEEPS, slab.bells[place]) for place, base in self._others]
+        self._fence = threading.Lock()
+        self._short_waits, self._needed = 0, _FEWEST
 
     def sum(self, pieces: Pieces, task: Task) -> None:
         """Sum over the ranks of this node, in place."""
-        item = pieces.dtype.itemsize
-        chunk = CHUNK // item
-        if len(self._ranks) == 2 or pieces.nbytes <= SMALL:
+        chunk = CHUNK // pieces.dtype.itemsize
+        if pieces.nbytes <= SMALL:
+            self._sum_small(pieces, task)
+        elif len(self._ranks) == 2:
             self._sum_each(pieces, task, chunk)
+        elif pieces.nbytes <= SLOTS * CHUNK:
+            self._sum_whole(pieces, task)
         else:
             self._sum_parts(pieces, task, chunk)
 
@@ -77,9 +93,8 @@ class IntraNode:
         """Give the values of rank `root` to all ranks of this node, in place."""
         place = self._ranks.index(root)
         chunk = CHUNK // pieces.dtype.itemsize
-        cuts = _cuts(pieces.size, chunk)
         first = self._posted
-        for number, (start, stop) in enumerate(cuts):
+        for number, (start, stop) in enumerate(_cuts(pieces.size, chunk)):
             if place == self._place:
                 self._post(pieces, start, stop, task)
             else:
@@ -87,33 +102,64 @@ class IntraNode:
             # The root waits too: what is in a slot must be taken before it is used again.
             self._wait(_POSTED, first + number + 1, task)
             if place != self._place:
-                source = self._slot(place, _POSTED, first + number, pieces.dtype)
-                for at, part in pieces.elements(start, stop):
-                    part[:] = source[at : at + part.size]
+                slots = self._slots_of(_POSTED, first + number, pieces.dtype)
+                pieces.copy_from(start, stop, slots[place])
 
     def close(self) -> None:
         """Give back what is shared."""
         self._words.release()
+        self._raw.release()
         self._slab.close()
 
+    def _sum_small(self, pieces: Pieces, task: Task) -> None:
+        """Post all of it at once, and add what all posted."""
+        number, size = self._posted, pieces.size
+        self._post(pieces, 0, size, task)
+        self._wait(_POSTED, number + 1, task)
+        slots = self._slots_of(_POSTED, number, pieces.dtype)
+        if pieces.only is not None:
+            _ordered_sum([slot[:size] for slot in slots], pieces.only)
+            return
+        for at, part in pieces.elements(0, size):
+            _ordered_sum([slot[at : at + part.size] for slot in slots], part)
+
     def _sum_each(self, pieces: Pieces, task: Task, chunk: int) -> None:
+        """Add what the only other rank posted."""
         cuts = _cuts(pieces.size, chunk)
-        first = self._posted
+        first, other = self._posted, 1 - self._place
         self._post(pieces, *cuts[0], task)
         for number, (start, stop) in enumerate(cuts):
             if number + 1 < len(cuts):
                 self._post(pieces, *cuts[number + 1], task)
             self._wait(_POSTED, first + number + 1, task)
-            slots = [
-                self._slot(place, _POSTED, first + number, pieces.dtype) for place in range(len(self._ranks))
-            ]
-            if len(slots) == 2:
-                theirs = slots[self._others[0]]
-                for at, part in pieces.elements(start, stop):
-                    np.add(part, theirs[at : at + part.size], out=part)
-                continue
+            theirs = self._slots_of(_POSTED, first + number, pieces.dtype)[other]
             for at, part in pieces.elements(start, stop):
-                _ordered_sum([slot[at : at + part.size] for slot in slots], part)
+                np.add(part, theirs[at : at + part.size], out=part)
+
+    def _sum_whole(self, pieces: Pieces, task: Task) -> None:
+        """Post all of it over all slots, sum a part of it, and take the others'."""
+        if not self._is_taken:
+            self._count_post(task)
+            self._wait(_POSTED, self._posted, task)
+        count, size, dtype = len(self._ranks), pieces.size, pieces.dtype
+        cuts = [size * place // count for place in range(count + 1)]
+        start, stop = cuts[self._place : self._place + 2]
+        posted, summed = self._all_slots(_POSTED, dtype), self._all_slots(_SUMMED, dtype)
+        ours, own = posted[self._place], pieces.only
+        if own is None:
+            pieces.copy_to(0, size, ours)
+            own = ours
+        else:  # nobody else needs the part that we sum
+            ours[:start], ours[stop:size] = own[:start], own[stop:]
+        self._count_post(task)
+        self._wait(_POSTED, self._posted, task)
+        posted[self._place] = own
+        _ordered_sum([source[start:stop] for source in posted], summed[self._place][start:stop])
+        self._count_sum()
+        self._wait(_SUMMED, self._summed, task)
+        for source, (low, high) in zip(summed, pairwise(cuts), strict=True):
+            pieces.copy_from(low, high, source[low:])
+        self._is_taken = True
 
     def _sum_parts(self, pieces: Pieces, task: Task, chunk: int) -> None:
         cuts = _cuts(pieces.size, chunk)
@@ -133,69 +179,107 @@ class IntraNode:
     def _sum_mine(self, size: int, number: int, dtype: np.dtype[np.generic]) -> None:
         count, place = len(self._ranks), self._place
         start, stop = size * place // count, size * (place + 1) // count
-        slots = [self._slot(each, _POSTED, number, dtype)[start:stop] for each in range(count)]
-        _ordered_sum(slots, self._slot(place, _SUMMED, self._summed, dtype)[start:stop])
-        self._summed += 1
-        self._words[self._place * _RANK_BYTES // 8 + _SUMMED] = self._summed
-        self._ring()
+        slots = [slot[start:stop] for slot in self._slots_of(_POSTED, number, dtype)]
+        _ordered_sum(slots, self._slots_of(_SUMMED, self._summed, dtype)[place][start:stop])
+        self._count_sum()
 
     def _take_sums(self, pieces: Pieces, start: int, stop: int, number: int) -> None:
         count, size = len(self._ranks), stop - start
-        for place in range(count):
-            source = self._slot(place, _SUMMED, number, pieces.dtype)
+        for place, source in enumerate(self._slots_of(_SUMMED, number, pieces.dtype)):
             low, high = size * place // count, size * (place + 1) // count
-            for at, part in pieces.elements(start + low, start + high):
-                part[:] = source[low + at : low + at + part.size]
+            pieces.copy_from(start + low, start + high, source[low:])
 
-    def _slot(
-        self, place: int, which: int, number: int, dtype: np.dtype[np.generic]
-    ) -> npt.NDArray[np.generic]:
-        slot: npt.NDArray[np.generic] = self._slots[place, which, number % SLOTS].view(dtype)
-        return slot
+    def _slots_of(self, which: int, number: int, dtype: np.dtype[np.generic]) -> list[Flat]:
+        """Return the slots of all ranks for a chunk."""
+        views = self._views.get(dtype)
+        if views is None:
+            views = self._views[dtype] = [
+                [[slots[which, slot].view(dtype) for slots in self._slots] for slot in range(SLOTS)]
+                for which in (_POSTED, _SUMMED)
+            ]
+        return views[which][number % SLOTS]
+
+    def _all_slots(self, which: int, dtype: np.dtype[np.generic]) -> list[Flat]:
+        """Return the slots of each rank end to end."""
+        return [slots[which].reshape(-1).view(dtype) for slots in self._slots]
 
     def _post(self, pieces: Pieces, start: int, stop: int, task: Task) -> None:
-        slot = self._slot(self._place, _POSTED, self._posted, pieces.dtype)
-        for at, part in pieces.elements(start, stop):
-            slot[at : at + part.size] = part
+        pieces.copy_to(start, stop, self._slots_of(_POSTED, self._posted, pieces.dtype)[self._place])
         self._count_post(task)
 
     def _count_post(self, task: Task) -> None:
-        base = self._place * _RANK_BYTES // 8
-        at = base + _TASKS + self._posted % SLOTS * WORDS
-        for offset, word in enumerate(task.words()):
-            self._words[at + offset] = word
+        task.pack_into(self._raw, (self._base + _TASKS + self._posted % SLOTS * WORDS) * 8)
+        self._is_taken = False
         self._posted += 1
-        self._words[base + _POSTED] = self._posted
+        self._words[self._base + _POSTED] = self._posted
+        self._ring()
+
+    def _count_sum(self) -> None:
+        self._summed += 1
+        self._words[self._base + _SUMMED] = self._summed
         self._ring()
 
     def _ring(self) -> None:
-        for place in self._others:
-            os.eventfd_write(self._slab.bells[place], 1)
+        """Wake those that sleep."""
+        self._order_stores()
+        for at, bell in self._sleepers:
+            if self._words[at]:
+                os.eventfd_write(bell, 1)
 
     def _wait(self, which: int, until: int, task: Task) -> None:
         """Wait until all others have counted up to `until`; what they posted last must belong to the task."""
-        for place in self._others:
-            at = place * _RANK_BYTES // 8
-            if self._words[at + which] < until:
-                self._wait_for(place, at + which, until)
+        words, expected = self._words, task.words()
+        for place, base in self._others:
+            if words[base + which] < until:
+                self._wait_for(place, base + which, until)
             if which == _POSTED:
-                at += _TASKS + (until - 1) % SLOTS * WORDS
-                words = tuple(self._words[at : at + WORDS])
-                if words != task.words():
-                    task.check(words, self._ranks[place])
+                said = unpack(self._raw, (base + _TASKS + (until - 1) % SLOTS * WORDS) * 8)
+                if said != expected:
+                    task.check(said, self._ranks[place])
 
     def _wait_for(self, place: int, at: int, until: int) -> None:
-        spin_until = time.perf_counter() + self._spin_s
-        while self._words[at] < until:
-            if time.perf_counter() < spin_until:
-                os.sched_yield()
-                continue
-            bell = self._slab.bells[self._place]
-            self._watch.wait([(bell, select.POLLIN)], [self._ranks[place]])
-            try:
-                os.eventfd_read(bell)
-            except BlockingIOError:
-                continue  # it was news of another rank
+        if self._short_waits >= self._needed and self._look(at, until):
+            return
+        words, flag, bell = self._words, self._base + _SLEEPS, self._slab.bells[self._place]
+        begun = time.perf_counter()
+        words[flag] = 1
+        try:
+            self._order_stores()
+            while words[at] < until:
+                self._watch.wait([(bell, select.POLLIN)], [self._ranks[place]])
+                with contextlib.suppress(BlockingIOError):  # it was news of another rank
+                    os.eventfd_read(bell)
+        finally:
+            words[flag] = 0
+        is_short = time.perf_counter() - begun <= _SPIN_S
+        self._short_waits = self._short_waits + 1 if is_short else 0
+
+    def _look(self, at: int, until: int) -> bool:
+        """Look again and again for a moment, giving the core away in between; return whether it came.
+
+        Where ranks are more than cores that is how the others get on. Who looks in vain, or whose core somebody else
+        took for longer, looks again only after many short waits: whoever sleeps is let in before those who work.
+        """
+        begun = time.perf_counter()
+        while True:
+            os.sched_yield()
+            is_there = self._words[at] >= until
+            if time.perf_counter() - begun > _SPIN_S:
+                self._needed, self._short_waits = min(2 * self._needed, _MOST), 0
+                return is_there
+            if is_there:
+                self._needed = _FEWEST
+                return True
+
+    def _order_stores(self) -> None:
+        """Let others see what this rank wrote before it reads on.
+
+        Who posts counts up and then looks who sleeps; who goes to sleep says so and then looks at the counter. A
+        processor may put a load before a store, so both could miss the other; taking a lock is an instruction that it
+        orders all others by.
+        """
+        with self._fence:
+            pass
 
 
 def _cuts(size: int, chunk: int) -> list[tuple[int, int]]:

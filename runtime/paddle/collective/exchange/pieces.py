@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
@@ -23,6 +24,7 @@ class Pieces:
         dtype: of all arrays.
         size: elements of all arrays.
         nbytes: bytes of all arrays.
+        only: (size,), the only array that is not empty; None: there are several, or none.
     """
 
     def __init__(self, arrays: Sequence[npt.NDArray[Any]]) -> None:
@@ -31,15 +33,24 @@ class Pieces:
         Raises:
             ConfigError: they cannot be summed where they lie.
         """
+        dtype = arrays[0].dtype if arrays else np.dtype(np.float32)
         for array in arrays:
-            _check(array, arrays[0].dtype)
-        self.dtype = arrays[0].dtype if arrays else np.dtype(np.float32)
+            _check(array, dtype)
+        self.dtype = dtype
         self._flats: list[Flat] = [array.reshape(-1) for array in arrays if array.size]
-        self._bytes = [flat.view(np.uint8) for flat in self._flats]
-        self._starts = [0, *accumulate(flat.size for flat in self._flats)]
-        self._byte_starts = [start * self.dtype.itemsize for start in self._starts]
-        self.size = self._starts[-1]
-        self.nbytes = self._byte_starts[-1]
+        self.only = self._flats[0] if len(self._flats) == 1 else None
+        self.size = sum([flat.size for flat in self._flats])
+        self.nbytes = self.size * dtype.itemsize
+
+    @functools.cached_property
+    def _starts(self) -> list[int]:
+        return [0, *accumulate(flat.size for flat in self._flats)]
+
+    @functools.cached_property
+    def _bytes(self) -> tuple[list[Flat], list[int]]:
+        """All arrays as bytes, and where each begins."""
+        item = self.dtype.itemsize
+        return [flat.view(np.uint8) for flat in self._flats], [start * item for start in self._starts]
 
     def elements(self, start: int, stop: int) -> Iterator[tuple[int, Flat]]:
         """Yield what lies between two elements: how far from `start`, and (n,) of one array."""
@@ -47,7 +58,20 @@ class Pieces:
 
     def raw(self, start: int, stop: int) -> list[memoryview]:
         """Return what lies between two bytes."""
-        return [part.data for _, part in _cut(self._bytes, self._byte_starts, start, stop)]
+        return [part.data for _, part in _cut(*self._bytes, start, stop)]
+
+    def copy_to(self, start: int, stop: int, target: Flat) -> None:
+        """Copy what lies between two elements to the beginning of an array."""
+        if self.only is not None:
+            target[: stop - start] = self.only[start:stop]
+            return
+        for at, part in self.elements(start, stop):
+            target[at : at + part.size] = part
+
+    def copy_from(self, start: int, stop: int, source: Flat) -> None:
+        """Replace what lies between two elements by the beginning of an array."""
+        for at, part in self.elements(start, stop):
+            part[:] = source[at : at + part.size]
 
 
 def _cut(flats: Sequence[Flat], starts: Sequence[int], start: int, stop: int) -> Iterator[tuple[int, Flat]]:

@@ -4,9 +4,8 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,8 +23,7 @@ class Kind(IntEnum):
     BROADCAST = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
+class Task(NamedTuple):
     """One operation, the same on all ranks.
 
     Attributes:
@@ -48,6 +46,10 @@ class Task:
     def pack(self) -> bytes:
         """Return the words as bytes."""
         return _FORM.pack(*self.words())
+
+    def pack_into(self, memory: memoryview, at: int) -> None:
+        """Write the words as bytes."""
+        _FORM.pack_into(memory, at, *self.words())
 
     def check(self, words: tuple[int, ...], rank: int) -> None:
         """Compare with what another rank says that it does.
@@ -73,9 +75,9 @@ class Task:
         return f"operation {self.number} ({what}, {_dtype_name(self.dtype)})"
 
 
-def unpack(data: bytes | bytearray | memoryview) -> tuple[int, ...]:
+def unpack(data: bytes | bytearray | memoryview, at: int = 0) -> tuple[int, ...]:
     """Return the words of a packed task."""
-    return _FORM.unpack(data)
+    return _FORM.unpack_from(data, at)
 
 
 def dtype_code(dtype: np.dtype[Any]) -> int:
