@@ -27,6 +27,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Measure, print, write."""
     arguments = parser("benchmarks.whole", __doc__, ROWS)
     add_peers_python(arguments, "torch and mpi4py")
+    arguments.add_argument(
+        "--ps_lite", default="", metavar="DIR", help="a built ps-lite: include, build/libps.a"
+    )
     arguments.add_argument("--turns", type=int, default=9, metavar="N", help="of each side, at most (9)")
     arguments.add_argument(
         "--congestion",
@@ -47,7 +50,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             own = Path(scratch, name)
             own.mkdir()
             work = Work(
-                1 if given.quick else given.turns, given.quick, given.peers_python, given.congestion, own
+                turns=1 if given.quick else given.turns,
+                is_quick=given.quick,
+                peers_python=given.peers_python,
+                ps_lite=given.ps_lite,
+                congestion=given.congestion,
+                scratch=own,
             )
             found[name] = ROWS[name].measure(work)
             for line in table.lines({name: found[name]}):

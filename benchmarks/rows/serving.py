@@ -8,12 +8,13 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from pathlib import Path
 
 from benchmarks.collectives.sides import Ranks, installed
 from benchmarks.rows.loopback import own_loopback
 from benchmarks.rows.row import Lacking, Row, Sides, Versus, Work
 from benchmarks.serving.measuring import goodput_of, latency_of
-from benchmarks.serving.sides import KEY, Processes, ours, peer, raw
+from benchmarks.serving.sides import KEY, Processes, ours, peer, ps_lite, ps_lite_program, raw
 from benchmarks.timing import Contender
 
 _SIZES = {"4KB": 4 << 10, "1MB": 1 << 20, "40MB": 40_000_000}
@@ -36,6 +37,7 @@ def _pushes(work: Work, name: str, trainers: int, ways: Sequence[str]) -> Iterat
         "node": partial(ours, [size], trainers, in_place=True),
         "sockets": partial(raw, size, trainers, work.congestion),
         "gloo": partial(peer, "gloo", size, trainers, work.peers_python),
+        "ps_lite": lambda: ps_lite(ps_lite_program(Path(work.ps_lite), work.scratch), size, trainers),
     }
 
     def measured(side: Processes, turn: int) -> float:
@@ -49,7 +51,12 @@ def _pushes(work: Work, name: str, trainers: int, ways: Sequence[str]) -> Iterat
             if package and not installed(work.peers_python, package):
                 sides.append(Lacking(way, f"{package} is not installed in {work.peers_python}"))
                 continue
+            if way == "ps_lite" and not work.ps_lite:
+                sides.append(Lacking(way, "no --ps_lite names a built one"))
+                continue
             side = stack.enter_context(starts[way]())
+            if size < _SMALL and trainers == 1:
+                side.part()  # as those of a job that computes between its pushes
             sides.append(Contender(way, partial(measured, side)))
         yield sides
 
@@ -130,12 +137,28 @@ ROWS = (
         ),
         _SEALED,
     ),
-    _push("1MB", 1, (Versus("plain", "sockets", 0.8), Versus("sealed", "plain")), _PYTHON),
-    _push("1MB", 2, (Versus("plain", "sockets", 0.8), Versus("sealed", "plain")), _PYTHON),
+    _push(
+        "1MB",
+        1,
+        (Versus("plain", "ps_lite", 1.0), Versus("plain", "sockets", 0.8), Versus("sealed", "plain")),
+        _PYTHON,
+    ),
+    _push(
+        "1MB",
+        2,
+        (Versus("plain", "ps_lite", 1.0), Versus("plain", "sockets", 0.8), Versus("sealed", "plain")),
+        _PYTHON,
+    ),
     _push(
         "4KB",
         1,
-        (Versus("sealed", "sockets"), Versus("plain", "sockets"), Versus("node", "sockets")),
+        (
+            Versus("sealed", "ps_lite", 1.0),
+            Versus("plain", "ps_lite", 1.0),
+            Versus("sealed", "sockets"),
+            Versus("plain", "sockets"),
+            Versus("node", "sockets"),
+        ),
         _PYTHON,
     ),
     _sum(

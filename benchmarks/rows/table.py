@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import statistics
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from typing import Any, NamedTuple
@@ -12,7 +13,8 @@ from typing import Any, NamedTuple
 SENSE = "A ratio is how many times as fast as the rival ours is: above 1 ours is faster."
 HEAD = ("ratio (least to most)", "reach", "", "what users wait for", "ours", "rival")
 _ROW, _LABEL, _PANEL, _VALUE, _TOP = 20, 520, 420, 190, 44  # pixels
-_LEAST, _MOST = 0.1, 16.0
+_NOTE = 170  # characters
+_LEAST, _MOST = 0.04, 16.0
 _STYLE = "text{font:12px sans-serif;fill:#222}.note{fill:#666}.head{font-weight:bold}"
 _GOOD, _BAD, _FREE = "#3ca951", "#ff725c", "#9498a0"
 
@@ -69,18 +71,20 @@ def markdown(found: Found, facts: Mapping[str, object]) -> str:
 def picture(found: Found, facts: Mapping[str, object]) -> str:
     """An SVG: a bar for each comparison from 1, logarithmic, with a mark where it is to reach."""
     bars = [(row["what"], one) for row in found.values() for one in row["ratios"] if one["ratio"] is not None]
-    height = _TOP + _ROW * len(bars) + 34
+    machine = textwrap.wrap(", ".join(f"{name} {value}" for name, value in facts.items()), _NOTE)
+    height = _TOP + _ROW * len(bars) + 14 + _ROW * len(machine)
     width = _LABEL + _PANEL + _VALUE
     parts = [f'<text class="head" x="8" y="20">{escape(SENSE)}</text>']
-    for mark in (0.125, 0.25, 0.5, 1, 2, 4, 8):
+    for mark in (0.0625, 0.125, 0.25, 0.5, 1, 2, 4, 8):
         x = _x(mark)
         stroke = "#222" if mark == 1 else "#ddd"
-        parts.append(f'<path d="M{x:.1f} {_TOP - 6}V{height - 30}" stroke="{stroke}"/>')
+        parts.append(f'<path d="M{x:.1f} {_TOP - 6}V{_TOP + _ROW * len(bars)}" stroke="{stroke}"/>')
         parts.append(f'<text class="note" x="{x:.1f}" y="{_TOP - 10}" text-anchor="middle">{mark:g}</text>')
     for number, (what, one) in enumerate(bars):
         parts += _bar(what, one, _TOP + number * _ROW)
-    machine = ", ".join(f"{name} {value}" for name, value in facts.items())
-    parts.append(f'<text class="note" x="8" y="{height - 10}">{escape(machine)}</text>')
+    for number, line in enumerate(reversed(machine)):
+        y = height - 10 - _ROW * number
+        parts.append(f'<text class="note" x="8" y="{y}">{escape(line)}</text>')
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
         f'viewBox="0 0 {width} {height}"><style>{_STYLE}</style>'
@@ -140,7 +144,7 @@ def _notes(found: Found) -> list[str]:
     losing: dict[str, list[str]] = {}
     lacking: dict[str, list[str]] = {}
     for name, row in found.items():
-        if row["why"] and any(one["reached"] is False for one in row["ratios"]):
+        if row["why"] and any(one.get("reached") is False for one in row["ratios"]):
             losing.setdefault(row["why"], []).append(name)
         for why in _lacking(row):
             lacking.setdefault(why, []).append(name)
