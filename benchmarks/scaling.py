@@ -22,23 +22,31 @@ from pathlib import Path
 
 from benchmarks import machine
 from benchmarks.arguments import parser
+from benchmarks.machine import ONE_THREAD
 from benchmarks.report import Report, tell
 from benchmarks.timing import Contender, interleave
 
 ROOT = Path(__file__).resolve().parents[1]
 COUNTS = ("1", "2", "3")
 WORDS, BATCH, BATCHES, QUICK_BATCHES, WARM_UP = 2000, 32, 400, 40, 20
+MANUAL = ("--manual_settings",)  # as slow as in PaddlePaddle's manual
 _JOB_S = 300.0
 _ENTRY = """
 import json, os, time
 import paddle.v2 as paddle
 import train
 
-rank, count = int(os.environ["PADDLE_TRAINER_ID"]), int(os.environ["PADDLE_TRAINERS_NUM"])
-paddle.init()
+rank, count = int(os.environ.get("PADDLE_TRAINER_ID", "0")), int(os.environ.get("PADDLE_TRAINERS_NUM", "1"))
+if train.cluster:
+    paddle.init()
+else:
+    paddle.init(use_gpu=False, trainer_count=1)
 cost = train.network(%d)
-adagrad = paddle.optimizer.AdaGrad(learning_rate=3e-3, regularization=paddle.optimizer.L2Regularization(8e-4))
-trainer = paddle.trainer.SGD(cost, paddle.parameters.create(cost), adagrad, is_local=False)
+adagrad = paddle.optimizer.AdaGrad(
+    learning_rate=train.settings.learning_rate,
+    regularization=paddle.optimizer.L2Regularization(train.settings.l2_rate),
+)
+trainer = paddle.trainer.SGD(cost, paddle.parameters.create(cost), adagrad, is_local=not train.cluster)
 times = []
 
 def note(event):
@@ -49,8 +57,9 @@ def note(event):
 
 lines = train.reader(train.own_files("./train.txt", rank, count))
 feeding = {name: column for column, name in enumerate(train.WORDS)}
-trainer.train(reader=paddle.batch(lines, %d), num_passes=1, event_handler=note, feeding=feeding)
-print("times", json.dumps([times[%d], times[-1], len(times) - %d]), flush=True)
+trainer.train(reader=paddle.batch(lines, train.settings.batch_size), num_passes=1, event_handler=note, feeding=feeding)
+done = (len(times) - %d) * train.settings.batch_size
+print("times", json.dumps([times[%d], times[-1], done]), flush=True)
 """
 
 
@@ -72,8 +81,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def job(folder: Path, trainers: int, batches: int) -> float:
+def job(folder: Path, trainers: int, batches: int, settings: Sequence[str] = MANUAL) -> float:
     """Run one job; return samples a second of all its trainers.
+
+    Args:
+        batches: of 32, for each trainer.
+        settings: arguments of the script.
 
     Raises:
         RuntimeError: it failed; says what it printed last.
@@ -84,7 +97,7 @@ def job(folder: Path, trainers: int, batches: int) -> float:
         conf = Path(scratch, "conf.py")
         conf.write_text(f"HOSTS = {['local'] * trainers!r}\nROOT_DIR = {str(Path(scratch, 'nodes'))!r}\n")
         argv = ["paddle.py", f"--conf={conf}", f"--job_dispatch_package={workspace}", "--entry=measured.py"]
-        argv += ["--manual_settings"]
+        argv += settings
         done = subprocess.run(
             [sys.executable, *argv],
             cwd=ROOT,
@@ -102,9 +115,36 @@ def job(folder: Path, trainers: int, batches: int) -> float:
         ]
     if len(seen) != trainers:
         raise RuntimeError(f"{len(seen)} of {trainers} trainers told their times")
+    return _rate(seen)
+
+
+def alone(folder: Path, batches: int, settings: Sequence[str] = MANUAL) -> float:
+    """Run the same in one process, without a server; return samples a second.
+
+    Raises:
+        RuntimeError: it failed; says what it printed last.
+    """
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        workspace = Path(scratch, "ws")
+        prepare(workspace, 1, batches)
+        (workspace / "train.txt-00000").rename(workspace / "train.txt")
+        done = subprocess.run(
+            [sys.executable, "-u", "measured.py", *settings],
+            cwd=workspace,
+            env={**os.environ, **ONE_THREAD, "PYTHONPATH": str(ROOT / "runtime")},
+            capture_output=True,
+            text=True,
+            timeout=_JOB_S,
+            check=False,
+        )
+    if done.returncode:
+        raise RuntimeError((done.stderr or done.stdout)[-500:])
+    return _rate([json.loads(line[6:]) for line in done.stdout.splitlines() if line.startswith("times ")])
+
+
+def _rate(seen: Sequence[tuple[float, float, int]]) -> float:
     took_s: float = max(end for _, end, _ in seen) - min(begin for begin, _, _ in seen)
-    done_batches: int = sum(count for *_, count in seen)
-    return done_batches * BATCH / took_s
+    return sum(count for *_, count in seen) / took_s
 
 
 def _contender(folder: Path, trainers: int, batches: int) -> Contender:
@@ -115,9 +155,8 @@ def prepare(workspace: Path, trainers: int, batches: int) -> None:
     """Make the workspace: `measured.py` prints "first" and the clock after a batch, "times" at the end."""
     (workspace / "output").mkdir(parents=True)
     shutil.copy(ROOT / "workspace_template" / "train.py", workspace)
-    (workspace / "measured.py").write_text(
-        _ENTRY % (WORDS, BATCH, min(WARM_UP, batches - 2), min(WARM_UP, batches - 2) + 1)
-    )
+    warm_up = min(WARM_UP, batches // 2 - 2)
+    (workspace / "measured.py").write_text(_ENTRY % (WORDS, warm_up + 1, warm_up))
     (workspace / "word_dict.pickle").write_bytes(pickle.dumps({str(i): i for i in range(WORDS)}))
     rng = random.Random(1)
     for piece in range(trainers):

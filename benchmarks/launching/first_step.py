@@ -19,7 +19,7 @@ from benchmarks.launching.run import ROOT
 from benchmarks.scaling import prepare
 from tests.cluster.hosts import Cluster
 
-BATCHES = 4
+BATCHES = 6  # two after the first, for the times that nobody asks for
 OURS, THEIRS = "first-ours", "first-theirs"
 PORTS = ("--port=7164", "--ports_num=1", "--ports_num_for_sparse=1")
 # $1: the rank, $2: how many hosts, $3: all addresses, $4: the hosts' Python; the key comes on standard input

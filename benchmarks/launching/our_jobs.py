@@ -55,9 +55,11 @@ class JobTimes:
 class OurJobs:
     """Starts jobs on all hosts of a cluster."""
 
-    def __init__(self, cluster: Cluster, scratch: Path) -> None:
+    def __init__(self, cluster: Cluster, scratch: Path, **conf: object) -> None:
+        """`conf`: assignments for conf.py."""
         self._cluster = cluster
         self._scratch = scratch
+        self._conf = {**PATIENCE, **conf}
 
     def start(
         self,
@@ -73,7 +75,7 @@ class OurJobs:
             root: directory below the hosts' /root that is ROOT_DIR.
             env: added to the launcher's environment.
         """
-        conf = self._cluster.write_conf(self._scratch / "conf.py", ROOT_DIR=f"{HOME}/{root}", **PATIENCE)
+        conf = self._cluster.write_conf(self._scratch / "conf.py", ROOT_DIR=f"{HOME}/{root}", **self._conf)
         command = [f"--conf={conf}", f"--job_dispatch_package={workspace}", f"--mode={mode}", *args]
         return self._cluster.launch(command, cwd=self._scratch, env=env)
 

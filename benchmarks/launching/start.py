@@ -85,12 +85,13 @@ def _turns_of(cluster: Cluster, argv: Sequence[str]) -> Callable[[int], float]:
     return lambda turn: timed(cluster, argv)
 
 
-def whole(cluster: Cluster, run: Run) -> Callable[[int], float]:
-    """The whole command, on hosts that have everything from an earlier turn."""
-    jobs, workspace = OurJobs(cluster, run.scratch), run.workspace("true")
+def whole(cluster: Cluster, run: Run, **conf: object) -> Callable[[int], float]:
+    """The whole command, on hosts that have everything from an earlier turn; `conf`: assignments for conf.py."""
+    jobs, workspace = OurJobs(cluster, run.scratch, **conf), run.workspace("true")
     (workspace / TRUE).write_text("#!/bin/sh\n")
     (workspace / TRUE).chmod(0o755)
-    return lambda turn: jobs.run(workspace, f"--entry={TRUE}").wall_s
+    root = "-".join(("ours", *conf)).lower()  # what one way left is nothing to another
+    return lambda turn: jobs.run(workspace, f"--entry={TRUE}", root=root).wall_s
 
 
 def _agents(cluster: Cluster, run: Run, imports: list[float]) -> float:

@@ -33,7 +33,13 @@ def _cluster(work: Work, count: int) -> Iterator[Cluster]:
 def _whole(work: Work, count: int) -> Iterator[Sides]:
     """`true` on every host, all cached, from the command to the prompt."""
     with _cluster(work, count) as cluster:
-        sides = {"ours": start.whole(cluster, work.run()), **start.others(cluster)}
+        ours = partial(start.whole, cluster, work.run())
+        sides = {
+            "ours": ours(),
+            "ours_by_ssh": ours(SSH_CLIENT="openssh"),
+            "ours_resident": ours(RESIDENT_S=300),
+            **start.others(cluster),
+        }
         yield [
             Lacking(name, turn) if isinstance(turn, str) else Contender(name, turn)
             for name, turn in sides.items()
@@ -89,10 +95,13 @@ def _command(count: int, turns: int) -> Row:
         partial(_whole, count=count),
         (
             Versus("ours", "openssh", 0.5),
+            Versus("ours_by_ssh", "openssh"),
+            Versus("ours_resident", "openssh"),
             Versus("ours", "pdsh"),
             Versus("ours", "parallel_ssh"),
             Versus("ours", "mpirun"),
         ),
+        {"ours_resident": 0.3} if count == 16 else None,
         turns=turns,
         why=_LOGIN,
     )

@@ -8,11 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 
+from benchmarks import scaling
 from benchmarks.learning import work as networks
 from benchmarks.rows.row import Lacking, Row, Sides, Versus, Work
 from benchmarks.timing import Contender
 from benchmarks.training import Child
 
+_BATCHES = 800
 _STEPS = {"lenet": 20, "resnet20": 5, "vgg16": 2, "lstm": 20, "decoder": 20, "word2vec": 200}
 
 
@@ -44,6 +46,16 @@ def _steps(work: Work, name: str, batch: int, threads: int, compiled: bool) -> I
         yield sides
 
 
+@contextmanager
+def _job(work: Work) -> Iterator[Sides]:
+    """Samples a second of word2vec from workspace_template: a whole job's trainers, one process without a server."""
+    batches = 40 if work.is_quick else _BATCHES
+    yield [
+        Contender("ours_3_trainers", lambda turn: scaling.job(work.scratch, 3, batches, ())),
+        Contender("alone", lambda turn: scaling.alone(work.scratch, batches, ())),
+    ]
+
+
 def _network(name: str, what: str, reach: float, threads: int, why: str = "") -> Row:
     batch = networks.PICTURES[name][0] if name in networks.PICTURES else networks.SENTENCES
     compiled = name in networks.PICTURES
@@ -60,6 +72,16 @@ def _network(name: str, what: str, reach: float, threads: int, why: str = "") ->
 
 
 ROWS = (
+    Row(
+        "job_3_trainers",
+        "README's job: 3 trainers and 3 servers on this node, samples a second of all",
+        "samples/s",
+        _job,
+        (Versus("ours_3_trainers", "alone", 0.7),),
+        turns=3,
+        warm_up=False,
+        why="three trainers and three servers share the cores that one process has alone",
+    ),
     _network("resnet20", "training ResNet-20, batches of 128", 0.7, 2, "batch norm and sums on numpy"),
     _network(
         "vgg16", "training VGG-16, batches of 32", 0.7, 2, "convolutions of 512 channels on 4 x 4 places"

@@ -34,17 +34,18 @@ class Line(NamedTuple):
 
 
 def lines(found: Found) -> Iterator[Line]:
-    """Yield a line for each comparison, and one for each row that there is no comparison of."""
+    """Yield a line for each comparison, the first with what its row is about, or one for a row that has none."""
     for row in found.values():
-        for one in row["ratios"]:
+        for number, one in enumerate(row["ratios"]):
+            what = "" if number else row["what"]
             reach = "" if one["reach"] is None else f"{one['reach']:g}"
             ours, theirs = (_side(row, one[who]) for who in ("ours", "theirs"))
             if one["ratio"] is None:
-                yield Line("-", reach, "not measured", row["what"], ours, theirs)
+                yield Line("-", reach, "not measured", what, ours, theirs)
                 continue
             ratio = f"{one['ratio']:.2f} ({one['low']:.2f} to {one['high']:.2f})"
             verdict = {None: "", True: "reached", False: "**not reached**"}[one["reached"]]
-            yield Line(ratio, reach, verdict, row["what"], ours, theirs)
+            yield Line(ratio, reach, verdict, what, ours, theirs)
         if not row["ratios"]:
             yield Line("-", "", "not measured", row["what"], "; ".join(_lacking(row)), "")
 
@@ -65,7 +66,8 @@ def markdown(found: Found, facts: Mapping[str, object]) -> str:
     table = ["| " + " | ".join(line) + " |" for line in (HEAD, ("---",) * len(HEAD), *lines(found))]
     where = f"{' to '.join(dict.fromkeys((dates[0], dates[-1])))}; {machine}; load {min(loads):g} to {max(loads):g}."
     notes = [f"- {note}" for note in _notes(found)]
-    return "\n".join([f"**{SENSE}** {where}", "", *table, "", *notes])
+    opening = textwrap.fill(f"**{SENSE}** {where}", _NOTE, break_on_hyphens=False)
+    return "\n".join([opening, "", *table, "", *notes])
 
 
 def picture(found: Found, facts: Mapping[str, object]) -> str:
