@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from paddle.errors import ConfigError
 from paddle.optim.spec import RowGradient
 from paddle.pserver.client.dense_push import DensePush, Inspection
@@ -46,6 +48,7 @@ class TrainerStep:
             raise ConfigError(f"num_samples: expected 0 or more, got {num_samples}")
         views = self._layout.views(out)
         flat, rows = self._sorted(grads)
+        split = self._by_server(rows)
         record = PushPull(num_samples, wants_values=not is_quiet)
         transfers: dict[int, Transfer] = {}
         pushes: dict[int, tuple[DensePush, Message, list[Section]]] = {}
@@ -54,7 +57,7 @@ class TrainerStep:
         for i, endpoint in enumerate(self._network.endpoints):
             is_near = self._shares_memory(i)
             asked = _asked_of(i, ahead, is_near=is_near)
-            theirs = [*self._rows_for(i, rows), *asked]
+            theirs = [*split.get(i, ()), *asked]
             head = Message(record._replace(asked=len(asked)) if asked else record)
             if is_near:
                 slab = Section("", self._node.fill(i, flat))
@@ -119,13 +122,13 @@ class TrainerStep:
             self._node.lose(index)
         return self._node.has(index)
 
-    def _rows_for(self, index: int, rows: Mapping[str, RowGradient]) -> list[Section]:
-        sections = []
+    def _by_server(self, rows: Mapping[str, RowGradient]) -> dict[int, list[Section]]:
+        sections: dict[int, list[Section]] = {}
         for name, gradient in rows.items():
-            for holder, share in self._layout.holders(name):
-                if holder == index:
-                    mine = share.holds(gradient.rows)
-                    sections += [Section(name, gradient.rows[mine]), Section(name, gradient.values[mine])]
+            for index, share in self._layout.holders(name):
+                mine = np.flatnonzero(share.holds(gradient.rows))
+                both = Section(name, gradient.rows[mine]), Section(name, gradient.values[mine])
+                sections.setdefault(index, []).extend(both)
         return sections
 
 

@@ -22,7 +22,7 @@ _NONE: Mapping[int, Message] = MappingProxyType({})
 
 
 class WantedRows(NamedTuple):
-    """WantedRows of a sparse parameter that are wanted.
+    """Rows of a sparse parameter that are wanted.
 
     Attributes:
         ids: (n,) int64; they may repeat.

@@ -5,28 +5,34 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from paddle.errors import WireError
 from paddle.pserver.transports.local_wire import (
     MAX_PACKET,
+    address_of,
     is_our_user,
     lies_in,
     local_name,
     pack,
+    pack_placed,
+    place_of,
     unpack,
 )
 from paddle.pserver.transports.transport import Transport
 from paddle.pserver.wire.keys import WireKeys
-from paddle.pserver.wire.message import Message, Section
+from paddle.pserver.wire.message import Message
 from paddle.pserver.wire.shared_memory import Floats, SharedArray, mapped
 from paddle.pserver.wire.verbs import Attach, Ok, Pull, PullRows, PushPull, Step
 
 _ANSWER_S = 5.0
 _SCRATCH = 1 << 25
 """Elements for arrays that lie elsewhere; pages of it that nobody touched take no memory."""
-_LINE = 16  # elements that arrays begin at a multiple of
+_LINE = 64  # bytes that arrays begin at a multiple of
 
 
 class LocalLink(Transport):
@@ -47,7 +53,8 @@ class LocalLink(Transport):
             OSError, WireError, MemoryError: there is no such way to this server.
         """
         self._shared = SharedArray(size + _SCRATCH)
-        self.gradient, self._scratch = self._shared.array[:size], self._shared.array[size:]
+        self.gradient = self._shared.array[:size]
+        self._bytes, self._address = self._shared.array.view(np.uint8), address_of(self._shared.array)
         self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.bell = self._sock.fileno()
         try:
@@ -66,7 +73,7 @@ class LocalLink(Transport):
     def send(self, message: Message) -> bool:
         """See `Transport.send`; only what `carries` says."""
         try:
-            packet = pack(self._brought(message), [self._shared.array])
+            packet = self._packed(message)
             return len(packet) <= MAX_PACKET and bool(self._sock.send(packet))
         except OSError:
             return False
@@ -100,38 +107,43 @@ class LocalLink(Transport):
         record = message.record
         if isinstance(record, Pull):
             return record.in_place
-        is_push = isinstance(record, PushPull) and self._is_whole(message)
-        is_small = isinstance(record, PullRows) and record.is_small
-        if not is_push and not is_small and not isinstance(record, Step):
+        if isinstance(record, PushPull):
+            if not message.sections or message.sections[0].array is not self.gradient:
+                return False
+        elif not isinstance(record, Step) and not (isinstance(record, PullRows) and record.is_small):
             return False
-        far = [each.array.nbytes for each in message.sections if not self._is_here(each)]
-        return sum(-(-nbytes // (4 * _LINE)) for nbytes in far) * _LINE <= self._scratch.size
+        arrays = [each.array for each in message.sections]
+        return self._has_room(arrays) or self._has_room([a for a in arrays if not self._is_here(a)])
 
     def close(self) -> None:
         """Close the way; arrays stay."""
         self._sock.close()
 
-    def _is_here(self, section: Section) -> bool:
-        return lies_in(self._shared.array, section.array)
+    def _is_here(self, array: npt.NDArray[Any]) -> bool:
+        return lies_in(self._shared.array, array)
 
-    def _is_whole(self, message: Message) -> bool:
-        return bool(message.sections) and message.sections[0].array is self.gradient
+    def _has_room(self, arrays: Sequence[npt.NDArray[Any]]) -> bool:
+        nbytes = sum([array.nbytes for array in arrays]) + _LINE * (len(arrays) + 1)
+        return self.gradient.nbytes + nbytes <= self._bytes.size
 
-    def _brought(self, message: Message) -> Message:
-        """Return a message whose arrays lie in shared memory: others are copied there, and stay until the next one."""
-        sections, at = [], 0
-        for each in message.sections:
-            if not self._is_here(each):
-                room = self._scratch[at : at + -(-each.array.nbytes // 4)].view(np.uint8)
-                room = room[: each.array.nbytes]
-                room[...] = each.array.reshape(-1).view(np.uint8)
-                at += -(-each.array.nbytes // (4 * _LINE)) * _LINE
-                each = Section(each.name, room.view(each.array.dtype).reshape(each.array.shape))
-            sections.append(each)
+    def _packed(self, message: Message) -> bytes:
+        """Return a message of which no array is sent: those that lie elsewhere are copied to where they are seen.
+
+        They stay there until the next message.
+        """
+        places, at = [], -(-self.gradient.nbytes // _LINE) * _LINE
+        for array in [each.array for each in message.sections]:
+            nbytes = array.nbytes
+            offset = 0 if array is self.gradient else address_of(array) - self._address
+            if nbytes and not 0 <= offset < self._bytes.size:
+                self._bytes[at : at + nbytes] = array.reshape(-1).view(np.uint8)
+                offset = at
+                at += -(-nbytes // _LINE) * _LINE
+            places.append(place_of(0, offset, nbytes) if nbytes else b"")
         record = message.record
         if isinstance(record, PushPull):
-            record = record._replace(in_place=True)
-        return message._replace(record=record, sections=tuple(sections))
+            message = message._replace(record=record._replace(in_place=True))
+        return pack_placed(message, places)
 
     def _attached(self, size: int) -> list[Floats]:
         packet, descriptors, _, _ = socket.recv_fds(self._sock, MAX_PACKET, 2)

@@ -37,6 +37,7 @@ FAR = (1 << 32) - 1
 _CREDENTIALS = struct.Struct("3i")
 _LENGTH = struct.Struct("<I")
 _PLACE = struct.Struct("<BQQ")
+_FAR = _LENGTH.pack(FAR)
 
 
 def local_name(endpoint: str, keys: WireKeys | None) -> bytes:
@@ -65,28 +66,36 @@ def pack(message: Message, shared: Sequence[Floats] = ()) -> bytes:
     Args:
         shared: the sender's arrays that the receiver has mapped.
     """
-    places = [_place(section.array, shared) for section in message.sections]
+    return pack_placed(message, [_place(section.array, shared) for section in message.sections])
+
+
+def pack_placed(message: Message, places: Sequence[bytes]) -> bytes:
+    """Do what `pack` does. `places`: where each array lies, see `place_of`; empty: it goes in the packet."""
     if any(places):
-        sections = zip(message.sections, places, strict=True)
+        pairs = zip(message.sections, places, strict=True)
         # What nobody sends needs no checksum.
-        message = message._replace(
-            sections=tuple(each if not at else Section(each.name, each.array, 0) for each, at in sections)
-        )
+        sections = [each if not at else Section(each.name, each.array, 0) for each, at in pairs]
+        message = Message(*message[:-1], tuple(sections))
     parts: list[Frame] = []
     for frame, at in zip(encode(message), [b"", *places], strict=True):
-        parts += (_LENGTH.pack(FAR), at) if at else (_LENGTH.pack(len(frame)), frame)
+        parts += (_FAR, at) if at else (_LENGTH.pack(len(frame)), frame)
     return b"".join(parts)
+
+
+def place_of(number: int, offset: int, nbytes: int) -> bytes:
+    """Return what tells of bytes in the sender's shared array `number`."""
+    return _PLACE.pack(number, offset, nbytes)
 
 
 def _place(array: npt.NDArray[Any], shared: Sequence[Floats]) -> bytes:
     for number, memory in enumerate(shared):
         if lies_in(memory, array):
-            offset = _address(array) - _address(memory)
-            return _PLACE.pack(number, offset, array.nbytes)
+            return place_of(number, address_of(array) - address_of(memory), array.nbytes)
     return b""
 
 
-def _address(array: npt.NDArray[Any]) -> int:
+def address_of(array: npt.NDArray[Any]) -> int:
+    """Return where an array begins."""
     address: int = array.__array_interface__["data"][0]  # `ctypes.data` takes twice as long
     return address
 
