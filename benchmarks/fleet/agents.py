@@ -190,6 +190,7 @@ class Node:
         self._dest = fields.get("dest") or self._dest
         if fields["final"]:
             self._lacks(fields["tree"])
+            self._commit({"tree": fields["tree"], "dest": fields["dest"]})  # as nothing is lacking
 
     def _fetch(self, fields: Fields) -> None:
         for tree in fields["trees"]:

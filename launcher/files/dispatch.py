@@ -162,7 +162,9 @@ class Dispatch:
             self.bytes_relayed = whole(fields.get("relayed"), "relayed", otherwise=0)
         else:
             self.bytes_total = sum(self.lacking.values())
-        if self._hold and self.lacking and self.state is not DispatchState.FETCHING:
+        if not self.lacking:
+            self.state = DispatchState.SENDING  # nothing: the node builds the tree by itself
+        elif self._hold and self.state is not DispatchState.FETCHING:
             self.state = DispatchState.HELD
         else:
             self.send()
@@ -178,7 +180,8 @@ class Dispatch:
                 first = False
             waiting = part
         assert waiting is not None
-        yield "manifest", {**fields, "first": first, "final": True}, waiting
+        commit = {"files": self._files, "collect": self._collect}
+        yield "manifest", {**fields, "first": first, "final": True, "commit": commit}, waiting
 
     def _stream(self, package: Package, digests: Sequence[str], after: Sequence[Frame]) -> Iterator[Frame]:
         entries = [package.by_digest[digest] for digest in digests]

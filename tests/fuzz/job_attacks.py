@@ -71,7 +71,7 @@ ASKED: dict[str, dict[str, Any]] = {
         "limit_s": 1,
     },
     "reach": {"peers": [[1, "127.0.0.1", 9]]},
-    "manifest": {"tree": "workspace", "dest": "J", "first": True, "final": True, "unpacked": None},
+    "manifest": {"tree": "workspace", "dest": "J", "first": True, "final": True, "commit": {"files": {}}},
     "blob": {"tree": "workspace", "digest": "0" * 64, "offset": 0, "last": True},
     "fetch": {"trees": ["workspace"], "sources": [["127.0.0.1", 9]]},
     "start": {

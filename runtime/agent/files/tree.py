@@ -7,10 +7,11 @@ from typing import Dict, List, Optional, Set, Tuple
 
 from agent.files.cache import is_digest
 from agent.files.manifest import Entry, File, ManifestError
-from agent.link.fields import text, whole
+from agent.link.fields import names_and_texts, relative_path, text, texts, whole
 from agent.link.protocol import Fields
 
 Piece = Tuple[str, int, memoryview, bool]
+Extras = Tuple[Dict[str, str], List[str]]  # small files by path, and directories that are collected
 
 
 class Tree:
@@ -22,6 +23,7 @@ class Tree:
         files: sizes by digest; known once the manifest is complete.
         missing: what other nodes are asked for and has not come.
         there: the node has it already.
+        extras: what a `commit` would add, if the tree is to be built without one when nothing is lacking.
     """
 
     def __init__(self, dest: str, unpacked: Optional[int] = None, is_wheels: bool = False) -> None:
@@ -33,6 +35,7 @@ class Tree:
         self.missing: Set[str] = set()
         self.failed = False
         self.there = False
+        self.extras: Optional[Extras] = None
 
     def size(self) -> int:
         """Bytes of all files."""
@@ -76,6 +79,18 @@ class Tree:
         if len(digests) != 1 or len(self.entries) != 1:
             raise ManifestError("a bundle is one file, got %d entries" % len(self.entries))
         return digests[0]
+
+
+def extras(fields: Fields) -> Extras:
+    """What a `commit` adds to a tree.
+
+    Raises:
+        ValueError: a field is not what it should be.
+    """
+    if not isinstance(fields, dict):
+        raise ValueError("%.80r says nothing about extra files" % (fields,))
+    files = {relative_path(path): content for path, content in names_and_texts(fields, "files").items()}
+    return files, [relative_path(path) for path in texts(fields, "collect")]
 
 
 def pieces(fields: Fields, body: bytes) -> List[Piece]:

@@ -18,9 +18,9 @@ from agent.files.cache import STALE_S, Cache
 from agent.files.manifest import File, ManifestError, add, check_tree, parse
 from agent.files.shared_folders import SharedFolders
 from agent.files.shared_trees import SharedTrees
-from agent.files.tree import Tree
+from agent.files.tree import Tree, extras
 from agent.files.tree import pieces as tree_pieces
-from agent.link.fields import names_and_texts, relative_path, text, texts, whole
+from agent.link.fields import relative_path, text, whole
 from agent.link.loop import Loop
 from agent.link.protocol import Fields
 
@@ -66,7 +66,7 @@ class Trees:
         )
 
     def manifest(self, fields: Fields, body: bytes) -> None:
-        """Take a part of a manifest; after the final one answer what is lacking."""
+        """Take a part of a manifest; after the final one answer what is lacking, and build the tree if nothing is."""
         name = text(fields, "tree")
         tree = self._trees.get(name)
         if tree is None or fields.get("first", False):
@@ -75,6 +75,8 @@ class Trees:
             tree = self._trees[name] = Tree(relative_path(text(fields, "dest")), unpacked, is_wheels)
         if tree.failed:
             return
+        if fields.get("commit") is not None:
+            tree.extras = extras(fields["commit"])
         try:
             for path, entry in parse(body).items():
                 add(tree.entries, path, entry)
@@ -106,17 +108,14 @@ class Trees:
         """Build a tree and publish it, or take a directory that is there (`dest`, without a manifest)."""
         name = text(fields, "tree")
         tree = self._trees.get(name)
-        files = {relative_path(path): content for path, content in names_and_texts(fields, "files").items()}
-        collect = [relative_path(path) for path in texts(fields, "collect")]
+        files, collect = extras(fields)
         if tree is None:
             tree = Tree(text(fields, "dest"))
-            steps = self._adopt(name, tree, files, collect)
+            self._loop.work(self._guarded("commit", name, tree, self._adopt(name, tree, files, collect)))
         elif tree.failed:
             self._forget(name, tree)
-            return
         else:
-            steps = self._build(name, tree, files, collect)
-        self._loop.work(self._guarded("commit", name, tree, steps))
+            self._build_soon(name, tree, files, collect)
 
     def drop(self) -> None:
         """Forget what is half done."""
@@ -200,6 +199,8 @@ class Trees:
                 final=start + DIGESTS_A_FRAME >= len(lacking),
                 **common,
             )
+        if not lacking and tree.extras is not None:
+            self._build_soon(name, tree, *tree.extras)
 
     def _store(self, digest: str, offset: int, data: memoryview, last: bool) -> None:
         incoming = self._arrivals.get(digest)
@@ -213,6 +214,9 @@ class Trees:
         self._arrivals.write(incoming, offset, data)
         if last:
             self._arrivals.publish(incoming)
+
+    def _build_soon(self, name: str, tree: Tree, files: Dict[str, str], collect: List[str]) -> None:
+        self._loop.work(self._guarded("commit", name, tree, self._build(name, tree, files, collect)))
 
     def _build(self, name: str, tree: Tree, files: Dict[str, str], collect: List[str]) -> Iterator[None]:
         final = self._root_dir + "/" + tree.dest
