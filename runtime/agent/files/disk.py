@@ -5,12 +5,19 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import stat
+import struct
 import time
 from typing import Iterator, List, Optional, Union
 
 from agent.files import ownership
+
+_LONG = struct.calcsize("l")
+_GET_FLAGS = 2 << 30 | _LONG << 16 | 0x6601  # FS_IOC_GETFLAGS and FS_IOC_SETFLAGS of linux/fs.h
+_SET_FLAGS = 1 << 30 | _LONG << 16 | 0x6602
+_TOP_OF_TREES = 0x00020000  # FS_TOPDIR_FL, T of chattr(1)
 
 
 def deepest(path: str) -> str:
@@ -52,6 +59,23 @@ def own_folder(path: str) -> None:
             raise PermissionError(errno.EPERM, text, path) from None
         if stat.S_IMODE(status.st_mode) != 0o700:
             os.chmod(path, 0o700)
+
+
+def spread(path: str) -> None:
+    """Tell the file system that what comes to lie in a directory of ours is unrelated; one that cannot be told is left.
+
+    ext4 makes a tree's files in its parent's block group otherwise, and passes by all inodes that were freed there
+    within the last minutes, as those of an earlier job, before each: 0.1 to 0.5 ms a file instead of 0.02.
+    """
+    with contextlib.suppress(OSError):
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            found = fcntl.ioctl(fd, _GET_FLAGS, struct.pack("l", 0))
+            (flags,) = struct.unpack("i", found[:4])  # the kernel writes an int
+            if not flags & _TOP_OF_TREES:
+                fcntl.ioctl(fd, _SET_FLAGS, struct.pack("l", flags | _TOP_OF_TREES))
+        finally:
+            os.close(fd)
 
 
 def own_parent(path: str) -> None:

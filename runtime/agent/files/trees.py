@@ -151,6 +151,7 @@ class Trees:
     def _prepare(self) -> None:
         for folder in (self._own, self._building):
             disk.own_folder(folder)
+            disk.spread(folder)
         self._cache.prepare()
 
     def _compare(self, name: str, tree: Tree) -> Iterator[None]:

@@ -118,6 +118,20 @@ def test_no_two_jobs_share_a_file(make_node: Callable[..., Node], root: Path) ->
     assert cached == files[0].stat().st_ino  # what came for the first job lies on the disk once
 
 
+def test_trees_of_different_jobs_may_lie_apart_on_the_disk(
+    make_node: Callable[..., Node], root: Path
+) -> None:
+    node = greeted(make_node)
+    to_workspace(node, workspace_package(root))
+    folder = str(node.root / ".paddle/building")
+    told = subprocess.run(
+        ["lsattr", "-d", folder], capture_output=True, text=True, check=False
+    ).stdout.split()
+    if not told or "e" not in told[0]:
+        pytest.skip("no ext4 here")
+    assert "T" in told[0]
+
+
 def test_what_a_job_wrote_through_mapped_memory_reaches_no_later_one(
     make_node: Callable[..., Node], root: Path, tmp_path: Path
 ) -> None:
